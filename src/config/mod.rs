@@ -1,0 +1,1 @@
+//! The server's configuration, as written and as resolved.

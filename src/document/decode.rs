@@ -1,0 +1,227 @@
+//! From nodes to serde types, keeping the place of what goes wrong.
+
+use std::cell::RefCell;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess,
+    SeqAccess, VariantAccess, Visitor,
+};
+use serde::forward_to_deserialize_any;
+
+use super::node::{Entry, Node, Value};
+use super::{Document, Fault, FaultKind, Faults, FieldPath};
+
+pub(super) fn decode<T: DeserializeOwned>(
+    document: &Document,
+    path: &FieldPath,
+    faults: &mut Faults,
+) -> Option<T> {
+    let first_failure = RefCell::new(None);
+    let reader = Reader { node: document.nearest(path), path: path.clone(), failure: &first_failure };
+    let mut unknown = Vec::new();
+    let decoded = serde_ignored::deserialize(reader, |ignored| unknown.push(field_path(path, &ignored)));
+    let known = unknown.is_empty();
+    for path in unknown {
+        let name = path.steps().last().map_or_else(String::new, |step| match step {
+            crate::field::Step::Field(name) | crate::field::Step::Key(name) => name.clone(),
+            crate::field::Step::Index(index) => index.to_string(),
+        });
+        let message = format!("unknown field `{name}`");
+        faults.push(Fault::error(document.place(path), FaultKind::NotSupported, message));
+    }
+    match decoded {
+        Ok(value) => known.then_some(value),
+        Err(error) => {
+            let path = first_failure.into_inner().unwrap_or_else(|| path.clone());
+            faults.push(Fault::error(document.place(path), FaultKind::TypeInvalid, error.to_string()));
+            None
+        }
+    }
+}
+
+/// serde_ignored's path, under `base`, in our words.
+fn field_path(base: &FieldPath, path: &serde_ignored::Path<'_>) -> FieldPath {
+    use serde_ignored::Path;
+    match path {
+        Path::Root => base.clone(),
+        Path::Seq { parent, index } => field_path(base, parent).index(*index),
+        Path::Map { parent, key } => field_path(base, parent).field(key),
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
+            field_path(base, parent)
+        }
+    }
+}
+
+/// Hands one node to serde. The innermost reader to fail notes its path.
+struct Reader<'d> {
+    node: &'d Node,
+    path: FieldPath,
+    failure: &'d RefCell<Option<FieldPath>>,
+}
+
+type Failure = serde::de::value::Error;
+
+impl<'d> Reader<'d> {
+    fn child(&self, node: &'d Node, path: FieldPath) -> Self {
+        Reader { node, path, failure: self.failure }
+    }
+
+    fn noting<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
+        if result.is_err() {
+            self.failure.borrow_mut().get_or_insert_with(|| self.path.clone());
+        }
+        result
+    }
+}
+
+impl<'de> Deserializer<'de> for Reader<'_> {
+    type Error = Failure;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
+        let result = match &self.node.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
+                (Some(value), ..) => visitor.visit_u64(value),
+                (_, Some(value), _) => visitor.visit_i64(value),
+                (.., Some(value)) => visitor.visit_f64(value),
+                _ => Err(Failure::custom("a number that cannot be represented")),
+            },
+            Value::String(text) => visitor.visit_str(text),
+            Value::List(items) => visitor.visit_seq(Items { reader: &self, items, next: 0 }),
+            Value::Map(entries) => visitor.visit_map(Entries { reader: &self, entries, next: 0 }),
+        };
+        self.noting(result)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
+        match self.node.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Failure> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Failure> {
+        let result = match &self.node.value {
+            Value::String(text) => visitor.visit_enum(text.as_str().into_deserializer()),
+            Value::Map(entries) => match entries.as_slice() {
+                [entry] => visitor.visit_enum(Variant { reader: &self, entry }),
+                _ => Err(Failure::custom("expected a mapping with one key")),
+            },
+            _ => Err(Failure::custom("expected text or a mapping with one key")),
+        };
+        self.noting(result)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        unit_struct seq tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
+struct Items<'r, 'd> {
+    reader: &'r Reader<'d>,
+    items: &'d [Node],
+    next: usize,
+}
+
+impl<'de> SeqAccess<'de> for Items<'_, '_> {
+    type Error = Failure;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Failure> {
+        let Some(item) = self.items.get(self.next) else { return Ok(None) };
+        let path = self.reader.path.index(self.next);
+        self.next += 1;
+        seed.deserialize(self.reader.child(item, path)).map(Some)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.items.len() - self.next)
+    }
+}
+
+struct Entries<'r, 'd> {
+    reader: &'r Reader<'d>,
+    entries: &'d [Entry],
+    next: usize,
+}
+
+impl<'de> MapAccess<'de> for Entries<'_, '_> {
+    type Error = Failure;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Failure> {
+        let Some(entry) = self.entries.get(self.next) else { return Ok(None) };
+        let key: StrDeserializer<'_, Failure> = entry.key.as_str().into_deserializer();
+        seed.deserialize(key).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Failure> {
+        let Some(entry) = self.entries.get(self.next) else {
+            return Err(Failure::custom("a value without a key"));
+        };
+        self.next += 1;
+        let path = self.reader.path.field(&entry.key);
+        seed.deserialize(self.reader.child(&entry.value, path))
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.entries.len() - self.next)
+    }
+}
+
+struct Variant<'r, 'd> {
+    reader: &'r Reader<'d>,
+    entry: &'d Entry,
+}
+
+impl<'r, 'd, 'de> EnumAccess<'de> for Variant<'r, 'd> {
+    type Error = Failure;
+    type Variant = Reader<'d>;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Reader<'d>), Failure> {
+        let key: StrDeserializer<'_, Failure> = self.entry.key.as_str().into_deserializer();
+        let path = self.reader.path.field(&self.entry.key);
+        Ok((seed.deserialize(key)?, self.reader.child(&self.entry.value, path)))
+    }
+}
+
+impl<'de> VariantAccess<'de> for Reader<'_> {
+    type Error = Failure;
+
+    fn unit_variant(self) -> Result<(), Failure> {
+        match self.node.value {
+            Value::Null => Ok(()),
+            _ => self.noting(Err(Failure::custom("expected nothing"))),
+        }
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Failure> {
+        seed.deserialize(self)
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _len: usize, visitor: V) -> Result<V::Value, Failure> {
+        self.deserialize_any(visitor)
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Failure> {
+        self.deserialize_any(visitor)
+    }
+}

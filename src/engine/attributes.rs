@@ -1,0 +1,102 @@
+//! What is asked: who wants to do what, as `SubjectAccessReview.spec` says it.
+
+use std::borrow::Cow;
+
+/// One authorization question.
+///
+/// Text is borrowed from the review wherever it can be. Kubernetes'
+/// counterpart is `authorizer.Attributes`
+/// (`apiserver/pkg/authorization/authorizer/interfaces.go`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attributes<'a> {
+    /// Who asks.
+    pub user: User<'a>,
+    /// What for.
+    pub target: Target<'a>,
+}
+
+/// The user on whose behalf the API server asks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct User<'a> {
+    /// The user name; a service account's is `system:serviceaccount:NAMESPACE:NAME`.
+    pub name: Cow<'a, str>,
+    /// The authenticator's identifier of the user; often empty.
+    pub uid: Cow<'a, str>,
+    /// The groups, in the order received.
+    pub groups: Vec<Cow<'a, str>>,
+    /// What else the authenticator said, in the order received; keys keep their case.
+    pub extra: Vec<(Cow<'a, str>, Vec<Cow<'a, str>>)>,
+}
+
+/// What the user wants to reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// An object, or a collection of objects, of the API. Boxed: it is much the larger.
+    Resource(Box<ResourceAttributes<'a>>),
+    /// A path that is not part of any API group, such as `/healthz`.
+    NonResource {
+        /// The path, without query.
+        path: Cow<'a, str>,
+        /// The HTTP method in lower case.
+        verb: Cow<'a, str>,
+    },
+}
+
+/// A request for a resource. Empty text means absent, as on the wire.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResourceAttributes<'a> {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, …, or `*`.
+    pub verb: Cow<'a, str>,
+    /// The namespace; empty for cluster scope and for lists of all namespaces.
+    pub namespace: Cow<'a, str>,
+    /// The API group; empty for the core group.
+    pub group: Cow<'a, str>,
+    /// The API version. No rule looks at it.
+    pub version: Cow<'a, str>,
+    /// The resource in the plural, such as `pods`.
+    pub resource: Cow<'a, str>,
+    /// The subresource, such as `log`.
+    pub subresource: Cow<'a, str>,
+    /// The object's name; empty for collections and most creates.
+    pub name: Cow<'a, str>,
+    /// How a list, watch or deletecollection is narrowed.
+    pub selectors: Selectors<'a>,
+}
+
+/// The requirements by which a request is narrowed. All of them hold at once.
+///
+/// What the caller could not express as requirements (a `rawSelector`, an
+/// invalid requirement) is not here: leaving it out only widens the request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selectors<'a> {
+    /// Requirements on fields: only [`Operator::In`] and [`Operator::NotIn`] prove anything.
+    pub field: Vec<Requirement<'a>>,
+    /// Requirements on labels.
+    pub label: Vec<Requirement<'a>>,
+}
+
+/// `key operator values`, as `FieldSelectorRequirement` and `LabelSelectorRequirement` have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requirement<'a> {
+    /// The field path or label key.
+    pub key: Cow<'a, str>,
+    /// How the value must relate to `values`.
+    pub operator: Operator<'a>,
+    /// The values; empty for [`Operator::Exists`] and [`Operator::DoesNotExist`].
+    pub values: Vec<Cow<'a, str>>,
+}
+
+/// A selector operator, case-sensitive as upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Operator<'a> {
+    /// The value is one of those listed.
+    In,
+    /// The value is none of those listed, or the key is absent.
+    NotIn,
+    /// The key is present.
+    Exists,
+    /// The key is absent.
+    DoesNotExist,
+    /// An operator of a later Kubernetes: it proves nothing, the others still count.
+    Unknown(Cow<'a, str>),
+}

@@ -1,0 +1,76 @@
+//! What is answered, and because of what.
+
+use std::fmt;
+
+/// The three answers of an authorizer. None is the default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// The request may proceed; no later authorizer is asked.
+    Allow,
+    /// The request is refused; no later authorizer is asked.
+    Deny,
+    /// The next authorizer decides.
+    NoOpinion,
+}
+
+impl Decision {
+    /// The name used in logs, metrics and on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::NoOpinion => "noOpinion",
+        }
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The object that decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// Its kind.
+    pub kind: CauseKind,
+    /// Its namespace; empty for cluster-scoped kinds.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The rule within it: an index into the rules of the role (for a binding)
+    /// or into the resource rules, then non-resource rules, of a policy.
+    pub rule: Option<usize>,
+}
+
+/// The kinds that can decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CauseKind {
+    /// `rbac.authorization.k8s.io` RoleBinding.
+    RoleBinding,
+    /// `rbac.authorization.k8s.io` ClusterRoleBinding.
+    ClusterRoleBinding,
+    /// `portcullis.dev` AuthorizationPolicy.
+    AuthorizationPolicy,
+    /// `admissionregistration.k8s.io` ValidatingAdmissionPolicy.
+    ValidatingAdmissionPolicy,
+    /// `admissionregistration.k8s.io` MutatingAdmissionPolicy.
+    MutatingAdmissionPolicy,
+}
+
+impl CauseKind {
+    /// The kind as manifests spell it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RoleBinding => "RoleBinding",
+            Self::ClusterRoleBinding => "ClusterRoleBinding",
+            Self::AuthorizationPolicy => "AuthorizationPolicy",
+            Self::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
+            Self::MutatingAdmissionPolicy => "MutatingAdmissionPolicy",
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The vocabulary of validation: paths, faults, and lists of them.
+//!
+//! Words and forms follow Kubernetes' `apimachinery/pkg/util/validation/field`,
+//! so that a fault here reads like one of `kubectl apply`. Validation collects
+//! every fault it finds; none stops it.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Where in a document a value stands, such as `spec.resourceRules[0].verbs`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct FieldPath(Vec<Step>);
+
+/// One step of a [`FieldPath`].
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Step {
+    /// Into a field of a mapping: `.name`.
+    Field(String),
+    /// Into an item of a list: `[3]`.
+    Index(usize),
+    /// Into an entry of a mapping whose keys are data: `[key]`.
+    Key(String),
+}
+
+/// What is wrong, in Kubernetes' terms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// A value that must be there is not (`FieldValueRequired`).
+    Required,
+    /// A value that cannot be (`FieldValueInvalid`).
+    Invalid,
+    /// A value outside an enumeration, or an unknown field (`FieldValueNotSupported`).
+    NotSupported,
+    /// A value that must be unique is not (`FieldValueDuplicate`).
+    Duplicate,
+    /// A value that must not be there (`FieldValueForbidden`).
+    Forbidden,
+    /// Text that is too long (`FieldValueTooLong`).
+    TooLong,
+    /// Too many items (`FieldValueTooMany`).
+    TooMany,
+    /// A value of the wrong type (`FieldValueTypeInvalid`).
+    TypeInvalid,
+    /// Something referred to is not there (`FieldValueNotFound`).
+    NotFound,
+    /// The document cannot be read at all.
+    Unreadable,
+}
+
+/// Whether a fault forbids the use of what it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Severity {
+    /// Nothing of this set is used.
+    Error,
+    /// It works, but probably not as meant.
+    Warning,
+}
+
+/// Where a fault is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The file, as the user named it; `None` where there is no file.
+    pub file: Option<Arc<str>>,
+    /// The line, from 1; 0 where it is not known.
+    pub line: u32,
+    /// The object, as `Kind/name` or `Kind/namespace/name`; empty where there is none.
+    pub object: String,
+    /// The field within the object or document.
+    pub path: FieldPath,
+}
+
+/// One thing that is wrong, where, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fault {
+    /// Where.
+    pub place: Place,
+    /// How bad.
+    pub severity: Severity,
+    /// What sort.
+    pub kind: FaultKind,
+    /// What and how to mend it: lower case, no full stop, user input in backticks.
+    pub message: String,
+}
+
+/// All the faults of one run, in the order found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Faults(Vec<Fault>);
+
+// === impl FieldPath ===
+
+impl FieldPath {
+    /// The document itself.
+    #[must_use]
+    pub const fn root() -> Self {
+        Self(Vec::new())
+    }
+
+    /// This path and then the field `name`.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Self {
+        self.with(Step::Field(name.to_owned()))
+    }
+
+    /// This path and then the list item `index`.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        self.with(Step::Index(index))
+    }
+
+    /// This path and then the entry `key` of a mapping whose keys are data.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        self.with(Step::Key(key.to_owned()))
+    }
+
+    /// The steps from the document to the value.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        &self.0
+    }
+
+    fn with(&self, step: Step) -> Self {
+        let mut steps = Vec::with_capacity(self.0.len() + 1);
+        steps.extend_from_slice(&self.0);
+        steps.push(step);
+        Self(steps)
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Field(name) if position == 0 => f.write_str(name)?,
+                Step::Field(name) => write!(f, ".{name}")?,
+                Step::Index(index) => write!(f, "[{index}]")?,
+                Step::Key(key) => write!(f, "[{key}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl FaultKind ===
+
+impl FaultKind {
+    /// The words with which Kubernetes begins such a message.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Required => "Required value",
+            Self::Invalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Duplicate => "Duplicate value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::TypeInvalid => "Invalid type",
+            Self::NotFound => "Not found",
+            Self::Unreadable => "Unreadable",
+        }
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    /// The same place, at `path`.
+    #[must_use]
+    pub fn at(&self, path: FieldPath) -> Self {
+        Self { path, ..self.clone() }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        if let Some(file) = &self.file {
+            f.write_str(file)?;
+            separator = ": ";
+        }
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        if !self.object.is_empty() {
+            write!(f, "{separator}{}", self.object)?;
+            separator = ": ";
+        }
+        if !self.path.steps().is_empty() {
+            write!(f, "{separator}{}", self.path)?;
+        }
+        Ok(())
+    }
+}
+
+// === impl Fault ===
+
+impl Fault {
+    /// A fault that forbids the use of what it is in.
+    #[must_use]
+    pub fn error(place: Place, kind: FaultKind, message: impl Into<String>) -> Self {
+        Self { place, severity: Severity::Error, kind, message: message.into() }
+    }
+
+    /// A fault that only deserves a look.
+    #[must_use]
+    pub fn warning(place: Place, kind: FaultKind, message: impl Into<String>) -> Self {
+        Self { place, severity: Severity::Warning, kind, message: message.into() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.place.to_string();
+        if !place.is_empty() {
+            write!(f, "{place}: ")?;
+        }
+        if self.severity == Severity::Warning {
+            f.write_str("warning: ")?;
+        }
+        write!(f, "{}: {}", self.kind.as_str(), self.message)
+    }
+}
+
+// === impl Faults ===
+
+impl Faults {
+    /// No fault yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Adds one.
+    pub fn push(&mut self, fault: Fault) {
+        self.0.push(fault);
+    }
+
+    /// Adds those of another run.
+    pub fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+
+    /// Whether one of them forbids use; warnings do not.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        self.0.iter().any(|fault| fault.severity == Severity::Error)
+    }
+
+    /// Whether there is nothing to say.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many there are, warnings included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Each of them, in the order found.
+    pub fn iter(&self) -> std::slice::Iter<'_, Fault> {
+        self.0.iter()
+    }
+}
+
+impl IntoIterator for Faults {
+    type Item = Fault;
+    type IntoIter = std::vec::IntoIter<Fault>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl Extend<Fault> for Faults {
+    fn extend<T: IntoIterator<Item = Fault>>(&mut self, faults: T) {
+        self.0.extend(faults);
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, fault) in self.0.iter().enumerate() {
+            if position > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{fault}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Faults {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_file_line_object_and_path() {
+        let place = Place {
+            file: Some("a.yaml".into()),
+            line: 12,
+            object: "AuthorizationPolicy/p".into(),
+            path: FieldPath::root().field("spec").field("resourceRules").index(0).field("verbs"),
+        };
+        let fault = Fault::error(place, FaultKind::Required, "name at least one verb, or `*`");
+        assert_eq!(
+            fault.to_string(),
+            "a.yaml:12: AuthorizationPolicy/p: spec.resourceRules[0].verbs: \
+             Required value: name at least one verb, or `*`"
+        );
+    }
+
+    #[test]
+    fn a_warning_forbids_nothing() {
+        let mut faults = Faults::new();
+        faults.push(Fault::warning(Place::default(), FaultKind::Invalid, "odd"));
+        assert!(!faults.has_errors());
+        assert_eq!(faults.to_string(), "warning: Invalid value: odd");
+    }
+}

@@ -1,0 +1,29 @@
+//! Portcullis answers the authorization and admission webhooks of a Kubernetes
+//! API server.
+//!
+//! Two rings, kept apart by the `server` feature (ARCHITECTURE.md):
+//!
+//! - inner, without IO, clock or HTTP: [`field`], [`document`], [`cel`],
+//!   [`engine`] (the decision), [`manifest`] (policies as users write them) and
+//!   [`api`] (Kubernetes' wire types);
+//! - outer: `config`, `authentication`, `telemetry`, `reload`, `server`, `cli`.
+
+pub mod api;
+pub mod cel;
+pub mod document;
+pub mod engine;
+pub mod field;
+pub mod manifest;
+
+#[cfg(feature = "server")]
+pub mod authentication;
+#[cfg(feature = "server")]
+pub mod cli;
+#[cfg(feature = "server")]
+pub mod config;
+#[cfg(feature = "server")]
+pub mod reload;
+#[cfg(feature = "server")]
+pub mod server;
+#[cfg(feature = "server")]
+pub mod telemetry;

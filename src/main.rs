@@ -1,0 +1,10 @@
+//! The `portcullis` program: parse, run, exit code.
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    portcullis::cli::main()
+}

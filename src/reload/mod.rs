@@ -1,0 +1,1 @@
+//! Files that change, noticed and swapped whole.

@@ -1,0 +1,1 @@
+//! The listeners; actix-web lives here and nowhere else.
