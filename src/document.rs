@@ -38,13 +38,20 @@ pub struct Document {
 pub fn parse(file: Option<&str>, text: &str) -> Result<Vec<Document>, Fault> {
     let file: Option<Arc<str>> = file.map(Into::into);
     let roots = node::parse(text).map_err(|(line, message)| {
-        let place = Place { file: file.clone(), line, ..Place::default() };
+        let place = Place {
+            file: file.clone(),
+            line,
+            ..Place::default()
+        };
         Fault::error(place, FaultKind::Unreadable, message)
     })?;
     Ok(roots
         .into_iter()
         .filter(|root| root.value != Value::Null)
-        .map(|root| Document { file: file.clone(), root })
+        .map(|root| Document {
+            file: file.clone(),
+            root,
+        })
         .collect())
 }
 
@@ -102,7 +109,12 @@ impl Document {
     #[must_use]
     pub fn place(&self, path: FieldPath) -> Place {
         let line = self.nearest(&path).line;
-        Place { file: self.file.clone(), line, object: self.object(), path }
+        Place {
+            file: self.file.clone(),
+            line,
+            object: self.object(),
+            path,
+        }
     }
 
     /// Reads the document as a `T`. Unknown fields and values of a wrong type
@@ -146,12 +158,21 @@ mod tests {
         let mut faults = Faults::new();
         let sample: Option<Sample> = one("name: a\nitems:\n- count: 3\n").decode(&mut faults);
         assert_eq!(faults.to_string(), "");
-        assert_eq!(sample, Some(Sample { name: "a".into(), items: vec![Item { count: 3 }] }));
+        assert_eq!(
+            sample,
+            Some(Sample {
+                name: "a".into(),
+                items: vec![Item { count: 3 }]
+            })
+        );
     }
 
     #[test]
     fn reads_json_and_several_documents() {
-        assert_eq!(parse(None, "{\"a\": [1, 2.5, null, true, \"x\"]}").unwrap().len(), 1);
+        assert_eq!(
+            parse(None, "{\"a\": [1, 2.5, null, true, \"x\"]}").unwrap().len(),
+            1
+        );
         assert_eq!(parse(None, "a: 1\n---\n---\nb: 2\n").unwrap().len(), 2);
     }
 
@@ -160,7 +181,10 @@ mod tests {
         let mut faults = Faults::new();
         let sample: Option<Sample> = one("name: a\nitems:\n- count: 3\n  cuont: 4\n").decode(&mut faults);
         assert_eq!(sample, None);
-        assert_eq!(faults.to_string(), "f.yaml:4: items[0].cuont: Unsupported value: unknown field `cuont`");
+        assert_eq!(
+            faults.to_string(),
+            "f.yaml:4: items[0].cuont: Unsupported value: unknown field `cuont`"
+        );
     }
 
     #[test]
@@ -168,7 +192,12 @@ mod tests {
         let mut faults = Faults::new();
         let sample: Option<Sample> = one("name: a\nitems:\n- count: many\n").decode(&mut faults);
         assert_eq!(sample, None);
-        assert!(faults.to_string().starts_with("f.yaml:3: items[0].count: Invalid type: "), "{faults}");
+        assert!(
+            faults
+                .to_string()
+                .starts_with("f.yaml:3: items[0].count: Invalid type: "),
+            "{faults}"
+        );
     }
 
     #[test]

@@ -199,13 +199,23 @@ impl Fault {
     /// A fault that forbids the use of what it is in.
     #[must_use]
     pub fn error(place: Place, kind: FaultKind, message: impl Into<String>) -> Self {
-        Self { place, severity: Severity::Error, kind, message: message.into() }
+        Self {
+            place,
+            severity: Severity::Error,
+            kind,
+            message: message.into(),
+        }
     }
 
     /// A fault that only deserves a look.
     #[must_use]
     pub fn warning(place: Place, kind: FaultKind, message: impl Into<String>) -> Self {
-        Self { place, severity: Severity::Warning, kind, message: message.into() }
+        Self {
+            place,
+            severity: Severity::Warning,
+            kind,
+            message: message.into(),
+        }
     }
 }
 
@@ -304,7 +314,11 @@ mod tests {
             file: Some("a.yaml".into()),
             line: 12,
             object: "AuthorizationPolicy/p".into(),
-            path: FieldPath::root().field("spec").field("resourceRules").index(0).field("verbs"),
+            path: FieldPath::root()
+                .field("spec")
+                .field("resourceRules")
+                .index(0)
+                .field("verbs"),
         };
         let fault = Fault::error(place, FaultKind::Required, "name at least one verb, or `*`");
         assert_eq!(

@@ -1,8 +1,97 @@
-//! The command line.
+//! The command line: arguments in, text or JSON out, an exit code.
+//!
+//! ```text
+//! serve --.
+//! init    |--> arguments --> the library's own functions --> output (text | json)
+//! ...   --'                                                      |
+//!                                                  0 sound · 1 not · 2 cannot tell
+//! ```
+//!
+//! No command decides anything itself: each calls what the server calls.
+
+mod init;
+mod output;
 
 use std::process::ExitCode;
 
+use clap::{Parser, Subcommand};
+
+use output::Format;
+
+/// Answers a Kubernetes API server's authorization and admission webhooks.
+#[derive(Debug, Parser)]
+#[command(name = "portcullis", version, arg_required_else_help = true, after_help = AFTER_HELP)]
+struct Arguments {
+    /// How results are written.
+    #[arg(short, long, global = true, value_enum, default_value_t = Format::Text)]
+    output: Format,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 allowed or sound; 1 not allowed, a failing case or a fault; \
+2 wrong usage or input that cannot be read.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Init(init::Init),
+}
+
+/// What a command found out, when it could.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// Allowed, sound, passed, done.
+    Sound,
+    /// Not allowed, faulty, failed.
+    Unsound,
+}
+
+/// Why a command could not do its work. Each message says what to do about it.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// The arguments make no sense together.
+    #[error("{0}")]
+    Usage(String),
+    /// A file cannot be read or written.
+    #[error("cannot {verb} `{path}`: {source}")]
+    File {
+        verb: &'static str,
+        path: String,
+        source: std::io::Error,
+    },
+    /// A key or certificate cannot be made.
+    #[error("cannot make keys and certificates: {0}")]
+    Pki(#[from] openssl::error::ErrorStack),
+    /// Nobody reads what is printed any more.
+    #[error("cannot write the result: {0}")]
+    Output(std::io::Error),
+}
+
+impl Error {
+    fn file(verb: &'static str, path: &std::path::Path, source: std::io::Error) -> Self {
+        Self::File {
+            verb,
+            path: path.display().to_string(),
+            source,
+        }
+    }
+}
+
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let Arguments { output, command } = Arguments::parse();
+    let verdict = match command {
+        Command::Init(init) => init.run(output),
+    };
+    match verdict {
+        Ok(Verdict::Sound) => ExitCode::SUCCESS,
+        Ok(Verdict::Unsound) => ExitCode::from(1),
+        // `portcullis ... | head` is no failure worth a message.
+        Err(Error::Output(source)) if source.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::from(2),
+        Err(error) => {
+            output::complain(&error);
+            ExitCode::from(2)
+        }
+    }
 }

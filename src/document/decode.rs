@@ -18,7 +18,11 @@ pub(super) fn decode<T: DeserializeOwned>(
     faults: &mut Faults,
 ) -> Option<T> {
     let first_failure = RefCell::new(None);
-    let reader = Reader { node: document.nearest(path), path: path.clone(), failure: &first_failure };
+    let reader = Reader {
+        node: document.nearest(path),
+        path: path.clone(),
+        failure: &first_failure,
+    };
     let mut unknown = Vec::new();
     let decoded = serde_ignored::deserialize(reader, |ignored| unknown.push(field_path(path, &ignored)));
     let known = unknown.is_empty();
@@ -28,13 +32,21 @@ pub(super) fn decode<T: DeserializeOwned>(
             crate::field::Step::Index(index) => index.to_string(),
         });
         let message = format!("unknown field `{name}`");
-        faults.push(Fault::error(document.place(path), FaultKind::NotSupported, message));
+        faults.push(Fault::error(
+            document.place(path),
+            FaultKind::NotSupported,
+            message,
+        ));
     }
     match decoded {
         Ok(value) => known.then_some(value),
         Err(error) => {
             let path = first_failure.into_inner().unwrap_or_else(|| path.clone());
-            faults.push(Fault::error(document.place(path), FaultKind::TypeInvalid, error.to_string()));
+            faults.push(Fault::error(
+                document.place(path),
+                FaultKind::TypeInvalid,
+                error.to_string(),
+            ));
             None
         }
     }
@@ -64,7 +76,11 @@ type Failure = serde::de::value::Error;
 
 impl<'d> Reader<'d> {
     fn child(&self, node: &'d Node, path: FieldPath) -> Self {
-        Reader { node, path, failure: self.failure }
+        Reader {
+            node,
+            path,
+            failure: self.failure,
+        }
     }
 
     fn noting<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
@@ -89,8 +105,16 @@ impl<'de> Deserializer<'de> for Reader<'_> {
                 _ => Err(Failure::custom("a number that cannot be represented")),
             },
             Value::String(text) => visitor.visit_str(text),
-            Value::List(items) => visitor.visit_seq(Items { reader: &self, items, next: 0 }),
-            Value::Map(entries) => visitor.visit_map(Entries { reader: &self, entries, next: 0 }),
+            Value::List(items) => visitor.visit_seq(Items {
+                reader: &self,
+                items,
+                next: 0,
+            }),
+            Value::Map(entries) => visitor.visit_map(Entries {
+                reader: &self,
+                entries,
+                next: 0,
+            }),
         };
         self.noting(result)
     }
@@ -143,7 +167,9 @@ impl<'de> SeqAccess<'de> for Items<'_, '_> {
     type Error = Failure;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Failure> {
-        let Some(item) = self.items.get(self.next) else { return Ok(None) };
+        let Some(item) = self.items.get(self.next) else {
+            return Ok(None);
+        };
         let path = self.reader.path.index(self.next);
         self.next += 1;
         seed.deserialize(self.reader.child(item, path)).map(Some)
@@ -164,7 +190,9 @@ impl<'de> MapAccess<'de> for Entries<'_, '_> {
     type Error = Failure;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Failure> {
-        let Some(entry) = self.entries.get(self.next) else { return Ok(None) };
+        let Some(entry) = self.entries.get(self.next) else {
+            return Ok(None);
+        };
         let key: StrDeserializer<'_, Failure> = entry.key.as_str().into_deserializer();
         seed.deserialize(key).map(Some)
     }

@@ -70,7 +70,10 @@ fn line(line: u64) -> u32 {
 }
 
 fn node(spanned: Spanned<Wrapped>) -> Node {
-    Node { line: line(spanned.referenced.line()), value: spanned.value.0 }
+    Node {
+        line: line(spanned.referenced.line()),
+        value: spanned.value.0,
+    }
 }
 
 impl Node {
@@ -78,7 +81,10 @@ impl Node {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Self> {
         match &self.value {
-            Value::Map(entries) => entries.iter().find(|entry| entry.key == name).map(|entry| &entry.value),
+            Value::Map(entries) => entries
+                .iter()
+                .find(|entry| entry.key == name)
+                .map(|entry| &entry.value),
             _ => None,
         }
     }
@@ -110,9 +116,10 @@ impl Node {
             Value::Number(number) => serde_json::Value::Number(number.clone()),
             Value::String(text) => text.as_str().into(),
             Value::List(items) => items.iter().map(Self::to_json).collect(),
-            Value::Map(entries) => {
-                entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json())).collect()
-            }
+            Value::Map(entries) => entries
+                .iter()
+                .map(|entry| (entry.key.clone(), entry.value.to_json()))
+                .collect(),
         }
     }
 }
@@ -185,7 +192,11 @@ impl<'de> Visitor<'de> for AnyValue {
         let mut entries = Vec::new();
         while let Some(key) = access.next_key::<Spanned<String>>()? {
             let value = node(access.next_value()?);
-            entries.push(Entry { key: key.value, line: line(key.referenced.line()), value });
+            entries.push(Entry {
+                key: key.value,
+                line: line(key.referenced.line()),
+                value,
+            });
         }
         Ok(Value::Map(entries))
     }

@@ -1,0 +1,273 @@
+//! Keys and certificates of one set-up.
+//!
+//! ```text
+//! CA --signs--> server         (serverAuth, SANs: the hosts)
+//!         '---> authorization  (clientAuth, in the authorization kubeconfig)
+//!         '---> admission      (clientAuth, in the admission kubeconfig)
+//! ```
+//!
+//! All keys are ECDSA P-256: quick handshakes, short files.
+
+use openssl::asn1::{Asn1Integer, Asn1Time};
+use openssl::bn::{BigNum, MsbOption};
+use openssl::ec::{EcGroup, EcKey};
+use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, Private};
+use openssl::x509::extension::{
+    AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
+    SubjectKeyIdentifier,
+};
+use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder};
+
+use super::host::Host;
+
+const DAY: i64 = 24 * 60 * 60;
+/// As kubeadm's: a CA outlives several rounds of what it signs.
+const CA_DAYS: i64 = 3650;
+const LEAF_DAYS: i64 = 365;
+/// Clocks of the machines that meet differ a little.
+const BACKDATE: i64 = 60 * 60;
+
+/// A certificate and its private key, both PEM.
+pub(crate) struct Pair {
+    /// The certificate.
+    pub(crate) certificate: Vec<u8>,
+    /// The key, PKCS #8, not encrypted.
+    pub(crate) key: Vec<u8>,
+}
+
+/// A certificate authority that can still sign.
+pub(crate) struct Authority {
+    certificate: X509,
+    key: PKey<Private>,
+    now: i64,
+}
+
+/// What a certificate is for.
+pub(crate) enum Usage<'a> {
+    /// To be reached as any of these hosts.
+    Server(&'a [Host]),
+    /// To call.
+    Client,
+}
+
+// === impl Authority ===
+
+impl Authority {
+    /// A new CA, valid from about `now` (seconds since 1970).
+    ///
+    /// # Errors
+    ///
+    /// OpenSSL makes no key or signature.
+    pub(crate) fn new(common_name: &str, now: i64) -> Result<Self, ErrorStack> {
+        let key = new_key()?;
+        let name = subject(common_name)?;
+        let mut builder = begin(&name, &name, &key, now, CA_DAYS)?;
+        builder.append_extension(BasicConstraints::new().critical().ca().pathlen(0).build()?)?;
+        builder.append_extension(KeyUsage::new().critical().key_cert_sign().crl_sign().build()?)?;
+        let identifier = SubjectKeyIdentifier::new().build(&builder.x509v3_context(None, None))?;
+        builder.append_extension(identifier)?;
+        builder.sign(&key, MessageDigest::sha256())?;
+        Ok(Self {
+            certificate: builder.build(),
+            key,
+            now,
+        })
+    }
+
+    /// The CA's own certificate and key.
+    ///
+    /// # Errors
+    ///
+    /// OpenSSL cannot encode them.
+    pub(crate) fn pair(&self) -> Result<Pair, ErrorStack> {
+        pair(&self.certificate, &self.key)
+    }
+
+    /// A certificate for `common_name` with a key of its own.
+    ///
+    /// # Errors
+    ///
+    /// OpenSSL makes no key or signature.
+    pub(crate) fn issue(&self, common_name: &str, usage: &Usage<'_>) -> Result<Pair, ErrorStack> {
+        let key = new_key()?;
+        let issuer = self.certificate.subject_name().to_owned()?;
+        let mut builder = begin(&subject(common_name)?, &issuer, &key, self.now, LEAF_DAYS)?;
+        builder.append_extension(BasicConstraints::new().critical().build()?)?;
+        builder.append_extension(KeyUsage::new().critical().digital_signature().build()?)?;
+        builder.append_extension(extended_key_usage(usage)?)?;
+        let context = builder.x509v3_context(Some(&self.certificate), None);
+        let identifier = AuthorityKeyIdentifier::new().keyid(true).build(&context)?;
+        let names = match usage {
+            Usage::Server(hosts) => Some(alternative_names(hosts).build(&context)?),
+            Usage::Client => None,
+        };
+        builder.append_extension(identifier)?;
+        if let Some(names) = names {
+            builder.append_extension(names)?;
+        }
+        builder.sign(&self.key, MessageDigest::sha256())?;
+        pair(&builder.build(), &key)
+    }
+}
+
+fn begin(
+    subject: &X509Name,
+    issuer: &X509Name,
+    key: &PKey<Private>,
+    now: i64,
+    days: i64,
+) -> Result<X509Builder, ErrorStack> {
+    let mut builder = X509::builder()?;
+    builder.set_version(2)?;
+    builder.set_serial_number(random_serial()?.as_ref())?;
+    builder.set_subject_name(subject)?;
+    builder.set_issuer_name(issuer)?;
+    builder.set_not_before(Asn1Time::from_unix(now - BACKDATE)?.as_ref())?;
+    builder.set_not_after(Asn1Time::from_unix(now + days * DAY)?.as_ref())?;
+    builder.set_pubkey(key)?;
+    Ok(builder)
+}
+
+fn new_key() -> Result<PKey<Private>, ErrorStack> {
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
+    PKey::from_ec_key(EcKey::generate(&group)?)
+}
+
+fn subject(common_name: &str) -> Result<X509Name, ErrorStack> {
+    let mut name = X509NameBuilder::new()?;
+    name.append_entry_by_nid(Nid::COMMONNAME, common_name)?;
+    Ok(name.build())
+}
+
+fn random_serial() -> Result<Asn1Integer, ErrorStack> {
+    let mut serial = BigNum::new()?;
+    // 127 bits: positive and well below the 20 octets of RFC 5280, 4.1.2.2.
+    serial.rand(127, MsbOption::ONE, false)?;
+    serial.to_asn1_integer()
+}
+
+fn extended_key_usage(usage: &Usage<'_>) -> Result<openssl::x509::X509Extension, ErrorStack> {
+    let mut extension = ExtendedKeyUsage::new();
+    match usage {
+        Usage::Server(_) => extension.server_auth(),
+        Usage::Client => extension.client_auth(),
+    };
+    extension.build()
+}
+
+fn alternative_names(hosts: &[Host]) -> SubjectAlternativeName {
+    let mut names = SubjectAlternativeName::new();
+    for host in hosts {
+        match host {
+            Host::Name(name) => names.dns(name),
+            Host::Address(address) => names.ip(&address.to_string()),
+        };
+    }
+    names
+}
+
+fn pair(certificate: &X509, key: &PKey<Private>) -> Result<Pair, ErrorStack> {
+    Ok(Pair {
+        certificate: certificate.to_pem()?,
+        key: key.private_key_to_pem_pkcs8()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use openssl::stack::Stack;
+    use openssl::x509::store::X509StoreBuilder;
+    use openssl::x509::verify::X509VerifyParam;
+    use openssl::x509::{X509PurposeId, X509StoreContext};
+
+    use super::*;
+
+    const NOW: i64 = 1_790_000_000;
+
+    /// Whether `leaf` stands for `purpose` under `authority` at the time `at`.
+    fn verifies(authority: &Authority, leaf: &Pair, purpose: X509PurposeId, at: i64) -> bool {
+        let mut param = X509VerifyParam::new().unwrap();
+        param.set_time(at);
+        param.set_purpose(purpose).unwrap();
+        let mut store = X509StoreBuilder::new().unwrap();
+        store.add_cert(authority.certificate.clone()).unwrap();
+        store.set_param(&param).unwrap();
+        let certificate = X509::from_pem(&leaf.certificate).unwrap();
+        let mut context = X509StoreContext::new().unwrap();
+        context
+            .init(&store.build(), &certificate, &Stack::new().unwrap(), |context| {
+                context.verify_cert()
+            })
+            .unwrap()
+    }
+
+    #[test]
+    fn a_certificate_stands_for_its_usage_alone() {
+        let authority = Authority::new("test-ca", NOW).unwrap();
+        let server = authority
+            .issue("server", &Usage::Server(&["localhost".parse().unwrap()]))
+            .unwrap();
+        let client = authority.issue("client", &Usage::Client).unwrap();
+        assert!(verifies(&authority, &server, X509PurposeId::SSL_SERVER, NOW));
+        assert!(!verifies(&authority, &server, X509PurposeId::SSL_CLIENT, NOW));
+        assert!(verifies(&authority, &client, X509PurposeId::SSL_CLIENT, NOW));
+        assert!(!verifies(&authority, &client, X509PurposeId::SSL_SERVER, NOW));
+    }
+
+    #[test]
+    fn a_certificate_of_another_authority_does_not_verify() {
+        let authority = Authority::new("test-ca", NOW).unwrap();
+        let other = Authority::new("test-ca", NOW).unwrap();
+        let client = other.issue("client", &Usage::Client).unwrap();
+        assert!(!verifies(&authority, &client, X509PurposeId::SSL_CLIENT, NOW));
+    }
+
+    #[test]
+    fn a_leaf_ends_after_a_year_and_begins_an_hour_before() {
+        let authority = Authority::new("test-ca", NOW).unwrap();
+        let client = authority.issue("client", &Usage::Client).unwrap();
+        let valid = |at| verifies(&authority, &client, X509PurposeId::SSL_CLIENT, at);
+        assert!(valid(NOW - BACKDATE));
+        assert!(!valid(NOW - BACKDATE - 1));
+        assert!(valid(NOW + 364 * DAY));
+        assert!(!valid(NOW + 366 * DAY));
+    }
+
+    #[test]
+    fn a_server_certificate_names_its_hosts() {
+        let authority = Authority::new("test-ca", NOW).unwrap();
+        let hosts = [
+            "a.example.com".parse().unwrap(),
+            "10.0.0.7".parse().unwrap(),
+            "::1".parse().unwrap(),
+        ];
+        let server = authority.issue("a.example.com", &Usage::Server(&hosts)).unwrap();
+        let certificate = X509::from_pem(&server.certificate).unwrap();
+        let names = certificate.subject_alt_names().unwrap();
+        let found: Vec<String> = names
+            .iter()
+            .map(|name| match (name.dnsname(), name.ipaddress()) {
+                (Some(name), _) => name.to_owned(),
+                (_, Some(address)) => format!("{} bytes", address.len()),
+                _ => String::new(),
+            })
+            .collect();
+        assert_eq!(found, ["a.example.com", "4 bytes", "16 bytes"]);
+    }
+
+    #[test]
+    fn a_key_belongs_to_its_certificate() {
+        let pair = Authority::new("test-ca", NOW).unwrap().pair().unwrap();
+        let key = PKey::private_key_from_pem(&pair.key).unwrap();
+        assert!(
+            X509::from_pem(&pair.certificate)
+                .unwrap()
+                .public_key()
+                .unwrap()
+                .public_eq(&key)
+        );
+    }
+}
