@@ -1,0 +1,58 @@
+//! Where `kube-apiserver`, `etcd` and `kubectl` are.
+
+use std::env;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The programs that the tests start.
+pub(crate) struct Binaries {
+    pub(crate) kube_apiserver: PathBuf,
+    pub(crate) etcd: PathBuf,
+    pub(crate) kubectl: PathBuf,
+}
+
+/// The programs, from `KUBEBUILDER_ASSETS` or else `target/apiserver`.
+///
+/// Without them, says on the standard error (past the capture of test output)
+/// what is not run, and returns `None`.
+///
+/// # Panics
+/// Without them, when `PORTCULLIS_REQUIRE_APISERVER` is `1`.
+pub(crate) fn find() -> Option<Binaries> {
+    let folder = folder();
+    let program = |name: &str| Some(folder.join(name)).filter(|path| path.is_file());
+    let found = || {
+        Some(Binaries {
+            kube_apiserver: program("kube-apiserver")?,
+            etcd: program("etcd")?,
+            kubectl: program("kubectl")?,
+        })
+    };
+    found().or_else(|| {
+        not_run(&folder);
+        None
+    })
+}
+
+fn folder() -> PathBuf {
+    match env::var_os("KUBEBUILDER_ASSETS") {
+        Some(folder) if !folder.is_empty() => PathBuf::from(folder),
+        _ => Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .parent()
+            .unwrap()
+            .join("apiserver"),
+    }
+}
+
+fn not_run(folder: &Path) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    let folder = folder.display();
+    let message = format!(
+        "NOT RUN: {test}: no kube-apiserver, etcd and kubectl in {folder}; \
+         make them with tests/apiserver/build or set KUBEBUILDER_ASSETS"
+    );
+    let required = env::var("PORTCULLIS_REQUIRE_APISERVER").is_ok_and(|value| value == "1");
+    assert!(!required, "{message}");
+    let _ = writeln!(std::io::stderr(), "{message}");
+}

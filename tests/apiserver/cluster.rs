@@ -1,0 +1,197 @@
+//! A kube-apiserver with its etcd, in a folder of their own.
+
+use crate::binaries::Binaries;
+use crate::harness::client::{Client, Response};
+use crate::harness::folder::Folder;
+use crate::harness::kubeconfig::{self, Credential};
+use crate::harness::pki::Authority;
+use crate::harness::process::Process;
+use crate::harness::{eventually, ports};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Whoever may do everything: the group that an API server never asks about.
+const ADMIN: User = User {
+    name: "admin",
+    groups: &["system:masters"],
+};
+
+/// Someone the API server knows by a token.
+#[derive(Clone, Copy)]
+pub(crate) struct User {
+    pub(crate) name: &'static str,
+    pub(crate) groups: &'static [&'static str],
+}
+
+/// A running API server.
+pub(crate) struct Cluster {
+    // Dropped in this order: the API server before its store.
+    apiserver: Process,
+    etcd: Process,
+    address: SocketAddr,
+    authority: Vec<u8>,
+    kubectl: PathBuf,
+    folder: Folder,
+}
+
+impl Cluster {
+    /// Starts etcd and an API server that knows `users` and was given `flags`
+    /// (its authorization), and waits until it is ready.
+    ///
+    /// # Panics
+    /// When it does not become ready; with both logs.
+    pub(crate) fn start(binaries: &Binaries, folder: Folder, users: &[User], flags: &[String]) -> Self {
+        let (etcd, store) = start_etcd(binaries, folder.path());
+        let authority = Authority::new("apiserver");
+        let address = ports::free();
+        let mut arguments = server_arguments(&folder, &authority, address, &store, users);
+        arguments.extend_from_slice(flags);
+        let home = folder.path().join("apiserver");
+        let apiserver = Process::start(
+            "kube-apiserver",
+            &home,
+            false,
+            &binaries.kube_apiserver,
+            arguments,
+        );
+        let mut cluster = Self {
+            apiserver,
+            etcd,
+            address,
+            authority: authority.pem(),
+            kubectl: binaries.kubectl.clone(),
+            folder,
+        };
+        cluster.wait_until_ready();
+        cluster
+    }
+
+    fn wait_until_ready(&mut self) {
+        let admin = self.admin();
+        let mut ended = false;
+        let ready = eventually(|| {
+            ended = !self.apiserver.runs() || !self.etcd.runs();
+            ended || admin.get("/readyz").is_ok_and(|response| response.status == 200)
+        });
+        assert!(
+            ready && !ended,
+            "the API server did not become ready\n{}",
+            self.tails()
+        );
+    }
+
+    /// A client that is the user of that name.
+    pub(crate) fn user(&self, name: &str) -> Client {
+        Client::https(self.address, &self.authority, None).with_token(&token(name))
+    }
+
+    pub(crate) fn admin(&self) -> Client {
+        self.user(ADMIN.name)
+    }
+
+    /// Creates an object at a collection's path, as admin.
+    pub(crate) fn create(&self, collection: &str, object: &Value) {
+        let response = self.admin().post(collection, object).unwrap();
+        assert_eq!(response.status, 201, "{}", response.text());
+    }
+
+    pub(crate) fn create_namespace(&self, name: &str) {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        self.create("/api/v1/namespaces", &namespace);
+    }
+
+    /// What the API server answers to a SubjectAccessReview of this spec.
+    pub(crate) fn review(&self, spec: &Value) -> Value {
+        let review =
+            json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
+        let response: Response = self
+            .admin()
+            .post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review)
+            .unwrap();
+        assert_eq!(response.status, 201, "{spec}: {}", response.text());
+        response.json()["status"].clone()
+    }
+
+    /// Runs kubectl as a user.
+    pub(crate) fn kubectl(&self, user: &str, arguments: &[&str]) -> Output {
+        let credential = Credential::Token(token(user));
+        let config = kubeconfig::render(&format!("https://{}", self.address), &self.authority, &credential);
+        let config = self.folder.write(&format!("kubectl/{user}.kubeconfig"), config);
+        Command::new(&self.kubectl)
+            .arg("--kubeconfig")
+            .arg(config)
+            .args(arguments)
+            .env("HOME", self.folder.path().join("kubectl"))
+            .output()
+            .unwrap()
+    }
+
+    /// The last lines of both logs.
+    pub(crate) fn tails(&self) -> String {
+        self.etcd.tail() + &self.apiserver.tail()
+    }
+}
+
+/// The token of a user, made from the name.
+fn token(user: &str) -> String {
+    format!("token-of-{}", user.replace(':', "-"))
+}
+
+fn start_etcd(binaries: &Binaries, folder: &Path) -> (Process, String) {
+    let client = format!("http://{}", ports::free());
+    let peer = format!("http://{}", ports::free());
+    let arguments = [
+        "--data-dir=data".to_owned(),
+        "--unsafe-no-fsync".to_owned(),
+        format!("--listen-client-urls={client}"),
+        format!("--advertise-client-urls={client}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=default={peer}"),
+    ];
+    // The store goes with the process: it is most of what a run leaves.
+    (
+        Process::start("etcd", &folder.join("etcd"), true, &binaries.etcd, arguments),
+        client,
+    )
+}
+
+fn server_arguments(
+    folder: &Folder,
+    authority: &Authority,
+    address: SocketAddr,
+    store: &str,
+    users: &[User],
+) -> Vec<String> {
+    let identity = authority.server();
+    let certificate = folder.write("apiserver/server.crt", identity.certificate);
+    let key = folder.write("apiserver/server.key", identity.key);
+    let tokens = folder.write("apiserver/tokens.csv", tokens(users));
+    let key = key.display();
+    vec![
+        format!("--etcd-servers={store}"),
+        format!("--bind-address={}", address.ip()),
+        format!("--secure-port={}", address.port()),
+        format!("--tls-cert-file={}", certificate.display()),
+        format!("--tls-private-key-file={key}"),
+        format!("--token-auth-file={}", tokens.display()),
+        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        format!("--service-account-signing-key-file={key}"),
+        format!("--service-account-key-file={}", certificate.display()),
+        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+        "--endpoint-reconciler-type=none".to_owned(),
+        // Nobody makes service accounts for the pods of a test.
+        "--disable-admission-plugins=ServiceAccount".to_owned(),
+    ]
+}
+
+/// A line for each user: token, name, uid and groups.
+fn tokens(users: &[User]) -> String {
+    let line = |user: &User| {
+        let User { name, groups } = user;
+        format!("{},{name},uid-of-{name},\"{}\"\n", token(name), groups.join(","))
+    };
+    [ADMIN].iter().chain(users).map(line).collect()
+}

@@ -1,0 +1,21 @@
+//! Portcullis and a real kube-apiserver.
+//!
+//! `tests/apiserver/build` makes the programs, or `KUBEBUILDER_ASSETS` names
+//! the folder that holds them. Where they are missing, each test says that it
+//! was not run and passes; with `PORTCULLIS_REQUIRE_APISERVER=1` it fails.
+
+#![cfg(feature = "server")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod binaries;
+mod cluster;
+mod rbac;

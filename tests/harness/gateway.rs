@@ -1,0 +1,175 @@
+//! The built `portcullis` program, serving.
+
+use super::client::Client;
+use super::eventually;
+use super::pki::{Authority, Identity};
+use super::ports;
+use super::process::Process;
+use serde_json::{Value, json};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// The keys that a gateway and its callers hold.
+pub(crate) struct Keys {
+    /// Signs what the gateway shows.
+    pub(crate) servers: Authority,
+    /// Signs what its callers show.
+    pub(crate) clients: Authority,
+    /// A caller of the common name `kube-apiserver`.
+    pub(crate) caller: Identity,
+}
+
+impl Keys {
+    pub(crate) fn new() -> Self {
+        let clients = Authority::new("clients");
+        let caller = clients.client("kube-apiserver", &["apiservers"]);
+        Self {
+            servers: Authority::new("servers"),
+            clients,
+            caller,
+        }
+    }
+}
+
+/// A gateway to be started.
+pub(crate) struct Setup<'a> {
+    /// Where its files go; made if it is not there.
+    pub(crate) folder: &'a Path,
+    pub(crate) address: SocketAddr,
+    pub(crate) keys: &'a Keys,
+    /// Entries of `callers`; the caller of [`Keys`] is one without being named.
+    pub(crate) callers: Vec<Value>,
+    /// Files of its manifests folder: name and content.
+    pub(crate) manifests: &'a [(&'a str, &'a str)],
+}
+
+/// A gateway that serves.
+pub(crate) struct Gateway {
+    process: Process,
+    address: SocketAddr,
+    admin: SocketAddr,
+    manifests: PathBuf,
+    authority: Vec<u8>,
+    caller: Identity,
+}
+
+impl Gateway {
+    /// Writes the configuration, starts the program, and waits until it is
+    /// ready.
+    ///
+    /// # Panics
+    /// When it does not become ready; with its log.
+    pub(crate) fn start(setup: &Setup<'_>) -> Self {
+        let manifests = setup.folder.join("policies");
+        fs::create_dir_all(&manifests).unwrap();
+        for (name, content) in setup.manifests {
+            fs::write(manifests.join(name), content).unwrap();
+        }
+        let admin = ports::free();
+        let config = write_config(setup, admin);
+        let program = Path::new(env!("CARGO_BIN_EXE_portcullis"));
+        let arguments = ["serve".as_ref(), "--config".as_ref(), config.as_os_str()];
+        let process = Process::start("portcullis", setup.folder, false, program, arguments);
+        let mut gateway = Self {
+            process,
+            address: setup.address,
+            admin,
+            manifests,
+            authority: setup.keys.servers.pem(),
+            caller: setup.keys.caller.clone(),
+        };
+        let probe = Client::http(admin);
+        let mut ended = false;
+        let ready = eventually(|| {
+            ended = !gateway.process.runs();
+            ended || probe.get("/readyz").is_ok_and(|response| response.status == 200)
+        });
+        assert!(
+            ready && !ended,
+            "the gateway did not become ready\n{}",
+            gateway.tail()
+        );
+        gateway
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A client that the gateway knows by its certificate.
+    pub(crate) fn client(&self) -> Client {
+        self.client_with(Some(&self.caller))
+    }
+
+    /// A client with another certificate, or none.
+    pub(crate) fn client_with(&self, identity: Option<&Identity>) -> Client {
+        Client::https(self.address, &self.authority, identity)
+    }
+
+    /// The folder of its manifests, which it watches.
+    pub(crate) fn manifests(&self) -> &Path {
+        &self.manifests
+    }
+
+    /// The value of one series, written as `/metrics` writes it.
+    pub(crate) fn metric(&self, series: &str) -> Option<f64> {
+        let metrics = Client::http(self.admin).get("/metrics").ok()?.text();
+        let line = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+        line.trim().parse().ok()
+    }
+
+    /// Lets `change` touch the manifests and waits until the gateway has
+    /// loaded them anew.
+    ///
+    /// # Panics
+    /// When no reload succeeded.
+    pub(crate) fn reload_after(&self, change: impl FnOnce(&Path)) {
+        let reloads = || {
+            self.metric(r#"portcullis_reloads_total{result="success"}"#)
+                .unwrap_or_default()
+        };
+        let before = reloads();
+        change(&self.manifests);
+        assert!(
+            eventually(|| reloads() > before),
+            "the gateway did not reload\n{}",
+            self.tail()
+        );
+    }
+
+    pub(crate) fn tail(&self) -> String {
+        self.process.tail()
+    }
+}
+
+fn write_config(setup: &Setup<'_>, admin: SocketAddr) -> PathBuf {
+    let write = |name: &str, content: &[u8]| {
+        fs::write(setup.folder.join(name), content).unwrap();
+        name.to_owned()
+    };
+    let server = setup.keys.servers.server();
+    let mut callers = vec![json!({"clientCertificate": {"commonNames": ["kube-apiserver"]}})];
+    callers.extend(setup.callers.iter().cloned());
+    let config = json!({
+        "apiVersion": "config.portcullis.dev/v1alpha1",
+        "kind": "GatewayConfiguration",
+        "server": {
+            "address": setup.address.to_string(),
+            "tls": {
+                "certificate": write("server.crt", &server.certificate),
+                "privateKey": write("server.key", &server.key),
+                "clientCA": write("clients.crt", &setup.keys.clients.pem()),
+            },
+        },
+        "admin": {"address": admin.to_string()},
+        "callers": callers,
+        "manifests": ["policies"],
+        "decisionLog": {"path": "decisions.jsonl"},
+    });
+    let path = setup.folder.join("portcullis.yaml");
+    fs::write(&path, format!("{config:#}\n")).unwrap();
+    path
+}
