@@ -1,0 +1,58 @@
+# What people and CI run alike. `just` lists it; `just ci` is everything.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+# The recipes, each with what it does
+default:
+    @just --list
+
+# Format the code
+fmt:
+    cargo fmt
+
+# Refuse code that `just fmt` would change
+fmt-check:
+    cargo fmt --check
+
+# Clippy over everything, warnings as errors
+lint:
+    cargo clippy --locked --all-targets -- -D warnings
+
+# The decision builds without server, sockets, files and clock
+inner:
+    cargo clippy --locked --lib --no-default-features -- -D warnings
+
+# Every test that needs no other program
+test *ARGS:
+    cargo test --locked {{ ARGS }}
+
+# Known answers of Kubernetes; more folders by CONFORMANCE_VECTORS=a:b
+conformance:
+    cargo test --locked --test conformance -- --nocapture
+
+# kube-apiserver, etcd and kubectl from Go modules into target/apiserver/
+apiserver-build:
+    tests/apiserver/build
+
+# The gateway under a real kube-apiserver
+apiserver: apiserver-build
+    PORTCULLIS_REQUIRE_APISERVER=1 cargo test --locked --test apiserver
+
+# The API documentation, broken links as errors
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib
+
+# Licences, sources and banned crates
+deny:
+    cargo deny --locked check bans licenses sources
+
+# The compose file is one that docker-compose accepts
+compose:
+    docker-compose config --quiet
+
+# The criterion benches; see benches/README.md for how to read them
+bench *ARGS:
+    cargo bench --locked {{ ARGS }}
+
+# Everything that CI runs
+ci: fmt-check lint inner test doc conformance apiserver compose deny
