@@ -3,7 +3,7 @@
 //!
 //! Two rings, kept apart by the `server` feature (ARCHITECTURE.md):
 //!
-//! - inner, without IO, clock or HTTP: [`field`], [`document`], [`cel`],
+//! - inner, without IO, clock or HTTP: [`field`], [`json`], [`document`], [`cel`],
 //!   [`engine`] (the decision), [`manifest`] (policies as users write them) and
 //!   [`api`] (Kubernetes' wire types);
 //! - outer: `config`, `authentication`, `telemetry`, `reload`, `server`, `cli`.
@@ -13,6 +13,7 @@ pub mod cel;
 pub mod document;
 pub mod engine;
 pub mod field;
+pub mod json;
 pub mod manifest;
 
 #[cfg(feature = "server")]

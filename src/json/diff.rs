@@ -1,0 +1,259 @@
+//! The patch that leads from one value to another.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::patch::Operation;
+use super::pointer::escape;
+use super::{Kind, Node};
+
+/// Beyond this many pairs, items of two lists are compared place by place only.
+const MAX_PAIRS: usize = 1 << 20;
+
+/// The operations that make `before` into `after`, and touch nothing that is
+/// the same in both: `add`, `remove` and `replace` alone.
+///
+/// In lists, items that are the same stay; of the others, those that bear the
+/// same `name` are taken for one item that changed.
+///
+/// Paths are such that `before` may have been read by anyone: the API server
+/// applies them to its own copy of the object.
+#[must_use]
+pub fn diff<'d>(before: Node<'d>, after: Node<'d>) -> Vec<Operation<'d>> {
+    let mut diff = Diff {
+        path: String::new(),
+        operations: Vec::new(),
+    };
+    diff.value(before, after);
+    diff.operations
+}
+
+struct Diff<'d> {
+    path: String,
+    operations: Vec<Operation<'d>>,
+}
+
+impl<'d> Diff<'d> {
+    fn value(&mut self, before: Node<'d>, after: Node<'d>) {
+        if before.same(after) {
+            return;
+        }
+        match (before.kind(), after.kind()) {
+            (Kind::Object, Kind::Object) if before.is_empty() || shares_a_key(before, after) => {
+                self.object(before, after);
+            }
+            (Kind::Array, Kind::Array) if !before.is_empty() && !after.is_empty() => {
+                self.array(before, after);
+            }
+            _ => self.push("replace", Some(after)),
+        }
+    }
+
+    fn object(&mut self, before: Node<'d>, after: Node<'d>) {
+        for (key, value) in before.entries() {
+            let length = self.enter(&escape(&key));
+            match after.get(&key) {
+                Some(other) => self.value(value, other),
+                None => self.push("remove", None),
+            }
+            self.path.truncate(length);
+        }
+        for (key, value) in after.entries() {
+            if before.get(&key).is_none() {
+                let length = self.enter(&escape(&key));
+                self.push("add", Some(value));
+                self.path.truncate(length);
+            }
+        }
+    }
+
+    fn array(&mut self, before: Node<'d>, after: Node<'d>) {
+        let before: Vec<Node<'d>> = before.items().collect();
+        let after: Vec<Node<'d>> = after.items().collect();
+        let mut place = 0;
+        for step in align(&before, &after) {
+            let length = self.enter(&place.to_string());
+            match step {
+                Step::Pair(old, new) => {
+                    self.value(old, new);
+                    place += 1;
+                }
+                Step::Remove => self.push("remove", None),
+                Step::Add(new) => {
+                    self.push("add", Some(new));
+                    place += 1;
+                }
+            }
+            self.path.truncate(length);
+        }
+    }
+
+    /// Steps into `step`; returns the length to which the path goes back.
+    fn enter(&mut self, step: &str) -> usize {
+        let length = self.path.len();
+        self.path.push('/');
+        self.path.push_str(step);
+        length
+    }
+
+    fn push(&mut self, op: &'static str, value: Option<Node<'d>>) {
+        let path = Cow::Owned(self.path.clone());
+        self.operations.push(Operation {
+            op: Cow::Borrowed(op),
+            path,
+            from: None,
+            value,
+        });
+    }
+}
+
+fn shares_a_key(before: Node<'_>, after: Node<'_>) -> bool {
+    before.entries().any(|(key, _)| after.get(&key).is_some())
+}
+
+/// What becomes of the items of a list, from its first place to its last.
+enum Step<'d> {
+    Pair(Node<'d>, Node<'d>),
+    Remove,
+    Add(Node<'d>),
+}
+
+fn align<'d>(before: &[Node<'d>], after: &[Node<'d>]) -> Vec<Step<'d>> {
+    let mut steps = Vec::new();
+    let (mut old, mut new) = (before, after);
+    while let ([first, rest @ ..], [other, others @ ..]) = (old, new)
+        && first.same(*other)
+    {
+        steps.push(Step::Pair(*first, *other));
+        (old, new) = (rest, others);
+    }
+    let mut tail = Vec::new();
+    while let ([rest @ .., last], [others @ .., other]) = (old, new)
+        && last.same(*other)
+    {
+        tail.push(Step::Pair(*last, *other));
+        (old, new) = (rest, others);
+    }
+    between(old, new, &mut steps);
+    steps.extend(tail.into_iter().rev());
+    steps
+}
+
+/// The part between equal beginnings and ends.
+fn between<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<Step<'d>>) {
+    let (mut from, mut to) = (0, 0);
+    for (left, right) in common(old, new, |item| Some(item.raw())) {
+        changed(
+            old.get(from..left).unwrap_or_default(),
+            new.get(to..right).unwrap_or_default(),
+            steps,
+        );
+        if let (Some(left), Some(right)) = (old.get(left), new.get(right)) {
+            steps.push(Step::Pair(*left, *right));
+        }
+        (from, to) = (left + 1, right + 1);
+    }
+    changed(
+        old.get(from..).unwrap_or_default(),
+        new.get(to..).unwrap_or_default(),
+        steps,
+    );
+}
+
+/// A part of which no item is the same.
+fn changed<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<Step<'d>>) {
+    let (mut from, mut to) = (0, 0);
+    for (left, right) in common(old, new, |item| item.get("name").map(Node::raw)) {
+        in_place(
+            old.get(from..left).unwrap_or_default(),
+            new.get(to..right).unwrap_or_default(),
+            steps,
+        );
+        if let (Some(left), Some(right)) = (old.get(left), new.get(right)) {
+            steps.push(Step::Pair(*left, *right));
+        }
+        (from, to) = (left + 1, right + 1);
+    }
+    in_place(
+        old.get(from..).unwrap_or_default(),
+        new.get(to..).unwrap_or_default(),
+        steps,
+    );
+}
+
+/// A part of which nothing is known: each item becomes the one in its place.
+fn in_place<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<Step<'d>>) {
+    let pairs = old.len().min(new.len());
+    steps.extend(old.iter().zip(new).map(|(left, right)| Step::Pair(*left, *right)));
+    steps.extend(old.iter().skip(pairs).map(|_| Step::Remove));
+    steps.extend(new.iter().skip(pairs).map(|item| Step::Add(*item)));
+}
+
+/// A longest common subsequence of what `identity` says of the items: places
+/// in both lists, rising. Items without identity are in none.
+fn common<'d>(
+    old: &[Node<'d>],
+    new: &[Node<'d>],
+    identity: impl Fn(Node<'d>) -> Option<&'d str>,
+) -> Vec<(usize, usize)> {
+    if old.is_empty() || new.is_empty() || old.len().saturating_mul(new.len()) > MAX_PAIRS {
+        return Vec::new();
+    }
+    // Text is hashed once for each item, not compared for each pair.
+    let mut numbers: HashMap<&str, usize> = HashMap::new();
+    let mut number = |item: &Node<'d>| {
+        let next = numbers.len();
+        identity(*item).map(|text| *numbers.entry(text).or_insert(next))
+    };
+    let old: Vec<Option<usize>> = old.iter().map(&mut number).collect();
+    let new: Vec<Option<usize>> = new.iter().map(&mut number).collect();
+    Lengths::of(&old, &new).pairs(&old, &new)
+}
+
+/// For each pair of places the length of what the rests have in common.
+struct Lengths {
+    cells: Vec<u32>,
+    width: usize,
+}
+
+impl Lengths {
+    fn of(old: &[Option<usize>], new: &[Option<usize>]) -> Self {
+        let width = new.len() + 1;
+        let mut lengths = Self {
+            cells: vec![0; (old.len() + 1) * width],
+            width,
+        };
+        for (left, old_item) in old.iter().enumerate().rev() {
+            for (right, new_item) in new.iter().enumerate().rev() {
+                let length = if old_item.is_some() && old_item == new_item {
+                    lengths.at(left + 1, right + 1) + 1
+                } else {
+                    lengths.at(left + 1, right).max(lengths.at(left, right + 1))
+                };
+                if let Some(cell) = lengths.cells.get_mut(left * width + right) {
+                    *cell = length;
+                }
+            }
+        }
+        lengths
+    }
+
+    fn at(&self, left: usize, right: usize) -> u32 {
+        self.cells.get(left * self.width + right).copied().unwrap_or(0)
+    }
+
+    fn pairs(&self, old: &[Option<usize>], new: &[Option<usize>]) -> Vec<(usize, usize)> {
+        let (mut left, mut right, mut pairs) = (0, 0, Vec::new());
+        while let (Some(old_item), Some(new_item)) = (old.get(left), new.get(right)) {
+            if old_item.is_some() && old_item == new_item {
+                pairs.push((left, right));
+                (left, right) = (left + 1, right + 1);
+            } else if self.at(left + 1, right) >= self.at(left, right + 1) {
+                left += 1;
+            } else {
+                right += 1;
+            }
+        }
+        pairs
+    }
+}

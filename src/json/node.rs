@@ -1,0 +1,330 @@
+//! One value within a document.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::Document;
+use super::document::{Token, WIDE};
+use super::text::unescape;
+
+/// What sort of value it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// `null`.
+    Null = 0,
+    /// `true` or `false`.
+    Bool = 1,
+    /// A number, as written.
+    Number = 2,
+    /// Text.
+    String = 3,
+    /// A list.
+    Array = 4,
+    /// A map.
+    Object = 5,
+}
+
+/// A value of a [`Document`]: a handle that costs nothing to copy.
+#[derive(Clone, Copy)]
+pub struct Node<'d> {
+    pub(super) document: &'d Document<'d>,
+    pub(super) token: u32,
+}
+
+/// The items of a list, in order.
+#[derive(Clone)]
+pub struct Items<'d> {
+    document: &'d Document<'d>,
+    next: u32,
+    left: usize,
+}
+
+/// The entries of a map, in the order written, each key once.
+#[derive(Clone)]
+pub struct Entries<'d> {
+    document: &'d Document<'d>,
+    next: u32,
+    end: u32,
+    left: usize,
+}
+
+// === impl Node ===
+
+impl<'d> Node<'d> {
+    /// What sort of value it is.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        self.data().map_or(Kind::Null, Token::kind)
+    }
+
+    /// Whether it is `null`.
+    #[must_use]
+    pub fn is_null(self) -> bool {
+        self.kind() == Kind::Null
+    }
+
+    /// The value as it is written.
+    #[must_use]
+    pub fn raw(self) -> &'d str {
+        self.data().map_or("null", |token| text_of(self.document, token))
+    }
+
+    /// The number of items or of distinct keys; 0 for anything else.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.data().map_or(0, Token::count)
+    }
+
+    /// Whether it has no items or keys.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value at the key `name`, if it is a map that has it.
+    #[must_use]
+    pub fn get(self, name: &str) -> Option<Self> {
+        let token = self.data().filter(|token| token.kind() == Kind::Object)?;
+        if token.count() > WIDE {
+            return self.find(name);
+        }
+        let tokens = &self.document.tape.tokens;
+        let mut key = self.token + 1;
+        while key < token.next {
+            let data = tokens.get(key as usize)?;
+            if is_key(self.document, *data, name) && !data.superseded() {
+                return Some(Self {
+                    token: key + 1,
+                    ..self
+                });
+            }
+            key = tokens.get(key as usize + 1)?.next;
+        }
+        None
+    }
+
+    /// Like [`Node::get`], in a map so wide that it has an index.
+    fn find(self, name: &str) -> Option<Self> {
+        let keys = self.document.tape.order_of(self.token)?;
+        let key_text = |key: &u32| Node { token: *key, ..self }.as_str().unwrap_or_default();
+        let position = keys.binary_search_by(|key| (*key_text(key)).cmp(name)).ok()?;
+        keys.get(position).map(|key| Self {
+            token: key + 1,
+            ..self
+        })
+    }
+
+    /// The item `index` of a list.
+    #[must_use]
+    pub fn item(self, index: usize) -> Option<Self> {
+        let token = self
+            .data()
+            .filter(|token| token.kind() == Kind::Array && index < token.count())?;
+        if token.count() > WIDE {
+            let item = *self.document.tape.order_of(self.token)?.get(index)?;
+            return Some(Self { token: item, ..self });
+        }
+        self.items().nth(index)
+    }
+
+    /// The items; none if it is no list.
+    #[must_use]
+    pub fn items(self) -> Items<'d> {
+        let left = if self.kind() == Kind::Array { self.len() } else { 0 };
+        Items {
+            document: self.document,
+            next: self.token + 1,
+            left,
+        }
+    }
+
+    /// The entries; none if it is no map.
+    #[must_use]
+    pub fn entries(self) -> Entries<'d> {
+        let is_map = self.kind() == Kind::Object;
+        let left = if is_map { self.len() } else { 0 };
+        let end = self.data().map_or(0, |token| token.next);
+        Entries {
+            document: self.document,
+            next: self.token + 1,
+            end,
+            left,
+        }
+    }
+
+    /// The text, if it is text. Owned only if it has escapes.
+    #[must_use]
+    pub fn as_str(self) -> Option<Cow<'d, str>> {
+        let token = self.data().filter(|token| token.kind() == Kind::String)?;
+        Some(unescape(text_of(self.document, token), token.escaped()))
+    }
+
+    /// Whether it is the text `expected`.
+    #[must_use]
+    pub fn is_str(self, expected: &str) -> bool {
+        self.data()
+            .is_some_and(|token| token.kind() == Kind::String && is_key(self.document, token, expected))
+    }
+
+    /// The truth value, if it is one.
+    #[must_use]
+    pub fn as_bool(self) -> Option<bool> {
+        (self.kind() == Kind::Bool).then(|| self.raw() == "true")
+    }
+
+    /// The number, if it is written as an integer and fits.
+    #[must_use]
+    pub fn as_i64(self) -> Option<i64> {
+        self.number()?.parse().ok()
+    }
+
+    /// The number, if it is written as an integer that is not negative, and fits.
+    #[must_use]
+    pub fn as_u64(self) -> Option<u64> {
+        self.number()?.parse().ok()
+    }
+
+    /// The nearest double; infinite where a double ends.
+    #[must_use]
+    pub fn as_f64(self) -> Option<f64> {
+        self.number()?.parse().ok()
+    }
+
+    /// The text of a number.
+    #[must_use]
+    pub fn number(self) -> Option<&'d str> {
+        (self.kind() == Kind::Number).then(|| self.raw())
+    }
+
+    /// The value at a JSON Pointer (RFC 6901) from here; `""` is this value.
+    #[must_use]
+    pub fn pointer(self, pointer: &str) -> Option<Self> {
+        let mut node = self;
+        for step in super::pointer::steps(pointer)? {
+            node = match node.kind() {
+                Kind::Array => node.item(super::pointer::index(&step)?)?,
+                _ => node.get(&step)?,
+            };
+        }
+        Some(node)
+    }
+
+    /// Whether both say the same: the order of keys, white space and the
+    /// spelling of escapes do not matter; numbers are compared as written.
+    #[must_use]
+    pub fn same(self, other: Node<'_>) -> bool {
+        if self.kind() != other.kind() {
+            return false;
+        }
+        if self.raw() == other.raw() {
+            return true;
+        }
+        match self.kind() {
+            Kind::Null | Kind::Bool | Kind::Number => false,
+            Kind::String => self.as_str() == other.as_str(),
+            Kind::Array => {
+                self.len() == other.len()
+                    && self
+                        .items()
+                        .zip(other.items())
+                        .all(|(left, right)| left.same(right))
+            }
+            Kind::Object => {
+                self.len() == other.len()
+                    && self
+                        .entries()
+                        .all(|(key, left)| other.get(&key).is_some_and(|right| left.same(right)))
+            }
+        }
+    }
+
+    /// A number that tells this value from any other of its document.
+    #[must_use]
+    pub const fn position(self) -> u32 {
+        self.token
+    }
+
+    fn data(self) -> Option<Token> {
+        self.document.tape.tokens.get(self.token as usize).copied()
+    }
+}
+
+fn text_of<'d>(document: &'d Document<'d>, token: Token) -> &'d str {
+    document
+        .text
+        .get(token.start as usize..token.end as usize)
+        .unwrap_or_default()
+}
+
+fn is_key(document: &Document<'_>, token: Token, name: &str) -> bool {
+    if token.escaped() {
+        return unescape(text_of(document, token), true) == name;
+    }
+    (token.end - token.start) as usize == name.len() + 2
+        && document
+            .text
+            .as_bytes()
+            .get(token.start as usize + 1..token.end as usize - 1)
+            == Some(name.as_bytes())
+}
+
+impl fmt::Debug for Node<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.raw())
+    }
+}
+
+// === impl Items ===
+
+impl<'d> Iterator for Items<'d> {
+    type Item = Node<'d>;
+
+    fn next(&mut self) -> Option<Node<'d>> {
+        self.left = self.left.checked_sub(1)?;
+        let item = Node {
+            document: self.document,
+            token: self.next,
+        };
+        self.next = item.data()?.next;
+        Some(item)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Items<'_> {}
+
+// === impl Entries ===
+
+impl<'d> Iterator for Entries<'d> {
+    type Item = (Cow<'d, str>, Node<'d>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.next < self.end {
+            let key = Node {
+                document: self.document,
+                token: self.next,
+            };
+            let value = Node {
+                document: self.document,
+                token: self.next + 1,
+            };
+            self.next = value.data()?.next;
+            if key.data().is_some_and(Token::superseded) {
+                continue;
+            }
+            self.left = self.left.saturating_sub(1);
+            return Some((key.as_str()?, value));
+        }
+        None
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Entries<'_> {}
