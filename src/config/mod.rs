@@ -1,1 +1,253 @@
 //! The server's configuration, as written and as resolved.
+//!
+//! ```text
+//! text --document::parse--> Document --Section, one file per section--> Config
+//!                                              |
+//!                                              '--> every Fault of the file
+//! ```
+//!
+//! A [`Config`] that comes out of here needs no further check of its own:
+//! paths are absolute, defaults filled in, numbers within bounds. What its
+//! files hold is for those who read them; [`kubeconfig`] reads one kind.
+
+mod admission;
+mod authorization;
+mod callers;
+mod decision_log;
+mod duration;
+mod files;
+mod jwt;
+mod limits;
+mod manifests;
+mod reload;
+mod san;
+mod secret;
+mod section;
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use admission::{Admission, FailurePolicy, MissingNamespace};
+pub use authorization::{Authorization, NeverDeny};
+pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
+pub use decision_log::{DecisionLog, LogPath};
+pub use files::{Disk, Files};
+pub use jwt::Jwt;
+pub use limits::Limits;
+pub use manifests::ManifestPath;
+pub use reload::Reload;
+pub use san::SanPattern;
+pub use secret::Secret;
+pub use server::{Admin, Server, Tls};
+
+use crate::document::{self, Document};
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use section::{Reading, Section};
+
+/// `apiVersion` of the file.
+pub const API_VERSION: &str = "config.portcullis.dev/v1alpha1";
+/// `kind` of the file.
+pub const KIND: &str = "GatewayConfiguration";
+
+/// A GatewayConfiguration, resolved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The file that it was read from, as the user named it.
+    pub file: PathBuf,
+    /// The listener that the API server calls.
+    pub server: Server,
+    /// The listener of probes and metrics.
+    pub admin: Admin,
+    /// Who may call.
+    pub callers: Vec<CallerEntry>,
+    /// Where policies and their like are read from.
+    pub manifests: Vec<ManifestPath>,
+    /// What holds for authorization beside the manifests.
+    pub authorization: Authorization,
+    /// What holds for admission beside the manifests.
+    pub admission: Admission,
+    /// How much is taken on at once.
+    pub limits: Limits,
+    /// How changed files are noticed.
+    pub reload: Reload,
+    /// Where each decision is written, if anywhere.
+    pub decision_log: Option<DecisionLog>,
+}
+
+/// Reads the configuration at `path`, with every fault that it has. There is no
+/// [`Config`] if one of them is an error.
+#[must_use]
+pub fn load(path: &Path) -> (Option<Config>, Faults) {
+    load_from(&Disk, path)
+}
+
+/// Like [`load`], from `files`.
+#[must_use]
+pub fn load_from(files: &dyn Files, path: &Path) -> (Option<Config>, Faults) {
+    let unreadable = |message: String| {
+        let place = Place {
+            file: Some(path.display().to_string().into()),
+            ..Place::default()
+        };
+        (None, one(Fault::error(place, FaultKind::Unreadable, message)))
+    };
+    let bytes = match files.read(path) {
+        Ok(bytes) => bytes,
+        Err(error) => return unreadable(error.to_string()),
+    };
+    let Ok(text) = String::from_utf8(bytes) else {
+        return unreadable("not UTF-8".into());
+    };
+    match std::path::absolute(path) {
+        Ok(absolute) => parse(path, &text, absolute.parent().unwrap_or(&absolute)),
+        Err(error) => unreadable(error.to_string()),
+    }
+}
+
+/// Reads `text`, the content of `file`, whose relative paths start at `folder`.
+#[must_use]
+pub fn parse(file: &Path, text: &str, folder: &Path) -> (Option<Config>, Faults) {
+    let name = file.display().to_string();
+    let documents = match document::parse(Some(&name), text) {
+        Ok(documents) => documents,
+        Err(fault) => return (None, one(fault)),
+    };
+    let place = Place {
+        file: Some(name.into()),
+        ..Place::default()
+    };
+    match documents.as_slice() {
+        [document] => resolve(file, document, folder),
+        [] => (
+            None,
+            one(Fault::error(
+                place,
+                FaultKind::Required,
+                format!("the file holds no {KIND}"),
+            )),
+        ),
+        [_, second, ..] => {
+            let place = second.place(FieldPath::root());
+            (
+                None,
+                one(Fault::error(
+                    place,
+                    FaultKind::TooMany,
+                    format!("one {KIND} to a file"),
+                )),
+            )
+        }
+    }
+}
+
+fn one(fault: Fault) -> Faults {
+    let mut faults = Faults::new();
+    faults.push(fault);
+    faults
+}
+
+const FIELDS: [&str; 13] = [
+    "apiVersion",
+    "kind",
+    "server",
+    "admin",
+    "callers",
+    "manifests",
+    "authorization",
+    "admission",
+    "upstreams",
+    "clusters",
+    "limits",
+    "reload",
+    "decisionLog",
+];
+
+fn resolve(file: &Path, document: &Document, folder: &Path) -> (Option<Config>, Faults) {
+    let reading = Reading::new(document, folder);
+    let config = sections(file, &reading.root(&FIELDS));
+    let faults = reading.into_faults();
+    (config.filter(|_| !faults.has_errors()), faults)
+}
+
+/// Reads every section, whatever is wrong with those before.
+fn sections(file: &Path, root: &Section<'_>) -> Option<Config> {
+    type_meta(root);
+    root.not_yet("upstreams");
+    root.not_yet("clusters");
+    let server = server::server(root);
+    let admin = server::admin(root, server.as_ref());
+    let callers = callers::callers(root, server.as_ref());
+    let manifests = manifests::manifests(root);
+    let authorization = authorization::authorization(root);
+    let admission = admission::admission(root);
+    let limits = limits::limits(root);
+    let reload = reload::reload(root);
+    let decision_log = decision_log::decision_log(root);
+    Some(Config {
+        file: file.to_owned(),
+        server: server?,
+        admin,
+        callers,
+        manifests,
+        authorization,
+        admission,
+        limits,
+        reload,
+        decision_log,
+    })
+}
+
+fn type_meta(root: &Section<'_>) {
+    for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+        let text = root.required_text(field, expected);
+        if text.is_some_and(|text| text != expected) {
+            root.fault(field, FaultKind::NotSupported, format!("must be `{expected}`"));
+        }
+    }
+}
+
+// === impl Config ===
+
+impl Config {
+    /// The files that this section-by-section reading took for granted: itself
+    /// and those of the listener's certificates. The callers' are listed by
+    /// [`crate::authentication::Authenticator::files`].
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        let tls = &self.server.tls;
+        let mut files = vec![
+            self.file.clone(),
+            tls.certificate.clone(),
+            tls.private_key.clone(),
+        ];
+        files.extend(tls.client_ca.clone());
+        files
+    }
+
+    /// Whether anybody may call. `check` and the offline commands do without
+    /// callers; a server that nobody can use is a mistake.
+    ///
+    /// # Errors
+    ///
+    /// The fault to report where there is no caller.
+    pub fn require_callers(&self) -> Result<(), Fault> {
+        if !self.callers.is_empty() {
+            return Ok(());
+        }
+        let file: Arc<str> = self.file.display().to_string().into();
+        let place = Place {
+            file: Some(file),
+            ..Place::default()
+        }
+        .at(FieldPath::root().field("callers"));
+        Err(Fault::error(
+            place,
+            FaultKind::Required,
+            "nobody may call: name at least one caller",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! `authorization`: what holds for authorization beside the manifests.
+
+use super::section::Section;
+use crate::field::FaultKind;
+
+/// Authorization beside the manifests.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Authorization {
+    /// Whom and what no Deny can hold up.
+    pub never_deny: NeverDeny,
+}
+
+/// Whom and what no Deny can hold up. Exact names; paths as in kube-apiserver's
+/// `--authorization-always-allow-paths`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeverDeny {
+    /// Groups; `system:nodes` counts only for users `system:node:…`.
+    pub groups: Vec<String>,
+    /// Users.
+    pub users: Vec<String>,
+    /// Service accounts, each a namespace and a name.
+    pub service_accounts: Vec<(String, String)>,
+    /// Paths; a trailing `*` is a prefix.
+    pub paths: Vec<String>,
+}
+
+// === impl NeverDeny ===
+
+impl Default for NeverDeny {
+    /// What keeps a cluster alive: nodes, controllers, probes.
+    fn default() -> Self {
+        let strings = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Self {
+            groups: strings(&["system:nodes"]),
+            users: strings(&[
+                "system:kube-controller-manager",
+                "system:kube-scheduler",
+                "system:apiserver",
+            ]),
+            service_accounts: ["namespace-controller", "generic-garbage-collector"]
+                .map(|name| ("kube-system".to_owned(), name.to_owned()))
+                .to_vec(),
+            paths: strings(&[
+                "/healthz",
+                "/healthz/*",
+                "/livez",
+                "/livez/*",
+                "/readyz",
+                "/readyz/*",
+                "/version",
+            ]),
+        }
+    }
+}
+
+pub(super) fn authorization(root: &Section<'_>) -> Authorization {
+    let section = root.section("authorization", &["neverDeny", "webhooks"]);
+    section.not_yet("webhooks");
+    let fields = ["groups", "users", "serviceAccounts", "paths"];
+    let never_deny = section.optional("neverDeny", &fields);
+    Authorization {
+        never_deny: never_deny.map_or_else(NeverDeny::default, |section| read_never_deny(&section)),
+    }
+}
+
+fn read_never_deny(section: &Section<'_>) -> NeverDeny {
+    NeverDeny {
+        groups: exact_names(section, "groups"),
+        users: exact_names(section, "users"),
+        service_accounts: service_accounts(section),
+        paths: paths(section),
+    }
+}
+
+fn exact_names(section: &Section<'_>, field: &str) -> Vec<String> {
+    for (index, name) in section.texts(field) {
+        if name.contains('*') {
+            section.fault_at(
+                field,
+                index,
+                FaultKind::Invalid,
+                format!("`{name}`: exact names alone, no pattern"),
+            );
+        }
+    }
+    section.strings(field)
+}
+
+fn service_accounts(section: &Section<'_>) -> Vec<(String, String)> {
+    let field = "serviceAccounts";
+    let mut accounts = Vec::new();
+    for (index, text) in section.texts(field) {
+        match text.split_once('/') {
+            Some((namespace, name)) if is_plain(namespace) && is_plain(name) => {
+                accounts.push((namespace.to_owned(), name.to_owned()));
+            }
+            _ => {
+                let message =
+                    format!("`{text}` is not a namespace and a name, such as `kube-system/coredns`");
+                section.fault_at(field, index, FaultKind::Invalid, message);
+            }
+        }
+    }
+    accounts
+}
+
+fn is_plain(name: &str) -> bool {
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.')
+}
+
+/// Kubernetes refuses a `*` anywhere but at the end (`pkg/authorization/path`).
+fn paths(section: &Section<'_>) -> Vec<String> {
+    for (index, path) in section.texts("paths") {
+        let stem = path.strip_suffix('*').unwrap_or(path);
+        if stem.contains('*') || !path.starts_with('/') {
+            let message = format!("`{path}`: begins with `/`, and a `*` stands only at the end");
+            section.fault_at("paths", index, FaultKind::Invalid, message);
+        }
+    }
+    section.strings("paths")
+}

@@ -1,0 +1,251 @@
+//! `callers`: who may call, where, and for which cluster.
+
+use std::path::PathBuf;
+
+use super::jwt::{self, Jwt};
+use super::san::SanPattern;
+use super::section::Section;
+use super::server::Server;
+use crate::field::{FaultKind, Place};
+
+/// One entry: a request that meets every field that is there comes from this caller.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallerEntry {
+    /// Where the entry stands, for faults of what it refers to.
+    pub place: Place,
+    /// A file each of whose users is meant, as an absolute path.
+    pub kubeconfig: Option<PathBuf>,
+    /// Certificates under `server.tls.clientCA` that are meant.
+    pub client_certificate: Option<ClientCertificate>,
+    /// Signed tokens that are meant.
+    pub jwt: Option<Jwt>,
+    /// What the caller may use.
+    pub endpoints: Endpoints,
+    /// The cluster that the caller speaks for.
+    pub cluster: String,
+}
+
+/// Certificates: every list that is not empty must hold something that the certificate has.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClientCertificate {
+    /// The subject's common name.
+    pub common_names: Vec<String>,
+    /// Its organizations.
+    pub organizations: Vec<String>,
+    /// Its subject alternative names.
+    pub sans: Vec<SanPattern>,
+}
+
+/// What can be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Endpoint {
+    /// `/authorize`.
+    Authorize,
+    /// `/validate` and what is below.
+    Validate,
+    /// `/mutate` and what is below.
+    Mutate,
+}
+
+/// A set of [`Endpoint`]s.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Endpoints(u8);
+
+/// The cluster of a caller that names none.
+pub const DEFAULT_CLUSTER: &str = "default";
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    /// Each of them.
+    pub const ALL: [Self; 3] = [Self::Authorize, Self::Validate, Self::Mutate];
+
+    /// The word of configuration, logs and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Authorize => "authorize",
+            Self::Validate => "validate",
+            Self::Mutate => "mutate",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        match self {
+            Self::Authorize => 1,
+            Self::Validate => 2,
+            Self::Mutate => 4,
+        }
+    }
+}
+
+// === impl Endpoints ===
+
+impl Endpoints {
+    /// None of them.
+    pub const NONE: Self = Self(0);
+    /// All of them.
+    pub const ALL: Self = Self(7);
+
+    /// Whether `endpoint` is one of them.
+    #[must_use]
+    pub const fn contains(self, endpoint: Endpoint) -> bool {
+        self.0 & endpoint.bit() != 0
+    }
+
+    /// These and those of `other`.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl FromIterator<Endpoint> for Endpoints {
+    fn from_iter<I: IntoIterator<Item = Endpoint>>(endpoints: I) -> Self {
+        Self(
+            endpoints
+                .into_iter()
+                .fold(0, |bits, endpoint| bits | endpoint.bit()),
+        )
+    }
+}
+
+impl std::fmt::Debug for Endpoints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set()
+            .entries(Endpoint::ALL.iter().filter(|endpoint| self.contains(**endpoint)))
+            .finish()
+    }
+}
+
+// === reading ===
+
+pub(super) fn callers(root: &Section<'_>, server: Option<&Server>) -> Vec<CallerEntry> {
+    let fields = ["kubeconfig", "clientCertificate", "jwt", "endpoints", "cluster"];
+    let without_ca = server.is_some_and(|server| server.tls.client_ca.is_none());
+    let mut callers: Vec<CallerEntry> = Vec::new();
+    for item in root.items("callers") {
+        let section = item.section(&fields);
+        let Some(caller) = caller(&section) else { continue };
+        if without_ca && caller.client_certificate.is_some() {
+            let message = "needs `server.tls.clientCA`, under which the certificates are";
+            section.fault("clientCertificate", FaultKind::Invalid, message);
+        }
+        let elsewhere =
+            |other: &&CallerEntry| other.means_the_same(&caller) && other.cluster != caller.cluster;
+        if let Some(other) = callers.iter().find(elsewhere) {
+            section.fault("cluster", FaultKind::Invalid, one_cluster(&caller.cluster, other));
+        }
+        callers.push(caller);
+    }
+    callers
+}
+
+/// Why a credential cannot speak for `cluster` too, where `other` has it speak for its own.
+pub(crate) fn one_cluster(cluster: &str, other: &CallerEntry) -> String {
+    format!(
+        "`{cluster}`: the same credential speaks for `{}` in {}",
+        other.cluster, other.place.path
+    )
+}
+
+impl CallerEntry {
+    /// Whether each credential that meets one of the two entries meets the other.
+    fn means_the_same(&self, other: &Self) -> bool {
+        self.kubeconfig == other.kubeconfig
+            && self.client_certificate == other.client_certificate
+            && self.jwt == other.jwt
+    }
+}
+
+fn caller(section: &Section<'_>) -> Option<CallerEntry> {
+    let kubeconfig = section.path("kubeconfig");
+    let client_certificate = client_certificate(section);
+    let jwt = jwt::jwt(section);
+    let endpoints = endpoints(section);
+    let cluster = section.text("cluster").unwrap_or(DEFAULT_CLUSTER).to_owned();
+    if ["kubeconfig", "clientCertificate", "jwt"]
+        .iter()
+        .all(|field| section.value(field).is_none())
+    {
+        let message = "name a `kubeconfig`, a `clientCertificate` or a `jwt`";
+        section.fault_here(FaultKind::Required, message);
+        return None;
+    }
+    let place = section.here();
+    Some(CallerEntry {
+        place,
+        kubeconfig,
+        client_certificate,
+        jwt,
+        endpoints,
+        cluster,
+    })
+}
+
+fn client_certificate(entry: &Section<'_>) -> Option<ClientCertificate> {
+    let section = entry.optional("clientCertificate", &["commonNames", "organizations", "sans"])?;
+    let certificate = ClientCertificate {
+        common_names: section.strings("commonNames"),
+        organizations: section.strings("organizations"),
+        sans: sans(&section),
+    };
+    if ["commonNames", "organizations", "sans"]
+        .iter()
+        .all(|field| section.texts(field).is_empty())
+    {
+        let message = "name `commonNames`, `organizations` or `sans`; else every client of the CA would do";
+        section.fault_here(FaultKind::Required, message);
+    }
+    Some(certificate)
+}
+
+fn sans(section: &Section<'_>) -> Vec<SanPattern> {
+    let mut sans = Vec::new();
+    for (index, text) in section.texts("sans") {
+        match SanPattern::parse(text) {
+            Ok(pattern) => sans.push(pattern),
+            Err(message) => {
+                section.fault_at("sans", index, FaultKind::Invalid, format!("`{text}`: {message}"));
+            }
+        }
+    }
+    sans
+}
+
+/// Absent or empty: all.
+fn endpoints(section: &Section<'_>) -> Endpoints {
+    let mut endpoints = Vec::new();
+    let texts = section.texts("endpoints");
+    for (index, text) in &texts {
+        match Endpoint::ALL.iter().find(|endpoint| endpoint.as_str() == *text) {
+            Some(endpoint) => endpoints.push(*endpoint),
+            None => {
+                let message = format!("`{text}` is none of `authorize`, `validate`, `mutate`");
+                section.fault_at("endpoints", *index, FaultKind::NotSupported, message);
+            }
+        }
+    }
+    if texts.is_empty() {
+        Endpoints::ALL
+    } else {
+        endpoints.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_a_set() {
+        let some: Endpoints = [Endpoint::Authorize, Endpoint::Mutate].into_iter().collect();
+        assert_eq!(format!("{some:?}"), "{Authorize, Mutate}");
+        assert!(!some.contains(Endpoint::Validate));
+        assert_eq!(
+            some.union([Endpoint::Validate].into_iter().collect()),
+            Endpoints::ALL
+        );
+        assert_eq!(Endpoints::NONE.union(some), some);
+    }
+}

@@ -1,0 +1,32 @@
+//! `decisionLog`: where each decision is written.
+
+use std::path::PathBuf;
+
+use super::section::Section;
+
+/// The log of decisions, one JSON object a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecisionLog {
+    /// Where it goes.
+    pub path: LogPath,
+}
+
+/// Where a log goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogPath {
+    /// `-`: standard output.
+    Stdout,
+    /// A file, as an absolute path; lines are appended.
+    File(PathBuf),
+}
+
+pub(super) fn decision_log(root: &Section<'_>) -> Option<DecisionLog> {
+    let section = root.optional("decisionLog", &["path"])?;
+    let text = section.required_text("path", "a file, or `-` for standard output")?;
+    let path = if text == "-" {
+        LogPath::Stdout
+    } else {
+        LogPath::File(section.path("path")?)
+    };
+    Some(DecisionLog { path })
+}

@@ -1,0 +1,47 @@
+//! `limits`: how much the gateway takes on at once.
+
+use super::section::Section;
+use crate::field::FaultKind;
+
+/// Bounds, each for authorization and for admission separately.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest body of one request, in bytes.
+    pub body_bytes: usize,
+    /// Requests at once.
+    pub in_flight: usize,
+    /// Bytes of the bodies of all requests at once; no less than `body_bytes`.
+    pub in_flight_bytes: usize,
+}
+
+/// 1 MiB of selectors in a URL becomes a review of over 20 MB.
+const fn default_body_bytes() -> usize {
+    32 * 1024 * 1024
+}
+
+const fn default_in_flight() -> usize {
+    1024
+}
+
+const fn default_in_flight_bytes() -> usize {
+    256 * 1024 * 1024
+}
+
+pub(super) fn limits(root: &Section<'_>) -> Limits {
+    let section = root.section("limits", &["bodyBytes", "inFlight", "inFlightBytes"]);
+    let limits = Limits {
+        body_bytes: section.positive("bodyBytes").unwrap_or_else(default_body_bytes),
+        in_flight: section.positive("inFlight").unwrap_or_else(default_in_flight),
+        in_flight_bytes: section
+            .positive("inFlightBytes")
+            .unwrap_or_else(default_in_flight_bytes),
+    };
+    if limits.in_flight_bytes < limits.body_bytes {
+        let message = format!(
+            "{} is less than bodyBytes, {}: the largest body would never be taken",
+            limits.in_flight_bytes, limits.body_bytes
+        );
+        section.fault("inFlightBytes", FaultKind::Invalid, message);
+    }
+    limits
+}

@@ -1,0 +1,40 @@
+//! `manifests`: where policies and their like are read from.
+
+use std::path::PathBuf;
+
+use super::section::{Item, Section};
+use crate::field::FaultKind;
+
+/// A file or folder of Kubernetes objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManifestPath {
+    /// Absolute.
+    pub path: PathBuf,
+    /// The cluster whose requests alone these objects hold for; `None`: every cluster.
+    pub cluster: Option<String>,
+}
+
+pub(super) fn manifests(root: &Section<'_>) -> Vec<ManifestPath> {
+    let mut manifests = Vec::new();
+    for item in root.items("manifests") {
+        let Some(manifest) = manifest(&item) else { continue };
+        if manifests.contains(&manifest) {
+            item.fault(
+                FaultKind::Duplicate,
+                format!("`{}` stands here twice", manifest.path.display()),
+            );
+        }
+        manifests.push(manifest);
+    }
+    manifests
+}
+
+fn manifest(item: &Item<'_>) -> Option<ManifestPath> {
+    if item.is_text() {
+        return item.path().map(|path| ManifestPath { path, cluster: None });
+    }
+    let section = item.section(&["path", "cluster"]);
+    let cluster = section.text("cluster").map(str::to_owned);
+    let path = section.required_path("path", "a file or folder of Kubernetes YAML or JSON")?;
+    Some(ManifestPath { path, cluster })
+}

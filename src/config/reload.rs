@@ -1,0 +1,26 @@
+//! `reload`: how changed files are noticed.
+
+use std::time::Duration;
+
+use super::section::Section;
+
+/// When files are looked at again, beside watching them and SIGHUP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reload {
+    /// The time from one look to the next.
+    pub interval: Duration,
+}
+
+/// As often as the API server looks at its own.
+const fn default_interval() -> Duration {
+    Duration::from_secs(60)
+}
+
+pub(super) fn reload(root: &Section<'_>) -> Reload {
+    let section = root.section("reload", &["interval"]);
+    Reload {
+        interval: section
+            .positive_duration("interval")
+            .unwrap_or_else(default_interval),
+    }
+}

@@ -1,0 +1,88 @@
+//! `server` and `admin`: where the gateway listens.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::section::Section;
+use crate::field::FaultKind;
+
+/// The listener that the API server calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Where it listens; port 0 lets the system choose.
+    pub address: SocketAddr,
+    /// Its certificate, and whose clients' certificates it believes.
+    pub tls: Tls,
+    /// How long SIGTERM waits, at most, for requests in flight.
+    pub drain: Duration,
+}
+
+/// Certificates of the listener, as absolute paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tls {
+    /// PEM: the server's certificate and then its intermediates.
+    pub certificate: PathBuf,
+    /// PEM: the key of that certificate.
+    pub private_key: PathBuf,
+    /// PEM: the authorities of client certificates. Without them no client is asked for one.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The listener of probes and metrics: plain HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admin {
+    /// Where it listens; port 0 lets the system choose.
+    pub address: SocketAddr,
+}
+
+const fn default_server_address() -> SocketAddr {
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8443)
+}
+
+const fn default_admin_address() -> SocketAddr {
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090)
+}
+
+/// Less than the 30 s that Kubernetes gives a pod to end.
+const fn default_drain() -> Duration {
+    Duration::from_secs(25)
+}
+
+pub(super) fn server(root: &Section<'_>) -> Option<Server> {
+    let section = root.section("server", &["address", "tls", "drain"]);
+    let tls = tls(&section);
+    let address = section.address("address");
+    let drain = section.duration("drain");
+    Some(Server {
+        address: address.unwrap_or_else(default_server_address),
+        tls: tls?,
+        drain: drain.unwrap_or_else(default_drain),
+    })
+}
+
+fn tls(server: &Section<'_>) -> Option<Tls> {
+    let section = server.section("tls", &["certificate", "privateKey", "clientCA"]);
+    let certificate = section.required_path("certificate", "the file of the server's certificate");
+    let private_key = section.required_path("privateKey", "the file of the certificate's key");
+    let client_ca = section.path("clientCA");
+    Some(Tls {
+        certificate: certificate?,
+        private_key: private_key?,
+        client_ca,
+    })
+}
+
+pub(super) fn admin(root: &Section<'_>, server: Option<&Server>) -> Admin {
+    let section = root.section("admin", &["address"]);
+    let address = section.address("address").unwrap_or_else(default_admin_address);
+    let taken = server.is_some_and(|server| server.address == address && address.port() != 0);
+    if taken {
+        section.fault(
+            "address",
+            FaultKind::Duplicate,
+            format!("`{address}` is the address of `server` too"),
+        );
+    }
+    Admin { address }
+}

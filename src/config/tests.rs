@@ -1,0 +1,366 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::*;
+
+/// What every configuration needs, followed by what the test is about.
+const HEAD: &str = "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n";
+const SERVER: &str = "server: {tls: {certificate: s.crt, privateKey: s.key, clientCA: ca.crt}}\n";
+
+fn read(text: &str) -> (Option<Config>, String) {
+    let (config, faults) = parse(Path::new("gateway.yaml"), text, Path::new("/etc/portcullis"));
+    (config, faults.to_string())
+}
+
+/// The configuration of `section` beside the least that is needed.
+fn config(section: &str) -> Config {
+    let (config, faults) = read(&format!("{HEAD}{SERVER}{section}"));
+    assert_eq!(faults, "");
+    config.unwrap()
+}
+
+/// The faults of `section` beside the least that is needed, without the file's name.
+fn faults(section: &str) -> String {
+    let (config, faults) = read(&format!("{HEAD}{SERVER}{section}"));
+    assert_eq!(config, None, "{section}");
+    faults.replace("gateway.yaml:", "")
+}
+
+#[test]
+fn reads_every_field() {
+    let text = format!(
+        "{HEAD}{}",
+        r#"
+server:
+  address: 127.0.0.1:8443
+  tls: {certificate: pki/server.crt, privateKey: /pki/server.key, clientCA: pki/ca.crt}
+  drain: 20s
+admin: {address: "[::1]:9090"}
+callers:
+- kubeconfig: kubeconfigs/authorization.kubeconfig
+  endpoints: [authorize]
+- clientCertificate: {commonNames: [kube-apiserver], organizations: [apiservers], sans: ["*.cp.example.com"]}
+- jwt: {issuer: https://kubernetes.default.svc, audiences: [portcullis], jwks: jwks.json,
+        algorithms: [RS256, ES256], leeway: 1m,
+        claims: {sub: "system:serviceaccount:kube-system:apiserver", kubernetes.io: {namespace: kube-system}}}
+  cluster: east
+manifests:
+- policies
+- {path: /east, cluster: east}
+authorization:
+  neverDeny: {groups: [g], users: [u], serviceAccounts: [ns/sa], paths: [/a, /b/*]}
+admission: {failurePolicy: Ignore, missingNamespace: NameOnly}
+limits: {bodyBytes: 1024, inFlight: 2, inFlightBytes: 4096}
+reload: {interval: 1m30s}
+decisionLog: {path: log.jsonl}
+"#
+    );
+    let (config, faults) = read(&text);
+    assert_eq!(faults, "");
+    let config = config.unwrap();
+    assert_eq!(config.server.address, "127.0.0.1:8443".parse().unwrap());
+    assert_eq!(
+        config.server.tls,
+        Tls {
+            certificate: "/etc/portcullis/pki/server.crt".into(),
+            private_key: "/pki/server.key".into(),
+            client_ca: Some("/etc/portcullis/pki/ca.crt".into()),
+        }
+    );
+    assert_eq!(config.server.drain, Duration::from_secs(20));
+    assert_eq!(config.admin.address, "[::1]:9090".parse().unwrap());
+
+    let [kubeconfig, certificate, token] = config.callers.as_slice() else {
+        panic!("three callers")
+    };
+    assert_eq!(
+        kubeconfig.kubeconfig,
+        Some("/etc/portcullis/kubeconfigs/authorization.kubeconfig".into())
+    );
+    assert_eq!(kubeconfig.endpoints, [Endpoint::Authorize].into_iter().collect());
+    assert_eq!(kubeconfig.cluster, "default");
+    assert_eq!(kubeconfig.place.path.to_string(), "callers[0]");
+    let expected = ClientCertificate {
+        common_names: vec!["kube-apiserver".into()],
+        organizations: vec!["apiservers".into()],
+        sans: vec![SanPattern::DnsBelow("cp.example.com".into())],
+    };
+    assert_eq!(certificate.client_certificate, Some(expected));
+    assert_eq!(certificate.endpoints, Endpoints::ALL);
+    assert_eq!(token.cluster, "east");
+    let jwt = token.jwt.clone().unwrap();
+    assert_eq!(jwt.issuer, "https://kubernetes.default.svc");
+    assert_eq!(jwt.audiences, ["portcullis"]);
+    assert_eq!(jwt.jwks, Path::new("/etc/portcullis/jwks.json"));
+    assert_eq!(
+        jwt.algorithms,
+        [jsonwebtoken::Algorithm::RS256, jsonwebtoken::Algorithm::ES256]
+    );
+    assert_eq!(jwt.leeway, Duration::from_secs(60));
+    assert_eq!(jwt.claims["kubernetes.io"]["namespace"], "kube-system");
+
+    let [shared, east] = config.manifests.as_slice() else {
+        panic!("two manifests")
+    };
+    assert_eq!(
+        shared,
+        &ManifestPath {
+            path: "/etc/portcullis/policies".into(),
+            cluster: None
+        }
+    );
+    assert_eq!(
+        east,
+        &ManifestPath {
+            path: "/east".into(),
+            cluster: Some("east".into())
+        }
+    );
+    let never_deny = &config.authorization.never_deny;
+    assert_eq!(never_deny.service_accounts, [("ns".into(), "sa".into())]);
+    assert_eq!(never_deny.paths, ["/a", "/b/*"]);
+    assert_eq!(config.admission.failure_policy, FailurePolicy::Ignore);
+    assert_eq!(config.admission.missing_namespace, MissingNamespace::NameOnly);
+    assert_eq!(
+        config.limits,
+        Limits {
+            body_bytes: 1024,
+            in_flight: 2,
+            in_flight_bytes: 4096
+        }
+    );
+    assert_eq!(config.reload.interval, Duration::from_secs(90));
+    let log = DecisionLog {
+        path: LogPath::File("/etc/portcullis/log.jsonl".into()),
+    };
+    assert_eq!(config.decision_log, Some(log));
+}
+
+#[test]
+fn what_is_absent_has_the_documented_default() {
+    let config = config("");
+    assert_eq!(config.server.address, "127.0.0.1:8443".parse().unwrap());
+    assert_eq!(config.server.drain, Duration::from_secs(25));
+    assert_eq!(config.admin.address, "127.0.0.1:9090".parse().unwrap());
+    assert_eq!(config.callers, []);
+    assert_eq!(config.manifests, []);
+    assert_eq!(config.authorization.never_deny, NeverDeny::default());
+    assert_eq!(config.admission, Admission::default());
+    assert_eq!(config.admission.failure_policy, FailurePolicy::Fail);
+    assert_eq!(config.admission.missing_namespace, MissingNamespace::Fail);
+    let limits = Limits {
+        body_bytes: 33_554_432,
+        in_flight: 1024,
+        in_flight_bytes: 268_435_456,
+    };
+    assert_eq!(config.limits, limits);
+    assert_eq!(config.reload.interval, Duration::from_secs(60));
+    assert_eq!(config.decision_log, None);
+}
+
+#[test]
+fn nothing_written_is_as_good_as_absent() {
+    let text = "admin:\ncallers:\nmanifests: null\nauthorization: {neverDeny: null}\nlimits: {}\n";
+    assert_eq!(config(text), config(""));
+}
+
+#[test]
+fn an_empty_never_deny_protects_nobody() {
+    let nobody = config("authorization: {neverDeny: {}}").authorization.never_deny;
+    assert!(nobody.groups.is_empty() && nobody.users.is_empty());
+    assert!(nobody.service_accounts.is_empty() && nobody.paths.is_empty());
+}
+
+#[test]
+fn a_dash_logs_to_standard_output() {
+    assert_eq!(
+        config("decisionLog: {path: '-'}").decision_log,
+        Some(DecisionLog {
+            path: LogPath::Stdout
+        })
+    );
+}
+
+#[test]
+fn a_jwt_caller_has_defaults_too() {
+    let text = "callers: [{jwt: {issuer: i, audiences: [a], jwks: k}}]";
+    let jwt = config(text).callers[0].jwt.clone().unwrap();
+    assert_eq!(
+        jwt.algorithms,
+        [jsonwebtoken::Algorithm::RS256, jsonwebtoken::Algorithm::ES256]
+    );
+    assert_eq!(jwt.leeway, Duration::from_secs(30));
+    assert!(jwt.claims.is_empty());
+}
+
+#[test]
+fn every_fault_is_reported_in_one_run() {
+    let text = "\
+apiVersion: config.portcullis.dev/v1
+kind: Gateway
+server:
+  address: localhost
+  tls: {certificate: '', privatekey: s.key}
+  drain: 25
+admin: {address: 9090}
+callers:
+- kubeconfig: 3
+  endpoints: [authorise, validate]
+- cluster: east
+- clientCertificate: {commonName: [a]}
+- jwt: {issuer: i, algorithms: [none, HS256], leeway: 1x, claims: {sub: }}
+manifests: [{paht: a}, 7, a, a]
+authorization: {neverDeny: {users: ['a*'], serviceAccounts: [a], paths: [x, /a*b]}}
+admission: {failurePolicy: fail, missingNamespace: true}
+limits: {bodyBytes: 0, inFlight: -1, inFlightBytes: 1k}
+reload: {interval: 0s}
+decisionLog: {}
+sevrer: {}
+";
+    let (config, faults) = read(text);
+    assert_eq!(config, None);
+    let expected = "\
+gateway.yaml:1: apiVersion: Unsupported value: must be `config.portcullis.dev/v1alpha1`
+gateway.yaml:2: kind: Unsupported value: must be `GatewayConfiguration`
+gateway.yaml:4: server.address: Invalid value: `localhost` is not an IP address and port, such as `127.0.0.1:8443`
+gateway.yaml:5: server.tls.privatekey: Unsupported value: unknown field `privatekey`
+gateway.yaml:5: server.tls.certificate: Required value: must not be empty
+gateway.yaml:5: server.tls.privateKey: Required value: the file of the certificate's key
+gateway.yaml:6: server.drain: Invalid type: must be a duration such as `25s` or `1m30s`
+gateway.yaml:7: admin.address: Invalid type: must be text
+gateway.yaml:9: callers[0].kubeconfig: Invalid type: must be text
+gateway.yaml:10: callers[0].endpoints[0]: Unsupported value: `authorise` is none of `authorize`, `validate`, `mutate`
+gateway.yaml:11: callers[1]: Required value: name a `kubeconfig`, a `clientCertificate` or a `jwt`
+gateway.yaml:12: callers[2].clientCertificate.commonName: Unsupported value: unknown field `commonName`
+gateway.yaml:12: callers[2].clientCertificate: Required value: name `commonNames`, `organizations` or `sans`; else every client of the CA would do
+gateway.yaml:13: callers[3].jwt.jwks: Required value: the file of the issuer's public keys
+gateway.yaml:13: callers[3].jwt.audiences: Required value: name at least one, else a token meant for others would do
+gateway.yaml:13: callers[3].jwt.algorithms[0]: Unsupported value: `none` is none of `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`
+gateway.yaml:13: callers[3].jwt.algorithms[1]: Unsupported value: `HS256` is none of `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`
+gateway.yaml:13: callers[3].jwt.leeway: Invalid value: `1x`: must be a duration such as `25s` or `1m30s`
+gateway.yaml:13: callers[3].jwt.claims: Required value: claim `sub`: say what it must hold
+gateway.yaml:14: manifests[0].paht: Unsupported value: unknown field `paht`
+gateway.yaml:14: manifests[0].path: Required value: a file or folder of Kubernetes YAML or JSON
+gateway.yaml:14: manifests[1]: Invalid type: must be a mapping
+gateway.yaml:14: manifests[1].path: Required value: a file or folder of Kubernetes YAML or JSON
+gateway.yaml:14: manifests[3]: Duplicate value: `/etc/portcullis/a` stands here twice
+gateway.yaml:15: authorization.neverDeny.users[0]: Invalid value: `a*`: exact names alone, no pattern
+gateway.yaml:15: authorization.neverDeny.serviceAccounts[0]: Invalid value: `a` is not a namespace and a name, such as `kube-system/coredns`
+gateway.yaml:15: authorization.neverDeny.paths[0]: Invalid value: `x`: begins with `/`, and a `*` stands only at the end
+gateway.yaml:15: authorization.neverDeny.paths[1]: Invalid value: `/a*b`: begins with `/`, and a `*` stands only at the end
+gateway.yaml:16: admission.failurePolicy: Unsupported value: `fail` is none of `Fail`, `Ignore`
+gateway.yaml:16: admission.missingNamespace: Invalid type: must be text
+gateway.yaml:17: limits.bodyBytes: Invalid value: `0`: must be a whole number from 1
+gateway.yaml:17: limits.inFlight: Invalid value: `-1`: must be a whole number from 1
+gateway.yaml:17: limits.inFlightBytes: Invalid type: must be a whole number
+gateway.yaml:18: reload.interval: Invalid value: must be longer than 0s
+gateway.yaml:19: decisionLog.path: Required value: a file, or `-` for standard output
+gateway.yaml:20: sevrer: Unsupported value: unknown field `sevrer`";
+    assert_eq!(faults, expected);
+}
+
+#[test]
+fn what_a_later_version_will_do_is_a_fault_today() {
+    let text = "authorization: {webhooks: [{type: Webhook}]}\nupstreams: {kubeconfig: u}\nclusters: [{name: east}]\n";
+    let expected = "\
+4: authorization.webhooks: Unsupported value: not supported by this version of portcullis
+5: upstreams: Unsupported value: not supported by this version of portcullis
+6: clusters: Unsupported value: not supported by this version of portcullis";
+    assert_eq!(faults(text), expected);
+}
+
+#[test]
+fn limits_that_no_body_could_meet_are_a_fault() {
+    let found = faults("limits: {bodyBytes: 10, inFlightBytes: 9}");
+    assert!(
+        found.starts_with("4: limits.inFlightBytes: Invalid value: 9 is less than bodyBytes, 10"),
+        "{found}"
+    );
+}
+
+#[test]
+fn two_listeners_need_two_addresses() {
+    let found = faults("admin: {address: 127.0.0.1:8443}");
+    assert!(found.starts_with("4: admin.address: Duplicate value"), "{found}");
+}
+
+#[test]
+fn patterns_of_certificates_need_an_authority() {
+    let text = format!(
+        "{HEAD}server: {{tls: {{certificate: c, privateKey: k}}}}\n\
+         callers: [{{clientCertificate: {{commonNames: [a]}}}}]"
+    );
+    let (config, faults) = read(&text);
+    assert_eq!(config, None);
+    assert!(
+        faults.contains("callers[0].clientCertificate: Invalid value: needs `server.tls.clientCA`"),
+        "{faults}"
+    );
+}
+
+#[test]
+fn one_credential_speaks_for_one_cluster() {
+    for entry in [
+        "kubeconfig: k",
+        "clientCertificate: {commonNames: [a]}",
+        "jwt: {issuer: i, audiences: [a], jwks: k}",
+    ] {
+        let found = faults(&format!("callers: [{{{entry}}}, {{{entry}, cluster: east}}]"));
+        let expected = "4: callers[1].cluster: Invalid value: `east`: \
+                        the same credential speaks for `default` in callers[0]";
+        assert_eq!(found, expected, "{entry}");
+        config(&format!(
+            "callers: [{{{entry}, endpoints: [authorize]}}, {{{entry}, endpoints: [mutate]}}]"
+        ));
+    }
+}
+
+#[test]
+fn without_callers_it_loads_but_is_not_to_be_served() {
+    let fault = config("").require_callers().unwrap_err();
+    assert_eq!(
+        fault.to_string(),
+        "gateway.yaml: callers: Required value: nobody may call: name at least one caller"
+    );
+    config("callers: [{kubeconfig: k}]").require_callers().unwrap();
+}
+
+#[test]
+fn one_document_to_a_file() {
+    assert!(
+        read("")
+            .1
+            .contains("Required value: the file holds no GatewayConfiguration")
+    );
+    assert!(
+        read("a: 1\n---\nb: 2\n")
+            .1
+            .contains("Too many: one GatewayConfiguration to a file")
+    );
+    assert!(read("- a\n").1.contains("Invalid type: must be a mapping"));
+    assert!(read("a: [").1.starts_with("gateway.yaml:1: Unreadable"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_a_fault_that_names_it() {
+    let mut files = BTreeMap::from([(PathBuf::from("latin"), vec![0xe4])]);
+    let (config, found) = load_from(&files, Path::new("absent"));
+    assert_eq!(
+        (config, found.to_string()),
+        (None, "absent: Unreadable: entity not found".into())
+    );
+    let (config, found) = load_from(&files, Path::new("latin"));
+    assert_eq!(
+        (config, found.to_string()),
+        (None, "latin: Unreadable: not UTF-8".into())
+    );
+
+    files.insert("/etc/p/g.yaml".into(), format!("{HEAD}{SERVER}").into_bytes());
+    let (config, found) = load_from(&files, Path::new("/etc/p/g.yaml"));
+    assert_eq!(found.to_string(), "");
+    let config = config.unwrap();
+    let expected: Vec<PathBuf> = ["/etc/p/g.yaml", "/etc/p/s.crt", "/etc/p/s.key", "/etc/p/ca.crt"]
+        .map(Into::into)
+        .into();
+    assert_eq!(config.files(), expected);
+}
