@@ -1,3 +1,23 @@
-//! Kubernetes wire types: SubjectAccessReview, AdmissionReview, Status.
+//! Kubernetes wire types: SubjectAccessReview, Status.
+//!
+//! ```text
+//! bytes ──decode──▶ SubjectAccessReview { version, attributes } ──▶ engine
+//! bytes ◀─encode── Reply { version, decision, reason }          ◀──┘
+//!       ◀─encode── Status                        (what is not a review)
+//! ```
+//!
+//! Versions live side by side at the wire and convert into one internal type;
+//! a reply is in the version asked.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod error;
+mod reply;
+mod status;
+mod subject_access_review;
+mod text;
+
+pub use error::Error;
+pub use reply::Reply;
+pub use status::{Reason, Status};
+pub use subject_access_review::{SubjectAccessReview, Version};

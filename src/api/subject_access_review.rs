@@ -1,0 +1,192 @@
+//! SubjectAccessReview, `authorization.k8s.io/v1` and `v1beta1`.
+//!
+//! ```text
+//! bytes ── wire ──▶ Raw: as written ── validate ──▶ faults ──▶ Attributes
+//! ```
+//!
+//! One pass over the body, text borrowed from it. What a first pass cannot
+//! settle goes a slower way that is bounded all the same: a body whose
+//! `apiVersion` follows its `spec`, and text that Go would forgive
+//! ([`super::text`]).
+//!
+//! Facts: `kubernetes/pkg/apis/authorization/validation/validation.go`,
+//! `api/authorization/{v1,v1beta1}/types.go`, and for duplicate keys and `null`
+//! Go's `encoding/json`.
+
+mod owned;
+mod validate;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use super::error::Error;
+use super::text;
+use crate::engine::{Attributes, ResourceAttributes, Selectors, Target, User};
+use crate::field::Faults;
+use wire::{Raw, RawResource, RawSpec};
+
+/// Longest part of a foreign kind or version that an error repeats.
+const FOUND_BYTES: usize = 64;
+
+/// A question in either version, decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubjectAccessReview<'a> {
+    /// The version it came in and the reply goes out in.
+    pub version: Version,
+    /// What it asks. Invalid selector requirements are gone, which only widens it.
+    pub attributes: Attributes<'a>,
+}
+
+/// The versions of `authorization.k8s.io` that API servers ask in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// `authorization.k8s.io/v1`: groups under `groups`.
+    V1,
+    /// `authorization.k8s.io/v1beta1`: groups under `group`.
+    V1beta1,
+}
+
+// === impl SubjectAccessReview ===
+
+impl<'a> SubjectAccessReview<'a> {
+    /// Reads one review.
+    ///
+    /// Whatever a user can put into a request is accepted: text that is not
+    /// UTF-8 becomes U+FFFD as in Go, an invalid selector or requirement is
+    /// dropped. Time and memory follow the length of `bytes`, which the caller
+    /// limits.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`], [`Error::Kind`], [`Error::Version`]; and
+    /// [`Error::Refused`] for what the API server would refuse too: not exactly
+    /// one attributes block, neither user nor groups, metadata that is not
+    /// empty, more than a million groups and extra values.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, Error> {
+        let settled = str::from_utf8(bytes)
+            .ok()
+            .and_then(|text| Raw::read(text, None).ok());
+        match settled {
+            Some(raw) if raw.settled() => Self::from_raw(raw),
+            _ => Self::decode_slowly(bytes),
+        }
+    }
+
+    /// Every fault for which the API server would refuse this review, those of
+    /// selectors too, in its order.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode), but never [`Error::Refused`].
+    pub fn faults(bytes: &[u8]) -> Result<Faults, Error> {
+        let text = text::forgive(bytes);
+        let version = Version::of(&text)?;
+        Ok(validate::all(&Raw::read(&text, Some(version))?))
+    }
+
+    fn decode_slowly(bytes: &'a [u8]) -> Result<Self, Error> {
+        match text::forgive(bytes) {
+            Cow::Borrowed(text) => Self::from_raw(Raw::read(text, Some(Version::of(text)?))?),
+            Cow::Owned(text) => {
+                let review = SubjectAccessReview::from_raw(Raw::read(&text, Some(Version::of(&text)?))?)?;
+                Ok(Self {
+                    version: review.version,
+                    attributes: owned::attributes(review.attributes),
+                })
+            }
+        }
+    }
+
+    fn from_raw(raw: Raw<'a>) -> Result<Self, Error> {
+        let version = Version::parse(&raw.kind, &raw.api_version)?;
+        let faults = validate::refused(&raw);
+        match raw.spec.target() {
+            Some((user, target)) if faults.is_empty() => Ok(Self {
+                version,
+                attributes: Attributes { user, target },
+            }),
+            _ => Err(Error::Refused(faults)),
+        }
+    }
+}
+
+impl<'a> RawSpec<'a> {
+    /// User and target, unless no attributes block is there. Invalid selectors are dropped.
+    fn target(self) -> Option<(User<'a>, Target<'a>)> {
+        let target = match (self.resource, self.non_resource) {
+            (Some(resource), _) => Target::Resource(Box::new(resource.attributes())),
+            (None, Some(request)) => Target::NonResource {
+                path: request.path,
+                verb: request.verb,
+            },
+            (None, None) => return None,
+        };
+        Some((
+            User {
+                name: self.user,
+                uid: self.uid,
+                groups: self.groups,
+                extra: self.extra,
+            },
+            target,
+        ))
+    }
+}
+
+impl<'a> RawResource<'a> {
+    fn attributes(mut self) -> ResourceAttributes<'a> {
+        let selectors = Selectors {
+            field: self
+                .field_selector
+                .take()
+                .map(validate::sound_field_requirements)
+                .unwrap_or_default(),
+            label: self
+                .label_selector
+                .take()
+                .map(validate::sound_label_requirements)
+                .unwrap_or_default(),
+        };
+        ResourceAttributes {
+            selectors,
+            ..self.attributes
+        }
+    }
+}
+
+// === impl Version ===
+
+impl Version {
+    /// The value of `apiVersion`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V1 => "authorization.k8s.io/v1",
+            Self::V1beta1 => "authorization.k8s.io/v1beta1",
+        }
+    }
+
+    /// The version of a document, wherever in it the version stands.
+    fn of(text: &str) -> Result<Self, Error> {
+        let (kind, api_version) = wire::type_meta(text)?;
+        Self::parse(&kind, &api_version)
+    }
+
+    fn parse(kind: &str, api_version: &str) -> Result<Self, Error> {
+        if kind != "SubjectAccessReview" {
+            return Err(Error::Kind {
+                found: text::cut(kind, FOUND_BYTES).to_owned(),
+            });
+        }
+        Self::from_api_version(api_version).ok_or_else(|| Error::Version {
+            found: text::cut(api_version, FOUND_BYTES).to_owned(),
+        })
+    }
+
+    fn from_api_version(api_version: &str) -> Option<Self> {
+        [Self::V1, Self::V1beta1]
+            .into_iter()
+            .find(|version| version.as_str() == api_version)
+    }
+}

@@ -1,0 +1,79 @@
+//! Attributes cut loose from the body they were read from.
+
+use std::borrow::Cow;
+
+use crate::engine::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
+
+/// The same attributes with text of their own.
+pub(super) fn attributes(attributes: Attributes<'_>) -> Attributes<'static> {
+    Attributes {
+        user: user(attributes.user),
+        target: target(attributes.target),
+    }
+}
+
+fn user(user: User<'_>) -> User<'static> {
+    User {
+        name: text(user.name),
+        uid: text(user.uid),
+        groups: texts(user.groups),
+        extra: user
+            .extra
+            .into_iter()
+            .map(|(key, values)| (text(key), texts(values)))
+            .collect(),
+    }
+}
+
+fn target(target: Target<'_>) -> Target<'static> {
+    match target {
+        Target::Resource(resource) => Target::Resource(Box::new(self::resource(*resource))),
+        Target::NonResource { path, verb } => Target::NonResource {
+            path: text(path),
+            verb: text(verb),
+        },
+    }
+}
+
+fn resource(resource: ResourceAttributes<'_>) -> ResourceAttributes<'static> {
+    ResourceAttributes {
+        verb: text(resource.verb),
+        namespace: text(resource.namespace),
+        group: text(resource.group),
+        version: text(resource.version),
+        resource: text(resource.resource),
+        subresource: text(resource.subresource),
+        name: text(resource.name),
+        selectors: Selectors {
+            field: requirements(resource.selectors.field),
+            label: requirements(resource.selectors.label),
+        },
+    }
+}
+
+fn requirements(requirements: Vec<Requirement<'_>>) -> Vec<Requirement<'static>> {
+    let owned = |requirement: Requirement<'_>| Requirement {
+        key: text(requirement.key),
+        operator: operator(requirement.operator),
+        values: texts(requirement.values),
+    };
+    requirements.into_iter().map(owned).collect()
+}
+
+fn operator(operator: Operator<'_>) -> Operator<'static> {
+    match operator {
+        Operator::In => Operator::In,
+        Operator::NotIn => Operator::NotIn,
+        Operator::Exists => Operator::Exists,
+        Operator::DoesNotExist => Operator::DoesNotExist,
+        Operator::Unknown(name) => Operator::Unknown(text(name)),
+    }
+}
+
+fn texts(texts: Vec<Cow<'_, str>>) -> Vec<Cow<'static, str>> {
+    texts.into_iter().map(text).collect()
+}
+
+fn text(text: Cow<'_, str>) -> Cow<'static, str> {
+    Cow::Owned(text.into_owned())
+}

@@ -1,0 +1,406 @@
+//! Reviews sound, odd and hostile.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::engine::{Operator, Requirement};
+
+/// A v1 review of this spec.
+fn v1(spec: Value) -> String {
+    json!({"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {},
+           "spec": spec, "status": {"allowed": false}})
+    .to_string()
+}
+
+fn decode(body: &str) -> SubjectAccessReview<'_> {
+    SubjectAccessReview::decode(body.as_bytes()).unwrap_or_else(|error| panic!("{body}: {}", error.message()))
+}
+
+fn refusal(body: &str) -> String {
+    SubjectAccessReview::decode(body.as_bytes())
+        .expect_err(body)
+        .message()
+}
+
+fn path_of<'a>(review: &'a SubjectAccessReview<'_>) -> &'a str {
+    match &review.attributes.target {
+        Target::NonResource { path, .. } => path,
+        Target::Resource(_) => panic!("a resource"),
+    }
+}
+
+fn selectors_of<'a>(review: &'a SubjectAccessReview<'a>) -> &'a Selectors<'a> {
+    match &review.attributes.target {
+        Target::Resource(resource) => &resource.selectors,
+        Target::NonResource { .. } => panic!("not a resource"),
+    }
+}
+
+fn requirement(
+    key: &'static str,
+    operator: Operator<'static>,
+    values: &[&'static str],
+) -> Requirement<'static> {
+    Requirement {
+        key: key.into(),
+        operator,
+        values: values.iter().map(|value| (*value).into()).collect(),
+    }
+}
+
+#[test]
+fn every_field_is_read_and_borrowed() {
+    let body = v1(json!({
+        "user": "jane", "uid": "u-1", "groups": ["a", "b"],
+        "extra": {"Scopes": ["x", "y"], "empty": [], "none": null},
+        "resourceAttributes": {"namespace": "ns", "verb": "list", "group": "apps", "version": "v1",
+            "resource": "deployments", "subresource": "scale", "name": "n",
+            "fieldSelector": {"requirements": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
+            "labelSelector": {"requirements": [{"key": "app", "operator": "Exists"}]}},
+    }));
+    let review = decode(&body);
+    assert_eq!(review.version, Version::V1);
+    let user = &review.attributes.user;
+    assert_eq!(
+        (user.name.as_ref(), user.uid.as_ref(), user.groups.len()),
+        ("jane", "u-1", 2)
+    );
+    assert!(matches!(user.name, Cow::Borrowed(_)));
+    let mut extra: Vec<_> = user
+        .extra
+        .iter()
+        .map(|(key, values)| (key.as_ref(), values.len()))
+        .collect();
+    extra.sort_unstable();
+    assert_eq!(extra, [("Scopes", 2), ("empty", 0), ("none", 0)]);
+    let Target::Resource(resource) = &review.attributes.target else {
+        panic!("not a resource")
+    };
+    let texts = [
+        &resource.namespace,
+        &resource.verb,
+        &resource.group,
+        &resource.version,
+        &resource.resource,
+        &resource.subresource,
+        &resource.name,
+    ];
+    assert_eq!(texts, ["ns", "list", "apps", "v1", "deployments", "scale", "n"]);
+    assert_eq!(
+        resource.selectors.field,
+        [requirement("metadata.name", Operator::In, &["n"])]
+    );
+    assert_eq!(
+        resource.selectors.label,
+        [requirement("app", Operator::Exists, &[])]
+    );
+}
+
+#[test]
+fn each_version_reads_its_own_groups_wherever_the_version_stands() {
+    let spec = r#"{"user":"u","groups":["v1"],"group":["v1beta1"],"nonResourceAttributes":{"path":"/","verb":"get"}}"#;
+    for version in [Version::V1, Version::V1beta1] {
+        let meta = format!(
+            r#""kind":"SubjectAccessReview","apiVersion":"{}""#,
+            version.as_str()
+        );
+        for body in [
+            format!(r#"{{{meta},"spec":{spec}}}"#),
+            format!(r#"{{"spec":{spec},{meta}}}"#),
+        ] {
+            let review = decode(&body);
+            let expected = version.as_str().rsplit('/').next().unwrap();
+            assert_eq!(
+                (review.version, &review.attributes.user.groups[..]),
+                (version, &[Cow::from(expected)][..])
+            );
+        }
+    }
+}
+
+#[test]
+fn the_other_versions_groups_may_be_anything() {
+    let body = v1(json!({"user": "u", "group": "text", "nonResourceAttributes": {}}));
+    assert!(decode(&body).attributes.user.groups.is_empty());
+    let body = r#"{"spec":{"user":"u","groups":7,"nonResourceAttributes":{}},
+                   "kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1"}"#;
+    assert_eq!(decode(body).version, Version::V1beta1);
+}
+
+#[test]
+fn of_duplicate_keys_the_last_wins_and_objects_add_up() {
+    let body = r#"{"kind":"X","kind":"SubjectAccessReview",
+        "apiVersion":"authorization.k8s.io/v1beta1","apiVersion":"authorization.k8s.io/v1",
+        "spec":{"user":"a","user":"b","user":null,"groups":["x","y"],"groups":["z"],
+                "extra":{"k":["1"],"l":["2"],"k":["3"]},"nonResourceAttributes":{"path":"/a","verb":"get"}},
+        "spec":{"nonResourceAttributes":{"path":"/b"}}}"#;
+    let review = decode(body);
+    assert_eq!(
+        (review.version, review.attributes.user.name.as_ref()),
+        (Version::V1, "b")
+    );
+    assert_eq!(review.attributes.user.groups, ["z"]);
+    assert_eq!(
+        review.attributes.user.extra,
+        [
+            (Cow::from("l"), vec![Cow::from("2")]),
+            (Cow::from("k"), vec![Cow::from("3")])
+        ]
+    );
+    assert_eq!(
+        review.attributes.target,
+        Target::NonResource {
+            path: "/b".into(),
+            verb: "get".into()
+        }
+    );
+}
+
+#[test]
+fn a_version_that_changes_between_two_specs_holds_for_both() {
+    let body = r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","spec":{"group":["g"]},
+        "apiVersion":"authorization.k8s.io/v1beta1","spec":{"nonResourceAttributes":{}}}"#;
+    assert_eq!(decode(body).attributes.user.groups, ["g"]);
+}
+
+#[test]
+fn keys_are_case_sensitive_and_unknown_ones_skipped() {
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let body = format!(
+        r#"{{"kind":"SubjectAccessReview","Kind":"X","apiVersion":"authorization.k8s.io/v1","later":{deep},
+            "spec":{{"user":"u","User":"root","nonResourceAttributes":{{"path":"/p","Path":"/q"}}}}}}"#
+    );
+    let review = decode(&body);
+    assert_eq!(
+        (review.attributes.user.name.as_ref(), path_of(&review)),
+        ("u", "/p")
+    );
+}
+
+#[test]
+fn text_that_go_forgives_becomes_the_replacement_character() {
+    for (text, expected) in [
+        (&br"\ud800"[..], "\u{fffd}"),
+        (br"\ud800\n", "\u{fffd}\n"),
+        (br"\udc00\u0041", "\u{fffd}A"),
+        (b"\xff\xc3", "\u{fffd}\u{fffd}"),
+        (br"\u0000", "\0"),
+        (br"\ud83d\ude00", "\u{1f600}"),
+    ] {
+        let mut body = br#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1",
+            "spec":{"user":"u","nonResourceAttributes":{"path":""#
+            .to_vec();
+        body.extend_from_slice(text);
+        body.extend_from_slice(br#""}}}"#);
+        let review = SubjectAccessReview::decode(&body).unwrap_or_else(|error| panic!("{}", error.message()));
+        assert_eq!(path_of(&review), expected, "{}", text.escape_ascii());
+    }
+}
+
+#[test]
+fn extra_keys_that_become_equal_keep_the_last_values() {
+    let mut body = br#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1",
+        "spec":{"user":"u","nonResourceAttributes":{},"extra":{""#
+        .to_vec();
+    body.extend_from_slice(b"\xff\":[\"1\"],\"\xfe\":[\"2\"]}}}");
+    let review = SubjectAccessReview::decode(&body).unwrap();
+    assert_eq!(
+        review.attributes.user.extra,
+        [(Cow::from("\u{fffd}"), vec![Cow::from("2")])]
+    );
+}
+
+#[test]
+fn what_is_not_a_review_is_named() {
+    for (body, expected) in [
+        ("", "EOF"),
+        ("null", "expected kind `SubjectAccessReview`, found ``"),
+        ("[]", "invalid type"),
+        ("{", "EOF"),
+        (
+            r#"{"kind":"AdmissionReview","spec":7}"#,
+            "found `AdmissionReview`",
+        ),
+        (r#"{"kind":"SubjectAccessReview","spec":[]}"#, "found ``"),
+        (
+            r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v2"}"#,
+            "found `authorization.k8s.io/v2`",
+        ),
+        (
+            &format!("{} x", v1(json!({"user": "u", "nonResourceAttributes": {}}))),
+            "trailing characters",
+        ),
+        (
+            &v1(json!({"user": 5, "nonResourceAttributes": {}})),
+            "expected a string",
+        ),
+        (
+            &v1(json!({"user": "u", "groups": "g", "nonResourceAttributes": {}})),
+            "expected a list of strings",
+        ),
+        (
+            &v1(json!({"user": "u", "groups": [1], "nonResourceAttributes": {}})),
+            "expected a string",
+        ),
+        (
+            &v1(json!({"user": "u", "extra": [], "nonResourceAttributes": {}})),
+            "expected a map",
+        ),
+        (
+            &v1(json!({"user": "u", "nonResourceAttributes": "x"})),
+            "expected nonResourceAttributes",
+        ),
+        (
+            r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","spec":{"user":"a"#,
+            "EOF",
+        ),
+    ] {
+        let message = refusal(body);
+        assert!(message.contains(expected), "{body}: {message}");
+    }
+}
+
+#[test]
+fn what_is_found_is_repeated_only_in_part() {
+    let message = refusal(&format!(r#"{{"kind":"{}"}}"#, "é".repeat(1000)));
+    assert!(message.len() < 200, "{message}");
+}
+
+#[test]
+fn what_the_api_server_refuses_is_refused() {
+    let target = json!({"user": "u", "nonResourceAttributes": {}});
+    for (spec, expected) in [
+        (json!({"user": "u"}), "spec.resourceAttributes: Invalid value"),
+        (
+            json!({"user": "u", "resourceAttributes": null}),
+            "spec.resourceAttributes: Invalid value",
+        ),
+        (
+            json!({"user": "u", "resourceAttributes": {}, "nonResourceAttributes": {}}),
+            "spec.nonResourceAttributes: Invalid value",
+        ),
+        (
+            json!({"nonResourceAttributes": {}, "groups": []}),
+            "spec.user: Invalid value",
+        ),
+    ] {
+        let message = refusal(&v1(spec));
+        assert!(message.contains(expected), "{message}");
+    }
+    for metadata in [
+        json!({"name": "x"}),
+        json!({"labels": {"a": "b"}}),
+        json!({"generation": 1}),
+    ] {
+        let mut body: Value = serde_json::from_str(&v1(target.clone())).unwrap();
+        body["metadata"] = metadata;
+        assert!(refusal(&body.to_string()).contains("metadata: Invalid value: must be empty"));
+    }
+    for metadata in [
+        Value::Null,
+        json!({"creationTimestamp": null}),
+        json!({"name": "", "labels": {}, "finalizers": []}),
+        json!({"managedFields": [{"manager": "x"}], "later": 1}),
+    ] {
+        let mut body: Value = serde_json::from_str(&v1(target.clone())).unwrap();
+        body["metadata"] = metadata;
+        decode(&body.to_string());
+    }
+    decode(&v1(json!({"groups": ["g"], "resourceAttributes": {}})));
+}
+
+#[test]
+fn an_invalid_requirement_or_selector_is_dropped_and_the_rest_stays() {
+    let sound = json!({"key": "ok", "operator": "In", "values": ["v"]});
+    let kept = [requirement("ok", Operator::In, &["v"])];
+    let faulty = |kind: &str| match kind {
+        "fieldSelector" => json!([sound, {"key": "", "operator": "In", "values": ["v"]}]),
+        _ => {
+            json!([sound, {"key": "-bad-", "operator": "Exists"}, {"key": "a", "operator": "In", "values": ["b c"]}])
+        }
+    };
+    let mismatched = json!([{"key": "a", "operator": "In"}, {"key": "a", "operator": "NotIn", "values": []},
+        {"key": "a", "operator": "Exists", "values": ["v"]}, {"key": "a", "operator": "DoesNotExist", "values": ["v"]},
+        null, sound]);
+    for kind in ["fieldSelector", "labelSelector"] {
+        for (selector, expected) in [
+            (json!({"requirements": faulty(kind)}), &kept[..]),
+            (json!({"requirements": mismatched}), &kept[..]),
+            (json!({"requirements": [sound], "rawSelector": "a=b"}), &[]),
+            (json!({"rawSelector": "a=b"}), &[]),
+            (json!({"requirements": null}), &[]),
+            (json!({}), &[]),
+            (Value::Null, &[]),
+        ] {
+            let mut spec = json!({"user": "u", "resourceAttributes": {"verb": "list"}});
+            spec["resourceAttributes"][kind] = selector;
+            let body = v1(spec);
+            let review = decode(&body);
+            let selectors = selectors_of(&review);
+            let found = if kind == "fieldSelector" {
+                &selectors.field
+            } else {
+                &selectors.label
+            };
+            assert_eq!(found, expected, "{body}");
+        }
+    }
+}
+
+#[test]
+fn an_operator_of_a_later_kubernetes_is_kept_as_such() {
+    let requirements =
+        json!([{"key": "a", "operator": "Fuzzy"}, {"key": "b", "operator": "in", "values": ["c"]}]);
+    let body =
+        v1(json!({"user": "u", "resourceAttributes": {"labelSelector": {"requirements": requirements}}}));
+    assert_eq!(
+        selectors_of(&decode(&body)).label,
+        [
+            requirement("a", Operator::Unknown("Fuzzy".into()), &[]),
+            requirement("b", Operator::Unknown("in".into()), &["c"])
+        ]
+    );
+}
+
+#[test]
+fn faults_are_those_of_the_api_server_in_its_order() {
+    let body = v1(json!({"resourceAttributes": {
+        "fieldSelector": {"rawSelector": "a=b", "requirements": [{"key": "", "operator": "In"}]},
+        "labelSelector": {}}}));
+    let faults = SubjectAccessReview::faults(body.as_bytes()).unwrap();
+    let found: Vec<_> = faults
+        .iter()
+        .map(|fault| (fault.place.path.to_string(), fault.kind.as_str()))
+        .collect();
+    let selector = |rest: &str| format!("spec.resourceAttributes.{rest}");
+    assert_eq!(
+        found,
+        [
+            ("spec.user".to_owned(), "Invalid value"),
+            (selector("fieldSelector.rawSelector"), "Invalid value"),
+            (selector("fieldSelector.requirements[0].key"), "Required value"),
+            (selector("fieldSelector.requirements[0].values"), "Required value"),
+            (selector("labelSelector.requirements"), "Required value"),
+        ]
+    );
+}
+
+#[test]
+fn too_many_groups_are_refused_and_too_many_requirements_dropped() {
+    let many = vec![""; wire::MOST_ITEMS + 1];
+    assert!(
+        refusal(&v1(
+            json!({"user": "u", "nonResourceAttributes": {}, "groups": many})
+        ))
+        .contains("Too many")
+    );
+
+    let requirements = json!([{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "In", "values": many},
+                              {"key": "c", "operator": "Exists"}]);
+    let body =
+        v1(json!({"user": "u", "resourceAttributes": {"labelSelector": {"requirements": requirements}}}));
+    assert_eq!(
+        selectors_of(&decode(&body)).label,
+        [requirement("a", Operator::Exists, &[])]
+    );
+}

@@ -1,0 +1,183 @@
+//! What the API server refuses in a review, and what is left of selectors.
+//!
+//! Fields, kinds and order follow `ValidateSubjectAccessReview`
+//! (`kubernetes/pkg/apis/authorization/validation/validation.go`) and the
+//! selector requirements of `apimachinery/pkg/apis/meta/v1/validation`.
+//! An operator of a later Kubernetes is no fault.
+
+use super::wire::{MOST_ITEMS, Raw, RawSelector};
+use crate::engine::{Operator, Requirement};
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+
+mod label;
+
+/// Every fault, in the API server's order.
+pub(super) fn all(raw: &Raw<'_>) -> Faults {
+    let mut faults = Faults::new();
+    spec(raw, &mut faults);
+    if let Some(resource) = &raw.spec.resource {
+        let path = FieldPath::root().field("spec").field("resourceAttributes");
+        selector(
+            resource.field_selector.as_ref(),
+            &path.field("fieldSelector"),
+            field_requirement,
+            &mut faults,
+        );
+        selector(
+            resource.label_selector.as_ref(),
+            &path.field("labelSelector"),
+            label_requirement,
+            &mut faults,
+        );
+    }
+    metadata(raw, &mut faults);
+    faults
+}
+
+/// The faults for which there is no answer: all but those of selectors.
+pub(super) fn refused(raw: &Raw<'_>) -> Faults {
+    let mut faults = Faults::new();
+    spec(raw, &mut faults);
+    metadata(raw, &mut faults);
+    faults
+}
+
+/// The requirements that the API server would accept; none if the selector as a whole is at fault.
+pub(super) fn sound_field_requirements<'a>(selector: RawSelector<'a>) -> Vec<Requirement<'a>> {
+    sound(selector, |requirement| !requirement.key.is_empty())
+}
+
+/// As [`sound_field_requirements`], with the syntax of label keys and values.
+pub(super) fn sound_label_requirements<'a>(selector: RawSelector<'a>) -> Vec<Requirement<'a>> {
+    sound(selector, |requirement| {
+        label::key_faults(&requirement.key).next().is_none()
+            && requirement
+                .values
+                .iter()
+                .all(|value| label::value_faults(value).next().is_none())
+    })
+}
+
+fn sound<'a>(selector: RawSelector<'a>, is_sound: impl Fn(&Requirement<'a>) -> bool) -> Vec<Requirement<'a>> {
+    if !selector.raw.is_empty() {
+        return Vec::new();
+    }
+    let mut requirements = selector.requirements;
+    requirements.retain(|requirement| values_fault(requirement).is_none() && is_sound(requirement));
+    requirements
+}
+
+fn spec(raw: &Raw<'_>, faults: &mut Faults) {
+    let path = FieldPath::root().field("spec");
+    let mut refuse = |field: &str, kind: FaultKind, message: &str| {
+        faults.push(fault(path.field(field), kind, message));
+    };
+    match (&raw.spec.resource, &raw.spec.non_resource) {
+        (Some(_), Some(_)) => refuse(
+            "nonResourceAttributes",
+            FaultKind::Invalid,
+            "cannot be specified in combination with resourceAttributes",
+        ),
+        (None, None) => refuse(
+            "resourceAttributes",
+            FaultKind::Invalid,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        ),
+        _ => {}
+    }
+    if raw.spec.user.is_empty() && raw.spec.groups.is_empty() {
+        refuse(
+            "user",
+            FaultKind::Invalid,
+            "at least one of user or group must be specified",
+        );
+    }
+    if raw.too_many_items {
+        let message = format!("groups and extra hold more than {MOST_ITEMS} items");
+        refuse("groups", FaultKind::TooMany, &message);
+    }
+}
+
+fn metadata(raw: &Raw<'_>, faults: &mut Faults) {
+    if !raw.metadata.0.is_empty() {
+        let message = format!("must be empty, but {} is set", raw.metadata.0.join(", "));
+        faults.push(fault(
+            FieldPath::root().field("metadata"),
+            FaultKind::Invalid,
+            &message,
+        ));
+    }
+}
+
+fn selector(
+    selector: Option<&RawSelector<'_>>,
+    path: &FieldPath,
+    requirement: fn(&Requirement<'_>, &FieldPath, &mut Faults),
+    faults: &mut Faults,
+) {
+    let Some(selector) = selector else { return };
+    match (selector.raw.is_empty(), selector.requirements.is_empty()) {
+        (false, false) => faults.push(fault(
+            path.field("rawSelector"),
+            FaultKind::Invalid,
+            "may not be specified at the same time as requirements",
+        )),
+        (true, true) => faults.push(fault(
+            path.field("requirements"),
+            FaultKind::Required,
+            &format!("when {path} is specified, requirements or rawSelector is required"),
+        )),
+        _ => {}
+    }
+    for (index, each) in selector.requirements.iter().enumerate() {
+        requirement(each, &path.field("requirements").index(index), faults);
+    }
+}
+
+fn field_requirement(requirement: &Requirement<'_>, path: &FieldPath, faults: &mut Faults) {
+    if requirement.key.is_empty() {
+        faults.push(fault(path.field("key"), FaultKind::Required, "must be specified"));
+    }
+    values(requirement, path, faults);
+}
+
+fn label_requirement(requirement: &Requirement<'_>, path: &FieldPath, faults: &mut Faults) {
+    values(requirement, path, faults);
+    for message in label::key_faults(&requirement.key) {
+        faults.push(fault(path.field("key"), FaultKind::Invalid, message));
+    }
+    for (index, value) in requirement.values.iter().enumerate() {
+        for message in label::value_faults(value) {
+            faults.push(fault(
+                path.field("values").index(index),
+                FaultKind::Invalid,
+                message,
+            ));
+        }
+    }
+}
+
+fn values(requirement: &Requirement<'_>, path: &FieldPath, faults: &mut Faults) {
+    if let Some((kind, message)) = values_fault(requirement) {
+        faults.push(fault(path.field("values"), kind, message));
+    }
+}
+
+/// Whether operator and number of values agree.
+fn values_fault(requirement: &Requirement<'_>) -> Option<(FaultKind, &'static str)> {
+    match (&requirement.operator, requirement.values.is_empty()) {
+        (Operator::In | Operator::NotIn, true) => Some((
+            FaultKind::Required,
+            "must be specified when `operator` is 'In' or 'NotIn'",
+        )),
+        (Operator::Exists | Operator::DoesNotExist, false) => Some((
+            FaultKind::Forbidden,
+            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        )),
+        _ => None,
+    }
+}
+
+fn fault(path: FieldPath, kind: FaultKind, message: &str) -> Fault {
+    Fault::error(Place::default().at(path), kind, message)
+}
