@@ -11,6 +11,7 @@
 
 mod init;
 mod output;
+mod request;
 
 use std::process::ExitCode;
 

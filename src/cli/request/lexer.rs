@@ -1,0 +1,68 @@
+//! The words of a label selector.
+
+use std::fmt;
+
+/// One word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Token<'a> {
+    /// A key or value; `in` and `notin` too, which only their place tells from keywords.
+    Word(&'a str),
+    /// `=`, `==`, `!=`, `<`, `>`, or other signs that make no operator.
+    Sign(&'a str),
+    /// `!` before a key.
+    Not,
+    /// `,`
+    Comma,
+    /// `(`
+    Open,
+    /// `)`
+    Close,
+}
+
+/// The words of `text`; blanks only separate.
+pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
+    let mut rest = text.trim_start_matches(BLANKS);
+    let mut tokens = Vec::new();
+    while let Some(first) = rest.chars().next() {
+        let (token, after) = match first {
+            ',' => (Token::Comma, skip(rest, 1)),
+            '(' => (Token::Open, skip(rest, 1)),
+            ')' => (Token::Close, skip(rest, 1)),
+            '!' if !rest.starts_with("!=") => (Token::Not, skip(rest, 1)),
+            '!' | '=' | '<' | '>' => {
+                let (sign, after) = split(rest, |c| !"!=<>".contains(c));
+                (Token::Sign(sign), after)
+            }
+            _ => {
+                let (word, after) = split(rest, |c| BLANKS.contains(&c) || "!=<>,()".contains(c));
+                (Token::Word(word), after)
+            }
+        };
+        tokens.push(token);
+        rest = after.trim_start_matches(BLANKS);
+    }
+    tokens
+}
+
+const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
+
+fn split(text: &str, end: impl Fn(char) -> bool) -> (&str, &str) {
+    text.split_at(text.find(end).unwrap_or(text.len()))
+}
+
+fn skip(text: &str, bytes: usize) -> &str {
+    text.get(bytes..).unwrap_or_default()
+}
+
+/// As it was written.
+impl fmt::Display for Token<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Word(text) | Self::Sign(text) => text,
+            Self::Not => "!",
+            Self::Comma => ",",
+            Self::Open => "(",
+            Self::Close => ")",
+        })
+    }
+}
