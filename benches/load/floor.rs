@@ -1,0 +1,59 @@
+//! The floor: actix-web and OpenSSL by the gateway's settings, and a fixed answer.
+
+use std::fs::read;
+use std::path::Path;
+use std::time::Duration;
+
+use actix_web::web::Bytes;
+use actix_web::{App, HttpResponse, HttpServer, web};
+use openssl::pkey::PKey;
+use openssl::ssl::{AlpnError, SslAcceptor, SslMethod, SslVerifyMode, select_next_proto};
+use openssl::x509::X509;
+
+/// Makes this program the floor; the folder of the set-up follows.
+pub(crate) const ARGUMENT: &str = "--serve-floor";
+
+pub(crate) const PORT: u16 = 18_443;
+
+const ANSWER: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","metadata":{},"spec":{},"status":{"allowed":true,"reason":"RBAC: allowed by RoleBinding \"edit-7/team-7\" of ClusterRole \"edit\" to Group \"team-7\""}}"#;
+
+pub(crate) fn run(folder: &Path) {
+    let acceptor = acceptor(folder);
+    let served = actix_web::rt::System::new().block_on(async {
+        HttpServer::new(|| App::new().route("/authorize", web::post().to(answer)))
+            .workers(1)
+            .keep_alive(Duration::from_secs(120))
+            .bind_openssl(("127.0.0.1", PORT), acceptor)
+            .expect("the port is free")
+            .run()
+            .await
+    });
+    served.expect("the floor serves");
+}
+
+async fn answer(body: Bytes) -> HttpResponse {
+    std::hint::black_box(&body);
+    HttpResponse::Ok().content_type("application/json").body(ANSWER)
+}
+
+fn acceptor(folder: &Path) -> openssl::ssl::SslAcceptorBuilder {
+    let file = |name: &str| read(folder.join("pki").join(name)).expect("a file of the set-up");
+    let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).expect("an acceptor");
+    builder
+        .set_private_key(&PKey::private_key_from_pem(&file("server.key")).expect("a key"))
+        .expect("its key");
+    builder
+        .set_certificate(&X509::from_pem(&file("server.crt")).expect("a certificate"))
+        .expect("it fits");
+    builder
+        .cert_store_mut()
+        .add_cert(X509::from_pem(&file("ca.crt")).expect("a CA"))
+        .expect("a store");
+    builder.set_verify(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
+    builder.set_read_ahead(true);
+    builder.set_alpn_protos(b"\x08http/1.1").expect("a protocol list");
+    builder.set_alpn_select_callback(|_, offered| {
+        select_next_proto(b"\x08http/1.1", offered).ok_or(AlpnError::NOACK)
+    });
+    builder
+}

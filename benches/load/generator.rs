@@ -1,0 +1,212 @@
+//! Asks a server the same question over many connections, from core 1.
+
+use std::fmt;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use openssl::pkey::PKey;
+use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
+use openssl::x509::X509;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_openssl::SslStream;
+
+use super::server::Server;
+use super::setup::Setup;
+
+const CONNECTIONS: usize = 32;
+
+/// What a kube-apiserver sends: a user of a team asks for a pod of its namespace.
+const BODY: &str = r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","metadata":{},"spec":{"resourceAttributes":{"namespace":"team-7","verb":"get","version":"v1","resource":"pods","name":"web-6d4cf56db6-x7k2p"},"user":"jane.doe@example.com","groups":["team-7","developers","engineering","berlin","on-call","vpn-users","system:authenticated"],"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=8a1f0b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8"],"example.com/session":["0f5c3a2e-77aa-4d0e-9d0a-5a4f1f0e7c11"],"example.com/device":["laptop-4711"],"example.com/scopes":["openid","profile","groups","offline_access"]},"uid":"6c2f1a52-9f0e-4a53-8f61-0f8a9c1f7b21"},"status":{"allowed":false}}"#;
+
+pub(crate) struct Client {
+    connector: SslConnector,
+}
+
+/// One turn of asking.
+pub(crate) struct Measure {
+    requests: usize,
+    seconds: f64,
+    cpu: Duration,
+    /// Median latency in microseconds.
+    pub(crate) p50: f64,
+    /// The latency that one request in a hundred exceeds, in microseconds.
+    pub(crate) p99: f64,
+}
+
+impl Client {
+    pub(crate) fn new(setup: &Setup) -> Self {
+        let (certificate, key) = setup.client();
+        let ca = std::fs::read(setup.path("pki/ca.crt")).expect("the CA");
+        let mut builder = SslConnector::builder(SslMethod::tls_client()).expect("a connector");
+        builder
+            .set_certificate(&X509::from_pem(&certificate).expect("a certificate"))
+            .expect("it fits");
+        builder
+            .set_private_key(&PKey::private_key_from_pem(&key).expect("a key"))
+            .expect("its key");
+        builder
+            .cert_store_mut()
+            .add_cert(X509::from_pem(&ca).expect("a CA"))
+            .expect("a store");
+        builder.set_verify(SslVerifyMode::PEER);
+        builder.set_read_ahead(true);
+        Self {
+            connector: builder.build(),
+        }
+    }
+
+    /// Asks for as long as `turn`, each connection as fast as it is answered.
+    pub(crate) fn measure(&self, server: &Server, turn: Duration) -> Measure {
+        pin_to_core_1();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let mut streams = Vec::new();
+            for _ in 0..CONNECTIONS {
+                streams.push(self.connect(server.port).await);
+            }
+            let cpu = server.cpu();
+            let begin = Instant::now();
+            let tasks: Vec<_> = streams
+                .into_iter()
+                .map(|stream| tokio::spawn(ask(stream, begin + turn)))
+                .collect();
+            let mut latencies = Vec::new();
+            for task in tasks {
+                latencies.extend(task.await.expect("a connection that ends well"));
+            }
+            Measure::new(latencies, begin.elapsed(), server.cpu() - cpu)
+        })
+    }
+
+    async fn connect(&self, port: u16) -> SslStream<TcpStream> {
+        let stream = TcpStream::connect(("127.0.0.1", port))
+            .await
+            .expect("the server listens");
+        stream.set_nodelay(true).expect("a socket option");
+        let ssl = self
+            .connector
+            .configure()
+            .and_then(|ssl| ssl.into_ssl("127.0.0.1"))
+            .expect("a session");
+        let mut stream = SslStream::new(ssl, stream).expect("a stream");
+        Pin::new(&mut stream).connect().await.expect("a handshake");
+        stream
+    }
+}
+
+/// Asks over one connection until `end`; the latency of each answer in microseconds.
+async fn ask(mut stream: SslStream<TcpStream>, end: Instant) -> Vec<u32> {
+    let request = format!(
+        "POST /authorize?timeout=3s HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: Go-http-client/1.1\r\n\
+         Content-Length: {}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n\
+         Accept-Encoding: gzip\r\n\r\n{BODY}",
+        BODY.len()
+    );
+    let mut latencies = Vec::with_capacity(1 << 16);
+    let mut buffer = vec![0; 16 << 10];
+    while Instant::now() < end {
+        let begin = Instant::now();
+        stream
+            .write_all(request.as_bytes())
+            .await
+            .expect("the server reads");
+        answer(&mut stream, &mut buffer).await;
+        latencies.push(u32::try_from(begin.elapsed().as_micros()).unwrap_or(u32::MAX));
+    }
+    latencies
+}
+
+/// Reads one answer, which must be a granted 200.
+async fn answer(stream: &mut SslStream<TcpStream>, buffer: &mut [u8]) {
+    let mut length = 0;
+    loop {
+        let read = stream.read(&mut buffer[length..]).await.expect("an answer");
+        assert!(read > 0, "the server hung up");
+        length += read;
+        let text = &buffer[..length];
+        if let Some(head) = text.windows(4).position(|window| window == b"\r\n\r\n") {
+            if length >= head + 4 + content_length(&text[..head]) {
+                assert!(
+                    text.starts_with(b"HTTP/1.1 200"),
+                    "{}",
+                    String::from_utf8_lossy(text)
+                );
+                let allowed = br#""allowed":true"#;
+                assert!(
+                    text.windows(allowed.len()).any(|window| window == allowed),
+                    "not allowed"
+                );
+                return;
+            }
+        }
+    }
+}
+
+fn content_length(head: &[u8]) -> usize {
+    let head = std::str::from_utf8(head).expect("a head in ASCII");
+    let value = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim())
+    });
+    value
+        .and_then(|value| value.parse().ok())
+        .expect("a content-length")
+}
+
+fn pin_to_core_1() {
+    let pid = std::process::id().to_string();
+    let pinned = std::process::Command::new("taskset")
+        .args(["--all-tasks", "--cpu-list", "--pid", "1", &pid])
+        .stdout(std::process::Stdio::null())
+        .status();
+    assert!(
+        pinned.is_ok_and(|status| status.success()),
+        "two cores are needed, and taskset (util-linux)"
+    );
+}
+
+// === impl Measure ===
+
+impl Measure {
+    fn new(mut latencies: Vec<u32>, elapsed: Duration, cpu: Duration) -> Self {
+        latencies.sort_unstable();
+        let at = |share: f64| {
+            let index = (latencies.len() as f64 * share) as usize;
+            latencies.get(index).copied().map_or(f64::NAN, f64::from)
+        };
+        Self {
+            requests: latencies.len(),
+            seconds: elapsed.as_secs_f64(),
+            cpu,
+            p50: at(0.5),
+            p99: at(0.99),
+        }
+    }
+
+    /// Requests a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.requests as f64 / self.seconds
+    }
+
+    /// The server's processor time for a request, in microseconds.
+    pub(crate) fn cpu_micros(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / self.requests as f64
+    }
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:8.0} requests/s, {:5.1} us of processor time, p50 {:5.0} us, p99 {:5.0} us",
+            self.rate(),
+            self.cpu_micros(),
+            self.p50,
+            self.p99
+        )
+    }
+}

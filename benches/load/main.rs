@@ -1,0 +1,84 @@
+//! The whole service under load, beside a bare server as floor: `cargo bench --bench load`.
+//!
+//! Both servers speak TLS with client certificates by the same settings, run on
+//! core 0, and are asked in turn from core 1, in one run. The floor reads the
+//! body and gives a fixed answer: what it reaches is what actix-web and OpenSSL
+//! leave to reach. Read the ratios, not the rates: machines differ and are noisy.
+//!
+//! Options, after `--`: `--seconds N` for each turn (default 5), `--rounds N`
+//! (default 3), `--bindings N` (default 10000), `--policies N` (default 500).
+//! Everything stays on loopback and ends by itself.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a measurement that cannot be made ends at once"
+)]
+
+mod floor;
+mod generator;
+mod options;
+mod server;
+mod setup;
+
+use generator::{Client, Measure};
+use options::Options;
+use server::Server;
+use setup::Setup;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments
+        .peek()
+        .is_some_and(|argument| argument == floor::ARGUMENT)
+    {
+        return floor::run(arguments.nth(1).expect("the folder of the set-up").as_ref());
+    }
+    let options = Options::parse(arguments);
+    let setup = Setup::new(&options);
+    let floor = Server::floor(&setup);
+    let gateway = Server::gateway(&setup);
+    println!(
+        "{} role bindings, {} policies; idle gateway {:.1} MB resident",
+        options.bindings,
+        options.policies,
+        gateway.resident_megabytes()
+    );
+    let client = Client::new(&setup);
+    let mut floors = Vec::new();
+    let mut gateways = Vec::new();
+    for round in 1..=options.rounds {
+        let bare = client.measure(&floor, options.turn());
+        let ours = client.measure(&gateway, options.turn());
+        println!("round {round}: floor   {bare}");
+        println!("round {round}: gateway {ours}");
+        floors.push(bare);
+        gateways.push(ours);
+    }
+    summarise(&floors, &gateways);
+}
+
+/// The figures to quote: medians of the rounds, gateway over floor.
+fn summarise(floors: &[Measure], gateways: &[Measure]) {
+    let ratio = |of: fn(&Measure) -> f64| median(gateways, of) / median(floors, of);
+    println!("gateway / floor: requests {:.2}", ratio(Measure::rate));
+    println!(
+        "gateway / floor: processor time of the server for a request {:.2}",
+        ratio(Measure::cpu_micros)
+    );
+    println!(
+        "gateway / floor: p50 {:.2}, p99 {:.2}",
+        ratio(|m| m.p50),
+        ratio(|m| m.p99)
+    );
+}
+
+fn median(measures: &[Measure], of: fn(&Measure) -> f64) -> f64 {
+    let mut values: Vec<f64> = measures.iter().map(of).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,44 @@
+//! What to measure with.
+
+use std::time::Duration;
+
+pub(crate) struct Options {
+    seconds: u64,
+    pub(crate) rounds: usize,
+    pub(crate) bindings: usize,
+    pub(crate) policies: usize,
+}
+
+impl Options {
+    /// Reads the command line; `cargo bench` adds a `--bench` of its own.
+    pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Self {
+        let mut options = Self {
+            seconds: 5,
+            rounds: 3,
+            bindings: 10_000,
+            policies: 500,
+        };
+        while let Some(argument) = arguments.next() {
+            let mut number = || -> usize {
+                let value = arguments.next().unwrap_or_default();
+                value
+                    .parse()
+                    .unwrap_or_else(|_| panic!("{argument} takes a number, not `{value}`"))
+            };
+            match argument.as_str() {
+                "--bench" => {}
+                "--seconds" => options.seconds = number() as u64,
+                "--rounds" => options.rounds = number(),
+                "--bindings" => options.bindings = number(),
+                "--policies" => options.policies = number(),
+                other => panic!("unknown option `{other}`: see the head of benches/load/main.rs"),
+            }
+        }
+        options
+    }
+
+    /// How long each server is asked in each round.
+    pub(crate) fn turn(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}

@@ -1,0 +1,90 @@
+//! A server under measurement, in a process of its own on core 0.
+
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use super::floor;
+use super::setup::{PORTCULLIS, Setup};
+
+/// Clock ticks a second of `/proc/PID/stat`: 100 on every Linux there is.
+const TICKS: f64 = 100.0;
+
+pub(crate) struct Server {
+    process: Child,
+    pub(crate) port: u16,
+}
+
+impl Server {
+    pub(crate) fn gateway(setup: &Setup) -> Self {
+        let configuration = setup.configuration();
+        let arguments = ["serve".as_ref(), "--config".as_ref(), configuration.as_os_str()];
+        Self::start(PORTCULLIS.as_ref(), &arguments, setup.port)
+    }
+
+    pub(crate) fn floor(setup: &Setup) -> Self {
+        let program = std::env::current_exe().expect("this program");
+        let arguments = [floor::ARGUMENT.as_ref(), setup.folder().as_os_str()];
+        Self::start(&program, &arguments, floor::PORT)
+    }
+
+    fn start(program: &Path, arguments: &[&std::ffi::OsStr], port: u16) -> Self {
+        let process = Command::new("taskset")
+            .args(["--cpu-list", "0"])
+            .arg(program)
+            .args(arguments)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("taskset (util-linux) starts the server");
+        let server = Self { process, port };
+        for _ in 0..600 {
+            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                return server;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        panic!("{} does not listen on port {port}", program.display());
+    }
+
+    /// Processor time that the server has used so far.
+    pub(crate) fn cpu(&self) -> Duration {
+        let stat = self.proc("stat");
+        let after_name = stat.rsplit(')').next().unwrap_or_default();
+        let field = |index: usize| -> f64 {
+            after_name
+                .split_whitespace()
+                .nth(index)
+                .and_then(|text| text.parse().ok())
+                .expect("a number")
+        };
+        // utime and stime are fields 14 and 15 of stat(5), 11 and 12 after the name.
+        Duration::from_secs_f64((field(11) + field(12)) / TICKS)
+    }
+
+    pub(crate) fn resident_megabytes(&self) -> f64 {
+        let status = self.proc("status");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .expect("VmRSS");
+        let kilobytes = line
+            .split_whitespace()
+            .next()
+            .and_then(|text| text.parse::<f64>().ok());
+        kilobytes.expect("a number") / 1024.0
+    }
+
+    fn proc(&self, file: &str) -> String {
+        let path = format!("/proc/{}/{file}", self.process.id());
+        std::fs::read_to_string(path).expect("the server runs")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,148 @@
+//! A set-up made by `portcullis init`, and manifests of a size.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::options::Options;
+
+pub(crate) const PORTCULLIS: &str = env!("CARGO_BIN_EXE_portcullis");
+
+pub(crate) struct Setup {
+    folder: tempfile::TempDir,
+    pub(crate) port: u16,
+    pub(crate) admin_port: u16,
+}
+
+impl Setup {
+    pub(crate) fn new(options: &Options) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let status = Command::new(PORTCULLIS)
+            .arg("init")
+            .arg(folder.path())
+            .stdout(std::process::Stdio::null())
+            .status()
+            .expect("portcullis starts");
+        assert!(status.success(), "portcullis init failed");
+        let setup = Self {
+            folder,
+            port: free_port(),
+            admin_port: free_port(),
+        };
+        let policies = setup.path("policies");
+        fs::remove_dir_all(&policies).expect("the example policies go");
+        fs::create_dir(&policies).expect("a folder for manifests");
+        fs::write(policies.join("rbac.yaml"), rbac(options.bindings)).expect("role bindings");
+        fs::write(
+            policies.join("policies.yaml"),
+            authorization_policies(options.policies),
+        )
+        .expect("policies");
+        fs::write(setup.configuration(), setup.configuration_text()).expect("a configuration");
+        setup
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn configuration(&self) -> PathBuf {
+        self.path("load.yaml")
+    }
+
+    /// No decision log: the floor has none either.
+    fn configuration_text(&self) -> String {
+        format!(
+            "apiVersion: config.portcullis.dev/v1alpha1\n\
+             kind: GatewayConfiguration\n\
+             server:\n\
+             \x20 address: 127.0.0.1:{}\n\
+             \x20 tls: {{certificate: pki/server.crt, privateKey: pki/server.key, clientCA: pki/ca.crt}}\n\
+             admin: {{address: 127.0.0.1:{}}}\n\
+             callers:\n\
+             - {{kubeconfig: kubeconfigs/authorization.kubeconfig, endpoints: [authorize]}}\n\
+             manifests: [policies]\n",
+            self.port, self.admin_port
+        )
+    }
+
+    /// The API server's own certificate and key for asking about authorization, as PEM.
+    pub(crate) fn client(&self) -> (Vec<u8>, Vec<u8>) {
+        let text =
+            fs::read_to_string(self.path("kubeconfigs/authorization.kubeconfig")).expect("a kubeconfig");
+        let data = |key: &str| {
+            let line = text
+                .lines()
+                .find_map(|line| line.trim().strip_prefix(key))
+                .expect("inline data");
+            STANDARD.decode(line.trim()).expect("base64")
+        };
+        (data("client-certificate-data:"), data("client-key-data:"))
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// Bindings as a large cluster has them: a group for each team, a role for each namespace.
+fn rbac(bindings: usize) -> String {
+    let mut text = String::from(
+        "apiVersion: rbac.authorization.k8s.io/v1\n\
+         kind: ClusterRole\n\
+         metadata: {name: edit}\n\
+         rules:\n\
+         - {apiGroups: [''], resources: [pods, services, configmaps], verbs: [get, list, watch, create, update]}\n\
+         - {apiGroups: [apps], resources: [deployments], verbs: ['*']}\n",
+    );
+    for index in 0..bindings {
+        let _ = write!(
+            text,
+            "---\n\
+             apiVersion: rbac.authorization.k8s.io/v1\n\
+             kind: RoleBinding\n\
+             metadata: {{name: edit-{index}, namespace: team-{}}}\n\
+             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}}\n\
+             subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: Group, name: team-{index}}}]\n",
+            index % 1000
+        );
+    }
+    text
+}
+
+/// Policies of which half speak of everybody, and none decides the question that is asked.
+fn authorization_policies(policies: usize) -> String {
+    let mut text = String::new();
+    for index in 0..policies {
+        let (effect, subject) = match index % 4 {
+            0 => ("Deny", "*".to_owned()),
+            1 => ("Deny", format!("agents-{index}")),
+            2 => ("Allow", "*".to_owned()),
+            _ => ("Allow", format!("readers-{index}")),
+        };
+        let _ = write!(
+            text,
+            "---\n\
+             apiVersion: portcullis.dev/v1alpha1\n\
+             kind: AuthorizationPolicy\n\
+             metadata: {{name: policy-{index}}}\n\
+             spec:\n\
+             \x20 effect: {effect}\n\
+             \x20 subjects: [{{kind: Group, name: '{subject}'}}]\n\
+             \x20 resourceRules:\n\
+             \x20 - {{verbs: [delete], apiGroups: ['example-{index}.com'], resources: [widgets]}}\n"
+        );
+    }
+    text
+}
