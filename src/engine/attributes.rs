@@ -100,3 +100,29 @@ pub enum Operator<'a> {
     /// An operator of a later Kubernetes: it proves nothing, the others still count.
     Unknown(Cow<'a, str>),
 }
+
+// === impl Operator ===
+
+impl Operator<'_> {
+    /// The operator as the wire spells it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::In => "In",
+            Self::NotIn => "NotIn",
+            Self::Exists => "Exists",
+            Self::DoesNotExist => "DoesNotExist",
+            Self::Unknown(operator) => operator,
+        }
+    }
+}
+
+// === impl Selectors ===
+
+impl Selectors<'_> {
+    /// Whether nothing is required.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.field.is_empty() && self.label.is_empty()
+    }
+}

@@ -1,0 +1,263 @@
+//! `metav1.LabelSelector`, compiled: shared by aggregation and by admission's selectors.
+
+use std::collections::BTreeMap;
+
+/// A selector over labels, as `LabelSelectorAsSelector` of
+/// `apimachinery/pkg/apis/meta/v1` compiles it: `matchLabels` and
+/// `matchExpressions` all hold at once, and the empty selector matches everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LabelSelector {
+    terms: Vec<Term>,
+}
+
+/// One of `matchExpressions` as written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LabelExpression {
+    /// The label's key.
+    pub key: String,
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`, case-sensitive.
+    pub operator: String,
+    /// At least one for `In` and `NotIn`, none for the others.
+    pub values: Vec<String>,
+}
+
+/// Why a selector cannot be compiled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LabelSelectorFault {
+    /// Not one of the four operators.
+    #[error("`{0}` is not a valid label selector operator")]
+    UnknownOperator(String),
+    /// `In` or `NotIn` without values.
+    #[error("`{operator}` needs at least one value for key `{key}`")]
+    NoValues {
+        /// The label's key.
+        key: String,
+        /// The operator.
+        operator: String,
+    },
+    /// `Exists` or `DoesNotExist` with values.
+    #[error("`{operator}` takes no values for key `{key}`")]
+    UnexpectedValues {
+        /// The label's key.
+        key: String,
+        /// The operator.
+        operator: String,
+    },
+    /// Not a qualified name of Kubernetes.
+    #[error("`{0}` is not a valid label key")]
+    InvalidKey(String),
+    /// Not a label value of Kubernetes.
+    #[error("`{0}` is not a valid label value")]
+    InvalidValue(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Term {
+    key: String,
+    test: Test,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Test {
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Exists,
+    DoesNotExist,
+}
+
+// === impl LabelSelector ===
+
+impl LabelSelector {
+    /// Compiles `matchLabels` and `matchExpressions`.
+    ///
+    /// # Errors
+    /// The first label, then the first expression, that Kubernetes refuses.
+    pub fn compile(
+        match_labels: &BTreeMap<String, String>,
+        match_expressions: &[LabelExpression],
+    ) -> Result<Self, LabelSelectorFault> {
+        let mut terms = Vec::with_capacity(match_labels.len() + match_expressions.len());
+        for (key, value) in match_labels {
+            terms.push(Term::compile(key, Test::In(vec![value.clone()]))?);
+        }
+        for expression in match_expressions {
+            terms.push(Term::compile(&expression.key, Test::compile(expression)?)?);
+        }
+        Ok(Self { terms })
+    }
+
+    /// Whether it selects everything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// The keys it asks about, in the order written, with repetitions.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.terms.iter().map(|term| term.key.as_str())
+    }
+
+    /// Whether labels match, each found by `value_of`, which gives `None` for a label that is absent.
+    pub fn matches<'l>(&self, value_of: impl Fn(&str) -> Option<&'l str>) -> bool {
+        self.terms.iter().all(|term| term.test.holds(value_of(&term.key)))
+    }
+}
+
+// === impl Term ===
+
+impl Term {
+    fn compile(key: &str, test: Test) -> Result<Self, LabelSelectorFault> {
+        if !is_label_key(key) {
+            return Err(LabelSelectorFault::InvalidKey(key.to_owned()));
+        }
+        if let Test::In(values) | Test::NotIn(values) = &test
+            && let Some(value) = values.iter().find(|value| !is_label_value(value))
+        {
+            return Err(LabelSelectorFault::InvalidValue(value.clone()));
+        }
+        Ok(Self {
+            key: key.to_owned(),
+            test,
+        })
+    }
+}
+
+// === impl Test ===
+
+impl Test {
+    fn compile(expression: &LabelExpression) -> Result<Self, LabelSelectorFault> {
+        let LabelExpression {
+            key,
+            operator,
+            values,
+        } = expression;
+        let (key, operator) = (key.clone(), operator.clone());
+        match (operator.as_str(), values.is_empty()) {
+            ("In", false) => Ok(Self::In(values.clone())),
+            ("NotIn", false) => Ok(Self::NotIn(values.clone())),
+            ("Exists", true) => Ok(Self::Exists),
+            ("DoesNotExist", true) => Ok(Self::DoesNotExist),
+            ("In" | "NotIn", true) => Err(LabelSelectorFault::NoValues { key, operator }),
+            ("Exists" | "DoesNotExist", false) => Err(LabelSelectorFault::UnexpectedValues { key, operator }),
+            _ => Err(LabelSelectorFault::UnknownOperator(operator)),
+        }
+    }
+
+    fn holds(&self, value: Option<&str>) -> bool {
+        match (self, value) {
+            (Self::In(values), Some(value)) => values.iter().any(|one| one == value),
+            (Self::NotIn(values), Some(value)) => !values.iter().any(|one| one == value),
+            (Self::Exists, Some(_)) | (Self::NotIn(_) | Self::DoesNotExist, None) => true,
+            (Self::In(_) | Self::Exists, None) | (Self::DoesNotExist, Some(_)) => false,
+        }
+    }
+}
+
+/// `IsQualifiedName` of `apimachinery/pkg/util/validation`: an optional DNS
+/// subdomain and `/`, then at most 63 characters.
+pub(crate) fn is_label_key(key: &str) -> bool {
+    match key.split_once('/') {
+        None => is_name_part(key),
+        Some((prefix, name)) => is_dns_subdomain(prefix) && is_name_part(name),
+    }
+}
+
+/// `IsValidLabelValue` of `apimachinery/pkg/util/validation`.
+pub(crate) fn is_label_value(value: &str) -> bool {
+    value.is_empty() || is_name_part(value)
+}
+
+fn is_name_part(text: &str) -> bool {
+    let ends_well = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    text.len() <= 63
+        && ends_well(text.as_bytes().first())
+        && ends_well(text.as_bytes().last())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_dns_label)
+}
+
+fn is_dns_label(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !text.is_empty() && !text.starts_with('-') && !text.ends_with('-') && text.bytes().all(inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expression(key: &str, operator: &str, values: &[&str]) -> LabelExpression {
+        let values = values.iter().map(|&value| value.to_owned()).collect();
+        LabelExpression {
+            key: key.to_owned(),
+            operator: operator.to_owned(),
+            values,
+        }
+    }
+
+    fn selects(expressions: &[LabelExpression], labels: &[(&str, &str)]) -> bool {
+        let selector = LabelSelector::compile(&BTreeMap::new(), expressions).unwrap();
+        selector.matches(|key| {
+            labels
+                .iter()
+                .find(|(name, _)| *name == key)
+                .map(|(_, value)| *value)
+        })
+    }
+
+    #[test]
+    fn operators_follow_kubernetes() {
+        let cases = [
+            (("In", &["a", "b"][..]), Some("a"), true),
+            (("In", &["a"]), Some("b"), false),
+            (("In", &["a"]), None, false),
+            (("In", &[""]), None, false),
+            (("In", &[""]), Some(""), true),
+            (("NotIn", &["a"]), Some("a"), false),
+            (("NotIn", &["a"]), Some("b"), true),
+            (("NotIn", &["a"]), None, true),
+            (("Exists", &[]), Some(""), true),
+            (("Exists", &[]), None, false),
+            (("DoesNotExist", &[]), Some("x"), false),
+            (("DoesNotExist", &[]), None, true),
+        ];
+        for ((operator, values), label, expected) in cases {
+            let labels: Vec<_> = label.map(|value| ("k", value)).into_iter().collect();
+            let actual = selects(&[expression("k", operator, values)], &labels);
+            assert_eq!(actual, expected, "{operator} {values:?} of {label:?}");
+        }
+    }
+
+    #[test]
+    fn all_terms_must_hold_and_none_selects_all() {
+        assert!(selects(&[], &[]));
+        let both = [expression("a", "Exists", &[]), expression("b", "Exists", &[])];
+        assert!(selects(&both, &[("a", ""), ("b", "")]));
+        assert!(!selects(&both, &[("a", "")]));
+    }
+
+    #[test]
+    fn what_kubernetes_refuses_is_refused() {
+        for bad in [
+            expression("k", "in", &["a"]),
+            expression("k", "In", &[]),
+            expression("k", "NotIn", &[]),
+            expression("k", "Exists", &["a"]),
+            expression("k", "DoesNotExist", &["a"]),
+            expression("", "Exists", &[]),
+            expression("-k", "Exists", &[]),
+            expression("a/b/c", "Exists", &[]),
+            expression("UPPER/k", "Exists", &[]),
+            expression("k", "In", &["a b"]),
+        ] {
+            assert!(
+                LabelSelector::compile(&BTreeMap::new(), std::slice::from_ref(&bad)).is_err(),
+                "{bad:?}"
+            );
+        }
+    }
+}
