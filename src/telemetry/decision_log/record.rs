@@ -1,0 +1,315 @@
+//! One line: what was asked, by whom, what was answered and why.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::time::{Duration, SystemTime};
+
+use time::OffsetDateTime;
+
+use crate::engine::{Attributes, Cause, Decision, Operator, Requirement, Target};
+
+/// Longest text of a line, in bytes.
+const TEXT_BYTES: usize = 2048;
+
+/// From this length on a line's lists are cut.
+const LINE_BYTES: usize = 32 << 10;
+
+/// A decision to be logged.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// When it was decided.
+    pub time: SystemTime,
+    /// The revision of the files it was decided by.
+    pub revision: &'a str,
+    /// The cluster the caller speaks for.
+    pub cluster: &'a str,
+    /// The caller's name.
+    pub caller: &'a str,
+    /// `authorize`, `validate` or `mutate`.
+    pub endpoint: &'static str,
+    /// What was asked; user, groups and extra are part of it.
+    pub attributes: &'a Attributes<'a>,
+    /// The answer.
+    pub decision: Decision,
+    /// What decided, or why nothing matched.
+    pub reason: &'a str,
+    /// The object that decided.
+    pub cause: Option<&'a Cause>,
+    /// What policies in shadow would have said.
+    pub shadow: &'a [ShadowDecision<'a>],
+    /// How long the decision took.
+    pub duration: Duration,
+}
+
+/// What a policy in shadow would have said.
+#[derive(Debug, Clone, Copy)]
+pub struct ShadowDecision<'a> {
+    /// The policy's kind.
+    pub kind: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// What it would have decided.
+    pub decision: Decision,
+}
+
+thread_local! {
+    /// Lines are built here, one after the other, and copied into the queue.
+    static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+// === impl Record ===
+
+impl Record<'_> {
+    /// Calls `with` with the line, its line break included.
+    pub(super) fn with_line(&self, with: impl FnOnce(&[u8])) {
+        LINE.with(|buffer| match buffer.try_borrow_mut() {
+            Ok(mut buffer) => {
+                buffer.clear();
+                self.write(&mut Line {
+                    out: &mut buffer,
+                    truncated: false,
+                });
+                with(&buffer);
+            }
+            // Only reached if `with` logged a decision itself.
+            Err(_) => {
+                let mut buffer = Vec::new();
+                self.write(&mut Line {
+                    out: &mut buffer,
+                    truncated: false,
+                });
+                with(&buffer);
+            }
+        });
+    }
+
+    fn write(&self, line: &mut Line<'_>) {
+        let user = &self.attributes.user;
+        line.raw(r#"{"time":""#);
+        line.time(self.time);
+        line.raw(r#"","revision":"#);
+        line.text(self.revision);
+        line.raw(r#","cluster":"#);
+        line.text(self.cluster);
+        line.raw(r#","caller":"#);
+        line.text(self.caller);
+        line.raw(r#","endpoint":"#);
+        line.text(self.endpoint);
+        line.raw(r#","uid":"#);
+        line.text(&user.uid);
+        line.raw(r#","user":"#);
+        line.text(&user.name);
+        line.raw(r#","groups":"#);
+        line.texts(&user.groups);
+        line.raw(r#","attributes":{"#);
+        line.target(&self.attributes.target);
+        line.extra(&user.extra);
+        line.raw(r#"},"decision":"#);
+        line.text(self.decision.as_str());
+        line.raw(r#","reason":"#);
+        line.text(self.reason);
+        line.cause(self.cause);
+        line.shadow(self.shadow);
+        line.raw(r#","durationSeconds":"#);
+        line.seconds(self.duration);
+        if line.truncated {
+            line.raw(r#","truncated":true"#);
+        }
+        line.raw("}\n");
+    }
+}
+
+/// A line being built.
+struct Line<'b> {
+    out: &'b mut Vec<u8>,
+    truncated: bool,
+}
+
+// === impl Line ===
+
+impl Line<'_> {
+    fn raw(&mut self, text: &str) {
+        self.out.extend_from_slice(text.as_bytes());
+    }
+
+    /// A JSON string; a long one is cut and ends in `…`.
+    fn text(&mut self, text: &str) {
+        if text.len() <= TEXT_BYTES {
+            self.string(text);
+        } else {
+            self.truncated = true;
+            let cut = text
+                .get(..text.floor_char_boundary(TEXT_BYTES))
+                .unwrap_or_default();
+            self.string(&format!("{cut}…"));
+        }
+    }
+
+    fn string(&mut self, text: &str) {
+        // Writing to memory does not fail.
+        let _written = serde_json::to_writer(&mut *self.out, text);
+    }
+
+    /// The items of a list, separated, until the line is long.
+    fn items<T>(&mut self, items: &[T], mut write: impl FnMut(&mut Self, &T)) {
+        for (position, item) in items.iter().enumerate() {
+            if self.out.len() > LINE_BYTES {
+                self.truncated = true;
+                return;
+            }
+            if position > 0 {
+                self.raw(",");
+            }
+            write(self, item);
+        }
+    }
+
+    fn texts(&mut self, texts: &[Cow<'_, str>]) {
+        self.raw("[");
+        self.items(texts, |line, text| line.text(text));
+        self.raw("]");
+    }
+
+    fn target(&mut self, target: &Target<'_>) {
+        match target {
+            Target::NonResource { path, verb } => self.members(&[("path", path), ("verb", verb)]),
+            Target::Resource(resource) => {
+                self.members(&[
+                    ("verb", &resource.verb),
+                    ("namespace", &resource.namespace),
+                    ("group", &resource.group),
+                    ("version", &resource.version),
+                    ("resource", &resource.resource),
+                    ("subresource", &resource.subresource),
+                    ("name", &resource.name),
+                ]);
+                self.selector("fieldSelector", &resource.selectors.field);
+                self.selector("labelSelector", &resource.selectors.label);
+            }
+        }
+    }
+
+    /// The members that are not empty, as on the wire.
+    fn members(&mut self, members: &[(&str, &str)]) {
+        for (name, value) in members.iter().filter(|(_, value)| !value.is_empty()) {
+            self.key(name);
+            self.text(value);
+        }
+    }
+
+    /// `"name":` within an object, after a comma unless it is the first.
+    fn key(&mut self, name: &str) {
+        if self.out.last() != Some(&b'{') {
+            self.raw(",");
+        }
+        self.string(name);
+        self.raw(":");
+    }
+
+    fn selector(&mut self, name: &str, requirements: &[Requirement<'_>]) {
+        if requirements.is_empty() {
+            return;
+        }
+        self.key(name);
+        self.raw(r#"{"requirements":["#);
+        self.items(requirements, |line, requirement| {
+            line.raw(r#"{"key":"#);
+            line.text(&requirement.key);
+            line.raw(r#","operator":"#);
+            line.text(operator(&requirement.operator));
+            if !requirement.values.is_empty() {
+                line.raw(r#","values":"#);
+                line.texts(&requirement.values);
+            }
+            line.raw("}");
+        });
+        self.raw("]}");
+    }
+
+    fn extra(&mut self, extra: &[(Cow<'_, str>, Vec<Cow<'_, str>>)]) {
+        if extra.is_empty() {
+            return;
+        }
+        self.key("extra");
+        self.raw("{");
+        self.items(extra, |line, (key, values)| {
+            line.text(key);
+            line.raw(":");
+            line.texts(values);
+        });
+        self.raw("}");
+    }
+
+    fn cause(&mut self, cause: Option<&Cause>) {
+        let Some(cause) = cause else { return };
+        self.raw(r#","cause":{"kind":"#);
+        self.text(cause.kind.as_str());
+        self.members(&[("namespace", &cause.namespace), ("name", &cause.name)]);
+        if let Some(rule) = cause.rule {
+            self.key("rule");
+            self.raw(&rule.to_string());
+        }
+        self.raw("}");
+    }
+
+    fn shadow(&mut self, shadow: &[ShadowDecision<'_>]) {
+        self.raw(r#","shadow":["#);
+        self.items(shadow, |line, shadow| {
+            line.raw(r#"{"kind":"#);
+            line.text(shadow.kind);
+            line.raw(r#","name":"#);
+            line.text(shadow.name);
+            line.raw(r#","decision":"#);
+            line.text(shadow.decision.as_str());
+            line.raw("}");
+        });
+        self.raw("]");
+    }
+
+    /// RFC 3339 in UTC with microseconds.
+    fn time(&mut self, time: SystemTime) {
+        let time = OffsetDateTime::from(time);
+        let (year, month, day) = time.to_calendar_date();
+        let (hour, minute, second, microsecond) = time.to_hms_micro();
+        self.digits(u32::try_from(year).unwrap_or_default(), 4);
+        self.raw("-");
+        self.digits(u32::from(u8::from(month)), 2);
+        self.raw("-");
+        self.digits(u32::from(day), 2);
+        self.raw("T");
+        self.digits(u32::from(hour), 2);
+        self.raw(":");
+        self.digits(u32::from(minute), 2);
+        self.raw(":");
+        self.digits(u32::from(second), 2);
+        self.raw(".");
+        self.digits(microsecond, 6);
+        self.raw("Z");
+    }
+
+    /// Seconds to the nanosecond, which is as far as clocks tell.
+    fn seconds(&mut self, duration: Duration) {
+        self.raw(&duration.as_secs().to_string());
+        self.raw(".");
+        self.digits(duration.subsec_nanos(), 9);
+    }
+
+    fn digits(&mut self, mut value: u32, width: usize) {
+        let start = self.out.len();
+        self.out.resize(start + width, b'0');
+        for digit in self.out.iter_mut().skip(start).rev() {
+            *digit = b'0' + u8::try_from(value % 10).unwrap_or_default();
+            value /= 10;
+        }
+    }
+}
+
+fn operator<'a>(operator: &'a Operator<'_>) -> &'a str {
+    match operator {
+        Operator::In => "In",
+        Operator::NotIn => "NotIn",
+        Operator::Exists => "Exists",
+        Operator::DoesNotExist => "DoesNotExist",
+        Operator::Unknown(name) => name,
+    }
+}

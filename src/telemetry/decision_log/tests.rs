@@ -1,0 +1,247 @@
+//! Lines, and what becomes of them when nobody writes.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::engine::{
+    Attributes, Cause, CauseKind, Decision, Operator, Requirement, ResourceAttributes, Selectors, Target,
+    User,
+};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// A sink that tells what it is given, and waits for leave before each write.
+struct Gate {
+    leave: Receiver<io::Result<()>>,
+    told: Sender<Vec<u8>>,
+}
+
+impl Write for Gate {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.leave.recv().unwrap_or(Ok(()))?;
+        self.told.send(bytes.to_vec()).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn counter() -> IntCounter {
+    IntCounter::new("dropped", "lines").unwrap()
+}
+
+fn gated(limit: usize) -> (DecisionLog, IntCounter, Sender<io::Result<()>>, Receiver<Vec<u8>>) {
+    let (give, leave) = mpsc::channel();
+    let (told, hear) = mpsc::channel();
+    let dropped = counter();
+    let log = DecisionLog::start(
+        Box::new(Gate { leave, told }),
+        || Err(io::ErrorKind::NotFound.into()),
+        dropped.clone(),
+        limit,
+    )
+    .unwrap();
+    (log, dropped, give, hear)
+}
+
+fn mk_attributes() -> Attributes<'static> {
+    Attributes {
+        user: User {
+            name: "jane".into(),
+            uid: "u-1".into(),
+            groups: vec!["devs".into()],
+            ..User::default()
+        },
+        target: Target::NonResource {
+            path: "/healthz".into(),
+            verb: "get".into(),
+        },
+    }
+}
+
+fn mk_record<'a>(attributes: &'a Attributes<'a>) -> Record<'a> {
+    Record {
+        time: std::time::SystemTime::UNIX_EPOCH + Duration::new(1_700_000_000, 1_234_000),
+        revision: "abc",
+        cluster: "default",
+        caller: "kube-apiserver",
+        endpoint: "authorize",
+        attributes,
+        decision: Decision::NoOpinion,
+        reason: "no rule names jane",
+        cause: None,
+        shadow: &[],
+        duration: Duration::from_nanos(812),
+    }
+}
+
+fn line(record: &Record<'_>) -> String {
+    let mut line = String::new();
+    record.with_line(|bytes| line.push_str(str::from_utf8(bytes).unwrap()));
+    line
+}
+
+#[test]
+fn a_line_has_the_names_of_the_contract() {
+    assert_eq!(
+        line(&mk_record(&mk_attributes())),
+        concat!(
+            r#"{"time":"2023-11-14T22:13:20.001234Z","revision":"abc","cluster":"default","#,
+            r#""caller":"kube-apiserver","endpoint":"authorize","uid":"u-1","user":"jane","groups":["devs"],"#,
+            r#""attributes":{"path":"/healthz","verb":"get"},"decision":"noOpinion","#,
+            r#""reason":"no rule names jane","shadow":[],"durationSeconds":0.000000812}"#,
+            "\n"
+        )
+    );
+}
+
+#[test]
+fn selectors_extra_cause_and_shadow_are_in_it() {
+    let requirement = Requirement {
+        key: "spec.nodeName".into(),
+        operator: Operator::In,
+        values: vec!["n1".into()],
+    };
+    let label = Requirement {
+        key: "a".into(),
+        operator: Operator::Unknown("Fuzzy".into()),
+        values: vec![],
+    };
+    let mut attributes = mk_attributes();
+    attributes.user.extra = vec![
+        ("scopes".into(), vec!["x".into(), "y\n".into()]),
+        ("empty".into(), vec![]),
+    ];
+    attributes.target = Target::Resource(Box::new(ResourceAttributes {
+        verb: "list".into(),
+        resource: "pods".into(),
+        selectors: Selectors {
+            field: vec![requirement],
+            label: vec![label],
+        },
+        ..ResourceAttributes::default()
+    }));
+    let cause = Cause {
+        kind: CauseKind::RoleBinding,
+        namespace: "ns".into(),
+        name: "b".into(),
+        rule: Some(2),
+    };
+    let shadow = [ShadowDecision {
+        kind: "AuthorizationPolicy",
+        name: "trial",
+        decision: Decision::Deny,
+    }];
+    let record = Record {
+        decision: Decision::Allow,
+        cause: Some(&cause),
+        shadow: &shadow,
+        ..mk_record(&attributes)
+    };
+    let line: Value = serde_json::from_str(&line(&record)).unwrap();
+    assert_eq!(
+        line["attributes"],
+        json!({"verb": "list", "resource": "pods",
+            "fieldSelector": {"requirements": [{"key": "spec.nodeName", "operator": "In", "values": ["n1"]}]},
+            "labelSelector": {"requirements": [{"key": "a", "operator": "Fuzzy"}]},
+            "extra": {"scopes": ["x", "y\n"], "empty": []}})
+    );
+    assert_eq!(
+        line["cause"],
+        json!({"kind": "RoleBinding", "namespace": "ns", "name": "b", "rule": 2})
+    );
+    assert_eq!(
+        line["shadow"],
+        json!([{"kind": "AuthorizationPolicy", "name": "trial", "decision": "deny"}])
+    );
+    assert!(line.get("truncated").is_none());
+}
+
+#[test]
+fn what_a_user_makes_long_is_cut_and_said_so() {
+    let mut attributes = mk_attributes();
+    attributes.target = Target::NonResource {
+        path: format!("/{}", "é".repeat(1 << 20)).into(),
+        verb: "get".into(),
+    };
+    attributes.user.groups = vec!["0123456789".into(); 1 << 17];
+    let text = line(&mk_record(&attributes));
+    assert!(text.len() < 64 << 10, "{}", text.len());
+    let line: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&line["truncated"], &line["user"]),
+        (&json!(true), &json!("jane"))
+    );
+    assert!(line["attributes"]["path"].as_str().unwrap().ends_with("é…"));
+}
+
+#[test]
+fn a_full_queue_drops_counts_and_never_waits() {
+    let attributes = mk_attributes();
+    let record = mk_record(&attributes);
+    let length = line(&record).len();
+    let (log, dropped, give, hear) = gated(3 * length);
+    log.record(&record);
+    // Up to three lines are in the hands of the writer, which cannot finish; three wait.
+    for _ in 0..10 {
+        log.record(&record);
+    }
+    assert!((5..=8).contains(&dropped.get()), "{}", dropped.get());
+    assert!(!log.flush(Duration::from_millis(1)));
+    drop(give);
+    assert!(log.flush(LONG));
+    let lines: usize = hear
+        .try_iter()
+        .map(|bytes| bytes.iter().filter(|byte| **byte == b'\n').count())
+        .sum();
+    assert_eq!(lines as u64 + dropped.get(), 11);
+}
+
+#[test]
+fn lines_that_cannot_be_written_count_as_dropped() {
+    let attributes = mk_attributes();
+    let (log, dropped, give, hear) = gated(PENDING_BYTES);
+    give.send(Err(io::Error::other("full"))).unwrap();
+    log.record(&mk_record(&attributes));
+    assert!(log.flush(LONG));
+    assert_eq!(dropped.get(), 1);
+    drop(give);
+    log.record(&mk_record(&attributes));
+    assert!(log.flush(LONG));
+    let written: Vec<u8> = hear.try_iter().flatten().collect();
+    assert_eq!(
+        String::from_utf8(written).unwrap(),
+        format!("\n{}", line(&mk_record(&attributes)))
+    );
+}
+
+#[test]
+fn a_file_is_appended_to_and_opened_anew_when_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, moved) = (folder.path().join("log"), folder.path().join("log.1"));
+    std::fs::write(&path, "before\n").unwrap();
+    let attributes = mk_attributes();
+    let log = DecisionLog::open(Destination::File(path.clone()), counter()).unwrap();
+    log.record(&mk_record(&attributes));
+    assert!(log.flush(LONG));
+    std::fs::rename(&path, &moved).unwrap();
+    log.reopen();
+    log.record(&mk_record(&attributes));
+    assert!(log.flush(LONG));
+    let line = line(&mk_record(&attributes));
+    assert_eq!(
+        std::fs::read_to_string(&moved).unwrap(),
+        format!("before\n{line}")
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), line);
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_an_error_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    DecisionLog::open(Destination::File(folder.path().join("none/log")), counter()).unwrap_err();
+}

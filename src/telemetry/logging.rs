@@ -1,0 +1,85 @@
+//! Structured logs to standard error.
+
+use std::env;
+use std::io;
+
+use thiserror::Error;
+use tracing_subscriber::EnvFilter;
+
+/// Which events are logged, as `tracing_subscriber::EnvFilter` reads it: `info`,
+/// `portcullis::reload=debug,warn`, …; absent, `info`.
+pub const FILTER_VARIABLE: &str = "PORTCULLIS_LOG";
+
+/// How events look: `text` (absent) or `json`.
+pub const FORMAT_VARIABLE: &str = "PORTCULLIS_LOG_FORMAT";
+
+/// Why logging cannot start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// [`FILTER_VARIABLE`] is not a filter.
+    #[error("{FILTER_VARIABLE}=`{value}` is not a log filter")]
+    Filter {
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        source: tracing_subscriber::filter::ParseError,
+    },
+    /// [`FORMAT_VARIABLE`] is neither `text` nor `json`.
+    #[error("{FORMAT_VARIABLE}=`{0}` is neither `text` nor `json`")]
+    Format(String),
+}
+
+/// Starts logging for the whole process, as the environment asks. A second
+/// call changes nothing.
+///
+/// # Errors
+/// When the environment asks for something that is not there.
+pub fn start() -> Result<(), Error> {
+    let filter = filter(env::var(FILTER_VARIABLE).ok().as_deref())?;
+    let json = is_json(env::var(FORMAT_VARIABLE).ok().as_deref())?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
+    // An error means that a subscriber is there already, such as a test's.
+    let _started = if json {
+        builder.json().try_init()
+    } else {
+        builder.try_init()
+    };
+    Ok(())
+}
+
+fn filter(value: Option<&str>) -> Result<EnvFilter, Error> {
+    let value = value.filter(|value| !value.is_empty()).unwrap_or("info");
+    EnvFilter::try_new(value).map_err(|source| Error::Filter {
+        value: value.to_owned(),
+        source,
+    })
+}
+
+fn is_json(value: Option<&str>) -> Result<bool, Error> {
+    match value {
+        None | Some("" | "text") => Ok(false),
+        Some("json") => Ok(true),
+        Some(other) => Err(Error::Format(other.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_chooses_filter_and_format() {
+        assert_eq!(filter(None).unwrap().to_string(), "info");
+        assert_eq!(
+            filter(Some("portcullis=debug")).unwrap().to_string(),
+            "portcullis=debug"
+        );
+        assert!(filter(Some("a=b=c")).unwrap_err().to_string().contains("`a=b=c`"));
+        assert!(!is_json(None).unwrap());
+        assert!(is_json(Some("json")).unwrap());
+        assert!(is_json(Some("xml")).is_err());
+    }
+}

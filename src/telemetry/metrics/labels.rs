@@ -1,0 +1,225 @@
+//! The values that labels take.
+
+use crate::engine::Decision;
+
+/// A label whose values are known when the program is built.
+pub trait Label: Copy + Eq + 'static {
+    /// Each value once.
+    const VALUES: &'static [Self];
+
+    /// The value as metrics spell it.
+    fn as_str(self) -> &'static str;
+}
+
+/// Declares a label: its values and how metrics spell them.
+macro_rules! label {
+    ($(#[$about:meta])* $name:ident { $($(#[$value_about:meta])* $value:ident => $text:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$value_about])* $value,)+
+        }
+
+        impl $name {
+            /// How many values there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// Each value once, in the order of [`index`](Self::index).
+            pub const ALL: [Self; [$($text),+].len()] = [$(Self::$value),+];
+
+            /// The place of this value among all.
+            #[must_use]
+            pub const fn index(self) -> usize {
+                self as usize
+            }
+
+            /// The value as metrics spell it.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$value => $text,)+
+                }
+            }
+        }
+
+        impl Label for $name {
+            const VALUES: &'static [Self] = &Self::ALL;
+
+            fn as_str(self) -> &'static str {
+                Self::as_str(self)
+            }
+        }
+    };
+}
+
+label! {
+    /// `endpoint`: what was asked of the gateway.
+    Endpoint {
+        /// `/authorize`.
+        Authorize => "authorize",
+        /// `/validate` and below.
+        Validate => "validate",
+        /// `/mutate` and below.
+        Mutate => "mutate",
+        /// A path that is none of these.
+        Other => "other",
+    }
+}
+
+label! {
+    /// `phase`: which half of admission.
+    Phase {
+        /// `/validate`.
+        Validate => "validate",
+        /// `/mutate`.
+        Mutate => "mutate",
+    }
+}
+
+label! {
+    /// `method`: the credential that settled who calls.
+    Credential {
+        /// A client certificate.
+        Certificate => "certificate",
+        /// A bearer token of a kubeconfig.
+        Token => "token",
+        /// A JSON Web Token.
+        Jwt => "jwt",
+        /// User name and password.
+        Basic => "basic",
+        /// None was presented.
+        None => "none",
+    }
+}
+
+label! {
+    /// `result`: of an authentication, a reload, a request to a webhook.
+    Outcome {
+        /// It worked.
+        Success => "success",
+        /// It did not.
+        Failure => "failure",
+    }
+}
+
+label! {
+    /// `result`: what a policy said.
+    PolicyResult {
+        /// It applied.
+        Match => "match",
+        /// It did not apply.
+        NoMatch => "noMatch",
+        /// It could not tell.
+        Error => "error",
+        /// It would have allowed, were it not in shadow.
+        ShadowAllow => "shadowAllow",
+        /// It would have denied, were it not in shadow.
+        ShadowDeny => "shadowDeny",
+    }
+}
+
+label! {
+    /// `code`: the HTTP status codes that the gateway answers with.
+    Code {
+        /// A review.
+        Ok => "200",
+        /// Not a review.
+        BadRequest => "400",
+        /// No or bad credential.
+        Unauthorized => "401",
+        /// Not for this caller.
+        Forbidden => "403",
+        /// Unknown path.
+        NotFound => "404",
+        /// Not by this method.
+        MethodNotAllowed => "405",
+        /// Too large.
+        TooLarge => "413",
+        /// Not JSON.
+        UnsupportedMediaType => "415",
+        /// Over the limit.
+        TooManyRequests => "429",
+        /// A fault of the gateway.
+        InternalError => "500",
+        /// Starting.
+        Unavailable => "503",
+        /// Past the deadline.
+        Timeout => "504",
+    }
+}
+
+impl Endpoint {
+    /// Those that answer reviews.
+    pub const REVIEWS: [Self; 3] = [Self::Authorize, Self::Validate, Self::Mutate];
+}
+
+impl Phase {
+    /// The endpoint that serves it.
+    #[must_use]
+    pub const fn endpoint(self) -> Endpoint {
+        match self {
+            Self::Validate => Endpoint::Validate,
+            Self::Mutate => Endpoint::Mutate,
+        }
+    }
+}
+
+impl Code {
+    /// The label of a status code, if it is one of these.
+    pub(super) fn of(code: u16) -> Option<Self> {
+        Some(match code {
+            200 => Self::Ok,
+            400 => Self::BadRequest,
+            401 => Self::Unauthorized,
+            403 => Self::Forbidden,
+            404 => Self::NotFound,
+            405 => Self::MethodNotAllowed,
+            413 => Self::TooLarge,
+            415 => Self::UnsupportedMediaType,
+            429 => Self::TooManyRequests,
+            500 => Self::InternalError,
+            503 => Self::Unavailable,
+            504 => Self::Timeout,
+            _ => return None,
+        })
+    }
+}
+
+impl Label for Decision {
+    const VALUES: &'static [Self] = &[Self::Allow, Self::Deny, Self::NoOpinion];
+
+    fn as_str(self) -> &'static str {
+        Self::as_str(self)
+    }
+}
+
+/// One recorder for each value of a label.
+#[derive(Debug, Clone)]
+pub(super) struct ByLabel<L, R>(Vec<(L, R)>);
+
+impl<L: Label, R> ByLabel<L, R> {
+    /// A recorder for every value.
+    pub(super) fn new(recorder: impl Fn(L) -> R) -> Self {
+        Self::only(L::VALUES, recorder)
+    }
+
+    /// A recorder for these values.
+    pub(super) fn only(values: &[L], recorder: impl Fn(L) -> R) -> Self {
+        Self(values.iter().map(|value| (*value, recorder(*value))).collect())
+    }
+
+    /// The recorder of a value, if it has one. There are few: a walk beats a map.
+    pub(super) fn get(&self, value: L) -> Option<&R> {
+        self.0
+            .iter()
+            .find(|(label, _)| *label == value)
+            .map(|(_, recorder)| recorder)
+    }
+
+    /// Records for a value, if it has a recorder.
+    pub(super) fn record(&self, value: L, record: impl FnOnce(&R)) {
+        if let Some(recorder) = self.get(value) {
+            record(recorder);
+        }
+    }
+}
