@@ -415,10 +415,8 @@ mod tests {
                 assert_eq!(plain_prefix(&bytes), length, "{special:#x} at {length}");
             }
         }
-        assert_eq!(
-            plain_prefix("ünïcödé and a long tail without quotes".as_bytes()),
-            43
-        );
+        let text = "ünïcödé and a long tail without quotes";
+        assert_eq!(plain_prefix(text.as_bytes()), text.len());
         assert_eq!(
             plain_prefix(&[0x7f, 0x80, 0xff, b' ', b'!', b'#', b'[', b']', 0x21]),
             9
