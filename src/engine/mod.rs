@@ -2,6 +2,7 @@
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod admission;
 mod attributes;
 pub mod condition;
 mod decision;

@@ -98,8 +98,10 @@ impl LabelSelector {
     }
 
     /// Whether labels match, each found by `value_of`, which gives `None` for a label that is absent.
-    pub fn matches<'l>(&self, value_of: impl Fn(&str) -> Option<&'l str>) -> bool {
-        self.terms.iter().all(|term| term.test.holds(value_of(&term.key)))
+    pub fn matches<V: AsRef<str>>(&self, value_of: impl Fn(&str) -> Option<V>) -> bool {
+        self.terms
+            .iter()
+            .all(|term| term.test.holds(value_of(&term.key).as_ref().map(AsRef::as_ref)))
     }
 }
 

@@ -1,0 +1,251 @@
+//! Selectors and rules together.
+
+use super::Fault;
+use super::equivalence::Equivalents;
+use super::labels::selects_object;
+use super::namespace::{MissingNamespace, Namespaces, selects_namespace};
+use super::rule::{Rule, Target};
+use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Request};
+use crate::engine::matching::LabelSelector;
+use crate::json::Node;
+
+/// `MatchResources` of a policy or binding, or the same fields of a webhook
+/// (`api/admissionregistration/v1/types.go`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Constraints {
+    /// `namespaceSelector`.
+    pub namespace_selector: LabelSelector,
+    /// `objectSelector`.
+    pub object_selector: LabelSelector,
+    /// `rules` or `resourceRules`: any of them.
+    pub rules: Vec<Rule>,
+    /// What it means that there is no rule.
+    pub no_rules: NoRules,
+    /// `excludeResourceRules`: none of them. Of policies only.
+    pub exclude_rules: Vec<Rule>,
+    /// `matchPolicy`.
+    pub match_policy: MatchPolicy,
+}
+
+/// What a list without rules matches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum NoRules {
+    /// Everything: policies and bindings.
+    #[default]
+    Everything,
+    /// Nothing: webhooks.
+    Nothing,
+}
+
+/// `MatchPolicyType`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum MatchPolicy {
+    /// Only what the rules name.
+    Exact,
+    /// Also the same objects under other versions or groups.
+    #[default]
+    Equivalent,
+}
+
+/// The request that constraints are asked about, with what they need to know.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'s> {
+    /// The request.
+    pub request: &'s Request<'s>,
+    /// The object as mutated so far.
+    pub object: Option<Node<'s>>,
+    /// The namespaces that are known.
+    pub namespaces: &'s dyn Namespaces,
+    /// What holds for the others.
+    pub missing: MissingNamespace,
+    /// Which resources are the same.
+    pub equivalents: &'s Equivalents,
+}
+
+/// In which version the constraints match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Matched<'m> {
+    /// The resource that the rule names.
+    pub resource: GroupVersionResource<'m>,
+    /// Its kind.
+    pub kind: GroupVersionKind<'m>,
+}
+
+/// What rules found.
+enum Found<'m> {
+    Nothing,
+    Match(Matched<'m>),
+    Fault(Fault),
+}
+
+// === impl Constraints ===
+
+impl Constraints {
+    /// Whether the request is within the constraints, and as which resource.
+    ///
+    /// # Errors
+    ///
+    /// A selector that cannot be answered, of constraints which otherwise
+    /// match; a match in a version whose kind is not known.
+    pub fn matches<'m>(&'m self, subject: Subject<'m>) -> Result<Option<Matched<'m>>, Fault> {
+        let Subject {
+            request,
+            object,
+            namespaces,
+            missing,
+            ..
+        } = subject;
+        let namespace = selects_namespace(&self.namespace_selector, request, object, namespaces, missing);
+        if namespace == Ok(false) || !selects_object(&self.object_selector, object, request.old_object) {
+            return Ok(None);
+        }
+        match self.find(&self.exclude_rules, subject) {
+            Found::Match(_) => return Ok(None),
+            Found::Fault(fault) => return Err(fault),
+            Found::Nothing => {}
+        }
+        let matched = if self.rules.is_empty() && self.no_rules == NoRules::Everything {
+            subject.as_asked()
+        } else {
+            match self.find(&self.rules, subject) {
+                Found::Match(matched) => matched,
+                Found::Fault(fault) => return Err(fault),
+                Found::Nothing => return Ok(None),
+            }
+        };
+        // Only now that it applies does it matter that the namespace is not known.
+        namespace.map(|_| Some(matched))
+    }
+
+    /// The first rule that matches: exactly, then through an equivalent resource.
+    fn find<'m>(&self, rules: &[Rule], subject: Subject<'m>) -> Found<'m> {
+        let request = subject.request;
+        if rules
+            .iter()
+            .any(|rule| rule.matches(subject.target(&request.request_resource)))
+        {
+            return Found::Match(subject.as_asked());
+        }
+        match self.match_policy {
+            MatchPolicy::Exact => Found::Nothing,
+            MatchPolicy::Equivalent => equivalent(rules, subject),
+        }
+    }
+}
+
+fn equivalent<'m>(rules: &[Rule], subject: Subject<'m>) -> Found<'m> {
+    let request = subject.request;
+    // The API server has just shown that these two are the same.
+    if request.is_converted()
+        && rules
+            .iter()
+            .any(|rule| rule.matches(subject.target(&request.resource)))
+    {
+        return Found::Match(subject.as_sent());
+    }
+    let asked = &request.request_resource;
+    let Some(equivalents) = subject.equivalents.of(asked, &request.subresource) else {
+        return unknown(rules, subject);
+    };
+    let equivalents: Vec<_> = equivalents.filter(|(resource, _)| *resource != asked).collect();
+    for rule in rules {
+        for (resource, kind) in &equivalents {
+            if !rule.matches(subject.target(resource)) {
+                continue;
+            }
+            if kind.kind.is_empty() {
+                return Found::Fault(Fault::UnknownKind {
+                    wanted: name(resource),
+                });
+            }
+            return Found::Match(Matched {
+                resource: (*resource).clone(),
+                kind: (*kind).clone(),
+            });
+        }
+    }
+    Found::Nothing
+}
+
+/// Which versions a custom resource has is not known. A rule that names it in
+/// another one may well mean this object.
+fn unknown<'m>(rules: &[Rule], subject: Subject<'m>) -> Found<'m> {
+    let asked = &subject.request.request_resource;
+    let rule = rules
+        .iter()
+        .find(|rule| rule.matches_in_any_version(subject.target(asked)));
+    match rule.and_then(|rule| rule.api_versions.first()) {
+        Some(version) => {
+            let resource = GroupVersionResource {
+                version: version.clone().into(),
+                ..asked.clone()
+            };
+            let kind = GroupVersionKind {
+                version: version.clone().into(),
+                ..subject.request.request_kind.clone()
+            };
+            Found::Match(Matched { resource, kind })
+        }
+        None => Found::Nothing,
+    }
+}
+
+// === impl Subject ===
+
+impl<'s> Subject<'s> {
+    fn target<'t>(&'t self, resource: &'t GroupVersionResource<'t>) -> Target<'t> {
+        Target {
+            resource,
+            subresource: &self.request.subresource,
+            namespace: &self.request.namespace,
+            name: &self.request.name,
+            operation: self.request.operation,
+        }
+    }
+
+    /// As the user asked for it.
+    fn as_asked(&self) -> Matched<'s> {
+        Matched {
+            resource: self.request.request_resource.clone(),
+            kind: self.request.request_kind.clone(),
+        }
+    }
+
+    /// As the API server sent it.
+    fn as_sent(&self) -> Matched<'s> {
+        Matched {
+            resource: self.request.resource.clone(),
+            kind: self.request.kind.clone(),
+        }
+    }
+}
+
+// === impl Matched ===
+
+impl Matched<'_> {
+    /// Whether the object came in this version, so that nothing need be converted.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::OtherVersion`].
+    pub fn as_sent(&self, request: &Request<'_>) -> Result<(), Fault> {
+        if self.kind == request.kind {
+            return Ok(());
+        }
+        let kind = |kind: &GroupVersionKind<'_>| match kind.group.as_ref() {
+            "" => format!("{}, Kind={}", kind.version, kind.kind),
+            group => format!("{group}/{}, Kind={}", kind.version, kind.kind),
+        };
+        Err(Fault::OtherVersion {
+            wanted: kind(&self.kind),
+            sent: kind(&request.kind),
+        })
+    }
+}
+
+fn name(resource: &GroupVersionResource<'_>) -> String {
+    match resource.group.as_ref() {
+        "" => format!("{}, Resource={}", resource.version, resource.resource),
+        group => format!("{group}/{}, Resource={}", resource.version, resource.resource),
+    }
+}

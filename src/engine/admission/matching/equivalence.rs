@@ -1,0 +1,94 @@
+//! Which resources are the same under other names.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::engine::admission::{GroupVersionKind, GroupVersionResource};
+
+/// What is known of equivalent resources: `EquivalentResourceRegistry` of
+/// `apimachinery/pkg/runtime/mapper.go`.
+///
+/// The versions of one resource are equivalent, and so are the resources of
+/// several groups of which the API server stores one.
+#[derive(Debug, Clone, Default)]
+pub struct Equivalents {
+    classes: HashMap<String, Vec<Registered>>,
+    /// Pairs of a group and resource, to the class they are in.
+    class_of: HashMap<(String, String), String>,
+}
+
+#[derive(Debug, Clone)]
+struct Registered {
+    resource: GroupVersionResource<'static>,
+    subresource: String,
+    kind: GroupVersionKind<'static>,
+}
+
+// === impl Equivalents ===
+
+impl Equivalents {
+    /// Nothing known yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a resource. Those of one `class` are equivalent; an empty class is
+    /// that of all versions of the resource in its group.
+    pub fn register(
+        &mut self,
+        class: &str,
+        resource: GroupVersionResource<'static>,
+        subresource: &str,
+        kind: GroupVersionKind<'static>,
+    ) {
+        let class = match class {
+            "" => format!("{}/{}", resource.group, resource.resource),
+            class => class.to_owned(),
+        };
+        let names = (resource.group.to_string(), resource.resource.to_string());
+        self.class_of.insert(names, class.clone());
+        let registered = Registered {
+            resource,
+            subresource: subresource.to_owned(),
+            kind,
+        };
+        self.classes.entry(class).or_default().push(registered);
+    }
+
+    /// The equivalents of a resource with its subresource, itself included, in
+    /// the order registered, each with its kind. `None` if nothing is known of
+    /// the resource, as of custom ones.
+    pub(super) fn of<'e>(
+        &'e self,
+        resource: &GroupVersionResource<'_>,
+        subresource: &str,
+    ) -> Option<impl Iterator<Item = (&'e GroupVersionResource<'static>, &'e GroupVersionKind<'static>)>>
+    {
+        let names = (resource.group.to_string(), resource.resource.to_string());
+        let class = self.classes.get(self.class_of.get(&names)?)?;
+        let subresource = subresource.to_owned();
+        Some(
+            class
+                .iter()
+                .filter(move |one| one.subresource == subresource)
+                .map(|one| (&one.resource, &one.kind)),
+        )
+    }
+
+    /// The groups under which a resource of `group` is known, that one included.
+    pub(super) fn groups_of(&self, group: &str, resource: &str) -> Vec<Cow<'static, str>> {
+        let names = (group.to_owned(), resource.to_owned());
+        let class = self
+            .class_of
+            .get(&names)
+            .and_then(|class| self.classes.get(class));
+        let mut groups: Vec<Cow<'static, str>> = vec![Cow::Owned(group.to_owned())];
+        for one in class.into_iter().flatten() {
+            if !groups.contains(&one.resource.group) {
+                groups.push(one.resource.group.clone());
+            }
+        }
+        groups
+    }
+}

@@ -1,0 +1,109 @@
+//! Namespaces: their labels for selectors, and themselves for expressions.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Fault;
+use super::labels::{can_bear_labels, label};
+use crate::engine::admission::{Operation, Request};
+use crate::engine::matching::LabelSelector;
+use crate::json::{Document, Node};
+
+/// The label that every namespace has, with its own name.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// Where Namespace objects come from: manifests, or the watch of a cluster.
+pub trait Namespaces: std::fmt::Debug + Send + Sync {
+    /// The Namespace object called `name`, if it is known.
+    fn namespace(&self, name: &str) -> Option<Arc<Document<'static>>>;
+}
+
+/// The Namespaces of manifests.
+#[derive(Debug, Clone, Default)]
+pub struct FixedNamespaces(HashMap<String, Arc<Document<'static>>>);
+
+/// `admission.missingNamespace`: what holds when a selector asks about a
+/// namespace that is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum MissingNamespace {
+    /// An error, under the failure policy of whoever asked.
+    #[default]
+    Fail,
+    /// It is taken to have no label but its name.
+    NameOnly,
+}
+
+// === impl FixedNamespaces ===
+
+impl FixedNamespaces {
+    /// These, by `metadata.name`; what has no name is left out.
+    #[must_use]
+    pub fn new(namespaces: impl IntoIterator<Item = Document<'static>>) -> Self {
+        let named = namespaces.into_iter().filter_map(|document| {
+            let name = document.root().pointer("/metadata/name")?.as_str()?.into_owned();
+            Some((name, Arc::new(document)))
+        });
+        Self(named.collect())
+    }
+}
+
+impl Namespaces for FixedNamespaces {
+    fn namespace(&self, name: &str) -> Option<Arc<Document<'static>>> {
+        self.0.get(name).cloned()
+    }
+}
+
+// === selection ===
+
+/// Whether `selector` selects the request's namespace
+/// (`apiserver/pkg/admission/plugin/webhook/predicates/namespace/matcher.go`).
+///
+/// Cluster-scoped objects always match. A Namespace that is being made or
+/// changed is judged by the labels that it is to have.
+///
+/// # Errors
+///
+/// [`Fault::UnknownNamespace`], unless the selector asks for the name alone or
+/// `missing` says otherwise.
+pub fn selects_namespace(
+    selector: &LabelSelector,
+    request: &Request<'_>,
+    object: Option<Node<'_>>,
+    namespaces: &dyn Namespaces,
+    missing: MissingNamespace,
+) -> Result<bool, Fault> {
+    let is_namespace = request.request_resource.resource == "namespaces";
+    if (request.namespace.is_empty() && !is_namespace) || selector.is_empty() {
+        return Ok(true);
+    }
+    let is_written = matches!(request.operation, Operation::Create | Operation::Update);
+    if is_namespace && request.subresource.is_empty() && is_written {
+        let object = object
+            .filter(|object| can_bear_labels(*object))
+            .ok_or(Fault::NoMetadata)?;
+        return Ok(selector.matches(|key| label(object, key)));
+    }
+    selects_by_name(selector, &request.namespace, namespaces, missing)
+}
+
+fn selects_by_name(
+    selector: &LabelSelector,
+    name: &str,
+    namespaces: &dyn Namespaces,
+    missing: MissingNamespace,
+) -> Result<bool, Fault> {
+    if selector.keys().all(|key| key == NAME_LABEL) {
+        return Ok(selector.matches(|_| Some(name)));
+    }
+    let own_name = |key: &str| (key == NAME_LABEL).then_some(Cow::Borrowed(name));
+    match (namespaces.namespace(name), missing) {
+        (Some(document), _) => {
+            Ok(selector.matches(|key| own_name(key).or_else(|| label(document.root(), key))))
+        }
+        (None, MissingNamespace::NameOnly) => Ok(selector.matches(own_name)),
+        (None, MissingNamespace::Fail) => Err(Fault::UnknownNamespace {
+            name: name.to_owned(),
+        }),
+    }
+}
