@@ -74,6 +74,12 @@ impl Document {
         &self.root
     }
 
+    /// Its outermost value, to take apart.
+    #[must_use]
+    pub fn into_root(self) -> Node {
+        self.root
+    }
+
     /// The text at the field `name` of the outermost mapping.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {

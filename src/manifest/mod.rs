@@ -1,3 +1,103 @@
 //! Policies as users write them, to policies as the engine decides by them.
+//!
+//! ```text
+//! Source --stream--> Document --object--> Object --assemble--> Manifests
+//!  file, text,   a YAML stream  kind, decode,  duplicates,   engine::Policies, and
+//!  cluster       or a List      defaults,      lint          what admission uses
+//!                flattened      validation
+//! ```
+//!
+//! Every step collects all the faults that it finds; the last happens only if
+//! none is an error. Whatever reads files is elsewhere: here, text comes in.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod assemble;
+mod authorization_policy;
+mod compile;
+mod kind;
+mod metadata;
+mod names;
+mod namespace;
+mod object;
+mod rbac;
+mod report;
+mod selector;
+mod stream;
+mod v1alpha1;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::document::Document;
+use crate::engine::{NeverDeny, Objects};
+use crate::field::Faults;
+
+/// The text of one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The file's name, for messages.
+    pub file: String,
+    /// YAML, in any number of documents, or JSON.
+    pub text: String,
+    /// The only cluster that its objects hold for; `None` for every cluster.
+    pub cluster: Option<String>,
+}
+
+/// What the configuration says about manifests.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Whom no Deny can hold up.
+    pub never_deny: NeverDeny,
+}
+
+/// Everything that sources say, ready for use.
+#[derive(Debug, Clone, Default)]
+pub struct Manifests {
+    /// What holds for every cluster.
+    pub shared: Scope,
+    /// What holds for one cluster beside that.
+    pub clusters: BTreeMap<String, Scope>,
+}
+
+/// The objects that hold for one cluster, or for all.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    /// What decides requests.
+    pub objects: Objects,
+    /// The labels of namespaces, `kubernetes.io/metadata.name` among them, by name.
+    pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    /// The objects of `admissionregistration.k8s.io`.
+    pub admission: Vec<Document>,
+    /// Objects of kinds that have no meaning here; admission policies can read them.
+    pub parameters: Vec<Document>,
+}
+
+/// Reads, checks and assembles `sources`.
+///
+/// Every fault of every source is told in one run. Where one is an error there
+/// are no manifests; warnings are lint, and stand beside sound manifests.
+#[must_use]
+pub fn load(sources: &[Source], options: &Options) -> (Option<Manifests>, Faults) {
+    let mut faults = Faults::new();
+    let objects = objects(sources, &mut faults);
+    if faults.has_errors() {
+        return (None, faults);
+    }
+    (Some(assemble::assemble(objects, options)), faults)
+}
+
+fn objects(sources: &[Source], faults: &mut Faults) -> Vec<object::Object> {
+    let mut objects = Vec::new();
+    for source in sources {
+        let cluster: Option<Arc<str>> = source.cluster.as_deref().map(Into::into);
+        for document in stream::objects(source, faults) {
+            objects.extend(object::read(document, cluster.clone(), faults));
+        }
+    }
+    object::refuse_duplicates(&objects, faults);
+    objects
+}
+
+#[cfg(test)]
+mod tests;

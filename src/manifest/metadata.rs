@@ -1,0 +1,74 @@
+//! `metadata`, as `ValidateObjectMeta` of
+//! `apimachinery/pkg/api/validation/objectmeta.go` checks what a policy reads of it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::names::{self, Syntax};
+use super::report::Report;
+use crate::field::FieldPath;
+
+/// Where objects of a kind live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    Cluster,
+    Namespaced,
+}
+
+/// Checks name, namespace, labels and annotation keys. What the API server
+/// adds (uid, managedFields, …) is taken as it is.
+pub(super) fn validate(
+    metadata: &ObjectMeta,
+    scope: Scope,
+    name: fn(&str) -> Syntax,
+    report: &mut Report<'_>,
+) {
+    let path = FieldPath::root().field("metadata");
+    validate_name(metadata, &path.field("name"), name, report);
+    validate_namespace(metadata, &path.field("namespace"), scope, report);
+    if let Some(labels) = &metadata.labels {
+        validate_labels(labels, &path.field("labels"), report);
+    }
+    let annotations = path.field("annotations");
+    for key in metadata.annotations.iter().flat_map(BTreeMap::keys) {
+        report.syntax(
+            &annotations.key(key),
+            key,
+            names::qualified_name(&key.to_lowercase()),
+        );
+    }
+}
+
+fn validate_name(
+    metadata: &ObjectMeta,
+    path: &FieldPath,
+    syntax: fn(&str) -> Syntax,
+    report: &mut Report<'_>,
+) {
+    match metadata.name.as_deref() {
+        None | Some("") => report.required(
+            path,
+            "a manifest names its object; `generateName` is for requests",
+        ),
+        Some(name) => report.syntax(path, name, syntax(name)),
+    }
+}
+
+fn validate_namespace(metadata: &ObjectMeta, path: &FieldPath, scope: Scope, report: &mut Report<'_>) {
+    match (scope, metadata.namespace.as_deref().unwrap_or_default()) {
+        (Scope::Cluster, "") => {}
+        (Scope::Cluster, _) => report.forbidden(path, "objects of this kind belong to no namespace"),
+        (Scope::Namespaced, "") => report.required(path, "objects of this kind belong to a namespace"),
+        (Scope::Namespaced, namespace) => report.syntax(path, namespace, names::dns_label(namespace)),
+    }
+}
+
+/// Checks the keys and values of labels at `path`.
+pub(super) fn validate_labels(labels: &BTreeMap<String, String>, path: &FieldPath, report: &mut Report<'_>) {
+    for (key, value) in labels {
+        let path = path.key(key);
+        report.syntax(&path, key, names::qualified_name(key));
+        report.syntax(&path, value, names::label_value(value));
+    }
+}

@@ -1,0 +1,201 @@
+//! One object: what it is, where it stands, and what it says once it is sound.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::api::rbac::v1 as rbac_v1;
+use serde::de::DeserializeOwned;
+
+use super::kind::{self, Kind};
+use super::rbac::Rbac;
+use super::report::Report;
+use super::{authorization_policy, compile, namespace, rbac, v1alpha1};
+use crate::document::Document;
+use crate::engine::{AuthorizationPolicy, Binding, Role};
+use crate::field::{Fault, FaultKind, Faults, FieldPath};
+
+/// A sound object.
+#[derive(Debug)]
+pub(super) struct Object {
+    /// As written.
+    pub(super) document: Document,
+    /// The only cluster it holds for; `None` for every cluster.
+    pub(super) cluster: Option<Arc<str>>,
+    pub(super) content: Content,
+}
+
+/// What an object says.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// A Role or ClusterRole.
+    Role(Role),
+    /// A RoleBinding or ClusterRoleBinding.
+    Binding(Binding),
+    Policy(Box<AuthorizationPolicy>),
+    /// The labels of the namespace.
+    Namespace(BTreeMap<String, String>),
+    Admission,
+    Parameter,
+}
+
+/// Reads `document`; what is wrong with it goes to `faults`, and then there is no object.
+pub(super) fn read(document: Document, cluster: Option<Arc<str>>, faults: &mut Faults) -> Option<Object> {
+    let content = match kind::of(&document) {
+        Ok(kind) => content(kind, &document, faults),
+        Err(unknown) => {
+            faults.push(Fault::error(
+                document.place(unknown.path),
+                unknown.kind,
+                unknown.message,
+            ));
+            None
+        }
+    };
+    content.map(|content| Object {
+        document,
+        cluster,
+        content,
+    })
+}
+
+fn content(kind: Kind, document: &Document, faults: &mut Faults) -> Option<Content> {
+    match kind {
+        Kind::Role => rbac_object(document, faults)
+            .map(compile::role)
+            .map(Content::Role),
+        Kind::ClusterRole => {
+            let role: rbac_v1::ClusterRole = rbac_object(document, faults)?;
+            compile::cluster_role(role, &mut Report::new(document, faults)).map(Content::Role)
+        }
+        Kind::RoleBinding => {
+            let binding: rbac_v1::RoleBinding = rbac_object(document, faults)?;
+            Some(Content::Binding(compile::binding(
+                binding.metadata,
+                binding.role_ref,
+                binding.subjects,
+            )))
+        }
+        Kind::ClusterRoleBinding => {
+            let binding: rbac_v1::ClusterRoleBinding = rbac_object(document, faults)?;
+            Some(Content::Binding(compile::binding(
+                binding.metadata,
+                binding.role_ref,
+                binding.subjects,
+            )))
+        }
+        Kind::AuthorizationPolicy => {
+            let policy: v1alpha1::AuthorizationPolicy = document.decode(faults)?;
+            let mut report = Report::new(document, faults);
+            let conditions = authorization_policy::validate(&policy, &mut report);
+            report
+                .sound()
+                .then(|| Content::Policy(Box::new(compile::policy(policy, conditions))))
+        }
+        Kind::Namespace => {
+            namespace::labels(document, &mut Report::new(document, faults)).map(Content::Namespace)
+        }
+        Kind::Admission => named(document, faults).map(|()| Content::Admission),
+        Kind::Parameter => parameter(document, faults),
+    }
+}
+
+fn rbac_object<T: Rbac + DeserializeOwned>(document: &Document, faults: &mut Faults) -> Option<T> {
+    let stored = rbac::in_v1(document);
+    let mut object: T = stored.as_ref().unwrap_or(document).decode(faults)?;
+    let mut report = Report::new(document, faults);
+    object.default_and_validate(&mut report);
+    report.sound().then_some(object)
+}
+
+fn named(document: &Document, faults: &mut Faults) -> Option<()> {
+    let name = document
+        .root()
+        .get("metadata")
+        .and_then(|metadata| metadata.get("name"));
+    if name
+        .and_then(|name| name.as_str())
+        .is_some_and(|name| !name.is_empty())
+    {
+        return Some(());
+    }
+    let path = FieldPath::root().field("metadata").field("name");
+    Report::new(document, faults).required(&path, "a manifest names its object");
+    None
+}
+
+/// What has no name is no object of Kubernetes, such as a Kustomization. Nothing can refer to it.
+fn parameter(document: &Document, faults: &mut Faults) -> Option<Content> {
+    if named(document, &mut Faults::new()).is_some() {
+        return Some(Content::Parameter);
+    }
+    let place = document.place(FieldPath::root().field("metadata").field("name"));
+    let message = "this is no Kubernetes object, and is ignored: move it out of the manifests";
+    faults.push(Fault::warning(place, FaultKind::Required, message));
+    None
+}
+
+// === duplicates ===
+
+/// Reports each object that holds for a cluster together with an earlier one of the same identity.
+pub(super) fn refuse_duplicates(objects: &[Object], faults: &mut Faults) {
+    let mut seen: HashMap<Identity<'_>, Vec<&Object>> = HashMap::with_capacity(objects.len());
+    for object in objects {
+        let namesakes = seen.entry(Identity::of(&object.document)).or_default();
+        if let Some(first) = namesakes.iter().find(|first| meet(first, object)) {
+            let path = FieldPath::root().field("metadata").field("name");
+            let message = format!(
+                "the same object stands at {}{}",
+                position(first),
+                reach(first, object)
+            );
+            faults.push(Fault::error(
+                object.document.place(path),
+                FaultKind::Duplicate,
+                message,
+            ));
+        }
+        namesakes.push(object);
+    }
+}
+
+/// What there is once in a cluster.
+#[derive(PartialEq, Eq, Hash)]
+struct Identity<'d> {
+    group: &'d str,
+    kind: &'d str,
+    namespace: &'d str,
+    name: &'d str,
+}
+
+impl<'d> Identity<'d> {
+    fn of(document: &'d Document) -> Self {
+        let metadata = |field| document.root().get("metadata")?.get(field)?.as_str();
+        Self {
+            group: kind::group(document.text("apiVersion").unwrap_or_default()),
+            kind: document.text("kind").unwrap_or_default(),
+            namespace: metadata("namespace").unwrap_or_default(),
+            name: metadata("name").unwrap_or_default(),
+        }
+    }
+}
+
+/// Whether both hold for one cluster.
+fn meet(one: &Object, other: &Object) -> bool {
+    one.cluster.is_none() || other.cluster.is_none() || one.cluster == other.cluster
+}
+
+fn position(object: &Object) -> String {
+    let place = object.document.place(FieldPath::root());
+    format!("{}:{}", place.file.as_deref().unwrap_or_default(), place.line)
+}
+
+/// Says which cluster both are for, where that is not plain.
+fn reach(first: &Object, second: &Object) -> String {
+    match (&first.cluster, &second.cluster) {
+        (None, Some(cluster)) => format!(" for every cluster, `{cluster}` included"),
+        (Some(cluster), None) => {
+            format!(" for the cluster `{cluster}`, and this one holds for every cluster")
+        }
+        _ => String::new(),
+    }
+}

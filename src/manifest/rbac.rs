@@ -1,0 +1,195 @@
+//! RBAC objects: defaults and validation as the API server's.
+//!
+//! Follows `pkg/apis/rbac/validation/validation.go` and
+//! `pkg/apis/rbac/v1/defaults.go` of Kubernetes. Version v1beta1 has the shape
+//! and the defaults of v1.
+
+use k8s_openapi::api::rbac::v1::{
+    AggregationRule, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
+
+use super::metadata::{self, Scope};
+use super::report::Report;
+use super::{names, selector};
+use crate::document::{Document, Value};
+use crate::field::{FaultKind, FieldPath};
+
+/// The API group of RBAC.
+pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Fills in what may be left out, then says what is wrong.
+pub(super) trait Rbac {
+    fn default_and_validate(&mut self, report: &mut Report<'_>);
+}
+
+impl Rbac for Role {
+    fn default_and_validate(&mut self, report: &mut Report<'_>) {
+        metadata::validate(&self.metadata, Scope::Namespaced, names::path_segment, report);
+        validate_rules(
+            self.rules.as_deref().unwrap_or_default(),
+            Scope::Namespaced,
+            report,
+        );
+    }
+}
+
+impl Rbac for ClusterRole {
+    fn default_and_validate(&mut self, report: &mut Report<'_>) {
+        metadata::validate(&self.metadata, Scope::Cluster, names::path_segment, report);
+        validate_rules(self.rules.as_deref().unwrap_or_default(), Scope::Cluster, report);
+        if let Some(aggregation) = &self.aggregation_rule {
+            validate_aggregation(aggregation, report);
+        }
+    }
+}
+
+impl Rbac for RoleBinding {
+    fn default_and_validate(&mut self, report: &mut Report<'_>) {
+        metadata::validate(&self.metadata, Scope::Namespaced, names::path_segment, report);
+        default_role_ref(&mut self.role_ref);
+        validate_role_ref(&self.role_ref, &["Role", "ClusterRole"], report);
+        let subjects = self.subjects.as_deref_mut().unwrap_or_default();
+        default_and_validate_subjects(subjects, Scope::Namespaced, report);
+    }
+}
+
+impl Rbac for ClusterRoleBinding {
+    fn default_and_validate(&mut self, report: &mut Report<'_>) {
+        metadata::validate(&self.metadata, Scope::Cluster, names::path_segment, report);
+        default_role_ref(&mut self.role_ref);
+        validate_role_ref(&self.role_ref, &["ClusterRole"], report);
+        let subjects = self.subjects.as_deref_mut().unwrap_or_default();
+        default_and_validate_subjects(subjects, Scope::Cluster, report);
+    }
+}
+
+// === rules ===
+
+fn validate_rules(rules: &[PolicyRule], scope: Scope, report: &mut Report<'_>) {
+    let path = FieldPath::root().field("rules");
+    for (index, rule) in rules.iter().enumerate() {
+        validate_rule(rule, scope, &path.index(index), report);
+    }
+}
+
+fn validate_rule(rule: &PolicyRule, scope: Scope, path: &FieldPath, report: &mut Report<'_>) {
+    let given = |list: &Option<Vec<String>>| list.as_ref().is_some_and(|list| !list.is_empty());
+    if rule.verbs.is_empty() {
+        report.required(&path.field("verbs"), "a rule needs at least one verb");
+    }
+    if given(&rule.non_resource_urls) {
+        let path = path.field("nonResourceURLs");
+        if scope == Scope::Namespaced {
+            let message = "a Role cannot grant non-resource URLs: use a ClusterRole and a ClusterRoleBinding";
+            report.fault(FaultKind::Invalid, &path, message);
+        }
+        if given(&rule.api_groups) || given(&rule.resources) || given(&rule.resource_names) {
+            let message = "a rule is for resources or for non-resource URLs: write two rules";
+            report.fault(FaultKind::Invalid, &path, message);
+        }
+        return;
+    }
+    if !given(&rule.api_groups) {
+        let message = "a rule for resources needs at least one API group; the core group is `\"\"`";
+        report.required(&path.field("apiGroups"), message);
+    }
+    if !given(&rule.resources) {
+        report.required(
+            &path.field("resources"),
+            "a rule for resources needs at least one resource",
+        );
+    }
+}
+
+fn validate_aggregation(aggregation: &AggregationRule, report: &mut Report<'_>) {
+    let path = FieldPath::root()
+        .field("aggregationRule")
+        .field("clusterRoleSelectors");
+    let selectors = aggregation.cluster_role_selectors.as_deref().unwrap_or_default();
+    if selectors.is_empty() {
+        report.required(&path, "an aggregation rule needs at least one selector");
+    }
+    for (index, one) in selectors.iter().enumerate() {
+        selector::validate(one, &path.index(index), report);
+    }
+}
+
+// === bindings ===
+
+fn default_role_ref(role: &mut RoleRef) {
+    let group = role.api_group.get_or_insert_default();
+    if group.is_empty() {
+        GROUP.clone_into(group);
+    }
+}
+
+fn validate_role_ref(role: &RoleRef, kinds: &[&str], report: &mut Report<'_>) {
+    let path = FieldPath::root().field("roleRef");
+    let group = role.api_group.as_deref().unwrap_or_default();
+    if group != GROUP {
+        report.not_supported(&path.field("apiGroup"), group, &[GROUP]);
+    }
+    if !kinds.contains(&role.kind.as_str()) {
+        report.not_supported(&path.field("kind"), &role.kind, kinds);
+    }
+    match role.name.as_str() {
+        "" => report.required(&path.field("name"), "a binding names its role"),
+        name => report.syntax(&path.field("name"), name, names::path_segment(name)),
+    }
+}
+
+fn default_and_validate_subjects(subjects: &mut [Subject], scope: Scope, report: &mut Report<'_>) {
+    let path = FieldPath::root().field("subjects");
+    for (index, subject) in subjects.iter_mut().enumerate() {
+        let group = subject.api_group.get_or_insert_default();
+        if group.is_empty() && matches!(subject.kind.as_str(), "User" | "Group") {
+            GROUP.clone_into(group);
+        }
+        validate_subject(subject, scope, &path.index(index), report);
+    }
+}
+
+fn validate_subject(subject: &Subject, scope: Scope, path: &FieldPath, report: &mut Report<'_>) {
+    if subject.name.is_empty() {
+        report.required(&path.field("name"), "a subject has a name");
+    }
+    let group = subject.api_group.as_deref().unwrap_or_default();
+    match subject.kind.as_str() {
+        "ServiceAccount" => {
+            if !subject.name.is_empty() {
+                report.syntax(
+                    &path.field("name"),
+                    &subject.name,
+                    names::dns_subdomain(&subject.name),
+                );
+            }
+            if !group.is_empty() {
+                report.not_supported(&path.field("apiGroup"), group, &[""]);
+            }
+            let namespace = subject.namespace.as_deref().unwrap_or_default();
+            if scope == Scope::Cluster && namespace.is_empty() {
+                let message = "in a ClusterRoleBinding, a service account names its namespace";
+                report.required(&path.field("namespace"), message);
+            }
+        }
+        "User" | "Group" if group != GROUP => report.not_supported(&path.field("apiGroup"), group, &[GROUP]),
+        "User" | "Group" => {}
+        other => report.not_supported(&path.field("kind"), other, &["ServiceAccount", "User", "Group"]),
+    }
+}
+
+// === versions ===
+
+/// A v1beta1 object as v1 writes it; `None` where it is v1 already.
+pub(super) fn in_v1(document: &Document) -> Option<Document> {
+    if document.text("apiVersion")? == "rbac.authorization.k8s.io/v1" {
+        return None;
+    }
+    let mut root = document.root().clone();
+    if let Value::Map(entries) = &mut root.value {
+        for entry in entries.iter_mut().filter(|entry| entry.key == "apiVersion") {
+            entry.value.value = Value::String(format!("{GROUP}/v1"));
+        }
+    }
+    Some(Document::new(document.file().cloned(), root))
+}

@@ -1,0 +1,415 @@
+//! Faults of manifests, each with its place.
+
+use super::*;
+
+fn source(text: &str) -> Source {
+    Source {
+        file: "f.yaml".into(),
+        text: text.into(),
+        cluster: None,
+    }
+}
+
+fn faults(text: &str) -> String {
+    let mut faults = Faults::new();
+    objects(&[source(text)], &mut faults);
+    faults.to_string()
+}
+
+/// The faults without what stands before the path in each.
+fn paths(text: &str) -> Vec<String> {
+    let mut faults = Faults::new();
+    objects(&[source(text)], &mut faults);
+    faults
+        .iter()
+        .map(|fault| format!("{}: {}", fault.place.path, fault.kind.as_str()))
+        .collect()
+}
+
+#[test]
+fn an_object_as_kubectl_shows_it_is_sound() {
+    let text = r#"
+apiVersion: v1
+kind: List
+metadata:
+  resourceVersion: ""
+items:
+- apiVersion: rbac.authorization.k8s.io/v1
+  kind: ClusterRole
+  aggregationRule:
+    clusterRoleSelectors:
+    - matchLabels: {rbac.authorization.k8s.io/aggregate-to-view: "true"}
+  metadata:
+    annotations:
+      rbac.authorization.kubernetes.io/autoupdate: "true"
+      kubectl.kubernetes.io/last-applied-configuration: |
+        {"apiVersion":"v1"}
+    creationTimestamp: "2026-11-21T10:00:00Z"
+    finalizers: [example.com/keep]
+    generation: 2
+    labels: {kubernetes.io/bootstrapping: rbac-defaults}
+    managedFields:
+    - apiVersion: rbac.authorization.k8s.io/v1
+      fieldsType: FieldsV1
+      fieldsV1: {f:metadata: {f:labels: {.: {}}}}
+      manager: kube-apiserver
+      operation: Update
+      time: "2026-11-21T10:00:00Z"
+    name: view
+    ownerReferences:
+    - {apiVersion: v1, kind: ConfigMap, name: a, uid: "1", controller: true, blockOwnerDeletion: true}
+    resourceVersion: "66"
+    selfLink: /apis/rbac.authorization.k8s.io/v1/clusterroles/view
+    uid: 6d9e1d05-5bc0-4a4e-8a8e-0d7f1b5d8f9e
+  rules:
+  - apiGroups: [""]
+    resources: [pods]
+    verbs: [get]
+- apiVersion: v1
+  kind: Namespace
+  metadata: {name: team-a, labels: {team: a}, creationTimestamp: null}
+  spec: {finalizers: [kubernetes]}
+  status: {phase: Active}
+"#;
+    assert_eq!(faults(text), "");
+}
+
+#[test]
+fn every_fault_of_a_role_is_told() {
+    let text = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: a/b, labels: {"-x": "y z"}}
+rules:
+- {}
+- {verbs: [get], nonResourceURLs: [/metrics], resources: [pods]}
+- {verbs: [get], apiGroups: [], resources: []}
+"#;
+    assert_eq!(
+        paths(text),
+        [
+            "metadata.name: Invalid value",
+            "metadata.namespace: Required value",
+            "metadata.labels[-x]: Invalid value",
+            "metadata.labels[-x]: Invalid value",
+            "rules[0].verbs: Required value",
+            "rules[0].apiGroups: Required value",
+            "rules[0].resources: Required value",
+            "rules[1].nonResourceURLs: Invalid value",
+            "rules[1].nonResourceURLs: Invalid value",
+            "rules[2].apiGroups: Required value",
+            "rules[2].resources: Required value",
+        ]
+    );
+}
+
+#[test]
+fn every_fault_of_an_aggregation_is_told() {
+    let text = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: a, namespace: b}
+aggregationRule:
+  clusterRoleSelectors:
+  - matchLabels: {a: "b c"}
+    matchExpressions:
+    - {key: "", operator: In}
+    - {key: a, operator: Exists, values: [b]}
+    - {key: a, operator: in, values: ["-"]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: c}
+aggregationRule: {}
+"#;
+    assert_eq!(
+        paths(text),
+        [
+            "metadata.namespace: Forbidden",
+            "aggregationRule.clusterRoleSelectors[0].matchLabels[a]: Invalid value",
+            "aggregationRule.clusterRoleSelectors[0].matchExpressions[0].values: Required value",
+            "aggregationRule.clusterRoleSelectors[0].matchExpressions[0].key: Invalid value",
+            "aggregationRule.clusterRoleSelectors[0].matchExpressions[1].values: Forbidden",
+            "aggregationRule.clusterRoleSelectors[0].matchExpressions[2].operator: Unsupported value",
+            "aggregationRule.clusterRoleSelectors[0].matchExpressions[2].values[0]: Invalid value",
+            "aggregationRule.clusterRoleSelectors: Required value",
+        ]
+    );
+}
+
+#[test]
+fn every_fault_of_a_binding_is_told() {
+    let text = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: a}
+roleRef: {apiGroup: v1, kind: Role, name: ""}
+subjects:
+- {kind: User, apiGroup: v1, name: ""}
+- {kind: ServiceAccount, apiGroup: rbac.authorization.k8s.io, name: Bad_Name}
+- {kind: user, name: a}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: a, namespace: b}
+roleRef: {kind: Role, name: ..}
+subjects:
+- {kind: ServiceAccount, name: of-the-same-namespace}
+- {kind: User, name: "any text: even / this"}
+"#;
+    assert_eq!(
+        paths(text),
+        [
+            "roleRef.apiGroup: Unsupported value",
+            "roleRef.kind: Unsupported value",
+            "roleRef.name: Required value",
+            "subjects[0].name: Required value",
+            "subjects[0].apiGroup: Unsupported value",
+            "subjects[1].name: Invalid value",
+            "subjects[1].apiGroup: Unsupported value",
+            "subjects[1].namespace: Required value",
+            "subjects[2].kind: Unsupported value",
+            "roleRef.name: Invalid value",
+        ]
+    );
+}
+
+#[test]
+fn unknown_kinds_versions_and_fields_are_faults() {
+    let text = r#"
+{apiVersion: portcullis.dev/v1alpha1, kind: AuthorisationPolicy, metadata: {name: a}}
+---
+{apiVersion: portcullis.dev/v1, kind: AuthorizationPolicy, metadata: {name: a}}
+---
+{apiVersion: rbac.authorization.k8s.io/v1alpha1, kind: ClusterRole, metadata: {name: a}}
+---
+{apiVersion: admissionregistration.k8s.io/v1, kind: Webhook, metadata: {name: a}}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: a}, rules: [{verb: [get]}]}
+---
+{kind: ClusterRole, metadata: {name: a}}
+"#;
+    let mut all = Faults::new();
+    objects(&[source(text)], &mut all);
+    let told: Vec<String> = all
+        .iter()
+        .map(|fault| format!("{}: {}", fault.place.path, fault.message))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "kind: `AuthorisationPolicy`: the kinds of `portcullis.dev` are `AuthorizationPolicy`",
+            "apiVersion: `portcullis.dev/v1`: write this kind as `portcullis.dev/v1alpha1`",
+            "apiVersion: `rbac.authorization.k8s.io/v1alpha1`: write this kind as \
+             `rbac.authorization.k8s.io/v1` or `rbac.authorization.k8s.io/v1beta1`",
+            "kind: `Webhook`: the kinds of `admissionregistration.k8s.io` are `ValidatingAdmissionPolicy`, \
+             `ValidatingAdmissionPolicyBinding`, `MutatingAdmissionPolicy`, `MutatingAdmissionPolicyBinding`, \
+             `ValidatingWebhookConfiguration`, `MutatingWebhookConfiguration`, \
+             `ExternalAdmissionHookConfiguration`, `InitializerConfiguration`",
+            "rules[0].verb: unknown field `verb`",
+            "apiVersion: a manifest says its `apiVersion`",
+        ]
+    );
+}
+
+#[test]
+fn v1beta1_of_rbac_is_read_as_v1() {
+    let text = r#"
+apiVersion: rbac.authorization.k8s.io/v1beta1
+kind: ClusterRoleBinding
+metadata: {name: a}
+roleRef: {kind: ClusterRole, name: a}
+subjects: [{kind: User, name: jane}]
+"#;
+    assert_eq!(faults(text), "");
+}
+
+#[test]
+fn a_fault_names_file_line_object_and_field() {
+    let text = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: a\n  namespace: b\n\
+                rules:\n- apiGroups: ['']\n  resources: [pods]\n";
+    assert_eq!(
+        faults(text),
+        "f.yaml:7: Role/b/a: rules[0].verbs: Required value: a rule needs at least one verb"
+    );
+}
+
+#[test]
+fn the_same_object_twice_for_one_cluster_is_a_fault_that_names_both_places() {
+    let role = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: a}}\n";
+    let older = "{apiVersion: rbac.authorization.k8s.io/v1beta1, kind: ClusterRole, metadata: {name: a}}\n";
+    let file = |file: &str, text: &str, cluster: Option<&str>| Source {
+        file: file.into(),
+        text: text.into(),
+        cluster: cluster.map(Into::into),
+    };
+    let mut faults = Faults::new();
+    objects(
+        &[
+            file("east.yaml", role, Some("east")),
+            file("west.yaml", older, Some("west")),
+            file("both.yaml", &format!("\n{role}"), None),
+            file("west-2.yaml", role, Some("west")),
+        ],
+        &mut faults,
+    );
+    assert_eq!(
+        faults.to_string(),
+        "both.yaml:2: ClusterRole/a: metadata.name: Duplicate value: the same object stands at east.yaml:1 \
+         for the cluster `east`, and this one holds for every cluster\n\
+         west-2.yaml:1: ClusterRole/a: metadata.name: Duplicate value: the same object stands at west.yaml:1"
+    );
+}
+
+#[test]
+fn what_is_no_object_is_ignored_with_a_warning() {
+    let mut all = Faults::new();
+    let sources = [source(
+        "{apiVersion: kustomize.config.k8s.io/v1beta1, kind: Kustomization, resources: [a]}",
+    )];
+    assert_eq!(objects(&sources, &mut all).len(), 0);
+    assert!(!all.has_errors() && all.len() == 1, "{all}");
+}
+
+#[test]
+fn every_fault_of_an_authorization_policy_is_told() {
+    let text = r#"
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: Upper, namespace: a}
+spec:
+  effect: deny
+  mode: Off
+  subjects:
+  - {kind: Group, name: "a*b", namespace: c, apiGroup: apps}
+  - {kind: ServiceAccount, name: "*", apiGroup: rbac.authorization.k8s.io}
+  - {kind: Robot, name: a}
+  excludeSubjects: [{kind: User}]
+  resourceRules:
+  - {}
+  - verbs: ["get*", ""]
+    apiGroups: [apps/v1]
+    resources: ["*/*", pods/, po*, a/b/c, ""]
+    namespaces: ["*a", "A*", a.b]
+    names: [""]
+    selectors: {field: [{key: "", operator: In}], label: [{key: a, operator: Exists, values: [b]}]}
+    unlessSelectors: {field: [{key: a, operator: Exists}]}
+  nonResourceRules:
+  - {verbs: [get]}
+  - {paths: [healthz]}
+  conditions:
+  - {name: "", expression: " "}
+  - {name: a, expression: "true"}
+  - {name: a, expression: "true"}
+  failurePolicy: Ignore
+"#;
+    assert_eq!(
+        paths(text),
+        [
+            "metadata.name: Invalid value",
+            "metadata.namespace: Forbidden",
+            "spec.effect: Unsupported value",
+            "spec.mode: Unsupported value",
+            "spec.subjects[0].name: Invalid value",
+            "spec.subjects[0].namespace: Forbidden",
+            "spec.subjects[0].apiGroup: Unsupported value",
+            "spec.subjects[1].name: Invalid value",
+            "spec.subjects[1].namespace: Required value",
+            "spec.subjects[1].apiGroup: Unsupported value",
+            "spec.subjects[2].kind: Unsupported value",
+            "spec.excludeSubjects[0].name: Required value",
+            "spec.resourceRules[0].verbs: Required value",
+            "spec.resourceRules[0].apiGroups: Required value",
+            "spec.resourceRules[0].resources: Required value",
+            "spec.resourceRules[1].verbs[0]: Invalid value",
+            "spec.resourceRules[1].verbs[1]: Required value",
+            "spec.resourceRules[1].apiGroups[0]: Invalid value",
+            "spec.resourceRules[1].resources[0]: Invalid value",
+            "spec.resourceRules[1].resources[1]: Invalid value",
+            "spec.resourceRules[1].resources[2]: Invalid value",
+            "spec.resourceRules[1].resources[3]: Invalid value",
+            "spec.resourceRules[1].resources[4]: Invalid value",
+            "spec.resourceRules[1].namespaces[0]: Invalid value",
+            "spec.resourceRules[1].namespaces[1]: Invalid value",
+            "spec.resourceRules[1].namespaces[2]: Invalid value",
+            "spec.resourceRules[1].names[0]: Invalid value",
+            "spec.resourceRules[1].selectors.field[0].key: Required value",
+            "spec.resourceRules[1].selectors.field[0].values: Required value",
+            "spec.resourceRules[1].selectors.label[0].values: Forbidden",
+            "spec.resourceRules[1].unlessSelectors.field[0].operator: Unsupported value",
+            "spec.nonResourceRules[0].paths: Required value",
+            "spec.nonResourceRules[1].verbs: Required value",
+            "spec.nonResourceRules[1].paths[0]: Invalid value",
+            "spec.conditions[0].name: Required value",
+            "spec.conditions[0].expression: Required value",
+            "spec.conditions[2].name: Duplicate value",
+            "spec.failurePolicy: Unsupported value",
+        ]
+    );
+}
+
+#[test]
+fn an_empty_policy_lacks_what_it_needs() {
+    assert_eq!(
+        paths("{apiVersion: portcullis.dev/v1alpha1, kind: AuthorizationPolicy}"),
+        [
+            "metadata.name: Required value",
+            "spec.effect: Required value",
+            "spec.subjects: Required value",
+            "spec.resourceRules: Required value",
+        ]
+    );
+}
+
+fn policy(effect: &str, rule: &str, rest: &str) -> String {
+    format!(
+        "apiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {{name: a}}\nspec:\n  \
+         effect: {effect}\n  subjects: [{{kind: Group, name: a}}]\n  {rest}\n  resourceRules:\n  \
+         - {{verbs: [list], apiGroups: [\"\"], resources: [pods], {rule}}}\n"
+    )
+}
+
+#[test]
+fn selectors_are_for_allow_and_unless_selectors_and_failure_policy_for_deny() {
+    let label = "{label: [{key: a, operator: In, values: [b]}]}";
+    let selectors = format!("selectors: {label}");
+    let unless = format!("unlessSelectors: {label}");
+    let failure = "failurePolicy: NoOpinion";
+    assert_eq!(faults(&policy("Allow", &selectors, "")), "");
+    assert_eq!(faults(&policy("Deny", &unless, failure)), "");
+    assert_eq!(
+        paths(&policy("Allow", &unless, failure)),
+        [
+            "spec.resourceRules[0].unlessSelectors: Forbidden",
+            "spec.failurePolicy: Forbidden"
+        ]
+    );
+    assert_eq!(
+        paths(&policy("Deny", &selectors, "")),
+        ["spec.resourceRules[0].selectors: Forbidden"]
+    );
+}
+
+#[test]
+fn null_and_empty_are_absent() {
+    let rule = "namespaces: [], names: null, selectors: {}, unlessSelectors: {field: []}";
+    assert_eq!(
+        faults(&policy(
+            "Allow",
+            rule,
+            "conditions: null\n  nonResourceRules: []\n  mode: null"
+        )),
+        ""
+    );
+}
+
+#[test]
+fn more_than_64_conditions_are_too_many() {
+    let conditions: String = (0..65)
+        .map(|n| format!("{{name: c{n}, expression: 'true'}},"))
+        .collect();
+    assert_eq!(
+        paths(&policy("Allow", "", &format!("conditions: [{conditions}]"))),
+        ["spec.conditions: Too many"]
+    );
+}

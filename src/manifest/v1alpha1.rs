@@ -1,0 +1,140 @@
+//! `portcullis.dev/v1alpha1` as users write it. What is left out, `null` and
+//! empty are the same.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Deserializer};
+
+/// The API group of Portcullis' own kinds.
+pub(super) const GROUP: &str = "portcullis.dev";
+
+/// What RBAC cannot say: a denial, or a grant with patterns and conditions.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct AuthorizationPolicy {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) metadata: ObjectMeta,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) spec: Spec,
+}
+
+/// What the policy decides, for whom, and when.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Spec {
+    /// `Allow` or `Deny`.
+    #[serde(deserialize_with = "nullable")]
+    pub(super) effect: String,
+    /// `Enforce`, the default, or `Shadow`.
+    #[serde(deserialize_with = "nullable")]
+    pub(super) mode: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) subjects: Vec<Subject>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) exclude_subjects: Vec<Subject>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) resource_rules: Vec<ResourceRule>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) non_resource_rules: Vec<NonResourceRule>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) conditions: Vec<Condition>,
+    /// For a Deny whose condition errors: `Deny`, the default, or `NoOpinion`.
+    #[serde(deserialize_with = "nullable")]
+    pub(super) failure_policy: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) reason: String,
+}
+
+/// RBAC's subject; the name of a User or Group may end in `*`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Subject {
+    #[serde(deserialize_with = "nullable")]
+    pub(super) kind: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) api_group: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) namespace: String,
+}
+
+/// Which requests for resources.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ResourceRule {
+    #[serde(deserialize_with = "nullable")]
+    pub(super) verbs: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) api_groups: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) resources: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) namespaces: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) names: Vec<String>,
+    /// Allow only.
+    #[serde(deserialize_with = "nullable")]
+    pub(super) selectors: Selectors,
+    /// Deny only.
+    #[serde(deserialize_with = "nullable")]
+    pub(super) unless_selectors: Selectors,
+}
+
+/// What a request must at least be narrowed by.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Selectors {
+    #[serde(deserialize_with = "nullable")]
+    pub(super) field: Vec<Requirement>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) label: Vec<Requirement>,
+}
+
+/// `key operator values`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Requirement {
+    #[serde(deserialize_with = "nullable")]
+    pub(super) key: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) operator: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) values: Vec<String>,
+}
+
+/// Which requests for paths outside the API.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct NonResourceRule {
+    #[serde(deserialize_with = "nullable")]
+    pub(super) verbs: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) paths: Vec<String>,
+}
+
+/// A CEL expression over the review's spec.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Condition {
+    #[serde(deserialize_with = "nullable")]
+    pub(super) name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) expression: String,
+}
+
+impl Selectors {
+    pub(super) fn is_empty(&self) -> bool {
+        self.field.is_empty() && self.label.is_empty()
+    }
+}
+
+/// `null` is what is left out.
+fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
