@@ -17,6 +17,7 @@ mod decision_log;
 mod duration;
 mod files;
 mod jwt;
+pub mod kubeconfig;
 mod limits;
 mod manifests;
 mod reload;

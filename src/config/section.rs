@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use super::duration;
@@ -41,7 +41,12 @@ impl<'d> Reading<'d> {
 
     /// The whole document; every field must be one of `fields`.
     pub(super) fn root<'r>(&'r self, fields: &[&str]) -> Section<'r> {
-        Section::new(self, FieldPath::root(), self.document.root(), fields)
+        Section::new(self, FieldPath::root(), self.document.root(), Some(fields))
+    }
+
+    /// The whole document, of a kind that is not ours: unknown fields are no fault.
+    pub(super) fn foreign_root<'r>(&'r self) -> Section<'r> {
+        Section::new(self, FieldPath::root(), self.document.root(), None)
     }
 
     /// What was found, in the order of the lines.
@@ -71,13 +76,12 @@ impl<'d> Reading<'d> {
 // === impl Section ===
 
 impl<'r> Section<'r> {
-    fn new(reading: &'r Reading<'r>, path: FieldPath, node: &'r Node, fields: &[&str]) -> Self {
+    /// `fields`: those that may be there; `None`: any.
+    fn new(reading: &'r Reading<'r>, path: FieldPath, node: &'r Node, fields: Option<&[&str]>) -> Self {
         match &node.value {
             Value::Map(entries) => {
-                for entry in entries
-                    .iter()
-                    .filter(|entry| !fields.contains(&entry.key.as_str()))
-                {
+                let unknown = |key: &str| fields.is_some_and(|fields| !fields.contains(&key));
+                for entry in entries.iter().filter(|entry| unknown(&entry.key)) {
                     let message = format!("unknown field `{}`", entry.key);
                     reading.fault(path.field(&entry.key), FaultKind::NotSupported, message);
                 }
@@ -138,7 +142,7 @@ impl<'r> Section<'r> {
     pub(super) fn section(&self, name: &str, fields: &[&str]) -> Self {
         let path = self.path.field(name);
         match self.value(name) {
-            Some(node) => Self::new(self.reading, path, node, fields),
+            Some(node) => Self::new(self.reading, path, node, Some(fields)),
             None => Self {
                 reading: self.reading,
                 path,
@@ -150,6 +154,19 @@ impl<'r> Section<'r> {
     /// The mapping in the field `name`, if the field is there.
     pub(super) fn optional(&self, name: &str, fields: &[&str]) -> Option<Self> {
         self.value(name).map(|_| self.section(name, fields))
+    }
+
+    /// The mapping in the field `name`, of a kind that is not ours.
+    pub(super) fn foreign_section(&self, name: &str) -> Self {
+        let path = self.path.field(name);
+        match self.value(name) {
+            Some(node) => Self::new(self.reading, path, node, None),
+            None => Self {
+                reading: self.reading,
+                path,
+                node: None,
+            },
+        }
     }
 
     /// The items of the list in the field `name`.
@@ -188,6 +205,25 @@ impl<'r> Section<'r> {
         }
     }
 
+    /// Like [`Section::text`], where nothing between the quotes counts as absent.
+    pub(super) fn text_if_any(&self, name: &str) -> Option<&'r str> {
+        self.value(name)
+            .filter(|node| node.as_str() != Some(""))
+            .and_then(|_| self.text(name))
+    }
+
+    /// Like [`Section::path`], where nothing between the quotes counts as absent.
+    pub(super) fn path_if_any(&self, name: &str) -> Option<PathBuf> {
+        self.text_if_any(name)
+            .map(|text| resolve(self.reading.folder, text))
+    }
+
+    /// Notes what deserves a look at the field `name`.
+    pub(super) fn warn(&self, name: &str, kind: FaultKind, message: impl Into<String>) {
+        let fault = Fault::warning(self.reading.place(self.path.field(name)), kind, message);
+        self.reading.faults.borrow_mut().push(fault);
+    }
+
     /// Like [`Section::text`], for a field that must be there.
     pub(super) fn required_text(&self, name: &str, what: &str) -> Option<&'r str> {
         if self.value(name).is_none() {
@@ -222,13 +258,13 @@ impl<'r> Section<'r> {
 
     /// The path in the field `name`, made absolute.
     pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
-        self.text(name).map(|text| self.reading.folder.join(text))
+        self.text(name).map(|text| resolve(self.reading.folder, text))
     }
 
     /// Like [`Section::path`], for a field that must be there.
     pub(super) fn required_path(&self, name: &str, what: &str) -> Option<PathBuf> {
         self.required_text(name, what)
-            .map(|text| self.reading.folder.join(text))
+            .map(|text| resolve(self.reading.folder, text))
     }
 
     /// The IP address and port in the field `name`.
@@ -313,7 +349,12 @@ pub(super) struct Item<'r> {
 impl<'r> Item<'r> {
     /// The item as a mapping whose fields must be among `fields`.
     pub(super) fn section(&self, fields: &[&str]) -> Section<'r> {
-        Section::new(self.reading, self.path.clone(), self.node, fields)
+        Section::new(self.reading, self.path.clone(), self.node, Some(fields))
+    }
+
+    /// The item as a mapping of a kind that is not ours.
+    pub(super) fn foreign_section(&self) -> Section<'r> {
+        Section::new(self.reading, self.path.clone(), self.node, None)
     }
 
     /// Whether it is a text.
@@ -338,13 +379,29 @@ impl<'r> Item<'r> {
 
     /// The item as a path, made absolute.
     pub(super) fn path(&self) -> Option<PathBuf> {
-        self.text().map(|text| self.reading.folder.join(text))
+        self.text().map(|text| resolve(self.reading.folder, text))
     }
 
     /// Notes what is wrong with it.
     pub(super) fn fault(&self, kind: FaultKind, message: impl Into<String>) {
         self.reading.fault(self.path.clone(), kind, message);
     }
+}
+
+/// `text` as a path from `folder` on, without `.` and `..`: as Go's
+/// `filepath.Join`, so that we read the very file that client-go reads.
+fn resolve(folder: &Path, text: &str) -> PathBuf {
+    let mut resolved = PathBuf::new();
+    for component in folder.join(text).components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                resolved.pop();
+            }
+            other => resolved.push(other),
+        }
+    }
+    resolved
 }
 
 /// The words to choose from, for a message.
@@ -354,4 +411,25 @@ pub(super) fn one_of<T>(choices: &[(&str, T)]) -> String {
         .map(|(word, _)| format!("`{word}`"))
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_resolved_as_go_does() {
+        let table = [
+            ("a", "/etc/p/a"),
+            ("./a/./b", "/etc/p/a/b"),
+            ("../a", "/etc/a"),
+            ("a/../../b", "/etc/b"),
+            ("../../../../a", "/a"),
+            ("/abs", "/abs"),
+            ("/abs/../x", "/x"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(resolve(Path::new("/etc/p"), text), Path::new(expected), "{text}");
+        }
+    }
 }

@@ -1,0 +1,429 @@
+//! The users of a kubeconfig: who its holder says to be.
+//!
+//! Reads what client-go reads (`tools/clientcmd/api/v1`): fields that it does
+//! not know are passed over, relative paths start at the file's own folder,
+//! `client-certificate-data` wins over `client-certificate`, text that is empty
+//! is absent. Keys are not read: a copy of the file without them will do.
+//!
+//! Credentials that another program makes (`exec`, `auth-provider`) are faults:
+//! nobody can know them beforehand.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use zeroize::Zeroizing;
+
+use super::files::Files;
+use super::secret::Secret;
+use super::section::{Reading, Section};
+use crate::document;
+use crate::field::{Fault, FaultKind, Faults, Place};
+
+/// A kubeconfig, as far as it says who calls.
+#[derive(Debug, Default)]
+pub struct Kubeconfig {
+    /// Its users, in the order written.
+    pub users: Vec<User>,
+    /// Every file that was read or should have been: the kubeconfig, certificates, tokens.
+    pub files: Vec<PathBuf>,
+}
+
+/// One user and the credentials that it can show.
+#[derive(Debug)]
+pub struct User {
+    /// Its name within the file.
+    pub name: String,
+    /// Where it stands.
+    pub place: Place,
+    /// PEM: the certificate, and then its intermediates.
+    pub certificate: Option<Vec<u8>>,
+    /// `token`. client-go sends it where it cannot read the `tokenFile`.
+    pub token: Option<Secret>,
+    /// What the `tokenFile` holds, without the white space around it.
+    pub file_token: Option<Secret>,
+    /// `username` and `password`.
+    pub basic: Option<Basic>,
+}
+
+/// A name and its password.
+#[derive(Debug)]
+pub struct Basic {
+    /// The name.
+    pub username: String,
+    /// The password.
+    pub password: Secret,
+}
+
+/// Reads the kubeconfig at `path`, an absolute path, with the files that it names.
+///
+/// What is returned is complete only where there is no error among the faults.
+#[must_use]
+pub fn read(files: &dyn Files, path: &Path) -> (Kubeconfig, Faults) {
+    let mut kubeconfig = Kubeconfig {
+        files: vec![path.to_owned()],
+        ..Kubeconfig::default()
+    };
+    let mut faults = Faults::new();
+    let unreadable = |message: String| {
+        let place = Place {
+            file: Some(path.display().to_string().into()),
+            ..Place::default()
+        };
+        Fault::error(place, FaultKind::Unreadable, message)
+    };
+    match files.read(path).map(Zeroizing::new) {
+        Err(error) => faults.push(unreadable(error.to_string())),
+        Ok(bytes) => match std::str::from_utf8(&bytes) {
+            Err(_) => faults.push(unreadable("not UTF-8".into())),
+            Ok(text) => faults.append(parse(files, path, text, &mut kubeconfig)),
+        },
+    }
+    (kubeconfig, faults)
+}
+
+fn parse(files: &dyn Files, path: &Path, text: &str, kubeconfig: &mut Kubeconfig) -> Faults {
+    let mut faults = Faults::new();
+    match document::parse(Some(&path.display().to_string()), text).as_deref() {
+        Err(fault) => faults.push(fault.clone()),
+        Ok([document]) => {
+            let reading = Reading::new(document, path.parent().unwrap_or(path));
+            config(files, &reading.foreign_root(), kubeconfig);
+            faults.append(reading.into_faults());
+        }
+        Ok(_) => {
+            let place = Place {
+                file: Some(path.display().to_string().into()),
+                ..Place::default()
+            };
+            faults.push(Fault::error(
+                place,
+                FaultKind::Invalid,
+                "must hold one kubeconfig",
+            ));
+        }
+    }
+    faults
+}
+
+fn config(files: &dyn Files, root: &Section<'_>, kubeconfig: &mut Kubeconfig) {
+    for (field, expected) in [("apiVersion", "v1"), ("kind", "Config")] {
+        if root.text_if_any(field).is_some_and(|text| text != expected) {
+            root.fault(field, FaultKind::NotSupported, format!("must be `{expected}`"));
+        }
+    }
+    let mut names = BTreeSet::new();
+    for item in root.items("users") {
+        let section = item.foreign_section();
+        let name = section.text_if_any("name").unwrap_or_default();
+        if !names.insert(name) {
+            section.fault(
+                "name",
+                FaultKind::Duplicate,
+                format!("`{name}` stands here twice"),
+            );
+        }
+        let user = user(
+            files,
+            name,
+            &section.foreign_section("user"),
+            &mut kubeconfig.files,
+        );
+        kubeconfig.users.push(user);
+    }
+    if names.is_empty() {
+        root.fault(
+            "users",
+            FaultKind::Required,
+            "without users nobody calls with this file",
+        );
+    }
+}
+
+fn user(files: &dyn Files, name: &str, section: &Section<'_>, read: &mut Vec<PathBuf>) -> User {
+    for field in ["exec", "auth-provider"] {
+        if section.value(field).is_some() {
+            let message =
+                "nobody can know beforehand what it will show: use a certificate, token or password";
+            section.fault(field, FaultKind::Forbidden, message);
+        }
+    }
+    let user = User {
+        name: name.to_owned(),
+        place: section.here(),
+        certificate: certificate(files, section, read),
+        token: section
+            .text_if_any("token")
+            .map(|token| Secret::new(token.trim())),
+        file_token: file_token(files, section, read),
+        basic: basic(section),
+    };
+    let tokens = section.value("token").is_some() || section.value("tokenFile").is_some();
+    if tokens && user.basic.is_some() {
+        let message = "either a token or a name and password: client-go refuses both";
+        section.fault("username", FaultKind::Forbidden, message);
+    }
+    user
+}
+
+fn certificate(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> Option<Vec<u8>> {
+    const DATA: &str = "client-certificate-data";
+    const FILE: &str = "client-certificate";
+    if let Some(text) = section.text_if_any(DATA) {
+        let text: String = text.split_ascii_whitespace().collect();
+        let decoded = STANDARD.decode(text).ok();
+        if decoded.is_none() {
+            section.fault(DATA, FaultKind::Invalid, "not base64");
+        }
+        return decoded;
+    }
+    let path = section.path_if_any(FILE)?;
+    let content = files.read(&path);
+    read.push(path.clone());
+    content
+        .map_err(|error| {
+            section.fault(
+                FILE,
+                FaultKind::Unreadable,
+                format!("`{}`: {error}", path.display()),
+            )
+        })
+        .ok()
+}
+
+/// What client-go sends from the file: the text without the white space around it.
+fn file_token(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> Option<Secret> {
+    const FILE: &str = "tokenFile";
+    let path = section.path_if_any(FILE)?;
+    let content = files.read(&path).map(Zeroizing::new);
+    read.push(path.clone());
+    let complaint = match content
+        .as_ref()
+        .map(|bytes| std::str::from_utf8(bytes).map(str::trim))
+    {
+        Ok(Ok("")) => "is empty".to_owned(),
+        Ok(Ok(token)) => return Some(Secret::new(token)),
+        Ok(Err(_)) => "is not UTF-8".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let message = format!("`{}`: {complaint}", path.display());
+    if section.text_if_any("token").is_some() {
+        section.warn(
+            FILE,
+            FaultKind::Unreadable,
+            message + "; `token` stands in for it",
+        );
+    } else {
+        section.fault(FILE, FaultKind::Unreadable, message);
+    }
+    None
+}
+
+fn basic(section: &Section<'_>) -> Option<Basic> {
+    let username = section.text_if_any("username");
+    let password = section.text_if_any("password");
+    if username.is_none() && password.is_none() {
+        return None;
+    }
+    let username = username.unwrap_or_default();
+    if username.contains(':') {
+        section.fault(
+            "username",
+            FaultKind::Invalid,
+            "must not contain `:`, which ends the name on the wire",
+        );
+    }
+    let password = Secret::new(password.unwrap_or_default());
+    Some(Basic {
+        username: username.to_owned(),
+        password,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    type Disk = BTreeMap<PathBuf, Vec<u8>>;
+
+    fn disk(entries: &[(&str, &str)]) -> Disk {
+        entries
+            .iter()
+            .map(|(path, text)| (PathBuf::from(path), text.as_bytes().to_vec()))
+            .collect()
+    }
+
+    fn read_text(text: &str) -> (Kubeconfig, String) {
+        let files = disk(&[
+            ("/k/config", text),
+            ("/k/cert.pem", "PEM"),
+            ("/abs/token", " \n t1 \r\n"),
+            ("/k/empty", " "),
+        ]);
+        let (kubeconfig, faults) = read(&files, Path::new("/k/config"));
+        (kubeconfig, faults.to_string())
+    }
+
+    fn user(fields: &str) -> User {
+        let (mut kubeconfig, faults) = read_text(&format!("users: [{{name: u, user: {{{fields}}}}}]"));
+        assert_eq!(faults, "");
+        kubeconfig.users.remove(0)
+    }
+
+    fn faults(fields: &str) -> String {
+        read_text(&format!("users: [{{name: u, user: {{{fields}}}}}]")).1
+    }
+
+    #[test]
+    fn reads_a_certificate_from_data_or_file() {
+        assert_eq!(
+            user("client-certificate-data: UEVN").certificate,
+            Some(b"PEM".to_vec())
+        );
+        assert_eq!(
+            user("client-certificate-data: \"UE\\n  VN\"").certificate,
+            Some(b"PEM".to_vec())
+        );
+        assert_eq!(
+            user("client-certificate: cert.pem").certificate,
+            Some(b"PEM".to_vec())
+        );
+        assert_eq!(
+            user("client-certificate: absent, client-certificate-data: UEVN").certificate,
+            Some(b"PEM".to_vec()),
+            "data wins, as with client-go"
+        );
+        assert_eq!(user("client-certificate: '', token: a").certificate, None);
+    }
+
+    #[test]
+    fn reads_a_token_and_the_content_of_a_token_file() {
+        let both = user("token: t0, tokenFile: /abs/token");
+        assert_eq!(both.token, Some(Secret::new("t0")));
+        assert_eq!(both.file_token, Some(Secret::new("t1")));
+        assert_eq!(user("tokenFile: ../abs/token").token, None);
+    }
+
+    #[test]
+    fn reads_a_name_and_password() {
+        let basic = user("username: n, password: p").basic.unwrap();
+        assert_eq!((basic.username.as_str(), basic.password), ("n", Secret::new("p")));
+    }
+
+    #[test]
+    fn passes_over_what_it_does_not_know() {
+        let (kubeconfig, faults) = read_text(
+            "apiVersion: v1\nkind: Config\npreferences: {x: 1}\nclusters: []\nnew: [1]\n\
+             users: [{name: a, user: {token: t, as: root, new: {}}}, {name: b, user: {token: s}}]",
+        );
+        assert_eq!(faults, "");
+        let names: Vec<&str> = kubeconfig.users.iter().map(|user| user.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(kubeconfig.users[1].place.path.to_string(), "users[1].user");
+    }
+
+    #[test]
+    fn lists_every_file_that_it_reads_or_misses() {
+        let text =
+            "users: [{name: a, user: {client-certificate: cert.pem, client-key: key.pem, tokenFile: gone}}]";
+        let files: Vec<PathBuf> = ["/k/config", "/k/cert.pem", "/k/gone"].map(Into::into).into();
+        assert_eq!(read_text(text).0.files, files);
+    }
+
+    #[test]
+    fn reports_what_cannot_be_known_or_read() {
+        let table = [
+            (
+                "exec: {command: x}",
+                "users[0].user.exec: Forbidden: nobody can know",
+            ),
+            (
+                "auth-provider: {name: oidc}",
+                "users[0].user.auth-provider: Forbidden: nobody can know",
+            ),
+            (
+                "client-certificate: gone",
+                "users[0].user.client-certificate: Unreadable: `/k/gone`: entity not found",
+            ),
+            (
+                "client-certificate-data: '%'",
+                "users[0].user.client-certificate-data: Invalid value: not base64",
+            ),
+            (
+                "tokenFile: gone",
+                "users[0].user.tokenFile: Unreadable: `/k/gone`: entity not found",
+            ),
+            (
+                "tokenFile: empty",
+                "users[0].user.tokenFile: Unreadable: `/k/empty`: is empty",
+            ),
+            (
+                "tokenFile: empty, token: t",
+                "warning: Unreadable: `/k/empty`: is empty; `token` stands in for it",
+            ),
+            (
+                "token: t, username: u",
+                "users[0].user.username: Forbidden: either a token or",
+            ),
+            (
+                "tokenFile: /abs/token, password: u",
+                "users[0].user.username: Forbidden: either a token or",
+            ),
+            (
+                "username: 'a:b', password: c",
+                "users[0].user.username: Invalid value: must not contain `:`",
+            ),
+            ("token: 5", "users[0].user.token: Invalid type: must be text"),
+        ];
+        for (fields, expected) in table {
+            let found = faults(fields);
+            assert!(
+                found.contains(expected) && !found.contains('\n'),
+                "{fields}: {found}"
+            );
+        }
+    }
+
+    #[test]
+    fn reports_a_file_that_names_nobody() {
+        let table = [
+            ("users: []", "users: Required value"),
+            ("kind: Config", "users: Required value"),
+            ("", "must hold one kubeconfig"),
+            (
+                "kind: Pod\nusers: [{name: a}]",
+                "kind: Unsupported value: must be `Config`",
+            ),
+            (
+                "users: [{name: a}, {name: a}]",
+                "users[1].name: Duplicate value: `a` stands here twice",
+            ),
+            ("users: 7", "users: Invalid type: must be a list"),
+            ("users: [", "Unreadable"),
+        ];
+        for (text, expected) in table {
+            let found = read_text(text).1;
+            assert!(found.contains(expected), "{text}: {found}");
+        }
+        let (_, faults) = read(&disk(&[]), Path::new("/gone"));
+        assert_eq!(faults.to_string(), "/gone: Unreadable: entity not found");
+    }
+
+    #[test]
+    fn shows_no_secret() {
+        let (kubeconfig, _) = read_text(
+            "users: [{name: a, user: {token: s3cret}}, {name: b, user: {username: u, password: s3cret}}]",
+        );
+        assert!(!format!("{kubeconfig:?}").contains("s3cret"));
+        for text in [
+            "users: [{name: a, user: {token: s3cret",
+            "users: [{name: a, user: {token: [s3cret]}}]",
+        ] {
+            let found = read_text(text).1;
+            assert!(!found.is_empty() && !found.contains("s3cret"), "{found}");
+        }
+    }
+}
