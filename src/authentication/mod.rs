@@ -1,1 +1,275 @@
 //! Who is calling us.
+//!
+//! ```text
+//!  connection                request
+//!  PeerCertificate           Authorization: Bearer … | Basic …
+//!      |  judged once            |  looked up by keyed digest
+//!      v                         v
+//!  proofs: this credential meets that field of that entry of `callers`
+//!      '-----------.-------------'
+//!                  v   certificate, then bearer, then basic:
+//!               Caller  the first that names one decides
+//! ```
+//!
+//! An [`Authenticator`] never changes. Another one takes its place when the
+//! configuration or one of its [`files`](Authenticator::files) changes; what a
+//! new credential has replaced stays good for ten minutes. Every request is
+//! judged by the authenticator of that moment, whenever its connection began.
+
+mod authorization_header;
+mod build;
+mod caller;
+mod certificate;
+mod digest;
+mod entry;
+mod rotation;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+pub use caller::{Caller, Cause, Method, Refusal};
+pub use certificate::PeerCertificate;
+
+use crate::config::{ClientCertificate, Config, Disk, Files};
+use crate::field::Faults;
+use authorization_header::Authorization;
+use build::Table;
+use certificate::{ClientCa, Judgement, Names, Window};
+use digest::{Digester, Purpose};
+use entry::{Entry, Fields, Named, Proof};
+
+/// Knows the callers of one configuration.
+pub struct Authenticator {
+    /// Its number in this process: a [`PeerCertificate`] remembers who judged it.
+    generation: u64,
+    entries: Vec<Entry>,
+    /// Whether an entry asks for more than one credential.
+    has_combined: bool,
+    /// The entries with `clientCertificate`.
+    patterns: Vec<(usize, ClientCertificate)>,
+    digester: Digester,
+    client_ca: ClientCa,
+    certificates: Table,
+    tokens: Table,
+    passwords: Table,
+    users: rotation::Users,
+    challenge: String,
+    files: BTreeSet<PathBuf>,
+}
+
+/// What a request shows of its sender.
+#[derive(Clone, Copy, Default)]
+pub struct Credentials<'r> {
+    /// The certificate of the connection.
+    pub peer: Option<&'r PeerCertificate>,
+    /// The value of the header `Authorization`. A request with several such
+    /// headers shows none.
+    pub authorization: Option<&'r [u8]>,
+}
+
+/// How long a certificate that was not trusted is taken to be so still.
+const DISTRUST: Duration = Duration::from_secs(1);
+
+// === impl Authenticator ===
+
+impl Authenticator {
+    /// Reads the files that `config.callers` names. `previous` is what served
+    /// until now: what has since been replaced stays good for ten minutes from
+    /// `now` on.
+    ///
+    /// It may be used only if there is no error among the faults; its
+    /// [`files`](Self::files) are complete in any case.
+    #[must_use]
+    pub fn build(config: &Config, previous: Option<&Self>, now: SystemTime) -> (Self, Faults) {
+        Self::build_from(&Disk, config, previous, now)
+    }
+
+    /// Like [`build`](Self::build), from `files`.
+    #[must_use]
+    pub fn build_from(
+        files: &dyn Files,
+        config: &Config,
+        previous: Option<&Self>,
+        now: SystemTime,
+    ) -> (Self, Faults) {
+        build::build(files, config, previous, now)
+    }
+
+    /// Every file that was read, or would have been if it were there: a change
+    /// of any of them calls for another authenticator.
+    #[must_use]
+    pub const fn files(&self) -> &BTreeSet<PathBuf> {
+        &self.files
+    }
+
+    /// The value of `WWW-Authenticate` for a 401.
+    #[must_use]
+    pub fn challenge(&self) -> &str {
+        &self.challenge
+    }
+
+    /// Who shows these `credentials`.
+    ///
+    /// # Errors
+    ///
+    /// Nobody is known by them, or callers of several clusters are.
+    pub fn authenticate(&self, credentials: &Credentials<'_>, now: SystemTime) -> Result<Caller, Refusal> {
+        let judgement = credentials.peer.map(|peer| self.judge(peer, now));
+        if let Some(judgement) = &judgement
+            && (credentials.authorization.is_none() || !self.has_combined)
+            && let Some(outcome) = &judgement.alone
+        {
+            return outcome.clone();
+        }
+        let certified: &[Proof] = judgement.as_deref().map_or(&[], |judgement| &judgement.proofs);
+        let shown = self.shown(credentials.authorization);
+        let mut incomplete = false;
+        for (proofs, others) in [(certified, shown.proofs), (shown.proofs, certified)] {
+            match entry::name(&self.entries, proofs, others, now) {
+                Named::Caller(outcome) => return outcome,
+                Named::Incomplete => incomplete = true,
+                Named::Nobody => {}
+            }
+        }
+        Err(refusal(&shown, judgement.as_deref(), incomplete))
+    }
+
+    /// What the header `Authorization` proves.
+    fn shown(&self, header: Option<&[u8]>) -> Shown<'_> {
+        match authorization_header::parse(header.unwrap_or_default()) {
+            Ok(Authorization::Bearer(token)) => {
+                let digest = self.digester.digest(Purpose::Token, token);
+                Shown::known(Method::Bearer, self.tokens.get(&digest))
+            }
+            Ok(Authorization::Basic(pair)) => {
+                let digest = self.digester.digest(Purpose::Basic, &pair);
+                Shown::known(Method::Basic, self.passwords.get(&digest))
+            }
+            Err((method, cause)) => Shown {
+                method,
+                cause,
+                proofs: &[],
+            },
+        }
+    }
+
+    /// What is thought of `peer` at `now`: remembered, or found.
+    fn judge(&self, peer: &PeerCertificate, now: SystemTime) -> Arc<Judgement> {
+        if let Some(judgement) = peer.judged(self.generation, now) {
+            return judgement;
+        }
+        let judgement = Arc::new(self.find(peer, now));
+        peer.judgement.store(Some(judgement.clone()));
+        judgement
+    }
+
+    fn find(&self, peer: &PeerCertificate, now: SystemTime) -> Judgement {
+        let generation = self.generation;
+        let Ok(window) = self.client_ca.verify(&peer.leaf, &peer.intermediates, now) else {
+            let window = Window {
+                from: now,
+                until: now + DISTRUST,
+            };
+            return Judgement {
+                generation,
+                window,
+                is_trusted: false,
+                proofs: Vec::new(),
+                alone: None,
+            };
+        };
+        let proofs = self.certified(peer);
+        let until = proofs
+            .iter()
+            .filter_map(|proof| proof.until.filter(|until| now <= *until))
+            .min();
+        let window = Window {
+            until: until.map_or(window.until, |until| window.until.min(until)),
+            ..window
+        };
+        let alone = match entry::name(&self.entries, &proofs, &[], now) {
+            Named::Caller(outcome) => Some(outcome),
+            Named::Incomplete | Named::Nobody => None,
+        };
+        Judgement {
+            generation,
+            window,
+            is_trusted: true,
+            proofs,
+            alone,
+        }
+    }
+
+    /// What a trusted certificate proves, by itself and by its names.
+    fn certified(&self, peer: &PeerCertificate) -> Vec<Proof> {
+        let digest = peer
+            .leaf
+            .to_der()
+            .map(|der| self.digester.digest(Purpose::Certificate, &der));
+        let known = digest.ok().and_then(|digest| self.certificates.get(&digest));
+        let mut proofs = known.cloned().unwrap_or_default();
+        let names = Names::of(&peer.leaf);
+        for (position, _) in self.patterns.iter().filter(|(_, wanted)| names.meet(wanted)) {
+            proofs.push(Proof {
+                entry: *position,
+                field: Fields::CLIENT_CERTIFICATE,
+                name: names.display(),
+                method: Method::Certificate,
+                until: None,
+            });
+        }
+        proofs
+    }
+}
+
+impl fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authenticator")
+            .field("generation", &self.generation)
+            .field("entries", &self.entries.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Credentials<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("peer", &self.peer.is_some())
+            .field("authorization", &self.authorization.map(|_| "[redacted]"))
+            .finish()
+    }
+}
+
+/// What a request's header proves, or why it proves nothing.
+struct Shown<'a> {
+    method: Method,
+    cause: Cause,
+    proofs: &'a [Proof],
+}
+
+// === impl Shown ===
+
+impl<'a> Shown<'a> {
+    fn known(method: Method, proofs: Option<&'a Vec<Proof>>) -> Self {
+        Self {
+            method,
+            cause: Cause::Unknown,
+            proofs: proofs.map_or(&[], Vec::as_slice),
+        }
+    }
+}
+
+fn refusal(shown: &Shown<'_>, judgement: Option<&Judgement>, incomplete: bool) -> Refusal {
+    let (method, cause) = match (shown.cause, judgement) {
+        (Cause::Absent, Some(judgement)) if judgement.is_trusted => (Method::Certificate, Cause::Unknown),
+        (Cause::Absent, Some(_)) => (Method::Certificate, Cause::Untrusted),
+        (cause, _) => (shown.method, cause),
+    };
+    Refusal::Unauthenticated {
+        method,
+        cause: if incomplete { Cause::Incomplete } else { cause },
+    }
+}

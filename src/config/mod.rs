@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 pub use admission::{Admission, FailurePolicy, MissingNamespace};
 pub use authorization::{Authorization, NeverDeny};
+pub(crate) use callers::one_cluster;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
 pub use decision_log::{DecisionLog, LogPath};
 pub use files::{Disk, Files};

@@ -1,0 +1,168 @@
+//! Who was recognised, by what, and what is said to those who were not.
+
+use std::sync::Arc;
+
+use crate::config::{Endpoint, Endpoints};
+
+/// A caller that was recognised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// Its name for the log: `FILE:USER` of a kubeconfig, the common name (else
+    /// the first alternative name) of a certificate, the `sub` of a token.
+    pub name: Arc<str>,
+    /// The cluster that it speaks for.
+    pub cluster: Arc<str>,
+    /// What it may use.
+    pub endpoints: Endpoints,
+    /// What it was recognised by.
+    pub method: Method,
+}
+
+/// Sorts of credentials: the values of the label `method` of
+/// `portcullis_caller_authentications_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Method {
+    /// A client certificate.
+    Certificate,
+    /// A bearer token that a kubeconfig holds, or one that nobody knows.
+    Bearer,
+    /// A user name and password.
+    Basic,
+    /// A bearer token that an issuer signed.
+    Jwt,
+    /// No credential was shown.
+    None,
+}
+
+/// Why a request is not answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Nobody is known by what was shown: 401.
+    #[error("unauthorized: {cause}")]
+    Unauthenticated {
+        /// The last credential that was looked at.
+        method: Method,
+        /// What was wrong with it; for the log, not for the caller.
+        cause: Cause,
+    },
+    /// The credential stands for callers of more than one cluster: 403.
+    #[error("`{name}` speaks for more than one cluster")]
+    ClusterConflict {
+        /// The first caller that it stands for.
+        name: Arc<str>,
+        /// What it was recognised by.
+        method: Method,
+    },
+    /// The caller is known, and this is not for it: 403.
+    #[error("`{name}` may not use `{}`", endpoint.as_str())]
+    EndpointForbidden {
+        /// The caller.
+        name: Arc<str>,
+        /// What it was recognised by.
+        method: Method,
+        /// What it asked for.
+        endpoint: Endpoint,
+    },
+}
+
+/// What was wrong with a credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Cause {
+    /// There was none.
+    #[error("no credential")]
+    Absent,
+    /// It cannot be read at all.
+    #[error("malformed credential")]
+    Malformed,
+    /// It is of a kind that nothing here accepts.
+    #[error("unsupported authorization scheme")]
+    UnsupportedScheme,
+    /// It could be read, and nobody is known by it.
+    #[error("unknown credential")]
+    Unknown,
+    /// The certificate does not lead to the client CA, at this time and for this purpose.
+    #[error("certificate not trusted")]
+    Untrusted,
+    /// The caller's other credential is missing.
+    #[error("one of the caller's credentials is missing")]
+    Incomplete,
+}
+
+// === impl Caller ===
+
+impl Caller {
+    /// Whether the caller may use `endpoint`.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::EndpointForbidden`] if it may not.
+    pub fn check(&self, endpoint: Endpoint) -> Result<(), Refusal> {
+        if self.endpoints.contains(endpoint) {
+            return Ok(());
+        }
+        Err(Refusal::EndpointForbidden {
+            name: self.name.clone(),
+            method: self.method,
+            endpoint,
+        })
+    }
+}
+
+// === impl Method ===
+
+impl Method {
+    /// Each of them.
+    pub const ALL: [Self; 5] = [
+        Self::Certificate,
+        Self::Bearer,
+        Self::Basic,
+        Self::Jwt,
+        Self::None,
+    ];
+
+    /// The value of the label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Certificate => "certificate",
+            Self::Bearer => "bearer",
+            Self::Basic => "basic",
+            Self::Jwt => "jwt",
+            Self::None => "none",
+        }
+    }
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// The HTTP status that says so; 401 comes with
+    /// [`challenge`](super::Authenticator::challenge) as `WWW-Authenticate`.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        match self {
+            Self::Unauthenticated { .. } => 401,
+            Self::ClusterConflict { .. } | Self::EndpointForbidden { .. } => 403,
+        }
+    }
+
+    /// What was looked at: the label `method` of the failure.
+    #[must_use]
+    pub const fn method(&self) -> Method {
+        match self {
+            Self::Unauthenticated { method, .. }
+            | Self::ClusterConflict { method, .. }
+            | Self::EndpointForbidden { method, .. } => *method,
+        }
+    }
+
+    /// What the caller is told: nothing that helps to guess.
+    #[must_use]
+    pub const fn message(&self) -> &'static str {
+        match self {
+            Self::Unauthenticated { .. } => "Unauthorized",
+            Self::ClusterConflict { .. } => "the caller speaks for more than one cluster",
+            Self::EndpointForbidden { .. } => "the caller may not use this endpoint",
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Client certificates: whether they are trusted, and whose they are.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwapOption;
+use openssl::asn1::{Asn1Time, Asn1TimeRef};
+use openssl::error::ErrorStack;
+use openssl::nid::Nid;
+use openssl::stack::Stack;
+use openssl::x509::store::{X509Store, X509StoreBuilder};
+use openssl::x509::verify::{X509VerifyFlags, X509VerifyParam};
+use openssl::x509::{GeneralNameRef, X509, X509NameRef, X509PurposeId, X509Ref, X509StoreContext};
+
+use super::caller::{Caller, Refusal};
+use super::entry::Proof;
+use crate::config::ClientCertificate;
+
+/// The certificate that a client showed when its connection was opened.
+///
+/// Made once for a connection. Each [`Authenticator`](super::Authenticator)
+/// judges it at the first request that it sees, and again when time has changed
+/// the judgement; between these a request costs two comparisons.
+#[derive(Debug)]
+pub struct PeerCertificate {
+    pub(super) leaf: X509,
+    pub(super) intermediates: Vec<X509>,
+    pub(super) judgement: ArcSwapOption<Judgement>,
+}
+
+/// What one authenticator thinks of a certificate, and when.
+#[derive(Debug)]
+pub(super) struct Judgement {
+    /// Whose judgement it is.
+    pub(super) generation: u64,
+    /// When it holds.
+    pub(super) window: Window,
+    /// Whether the certificate leads to the client CA.
+    pub(super) is_trusted: bool,
+    /// What it proves.
+    pub(super) proofs: Vec<Proof>,
+    /// Whom it names without any other credential.
+    pub(super) alone: Option<Result<Caller, Refusal>>,
+}
+
+/// A span of time, ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) from: SystemTime,
+    pub(super) until: SystemTime,
+}
+
+/// The authorities of client certificates.
+#[derive(Debug, Default)]
+pub(super) struct ClientCa(Vec<X509>);
+
+/// What a certificate says of its holder.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Names {
+    common_name: Option<String>,
+    organizations: Vec<String>,
+    dns: Vec<String>,
+    uris: Vec<String>,
+    emails: Vec<String>,
+    /// 4 or 16 bytes each.
+    addresses: Vec<Vec<u8>>,
+}
+
+/// Longer chains are not built; a client may send what it likes.
+const MAX_INTERMEDIATES: usize = 10;
+
+// === impl PeerCertificate ===
+
+impl PeerCertificate {
+    /// The client's own certificate and the others that it sent with it. Whether
+    /// they are worth anything is found when a request is authenticated.
+    #[must_use]
+    pub fn new(leaf: X509, intermediates: impl IntoIterator<Item = X509>) -> Self {
+        let intermediates = intermediates.into_iter().take(MAX_INTERMEDIATES).collect();
+        Self {
+            leaf,
+            intermediates,
+            judgement: ArcSwapOption::empty(),
+        }
+    }
+
+    /// The judgement that `generation` has already made and that holds at `now`.
+    pub(super) fn judged(&self, generation: u64, now: SystemTime) -> Option<Arc<Judgement>> {
+        let judgement = self.judgement.load_full()?;
+        (judgement.generation == generation && judgement.window.contains(now)).then_some(judgement)
+    }
+}
+
+// === impl Window ===
+
+impl Window {
+    pub(super) fn contains(self, now: SystemTime) -> bool {
+        self.from <= now && now <= self.until
+    }
+
+    fn intersect(self, other: Self) -> Self {
+        Self {
+            from: self.from.max(other.from),
+            until: self.until.min(other.until),
+        }
+    }
+
+    /// From notBefore to notAfter.
+    fn of(certificate: &X509Ref) -> Result<Self, ErrorStack> {
+        Ok(Self {
+            from: system_time(certificate.not_before())?,
+            until: system_time(certificate.not_after())?,
+        })
+    }
+}
+
+/// A moment before 1970 becomes 1970.
+fn system_time(time: &Asn1TimeRef) -> Result<SystemTime, ErrorStack> {
+    const DAY: i64 = 24 * 60 * 60;
+    let since = Asn1Time::from_unix(0)?.diff(time)?;
+    let seconds = i64::from(since.days) * DAY + i64::from(since.secs);
+    Ok(UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}
+
+// === impl ClientCa ===
+
+impl ClientCa {
+    /// The certificates of a PEM file.
+    pub(super) fn from_pem(pem: &[u8]) -> Result<Self, ErrorStack> {
+        X509::stack_from_pem(pem).map(Self)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How long a chain from `leaf` over `intermediates` to one of the
+    /// authorities is good, of which every certificate is valid `now` and may
+    /// be used for client authentication. Any of the authorities may end a
+    /// chain, a root or not, as in Go.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    pub(super) fn verify(
+        &self,
+        leaf: &X509Ref,
+        intermediates: &[X509],
+        now: SystemTime,
+    ) -> Result<Window, String> {
+        self.chain(leaf, intermediates, now)
+            .unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    fn chain(
+        &self,
+        leaf: &X509Ref,
+        intermediates: &[X509],
+        now: SystemTime,
+    ) -> Result<Result<Window, String>, ErrorStack> {
+        let store = self.store(now)?;
+        let mut untrusted = Stack::new()?;
+        for certificate in intermediates {
+            untrusted.push(certificate.clone())?;
+        }
+        X509StoreContext::new()?.init(&store, leaf, &untrusted, |context| {
+            if !context.verify_cert()? {
+                return Ok(Err(context.error().error_string().to_owned()));
+            }
+            let chain = context.chain().into_iter().flatten();
+            let first = Window::of(leaf)?;
+            chain
+                .map(Window::of)
+                .try_fold(first, |all, one| one.map(|one| all.intersect(one)))
+                .map(Ok)
+        })
+    }
+
+    fn store(&self, now: SystemTime) -> Result<X509Store, ErrorStack> {
+        let mut rules = X509VerifyParam::new()?;
+        rules.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
+        rules.set_purpose(X509PurposeId::SSL_CLIENT)?;
+        rules.set_auth_level(1);
+        let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        rules.set_time(seconds.try_into().unwrap_or(i64::MAX));
+        let mut store = X509StoreBuilder::new()?;
+        store.set_param(&rules)?;
+        for certificate in &self.0 {
+            store.add_cert(certificate.clone())?;
+        }
+        Ok(store.build())
+    }
+}
+
+// === impl Names ===
+
+impl Names {
+    /// The names in `certificate`. Of several common names the last one counts,
+    /// as in Go; one that cannot be read counts as absent.
+    pub(super) fn of(certificate: &X509Ref) -> Self {
+        let mut names = Self {
+            common_name: texts(certificate.subject_name(), Nid::COMMONNAME).pop(),
+            organizations: texts(certificate.subject_name(), Nid::ORGANIZATIONNAME),
+            ..Self::default()
+        };
+        for name in certificate.subject_alt_names().iter().flatten() {
+            names.add(name);
+        }
+        names
+    }
+
+    fn add(&mut self, name: &GeneralNameRef) {
+        if let Some(dns) = name.dnsname() {
+            self.dns.push(dns.to_owned());
+        } else if let Some(uri) = name.uri() {
+            self.uris.push(uri.to_owned());
+        } else if let Some(email) = name.email() {
+            self.emails.push(email.to_owned());
+        } else if let Some(address) = name.ipaddress() {
+            self.addresses.push(address.to_owned());
+        }
+    }
+
+    /// Whether each list of `wanted` that is not empty holds something of these names.
+    pub(super) fn meet(&self, wanted: &ClientCertificate) -> bool {
+        let common_name = |name: &String| self.common_name.as_ref() == Some(name);
+        let organization = |name: &String| self.organizations.contains(name);
+        any(&wanted.common_names, common_name)
+            && any(&wanted.organizations, organization)
+            && any(&wanted.sans, |pattern| {
+                self.dns.iter().any(|name| pattern.means_dns(name))
+                    || self.addresses.iter().any(|address| pattern.means_ip(address))
+                    || self.uris.iter().any(|uri| pattern.means_uri(uri))
+                    || self.emails.iter().any(|address| pattern.means_email(address))
+            })
+    }
+
+    /// What to call the holder.
+    pub(super) fn display(&self) -> Arc<str> {
+        let text = |names: &[String]| names.first().cloned();
+        self.common_name
+            .clone()
+            .or_else(|| text(&self.dns))
+            .or_else(|| text(&self.uris))
+            .or_else(|| text(&self.emails))
+            .or_else(|| self.addresses.first().and_then(|address| ip(address)))
+            .unwrap_or_else(|| "certificate".to_owned())
+            .into()
+    }
+}
+
+/// Nothing wanted is met by everything.
+fn any<T>(wanted: &[T], meets: impl Fn(&T) -> bool) -> bool {
+    wanted.is_empty() || wanted.iter().any(meets)
+}
+
+fn ip(bytes: &[u8]) -> Option<String> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    let v6 = <[u8; 16]>::try_from(bytes).map(IpAddr::from);
+    v4.or(v6).ok().map(|address| address.to_string())
+}
+
+fn texts(name: &X509NameRef, field: Nid) -> Vec<String> {
+    name.entries_by_nid(field)
+        .filter_map(|entry| entry.data().to_string().ok())
+        .collect()
+}

@@ -1,0 +1,151 @@
+//! Entries of `callers`, and what of them a request has proven.
+//!
+//! ```text
+//! certificate, token, password --tables--> Proof (entry, field) --name--> Caller
+//! ```
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::caller::{Caller, Method, Refusal};
+use crate::config::{CallerEntry, Endpoints};
+
+/// A set of fields of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Fields(u8);
+
+/// What an entry asks for and what it gives.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    /// Every one of these must be proven.
+    pub(super) needs: Fields,
+    pub(super) endpoints: Endpoints,
+    pub(super) cluster: Arc<str>,
+}
+
+/// A credential meets one field of one entry.
+#[derive(Debug, Clone)]
+pub(super) struct Proof {
+    /// The entry's position.
+    pub(super) entry: usize,
+    pub(super) field: Fields,
+    /// The caller's name, as this field knows it.
+    pub(super) name: Arc<str>,
+    pub(super) method: Method,
+    /// The last moment at which it counts, if there is one.
+    pub(super) until: Option<SystemTime>,
+}
+
+/// Whom some proofs name.
+#[derive(Debug)]
+pub(super) enum Named {
+    /// One caller, or one that is refused for what it is.
+    Caller(Result<Caller, Refusal>),
+    /// An entry is met in part.
+    Incomplete,
+    /// Nobody.
+    Nobody,
+}
+
+// === impl Fields ===
+
+impl Fields {
+    pub(super) const KUBECONFIG: Self = Self(1);
+    pub(super) const CLIENT_CERTIFICATE: Self = Self(2);
+    pub(super) const JWT: Self = Self(4);
+
+    const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    const fn holds(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    const fn is_one(self) -> bool {
+        self.0.count_ones() == 1
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    pub(super) fn new(entry: &CallerEntry) -> Self {
+        let fields = [
+            (entry.kubeconfig.is_some(), Fields::KUBECONFIG),
+            (entry.client_certificate.is_some(), Fields::CLIENT_CERTIFICATE),
+            (entry.jwt.is_some(), Fields::JWT),
+        ];
+        let needs = fields.iter().filter(|(is_there, _)| *is_there);
+        Self {
+            needs: needs.fold(Fields::default(), |needs, (_, field)| needs.with(*field)),
+            endpoints: entry.endpoints,
+            cluster: entry.cluster.as_str().into(),
+        }
+    }
+
+    /// Whether one credential alone can meet it.
+    pub(super) const fn is_simple(&self) -> bool {
+        self.needs.is_one()
+    }
+}
+
+// === impl Proof ===
+
+impl Proof {
+    fn counts(&self, now: SystemTime) -> bool {
+        self.until.is_none_or(|until| now <= until)
+    }
+}
+
+/// Whom `proofs` name, where `others` may complete an entry that they meet in
+/// part. Several entries give the union of their endpoints, for one cluster.
+pub(super) fn name(entries: &[Entry], proofs: &[Proof], others: &[Proof], now: SystemTime) -> Named {
+    let mut named: Option<Caller> = None;
+    let mut incomplete = false;
+    for proof in proofs.iter().filter(|proof| proof.counts(now)) {
+        let Some(entry) = entries.get(proof.entry) else {
+            continue;
+        };
+        if !entry.is_simple() && !is_met(entry, proof.entry, proofs.iter().chain(others), now) {
+            incomplete = true;
+            continue;
+        }
+        match &mut named {
+            None => named = Some(caller(entry, proof)),
+            Some(caller) if caller.cluster == entry.cluster => {
+                caller.endpoints = caller.endpoints.union(entry.endpoints);
+            }
+            Some(caller) => {
+                let (name, method) = (caller.name.clone(), caller.method);
+                return Named::Caller(Err(Refusal::ClusterConflict { name, method }));
+            }
+        }
+    }
+    match named {
+        Some(caller) => Named::Caller(Ok(caller)),
+        None if incomplete => Named::Incomplete,
+        None => Named::Nobody,
+    }
+}
+
+fn is_met<'p>(
+    entry: &Entry,
+    position: usize,
+    proofs: impl Iterator<Item = &'p Proof>,
+    now: SystemTime,
+) -> bool {
+    let proven = proofs
+        .filter(|proof| proof.entry == position && proof.counts(now))
+        .fold(Fields::default(), |proven, proof| proven.with(proof.field));
+    proven.holds(entry.needs)
+}
+
+fn caller(entry: &Entry, proof: &Proof) -> Caller {
+    Caller {
+        name: proof.name.clone(),
+        cluster: entry.cluster.clone(),
+        endpoints: entry.endpoints,
+        method: proof.method,
+    }
+}

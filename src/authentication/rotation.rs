@@ -1,0 +1,134 @@
+//! Credentials that change while requests come in.
+//!
+//! The API server reads its kubeconfig, certificate and token again about once
+//! a minute, the gateway at once. So what a newer credential of the same user
+//! has replaced stays good for [`GRACE`]. What was taken away without a
+//! successor, or with its user, is gone at once: to revoke a credential, remove
+//! or rename its user.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use super::digest::Digest;
+
+/// How long a replaced credential stays good.
+pub(super) const GRACE: Duration = Duration::from_secs(600);
+
+/// What one user can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Credential {
+    /// A certificate.
+    Certificate(Digest),
+    /// A bearer token.
+    Token(Digest),
+    /// A name and password.
+    Basic(Digest),
+}
+
+/// The credentials of one user.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    /// Those that its kubeconfig holds.
+    pub(super) current: Vec<Credential>,
+    /// Those that were replaced, and until when they are good.
+    pub(super) replaced: Vec<(Credential, SystemTime)>,
+}
+
+/// The users of all kubeconfigs, by file and name.
+pub(super) type Users = HashMap<(PathBuf, String), Held>;
+
+// === impl Held ===
+
+impl Held {
+    /// What a user holds whose kubeconfig now has `current`, and who held `before`.
+    pub(super) fn succeed(current: Vec<Credential>, before: Option<&Self>, now: SystemTime) -> Self {
+        let Some(before) = before else {
+            return Self {
+                current,
+                replaced: Vec::new(),
+            };
+        };
+        let gone = |credential: &Credential| !current.contains(credential);
+        let mut replaced: Vec<_> = before
+            .replaced
+            .iter()
+            .filter(|(credential, until)| gone(credential) && now <= *until)
+            .copied()
+            .collect();
+        if current
+            .iter()
+            .any(|credential| !before.current.contains(credential))
+        {
+            let fresh = before.current.iter().filter(|credential| gone(credential));
+            replaced.extend(fresh.map(|credential| (*credential, now + GRACE)));
+        }
+        Self { current, replaced }
+    }
+
+    /// Each credential and until when it is good, if not for good.
+    pub(super) fn accepted(&self) -> impl Iterator<Item = (Credential, Option<SystemTime>)> {
+        let current = self.current.iter().map(|credential| (*credential, None));
+        current.chain(
+            self.replaced
+                .iter()
+                .map(|(credential, until)| (*credential, Some(*until))),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::digest::{Digester, Purpose};
+    use super::*;
+
+    fn at(minutes: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(60 * minutes)
+    }
+
+    #[test]
+    fn a_replaced_credential_stays_good_for_ten_minutes() {
+        let digester = Digester::new().unwrap();
+        let token = |text: &str| Credential::Token(digester.digest(Purpose::Token, text.as_bytes()));
+        let (a, b, c) = (token("a"), token("b"), token("c"));
+
+        let first = Held::succeed(vec![a], None, at(0));
+        assert_eq!(first.replaced, []);
+        let second = Held::succeed(vec![b], Some(&first), at(1));
+        assert_eq!(second.replaced, [(a, at(11))]);
+        let same = Held::succeed(vec![b], Some(&second), at(2));
+        assert_eq!(
+            same.replaced,
+            [(a, at(11))],
+            "a reload that changes nothing changes nothing"
+        );
+        let third = Held::succeed(vec![c], Some(&same), at(3));
+        assert_eq!(third.replaced, [(a, at(11)), (b, at(13))]);
+        let later = Held::succeed(vec![c], Some(&third), at(12));
+        assert_eq!(later.replaced, [(b, at(13))]);
+        let back = Held::succeed(vec![b], Some(&later), at(12));
+        assert_eq!((back.current, back.replaced), (vec![b], vec![(c, at(22))]));
+    }
+
+    #[test]
+    fn what_has_no_successor_is_gone_at_once() {
+        let digester = Digester::new().unwrap();
+        let token = Credential::Token(digester.digest(Purpose::Token, b"a"));
+        let certificate = Credential::Certificate(digester.digest(Purpose::Certificate, b"a"));
+        let both = Held::succeed(vec![certificate, token], None, at(0));
+        assert_eq!(Held::succeed(vec![certificate], Some(&both), at(1)).replaced, []);
+        assert_eq!(Held::succeed(vec![], Some(&both), at(1)).replaced, []);
+    }
+
+    #[test]
+    fn a_credential_of_another_sort_is_a_successor_too() {
+        let digester = Digester::new().unwrap();
+        let token = Credential::Token(digester.digest(Purpose::Token, b"a"));
+        let certificate = Credential::Certificate(digester.digest(Purpose::Certificate, b"a"));
+        let before = Held::succeed(vec![token], None, at(0));
+        assert_eq!(
+            Held::succeed(vec![certificate], Some(&before), at(1)).replaced,
+            [(token, at(11))]
+        );
+    }
+}
