@@ -1,6 +1,7 @@
 //! `authorization`: what holds for authorization beside the manifests.
 
 use super::section::Section;
+use crate::engine::{NeverDeny, ServiceAccount};
 use crate::field::FaultKind;
 
 /// Authorization beside the manifests.
@@ -8,49 +9,6 @@ use crate::field::FaultKind;
 pub struct Authorization {
     /// Whom and what no Deny can hold up.
     pub never_deny: NeverDeny,
-}
-
-/// Whom and what no Deny can hold up. Exact names; paths as in kube-apiserver's
-/// `--authorization-always-allow-paths`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NeverDeny {
-    /// Groups; `system:nodes` counts only for users `system:node:…`.
-    pub groups: Vec<String>,
-    /// Users.
-    pub users: Vec<String>,
-    /// Service accounts, each a namespace and a name.
-    pub service_accounts: Vec<(String, String)>,
-    /// Paths; a trailing `*` is a prefix.
-    pub paths: Vec<String>,
-}
-
-// === impl NeverDeny ===
-
-impl Default for NeverDeny {
-    /// What keeps a cluster alive: nodes, controllers, probes.
-    fn default() -> Self {
-        let strings = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        Self {
-            groups: strings(&["system:nodes"]),
-            users: strings(&[
-                "system:kube-controller-manager",
-                "system:kube-scheduler",
-                "system:apiserver",
-            ]),
-            service_accounts: ["namespace-controller", "generic-garbage-collector"]
-                .map(|name| ("kube-system".to_owned(), name.to_owned()))
-                .to_vec(),
-            paths: strings(&[
-                "/healthz",
-                "/healthz/*",
-                "/livez",
-                "/livez/*",
-                "/readyz",
-                "/readyz/*",
-                "/version",
-            ]),
-        }
-    }
 }
 
 pub(super) fn authorization(root: &Section<'_>) -> Authorization {
@@ -86,13 +44,13 @@ fn exact_names(section: &Section<'_>, field: &str) -> Vec<String> {
     section.strings(field)
 }
 
-fn service_accounts(section: &Section<'_>) -> Vec<(String, String)> {
+fn service_accounts(section: &Section<'_>) -> Vec<ServiceAccount> {
     let field = "serviceAccounts";
     let mut accounts = Vec::new();
     for (index, text) in section.texts(field) {
         match text.split_once('/') {
             Some((namespace, name)) if is_plain(namespace) && is_plain(name) => {
-                accounts.push((namespace.to_owned(), name.to_owned()));
+                accounts.push(ServiceAccount::new(namespace, name));
             }
             _ => {
                 let message =

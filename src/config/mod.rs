@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use admission::{Admission, FailurePolicy, MissingNamespace};
-pub use authorization::{Authorization, NeverDeny};
+pub use authorization::Authorization;
 pub(crate) use callers::one_cluster;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
 pub use decision_log::{DecisionLog, LogPath};

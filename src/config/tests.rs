@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
+use crate::engine::{NeverDeny, ServiceAccount};
 
 /// What every configuration needs, followed by what the test is about.
 const HEAD: &str = "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n";
@@ -117,7 +118,7 @@ decisionLog: {path: log.jsonl}
         }
     );
     let never_deny = &config.authorization.never_deny;
-    assert_eq!(never_deny.service_accounts, [("ns".into(), "sa".into())]);
+    assert_eq!(never_deny.service_accounts, [ServiceAccount::new("ns", "sa")]);
     assert_eq!(never_deny.paths, ["/a", "/b/*"]);
     assert_eq!(config.admission.failure_policy, FailurePolicy::Ignore);
     assert_eq!(config.admission.missing_namespace, MissingNamespace::NameOnly);
