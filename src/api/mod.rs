@@ -1,4 +1,4 @@
-//! Kubernetes wire types: SubjectAccessReview, Status.
+//! Kubernetes wire types: SubjectAccessReview, AdmissionReview, Status.
 //!
 //! ```text
 //! bytes ──decode──▶ SubjectAccessReview { version, attributes } ──▶ engine
@@ -11,12 +11,14 @@
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod admission_review;
 mod error;
 mod reply;
 mod status;
 mod subject_access_review;
 mod text;
 
+pub use admission_review::{AdmissionReview, AdmissionReviewError, AdmissionVersion};
 pub use error::Error;
 pub use reply::Reply;
 pub use status::{Reason, Status};

@@ -1,0 +1,253 @@
+//! AdmissionReview, `admission.k8s.io/v1`, `v1beta1`, and `v1alpha1` of Kubernetes 1.7.
+//!
+//! ```text
+//! bytes ─json─▶ Document ─decode─▶ AdmissionReview { version, request } ─▶ engine
+//! bytes ◀──────────────── reply { version, uid, outcome } ◀────────────────┘
+//! ```
+//!
+//! The body is indexed once and stays where it is; `object` and `oldObject` are
+//! handles into it. Facts: `api/admission/{v1,v1beta1}/types.go`;
+//! `api@release-1.8/admission/v1alpha1`.
+
+mod reply;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use crate::engine::User;
+use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Operation, Outcome, Request};
+use crate::json::{self, Document, Kind, Node};
+
+/// Longest part of a foreign kind or version that an error repeats.
+const FOUND_BYTES: usize = 64;
+
+/// A question in any of the versions, decoded.
+#[derive(Debug, Clone)]
+pub struct AdmissionReview<'r> {
+    /// The version it came in and the reply goes out in.
+    pub version: AdmissionVersion,
+    /// What it asks.
+    pub request: Request<'r>,
+}
+
+/// The versions of `admission.k8s.io` that API servers ask in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AdmissionVersion {
+    /// `admission.k8s.io/v1`.
+    V1,
+    /// `admission.k8s.io/v1beta1`: on the wire as v1.
+    V1beta1,
+    /// `admission.k8s.io/v1alpha1`: `spec` and `status`, without uid, patch, warnings.
+    V1alpha1,
+}
+
+/// What is wrong with a review. Each is the sender's fault: HTTP 400.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdmissionReviewError {
+    /// Not JSON, or more of it than is read.
+    #[error("the body cannot be read as an AdmissionReview: {0}")]
+    Malformed(#[from] json::Error),
+    /// Another kind, or none.
+    #[error("expected kind `AdmissionReview`, found `{found}`")]
+    Kind {
+        /// The kind in the body; cut when long.
+        found: String,
+    },
+    /// A version that is not served, or none.
+    #[error("expected apiVersion `admission.k8s.io/v1`, `v1beta1` or `v1alpha1`, found `{found}`")]
+    Version {
+        /// The apiVersion in the body; cut when long.
+        found: String,
+    },
+    /// A field that must be there is not, or has a value that cannot be.
+    #[error("{field}: expected {expected}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What should have stood there.
+        expected: &'static str,
+    },
+}
+
+// === impl AdmissionReview ===
+
+impl<'r> AdmissionReview<'r> {
+    /// Reads one review out of a body that has been indexed.
+    ///
+    /// # Errors
+    ///
+    /// [`AdmissionReviewError::Kind`], [`AdmissionReviewError::Version`], and
+    /// [`AdmissionReviewError::Field`] for what no API server sends.
+    pub fn decode(body: &'r Document<'r>) -> Result<Self, AdmissionReviewError> {
+        let root = body.root();
+        let kind = text(root, "kind", "kind")?;
+        if kind != "AdmissionReview" {
+            return Err(AdmissionReviewError::Kind { found: cut(&kind) });
+        }
+        let version = match text(root, "apiVersion", "apiVersion")?.as_ref() {
+            "admission.k8s.io/v1" => AdmissionVersion::V1,
+            "admission.k8s.io/v1beta1" => AdmissionVersion::V1beta1,
+            "admission.k8s.io/v1alpha1" => AdmissionVersion::V1alpha1,
+            found => return Err(AdmissionReviewError::Version { found: cut(found) }),
+        };
+        let field = if version == AdmissionVersion::V1alpha1 {
+            "spec"
+        } else {
+            "request"
+        };
+        let request = map(root, field, field)?.ok_or(AdmissionReviewError::Field {
+            field,
+            expected: "a map",
+        })?;
+        Ok(Self {
+            version,
+            request: read(request)?,
+        })
+    }
+
+    /// The reply, in the version asked and with its uid.
+    ///
+    /// A v1alpha1 review has no room for a patch: what would have to be changed
+    /// is refused there.
+    #[must_use]
+    pub fn reply(&self, outcome: &Outcome) -> Vec<u8> {
+        reply::encode(self.version, &self.request.uid, outcome)
+    }
+}
+
+fn read(node: Node<'_>) -> Result<Request<'_>, AdmissionReviewError> {
+    let kind = kind(map(node, "kind", "request.kind")?)?;
+    let resource = resource(map(node, "resource", "request.resource")?)?;
+    if resource.resource.is_empty() {
+        return Err(AdmissionReviewError::Field {
+            field: "request.resource",
+            expected: "a resource",
+        });
+    }
+    let request_kind = map(node, "requestKind", "request.requestKind")?;
+    let request_resource = map(node, "requestResource", "request.requestResource")?;
+    let operation = text(node, "operation", "request.operation")?;
+    Ok(Request {
+        uid: text(node, "uid", "request.uid")?,
+        request_kind: request_kind.map_or_else(|| Ok(kind.clone()), |node| self::kind(Some(node)))?,
+        request_resource: request_resource
+            .map_or_else(|| Ok(resource.clone()), |node| self::resource(Some(node)))?,
+        kind,
+        resource,
+        subresource: text(node, "subResource", "request.subResource")?,
+        name: text(node, "name", "request.name")?,
+        namespace: text(node, "namespace", "request.namespace")?,
+        operation: Operation::parse(&operation).ok_or(AdmissionReviewError::Field {
+            field: "request.operation",
+            expected: "`CREATE`, `UPDATE`, `DELETE` or `CONNECT`",
+        })?,
+        user: user(map(node, "userInfo", "request.userInfo")?)?,
+        object: map(node, "object", "request.object")?,
+        old_object: map(node, "oldObject", "request.oldObject")?,
+        options: map(node, "options", "request.options")?,
+        dry_run: flag(node, "dryRun", "request.dryRun")?,
+        written: node,
+    })
+}
+
+fn kind(node: Option<Node<'_>>) -> Result<GroupVersionKind<'_>, AdmissionReviewError> {
+    let Some(node) = node else {
+        return Ok(GroupVersionKind::default());
+    };
+    Ok(GroupVersionKind {
+        group: text(node, "group", "group of a kind")?,
+        version: text(node, "version", "version of a kind")?,
+        kind: text(node, "kind", "kind of a kind")?,
+    })
+}
+
+fn resource(node: Option<Node<'_>>) -> Result<GroupVersionResource<'_>, AdmissionReviewError> {
+    let Some(node) = node else {
+        return Ok(GroupVersionResource::default());
+    };
+    Ok(GroupVersionResource {
+        group: text(node, "group", "group of a resource")?,
+        version: text(node, "version", "version of a resource")?,
+        resource: text(node, "resource", "resource of a resource")?,
+    })
+}
+
+fn user(node: Option<Node<'_>>) -> Result<User<'_>, AdmissionReviewError> {
+    let Some(node) = node else {
+        return Ok(User::default());
+    };
+    let mut extra = Vec::new();
+    if let Some(entries) = map(node, "extra", "request.userInfo.extra")? {
+        for (key, values) in entries.entries() {
+            extra.push((key, texts(Some(values), "request.userInfo.extra")?));
+        }
+    }
+    Ok(User {
+        name: text(node, "username", "request.userInfo.username")?,
+        uid: text(node, "uid", "request.userInfo.uid")?,
+        groups: texts(node.get("groups"), "request.userInfo.groups")?,
+        extra,
+    })
+}
+
+// === fields: absent and null are the same ===
+
+fn present<'r>(node: Node<'r>, name: &str) -> Option<Node<'r>> {
+    node.get(name).filter(|value| !value.is_null())
+}
+
+fn text<'r>(node: Node<'r>, name: &str, field: &'static str) -> Result<Cow<'r, str>, AdmissionReviewError> {
+    match present(node, name) {
+        None => Ok(Cow::Borrowed("")),
+        Some(value) => value.as_str().ok_or(AdmissionReviewError::Field {
+            field,
+            expected: "text",
+        }),
+    }
+}
+
+fn map<'r>(
+    node: Node<'r>,
+    name: &str,
+    field: &'static str,
+) -> Result<Option<Node<'r>>, AdmissionReviewError> {
+    match present(node, name) {
+        Some(value) if value.kind() != Kind::Object => Err(AdmissionReviewError::Field {
+            field,
+            expected: "a map",
+        }),
+        value => Ok(value),
+    }
+}
+
+fn flag(node: Node<'_>, name: &str, field: &'static str) -> Result<bool, AdmissionReviewError> {
+    match present(node, name) {
+        None => Ok(false),
+        Some(value) => value.as_bool().ok_or(AdmissionReviewError::Field {
+            field,
+            expected: "true or false",
+        }),
+    }
+}
+
+fn texts<'r>(list: Option<Node<'r>>, field: &'static str) -> Result<Vec<Cow<'r, str>>, AdmissionReviewError> {
+    let wrong = AdmissionReviewError::Field {
+        field,
+        expected: "a list of text",
+    };
+    match list.filter(|list| !list.is_null()) {
+        None => Ok(Vec::new()),
+        Some(list) if list.kind() == Kind::Array => list
+            .items()
+            .map(|item| item.as_str().ok_or_else(|| wrong.clone()))
+            .collect(),
+        Some(_) => Err(wrong),
+    }
+}
+
+fn cut(text: &str) -> String {
+    super::text::cut(text, FOUND_BYTES).to_owned()
+}
