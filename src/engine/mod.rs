@@ -8,6 +8,7 @@ pub mod condition;
 mod decision;
 pub mod matching;
 mod objects;
+pub mod rbac;
 mod trace;
 
 pub use attributes::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};

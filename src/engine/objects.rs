@@ -39,7 +39,7 @@ pub struct Role {
 }
 
 /// `PolicyRule` of `rbac.authorization.k8s.io/v1`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// Exact verbs, or `*`.
     pub verbs: Vec<String>,
@@ -67,7 +67,7 @@ pub struct Binding {
 }
 
 /// `RoleRef` of `rbac.authorization.k8s.io/v1`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct RoleRef {
     /// `Role` or `ClusterRole`; any other grants nothing and is told in the trace.
     pub kind: String,

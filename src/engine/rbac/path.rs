@@ -1,0 +1,127 @@
+//! Non-resource paths: of rules, and of the paths that are always open.
+
+/// Whether a rule's `nonResourceURLs` entry covers a request's path: equal, or
+/// ends in `*` and what is before its last stars is a prefix. Paths are not
+/// cleaned (`NonResourceURLMatches` of `pkg/apis/rbac/v1/evaluation_helpers.go`).
+#[must_use]
+pub fn non_resource_url_matches(url: &str, path: &str) -> bool {
+    url == path || url.ends_with('*') && path.starts_with(url.trim_end_matches('*'))
+}
+
+/// Whether `owner` covers everything that the entry `requested` covers
+/// (`nonResourceURLCovers` of `component-helpers/auth/rbac/validation/policy_comparator.go`).
+#[must_use]
+pub fn non_resource_url_covers(owner: &str, requested: &str) -> bool {
+    non_resource_url_matches(owner, requested)
+}
+
+/// Paths in the form of kube-apiserver's `--authorization-always-allow-paths`:
+/// exact, or with one `*` at the end a prefix; a leading `/` does not count
+/// (`apiserver/pkg/authorization/path/path.go`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AlwaysAllowPaths {
+    exact: Vec<String>,
+    prefixes: Vec<String>,
+}
+
+/// A `*` that is not at the end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("only a trailing * is allowed in `{0}`")]
+pub struct InvalidPath(pub String);
+
+impl AlwaysAllowPaths {
+    /// Reads each path.
+    ///
+    /// # Errors
+    /// The first that has a `*` before its end.
+    pub fn parse(paths: &[String]) -> Result<Self, InvalidPath> {
+        let mut parsed = Self::default();
+        for written in paths {
+            let path = without_slash(written);
+            let (prefix, is_prefix) = path
+                .strip_suffix('*')
+                .map_or((path, false), |prefix| (prefix, true));
+            if prefix.contains('*') {
+                return Err(InvalidPath(path.to_owned()));
+            }
+            let list = if is_prefix {
+                &mut parsed.prefixes
+            } else {
+                &mut parsed.exact
+            };
+            list.push(prefix.to_owned());
+        }
+        Ok(parsed)
+    }
+
+    /// Whether `path` is one of them.
+    #[must_use]
+    pub fn contains(&self, path: &str) -> bool {
+        let path = without_slash(path);
+        self.exact.iter().any(|exact| exact == path)
+            || self.prefixes.iter().any(|prefix| path.starts_with(prefix))
+    }
+}
+
+fn without_slash(path: &str) -> &str {
+    path.strip_prefix('/').unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rule_paths_match_as_upstream() {
+        for (url, path) in [
+            ("*", "/anything"),
+            ("*", ""),
+            ("/healthz", "/healthz"),
+            ("/healthz*", "/healthz"),
+            ("/healthz*", "/healthz/ping"),
+            ("/healthz/*", "/healthz/"),
+            ("/healthz/**", "/healthz/ping"),
+            ("/a*b", "/a*b"),
+            ("/foo/*", "/foo/*"),
+        ] {
+            assert!(non_resource_url_matches(url, path), "{url} {path}");
+        }
+        for (url, path) in [
+            ("/healthz/*", "/healthz"),
+            ("/healthz", "/healthz/"),
+            ("/healthz", "/HEALTHZ"),
+            ("/a*b", "/axb"),
+            ("/foo", "/foo/../foo"),
+            ("", "/"),
+        ] {
+            assert!(!non_resource_url_matches(url, path), "{url} {path}");
+        }
+    }
+
+    #[test]
+    fn always_open_paths_ignore_one_leading_slash() {
+        let paths = |list: &[&str]| {
+            AlwaysAllowPaths::parse(&list.iter().map(|&path| path.to_owned()).collect::<Vec<_>>())
+        };
+        let open = paths(&["/healthz", "livez", "/readyz/*", "/"]).unwrap();
+        for path in [
+            "/healthz",
+            "healthz",
+            "/livez",
+            "/readyz/",
+            "/readyz/etcd",
+            "/",
+            "",
+        ] {
+            assert!(open.contains(path), "{path}");
+        }
+        for path in ["//healthz", "/healthz/", "/readyz", "//"] {
+            assert!(!open.contains(path), "{path}");
+        }
+        assert!(paths(&["*"]).unwrap().contains("/anything"));
+        assert!(!paths(&[]).unwrap().contains("/"));
+        for bad in ["/foo*bar", "/foo**", "**"] {
+            assert!(paths(&[bad]).is_err(), "{bad}");
+        }
+    }
+}
