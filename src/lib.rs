@@ -6,7 +6,7 @@
 //! - inner, without IO, clock or HTTP: [`field`], [`json`], [`document`], [`cel`],
 //!   [`engine`] (the decision), [`manifest`] (policies as users write them) and
 //!   [`api`] (Kubernetes' wire types);
-//! - outer: `config`, `authentication`, `telemetry`, `reload`, `server`, `cli`.
+//! - outer: `config`, `authentication`, `telemetry`, `tls`, `reload`, `server`, `cli`.
 
 pub mod api;
 pub mod cel;
@@ -28,3 +28,5 @@ pub mod reload;
 pub mod server;
 #[cfg(feature = "server")]
 pub mod telemetry;
+#[cfg(feature = "server")]
+pub mod tls;

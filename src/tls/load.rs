@@ -1,0 +1,197 @@
+//! Certificates and keys from files, every fault at once.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use openssl::asn1::{Asn1Time, Asn1TimeRef};
+use openssl::error::ErrorStack;
+use openssl::pkey::{PKey, Private};
+use openssl::ssl::{SslContext, SslVerifyMode};
+use openssl::stack::Stack;
+use openssl::x509::{X509, X509Name};
+
+use super::Expiry;
+use crate::config::Tls;
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+
+/// What the files hold.
+pub(super) struct Material {
+    certificate: X509,
+    intermediates: Vec<X509>,
+    key: PKey<Private>,
+    /// The client authorities; empty if clients are not asked.
+    authorities: Vec<X509>,
+    pub(super) expiries: Vec<Expiry>,
+    pub(super) warnings: Faults,
+}
+
+/// Reads every file, whatever becomes of the others.
+pub(super) fn load(tls: &Tls) -> Result<Material, Faults> {
+    let mut faults = Faults::new();
+    let chain = certificates(&tls.certificate, "certificate", &mut faults);
+    let key = private_key(&tls.private_key, &mut faults);
+    let authorities = match &tls.client_ca {
+        Some(file) => certificates(file, "clientCA", &mut faults),
+        None => Vec::new(),
+    };
+    let mut chain = chain.into_iter();
+    let (Some(certificate), Some(key)) = (chain.next(), key) else {
+        return Err(faults);
+    };
+    if !certificate
+        .public_key()
+        .is_ok_and(|public| public.public_eq(&key))
+    {
+        let message = format!(
+            "is not the key of the certificate in `{}`",
+            tls.certificate.display()
+        );
+        faults.push(fault(&tls.private_key, "privateKey", FaultKind::Invalid, message));
+    }
+    if faults.has_errors() {
+        return Err(faults);
+    }
+    let intermediates: Vec<_> = chain.collect();
+    let mut material = Material {
+        certificate,
+        intermediates,
+        key,
+        authorities,
+        expiries: Vec::new(),
+        warnings: Faults::new(),
+    };
+    material.note_expiries(tls);
+    Ok(material)
+}
+
+// === impl Material ===
+
+impl Material {
+    /// The context and verify mode of handshakes.
+    pub(super) fn context(&self) -> Result<(SslContext, SslVerifyMode), Faults> {
+        self.try_context().map_err(|error| {
+            let mut faults = Faults::new();
+            let message = format!("cannot be used: {error}");
+            faults.push(Fault::error(
+                place(None, "certificate"),
+                FaultKind::Invalid,
+                message,
+            ));
+            faults
+        })
+    }
+
+    fn try_context(&self) -> Result<(SslContext, SslVerifyMode), ErrorStack> {
+        let mut builder = super::builder()?;
+        builder.set_certificate(&self.certificate)?;
+        for intermediate in &self.intermediates {
+            builder.add_extra_chain_cert(intermediate.clone())?;
+        }
+        builder.set_private_key(&self.key)?;
+        let verify = if self.authorities.is_empty() {
+            SslVerifyMode::NONE
+        } else {
+            // Their names only tell clients which certificate to choose.
+            let mut names = Stack::<X509Name>::new()?;
+            for authority in &self.authorities {
+                names.push(authority.subject_name().to_owned()?)?;
+            }
+            builder.set_client_ca_list(names);
+            SslVerifyMode::PEER
+        };
+        Ok((builder.build().into_context(), verify))
+    }
+
+    fn note_expiries(&mut self, tls: &Tls) {
+        let own = [&self.certificate].into_iter().chain(&self.intermediates);
+        self.note_expiry(&tls.certificate, "certificate", earliest(own));
+        if let Some(file) = &tls.client_ca {
+            self.note_expiry(file, "clientCA", earliest(&self.authorities));
+        }
+    }
+
+    fn note_expiry(&mut self, file: &Path, field: &str, at: Option<SystemTime>) {
+        let Some(at) = at else { return };
+        if at <= SystemTime::now() {
+            let message = "holds a certificate that has expired";
+            self.warnings.push(Fault::warning(
+                place(Some(file), field),
+                FaultKind::Invalid,
+                message,
+            ));
+        }
+        self.expiries.push(Expiry {
+            file: file.to_owned(),
+            at,
+        });
+    }
+}
+
+/// The earliest `notAfter`.
+fn earliest<'a>(certificates: impl IntoIterator<Item = &'a X509>) -> Option<SystemTime> {
+    certificates
+        .into_iter()
+        .filter_map(|certificate| system_time(certificate.not_after()))
+        .min()
+}
+
+fn system_time(time: &Asn1TimeRef) -> Option<SystemTime> {
+    let since_epoch = Asn1Time::from_unix(0).ok()?.diff(time).ok()?;
+    let seconds = i64::from(since_epoch.days) * 86_400 + i64::from(since_epoch.secs);
+    match u64::try_from(seconds) {
+        Ok(after) => SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(after)),
+        Err(_) => SystemTime::UNIX_EPOCH.checked_sub(Duration::from_secs(seconds.unsigned_abs())),
+    }
+}
+
+fn certificates(file: &Path, field: &str, faults: &mut Faults) -> Vec<X509> {
+    let Some(pem) = read(file, field, faults) else {
+        return Vec::new();
+    };
+    match X509::stack_from_pem(&pem) {
+        Ok(certificates) if !certificates.is_empty() => certificates,
+        _ => {
+            let message = "holds no certificate in PEM, or a damaged one";
+            faults.push(fault(file, field, FaultKind::Invalid, message));
+            Vec::new()
+        }
+    }
+}
+
+fn private_key(file: &Path, faults: &mut Faults) -> Option<PKey<Private>> {
+    let pem = read(file, "privateKey", faults)?;
+    // Without a callback OpenSSL would ask the terminal for a passphrase.
+    let mut encrypted = false;
+    let key = PKey::private_key_from_pem_callback(&pem, |_| {
+        encrypted = true;
+        Err(ErrorStack::get())
+    });
+    key.map_err(|_| {
+        let message = if encrypted {
+            "is encrypted: store it without passphrase, readable for this program alone"
+        } else {
+            "holds no private key in PEM, or a damaged one"
+        };
+        faults.push(fault(file, "privateKey", FaultKind::Invalid, message));
+    })
+    .ok()
+}
+
+fn read(file: &Path, field: &str, faults: &mut Faults) -> Option<Vec<u8>> {
+    fs::read(file)
+        .map_err(|error| faults.push(fault(file, field, FaultKind::Unreadable, error.to_string())))
+        .ok()
+}
+
+fn fault(file: &Path, field: &str, kind: FaultKind, message: impl Into<String>) -> Fault {
+    Fault::error(place(Some(file), field), kind, message)
+}
+
+fn place(file: Option<&Path>, field: &str) -> Place {
+    Place {
+        file: file.map(|file| file.to_string_lossy().into()),
+        path: FieldPath::root().field("server").field("tls").field(field),
+        ..Place::default()
+    }
+}

@@ -1,0 +1,295 @@
+//! Files sound and faulty, and handshakes in memory.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use openssl::asn1::Asn1Time;
+use openssl::bn::BigNum;
+use openssl::ec::{EcGroup, EcKey};
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, Private};
+use openssl::ssl::{SslConnector, SslVersion};
+use openssl::symm::Cipher;
+use openssl::x509::{X509, X509NameBuilder};
+use tempfile::TempDir;
+
+use super::*;
+
+fn mk_key() -> PKey<Private> {
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+    PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap()
+}
+
+fn mk_certificate(name: &str, key: &PKey<Private>, days: i64) -> X509 {
+    let mut subject = X509NameBuilder::new().unwrap();
+    subject.append_entry_by_nid(Nid::COMMONNAME, name).unwrap();
+    let subject = subject.build();
+    let from = 1_700_000_000;
+    let mut builder = X509::builder().unwrap();
+    builder.set_version(2).unwrap();
+    builder
+        .set_serial_number(&BigNum::from_u32(1).unwrap().to_asn1_integer().unwrap())
+        .unwrap();
+    builder.set_subject_name(&subject).unwrap();
+    builder.set_issuer_name(&subject).unwrap();
+    builder.set_pubkey(key).unwrap();
+    builder
+        .set_not_before(&Asn1Time::from_unix(from).unwrap())
+        .unwrap();
+    builder
+        .set_not_after(&Asn1Time::from_unix(from + days * 86_400).unwrap())
+        .unwrap();
+    builder.sign(key, MessageDigest::sha256()).unwrap();
+    builder.build()
+}
+
+/// A folder with a certificate `name` that lasts until 2060 and its key.
+fn mk_files(name: &str) -> (TempDir, Tls) {
+    let folder = tempfile::tempdir().unwrap();
+    let key = mk_key();
+    let file = |file: &str, pem: Vec<u8>| {
+        let path = folder.path().join(file);
+        std::fs::write(&path, pem).unwrap();
+        path
+    };
+    let tls = Tls {
+        certificate: file("server.crt", mk_certificate(name, &key, 13_000).to_pem().unwrap()),
+        private_key: file("server.key", key.private_key_to_pem_pkcs8().unwrap()),
+        client_ca: None,
+    };
+    (folder, tls)
+}
+
+fn faults(tls: &Tls) -> Vec<String> {
+    let Err(faults) = TlsContext::build(tls) else {
+        panic!("no fault")
+    };
+    faults
+        .iter()
+        .map(|fault| format!("{} {}", fault.place.path, fault.message))
+        .collect()
+}
+
+/// What a client sees of a handshake.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    server: String,
+    version: &'static str,
+    alpn: Option<Vec<u8>>,
+    /// Whether it was asked for a certificate.
+    asked: bool,
+    /// Whether it got anything to resume the session with.
+    resumable: bool,
+}
+
+fn handshake(acceptor: &SslAcceptor, configure: impl FnOnce(&mut SslContextBuilder)) -> Result<Seen, String> {
+    let (client, server) = UnixStream::pair().unwrap();
+    let acceptor = acceptor.clone();
+    let server = thread::spawn(move || -> io::Result<bool> {
+        let mut stream = acceptor
+            .accept(server)
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        stream.write_all(b"x")?;
+        stream.read_exact(&mut [0])?;
+        Ok(stream.ssl().verify_mode() == SslVerifyMode::PEER)
+    });
+    let resumable = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&resumable);
+    let mut builder = SslConnector::builder(SslMethod::tls_client()).unwrap();
+    builder.set_verify(SslVerifyMode::NONE);
+    builder.set_session_cache_mode(SslSessionCacheMode::CLIENT);
+    builder
+        .set_new_session_callback(move |_, session| told.store(!session.id().is_empty(), Ordering::SeqCst));
+    configure(&mut builder);
+    let mut stream = builder
+        .build()
+        .connect("localhost", client)
+        .map_err(|error| error.to_string())?;
+    stream.read_exact(&mut [0]).unwrap();
+    stream.write_all(b"y").unwrap();
+    let asked = server.join().unwrap().unwrap();
+    let ssl = stream.ssl();
+    let certificate = ssl.peer_certificate().unwrap();
+    Ok(Seen {
+        server: certificate
+            .subject_name()
+            .entries()
+            .next()
+            .unwrap()
+            .data()
+            .to_string()
+            .unwrap(),
+        version: ssl.version_str(),
+        alpn: ssl.selected_alpn_protocol().map(<[u8]>::to_vec),
+        asked,
+        resumable: resumable.load(Ordering::SeqCst) || !ssl.session().unwrap().id().is_empty(),
+    })
+}
+
+#[test]
+fn both_versions_are_spoken_and_neither_can_be_resumed() {
+    let (_folder, tls) = mk_files("one");
+    let context = TlsContext::build(&tls).unwrap();
+    let acceptor = TlsContext::acceptor(move || context.clone()).unwrap().build();
+    for (version, name) in [(SslVersion::TLS1_2, "TLSv1.2"), (SslVersion::TLS1_3, "TLSv1.3")] {
+        let seen = handshake(&acceptor, |client| {
+            client.set_max_proto_version(Some(version)).unwrap()
+        })
+        .unwrap();
+        let expected = Seen {
+            server: "one".into(),
+            version: name,
+            alpn: None,
+            asked: false,
+            resumable: false,
+        };
+        assert_eq!(seen, expected);
+    }
+    handshake(&acceptor, |client| {
+        client.set_min_proto_version(Some(SslVersion::TLS1)).unwrap();
+        client.set_max_proto_version(Some(SslVersion::TLS1_1)).unwrap();
+    })
+    .unwrap_err();
+}
+
+#[test]
+fn http_2_is_preferred_and_foreign_protocols_passed_over() {
+    let (_folder, tls) = mk_files("one");
+    let context = TlsContext::build(&tls).unwrap();
+    let acceptor = TlsContext::acceptor(move || context.clone()).unwrap().build();
+    let chosen = |offered: &[u8]| {
+        handshake(&acceptor, |client| client.set_alpn_protos(offered).unwrap())
+            .unwrap()
+            .alpn
+    };
+    assert_eq!(chosen(b"\x08http/1.1\x02h2").as_deref(), Some(&b"h2"[..]));
+    assert_eq!(chosen(b"\x08http/1.1").as_deref(), Some(&b"http/1.1"[..]));
+    assert_eq!(chosen(b"\x03foo"), None);
+}
+
+#[test]
+fn a_replaced_context_holds_for_the_next_connection() {
+    let (_old_folder, old) = mk_files("old");
+    let (_new_folder, new) = mk_files("new");
+    let current = Arc::new(Mutex::new(TlsContext::build(&old).unwrap()));
+    let shared = Arc::clone(&current);
+    let acceptor = TlsContext::acceptor(move || shared.lock().unwrap().clone())
+        .unwrap()
+        .build();
+    let offer = |client: &mut SslContextBuilder| client.set_alpn_protos(ALPN).unwrap();
+
+    let seen = handshake(&acceptor, offer).unwrap();
+    assert_eq!((seen.server.as_str(), seen.asked), ("old", false));
+
+    let with_authority = Tls {
+        client_ca: Some(old.certificate.clone()),
+        ..new
+    };
+    *current.lock().unwrap() = TlsContext::build(&with_authority).unwrap();
+    let seen = handshake(&acceptor, offer).unwrap();
+    assert_eq!(
+        (seen.server.as_str(), seen.asked, seen.resumable),
+        ("new", true, false)
+    );
+    assert_eq!(seen.alpn.as_deref(), Some(&b"h2"[..]));
+}
+
+#[test]
+fn a_certificate_of_nobody_completes_the_handshake() {
+    let (_folder, tls) = mk_files("one");
+    let tls = Tls {
+        client_ca: Some(tls.certificate.clone()),
+        ..tls
+    };
+    let context = TlsContext::build(&tls).unwrap();
+    let acceptor = TlsContext::acceptor(move || context.clone()).unwrap().build();
+    let key = mk_key();
+    handshake(&acceptor, |client| {
+        client
+            .set_certificate(&mk_certificate("stranger", &key, 1))
+            .unwrap();
+        client.set_private_key(&key).unwrap();
+    })
+    .unwrap();
+}
+
+#[test]
+fn expiries_are_told_and_a_past_one_is_a_warning() {
+    let (folder, tls) = mk_files("one");
+    let key = mk_key();
+    let authority = folder.path().join("ca.crt");
+    let pem =
+        [mk_certificate("a", &key, 9_000), mk_certificate("b", &key, 1)].map(|one| one.to_pem().unwrap());
+    std::fs::write(&authority, pem.concat()).unwrap();
+    let context = TlsContext::build(&Tls {
+        client_ca: Some(authority.clone()),
+        ..tls.clone()
+    })
+    .unwrap();
+    let expiry = |file: &Path, days: u64| Expiry {
+        file: file.to_owned(),
+        at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + days * 86_400),
+    };
+    assert_eq!(
+        context.expiries(),
+        [expiry(&tls.certificate, 13_000), expiry(&authority, 1)]
+    );
+    let warnings: Vec<_> = context.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [format!(
+            "{}: server.tls.clientCA: warning: Invalid value: holds a certificate that has expired",
+            authority.display()
+        )]
+    );
+}
+
+#[test]
+fn every_fault_is_told_at_once() {
+    let (folder, tls) = mk_files("one");
+    let write = |name: &str, text: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let encrypted = mk_key()
+        .private_key_to_pem_pkcs8_passphrase(Cipher::aes_128_cbc(), b"secret")
+        .unwrap();
+    let all = Tls {
+        certificate: folder.path().join("absent.crt"),
+        private_key: write("encrypted.key", &encrypted),
+        client_ca: Some(write("empty.crt", b"nothing here")),
+    };
+    assert_eq!(
+        faults(&all),
+        [
+            "server.tls.certificate No such file or directory (os error 2)",
+            "server.tls.privateKey is encrypted: store it without passphrase, readable for this program alone",
+            "server.tls.clientCA holds no certificate in PEM, or a damaged one",
+        ]
+    );
+    let damaged = Tls {
+        private_key: write("bad.key", b"-----BEGIN PRIVATE KEY-----\nx\n"),
+        ..tls.clone()
+    };
+    assert_eq!(
+        faults(&damaged),
+        ["server.tls.privateKey holds no private key in PEM, or a damaged one"]
+    );
+    let (_other_folder, other) = mk_files("other");
+    let mixed = Tls {
+        private_key: other.private_key,
+        ..tls.clone()
+    };
+    let message = format!(
+        "server.tls.privateKey is not the key of the certificate in `{}`",
+        tls.certificate.display()
+    );
+    assert_eq!(faults(&mixed), [message]);
+}
