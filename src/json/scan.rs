@@ -20,6 +20,8 @@ struct Scanner<'t> {
     at: usize,
     tape: Tape,
     frames: Vec<Frame>,
+    /// Whether the last string has an escape that could be spelt otherwise.
+    is_ambiguous: bool,
 }
 
 pub(super) fn scan(text: &str) -> Result<Tape, Error> {
@@ -35,6 +37,7 @@ pub(super) fn scan(text: &str) -> Result<Tape, Error> {
         at: 0,
         tape,
         frames: Vec::with_capacity(16),
+        is_ambiguous: false,
     };
     scanner.document()?;
     scanner.tape.wide.sort_unstable_by_key(|wide| wide.token);
@@ -68,7 +71,7 @@ impl Scanner<'_> {
     fn value(&mut self) -> Result<bool, Error> {
         self.skip_space();
         match self.peek() {
-            Some(b'"') => self.string().map(|_| false),
+            Some(b'"') => self.string().map(|()| false),
             Some(b'{') => self.open(Kind::Object, b'}'),
             Some(b'[') => self.open(Kind::Array, b']'),
             Some(b'-' | b'0'..=b'9') => self.number().map(|()| false),
@@ -152,11 +155,20 @@ impl Scanner<'_> {
             return Err(self.expected("a key"));
         }
         let start = self.at;
-        let escaped = self.string()?;
+        let key = self.tape.tokens.len();
+        self.is_ambiguous = false;
+        self.string()?;
         let shape = 1u64 << (self.shape(start, self.at) & 63);
-        if let Some(frame) = self.frames.last_mut() {
-            frame.maybe_repeated |= escaped || frame.shapes & shape != 0;
-            frame.shapes |= shape;
+        if let Some(&Frame {
+            token, count, shapes, ..
+        }) = self.frames.last()
+        {
+            let is_suspect = shapes & shape != 0 && count as usize <= WIDE;
+            let is_repeated = self.is_ambiguous || (is_suspect && self.repeats(token, count, key));
+            if let Some(frame) = self.frames.last_mut() {
+                frame.maybe_repeated |= is_repeated;
+                frame.shapes |= shape;
+            }
         }
         self.skip_space();
         if self.peek() != Some(b':') {
@@ -166,6 +178,29 @@ impl Scanner<'_> {
         Ok(())
     }
 
+    /// Whether one of the `count` entries of the map at `token` has the text of `key`.
+    fn repeats(&self, token: u32, count: u32, key: usize) -> bool {
+        let text = |token: Token| self.bytes.get(token.start as usize..token.end as usize);
+        let Some(text_of_key) = self.tape.tokens.get(key).map(|key| text(*key)) else {
+            return false;
+        };
+        let mut at = token as usize + 1;
+        for _ in 0..count {
+            let Some(earlier) = self.tape.tokens.get(at) else {
+                return false;
+            };
+            if text(*earlier) == text_of_key {
+                return true;
+            }
+            at = self
+                .tape
+                .tokens
+                .get(at + 1)
+                .map_or(at, |value| value.next as usize);
+        }
+        false
+    }
+
     /// A cheap mix of length, first, middle and last byte of a key: equal keys have equal shapes.
     fn shape(&self, start: usize, end: usize) -> usize {
         let byte = |at: usize| self.bytes.get(at).copied().map_or(0, usize::from);
@@ -173,8 +208,8 @@ impl Scanner<'_> {
         length ^ (byte(start + 1) << 1) ^ (byte(start + length / 2) << 3) ^ (byte(end.wrapping_sub(2)) << 2)
     }
 
-    /// Reads a string; true if it has a backslash.
-    fn string(&mut self) -> Result<bool, Error> {
+    #[inline]
+    fn string(&mut self) -> Result<(), Error> {
         let start = self.at;
         self.at += 1;
         let mut escaped = false;
@@ -192,13 +227,17 @@ impl Scanner<'_> {
         }
         self.at += 1;
         let next = small(self.tape.tokens.len()) + 1;
-        self.push(Token::string(small(start), small(self.at), next, escaped))?;
-        Ok(escaped)
+        self.push(Token::string(small(start), small(self.at), next, escaped))
+            .map(|_| ())
     }
 
     fn escape(&mut self) -> Result<(), Error> {
         match self.bytes.get(self.at + 1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
+            Some(b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
+            Some(b'/') => {
+                self.at += 2;
+                self.is_ambiguous = true;
+            }
             Some(b'u')
                 if self
                     .bytes
@@ -206,6 +245,7 @@ impl Scanner<'_> {
                     .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) =>
             {
                 self.at += 6;
+                self.is_ambiguous = true;
             }
             _ => return Err(self.expected("a known escape")),
         }
@@ -376,6 +416,7 @@ impl Scanner<'_> {
 }
 
 /// How many bytes from the start are neither quote, backslash nor control character.
+#[inline]
 fn plain_prefix(bytes: &[u8]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;
