@@ -1,0 +1,71 @@
+//! Kubernetes' known answers, put to Portcullis.
+//!
+//! `cargo test --test conformance` reads every JSON file of `tests/vectors/`
+//! and of the folders named in `CONFORMANCE_VECTORS` (colon-separated), and
+//! prints for each file and check how many cases passed of those run, and what
+//! was skipped and why:
+//!
+//! ```text
+//! vectors rbac.json authorize 56/56
+//! vectors selectors.json nodeAuthorizer skipped 14: …
+//! ```
+//!
+//! Run and skipped together are all cases of a file; a check that neither
+//! [`CHECKS`] nor [`SKIPS`] knows fails.
+//!
+//! To add a check: write `fn name(case: &Case<'_>) -> Result<(), Mismatch>` into
+//! the file named for its vectors, which gathers its own in a `CHECKS` table,
+//! name that table in [`CHECKS`] here, and take the check's row out of [`SKIPS`].
+
+mod harness;
+mod nonresource;
+mod rbac;
+mod sar;
+mod selectors;
+mod skips;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use harness::{Report, Table};
+use skips::SKIPS;
+
+/// Every check that has a counterpart, by the file of its vectors.
+const CHECKS: &[(&str, Table)] = &[
+    ("nonresource.json", nonresource::CHECKS),
+    ("rbac.json", rbac::CHECKS),
+    ("sar_v1beta1_v1.json", sar::CHECKS),
+    ("selectors.json", selectors::CHECKS),
+];
+
+#[test]
+fn vectors() {
+    let mut report = Report::default();
+    for folder in folders() {
+        for file in files(&folder) {
+            report.run(&file, CHECKS, SKIPS);
+        }
+    }
+    // Straight to the stream: the test harness would keep `println!` back. Its
+    // own line is not ended yet.
+    write!(std::io::stdout().lock(), "\n{report}").unwrap();
+    assert!(report.cases > 0, "no vectors were found");
+    assert_eq!(report.failures, 0, "of {} cases; see above", report.cases);
+}
+
+fn folders() -> Vec<PathBuf> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
+    let named = std::env::var_os("CONFORMANCE_VECTORS").unwrap_or_default();
+    let named = std::env::split_paths(&named).filter(|path| !path.as_os_str().is_empty());
+    std::iter::once(own).chain(named.collect::<Vec<_>>()).collect()
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .collect();
+    files.sort();
+    files
+}

@@ -1,0 +1,184 @@
+//! RBAC: rules, subjects, bindings, aggregation.
+//!
+//! The objects of the vectors go to the engine as they are: some are such as
+//! manifests would refuse, and an authorizer meets all the same.
+
+use std::collections::BTreeMap;
+
+use portcullis::engine::matching::LabelSelector;
+use portcullis::engine::rbac::{aggregated_rules, applying_subject, rule_allows as engine_allows, rules_for};
+use portcullis::engine::{Attributes, Binding, Objects, Role, RoleRef, Rule, Subject, User};
+use serde_json::Value;
+
+use crate::harness::{Case, Mismatch, Table};
+use crate::sar;
+
+pub(crate) const CHECKS: Table = &[
+    ("aggregate", aggregate),
+    ("ruleAllows", rule_allows),
+    ("rulesFor", rules_for_user),
+    ("subjectsApply", subjects_apply),
+];
+
+/// Whether one rule allows one request.
+pub(crate) fn rule_allows(case: &Case<'_>) -> Result<(), Mismatch> {
+    let allows = engine_allows(
+        &rule(&case.input()["rule"]),
+        &attributes(&case.input()["attributes"]),
+    );
+    case.same("allow", &allows, &case.expect()["allow"].as_bool().unwrap())
+}
+
+fn rules_for_user(case: &Case<'_>) -> Result<(), Mismatch> {
+    let input = case.input();
+    let objects = objects(input);
+    let (rules, _) = rules_for(
+        &objects,
+        &user(input),
+        input["namespace"].as_str().unwrap_or_default(),
+    );
+    let mut actual: Vec<String> = rules.into_iter().map(|rule| format!("{rule:?}")).collect();
+    let mut expected: Vec<String> = list(&case.expect()["rules"], rule)
+        .iter()
+        .map(|rule| format!("{rule:?}"))
+        .collect();
+    // The order is not significant.
+    actual.sort();
+    expected.sort();
+    case.same("set of rules", &actual, &expected)
+}
+
+fn subjects_apply(case: &Case<'_>) -> Result<(), Mismatch> {
+    let input = case.input();
+    let subjects = list(&input["subjects"], subject);
+    let applying = applying_subject(
+        &subjects,
+        &user(input),
+        input["namespace"].as_str().unwrap_or_default(),
+    );
+    case.same(
+        "applies",
+        &applying.is_some(),
+        &case.expect()["applies"].as_bool().unwrap(),
+    )?;
+    let index = case.expect()["index"].as_u64().filter(|_| applying.is_some());
+    case.same("index", &applying.map(|index| index as u64), &index)
+}
+
+/// One pass of the controller over one ClusterRole; `null` stands for no change.
+fn aggregate(case: &Case<'_>) -> Result<(), Mismatch> {
+    let roles = list(&case.input()["clusterRoles"], role);
+    let synced = case.input()["sync"].as_str().unwrap();
+    let role = roles
+        .iter()
+        .find(|role| role.name == synced)
+        .ok_or_else(|| Mismatch::new("no such role"))?;
+    let after = aggregated_rules(role, &roles).filter(|rules| *rules != role.rules);
+    case.same(
+        "changed",
+        &after.is_some(),
+        &case.expect()["changed"].as_bool().unwrap(),
+    )?;
+    let expected = case.expect()["rulesAfter"]
+        .as_array()
+        .map(|rules| rules.iter().map(rule).collect());
+    case.same("rules", &after, &expected)
+}
+
+// === objects as the vectors write them ===
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn list<T>(value: &Value, read: impl Fn(&Value) -> T) -> Vec<T> {
+    value.as_array().into_iter().flatten().map(read).collect()
+}
+
+fn rule(value: &Value) -> Rule {
+    Rule {
+        verbs: list(&value["verbs"], text),
+        api_groups: list(&value["apiGroups"], text),
+        resources: list(&value["resources"], text),
+        resource_names: list(&value["resourceNames"], text),
+        non_resource_urls: list(&value["nonResourceURLs"], text),
+    }
+}
+
+fn role(value: &Value) -> Role {
+    let metadata = &value["metadata"];
+    let selectors = &value["aggregationRule"]["clusterRoleSelectors"];
+    Role {
+        namespace: text(&metadata["namespace"]),
+        name: text(&metadata["name"]),
+        labels: labels(&metadata["labels"]),
+        rules: list(&value["rules"], rule),
+        aggregation: value["aggregationRule"]
+            .is_object()
+            .then(|| list(selectors, selector)),
+    }
+}
+
+fn labels(value: &Value) -> BTreeMap<String, String> {
+    serde_json::from_value(value.clone()).unwrap_or_default()
+}
+
+fn selector(value: &Value) -> LabelSelector {
+    LabelSelector::compile(&labels(&value["matchLabels"]), &[]).unwrap()
+}
+
+fn binding(value: &Value) -> Binding {
+    Binding {
+        namespace: text(&value["metadata"]["namespace"]),
+        name: text(&value["metadata"]["name"]),
+        role: RoleRef {
+            kind: text(&value["roleRef"]["kind"]),
+            name: text(&value["roleRef"]["name"]),
+        },
+        subjects: list(&value["subjects"], subject),
+    }
+}
+
+fn subject(value: &Value) -> Subject {
+    Subject {
+        kind: text(&value["kind"]).as_str().into(),
+        name: text(&value["name"]),
+        namespace: text(&value["namespace"]),
+    }
+}
+
+fn objects(value: &Value) -> Objects {
+    let both = |one: &str, other: &str| {
+        value[one]
+            .as_array()
+            .into_iter()
+            .chain(value[other].as_array())
+            .flatten()
+    };
+    Objects {
+        roles: both("clusterRoles", "roles").map(role).collect(),
+        bindings: both("clusterRoleBindings", "roleBindings").map(binding).collect(),
+        policies: Vec::new(),
+    }
+}
+
+fn user(value: &Value) -> User<'_> {
+    User {
+        name: value["user"].as_str().unwrap_or_default().into(),
+        groups: value["groups"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(Into::into)
+            .collect(),
+        ..User::default()
+    }
+}
+
+fn attributes(value: &Value) -> Attributes<'_> {
+    Attributes {
+        user: user(value),
+        target: sar::target(value),
+    }
+}

@@ -1,0 +1,151 @@
+//! SubjectAccessReview: what an API server writes is what we read.
+
+use std::borrow::Cow;
+
+use portcullis::api::{SubjectAccessReview, Version};
+use portcullis::engine::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
+use serde_json::{Value, json};
+
+use crate::harness::{Case, Mismatch, Table};
+
+pub(crate) const CHECKS: Table = &[("sarRequestWire", sar_request_wire), ("sarSchema", sar_schema)];
+
+/// The body that the API server sends for some attributes is read as those
+/// attributes; but for one that names nobody, which its API refuses and we too.
+fn sar_request_wire(case: &Case<'_>) -> Result<(), Mismatch> {
+    let body = case.expect()["body"].to_string();
+    let input = case.input();
+    let expected = user(&input["user"]);
+    if expected.name.is_empty() && expected.groups.is_empty() {
+        let refused = SubjectAccessReview::decode(body.as_bytes())
+            .err()
+            .map(|error| error.message());
+        let of_user = refused
+            .as_ref()
+            .is_some_and(|message| message.starts_with("spec.user: "));
+        return case.same("whether it is refused", &of_user, &true);
+    }
+    let review = decode(&body)?;
+    let version = if input["version"] == "v1" {
+        Version::V1
+    } else {
+        Version::V1beta1
+    };
+    case.same("version", &review.version, &version)?;
+    let expected = Attributes {
+        user: user(&input["user"]),
+        target: target(&input["attributes"]),
+    };
+    case.same("attributes", &review.attributes, &expected)
+}
+
+/// Each version has its own key for groups; that of the other is no group.
+fn sar_schema(case: &Case<'_>) -> Result<(), Mismatch> {
+    let (version, expect) = (case.input()["version"].as_str().unwrap(), case.expect());
+    let key = |name: &str| expect[name].as_str().unwrap().to_owned();
+    let other = if key("groupsJSONKey") == "groups" {
+        "group"
+    } else {
+        "groups"
+    };
+    let body = json!({
+        "apiVersion": format!("authorization.k8s.io/{version}"),
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": "jane",
+            key("uidJSONKey"): "1",
+            key("groupsJSONKey"): ["right"],
+            other: ["wrong"],
+            key("extraJSONKey"): {"scopes": ["a"]},
+            "nonResourceAttributes": {"path": "/", "verb": "get"},
+        },
+    });
+    let body = body.to_string();
+    let expected = User {
+        name: "jane".into(),
+        uid: "1".into(),
+        groups: vec!["right".into()],
+        extra: vec![("scopes".into(), vec!["a".into()])],
+    };
+    case.same("user", &decode(&body)?.attributes.user, &expected)
+}
+
+fn decode(body: &str) -> Result<SubjectAccessReview<'_>, Mismatch> {
+    let review = SubjectAccessReview::decode(body.as_bytes());
+    review.map_err(|error| Mismatch::new(format!("refused: {}", error.message())))
+}
+
+// === attributes as the vectors write them ===
+
+fn text(value: &Value) -> Cow<'_, str> {
+    value.as_str().unwrap_or_default().into()
+}
+
+fn texts(value: &Value) -> Vec<Cow<'_, str>> {
+    value.as_array().into_iter().flatten().map(text).collect()
+}
+
+fn user(user: &Value) -> User<'_> {
+    let extra = user["extra"].as_object().into_iter().flatten();
+    User {
+        name: text(&user["name"]),
+        uid: text(&user["uid"]),
+        groups: texts(&user["groups"]),
+        extra: extra
+            .map(|(key, values)| (key.as_str().into(), texts(values)))
+            .collect(),
+    }
+}
+
+/// The target that `attributes` of a vector describe. Operators that the wire
+/// has no word for are not sent.
+pub(crate) fn target(attributes: &Value) -> Target<'_> {
+    if attributes["resourceRequest"] == false {
+        return Target::NonResource {
+            path: text(&attributes["path"]),
+            verb: text(&attributes["verb"]),
+        };
+    }
+    Target::Resource(Box::new(ResourceAttributes {
+        verb: text(&attributes["verb"]),
+        namespace: text(&attributes["namespace"]),
+        group: text(&attributes["group"]),
+        version: text(&attributes["version"]),
+        resource: text(&attributes["resource"]),
+        subresource: text(&attributes["subresource"]),
+        name: text(&attributes["name"]),
+        selectors: Selectors {
+            field: requirements(&attributes["fieldRequirements"]),
+            label: requirements(&attributes["labelRequirements"]),
+        },
+    }))
+}
+
+fn requirements(requirements: &Value) -> Vec<Requirement<'_>> {
+    requirements
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(requirement)
+        .collect()
+}
+
+fn requirement(requirement: &Value) -> Option<Requirement<'_>> {
+    let operator = match requirement["op"].as_str()? {
+        "=" | "==" | "in" => Operator::In,
+        "!=" | "notin" => Operator::NotIn,
+        "exists" => Operator::Exists,
+        "!" => Operator::DoesNotExist,
+        _ => return None,
+    };
+    // A field has one `value`, a label a list of `values`.
+    let values = match &requirement["value"] {
+        Value::String(value) => vec![value.as_str().into()],
+        _ => texts(&requirement["values"]),
+    };
+    Some(Requirement {
+        key: text(&requirement["key"]),
+        operator,
+        values,
+    })
+}

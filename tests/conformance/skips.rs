@@ -1,0 +1,215 @@
+//! What has no counterpart here, and why.
+//!
+//! Whoever gives a check its counterpart takes its row away. A row for some
+//! cases of a check says which by its `when`.
+
+use crate::harness::{Case, Skip};
+
+const NO_ADMISSION: &str = "admission is not served";
+const NO_WEBHOOKS: &str = "no other webhook is called";
+const NO_ABAC: &str = "policies are RBAC and AuthorizationPolicies; ABAC files are not read";
+const CALLER: &str = "the API server does this before it asks a webhook";
+
+/// Whole checks, then parts of some.
+pub(crate) const SKIPS: &[Skip] = &[
+    Skip::all("abac.json", "authorize", NO_ABAC),
+    Skip::all("abac.json", "policyMatches", NO_ABAC),
+    Skip::all("abac.json", "subjectMatches", NO_ABAC),
+    Skip::all("admission_request.json", "httpEnvelope", NO_WEBHOOKS),
+    Skip::all("admission_request.json", "requestBody", NO_WEBHOOKS),
+    Skip::all("admission_request.json", "requestWire", NO_ADMISSION),
+    Skip::all("agnhost.json", "agnhost", NO_ADMISSION),
+    Skip::all(
+        "authz_config.json",
+        "validateAuthorizationConfiguration",
+        NO_WEBHOOKS,
+    ),
+    Skip::all("cel_evaluation.json", "costBudget", NO_ADMISSION),
+    Skip::all("cel_evaluation.json", "evaluate", NO_ADMISSION),
+    Skip::all("cel_evaluation.json", "variables", NO_ADMISSION),
+    Skip::all("dispatch.json", "dispatch", NO_ADMISSION),
+    Skip::all("kubeconfig_auth.json", "clientConfigFor", NO_WEBHOOKS),
+    Skip::all("kubeconfig_auth.json", "clientConfigForService", NO_WEBHOOKS),
+    Skip::all("kubeconfig_auth.json", "credentialKinds", NO_WEBHOOKS),
+    Skip::all("map_patches.json", "applyConfiguration", NO_ADMISSION),
+    Skip::all("map_patches.json", "jsonPatch", NO_ADMISSION),
+    Skip::all("match_conditions.json", "admissionExpressions", NO_ADMISSION),
+    Skip::all("match_conditions.json", "authzCompile", NO_WEBHOOKS),
+    Skip::all("match_conditions.json", "authzMatchConditions", NO_WEBHOOKS),
+    Skip::all(
+        "match_conditions.json",
+        "authzMatchConditionsValidate",
+        NO_WEBHOOKS,
+    ),
+    Skip::all("match_conditions.json", "combine", NO_ADMISSION),
+    Skip::all("match_conditions.json", "configAccepted", NO_ADMISSION),
+    Skip::all("match_conditions.json", "endToEndCreatePods", NO_ADMISSION),
+    Skip::all("namespace_selector.json", "matchNamespaceSelector", NO_ADMISSION),
+    Skip::all("namespace_selector.json", "namespaceLabels", NO_ADMISSION),
+    Skip::all("object_selector.json", "matchObjectSelector", NO_ADMISSION),
+    Skip::all("policy_match.json", "matchResources", NO_ADMISSION),
+    Skip::all(
+        "policy_validation.json",
+        "validateMutatingAdmissionPolicy",
+        NO_ADMISSION,
+    ),
+    Skip::all(
+        "policy_validation.json",
+        "validateMutatingAdmissionPolicyBinding",
+        NO_ADMISSION,
+    ),
+    Skip::all(
+        "policy_validation.json",
+        "validateMutatingAdmissionPolicyBindingUpdate",
+        NO_ADMISSION,
+    ),
+    Skip::all(
+        "policy_validation.json",
+        "validateMutatingAdmissionPolicyUpdate",
+        NO_ADMISSION,
+    ),
+    Skip::all(
+        "policy_validation.json",
+        "validateValidatingAdmissionPolicy",
+        NO_ADMISSION,
+    ),
+    Skip::all(
+        "policy_validation.json",
+        "validateValidatingAdmissionPolicyBinding",
+        NO_ADMISSION,
+    ),
+    Skip::all(
+        "policy_validation.json",
+        "validateValidatingAdmissionPolicyBindingUpdate",
+        NO_ADMISSION,
+    ),
+    Skip::all(
+        "policy_validation.json",
+        "validateValidatingAdmissionPolicyUpdate",
+        NO_ADMISSION,
+    ),
+    Skip::all(
+        "rbac.json",
+        "authorize",
+        "bindings are matched, but not yet decided on",
+    ),
+    Skip::all("reinvocation.json", "reinvocation", NO_ADMISSION),
+    Skip::all("reinvocation.json", "reinvocationEndToEnd", NO_ADMISSION),
+    Skip::all("reinvocation.json", "timeout", NO_ADMISSION),
+    Skip::all("requestinfo.json", "isResourceRequest", CALLER),
+    Skip::all("requestinfo.json", "requestInfo", CALLER),
+    Skip::all("review_response.json", "dispatchResponse", NO_WEBHOOKS),
+    Skip::all("review_response.json", "rejectionStatus", NO_ADMISSION),
+    Skip::all("review_response.json", "verifyResponse", NO_WEBHOOKS),
+    Skip::all("rules.json", "excludedVirtualResource", NO_ADMISSION),
+    Skip::all("rules.json", "exemptAdmissionConfiguration", NO_ADMISSION),
+    Skip::all("rules.json", "match", NO_ADMISSION),
+    Skip::all("sar_v1beta1_v1.json", "sarCacheStep", NO_WEBHOOKS),
+    Skip::all("sar_v1beta1_v1.json", "sarRedirect", NO_WEBHOOKS),
+    Skip::all("sar_v1beta1_v1.json", "sarResponse", NO_WEBHOOKS),
+    Skip::all("sar_v1beta1_v1.json", "sarTransport", NO_WEBHOOKS),
+    Skip::all("selectors.json", "attributesFromHTTP", CALLER),
+    Skip::all(
+        "selectors.json",
+        "nodeAuthorizer",
+        "the node authorizer is the API server's own, beside Portcullis",
+    ),
+    Skip::all(
+        "selectors.json",
+        "parseFieldRawSelector",
+        "a webhook never parses a raw selector",
+    ),
+    Skip::all(
+        "selectors.json",
+        "parseLabelRawSelector",
+        "a webhook never parses a raw selector",
+    ),
+    Skip::all("selectors.json", "requestInfoSelectors", CALLER),
+    Skip::all("selectors.json", "wireSelectorsFromAttributes", CALLER),
+    Skip::all("should_call_hook.json", "shouldCallHook", NO_ADMISSION),
+    Skip::all("vap_validator.json", "vapDecision", NO_ADMISSION),
+    Skip::all(
+        "warnings.json",
+        "warningHeaders",
+        "warnings become headers in the API server",
+    ),
+    Skip::all("webhook_validation.json", "ruleResources", NO_ADMISSION),
+    Skip::all(
+        "webhook_validation.json",
+        "validateMutatingWebhookConfiguration",
+        NO_ADMISSION,
+    ),
+    Skip::all(
+        "webhook_validation.json",
+        "validateMutatingWebhookConfigurationUpdate",
+        NO_ADMISSION,
+    ),
+    Skip::all(
+        "webhook_validation.json",
+        "validateValidatingWebhookConfiguration",
+        NO_ADMISSION,
+    ),
+    Skip::all(
+        "webhook_validation.json",
+        "validateValidatingWebhookConfigurationUpdate",
+        NO_ADMISSION,
+    ),
+    Skip::all("webhook_validation.json", "webhookService", NO_ADMISSION),
+    Skip::all("webhook_validation.json", "webhookURL", NO_ADMISSION),
+    Skip {
+        file: "selectors.json",
+        check: "labelSelectorMatches",
+        when: |case| case.input()["selector"].is_null(),
+        reason: "a selector that is absent gets the default of its field, before it is matched",
+    },
+    Skip {
+        file: "selectors.json",
+        check: "attributesFromSAR",
+        when: selectors_disabled,
+        reason: "the feature gate AuthorizeWithSelectors is always on since 1.34",
+    },
+    Skip {
+        file: "selectors.json",
+        check: "attributesFromSAR",
+        when: raw_selector,
+        reason: "a webhook never parses a raw selector",
+    },
+    Skip {
+        file: "selectors.json",
+        check: "attributesFromSAR",
+        when: field_with_several_values,
+        reason: "a webhook honours several values of a field; the API server's own authorizers drop them",
+    },
+];
+
+fn selectors<'a>(case: &Case<'a>) -> impl Iterator<Item = (&'static str, &'a serde_json::Value)> + use<'a> {
+    let resource = &case.input()["spec"]["resourceAttributes"];
+    ["fieldSelector", "labelSelector"]
+        .map(|name| (name, &resource[name]))
+        .into_iter()
+}
+
+fn selectors_disabled(case: &Case<'_>) -> bool {
+    case.input()["selectorsEnabled"] == false && selectors(case).any(|(_, selector)| selector.is_object())
+}
+
+fn raw_selector(case: &Case<'_>) -> bool {
+    selectors(case).any(|(_, selector)| {
+        selector["rawSelector"]
+            .as_str()
+            .is_some_and(|raw| !raw.is_empty())
+    })
+}
+
+fn field_with_several_values(case: &Case<'_>) -> bool {
+    let field = selectors(case).find(|(name, _)| *name == "fieldSelector");
+    field
+        .and_then(|(_, selector)| selector["requirements"].as_array())
+        .into_iter()
+        .flatten()
+        .any(|requirement| {
+            requirement["values"]
+                .as_array()
+                .is_some_and(|values| values.len() > 1)
+        })
+}
