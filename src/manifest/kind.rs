@@ -34,6 +34,8 @@ pub(super) enum Kind {
     RoleBinding,
     ClusterRoleBinding,
     AuthorizationPolicy,
+    /// Cases for `portcullis test`, which may stand beside the policies they test.
+    PolicyTest,
     Namespace,
     /// A policy, binding or webhook configuration of admission.
     Admission,
@@ -70,7 +72,10 @@ pub(super) fn of(document: &Document) -> Result<Kind, Unknown> {
         v1alpha1::GROUP if kind == "AuthorizationPolicy" => {
             known_version(api_version, version, &["v1alpha1"]).map(|()| Kind::AuthorizationPolicy)
         }
-        v1alpha1::GROUP => Err(unknown_kind(kind, api_version, ["AuthorizationPolicy"])),
+        v1alpha1::GROUP if kind == "PolicyTest" => {
+            known_version(api_version, version, &["v1alpha1"]).map(|()| Kind::PolicyTest)
+        }
+        v1alpha1::GROUP => Err(unknown_kind(kind, api_version, ["AuthorizationPolicy", "PolicyTest"])),
         ADMISSION => {
             let versions = ADMISSION_KINDS
                 .iter()

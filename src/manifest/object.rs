@@ -91,6 +91,7 @@ fn content(kind: Kind, document: &Document, faults: &mut Faults) -> Option<Conte
                 .sound()
                 .then(|| Content::Policy(Box::new(compile::policy(policy, conditions))))
         }
+        Kind::PolicyTest => None,
         Kind::Namespace => {
             namespace::labels(document, &mut Report::new(document, faults)).map(Content::Namespace)
         }

@@ -198,7 +198,7 @@ fn unknown_kinds_versions_and_fields_are_faults() {
     assert_eq!(
         told,
         [
-            "kind: `AuthorisationPolicy`: the kinds of `portcullis.dev` are `AuthorizationPolicy`",
+            "kind: `AuthorisationPolicy`: the kinds of `portcullis.dev` are `AuthorizationPolicy`, `PolicyTest`",
             "apiVersion: `portcullis.dev/v1`: write this kind as `portcullis.dev/v1alpha1`",
             "apiVersion: `rbac.authorization.k8s.io/v1alpha1`: write this kind as \
              `rbac.authorization.k8s.io/v1` or `rbac.authorization.k8s.io/v1beta1`",
