@@ -75,7 +75,11 @@ pub(super) fn of(document: &Document) -> Result<Kind, Unknown> {
         v1alpha1::GROUP if kind == "PolicyTest" => {
             known_version(api_version, version, &["v1alpha1"]).map(|()| Kind::PolicyTest)
         }
-        v1alpha1::GROUP => Err(unknown_kind(kind, api_version, ["AuthorizationPolicy", "PolicyTest"])),
+        v1alpha1::GROUP => Err(unknown_kind(
+            kind,
+            api_version,
+            ["AuthorizationPolicy", "PolicyTest"],
+        )),
         ADMISSION => {
             let versions = ADMISSION_KINDS
                 .iter()

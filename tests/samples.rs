@@ -1,0 +1,17 @@
+//! Every example that the project ships, and what `init` writes, is loaded by
+//! the code that loads what users write.
+
+#[path = "samples/admission.rs"]
+mod admission;
+#[path = "samples/authorization_configuration.rs"]
+mod authorization_configuration;
+#[path = "samples/configuration.rs"]
+mod configuration;
+#[path = "samples/flags.rs"]
+mod flags;
+#[path = "samples/kubeconfigs.rs"]
+mod kubeconfigs;
+#[path = "samples/policies.rs"]
+mod policies;
+#[path = "samples/project.rs"]
+mod project;

@@ -1,0 +1,56 @@
+//! GatewayConfigurations.
+
+use std::path::Path;
+
+use portcullis::config::{self, Config};
+
+use crate::project::{self, SetUp};
+
+fn sound(path: &Path) -> Config {
+    let (config, faults) = config::load(path);
+    assert_eq!(faults.to_string(), "");
+    config.unwrap()
+}
+
+#[test]
+fn every_configuration_is_sound() {
+    let set_up = SetUp::new();
+    for path in [
+        project::path("config/portcullis.yaml"),
+        project::path("config/portcullis.full.yaml"),
+        project::path("kubeconfig-examples/portcullis.yaml"),
+        set_up.path("portcullis.yaml"),
+    ] {
+        sound(&path);
+    }
+}
+
+#[test]
+fn the_full_configuration_shows_the_defaults() {
+    let smallest = sound(&project::path("config/portcullis.yaml"));
+    let full = sound(&project::path("config/portcullis.full.yaml"));
+    assert_eq!(full.server, smallest.server);
+    assert_eq!(full.admin, smallest.admin);
+    assert_eq!(full.authorization, smallest.authorization);
+    assert_eq!(full.admission, smallest.admission);
+    assert_eq!(full.limits, smallest.limits);
+    assert_eq!(full.reload, smallest.reload);
+}
+
+#[test]
+fn the_full_configuration_has_every_section() {
+    let text = project::text(&project::path("config/portcullis.full.yaml"));
+    for section in [
+        "server",
+        "admin",
+        "callers",
+        "manifests",
+        "authorization",
+        "admission",
+        "limits",
+        "reload",
+        "decisionLog",
+    ] {
+        assert!(text.contains(&format!("\n{section}:")), "{section}");
+    }
+}

@@ -1,0 +1,90 @@
+//! Kubeconfigs, read as the gateway reads them.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use portcullis::config::Files;
+use portcullis::config::kubeconfig::{self, Kubeconfig};
+use serde_json::Value;
+
+use crate::project::{self, ON_API_SERVER, SetUp};
+
+/// The API server's machine: the certificates of a set-up, under the examples' names.
+struct ApiServer<'a>(&'a SetUp);
+
+impl Files for ApiServer<'_> {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        if path == Path::new(ON_API_SERVER).join("authorization.token") {
+            return Ok(b"a-token\n".to_vec());
+        }
+        match path.strip_prefix(ON_API_SERVER) {
+            Ok(name) => std::fs::read(self.0.path("pki").join(name)),
+            Err(_) => std::fs::read(path),
+        }
+    }
+}
+
+fn sound(set_up: &SetUp, path: &Path) -> Kubeconfig {
+    let (kubeconfig, faults) = kubeconfig::read(&ApiServer(set_up), path);
+    assert_eq!(faults.to_string(), "", "{}", path.display());
+    assert!(!kubeconfig.users.is_empty(), "{}", path.display());
+    kubeconfig
+}
+
+fn example(name: &str) -> PathBuf {
+    project::path("kubeconfig-examples").join(name)
+}
+
+#[test]
+fn every_example_names_users_that_the_gateway_accepts() {
+    let set_up = SetUp::new();
+    for file in project::files(&project::path("kubeconfig-examples"), ".kubeconfig") {
+        sound(&set_up, &file);
+    }
+}
+
+#[test]
+fn a_set_up_s_kubeconfigs_hold_their_certificates() {
+    let set_up = SetUp::new();
+    for file in project::files(&set_up.path("kubeconfigs"), ".kubeconfig") {
+        let kubeconfig = sound(&set_up, &file);
+        assert!(
+            kubeconfig.users.iter().all(|user| user.certificate.is_some()),
+            "{}",
+            file.display()
+        );
+    }
+}
+
+#[test]
+fn the_examples_show_a_certificate_and_a_token() {
+    let set_up = SetUp::new();
+    let by_certificate = sound(&set_up, &example("authorization-by-certificate.kubeconfig"));
+    assert!(by_certificate.users[0].certificate.is_some());
+    let by_token = sound(&set_up, &example("authorization-by-token.kubeconfig"));
+    assert!(by_token.users[0].file_token.is_some());
+}
+
+/// The API server takes the user of the current context, and posts to the cluster's URL as it is.
+#[test]
+fn authorization_kubeconfigs_lead_to_the_endpoint() {
+    let set_up = SetUp::new();
+    for path in [
+        example("authorization-by-certificate.kubeconfig"),
+        example("authorization-by-token.kubeconfig"),
+        set_up.path("kubeconfigs/authorization.kubeconfig"),
+    ] {
+        let kubeconfig = project::documents(&path)[0].root().to_json();
+        let named = |list: &str, name: &Value| {
+            let items = kubeconfig[list].as_array().unwrap();
+            items
+                .iter()
+                .find(|item| item["name"] == *name)
+                .unwrap_or_else(|| panic!("no {name} in {list}"))
+        };
+        let context = &named("contexts", &kubeconfig["current-context"])["context"];
+        named("users", &context["user"]);
+        let cluster = &named("clusters", &context["cluster"])["cluster"];
+        assert_eq!(cluster["server"], "https://portcullis.example.com:8443/authorize");
+    }
+}

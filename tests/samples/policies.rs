@@ -1,0 +1,38 @@
+//! Policies: `config/policies`, and that for discovery.
+
+use crate::project::{self, SetUp};
+
+#[test]
+fn every_example_is_sound_alone_and_together() {
+    let all = project::files(&project::path("config/policies"), ".yaml");
+    for file in &all {
+        project::sound_manifests(std::slice::from_ref(file));
+    }
+    project::sound_manifests(&all);
+    project::sound_manifests(&[project::path("kubeconfig-examples/discovery.yaml")]);
+}
+
+#[test]
+fn every_example_has_cases_beside_it() {
+    for file in project::files(&project::path("config/policies"), ".yaml") {
+        let name = file.to_string_lossy();
+        if !name.ends_with("_test.yaml") {
+            let suite = name.replace(".yaml", "_test.yaml");
+            assert!(std::path::Path::new(&suite).is_file(), "{suite}");
+        }
+    }
+}
+
+#[test]
+fn init_installs_every_example() {
+    let set_up = SetUp::new();
+    for file in project::files(&project::path("config/policies"), ".yaml") {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let installed = set_up.path("policies").join(name);
+        if name.ends_with("_test.yaml") {
+            assert!(!installed.exists(), "{name}");
+        } else {
+            assert_eq!(project::text(&installed), project::text(&file), "{name}");
+        }
+    }
+}
