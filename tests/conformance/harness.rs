@@ -20,7 +20,6 @@ pub(crate) struct Skip {
 
 /// One case, in the environment that its file gives to all.
 pub(crate) struct Case<'a> {
-    #[expect(dead_code, reason = "no check that runs has named values of its file")]
     pub(crate) file: &'a Value,
     pub(crate) value: &'a Value,
 }

@@ -18,6 +18,7 @@
 //! name that table in [`CHECKS`] here, and take the check's row out of [`SKIPS`].
 
 mod harness;
+mod matching;
 mod nonresource;
 mod rbac;
 mod sar;
@@ -32,10 +33,15 @@ use skips::SKIPS;
 
 /// Every check that has a counterpart, by the file of its vectors.
 const CHECKS: &[(&str, Table)] = &[
+    ("namespace_selector.json", matching::NAMESPACES),
     ("nonresource.json", nonresource::CHECKS),
+    ("object_selector.json", matching::OBJECTS),
+    ("policy_match.json", matching::POLICIES),
     ("rbac.json", rbac::CHECKS),
+    ("rules.json", matching::RULES),
     ("sar_v1beta1_v1.json", sar::CHECKS),
     ("selectors.json", selectors::CHECKS),
+    ("should_call_hook.json", matching::HOOKS),
 ];
 
 #[test]

@@ -4,6 +4,7 @@
 //! cases of a check says which by its `when`.
 
 use crate::harness::{Case, Skip};
+use crate::matching::selector;
 
 const NO_ADMISSION: &str = "admission is not served";
 const NO_WEBHOOKS: &str = "no other webhook is called";
@@ -44,10 +45,6 @@ pub(crate) const SKIPS: &[Skip] = &[
     Skip::all("match_conditions.json", "combine", NO_ADMISSION),
     Skip::all("match_conditions.json", "configAccepted", NO_ADMISSION),
     Skip::all("match_conditions.json", "endToEndCreatePods", NO_ADMISSION),
-    Skip::all("namespace_selector.json", "matchNamespaceSelector", NO_ADMISSION),
-    Skip::all("namespace_selector.json", "namespaceLabels", NO_ADMISSION),
-    Skip::all("object_selector.json", "matchObjectSelector", NO_ADMISSION),
-    Skip::all("policy_match.json", "matchResources", NO_ADMISSION),
     Skip::all(
         "policy_validation.json",
         "validateMutatingAdmissionPolicy",
@@ -101,9 +98,6 @@ pub(crate) const SKIPS: &[Skip] = &[
     Skip::all("review_response.json", "dispatchResponse", NO_WEBHOOKS),
     Skip::all("review_response.json", "rejectionStatus", NO_ADMISSION),
     Skip::all("review_response.json", "verifyResponse", NO_WEBHOOKS),
-    Skip::all("rules.json", "excludedVirtualResource", NO_ADMISSION),
-    Skip::all("rules.json", "exemptAdmissionConfiguration", NO_ADMISSION),
-    Skip::all("rules.json", "match", NO_ADMISSION),
     Skip::all("sar_v1beta1_v1.json", "sarCacheStep", NO_WEBHOOKS),
     Skip::all("sar_v1beta1_v1.json", "sarRedirect", NO_WEBHOOKS),
     Skip::all("sar_v1beta1_v1.json", "sarResponse", NO_WEBHOOKS),
@@ -126,7 +120,6 @@ pub(crate) const SKIPS: &[Skip] = &[
     ),
     Skip::all("selectors.json", "requestInfoSelectors", CALLER),
     Skip::all("selectors.json", "wireSelectorsFromAttributes", CALLER),
-    Skip::all("should_call_hook.json", "shouldCallHook", NO_ADMISSION),
     Skip::all("vap_validator.json", "vapDecision", NO_ADMISSION),
     Skip::all(
         "warnings.json",
@@ -156,6 +149,35 @@ pub(crate) const SKIPS: &[Skip] = &[
     ),
     Skip::all("webhook_validation.json", "webhookService", NO_ADMISSION),
     Skip::all("webhook_validation.json", "webhookURL", NO_ADMISSION),
+    Skip {
+        file: "policy_match.json",
+        check: "matchResources",
+        when: |case| {
+            let written = &case.input()["matchResources"];
+            ["namespaceSelector", "objectSelector"]
+                .iter()
+                .any(|name| selector(&written[name]).is_none())
+        },
+        reason: "a selector that Kubernetes cannot read is refused with the manifest",
+    },
+    Skip {
+        file: "object_selector.json",
+        check: "matchObjectSelector",
+        when: |case| case.input()["selector"].is_null(),
+        reason: "a selector that is absent gets the default of its field, before it is matched",
+    },
+    Skip {
+        file: "namespace_selector.json",
+        check: "matchNamespaceSelector",
+        when: |case| case.input()["selector"].is_null(),
+        reason: "a selector that is absent gets the default of its field, before it is matched",
+    },
+    Skip {
+        file: "namespace_selector.json",
+        check: "matchNamespaceSelector",
+        when: |case| selector(&case.input()["selector"]).is_none(),
+        reason: "a selector that Kubernetes cannot read is refused with the manifest",
+    },
     Skip {
         file: "selectors.json",
         check: "labelSelectorMatches",

@@ -93,10 +93,12 @@ fn selects_by_name(
     namespaces: &dyn Namespaces,
     missing: MissingNamespace,
 ) -> Result<bool, Fault> {
-    if selector.keys().all(|key| key == NAME_LABEL) {
+    // Who deletes a collection of namespaces names none, and none has that label.
+    let is_named = !name.is_empty();
+    if is_named && selector.keys().all(|key| key == NAME_LABEL) {
         return Ok(selector.matches(|_| Some(name)));
     }
-    let own_name = |key: &str| (key == NAME_LABEL).then_some(Cow::Borrowed(name));
+    let own_name = |key: &str| (is_named && key == NAME_LABEL).then_some(Cow::Borrowed(name));
     match (namespaces.namespace(name), missing) {
         (Some(document), _) => {
             Ok(selector.matches(|key| own_name(key).or_else(|| label(document.root(), key))))
