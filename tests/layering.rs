@@ -3,6 +3,13 @@
 //! The compiler keeps the inner ring from IO (ARCHITECTURE.md); this keeps the
 //! modules of both rings in their order.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "in a test, a panic is a failure"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

@@ -17,6 +17,13 @@
 //! the file named for its vectors, which gathers its own in a `CHECKS` table,
 //! name that table in [`CHECKS`] here, and take the check's row out of [`SKIPS`].
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "in a test, a panic is a failure"
+)]
+
 mod harness;
 mod matching;
 mod nonresource;
