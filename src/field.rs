@@ -43,6 +43,8 @@ pub enum FaultKind {
     TypeInvalid,
     /// Something referred to is not there (`FieldValueNotFound`).
     NotFound,
+    /// A value that is sound, but grants more or does less than it seems to. Only in warnings.
+    Suspicious,
     /// The document cannot be read at all.
     Unreadable,
 }
@@ -157,6 +159,7 @@ impl FaultKind {
             Self::TooMany => "Too many",
             Self::TypeInvalid => "Invalid type",
             Self::NotFound => "Not found",
+            Self::Suspicious => "Suspicious",
             Self::Unreadable => "Unreadable",
         }
     }

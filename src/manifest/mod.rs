@@ -16,6 +16,7 @@ mod assemble;
 mod authorization_policy;
 mod compile;
 mod kind;
+mod lint;
 mod metadata;
 mod names;
 mod namespace;
@@ -84,6 +85,7 @@ pub fn load(sources: &[Source], options: &Options) -> (Option<Manifests>, Faults
     if faults.has_errors() {
         return (None, faults);
     }
+    lint::lint(&objects, &options.never_deny, &mut faults);
     (Some(assemble::assemble(objects, options)), faults)
 }
 

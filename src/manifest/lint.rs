@@ -1,0 +1,56 @@
+//! What is sound, but dangerous or probably not meant.
+//!
+//! Each warning is precise, and says what to write instead. `policy` looks at
+//! one AuthorizationPolicy at a time, `binding` at a binding with the role that
+//! it grants, `parameters` at what no policy reads.
+
+mod binding;
+mod grants;
+mod parameters;
+mod policy;
+
+use super::object::{Content, Object};
+use crate::document::Document;
+use crate::engine::NeverDeny;
+use crate::field::{Fault, FaultKind, Faults, FieldPath};
+
+/// Looks at all `objects`, each of which is sound.
+pub(super) fn lint(objects: &[Object], never_deny: &NeverDeny, faults: &mut Faults) {
+    let roles = binding::RolesByCluster::new(objects);
+    let grants = binding::Grants::new(&roles, never_deny);
+    for object in objects {
+        let mut lint = Lint {
+            document: &object.document,
+            faults,
+        };
+        match &object.content {
+            Content::Policy(policy) => policy::lint(policy, never_deny, &mut lint),
+            Content::Role(role) => binding::lint_role(role, &mut lint),
+            Content::Binding(binding) => {
+                binding::lint(binding, object.cluster.as_deref(), &grants, &mut lint)
+            }
+            Content::Namespace(_) | Content::Admission | Content::Parameter => {}
+        }
+    }
+    parameters::lint(objects, faults);
+}
+
+/// Collects the warnings about one object.
+struct Lint<'a> {
+    document: &'a Document,
+    faults: &'a mut Faults,
+}
+
+impl Lint<'_> {
+    fn suspicious(&mut self, path: &FieldPath, message: impl Into<String>) {
+        self.warn(FaultKind::Suspicious, path, message);
+    }
+
+    fn warn(&mut self, kind: FaultKind, path: &FieldPath, message: impl Into<String>) {
+        self.faults
+            .push(Fault::warning(self.document.place(path.clone()), kind, message));
+    }
+}
+
+#[cfg(test)]
+mod tests;

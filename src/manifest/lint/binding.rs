@@ -1,0 +1,173 @@
+//! RBAC: rules that match nothing, bindings to roles that are not there, and
+//! bindings that grant too much.
+
+use std::collections::BTreeMap;
+
+use super::Lint;
+use super::grants::{Impersonation, danger, impersonations, is_everybody};
+use crate::engine::rbac::{Roles, aggregate};
+use crate::engine::{Binding, NeverDeny, Role, Subject, SubjectKind};
+use crate::field::{FaultKind, FieldPath};
+use crate::manifest::object::{Content, Object};
+
+/// The group that may do everything before any authorizer is asked.
+const MASTERS: &str = "system:masters";
+
+/// The roles of each cluster, aggregated; under `None` those that hold for every cluster.
+pub(super) struct RolesByCluster<'o>(BTreeMap<Option<&'o str>, Vec<Role>>);
+
+/// The same, to be found by reference, with what their rules grant.
+pub(super) struct Grants<'r> {
+    clusters: BTreeMap<Option<&'r str>, (Roles<'r>, Vec<Grant>)>,
+    impersonations: Vec<Impersonation>,
+}
+
+/// What binding a role grants that is worth a warning.
+struct Grant {
+    danger: Option<String>,
+    /// Indices into [`Grants::impersonations`].
+    impersonations: Vec<usize>,
+}
+
+// === roles ===
+
+pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
+    for (index, rule) in role.rules.iter().enumerate() {
+        let path = FieldPath::root().field("rules").index(index).field("resources");
+        for (index, resource) in rule.resources.iter().enumerate() {
+            if let Some(parent) = resource.strip_suffix("/*") {
+                let message = format!(
+                    "RBAC reads `{resource}` as a name, which no resource has: write `*`, or each subresource as \
+                     `{parent}/NAME`"
+                );
+                lint.suspicious(&path.index(index), message);
+            }
+        }
+    }
+}
+
+impl<'o> RolesByCluster<'o> {
+    pub(super) fn new(objects: &'o [Object]) -> Self {
+        let mut clusters: BTreeMap<Option<&str>, Vec<Role>> = BTreeMap::from([(None, Vec::new())]);
+        for object in objects {
+            let roles = clusters.entry(object.cluster.as_deref()).or_default();
+            if let Content::Role(role) = &object.content {
+                roles.push(role.clone());
+            }
+        }
+        let shared = clusters.get(&None).cloned().unwrap_or_default();
+        for (cluster, roles) in &mut clusters {
+            if cluster.is_some() {
+                roles.extend(shared.iter().cloned());
+            }
+            aggregate(roles);
+        }
+        Self(clusters)
+    }
+}
+
+impl<'r> Grants<'r> {
+    pub(super) fn new(roles: &'r RolesByCluster<'_>, never_deny: &NeverDeny) -> Self {
+        let impersonations = impersonations(never_deny);
+        let clusters = roles.0.iter().map(|(cluster, roles)| {
+            let grants = roles
+                .iter()
+                .map(|role| Grant::of(role, &impersonations))
+                .collect();
+            (*cluster, (Roles::new(roles), grants))
+        });
+        Self {
+            clusters: clusters.collect(),
+            impersonations,
+        }
+    }
+
+    /// What `binding` grants. One for every cluster may mean a role of some cluster.
+    fn of(&self, binding: &Binding, cluster: Option<&'r str>) -> Option<&Grant> {
+        self.within(cluster, binding).or_else(|| {
+            let mut others = self.clusters.keys().filter(|_| cluster.is_none());
+            others.find_map(|other| self.within(*other, binding))
+        })
+    }
+
+    fn within(&self, cluster: Option<&'r str>, binding: &Binding) -> Option<&Grant> {
+        let (roles, grants) = self.clusters.get(&cluster)?;
+        grants.get(roles.resolve(&binding.role, &binding.namespace).ok()?)
+    }
+}
+
+impl Grant {
+    fn of(role: &Role, impersonations: &[Impersonation]) -> Self {
+        let granted = |one: &Impersonation| role.rules.iter().any(|rule| one.is_granted_by(rule));
+        Self {
+            danger: role
+                .rules
+                .iter()
+                .find_map(|rule| danger(&rule.verbs, &rule.api_groups, &rule.resources)),
+            impersonations: (0..impersonations.len())
+                .filter(|index| impersonations.get(*index).is_some_and(granted))
+                .collect(),
+        }
+    }
+}
+
+// === bindings ===
+
+pub(super) fn lint<'r>(
+    binding: &Binding,
+    cluster: Option<&'r str>,
+    grants: &Grants<'r>,
+    lint: &mut Lint<'_>,
+) {
+    let Some(grant) = grants.of(binding, cluster) else {
+        let (kind, name) = (&binding.role.kind, &binding.role.name);
+        let message = format!("no manifest has the {kind} `{name}`, so this binding grants nothing: add it");
+        lint.warn(
+            FaultKind::NotFound,
+            &FieldPath::root().field("roleRef").field("name"),
+            message,
+        );
+        return;
+    };
+    dangerous_grant(binding, grant, lint);
+    impersonation(binding, grant, &grants.impersonations, lint);
+}
+
+fn dangerous_grant(binding: &Binding, grant: &Grant, lint: &mut Lint<'_>) {
+    let Some(danger) = &grant.danger else { return };
+    let everybody =
+        |subject: &Subject| subject.name != "*" && is_everybody(subject.kind.as_str(), &subject.name);
+    let subjects = binding.subjects.iter().enumerate();
+    for (index, subject) in subjects.filter(|(_, subject)| everybody(subject)) {
+        let message = format!(
+            "the {} `{}` grants {danger} to the {} `{}`: name those who need it",
+            binding.role.kind,
+            binding.role.name,
+            subject.kind.as_str(),
+            subject.name
+        );
+        lint.suspicious(&FieldPath::root().field("subjects").index(index), message);
+    }
+}
+
+fn impersonation(binding: &Binding, grant: &Grant, impersonations: &[Impersonation], lint: &mut Lint<'_>) {
+    let masters = |subject: &Subject| subject.kind == SubjectKind::Group && subject.name == MASTERS;
+    if binding.subjects.iter().all(masters) {
+        return;
+    }
+    let reaches =
+        |one: &&Impersonation| binding.is_cluster_wide() || one.namespace() == binding.namespace.as_str();
+    let granted = grant
+        .impersonations
+        .iter()
+        .filter_map(|index| impersonations.get(*index))
+        .find(reaches);
+    if let Some(granted) = granted {
+        let message = format!(
+            "the {} `{}` grants the impersonation of {}, and then no Deny holds anybody up: list others in the \
+             `resourceNames` of its rule, or take the name out of `authorization.neverDeny`",
+            binding.role.kind, binding.role.name, granted.whom
+        );
+        lint.suspicious(&FieldPath::root().field("roleRef").field("name"), message);
+    }
+}

@@ -1,0 +1,214 @@
+//! AuthorizationPolicies that do something else than they seem to.
+
+use super::Lint;
+use super::grants::{danger, impersonations, is_everybody};
+use crate::engine::matching::{asks_for_collection, is_known_cluster_scoped};
+use crate::engine::rbac::non_resource_url_matches;
+use crate::engine::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Subject, SubjectKind};
+use crate::field::FieldPath;
+
+pub(super) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &mut Lint<'_>) {
+    let spec = FieldPath::root().field("spec");
+    for (index, rule) in policy.resource_rules.iter().enumerate() {
+        let path = spec.field("resourceRules").index(index);
+        names_on_create(rule, &path, lint);
+        literal_stars(&rule.names, &path.field("names"), lint);
+        if policy.effect == Effect::Allow {
+            lists_of_all_namespaces(rule, &path, lint);
+        }
+    }
+    for (index, rule) in policy.non_resource_rules.iter().enumerate() {
+        let path = spec.field("nonResourceRules").index(index).field("paths");
+        inner_stars(&rule.paths, &path, lint);
+        if policy.effect == Effect::Deny {
+            folders_without_themselves(policy, &rule.paths, &path, lint);
+        }
+    }
+    match policy.effect {
+        Effect::Allow => {
+            dangerous_grant(policy, &spec, lint);
+            impersonation(policy, never_deny, &spec, lint);
+        }
+        Effect::Deny => denies_nobody(policy, never_deny, &spec.field("subjects"), lint),
+    }
+}
+
+/// Only an object itself is made without a name: `pods/exec` is created for a pod that has one.
+fn names_on_create(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
+    let creates = rule.verbs.iter().any(|verb| verb == "create");
+    let objects = rule.resources.iter().any(|resource| !resource.contains('/'));
+    if creates && objects && !rule.names.is_empty() {
+        let message = "a create comes without a name, so this rule never matches one: give `create` a rule \
+                       of its own, without `names`";
+        lint.suspicious(&path.field("names"), message);
+    }
+}
+
+fn literal_stars(names: &[String], path: &FieldPath, lint: &mut Lint<'_>) {
+    for (index, name) in names.iter().enumerate().filter(|(_, name)| name.contains('*')) {
+        let message = format!(
+            "`{name}`: names have no patterns, `*` is a character of the name: for any name, \
+                               leave `names` out"
+        );
+        lint.suspicious(&path.index(index), message);
+    }
+}
+
+fn inner_stars(paths: &[String], path: &FieldPath, lint: &mut Lint<'_>) {
+    for (index, one) in paths
+        .iter()
+        .enumerate()
+        .filter(|(_, one)| one.trim_end_matches('*').contains('*'))
+    {
+        let message =
+            format!("`{one}`: only a `*` at the end is a pattern, the others are characters of the path");
+        lint.suspicious(&path.index(index), message);
+    }
+}
+
+fn lists_of_all_namespaces(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
+    let lists = rule.verbs.iter().any(|verb| asks_for_collection(verb));
+    let Some(index) = rule
+        .namespaces
+        .iter()
+        .position(String::is_empty)
+        .filter(|_| lists)
+    else {
+        return;
+    };
+    if let Some(resource) = rule
+        .resources
+        .iter()
+        .find(|resource| has_namespaces(rule, resource))
+    {
+        let message = format!(
+            "`\"\"` allows lists of `{resource}` in all namespaces: for cluster-scoped resources write a rule of \
+             their own"
+        );
+        lint.suspicious(&path.field("namespaces").index(index), message);
+    }
+}
+
+/// Whether `resource` is one of those that Kubernetes itself keeps in namespaces, or may be any.
+fn has_namespaces(rule: &ResourceRule, resource: &str) -> bool {
+    let built_in = |group: &String| {
+        matches!(
+            group.as_str(),
+            "" | "apps"
+                | "autoscaling"
+                | "batch"
+                | "coordination.k8s.io"
+                | "discovery.k8s.io"
+                | "events.k8s.io"
+                | "networking.k8s.io"
+                | "policy"
+                | "rbac.authorization.k8s.io"
+        )
+    };
+    let resource = resource.split('/').next().unwrap_or_default();
+    resource == "*"
+        || rule
+            .api_groups
+            .iter()
+            .any(|group| built_in(group) && !is_known_cluster_scoped(group, resource))
+}
+
+fn folders_without_themselves(
+    policy: &AuthorizationPolicy,
+    paths: &[String],
+    path: &FieldPath,
+    lint: &mut Lint<'_>,
+) {
+    for (index, pattern) in paths.iter().enumerate() {
+        let Some(folder) = pattern.strip_suffix("/*").filter(|folder| !folder.is_empty()) else {
+            continue;
+        };
+        let all = policy.non_resource_rules.iter().flat_map(|rule| &rule.paths);
+        if !all
+            .into_iter()
+            .any(|other| non_resource_url_matches(other, folder))
+        {
+            let message = format!("`{pattern}` does not include `{folder}` itself: add it");
+            lint.suspicious(&path.index(index), message);
+        }
+    }
+}
+
+fn denies_nobody(
+    policy: &AuthorizationPolicy,
+    never_deny: &NeverDeny,
+    path: &FieldPath,
+    lint: &mut Lint<'_>,
+) {
+    if policy
+        .subjects
+        .iter()
+        .all(|subject| is_never_denied(subject, never_deny))
+    {
+        let message = "everybody here is in `authorization.neverDeny` of the configuration, so this Deny holds \
+                       nobody up: take them out of there, or delete the policy";
+        lint.suspicious(path, message);
+    }
+}
+
+fn is_never_denied(subject: &Subject, never_deny: &NeverDeny) -> bool {
+    let Subject {
+        kind,
+        name,
+        namespace,
+    } = subject;
+    let account = |user: &str| {
+        never_deny
+            .service_accounts
+            .iter()
+            .any(|account| account.user_name() == user)
+    };
+    match kind {
+        SubjectKind::User => never_deny.users.contains(name) || account(name),
+        SubjectKind::Group => never_deny.groups.contains(name),
+        SubjectKind::ServiceAccount => {
+            let user = format!("system:serviceaccount:{namespace}:{name}");
+            never_deny.users.contains(&user) || account(&user)
+        }
+        SubjectKind::Unknown(_) => false,
+    }
+}
+
+fn dangerous_grant(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Lint<'_>) {
+    let everybody = policy
+        .subjects
+        .iter()
+        .find(|subject| is_everybody(subject.kind.as_str(), &subject.name));
+    let Some(everybody) = everybody.filter(|_| policy.conditions.is_empty()) else {
+        return;
+    };
+    for (index, rule) in policy.resource_rules.iter().enumerate() {
+        if let Some(danger) = danger(&rule.verbs, &rule.api_groups, &rule.resources) {
+            let message = format!(
+                "this allows {danger} to the {} `{}`: name those who need it",
+                everybody.kind.as_str(),
+                everybody.name
+            );
+            lint.suspicious(&path.field("resourceRules").index(index), message);
+        }
+    }
+}
+
+fn impersonation(
+    policy: &AuthorizationPolicy,
+    never_deny: &NeverDeny,
+    path: &FieldPath,
+    lint: &mut Lint<'_>,
+) {
+    let impersonations = impersonations(never_deny);
+    for (index, rule) in policy.resource_rules.iter().enumerate() {
+        if let Some(granted) = impersonations.iter().find(|one| one.is_allowed_by(rule)) {
+            let message = format!(
+                "whoever may impersonate {} cannot be held up by any Deny: list others in `names`, or take the \
+                 name out of `authorization.neverDeny`",
+                granted.whom
+            );
+            lint.suspicious(&path.field("resourceRules").index(index), message);
+        }
+    }
+}

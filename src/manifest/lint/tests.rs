@@ -1,0 +1,323 @@
+//! Each warning, and what is so near to it that it must not warn.
+
+use crate::engine::NeverDeny;
+use crate::manifest::{Options, Source, load};
+
+fn source(text: &str, cluster: Option<&str>) -> Source {
+    Source {
+        file: "f.yaml".into(),
+        text: text.into(),
+        cluster: cluster.map(Into::into),
+    }
+}
+
+fn warnings_of(sources: &[Source]) -> Vec<String> {
+    let (manifests, faults) = load(
+        sources,
+        &Options {
+            never_deny: NeverDeny::default(),
+        },
+    );
+    assert!(manifests.is_some(), "{faults}");
+    faults
+        .iter()
+        .map(|fault| format!("{}: {}", fault.place.path, fault.message))
+        .collect()
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    warnings_of(&[source(text, None)])
+}
+
+/// The only warning about `text` is at `path` and says `words`.
+fn warns(text: &str, path: &str, words: &str) {
+    let all = warnings(text);
+    assert!(
+        all.len() == 1 && all[0].starts_with(&format!("{path}: ")) && all[0].contains(words),
+        "{all:#?}"
+    );
+}
+
+fn silent(text: &str) {
+    assert_eq!(warnings(text), Vec::<String>::new());
+}
+
+fn policy(effect: &str, subjects: &str, rules: &str) -> String {
+    format!(
+        "{{apiVersion: portcullis.dev/v1alpha1, kind: AuthorizationPolicy, metadata: {{name: a}}, \
+         spec: {{effect: {effect}, subjects: [{subjects}], {rules}}}}}"
+    )
+}
+
+fn allow(rule: &str) -> String {
+    policy(
+        "Allow",
+        "{kind: User, name: jane}",
+        &format!("resourceRules: [{{{rule}}}]"),
+    )
+}
+
+fn deny_paths(paths: &str) -> String {
+    policy(
+        "Deny",
+        "{kind: User, name: jane}",
+        &format!("nonResourceRules: [{{verbs: [get], paths: [{paths}]}}]"),
+    )
+}
+
+#[test]
+fn names_on_create() {
+    let rule = "apiGroups: [\"\"], names: [a]";
+    warns(
+        &allow(&format!("verbs: [get, create], resources: [pods], {rule}")),
+        "spec.resourceRules[0].names",
+        "a create comes without a name",
+    );
+    silent(&allow(&format!(
+        "verbs: [get, update], resources: [pods], {rule}"
+    )));
+    silent(&allow(&format!(
+        "verbs: [create], resources: [pods/exec], {rule}"
+    )));
+}
+
+#[test]
+fn a_star_in_a_name_or_within_a_path_is_no_pattern() {
+    warns(
+        &allow("verbs: [get], apiGroups: [\"\"], resources: [pods], names: [\"web-*\"]"),
+        "spec.resourceRules[0].names[0]",
+        "names have no patterns",
+    );
+    warns(
+        &deny_paths("/a/*/b"),
+        "spec.nonResourceRules[0].paths[0]",
+        "only a `*` at the end",
+    );
+    silent(&deny_paths("/a*, '*'"));
+}
+
+#[test]
+fn lists_of_all_namespaces() {
+    let rule = |verbs: &str, group: &str, resources: &str| {
+        allow(&format!(
+            "verbs: [{verbs}], apiGroups: [{group}], resources: [{resources}], namespaces: [\"\", a]"
+        ))
+    };
+    let at = "spec.resourceRules[0].namespaces[0]";
+    warns(
+        &rule("list", "\"\"", "nodes, pods"),
+        at,
+        "lists of `pods` in all namespaces",
+    );
+    warns(&rule("list", "\"*\"", "\"*\""), at, "lists of `*`");
+    silent(&rule("get", "\"\"", "pods"));
+    silent(&rule("list", "\"\"", "nodes, namespaces"));
+    // Whether a custom resource has namespaces is not known.
+    silent(&rule("list", "example.com", "widgets"));
+}
+
+#[test]
+fn a_folder_without_itself() {
+    warns(
+        &deny_paths("/debug/*"),
+        "spec.nonResourceRules[0].paths[0]",
+        "does not include `/debug` itself",
+    );
+    silent(&deny_paths("/debug, /debug/*"));
+    silent(&deny_paths("/debug*, /debug/*"));
+    silent(&deny_paths("/*"));
+    silent(&policy(
+        "Allow",
+        "{kind: User, name: a}",
+        "nonResourceRules: [{verbs: [get], paths: [/debug/*]}]",
+    ));
+}
+
+#[test]
+fn a_deny_that_holds_nobody_up() {
+    let rules = "resourceRules: [{verbs: [get], apiGroups: [\"\"], resources: [pods]}]";
+    let protected = "{kind: Group, name: system:nodes}, {kind: User, name: system:apiserver}, \
+                     {kind: ServiceAccount, namespace: kube-system, name: namespace-controller}, \
+                     {kind: User, name: system:serviceaccount:kube-system:generic-garbage-collector}";
+    warns(
+        &policy("Deny", protected, rules),
+        "spec.subjects",
+        "holds nobody up",
+    );
+    silent(&policy(
+        "Deny",
+        &format!("{protected}, {{kind: User, name: jane}}"),
+        rules,
+    ));
+    silent(&policy("Allow", protected, rules));
+}
+
+#[test]
+fn impersonation_of_those_never_denied() {
+    let at = "spec.resourceRules[0]";
+    let rule = |resource: &str, rest: &str| {
+        allow(&format!(
+            "verbs: [impersonate], apiGroups: [\"\"], resources: [{resource}], {rest}"
+        ))
+    };
+    warns(
+        &rule("users", ""),
+        at,
+        "the user `system:kube-controller-manager`",
+    );
+    warns(
+        &rule("groups", "names: [system:nodes]"),
+        at,
+        "the group `system:nodes`",
+    );
+    warns(
+        &rule("serviceaccounts", "namespaces: [kube-*]"),
+        at,
+        "`kube-system/namespace-controller`",
+    );
+    silent(&rule("users", "names: [jane]"));
+    silent(&rule("serviceaccounts", "namespaces: [team-a]"));
+    silent(&rule("uids", ""));
+}
+
+const CLUSTER_ROLE: &str =
+    "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: r}, rules: ";
+const EVERYTHING: &str = "[{verbs: ['*'], apiGroups: ['*'], resources: ['*']}]";
+
+/// A ClusterRole `r` with `rules`, bound to `subjects`, in `namespace` if there is one.
+fn bound(rules: &str, namespace: &str, subjects: &str) -> String {
+    let (kind, metadata) = match namespace {
+        "" => ("ClusterRoleBinding", String::new()),
+        namespace => ("RoleBinding", format!(", namespace: {namespace}")),
+    };
+    format!(
+        "{CLUSTER_ROLE}{rules}}}\n---\n{{apiVersion: rbac.authorization.k8s.io/v1, kind: {kind}, \
+         metadata: {{name: b{metadata}}}, roleRef: {{kind: ClusterRole, name: r}}, subjects: [{subjects}]}}"
+    )
+}
+
+#[test]
+fn impersonation_granted_by_rbac() {
+    let impersonate =
+        |resources: &str| format!("[{{verbs: [impersonate], apiGroups: [''], resources: [{resources}]}}]");
+    let jane = "{kind: User, name: jane}";
+    warns(
+        &bound(&impersonate("users"), "", jane),
+        "roleRef.name",
+        "`system:kube-controller-manager`",
+    );
+    warns(&bound(EVERYTHING, "", jane), "roleRef.name", "impersonation");
+    warns(
+        &bound(&impersonate("serviceaccounts"), "kube-system", jane),
+        "roleRef.name",
+        "namespace-controller",
+    );
+    silent(&bound(&impersonate("serviceaccounts"), "team-a", jane));
+    silent(&bound(&impersonate("users"), "kube-system", jane));
+    // These may do everything before anybody is asked.
+    silent(&bound(EVERYTHING, "", "{kind: Group, name: system:masters}"));
+}
+
+#[test]
+fn impersonation_granted_by_an_aggregated_role() {
+    let text = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: edit}, \
+                aggregationRule: {clusterRoleSelectors: [{matchLabels: {to: edit}}]}}\n---\n\
+                {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, \
+                metadata: {name: part, labels: {to: edit}}, \
+                rules: [{verbs: [impersonate], apiGroups: [''], resources: [users]}]}\n---\n\
+                {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: b}, \
+                roleRef: {kind: ClusterRole, name: edit}, subjects: [{kind: User, name: jane}]}";
+    warns(
+        text,
+        "roleRef.name",
+        "the ClusterRole `edit` grants the impersonation",
+    );
+}
+
+#[test]
+fn too_much_for_everybody() {
+    let everything = |subject: &str| warnings(&bound(EVERYTHING, "team-a", subject));
+    let found = everything("{kind: User, name: jane}, {kind: Group, name: system:authenticated}");
+    assert_eq!(
+        found,
+        [
+            "subjects[1]: the ClusterRole `r` grants everything to the Group `system:authenticated`: name those \
+          who need it"
+        ]
+    );
+    let escalate = "[{verbs: [get, escalate], apiGroups: [rbac.authorization.k8s.io], resources: [roles]}]";
+    warns(
+        &bound(escalate, "team-a", "{kind: Group, name: system:serviceaccounts}"),
+        "subjects[0]",
+        "`escalate`",
+    );
+    silent(&bound(
+        escalate,
+        "team-a",
+        "{kind: Group, name: system:serviceaccounts:team-a}",
+    ));
+    // RBAC has no patterns: nobody is called `*`.
+    silent(&bound(escalate, "team-a", "{kind: Group, name: '*'}"));
+    let rule = "verbs: [bind], apiGroups: ['*'], resources: [roles]";
+    let everybody = "{kind: Group, name: '*'}";
+    warns(
+        &policy("Allow", everybody, &format!("resourceRules: [{{{rule}}}]")),
+        "spec.resourceRules[0]",
+        "allows `bind`, by which rights grow, to the Group `*`",
+    );
+    let condition = "conditions: [{name: a, expression: \"request.user == 'jane'\"}]";
+    silent(&policy(
+        "Allow",
+        everybody,
+        &format!("{condition}, resourceRules: [{{{rule}}}]"),
+    ));
+}
+
+#[test]
+fn a_binding_to_a_role_that_is_not_there() {
+    let binding = "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: b, namespace: a}, \
+                   roleRef: {kind: Role, name: r}, subjects: [{kind: User, name: jane}]}";
+    let role = |namespace: &str| {
+        format!(
+            "{{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {{name: r, namespace: {namespace}}}}}"
+        )
+    };
+    warns(binding, "roleRef.name", "no manifest has the Role `r`");
+    warns(
+        &format!("{binding}\n---\n{}", role("b")),
+        "roleRef.name",
+        "grants nothing",
+    );
+    silent(&format!("{binding}\n---\n{}", role("a")));
+    let (east, west) = (Some("east"), Some("west"));
+    let of = |binding_cluster, role_cluster| {
+        warnings_of(&[source(binding, binding_cluster), source(&role("a"), role_cluster)]).len()
+    };
+    assert_eq!(
+        [of(east, None), of(east, east), of(None, east), of(east, west)],
+        [0, 0, 0, 1]
+    );
+}
+
+#[test]
+fn a_rule_whose_resource_no_request_has() {
+    let rules = "[{verbs: [get], apiGroups: [''], resources: [pods, 'pods/*']}]";
+    warns(
+        &format!("{CLUSTER_ROLE}{rules}}}"),
+        "rules[0].resources[1]",
+        "`pods/NAME`",
+    );
+}
+
+#[test]
+fn a_parameter_that_no_policy_reads() {
+    let parameter = "{apiVersion: example.com/v1, kind: Limit, metadata: {name: a}}";
+    let reader = "{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, \
+                  metadata: {name: p}, spec: {paramKind: {apiVersion: example.com/v1, kind: Limit}}}";
+    warns(
+        parameter,
+        "kind",
+        "no policy here reads `Limit` of `example.com/v1`",
+    );
+    silent(&format!("{parameter}\n---\n{reader}"));
+}
