@@ -1,8 +1,13 @@
 //! Whether a subject of a binding is the user who asks (`appliesToUser` of
 //! `pkg/registry/rbac/validation/rule.go`).
 
+use std::collections::HashSet;
+
+use foldhash::fast::RandomState;
+
 use crate::engine::{Subject, SubjectKind, User};
 
+const FEW_COMPARISONS: usize = 256;
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
 /// Whether `subject` is `user`. `namespace` is that of the binding, empty for a
@@ -27,9 +32,17 @@ pub fn subject_applies(subject: &Subject, user: &User<'_>, namespace: &str) -> b
 /// The first of `subjects` that is `user`, by its place.
 #[must_use]
 pub fn applying_subject(subjects: &[Subject], user: &User<'_>, namespace: &str) -> Option<usize> {
-    subjects
-        .iter()
-        .position(|subject| subject_applies(subject, user, namespace))
+    // Many subjects and many groups are not each compared with each.
+    if subjects.len().saturating_mul(user.groups.len()) <= FEW_COMPARISONS {
+        return subjects
+            .iter()
+            .position(|subject| subject_applies(subject, user, namespace));
+    }
+    let groups: HashSet<&str, RandomState> = user.groups.iter().map(AsRef::as_ref).collect();
+    subjects.iter().position(|subject| match subject.kind {
+        SubjectKind::Group => groups.contains(subject.name.as_str()),
+        _ => subject_applies(subject, user, namespace),
+    })
 }
 
 fn is_service_account(user: &str, namespace: &str, name: &str) -> bool {
@@ -101,5 +114,10 @@ mod tests {
             Some(1)
         );
         assert_eq!(applying_subject(&subjects, &user("carol", &[]), ""), None);
+        let many: Vec<String> = (0..1_000).map(|group| format!("g{group}")).collect();
+        let mut many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(applying_subject(&subjects, &user("alice", &many), ""), Some(2));
+        many.push("devs");
+        assert_eq!(applying_subject(&subjects, &user("alice", &many), ""), Some(1));
     }
 }

@@ -1,0 +1,30 @@
+//! What can apply to a request, found without looking at what cannot.
+//!
+//! ```text
+//! user, groups ──> subjects ──> ids ─┬─> grants      RBAC: first rule that allows
+//!                                    └─> candidates  policies: rules that may apply
+//! verb, group, ... ──> symbols ──> query ─┘
+//! ```
+//!
+//! Texts of rules become numbers when the index is built, so that a request's
+//! texts are hashed once each, however many rules there are. Hashes are seeded
+//! at random: no user can choose names that collide.
+
+mod candidates;
+mod cells;
+mod grants;
+mod ids;
+mod query;
+mod subjects;
+mod symbols;
+
+use std::collections::HashMap;
+
+pub(super) use candidates::{Candidate, Candidates};
+pub(super) use grants::{Grant, Grants};
+pub(super) use ids::Ids;
+pub(super) use query::Query;
+pub(super) use subjects::Subjects;
+pub(super) use symbols::Symbols;
+
+type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;

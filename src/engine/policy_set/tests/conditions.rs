@@ -1,0 +1,140 @@
+//! Conditions: all must hold, a false one beats one that errors, and an error
+//! never lets more through than the policy's author said.
+
+use super::*;
+
+const TRUE: &str = "request.user == 'alice'";
+const FALSE: &str = "request.user == 'bob'";
+const ERROR: &str = "request.nonResourceAttributes.path == '/'";
+
+fn with(
+    effect: Effect,
+    failure_policy: FailurePolicy,
+    mode: Mode,
+    conditions: &[&str],
+) -> AuthorizationPolicy {
+    AuthorizationPolicy {
+        resource_rules: vec![rule(&["*"], &["*"])],
+        conditions: conditions
+            .iter()
+            .map(|expression| condition(expression))
+            .collect(),
+        failure_policy,
+        mode,
+        ..policy(effect, "p")
+    }
+}
+
+fn decide(policy: AuthorizationPolicy) -> (Decision, Vec<Evaluation>) {
+    let mut told = Vec::new();
+    let mut observer = |_: usize, evaluation| told.push(evaluation);
+    let answer =
+        policies(vec![policy]).authorize_observed(&asks(user("alice", &[]), "get pods ns p"), &mut observer);
+    (answer.decision, told)
+}
+
+#[test]
+fn all_must_hold_and_false_beats_an_error() {
+    let (deny, none) = (Decision::Deny, Decision::NoOpinion);
+    for (conditions, decision, evaluation) in [
+        (&[TRUE][..], deny, Evaluation::Match),
+        (&[TRUE, TRUE], deny, Evaluation::Match),
+        (&[TRUE, FALSE], none, Evaluation::NoMatch),
+        (&[ERROR, FALSE], none, Evaluation::NoMatch),
+        (&[FALSE, ERROR], none, Evaluation::NoMatch),
+        (&[TRUE, ERROR], deny, Evaluation::Error),
+    ] {
+        let actual = decide(with(Effect::Deny, FailurePolicy::Deny, Mode::Enforce, conditions));
+        assert_eq!(actual, (decision, vec![evaluation]), "{conditions:?}");
+    }
+}
+
+#[test]
+fn an_error_denies_if_the_failure_policy_says_so_and_never_allows() {
+    let error = |effect, failure_policy| decide(with(effect, failure_policy, Mode::Enforce, &[ERROR]));
+    let told = vec![Evaluation::Error];
+    assert_eq!(
+        error(Effect::Deny, FailurePolicy::Deny),
+        (Decision::Deny, told.clone())
+    );
+    assert_eq!(
+        error(Effect::Deny, FailurePolicy::NoOpinion),
+        (Decision::NoOpinion, told.clone())
+    );
+    assert_eq!(
+        error(Effect::Allow, FailurePolicy::Deny),
+        (Decision::NoOpinion, told.clone())
+    );
+    assert_eq!(
+        error(Effect::Allow, FailurePolicy::NoOpinion),
+        (Decision::NoOpinion, told)
+    );
+    let answer = policies(vec![with(
+        Effect::Deny,
+        FailurePolicy::Deny,
+        Mode::Enforce,
+        &[ERROR],
+    )])
+    .authorize(&asks(user("alice", &[]), "get pods ns p"));
+    assert_eq!(
+        answer.reason,
+        "denied by AuthorizationPolicy \"p\" (condition \"c\" could not be evaluated)"
+    );
+}
+
+#[test]
+fn in_shadow_an_error_is_recorded_only() {
+    for effect in [Effect::Deny, Effect::Allow] {
+        let set = policies(vec![with(effect, FailurePolicy::Deny, Mode::Shadow, &[ERROR])]);
+        let answer = set.authorize(&asks(user("alice", &[]), "get pods ns p"));
+        assert_eq!(answer.decision, Decision::NoOpinion);
+        let [noted] = &answer.shadow[..] else {
+            panic!("{:?}", answer.shadow)
+        };
+        assert_eq!(noted.decision, Decision::NoOpinion);
+        assert!(
+            noted.error.as_ref().unwrap().starts_with("condition `c`: "),
+            "{:?}",
+            noted.error
+        );
+        assert_eq!(
+            decide(with(effect, FailurePolicy::Deny, Mode::Shadow, &[ERROR])).1,
+            [Evaluation::Error]
+        );
+    }
+}
+
+#[test]
+fn never_deny_overrides_the_failure_policy() {
+    let set = policies(vec![with(
+        Effect::Deny,
+        FailurePolicy::Deny,
+        Mode::Enforce,
+        &[ERROR],
+    )]);
+    let node = asks(user("system:node:n", &["system:nodes"]), "get pods ns p");
+    assert_eq!(set.authorize(&node).decision, Decision::NoOpinion);
+    let (_, trace) = set.explain(&node);
+    assert_eq!(trace.events[0].finding, Finding::NeverDenied { rule: 0 });
+}
+
+#[test]
+fn the_trace_tells_of_errors() {
+    let set = policies(vec![with(
+        Effect::Deny,
+        FailurePolicy::NoOpinion,
+        Mode::Enforce,
+        &[ERROR],
+    )]);
+    let (_, trace) = set.explain(&asks(user("alice", &[]), "get pods ns p"));
+    let Finding::ConditionError {
+        rule: 0,
+        condition,
+        decision: Decision::NoOpinion,
+        ..
+    } = &trace.events[0].finding
+    else {
+        panic!("{trace:?}")
+    };
+    assert_eq!(condition, "c");
+}

@@ -1,0 +1,142 @@
+//! A policy one of whose rules applies: what it comes to.
+
+use crate::engine::condition::EvaluationFault;
+use crate::engine::{
+    AuthorizationPolicy, CauseKind, Decision, Effect, Evaluation, FailurePolicy, Finding, Mode, Shadow,
+};
+
+use super::{Applied, Recorder, Walk};
+
+/// What the conditions of a policy say together.
+enum Conditions<'p> {
+    Hold,
+    False(&'p str),
+    Failed(&'p str, EvaluationFault),
+}
+
+impl<R: Recorder> Walk<'_, '_, R> {
+    /// What the policy comes to whose rule `rule` applies; `Some` where that decides.
+    pub(super) fn evaluate(&mut self, policy: usize, rule: usize) -> Option<Applied> {
+        let set = self.set;
+        let written = set.policies.get(policy)?;
+        if written.effect == Effect::Deny && self.is_protected() {
+            self.recorder.evaluated(policy, Evaluation::NoMatch);
+            self.tell(policy, Finding::NeverDenied { rule });
+            return None;
+        }
+        match self.conditions(written) {
+            Conditions::Hold => self.applies(policy, written, rule),
+            Conditions::False(condition) => {
+                self.recorder.evaluated(policy, Evaluation::NoMatch);
+                if R::DETAILED {
+                    self.tell(
+                        policy,
+                        Finding::ConditionFalse {
+                            rule,
+                            condition: condition.to_owned(),
+                        },
+                    );
+                }
+                None
+            }
+            Conditions::Failed(condition, fault) => self.failed(policy, written, rule, condition, &fault),
+        }
+    }
+
+    fn is_protected(&self) -> bool {
+        *self
+            .protected
+            .get_or_init(|| self.set.protection.covers(self.attributes))
+    }
+
+    /// All must hold; a false one beats one that has no result.
+    fn conditions<'p>(&self, policy: &'p AuthorizationPolicy) -> Conditions<'p> {
+        let mut failed = None;
+        for condition in &policy.conditions {
+            match condition.evaluate(&self.activation) {
+                Ok(true) => {}
+                Ok(false) => return Conditions::False(condition.name()),
+                Err(fault) => {
+                    failed.get_or_insert((condition.name(), fault));
+                }
+            }
+        }
+        failed.map_or(Conditions::Hold, |(name, fault)| Conditions::Failed(name, fault))
+    }
+
+    fn applies(&mut self, policy: usize, written: &AuthorizationPolicy, rule: usize) -> Option<Applied> {
+        let decision = written.effect.decision();
+        let evaluation = match (written.mode, written.effect) {
+            (Mode::Enforce, _) => Evaluation::Match,
+            (Mode::Shadow, Effect::Allow) => Evaluation::ShadowAllow,
+            (Mode::Shadow, Effect::Deny) => Evaluation::ShadowDeny,
+        };
+        self.recorder.evaluated(policy, evaluation);
+        self.tell(policy, Finding::Match { rule, decision });
+        match written.mode {
+            Mode::Enforce => Some(Applied {
+                policy,
+                rule,
+                failed: None,
+            }),
+            Mode::Shadow => {
+                self.note_shadow(policy, decision, None);
+                None
+            }
+        }
+    }
+
+    fn failed(
+        &mut self,
+        policy: usize,
+        written: &AuthorizationPolicy,
+        rule: usize,
+        condition: &str,
+        fault: &EvaluationFault,
+    ) -> Option<Applied> {
+        let decides = written.mode == Mode::Enforce
+            && written.effect == Effect::Deny
+            && written.failure_policy == FailurePolicy::Deny;
+        self.recorder.evaluated(policy, Evaluation::Error);
+        if R::DETAILED {
+            let decision = if decides {
+                Decision::Deny
+            } else {
+                Decision::NoOpinion
+            };
+            let (condition, error) = (condition.to_owned(), fault.to_string());
+            self.tell(
+                policy,
+                Finding::ConditionError {
+                    rule,
+                    condition,
+                    error,
+                    decision,
+                },
+            );
+        }
+        if written.mode == Mode::Shadow {
+            self.note_shadow(
+                policy,
+                Decision::NoOpinion,
+                Some(format!("condition `{condition}`: {fault}")),
+            );
+        }
+        decides.then(|| Applied {
+            policy,
+            rule,
+            failed: Some(condition.to_owned()),
+        })
+    }
+
+    fn note_shadow(&mut self, policy: usize, decision: Decision, error: Option<String>) {
+        if let Some(name) = self.set.names.get(policy).cloned() {
+            self.shadow.push(Shadow {
+                kind: CauseKind::AuthorizationPolicy,
+                name,
+                decision,
+                error,
+            });
+        }
+    }
+}
