@@ -12,11 +12,14 @@ use super::Authenticator;
 use super::authorization_header;
 use super::caller::Method;
 use super::certificate::{ClientCa, Names};
+use super::crypto;
 use super::digest::{Digest, Digester, Purpose};
 use super::entry::{Entry, Fields, Proof};
+use super::jwks::Keys;
+use super::jwt::{self, Issuer};
 use super::rotation::{Credential, Held, Users};
 use crate::config::kubeconfig::{self, User};
-use crate::config::{CallerEntry, Config, Files, one_cluster};
+use crate::config::{CallerEntry, Config, Files, Jwt, one_cluster};
 use crate::field::{Fault, FaultKind, Faults, Place};
 
 /// Credentials and what they prove.
@@ -43,6 +46,7 @@ pub(super) fn build(
     };
     builder.client_ca();
     builder.kubeconfigs(previous.map(|previous| &previous.users));
+    builder.issuers();
     builder.built.challenge = challenge(&builder.built);
     (builder.built, builder.faults)
 }
@@ -74,6 +78,7 @@ fn empty(config: &Config, digester: Digester) -> Authenticator {
         certificates: Table::new(),
         tokens: Table::new(),
         passwords: Table::new(),
+        jwts: jwt::Tokens::new(Vec::new()),
         users: Users::new(),
         challenge: String::new(),
         files: BTreeSet::new(),
@@ -83,7 +88,7 @@ fn empty(config: &Config, digester: Digester) -> Authenticator {
 /// The schemes that could succeed. Where none could, one is named all the same:
 /// HTTP wants a challenge with every 401.
 fn challenge(built: &Authenticator) -> String {
-    let bearer = !built.tokens.is_empty();
+    let bearer = !built.tokens.is_empty() || !built.jwts.is_empty();
     let basic = !built.passwords.is_empty();
     match (bearer, basic) {
         (true, true) => "Bearer realm=\"portcullis\", Basic realm=\"portcullis\"",
@@ -288,6 +293,61 @@ impl Builder<'_> {
         Some(Credential::Certificate(
             self.built.digester.digest(Purpose::Certificate, &der),
         ))
+    }
+
+    /// The keys of every entry with `jwt`.
+    fn issuers(&mut self) {
+        crypto::install();
+        let config = self.config;
+        let mut issuers = Vec::new();
+        for (position, entry) in config.callers.iter().enumerate() {
+            let Some(rules) = entry.jwt.clone() else { continue };
+            self.built.files.insert(rules.jwks.clone());
+            let keys = self.keys(&rules);
+            issuers.push(Issuer {
+                entry: position,
+                rules,
+                keys,
+            });
+        }
+        self.built.jwts = jwt::Tokens::new(issuers);
+    }
+
+    /// The keys of one issuer. Those that cannot be used are warned of: an issuer
+    /// may publish keys for others too.
+    fn keys(&mut self, rules: &Jwt) -> Keys {
+        let file = rules.jwks.display().to_string();
+        let place = Place {
+            file: Some(file.into()),
+            ..Place::default()
+        };
+        let json = match self.files.read(&rules.jwks) {
+            Ok(json) => json,
+            Err(error) => {
+                self.faults
+                    .push(Fault::error(place, FaultKind::Unreadable, error.to_string()));
+                return Keys::default();
+            }
+        };
+        let (keys, passed_over) = match Keys::parse(&json, &rules.algorithms) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                self.faults.push(Fault::error(
+                    place,
+                    FaultKind::Unreadable,
+                    format!("no JWKS: {error}"),
+                ));
+                return Keys::default();
+            }
+        };
+        let warning = |why| Fault::warning(place.clone(), FaultKind::NotSupported, why);
+        self.faults.extend(passed_over.into_iter().map(warning));
+        if keys.is_empty() {
+            let message = "no key can check a token with one of the `algorithms`";
+            self.faults
+                .push(Fault::error(place, FaultKind::Required, message));
+        }
+        keys
     }
 
     fn user_fault(&mut self, user: &User, field: &str, kind: FaultKind, message: &str) {

@@ -86,6 +86,41 @@ pub enum Cause {
     /// The caller's other credential is missing.
     #[error("one of the caller's credentials is missing")]
     Incomplete,
+    /// The token of an issuer is not one of a caller's.
+    #[error("token not accepted: {0}")]
+    Token(TokenFault),
+}
+
+/// What is wrong with the token of an issuer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum TokenFault {
+    /// It is too long, or not three parts of which the first two are JSON.
+    #[error("malformed")]
+    Malformed,
+    /// Its header asks for what is not understood here (`crit`).
+    #[error("critical header not understood")]
+    Critical,
+    /// No caller's `issuer` is its `iss`.
+    #[error("unknown issuer")]
+    Issuer,
+    /// No key of the issuer fits its `kid` and `alg`, or several do.
+    #[error("no key for its `kid` and `alg`")]
+    Key,
+    /// The signature is not that of the key.
+    #[error("wrong signature")]
+    Signature,
+    /// It has no `exp`, or one that is past.
+    #[error("expired")]
+    Expired,
+    /// Its `nbf` is yet to come.
+    #[error("not yet valid")]
+    NotYetValid,
+    /// Its `aud` holds none of the audiences.
+    #[error("other audience")]
+    Audience,
+    /// It lacks a claim that the caller's must have.
+    #[error("other claims")]
+    Claims,
 }
 
 // === impl Caller ===

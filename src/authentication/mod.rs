@@ -20,17 +20,23 @@ mod authorization_header;
 mod build;
 mod caller;
 mod certificate;
+mod crypto;
 mod digest;
 mod entry;
+#[cfg(test)]
+mod fixtures;
+mod jwks;
+mod jwt;
 mod rotation;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-pub use caller::{Caller, Cause, Method, Refusal};
+pub use caller::{Caller, Cause, Method, Refusal, TokenFault};
 pub use certificate::PeerCertificate;
 
 use crate::config::{ClientCertificate, Config, Disk, Files};
@@ -55,6 +61,7 @@ pub struct Authenticator {
     certificates: Table,
     tokens: Table,
     passwords: Table,
+    jwts: jwt::Tokens,
     users: rotation::Users,
     challenge: String,
     files: BTreeSet<PathBuf>,
@@ -125,9 +132,9 @@ impl Authenticator {
             return outcome.clone();
         }
         let certified: &[Proof] = judgement.as_deref().map_or(&[], |judgement| &judgement.proofs);
-        let shown = self.shown(credentials.authorization);
+        let shown = self.shown(credentials.authorization, now);
         let mut incomplete = false;
-        for (proofs, others) in [(certified, shown.proofs), (shown.proofs, certified)] {
+        for (proofs, others) in [(certified, &*shown.proofs), (&*shown.proofs, certified)] {
             match entry::name(&self.entries, proofs, others, now) {
                 Named::Caller(outcome) => return outcome,
                 Named::Incomplete => incomplete = true,
@@ -138,12 +145,9 @@ impl Authenticator {
     }
 
     /// What the header `Authorization` proves.
-    fn shown(&self, header: Option<&[u8]>) -> Shown<'_> {
+    fn shown(&self, header: Option<&[u8]>, now: SystemTime) -> Shown<'_> {
         match authorization_header::parse(header.unwrap_or_default()) {
-            Ok(Authorization::Bearer(token)) => {
-                let digest = self.digester.digest(Purpose::Token, token);
-                Shown::known(Method::Bearer, self.tokens.get(&digest))
-            }
+            Ok(Authorization::Bearer(token)) => self.bearer(token, now),
             Ok(Authorization::Basic(pair)) => {
                 let digest = self.digester.digest(Purpose::Basic, &pair);
                 Shown::known(Method::Basic, self.passwords.get(&digest))
@@ -151,9 +155,24 @@ impl Authenticator {
             Err((method, cause)) => Shown {
                 method,
                 cause,
-                proofs: &[],
+                proofs: Cow::Borrowed(&[]),
             },
         }
+    }
+
+    /// What a token proves: as one that a kubeconfig holds, and as one that an issuer signed.
+    fn bearer(&self, token: &[u8], now: SystemTime) -> Shown<'_> {
+        let digest = self.digester.digest(Purpose::Token, token);
+        let mut shown = Shown::known(Method::Bearer, self.tokens.get(&digest));
+        if let Some(checked) = self.jwts.check(token, digest, now) {
+            if checked.proofs.is_empty() {
+                shown.cause = Cause::Token(checked.fault);
+                shown.method = Method::Jwt;
+            } else {
+                shown.proofs.to_mut().extend_from_slice(&checked.proofs);
+            }
+        }
+        shown
     }
 
     /// What is thought of `peer` at `now`: remembered, or found.
@@ -247,7 +266,7 @@ impl fmt::Debug for Credentials<'_> {
 struct Shown<'a> {
     method: Method,
     cause: Cause,
-    proofs: &'a [Proof],
+    proofs: Cow<'a, [Proof]>,
 }
 
 // === impl Shown ===
@@ -257,7 +276,7 @@ impl<'a> Shown<'a> {
         Self {
             method,
             cause: Cause::Unknown,
-            proofs: proofs.map_or(&[], Vec::as_slice),
+            proofs: Cow::Borrowed(proofs.map_or(&[], Vec::as_slice)),
         }
     }
 }
@@ -273,3 +292,6 @@ fn refusal(shown: &Shown<'_>, judgement: Option<&Judgement>, incomplete: bool) -
         cause: if incomplete { Cause::Incomplete } else { cause },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,297 @@
+//! Tokens that an issuer has signed (RFC 7519, RFC 8725).
+//!
+//! A token proves something only where all of this holds: its algorithm is one
+//! of the entry's, all of them asymmetric; exactly one key of the entry's file
+//! has its `kid` and may be used for that algorithm; the signature is that
+//! key's; `iss`, `aud`, `exp`, `nbf` and the entry's claims are as they must
+//! be. Keys that a token brings along, or says where to find, are not looked at.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Header, Validation, decode, decode_header};
+use moka::sync::Cache;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::caller::{Method, TokenFault};
+use super::certificate::Window;
+use super::digest::Digest;
+use super::entry::{Fields, Proof};
+use super::jwks::Keys;
+use crate::config::Jwt;
+
+/// What the tokens of all issuers prove.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    issuers: Vec<Issuer>,
+    /// Tokens that prove something, and those that do not: apart, so that nobody
+    /// who makes up tokens can push out good ones.
+    good: Cache<Digest, Arc<Checked>>,
+    bad: Cache<Digest, Arc<Checked>>,
+}
+
+/// The tokens that one entry means.
+#[derive(Debug)]
+pub(super) struct Issuer {
+    /// The entry's position.
+    pub(super) entry: usize,
+    pub(super) rules: Jwt,
+    pub(super) keys: Keys,
+}
+
+/// What was found of a token.
+#[derive(Debug)]
+pub(super) struct Checked {
+    pub(super) proofs: Vec<Proof>,
+    /// If there is no proof, why.
+    pub(super) fault: TokenFault,
+    /// When a check would find the same; at most [`REMEMBERED`] long.
+    window: Window,
+}
+
+/// The claims of a token that met an entry, or why it does not, with the span
+/// of time in which that holds as far as the token's own times say.
+type Outcome = (Result<Map<String, Value>, TokenFault>, Window);
+
+/// Longer tokens are not looked at.
+const MAX_BYTES: usize = 16 * 1024;
+
+/// How long a token is not checked again. A key that is taken away counts at
+/// once: with its file the whole authenticator changes, and this memory with it.
+const REMEMBERED: Duration = Duration::from_secs(10);
+
+/// How many tokens of each sort are remembered.
+const CAPACITY: u64 = 1024;
+
+// === impl Tokens ===
+
+impl Tokens {
+    pub(super) fn new(issuers: Vec<Issuer>) -> Self {
+        super::crypto::install();
+        let cache = || {
+            Cache::builder()
+                .max_capacity(CAPACITY)
+                .time_to_live(REMEMBERED)
+                .build()
+        };
+        Self {
+            issuers,
+            good: cache(),
+            bad: cache(),
+        }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.issuers.is_empty()
+    }
+
+    /// What `token` proves at `now`. `None` where it has not the form of a
+    /// signed token, or there are no issuers.
+    pub(super) fn check(&self, token: &[u8], digest: Digest, now: SystemTime) -> Option<Arc<Checked>> {
+        if self.issuers.is_empty() || token.iter().filter(|byte| **byte == b'.').count() != 2 {
+            return None;
+        }
+        let known = self.good.get(&digest).or_else(|| self.bad.get(&digest));
+        if let Some(checked) = known.filter(|checked| checked.window.contains(now)) {
+            return Some(checked);
+        }
+        let checked = Arc::new(self.check_anew(token, now));
+        let cache = if checked.proofs.is_empty() {
+            &self.bad
+        } else {
+            &self.good
+        };
+        cache.insert(digest, checked.clone());
+        Some(checked)
+    }
+
+    /// How many tokens are remembered.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> u64 {
+        self.good.run_pending_tasks();
+        self.bad.run_pending_tasks();
+        self.good.entry_count() + self.bad.entry_count()
+    }
+
+    fn check_anew(&self, token: &[u8], now: SystemTime) -> Checked {
+        let mut window = Window {
+            from: now,
+            until: now + REMEMBERED,
+        };
+        let nothing = |fault| Checked {
+            proofs: Vec::new(),
+            fault,
+            window,
+        };
+        let (header, issuer) = match unverified(token) {
+            Ok(unverified) => unverified,
+            Err(fault) => return nothing(fault),
+        };
+        let mut proofs = Vec::new();
+        let mut fault = TokenFault::Issuer;
+        for entry in self.issuers.iter().filter(|entry| entry.rules.issuer == issuer) {
+            let (outcome, holds) = entry.check(token, &header, now);
+            window = window.intersect(holds);
+            match outcome {
+                Ok(claims) => proofs.push(proof(entry, &claims)),
+                Err(why) => fault = why,
+            }
+        }
+        Checked {
+            proofs,
+            fault,
+            window,
+        }
+    }
+}
+
+/// The header and the `iss` of a token: as yet anybody may have written them.
+fn unverified(token: &[u8]) -> Result<(Header, String), TokenFault> {
+    #[derive(Deserialize)]
+    struct Claims<'t> {
+        #[serde(borrow)]
+        iss: Cow<'t, str>,
+    }
+    if token.len() > MAX_BYTES {
+        return Err(TokenFault::Malformed);
+    }
+    let header = decode_header(token).map_err(|_| TokenFault::Malformed)?;
+    if header.crit.is_some() {
+        return Err(TokenFault::Critical);
+    }
+    let payload = token
+        .split(|byte| *byte == b'.')
+        .nth(1)
+        .ok_or(TokenFault::Malformed)?;
+    let payload = URL_SAFE_NO_PAD
+        .decode(payload)
+        .map_err(|_| TokenFault::Malformed)?;
+    let claims: Claims<'_> = serde_json::from_slice(&payload).map_err(|_| TokenFault::Malformed)?;
+    Ok((header, claims.iss.into_owned()))
+}
+
+fn proof(issuer: &Issuer, claims: &Map<String, Value>) -> Proof {
+    let subject = claims
+        .get("sub")
+        .and_then(Value::as_str)
+        .unwrap_or(&issuer.rules.issuer);
+    Proof {
+        entry: issuer.entry,
+        field: Fields::JWT,
+        name: subject.into(),
+        method: Method::Jwt,
+        until: None,
+    }
+}
+
+// === impl Issuer ===
+
+impl Issuer {
+    fn check(&self, token: &[u8], header: &Header, now: SystemTime) -> Outcome {
+        let claims = match self.verified(token, header) {
+            Ok(claims) => claims,
+            Err(fault) => return (Err(fault), Window::always()),
+        };
+        let window = match validity(&claims, self.rules.leeway) {
+            Ok(window) => window,
+            Err(fault) => return (Err(fault), Window::always()),
+        };
+        if now < window.from {
+            let before = Window {
+                until: window.from - Duration::from_nanos(1),
+                ..Window::always()
+            };
+            return (Err(TokenFault::NotYetValid), before);
+        }
+        if now > window.until {
+            let after = Window {
+                from: window.until + Duration::from_nanos(1),
+                ..Window::always()
+            };
+            return (Err(TokenFault::Expired), after);
+        }
+        (self.met(claims), window)
+    }
+
+    /// The claims of a token that the issuer did sign, for one of the audiences.
+    fn verified(&self, token: &[u8], header: &Header) -> Result<Map<String, Value>, TokenFault> {
+        let key = self.keys.find(header.kid.as_deref(), header.alg)?;
+        let mut rules = Validation::new(header.alg);
+        rules.set_issuer(&[&self.rules.issuer]);
+        rules.set_audience(&self.rules.audiences);
+        rules.set_required_spec_claims(&["exp", "iss", "aud"]);
+        // Times are looked at below, against the request's own clock.
+        rules.validate_exp = false;
+        rules.validate_nbf = false;
+        decode(token, key, &rules)
+            .map(|token| token.claims)
+            .map_err(|error| match error.kind() {
+                ErrorKind::InvalidSignature => TokenFault::Signature,
+                ErrorKind::InvalidIssuer => TokenFault::Issuer,
+                ErrorKind::InvalidAudience => TokenFault::Audience,
+                ErrorKind::MissingRequiredClaim(claim) if claim == "exp" => TokenFault::Expired,
+                ErrorKind::MissingRequiredClaim(claim) if claim == "aud" => TokenFault::Audience,
+                ErrorKind::MissingRequiredClaim(_) => TokenFault::Issuer,
+                _ => TokenFault::Malformed,
+            })
+    }
+
+    fn met(&self, claims: Map<String, Value>) -> Result<Map<String, Value>, TokenFault> {
+        if claims.get("iss").and_then(Value::as_str) != Some(self.rules.issuer.as_str()) {
+            return Err(TokenFault::Issuer);
+        }
+        let mut wanted = self.rules.claims.iter();
+        if wanted.all(|(name, wanted)| claims.get(name).is_some_and(|claim| holds(wanted, claim))) {
+            return Ok(claims);
+        }
+        Err(TokenFault::Claims)
+    }
+}
+
+/// Whether `claim` holds what is `wanted` of it, as [`Jwt::claims`] has it.
+fn holds(wanted: &Value, claim: &Value) -> bool {
+    match wanted {
+        Value::Array(values) => values.iter().any(|wanted| holds(wanted, claim)),
+        Value::Object(fields) => fields
+            .iter()
+            .all(|(name, wanted)| claim.get(name).is_some_and(|claim| holds(wanted, claim))),
+        scalar => match claim {
+            Value::Array(items) => items.contains(scalar),
+            other => other == scalar,
+        },
+    }
+}
+
+/// From `nbf` to `exp`, and the leeway on both sides. Without `exp` a token
+/// would be good for ever: that is none.
+fn validity(claims: &Map<String, Value>, leeway: Duration) -> Result<Window, TokenFault> {
+    let time = |name| {
+        claims
+            .get(name)
+            .filter(|claim| !claim.is_null())
+            .map(numeric_date)
+    };
+    let until = time("exp")
+        .ok_or(TokenFault::Expired)?
+        .ok_or(TokenFault::Malformed)?;
+    let from = match time("nbf") {
+        Some(from) => from.ok_or(TokenFault::Malformed)?,
+        None => UNIX_EPOCH,
+    };
+    let from = from.checked_sub(leeway).unwrap_or(UNIX_EPOCH).max(UNIX_EPOCH);
+    Ok(Window {
+        from,
+        until: until.checked_add(leeway).ok_or(TokenFault::Malformed)?,
+    })
+}
+
+/// Seconds since 1970, perhaps with a fraction (RFC 7519, 2).
+fn numeric_date(value: &Value) -> Option<SystemTime> {
+    let seconds = Duration::try_from_secs_f64(value.as_f64()?).ok()?;
+    UNIX_EPOCH.checked_add(seconds)
+}

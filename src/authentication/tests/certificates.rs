@@ -1,0 +1,295 @@
+//! Whose certificate it is, and whether it is trusted.
+
+use openssl::nid::Nid;
+use openssl::x509::X509;
+
+use super::super::fixtures::{Authority, Leaf, World, at, certificate_data, peer, seen, seen_at};
+use super::super::*;
+
+const UNTRUSTED: &str = "401 certificate unauthorized: certificate not trusted";
+const UNKNOWN: &str = "401 certificate unauthorized: unknown credential";
+
+fn pattern(ca: &Authority, pattern: &str) -> Authenticator {
+    World::new(
+        ca,
+        &format!("- {{clientCertificate: {{{pattern}}}, endpoints: [authorize]}}\n"),
+    )
+    .build()
+}
+
+#[test]
+fn fields_of_a_pattern_are_anded_and_their_values_ored() {
+    let ca = Authority::root("ca");
+    let authenticator = pattern(
+        &ca,
+        "commonNames: [a, b], organizations: [o, p], sans: ['*.cp.example.com', 10.0.0.1]",
+    );
+    let subject = |common_name, organization| {
+        [
+            (Nid::ORGANIZATIONNAME, organization),
+            (Nid::COMMONNAME, common_name),
+        ]
+    };
+    let dns: &[&str] = &["x.cp.example.com"];
+    let known = "authorize";
+    let table = [
+        (subject("a", "o"), dns, None, known),
+        (subject("b", "p"), dns, None, known),
+        (subject("b", "p"), &[], Some("10.0.0.1"), known),
+        (subject("b", "p"), &["other", "y.cp.example.com"], None, known),
+        (subject("c", "o"), dns, None, UNKNOWN),
+        (subject("A", "o"), dns, None, UNKNOWN),
+        (subject("a", "q"), dns, None, UNKNOWN),
+        (subject("a", "o"), &[], None, UNKNOWN),
+        (subject("a", "o"), &["cp.example.com"], None, UNKNOWN),
+        (subject("a", "o"), &["10.0.0.1"], None, UNKNOWN),
+        (subject("a", "o"), &[], Some("10.0.0.2"), UNKNOWN),
+    ];
+    for (subject, dns, ip, expected) in table {
+        let certificate = ca.issue(&Leaf {
+            subject: &subject,
+            dns,
+            ip,
+            ..Leaf::default()
+        });
+        let found = seen(&authenticator, Some(&peer(&certificate)), None);
+        let expected = match expected {
+            "authorize" => format!("{} default {{Authorize}} certificate", subject[1].1),
+            refusal => refusal.to_owned(),
+        };
+        assert_eq!(found, expected, "{subject:?} {dns:?} {ip:?}");
+    }
+}
+
+#[test]
+fn a_holder_without_common_name_is_called_by_an_alternative_name() {
+    let ca = Authority::root("ca");
+    let authenticator = pattern(&ca, "sans: [a.example.com, 'spiffe://x/y', '::1', m@example.com]");
+    let table = [
+        (
+            Leaf {
+                dns: &["a.example.com"],
+                ..Leaf::default()
+            },
+            "a.example.com",
+        ),
+        (
+            Leaf {
+                uri: Some("spiffe://x/y"),
+                ..Leaf::default()
+            },
+            "spiffe://x/y",
+        ),
+        (
+            Leaf {
+                ip: Some("::1"),
+                ..Leaf::default()
+            },
+            "::1",
+        ),
+        (
+            Leaf {
+                email: Some("m@example.com"),
+                ..Leaf::default()
+            },
+            "m@example.com",
+        ),
+    ];
+    for (leaf, name) in table {
+        let expected = format!("{name} default {{Authorize}} certificate");
+        assert_eq!(
+            seen(&authenticator, Some(&peer(&ca.issue(&leaf))), None),
+            expected
+        );
+    }
+}
+
+#[test]
+fn of_several_common_names_the_last_counts_as_in_go() {
+    let ca = Authority::root("ca");
+    let authenticator = pattern(&ca, "commonNames: [a]");
+    let certificate = |names: [&str; 2]| {
+        let subject = names.map(|name| (Nid::COMMONNAME, name));
+        peer(&ca.issue(&Leaf {
+            subject: &subject,
+            ..Leaf::default()
+        }))
+    };
+    assert_eq!(
+        seen(&authenticator, Some(&certificate(["a", "b"])), None),
+        UNKNOWN
+    );
+    let last = seen(&authenticator, Some(&certificate(["b", "a"])), None);
+    assert_eq!(last, "a default {Authorize} certificate");
+}
+
+#[test]
+fn a_name_does_not_end_at_a_nul_byte() {
+    let ca = Authority::root("ca");
+    let authenticator = pattern(&ca, "commonNames: [a]");
+    let certificate = ca.client("a\0b");
+    assert_eq!(
+        Names::of(&certificate).display().as_ref(),
+        "a\0b",
+        "else this tests nothing"
+    );
+    assert_eq!(seen(&authenticator, Some(&peer(&certificate)), None), UNKNOWN);
+}
+
+#[test]
+fn a_certificate_must_be_meant_for_clients() {
+    let ca = Authority::root("ca");
+    let authenticator = pattern(&ca, "commonNames: [a]");
+    let subject = [(Nid::COMMONNAME, "a")];
+    for (usage, is_trusted) in [(Some(true), true), (None, true), (Some(false), false)] {
+        let certificate = ca.issue(&Leaf {
+            subject: &subject,
+            usage,
+            ..Leaf::default()
+        });
+        let found = seen(&authenticator, Some(&peer(&certificate)), None);
+        assert_eq!(found != UNTRUSTED, is_trusted, "{usage:?}: {found}");
+    }
+}
+
+#[test]
+fn a_chain_may_go_over_intermediates_and_end_at_any_authority() {
+    let root = Authority::root("root");
+    let intermediate = root.intermediate("intermediate");
+    let leaf = intermediate.client("a");
+    let known = "a default {Authorize} certificate";
+
+    let authenticator = pattern(&root, "commonNames: [a]");
+    assert_eq!(seen(&authenticator, Some(&peer(&leaf)), None), UNTRUSTED);
+    let with_chain = PeerCertificate::new(leaf.clone(), [intermediate.certificate.clone()]);
+    assert_eq!(seen(&authenticator, Some(&with_chain), None), known);
+    let padded: Vec<X509> = std::iter::repeat_n(root.certificate.clone(), 50).collect();
+    assert_eq!(PeerCertificate::new(leaf.clone(), padded).intermediates.len(), 10);
+
+    let authenticator = pattern(&intermediate, "commonNames: [a]");
+    assert_eq!(
+        seen(&authenticator, Some(&peer(&leaf)), None),
+        known,
+        "an anchor need be no root"
+    );
+    let elsewhere = pattern(&Authority::root("root"), "commonNames: [a]");
+    assert_eq!(
+        seen(&elsewhere, Some(&with_chain), None),
+        UNTRUSTED,
+        "a name alone is no authority"
+    );
+}
+
+#[test]
+fn a_certificate_counts_from_not_before_to_not_after_on_an_open_connection_too() {
+    let ca = Authority::root("ca");
+    let authenticator = pattern(&ca, "commonNames: [a]");
+    let subject = [(Nid::COMMONNAME, "a")];
+    let connection = peer(&ca.issue(&Leaf {
+        subject: &subject,
+        from: 10,
+        until: 20,
+        ..Leaf::default()
+    }));
+    let known = "a default {Authorize} certificate";
+    for (second, expected) in [
+        (0, UNTRUSTED),
+        (8, UNTRUSTED),
+        (10, known),
+        (11, known),
+        (20, known),
+        (21, UNTRUSTED),
+    ] {
+        assert_eq!(
+            seen_at(second, &authenticator, Some(&connection), None),
+            expected,
+            "{second}"
+        );
+    }
+    assert_eq!(
+        seen_at(15, &authenticator, Some(&connection), None),
+        known,
+        "whatever was seen before"
+    );
+}
+
+#[test]
+fn a_certificate_of_a_kubeconfig_matches_by_itself_and_not_by_its_names() {
+    let ca = Authority::root("ca");
+    let certificate = ca.client("a");
+    let mut world = World::new(&ca, "- {kubeconfig: k, endpoints: [authorize]}\n");
+    world.kubeconfig("k", &[("u", &certificate_data(&certificate))]);
+    let authenticator = world.build();
+    let known = "k:u default {Authorize} certificate";
+    assert_eq!(seen(&authenticator, Some(&peer(&certificate)), None), known);
+    assert_eq!(seen(&authenticator, Some(&peer(&ca.client("a"))), None), UNKNOWN);
+}
+
+#[test]
+fn a_certificate_of_a_kubeconfig_that_does_not_lead_to_the_client_ca_is_a_warning() {
+    let (ca, other) = (Authority::root("ca"), Authority::root("other"));
+    let foreign = other.client("a");
+    let subject = [(Nid::COMMONNAME, "a")];
+    let expired = ca.issue(&Leaf {
+        subject: &subject,
+        until: -1,
+        ..Leaf::default()
+    });
+    for (certificate, why) in [
+        (foreign, "unable to get local issuer certificate"),
+        (expired, "certificate has expired"),
+    ] {
+        let mut world = World::new(&ca, "- {kubeconfig: k}\n");
+        world.kubeconfig("k", &[("u", &certificate_data(&certificate))]);
+        let (authenticator, faults) = world.try_build(None, at(0));
+        let expected = format!(
+            "/k:3: users[0].user.client-certificate: warning: Invalid value: \
+             the certificate is not accepted: {why}"
+        );
+        assert_eq!(faults, expected);
+        assert_eq!(seen(&authenticator, Some(&peer(&certificate)), None), UNTRUSTED);
+    }
+}
+
+#[test]
+fn an_open_connection_is_judged_by_the_present_authority_and_callers() {
+    let (ca, next) = (Authority::root("ca"), Authority::root("next"));
+    let mut world = World::new(
+        &ca,
+        "- {clientCertificate: {commonNames: [a]}, endpoints: [authorize]}\n",
+    );
+    let first = world.build();
+    let connection = peer(&ca.client("a"));
+    let known = "a default {Authorize} certificate";
+    assert_eq!(seen(&first, Some(&connection), None), known);
+
+    world.write("ca.crt", next.pem());
+    let second = world.rebuild(Some(&first), 1);
+    assert_eq!(seen_at(1, &second, Some(&connection), None), UNTRUSTED);
+    assert_eq!(
+        seen_at(1, &first, Some(&connection), None),
+        known,
+        "for a request that began before"
+    );
+
+    world.write("ca.crt", [ca.pem(), next.pem()].concat());
+    let third = world.rebuild(Some(&second), 2);
+    assert_eq!(seen_at(2, &third, Some(&connection), None), known);
+
+    world.callers = world.callers.replace("[a]", "[b]");
+    let fourth = world.rebuild(Some(&third), 3);
+    assert_eq!(seen_at(3, &fourth, Some(&connection), None), UNKNOWN);
+}
+
+#[test]
+fn without_a_client_ca_no_certificate_counts() {
+    let ca = Authority::root("ca");
+    let certificate = ca.client("a");
+    assert!(ClientCa::default().verify(&certificate, &[], at(0)).is_err());
+    assert!(
+        ClientCa::from_pem(&ca.pem())
+            .unwrap()
+            .verify(&certificate, &[], at(0))
+            .is_ok()
+    );
+}

@@ -1,0 +1,5 @@
+mod certificates;
+mod files;
+mod order;
+mod replacement;
+mod tokens;
