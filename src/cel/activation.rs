@@ -1,0 +1,55 @@
+//! The variables of one evaluation.
+
+use super::environment::Environment;
+use super::error::EvalError;
+use super::program::Program;
+use super::value::Value;
+
+/// The values of an environment's variables, for one request.
+///
+/// A variable that is itself an expression is evaluated when it is first named,
+/// and then remembered as long as this lives.
+#[derive(Debug, Default)]
+pub struct Activation<'a> {
+    pub(crate) variables: Vec<Variable<'a>>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Variable<'a> {
+    #[default]
+    Absent,
+    Value(Value<'a>),
+    Expression(&'a Program),
+    /// Being evaluated: it may not name itself.
+    Busy,
+    Failed(EvalError),
+}
+
+impl<'a> Activation<'a> {
+    /// No variable has a value yet.
+    #[must_use]
+    pub fn new(environment: &Environment) -> Self {
+        Self {
+            variables: vec![Variable::Absent; environment.variables()],
+        }
+    }
+
+    /// Gives the variable `slot` a value; see [`Environment::slot`].
+    pub fn set(&mut self, slot: usize, value: Value<'a>) {
+        self.put(slot, Variable::Value(value));
+    }
+
+    /// Lets the variable `slot` be what `program` evaluates to.
+    pub fn set_lazy(&mut self, slot: usize, program: &'a Program) {
+        self.put(slot, Variable::Expression(program));
+    }
+
+    pub(crate) fn put(&mut self, slot: usize, variable: Variable<'a>) {
+        if self.variables.len() <= slot {
+            self.variables.resize(slot + 1, Variable::Absent);
+        }
+        if let Some(own) = self.variables.get_mut(slot) {
+            *own = variable;
+        }
+    }
+}

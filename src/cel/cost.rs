@@ -1,0 +1,139 @@
+//! What evaluation costs, unit for unit as Kubernetes counts it
+//! (cel-go `interpreter/runtimecost.go`, apiserver `pkg/cel/library/cost.go`).
+//!
+//! The sums are done in floating point, as upstream does them: 30 characters
+//! cost 4 units and not 3, because 30 × 0.1 is a little more than 3 there.
+
+use super::value::{Opaque, Value};
+
+/// What one expression may cost.
+pub const PER_EXPRESSION: u64 = 1_000_000;
+
+/// What all expressions of a policy and its binding may cost in one review.
+pub const PER_BINDING: u64 = 10_000_000;
+
+/// What all match conditions of a webhook or policy may cost in one review.
+pub const PER_MATCH_CONDITIONS: u64 = 2_500_000;
+
+/// Creating a list.
+pub(crate) const LIST: u64 = 10;
+
+/// Creating a map.
+pub(crate) const MAP: u64 = 30;
+
+/// Creating an object.
+pub(crate) const OBJECT: u64 = 40;
+
+/// One question to the authorizer: two are what an expression can afford.
+pub(crate) const AUTHORIZER_CHECK: u64 = 350_000;
+
+/// Reading a string once, for each character.
+const TRAVERSAL: f64 = 0.1;
+
+/// Matching a regular expression, for each character of it.
+const REGEX: f64 = 0.25;
+
+/// How large a value is: characters, bytes, items, keys; 1 for any other.
+pub(crate) fn size(value: &Value<'_>) -> u64 {
+    let size = match value {
+        Value::String(text) if text.is_ascii() => text.len(),
+        Value::String(text) => text.chars().count(),
+        Value::Bytes(bytes) => bytes.len(),
+        Value::List(list) => list.len(),
+        Value::Map(map) => map.len(),
+        Value::Optional(Some(inner)) => return size(inner),
+        Value::Opaque(opaque) => return opaque_size(opaque),
+        _ => 1,
+    };
+    size as u64
+}
+
+/// Like [`size`], but an optional counts 1, as Kubernetes' own estimates have it.
+pub(crate) fn plain_size(value: &Value<'_>) -> u64 {
+    match value {
+        Value::Optional(_) => 1,
+        other => size(other),
+    }
+}
+
+const fn opaque_size(opaque: &Opaque<'_>) -> u64 {
+    match opaque {
+        _ => 1,
+    }
+}
+
+/// `size` characters read `factor` times, rounded up.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "as upstream"
+)]
+fn scaled(size: u64, factor: f64) -> u64 {
+    (size as f64 * factor).ceil() as u64
+}
+
+/// Reading text of this size once.
+pub(crate) fn traverse(size: u64) -> u64 {
+    scaled(size, TRAVERSAL)
+}
+
+/// Reading text of this size and writing it again.
+pub(crate) fn rewrite(size: u64) -> u64 {
+    scaled(size, 2.0 * TRAVERSAL)
+}
+
+/// `==` and `!=`: the smaller of both is read. Short text, the usual case, is
+/// not counted by characters: any of 1 to 10 bytes costs the same.
+pub(crate) fn equality(left: &Value<'_>, right: &Value<'_>) -> u64 {
+    if matches!(left, Value::Opaque(_)) {
+        return 1;
+    }
+    smaller(left, right)
+}
+
+/// `<` and its like on text and bytes.
+pub(crate) fn smaller(left: &Value<'_>, right: &Value<'_>) -> u64 {
+    if let (Value::String(left), Value::String(right)) = (left, right) {
+        let shorter = left.len().min(right.len());
+        if shorter <= 10 {
+            return u64::from(shorter > 0);
+        }
+    }
+    traverse(size(left).min(size(right)))
+}
+
+/// Matching text against a regular expression.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "as upstream"
+)]
+pub(crate) fn regex(text: u64, pattern: u64) -> u64 {
+    let text = ((1.0 + text as f64) * TRAVERSAL).ceil() as u64;
+    text.saturating_mul(scaled(pattern, REGEX))
+}
+
+/// Looking at every leaf of a value.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "as upstream"
+)]
+pub(crate) fn traverse_tree(value: &Value<'_>) -> u64 {
+    match value {
+        Value::String(text) => (text.len() as f64 * TRAVERSAL) as u64,
+        Value::Bytes(bytes) => (bytes.len() as f64 * TRAVERSAL) as u64,
+        Value::List(list) => list.items().map(|item| traverse_tree(&item)).sum(),
+        Value::Map(map) => {
+            let entries = map.entries();
+            entries
+                .iter()
+                .map(|(key, value)| traverse_tree(key) + traverse_tree(value))
+                .sum()
+        }
+        _ => 1,
+    }
+}

@@ -1,0 +1,201 @@
+//! What an expression may name: variables, functions, types.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock};
+
+use super::check;
+use super::error::CompileError;
+use super::function::Overload;
+use super::library;
+use super::program::Program;
+use super::types::{ObjectType, Type};
+
+/// A minor version of Kubernetes 1: which libraries there are.
+///
+/// An API server compiles new expressions for the version before its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(u32);
+
+/// The variables, functions and types that an expression is compiled against.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    version: Version,
+    functions: Arc<Functions>,
+    variables: Vec<Declaration>,
+    slots: HashMap<Arc<str>, usize>,
+    types: BTreeMap<Arc<str>, Arc<ObjectType>>,
+    mutation: bool,
+}
+
+pub(crate) type Functions = HashMap<&'static str, Vec<Arc<Overload>>>;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Declaration {
+    pub(crate) of: Type,
+    pub(crate) lazy: bool,
+}
+
+/// The functions of each version that was asked for, made once.
+static FUNCTIONS: LazyLock<Vec<Arc<Functions>>> = LazyLock::new(|| {
+    (Version::OLDEST.0..=Version::NEWEST.0)
+        .map(|minor| Arc::new(library::functions(Version(minor))))
+        .collect()
+});
+
+// === impl Version ===
+
+impl Version {
+    /// The first version that is known; older ones have what this one has.
+    pub const OLDEST: Self = Self(28);
+
+    /// The last version that is known; newer ones have what this one has.
+    pub const NEWEST: Self = Self(36);
+
+    /// What an API server of version 1.36 compiles new expressions for.
+    pub const DEFAULT: Self = Self(35);
+
+    /// Kubernetes 1.`minor`.
+    #[must_use]
+    pub const fn new(minor: u32) -> Self {
+        Self(minor)
+    }
+}
+
+// === impl Environment ===
+
+impl Environment {
+    /// The functions of Kubernetes in this version, and no variables yet.
+    #[must_use]
+    pub fn new(version: Version) -> Self {
+        let known = version.0.clamp(Version::OLDEST.0, Version::NEWEST.0) - Version::OLDEST.0;
+        let functions = FUNCTIONS.get(known as usize).cloned().unwrap_or_default();
+        Self {
+            version,
+            functions,
+            variables: Vec::new(),
+            slots: HashMap::new(),
+            types: BTreeMap::new(),
+            mutation: false,
+        }
+    }
+
+    /// The same with a variable. Its name may have points in it.
+    #[must_use]
+    pub fn variable(mut self, name: &str, of: Type) -> Self {
+        self.declare(name, of, false);
+        self
+    }
+
+    /// The same with a variable that is an expression: `variables.NAME`.
+    #[must_use]
+    pub fn lazy_variable(mut self, name: &str, of: Type) -> Self {
+        self.declare(&format!("variables.{name}"), of, true);
+        self
+    }
+
+    /// The same with what a mutation may use: the objects `Object{…}`,
+    /// `Object.spec{…}` and so on, `JSONPatch{…}`, and `jsonpatch.escapeKey`.
+    #[must_use]
+    pub fn mutation(mut self) -> Self {
+        self.mutation = true;
+        let mut functions = (*self.functions).clone();
+        for overload in library::mutation() {
+            functions
+                .entry(overload.name)
+                .or_default()
+                .push(Arc::new(overload));
+        }
+        self.functions = Arc::new(functions);
+        let patch = [
+            ("op", Type::String),
+            ("path", Type::String),
+            ("from", Type::String),
+            ("value", Type::Dyn),
+        ];
+        self.learn(&Type::object("JSONPatch", patch));
+        self
+    }
+
+    fn declare(&mut self, name: &str, of: Type, lazy: bool) {
+        self.learn(&of);
+        match self.slots.get(name) {
+            Some(slot) => {
+                if let Some(declaration) = self.variables.get_mut(*slot) {
+                    *declaration = Declaration { of, lazy };
+                }
+            }
+            None => {
+                self.slots.insert(Arc::from(name), self.variables.len());
+                self.variables.push(Declaration { of, lazy });
+            }
+        }
+    }
+
+    /// Makes the object types of `of` known by their names.
+    fn learn(&mut self, of: &Type) {
+        let mut learn = |object: &ObjectType| {
+            self.types
+                .insert(Arc::from(object.name()), Arc::new(object.clone()));
+        };
+        match of {
+            Type::Object(object) => {
+                learn(object);
+                object.visit(&mut learn);
+            }
+            Type::List(item) => {
+                let item = Type::clone(item);
+                self.learn(&item);
+            }
+            _ => {}
+        }
+    }
+
+    /// Where the variable `name` is in an [`super::Activation`].
+    #[must_use]
+    pub fn slot(&self, name: &str) -> Option<usize> {
+        self.slots.get(name).copied()
+    }
+
+    /// How many variables there are.
+    #[must_use]
+    pub fn variables(&self) -> usize {
+        self.variables.len()
+    }
+
+    /// Compiles `expression`, whose type must be one of `expected`, if any is
+    /// named, statically: `dyn` is not bool.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong with the expression, and where.
+    pub fn compile(&self, expression: &str, expected: &[Type]) -> Result<Program, CompileError> {
+        check::compile(self, expression, expected)
+    }
+
+    pub(crate) const fn version(&self) -> Version {
+        self.version
+    }
+
+    pub(crate) fn functions_of(&self, name: &str) -> Option<&[Arc<Overload>]> {
+        self.functions.get(name).map(Vec::as_slice)
+    }
+
+    pub(crate) fn find_variable(&self, name: &str) -> Option<(usize, &Declaration)> {
+        let slot = *self.slots.get(name)?;
+        Some((slot, self.variables.get(slot)?))
+    }
+
+    /// Whether some variable is an expression, and so `variables` a name.
+    pub(crate) fn has_lazy_variables(&self) -> bool {
+        self.variables.iter().any(|declaration| declaration.lazy)
+    }
+
+    pub(crate) fn find_type(&self, name: &str) -> Option<Type> {
+        if let Some(object) = self.types.get(name) {
+            return Some(Type::Object(Arc::clone(object)));
+        }
+        let open = self.mutation && (name == "Object" || name.starts_with("Object."));
+        open.then(|| Type::open_object(name))
+            .or_else(|| library::type_named(name))
+    }
+}

@@ -1,0 +1,199 @@
+//! Variables and what is selected from them: `a.b[c].?d`, `has(a.b)`, `c ? a : b`.
+
+use super::Evaluation;
+use crate::cel::error::EvalError;
+use crate::cel::program::{Attribute, Base, FoldKind, Node, Qualifier, QualifierKey};
+use crate::cel::value::{List, Value, exact_int};
+
+impl<'a> Evaluation<'_, 'a> {
+    /// The attribute's value. It costs one unit beside its selections, but for
+    /// a conditional, which costs what its parts do.
+    pub(super) fn attribute(&mut self, attribute: &'a Attribute) -> Result<Value<'a>, EvalError> {
+        let result = self.resolve_attribute(attribute);
+        if attribute.test || is_conditional(&attribute.base) {
+            return result;
+        }
+        self.settle(result, 1)
+    }
+
+    /// What `node` evaluates to where it is a branch or an index: naming an
+    /// attribute there costs nothing by itself.
+    fn resolve(&mut self, node: &'a Node) -> Result<Value<'a>, EvalError> {
+        match node {
+            Node::Attribute(attribute) => self.resolve_attribute(attribute),
+            node => self.value(node),
+        }
+    }
+
+    fn resolve_attribute(&mut self, attribute: &'a Attribute) -> Result<Value<'a>, EvalError> {
+        let base = self.base(&attribute.base)?;
+        if attribute.qualifiers.is_empty() {
+            return Ok(if attribute.test { Value::Bool(true) } else { base });
+        }
+        self.qualify(base, &attribute.qualifiers, attribute.test)
+    }
+
+    fn base(&mut self, base: &'a Base) -> Result<Value<'a>, EvalError> {
+        match base {
+            Base::Variable(slot) => self.variable(*slot),
+            Base::Lazy(slot) => {
+                let value = self.variable(*slot);
+                self.settle(value, 1)
+            }
+            Base::Local(slot) => self.local(*slot),
+            Base::Node(node) => self.value(node),
+            Base::Conditional(parts) => {
+                let [condition, truthy, falsy] = &**parts;
+                match self.value(condition)? {
+                    Value::Bool(true) => self.resolve(truthy),
+                    Value::Bool(false) => self.resolve(falsy),
+                    _ => Err(EvalError::no_such_overload()),
+                }
+            }
+        }
+    }
+
+    fn local(&mut self, slot: usize) -> Result<Value<'a>, EvalError> {
+        if let Some(units) = self.deferred.get_mut(slot) {
+            let units = std::mem::take(units);
+            self.charge(units)?;
+        }
+        self.locals
+            .get(slot)
+            .cloned()
+            .ok_or_else(|| EvalError::failed("no such attribute"))
+    }
+
+    fn qualify(
+        &mut self,
+        base: Value<'a>,
+        qualifiers: &'a [Qualifier],
+        test: bool,
+    ) -> Result<Value<'a>, EvalError> {
+        let mut optional = false;
+        let mut value = match base {
+            Value::Optional(None) => return Ok(absent(test)),
+            Value::Optional(Some(inner)) => {
+                optional = true;
+                (*inner).clone()
+            }
+            base => base,
+        };
+        let last = qualifiers.len() - 1;
+        for (position, qualifier) in qualifiers.iter().enumerate() {
+            optional |= qualifier.optional;
+            let test = test && position == last;
+            match self.step(&value, qualifier, optional, test)? {
+                Some(next) => value = next,
+                None => return Ok(absent(test)),
+            }
+            if test {
+                return Ok(Value::Bool(true));
+            }
+        }
+        Ok(if optional { Value::some(value) } else { value })
+    }
+
+    /// One selection; none if there is nothing to select and that is no error.
+    fn step(
+        &mut self,
+        value: &Value<'a>,
+        qualifier: &'a Qualifier,
+        optional: bool,
+        test: bool,
+    ) -> Result<Option<Value<'a>>, EvalError> {
+        let lenient = optional || test;
+        let found = match &qualifier.key {
+            QualifierKey::Field(name) => field(value, name, lenient),
+            QualifierKey::Constant(key) => select(value, key, lenient),
+            QualifierKey::Itself => return Ok(Some(value.clone())),
+            QualifierKey::Node(node) => match self.resolve(node) {
+                Ok(key) => select(value, &key, lenient),
+                Err(error) => Err(error),
+            },
+        };
+        match found {
+            Err(error) if !error.is_absorbable() => Err(error),
+            // An absent optional is not observed, and so costs nothing.
+            Ok(None) | Err(_) if optional => found,
+            found => self.charge(1).and(found),
+        }
+    }
+}
+
+fn is_conditional(base: &Base) -> bool {
+    match base {
+        Base::Conditional(_) => true,
+        Base::Node(node) => match &**node {
+            Node::Fold(fold) => matches!(fold.kind, FoldKind::OptionalMap | FoldKind::OptionalFlatMap),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+const fn absent(test: bool) -> Value<'static> {
+    if test { Value::Bool(false) } else { Value::none() }
+}
+
+/// The field or text key `name`.
+fn field<'a>(value: &Value<'a>, name: &str, lenient: bool) -> Result<Option<Value<'a>>, EvalError> {
+    match value {
+        Value::Map(map) => match map.field(name) {
+            None if map.object_type().is_some() && !lenient => Ok(Some(Value::Null)),
+            None if !lenient => Err(EvalError::no_such_key(name)),
+            found => Ok(found),
+        },
+        Value::List(_) => Err(EvalError::failed("unsupported index type 'string' in list")),
+        _ if lenient => Ok(None),
+        _ => Err(EvalError::no_such_key(name)),
+    }
+}
+
+/// The item or entry `key`.
+fn select<'a>(value: &Value<'a>, key: &Value<'_>, lenient: bool) -> Result<Option<Value<'a>>, EvalError> {
+    match value {
+        Value::Map(map) => match map.get(key) {
+            None if !lenient => Err(EvalError::no_such_key(Shown(key))),
+            found => Ok(found),
+        },
+        Value::List(list) => item(list, key, lenient),
+        _ if lenient => Ok(None),
+        _ => Err(EvalError::no_such_key(Shown(key))),
+    }
+}
+
+fn item<'a>(list: &List<'a>, key: &Value<'_>, lenient: bool) -> Result<Option<Value<'a>>, EvalError> {
+    let index = match key {
+        Value::Int(index) => Some(*index),
+        Value::Uint(index) => i64::try_from(*index).ok(),
+        Value::Double(index) => exact_int(*index),
+        _ => None,
+    };
+    let Some(index) = index else {
+        return Err(EvalError::failed(format!(
+            "unsupported index type '{}' in list",
+            key.type_of()
+        )));
+    };
+    match usize::try_from(index).ok().and_then(|index| list.get(index)) {
+        None if !lenient => Err(EvalError::failed(format!("index out of bounds: {index}"))),
+        found => Ok(found),
+    }
+}
+
+/// A key as it stands in a message.
+struct Shown<'k, 'a>(&'k Value<'a>);
+
+impl std::fmt::Display for Shown<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Value::String(text) => f.write_str(text),
+            Value::Int(int) => write!(f, "{int}"),
+            Value::Uint(uint) => write!(f, "{uint}"),
+            Value::Bool(value) => write!(f, "{value}"),
+            Value::Double(double) => write!(f, "{double}"),
+            other => write!(f, "{}", other.type_of()),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Calls of functions.
+
+use super::Evaluation;
+use crate::cel::cost;
+use crate::cel::error::EvalError;
+use crate::cel::function::Cost;
+use crate::cel::program::{Call, InSet, Node};
+use crate::cel::value::{Value, equal};
+
+/// Stands for an argument or result that failed: it counts 1.
+const FAILED: Value<'static> = Value::Null;
+
+impl<'a> Evaluation<'_, 'a> {
+    pub(super) fn call(&mut self, call: &'a Call) -> Result<Value<'a>, EvalError> {
+        match &*call.arguments {
+            [argument] => {
+                let argument = self.value(argument);
+                match argument {
+                    Ok(argument) => self.apply(call, &[argument]),
+                    Err(error) => self.failed(call, &[FAILED], error),
+                }
+            }
+            [left, right] if call.prepared.is_none() => {
+                let (left, right) = (self.value(left), self.value(right));
+                match (left, right) {
+                    (Ok(left), Ok(right)) => self.apply(call, &[left, right]),
+                    (Err(error), right) if error.is_absorbable() => match right {
+                        Err(hard) if !hard.is_absorbable() => Err(hard),
+                        right => self.failed(call, &[FAILED, right.unwrap_or(FAILED)], error),
+                    },
+                    (Ok(left), Err(error)) => self.failed(call, &[left, FAILED], error),
+                    (Err(error), _) => Err(error),
+                }
+            }
+            arguments => self.call_many(call, arguments),
+        }
+    }
+
+    /// The first argument that fails ends the call; only if it is the last one
+    /// do all count.
+    fn call_many(&mut self, call: &'a Call, nodes: &'a [Node]) -> Result<Value<'a>, EvalError> {
+        let mut arguments = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            match self.value(node) {
+                Ok(argument) => arguments.push(argument),
+                Err(error) if arguments.len() + 1 == nodes.len() => {
+                    arguments.push(FAILED);
+                    return self.failed(call, &arguments, error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.apply(call, &arguments)
+    }
+
+    fn apply(&mut self, call: &'a Call, arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
+        let overload = match &*call.overloads {
+            [only] => Some(only),
+            several => several.iter().find(|overload| overload.takes(arguments)),
+        };
+        let result = match overload {
+            Some(overload) => (overload.apply)(self, call, arguments),
+            None => Err(EvalError::no_such_overload()),
+        };
+        match result {
+            Ok(result) => {
+                self.charge(cost_of(call, arguments, &result))?;
+                Ok(result)
+            }
+            Err(error) => self.failed(call, arguments, error),
+        }
+    }
+
+    fn failed(
+        &mut self,
+        call: &'a Call,
+        arguments: &[Value<'a>],
+        error: EvalError,
+    ) -> Result<Value<'a>, EvalError> {
+        if error.is_absorbable() {
+            self.charge(cost_of(call, arguments, &FAILED))?;
+        }
+        Err(error)
+    }
+
+    /// `==` if `expected`, `!=` if not.
+    pub(super) fn equality(
+        &mut self,
+        sides: &'a (Node, Node),
+        expected: bool,
+    ) -> Result<Value<'a>, EvalError> {
+        let left = self.value(&sides.0);
+        if let Err(error) = &left
+            && !error.is_absorbable()
+        {
+            return left;
+        }
+        let right = self.value(&sides.1);
+        if let Err(error) = &right
+            && !error.is_absorbable()
+        {
+            return right;
+        }
+        let failed = FAILED;
+        self.charge(cost::equality(
+            left.as_ref().unwrap_or(&failed),
+            right.as_ref().unwrap_or(&failed),
+        ))?;
+        let (left, right) = (left?, right?);
+        self.work_of(&left, &right)?;
+        Ok(Value::Bool(equal(&left, &right) == expected))
+    }
+
+    /// Comparing large values takes time that the cost does not show.
+    fn work_of(&mut self, left: &Value<'a>, right: &Value<'a>) -> Result<(), EvalError> {
+        match (left, right) {
+            (Value::List(left), Value::List(right)) if left.len() == right.len() => self.work(left.len() * 8),
+            (Value::Map(left), Value::Map(right)) if left.len() == right.len() => self.work(left.len() * 8),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn in_set(&mut self, set: &'a InSet) -> Result<Value<'a>, EvalError> {
+        let item = self.value(&set.item)?;
+        Ok(Value::Bool(set.set.search(&item).is_some()))
+    }
+}
+
+fn cost_of(call: &Call, arguments: &[Value<'_>], result: &Value<'_>) -> u64 {
+    match call.cost {
+        Cost::One => 1,
+        Cost::OfFunction(cost) | Cost::OfOverload(cost) => cost(arguments, result),
+    }
+}

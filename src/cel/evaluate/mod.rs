@@ -1,0 +1,297 @@
+//! Evaluation of a program.
+//!
+//! ```text
+//! Program::evaluate -> Evaluation::value(node) -> attribute.rs   a.b[c].?d, has(), ?:
+//!                          |                      call.rs        functions, ==, in
+//!                          |                      fold.rs        all, exists, map, …
+//!                          `-> charge(units) after each step, as upstream observes it
+//! ```
+
+mod attribute;
+mod call;
+mod fold;
+
+use super::activation::{Activation, Variable};
+use super::budget::Budget;
+use super::cost;
+use super::error::EvalError;
+use super::program::{ListNode, MapEntry, Node, ObjectNode, Program};
+use super::value::{Entries, Key, Value};
+
+/// Rounds of loops, or thousands of items touched, between two looks at the deadline.
+const PATIENCE: u32 = 100;
+
+/// One evaluation under way.
+pub(crate) struct Evaluation<'e, 'a> {
+    variables: &'e mut Activation<'a>,
+    locals: Vec<Value<'a>>,
+    /// For each local variable of `optMap` what its first use costs.
+    deferred: Vec<u64>,
+    cost: u64,
+    limit: u64,
+    /// What variables that are expressions have cost so far.
+    composed: u64,
+    per_expression: u64,
+    remaining: u64,
+    patience: u32,
+    expired: Option<&'e dyn Fn() -> bool>,
+}
+
+impl Program {
+    /// Evaluates the expression and takes what it cost from `budget`.
+    ///
+    /// # Errors
+    ///
+    /// What the expression fails with, or the limit or deadline that it met.
+    pub fn evaluate<'a>(
+        &'a self,
+        activation: &mut Activation<'a>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Value<'a>, EvalError> {
+        let mut evaluation = Evaluation {
+            variables: activation,
+            locals: vec![Value::Null; self.locals],
+            deferred: Vec::new(),
+            cost: 0,
+            limit: budget.per_expression.min(budget.remaining),
+            composed: 0,
+            per_expression: budget.per_expression,
+            remaining: budget.remaining,
+            patience: PATIENCE,
+            expired: budget.expired,
+        };
+        let result = evaluation.value(&self.root);
+        let spent = evaluation.cost.saturating_add(evaluation.composed);
+        let Some(remaining) = budget.remaining.checked_sub(spent) else {
+            budget.remaining = 0;
+            return Err(EvalError::OutOfBudget);
+        };
+        budget.remaining = remaining;
+        result
+    }
+}
+
+// === impl Evaluation ===
+
+impl<'a> Evaluation<'_, 'a> {
+    /// What `node` evaluates to.
+    fn value(&mut self, node: &'a Node) -> Result<Value<'a>, EvalError> {
+        match node {
+            Node::Constant(value) => Ok(value.share()),
+            Node::Attribute(attribute) => self.attribute(attribute),
+            Node::And(terms) => self.logic(terms, false),
+            Node::Or(terms) => self.logic(terms, true),
+            Node::Equal(sides) => self.equality(sides, true),
+            Node::NotEqual(sides) => self.equality(sides, false),
+            Node::InSet(set) => self.in_set(set),
+            Node::Call(call) => self.call(call),
+            Node::List(list) => self.list(list),
+            Node::Map(entries) => self.map(entries),
+            Node::Object(object) => self.object(object),
+            Node::Fold(fold) => self.fold(fold),
+            Node::OptionalOr(sides, unwrap) => self.optional_or(sides, *unwrap),
+        }
+    }
+
+    /// Adds to the cost.
+    pub(crate) fn charge(&mut self, units: u64) -> Result<(), EvalError> {
+        self.cost = self.cost.saturating_add(units);
+        if self.cost <= self.limit {
+            return Ok(());
+        }
+        let spent = self.cost.saturating_add(self.composed);
+        Err(if spent > self.remaining {
+            EvalError::OutOfBudget
+        } else {
+            EvalError::CostLimit
+        })
+    }
+
+    /// Fails unless so many more units can be spent: asked before work whose
+    /// cost is only counted when it is done.
+    pub(crate) fn afford(&mut self, units: u64) -> Result<(), EvalError> {
+        if self.cost.saturating_add(units) <= self.limit {
+            return Ok(());
+        }
+        self.charge(units)
+    }
+
+    /// One round of a loop has passed: looks at the deadline now and then.
+    pub(crate) fn tick(&mut self) -> Result<(), EvalError> {
+        self.patience -= 1;
+        if self.patience > 0 {
+            return Ok(());
+        }
+        self.patience = PATIENCE;
+        if self.expired.is_some_and(|expired| expired()) {
+            Err(EvalError::Interrupted)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// So many items were touched by something that costs little or nothing.
+    pub(crate) fn work(&mut self, items: usize) -> Result<(), EvalError> {
+        for _ in 0..items / 1000 {
+            self.tick()?;
+        }
+        Ok(())
+    }
+
+    /// `&&` (decided by false) or `||` (decided by true): an error counts only
+    /// if no other term decides.
+    fn logic(&mut self, terms: &'a [Node], decisive: bool) -> Result<Value<'a>, EvalError> {
+        let mut failure = None;
+        for term in terms {
+            match self.value(term) {
+                Ok(Value::Bool(value)) if value == decisive => return Ok(Value::Bool(decisive)),
+                Ok(Value::Bool(_)) => {}
+                Ok(_) => failure = failure.or_else(|| Some(EvalError::no_such_overload())),
+                Err(error) if error.is_absorbable() => failure = failure.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        failure.map_or(Ok(Value::Bool(!decisive)), Err)
+    }
+
+    fn list(&mut self, list: &'a ListNode) -> Result<Value<'a>, EvalError> {
+        let items = self.items(list);
+        self.settle(items, cost::LIST).map(Value::list)
+    }
+
+    fn items(&mut self, list: &'a ListNode) -> Result<Vec<Value<'a>>, EvalError> {
+        let mut items = Vec::with_capacity(list.items.len());
+        for (position, node) in list.items.iter().enumerate() {
+            let value = self.value(node)?;
+            let optional = list.optional.get(position).copied().unwrap_or_default();
+            match value {
+                Value::Optional(inner) if optional => items.extend(inner.map(|inner| (*inner).clone())),
+                _ if optional => {
+                    return Err(EvalError::failed(
+                        "cannot initialize optional list element from non-optional value",
+                    ));
+                }
+                value => items.push(value),
+            }
+        }
+        Ok(items)
+    }
+
+    fn map(&mut self, entries: &'a [MapEntry]) -> Result<Value<'a>, EvalError> {
+        let entries = self.entries(entries);
+        self.settle(entries, cost::MAP).map(Value::map)
+    }
+
+    fn entries(&mut self, nodes: &'a [MapEntry]) -> Result<Entries<'a>, EvalError> {
+        let mut entries = Entries::new();
+        for node in nodes {
+            let key = self.value(&node.key)?;
+            let key = Key::new(&key).ok_or_else(|| EvalError::failed("unsupported key type"))?;
+            let value = self.value(&node.value)?;
+            put(&mut entries, key, value, node.optional)?;
+        }
+        Ok(entries)
+    }
+
+    fn object(&mut self, object: &'a ObjectNode) -> Result<Value<'a>, EvalError> {
+        let fields = self.fields(object);
+        self.settle(fields, cost::OBJECT).map(Value::map)
+    }
+
+    fn fields(&mut self, object: &'a ObjectNode) -> Result<Entries<'a>, EvalError> {
+        let mut fields = Entries::object(std::sync::Arc::clone(&object.of));
+        for field in &object.fields {
+            let value = self.value(&field.value)?;
+            let declared = object.of.field(&field.name);
+            if declared == Some(super::Type::String) && value.as_str().is_none() && !field.optional {
+                return Err(EvalError::failed(format!(
+                    "unexpected type for '{}' field",
+                    field.name
+                )));
+            }
+            put(
+                &mut fields,
+                Key::String(super::value::Text::Borrowed(&field.name)),
+                value,
+                field.optional,
+            )?;
+        }
+        Ok(fields)
+    }
+
+    /// Charges for what was made, also if it failed, as upstream does.
+    fn settle<T>(&mut self, made: Result<T, EvalError>, units: u64) -> Result<T, EvalError> {
+        match made {
+            Err(error) if !error.is_absorbable() => Err(error),
+            made => self.charge(units).and(made),
+        }
+    }
+
+    fn optional_or(&mut self, sides: &'a (Node, Node), unwrap: bool) -> Result<Value<'a>, EvalError> {
+        match self.value(&sides.0)? {
+            Value::Optional(None) => self.value(&sides.1),
+            Value::Optional(Some(inner)) if unwrap => Ok((*inner).clone()),
+            other => Ok(other),
+        }
+    }
+
+    /// The value of a variable of the environment.
+    fn variable(&mut self, slot: usize) -> Result<Value<'a>, EvalError> {
+        match self.variables.variables.get(slot) {
+            Some(Variable::Value(value)) => Ok(value.clone()),
+            Some(Variable::Failed(error)) => Err(error.clone()),
+            Some(Variable::Expression(program)) => self.compose(slot, program),
+            Some(Variable::Busy) => Err(EvalError::failed("a variable refers to itself")),
+            Some(Variable::Absent) | None => Err(EvalError::failed("no such attribute")),
+        }
+    }
+
+    /// Evaluates a variable that is an expression, at a limit of its own, and
+    /// remembers the outcome.
+    fn compose(&mut self, slot: usize, program: &'a Program) -> Result<Value<'a>, EvalError> {
+        self.variables.put(slot, Variable::Busy);
+        let locals = std::mem::replace(&mut self.locals, vec![Value::Null; program.locals]);
+        let deferred = std::mem::take(&mut self.deferred);
+        let (cost, limit) = (std::mem::take(&mut self.cost), self.limit);
+        self.limit = self.per_expression;
+        let result = self.value(&program.root);
+        self.composed = self.composed.saturating_add(self.cost);
+        (self.locals, self.deferred, self.cost, self.limit) = (locals, deferred, cost, limit);
+        if self.composed > self.remaining {
+            return Err(EvalError::OutOfBudget);
+        }
+        let outcome = match result {
+            Err(error @ (EvalError::Interrupted | EvalError::OutOfBudget)) => return Err(error),
+            Err(error) => Err(EvalError::failed(format!(
+                "composited variable fails to evaluate: {error}"
+            ))),
+            Ok(value) => Ok(value),
+        };
+        let remembered = match &outcome {
+            Ok(value) => Variable::Value(value.clone()),
+            Err(error) => Variable::Failed(error.clone()),
+        };
+        self.variables.put(slot, remembered);
+        outcome
+    }
+}
+
+/// Adds an entry, unless it is optional and absent.
+fn put<'a>(
+    entries: &mut Entries<'a>,
+    key: Key<'a>,
+    value: Value<'a>,
+    optional: bool,
+) -> Result<(), EvalError> {
+    match value {
+        Value::Optional(None) if optional => entries.remove(&key),
+        Value::Optional(Some(inner)) if optional => entries.insert(key, (*inner).clone()),
+        _ if optional => {
+            return Err(EvalError::failed(
+                "cannot initialize optional entry from non-optional value",
+            ));
+        }
+        value => entries.insert(key, value),
+    }
+    Ok(())
+}

@@ -1,0 +1,388 @@
+//! Functions of lists: Kubernetes' own (apiserver `pkg/cel/library/lists.go`)
+//! and cel-go's extension (`ext/lists.go`, version 3).
+
+use std::cmp::Ordering;
+
+use super::standard::{Computed, mismatched};
+use crate::cel::cost;
+use crate::cel::error::EvalError;
+use crate::cel::evaluate::Evaluation;
+use crate::cel::function::{A, Apply, Cost, Overload};
+use crate::cel::program::Call;
+use crate::cel::types::Type;
+use crate::cel::value::{Duration, List, Value, compare, equal};
+
+/// Types whose values have an order.
+const ORDERED: [Type; 8] = [
+    Type::Int,
+    Type::Uint,
+    Type::Double,
+    Type::Bool,
+    Type::Duration,
+    Type::Timestamp,
+    Type::String,
+    Type::Bytes,
+];
+
+pub(super) fn functions() -> Vec<Overload> {
+    let traversed = Cost::OfFunction(|arguments, _| arguments.first().map_or(0, cost::traverse_tree));
+    let mut all = Vec::new();
+    for of in ORDERED {
+        let list = || [Type::list(of.clone())];
+        all.push(Overload::member(
+            "list_is_sorted",
+            "isSorted",
+            list(),
+            Type::Bool,
+            is_sorted,
+        ));
+        all.push(Overload::member("list_max", "max", list(), of.clone(), max));
+        all.push(Overload::member("list_min", "min", list(), of.clone(), min));
+    }
+    let sums: [(Type, Apply); 4] = [
+        (Type::Int, sum_int),
+        (Type::Uint, sum_uint),
+        (Type::Double, sum_double),
+        (Type::Duration, sum_duration),
+    ];
+    for (of, apply) in sums {
+        all.push(Overload::member(
+            "list_sum",
+            "sum",
+            [Type::list(of.clone())],
+            of,
+            apply,
+        ));
+    }
+    all.push(Overload::member(
+        "list_a_index_of_int",
+        "indexOf",
+        [Type::list(A), A],
+        Type::Int,
+        index_of,
+    ));
+    all.push(Overload::member(
+        "list_a_last_index_of_int",
+        "lastIndexOf",
+        [Type::list(A), A],
+        Type::Int,
+        last_index_of,
+    ));
+    all.into_iter().map(|overload| overload.cost(traversed)).collect()
+}
+
+pub(super) fn extended() -> Vec<Overload> {
+    let list = || Type::list(A);
+    let made = Cost::OfOverload(|_, result| cost::size(result) + 1 + cost::LIST);
+    let compared = |keys: usize| match keys {
+        0 => Cost::OfOverload(|arguments, _| compared_items(arguments.first())),
+        _ => Cost::OfOverload(|arguments, _| compared_items(arguments.get(1))),
+    };
+    let mut all = vec![
+        Overload::member(
+            "list_slice",
+            "slice",
+            [list(), Type::Int, Type::Int],
+            list(),
+            slice,
+        )
+        .cost(made),
+        Overload::member("list_flatten", "flatten", [Type::list(list())], list(), flatten)
+            .cost(Cost::OfOverload(flattened)),
+        Overload::member(
+            "list_flatten_int",
+            "flatten",
+            [Type::list(Type::Dyn), Type::Int],
+            Type::list(Type::Dyn),
+            flatten,
+        )
+        .cost(Cost::OfOverload(flattened)),
+        Overload::global(
+            "lists_range",
+            "lists.range",
+            [Type::Int],
+            Type::list(Type::Int),
+            range,
+        )
+        .cost(made),
+        Overload::member("list_reverse", "reverse", [list()], list(), reverse).cost(made),
+        Overload::member("list_distinct", "distinct", [list()], list(), distinct).cost(compared(0)),
+    ];
+    for of in ORDERED {
+        let sorted = [Type::list(of.clone())];
+        all.push(
+            Overload::member("list_sort", "sort", sorted, Type::list(of.clone()), sort).cost(compared(0)),
+        );
+        let keyed = [list(), Type::list(of)];
+        all.push(
+            Overload::member("list_sort_by", "@sortByAssociatedKeys", keyed, list(), sort).cost(compared(1)),
+        );
+    }
+    all
+}
+
+/// What comparing each item with each other costs.
+pub(crate) fn self_compare(first: Option<&Value<'_>>, items: usize) -> u64 {
+    let factor = match first {
+        Some(Value::String(_) | Value::Bytes(_)) => 2.1,
+        _ => 2.0,
+    };
+    let items = items as u64;
+    multiplied(items.saturating_mul(items), factor) + 1 + cost::LIST
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "as upstream"
+)]
+fn multiplied(size: u64, factor: f64) -> u64 {
+    (size as f64 * factor) as u64
+}
+
+fn compared_items(list: Option<&Value<'_>>) -> u64 {
+    match list {
+        Some(Value::List(list)) => self_compare(list.get(0).as_ref(), list.len()),
+        _ => self_compare(None, 1),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a depth that large fails")]
+fn flattened(arguments: &[Value<'_>], _: &Value<'_>) -> u64 {
+    let depth = match arguments.get(1) {
+        Some(Value::Int(depth)) => *depth as f64,
+        _ => 1.0,
+    };
+    multiplied(arguments.first().map_or(1, cost::size), depth) + 1 + cost::LIST
+}
+
+fn is_sorted<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::List(list)] = arguments else {
+        return mismatched();
+    };
+    own.work(list.len() * 4)?;
+    let mut before: Option<Value<'a>> = None;
+    for item in list.items() {
+        if !is_ordered(&item) {
+            return mismatched();
+        }
+        if let Some(before) = &before
+            && compare(before, &item).is_ok_and(Ordering::is_gt)
+        {
+            return Ok(Value::Bool(false));
+        }
+        before = Some(item);
+    }
+    Ok(Value::Bool(true))
+}
+
+fn is_ordered(value: &Value<'_>) -> bool {
+    ORDERED.contains(&value.type_of())
+}
+
+/// The item that no other `beats`.
+fn best<'a>(list: &List<'a>, name: &str, beaten: Ordering) -> Computed<'a> {
+    let mut best: Option<Value<'a>> = None;
+    for item in list.items() {
+        if !is_ordered(&item) {
+            return mismatched();
+        }
+        match &best {
+            Some(before) if compare(before, &item) != Ok(beaten) => {}
+            _ => best = Some(item),
+        }
+    }
+    best.ok_or_else(|| EvalError::failed(format!("{name} called on empty list")))
+}
+
+fn max<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::List(list)] = arguments else {
+        return mismatched();
+    };
+    own.work(list.len() * 4)?;
+    best(list, "max", Ordering::Less)
+}
+
+fn min<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::List(list)] = arguments else {
+        return mismatched();
+    };
+    own.work(list.len() * 4)?;
+    best(list, "min", Ordering::Greater)
+}
+
+fn sum<'a>(
+    own: &mut Evaluation<'_, 'a>,
+    call: &'a Call,
+    arguments: &[Value<'a>],
+    zero: Value<'a>,
+) -> Computed<'a> {
+    let [Value::List(list)] = arguments else {
+        return mismatched();
+    };
+    own.work(list.len() * 4)?;
+    let mut items = list.items();
+    items.try_fold(zero, |sum, item| super::standard::add(own, call, &[sum, item]))
+}
+
+fn sum_int<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    sum(own, call, arguments, Value::Int(0))
+}
+
+fn sum_uint<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    sum(own, call, arguments, Value::Uint(0))
+}
+
+fn sum_double<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    sum(own, call, arguments, Value::Double(0.0))
+}
+
+fn sum_duration<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    sum(
+        own,
+        call,
+        arguments,
+        Value::Duration(Duration::from_nanoseconds(0)),
+    )
+}
+
+fn position<'a>(found: Option<usize>) -> Computed<'a> {
+    Ok(Value::Int(
+        found.and_then(|found| i64::try_from(found).ok()).unwrap_or(-1),
+    ))
+}
+
+fn index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::List(list), item] = arguments else {
+        return mismatched();
+    };
+    own.work(list.len() * 4)?;
+    position(list.items().position(|other| equal(&other, item)))
+}
+
+fn last_index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::List(list), item] = arguments else {
+        return mismatched();
+    };
+    own.work(list.len() * 4)?;
+    let found = list
+        .items()
+        .enumerate()
+        .filter(|(_, other)| equal(other, item))
+        .last();
+    position(found.map(|(position, _)| position))
+}
+
+fn slice<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::List(list), Value::Int(start), Value::Int(end)] = arguments else {
+        return mismatched();
+    };
+    let fault = |why: &str| Err(EvalError::failed(format!("cannot slice({start}, {end}), {why}")));
+    let (Ok(from), Ok(to)) = (usize::try_from(*start), usize::try_from(*end)) else {
+        return fault("negative indexes not supported");
+    };
+    if from > to {
+        return fault("start index must be less than or equal to end index");
+    }
+    if list.len() < to {
+        return fault(&format!("list is length {}", list.len()));
+    }
+    own.work(to * 4)?;
+    Ok(Value::list(list.items().skip(from).take(to - from).collect()))
+}
+
+fn flatten<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let (list, depth) = match arguments {
+        [Value::List(list)] => (list, 1),
+        [Value::List(list), Value::Int(depth)] => (list, *depth),
+        _ => return mismatched(),
+    };
+    if depth < 0 {
+        return Err(EvalError::failed("level must be non-negative"));
+    }
+    let mut items = Vec::new();
+    flatten_into(own, list, depth, &mut items)?;
+    Ok(Value::list(items))
+}
+
+/// JSON text and expressions bound how deep lists nest.
+fn flatten_into<'a>(
+    own: &mut Evaluation<'_, 'a>,
+    list: &List<'a>,
+    depth: i64,
+    items: &mut Vec<Value<'a>>,
+) -> Result<(), EvalError> {
+    own.work(list.len() * 4)?;
+    for item in list.items() {
+        match &item {
+            Value::List(inner) if depth > 0 => flatten_into(own, inner, depth - 1, items)?,
+            _ => items.push(item),
+        }
+    }
+    Ok(())
+}
+
+fn range<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::Int(end)] = arguments else {
+        return mismatched();
+    };
+    own.afford(
+        u64::try_from(*end)
+            .unwrap_or_default()
+            .saturating_add(1 + cost::LIST),
+    )?;
+    Ok(Value::list((0..*end).map(Value::Int).collect()))
+}
+
+fn reverse<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::List(list)] = arguments else {
+        return mismatched();
+    };
+    own.work(list.len() * 4)?;
+    let mut items: Vec<Value<'a>> = list.items().collect();
+    items.reverse();
+    Ok(Value::list(items))
+}
+
+fn distinct<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::List(list)] = arguments else {
+        return mismatched();
+    };
+    own.afford(self_compare(list.get(0).as_ref(), list.len()))?;
+    let mut items: Vec<Value<'a>> = Vec::new();
+    for item in list.items() {
+        own.work(items.len() * 4)?;
+        if !items.iter().any(|other| equal(&item, other)) {
+            items.push(item);
+        }
+    }
+    Ok(Value::list(items))
+}
+
+fn sort<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::List(list)] = arguments else {
+        return mismatched();
+    };
+    own.work(list.len() * 16)?;
+    let keys: Vec<Value<'a>> = list.items().collect();
+    sort_by_keys(list, &keys)
+}
+
+/// The items in the order of their `keys`, which must be of one type.
+pub(crate) fn sort_by_keys<'a>(list: &List<'a>, keys: &[Value<'a>]) -> Computed<'a> {
+    let Some(first) = keys.first() else {
+        return Ok(Value::List(list.clone()));
+    };
+    let of = first.type_of();
+    if !ORDERED.contains(&of) {
+        return Err(EvalError::failed("list elements must be comparable"));
+    }
+    if keys.len() > 1 && keys.iter().any(|key| key.type_of() != of) {
+        return Err(EvalError::failed("list elements must have the same type"));
+    }
+    let mut items: Vec<(usize, Value<'a>)> = list.items().enumerate().collect();
+    let key = |position: &usize| keys.get(*position).unwrap_or(first);
+    items.sort_by(|(left, _), (right, _)| compare(key(left), key(right)).unwrap_or(Ordering::Equal));
+    Ok(Value::list(items.into_iter().map(|(_, item)| item).collect()))
+}

@@ -1,0 +1,101 @@
+//! The functions of Kubernetes, one file for each library, and since which
+//! version there are (apiserver `pkg/cel/environment/base.go`).
+
+pub(crate) mod lists;
+mod optionals;
+mod standard;
+mod timestamps;
+
+use std::sync::Arc;
+
+use super::environment::{Functions, Version};
+use super::function::Overload;
+use super::program::Node;
+use super::types::Type;
+use super::value::Value;
+
+/// What can be worked out of the constant arguments of a call.
+#[derive(Debug)]
+pub(crate) enum Prepared {
+    /// The pattern of `matches`, `find` or `findAll`.
+    Regex(regex::Regex),
+}
+
+/// How large a compiled regular expression may be.
+const REGEX_BYTES: usize = 1 << 20;
+
+/// The functions of `version`.
+pub(crate) fn functions(version: Version) -> Functions {
+    let since = |minor| version >= Version::new(minor);
+    let mut functions = Functions::new();
+    let mut add = |library: Vec<Overload>| {
+        for overload in library {
+            functions
+                .entry(overload.name)
+                .or_default()
+                .push(Arc::new(overload));
+        }
+    };
+    add(standard::functions());
+    add(timestamps::functions());
+    add(optionals::functions());
+    add(lists::functions());
+    if since(34) {
+        add(lists::extended());
+    }
+    functions
+}
+
+/// The functions that only a mutation has.
+pub(crate) fn mutation() -> Vec<Overload> {
+    Vec::new()
+}
+
+/// The type that a library gives this name.
+pub(crate) fn type_named(name: &str) -> Option<Type> {
+    let of = match name {
+        "bool" => Type::Bool,
+        "bytes" => Type::Bytes,
+        "double" => Type::Double,
+        "google.protobuf.Duration" => Type::Duration,
+        "google.protobuf.Timestamp" => Type::Timestamp,
+        "int" => Type::Int,
+        "list" => Type::list(Type::Dyn),
+        "map" => Type::map(Type::Dyn, Type::Dyn),
+        "null_type" => Type::Null,
+        "optional_type" => Type::optional(Type::Dyn),
+        "string" => Type::String,
+        "type" => Type::of_type(Type::Dyn),
+        "uint" => Type::Uint,
+        _ => return None,
+    };
+    Some(of)
+}
+
+impl Prepared {
+    /// What can be worked out for a call of `function`, if anything.
+    ///
+    /// # Errors
+    ///
+    /// A constant argument that the function will never take.
+    pub(crate) fn new(
+        function: &str,
+        _only: Option<&str>,
+        arguments: &[Node],
+    ) -> Result<Option<Self>, String> {
+        let pattern = match (function, arguments) {
+            ("matches" | "find" | "findAll", [_, pattern, ..]) => pattern.constant(),
+            _ => None,
+        };
+        let Some(Value::String(pattern)) = pattern else {
+            return Ok(None);
+        };
+        regex(pattern).map(|regex| Some(Self::Regex(regex)))
+    }
+}
+
+/// Compiles a pattern of RE2's syntax, bounded in size.
+pub(crate) fn regex(pattern: &str) -> Result<regex::Regex, String> {
+    let built = regex::RegexBuilder::new(pattern).size_limit(REGEX_BYTES).build();
+    built.map_err(|error| format!("invalid regular expression: {error}"))
+}

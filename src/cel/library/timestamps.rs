@@ -1,0 +1,142 @@
+//! Parts of points in time and of lengths of time. Without a zone, UTC is meant.
+
+use super::standard::{Computed, mismatched};
+use crate::cel::error::EvalError;
+use crate::cel::evaluate::Evaluation;
+use crate::cel::function::{Apply, Overload};
+use crate::cel::program::Call;
+use crate::cel::types::Type;
+use crate::cel::value::{Timestamp, Value};
+
+pub(super) fn functions() -> Vec<Overload> {
+    let mut all = Vec::new();
+    let parts: [(&'static str, Apply); 10] = [
+        ("getFullYear", year),
+        ("getMonth", month),
+        ("getDayOfYear", day_of_year),
+        ("getDayOfMonth", day_of_month),
+        ("getDate", date),
+        ("getDayOfWeek", day_of_week),
+        ("getHours", hours),
+        ("getMinutes", minutes),
+        ("getSeconds", seconds),
+        ("getMilliseconds", milliseconds),
+    ];
+    for (name, apply) in parts {
+        all.push(Overload::member(
+            "timestamp_part",
+            name,
+            [Type::Timestamp],
+            Type::Int,
+            apply,
+        ));
+        all.push(Overload::member(
+            "zone_part",
+            name,
+            [Type::Timestamp, Type::String],
+            Type::Int,
+            apply,
+        ));
+    }
+    for (name, apply) in parts.into_iter().skip(6) {
+        all.push(Overload::member(
+            "duration_part",
+            name,
+            [Type::Duration],
+            Type::Int,
+            apply,
+        ));
+    }
+    all
+}
+
+/// The point in time and how many seconds east of UTC it is asked for.
+fn local(arguments: &[Value<'_>]) -> Result<(Timestamp, i64), EvalError> {
+    match arguments {
+        [Value::Timestamp(time)] => Ok((*time, 0)),
+        [Value::Timestamp(time), Value::String(zone)] => Ok((*time, offset(zone)?)),
+        _ => Err(EvalError::no_such_overload()),
+    }
+}
+
+/// A zone as `+05:30` or `-08:00`, or `UTC`. Of the others' rules nothing is
+/// known here.
+fn offset(zone: &str) -> Result<i64, EvalError> {
+    let unknown = || EvalError::failed(format!("unknown time zone {zone}"));
+    if matches!(zone, "" | "UTC") {
+        return Ok(0);
+    }
+    let (hours, minutes) = zone.split_once(':').ok_or_else(unknown)?;
+    let hours: i32 = hours.parse().map_err(|_| unknown())?;
+    let minutes: i32 = minutes.parse().map_err(|_| unknown())?;
+    let minutes = if zone.starts_with('-') {
+        -i64::from(minutes)
+    } else {
+        i64::from(minutes)
+    };
+    Ok((i64::from(hours) * 60 + minutes) * 60)
+}
+
+fn part<'a>(arguments: &[Value<'a>], part: impl FnOnce(crate::cel::value::Civil) -> i64) -> Computed<'a> {
+    let (time, offset) = local(arguments)?;
+    Ok(Value::Int(part(time.civil(offset))))
+}
+
+/// A part of a point in time, or a length of time in units of so many nanoseconds.
+fn clock<'a>(
+    arguments: &[Value<'a>],
+    unit: i64,
+    of: impl FnOnce(crate::cel::value::Civil) -> i64,
+) -> Computed<'a> {
+    match arguments {
+        [Value::Duration(duration)] => Ok(Value::Int(duration.nanoseconds() / unit)),
+        arguments => part(arguments, of),
+    }
+}
+
+fn year<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(arguments, |time| time.year)
+}
+
+fn month<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(arguments, |time| time.month - 1)
+}
+
+fn day_of_year<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(arguments, |time| time.day_of_year)
+}
+
+fn day_of_month<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(arguments, |time| time.day - 1)
+}
+
+fn date<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(arguments, |time| time.day)
+}
+
+fn day_of_week<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(arguments, |time| time.weekday)
+}
+
+fn hours<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    clock(arguments, 3_600_000_000_000, |time| time.hour)
+}
+
+fn minutes<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    clock(arguments, 60_000_000_000, |time| time.minute)
+}
+
+fn seconds<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    clock(arguments, 1_000_000_000, |time| time.second)
+}
+
+fn milliseconds<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [Value::Duration(duration)] => Ok(Value::Int(duration.nanoseconds() / 1_000_000)),
+        [Value::Timestamp(time), ..] => {
+            local(arguments)?;
+            Ok(Value::Int(i64::from(time.nanoseconds() / 1_000_000)))
+        }
+        _ => mismatched(),
+    }
+}

@@ -1,0 +1,205 @@
+//! Words and signs.
+
+/// What a token is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Token {
+    End,
+    Ident,
+    Int,
+    Uint,
+    Double,
+    String,
+    Bytes,
+    /// One of the operators and brackets, by its text.
+    Sign(&'static str),
+}
+
+/// Longer signs first.
+const SIGNS: [&str; 28] = [
+    "==", "!=", "<=", ">=", "&&", "||", "in", "<", ">", "!", "-", "+", "*", "/", "%", "?", ":", ".", ",",
+    "(", ")", "[", "]", "{", "}", "=", "&", "|",
+];
+
+pub(super) struct Lexer<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+/// A token and its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spanned {
+    pub(super) token: Token,
+    pub(super) from: usize,
+    pub(super) to: usize,
+}
+
+impl<'t> Lexer<'t> {
+    pub(super) const fn new(text: &'t str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// The next token, or where there is none and why.
+    pub(super) fn next(&mut self) -> Result<Spanned, (usize, String)> {
+        self.skip_blanks();
+        let from = self.at;
+        let rest = self.rest();
+        let Some(first) = rest.chars().next() else {
+            return Ok(Spanned {
+                token: Token::End,
+                from,
+                to: from,
+            });
+        };
+        let (token, length) = match first {
+            '0'..='9' => number(rest),
+            '.' if rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit) => number(rest),
+            '"' | '\'' => (
+                Token::String,
+                quoted(rest, 0, false).ok_or_else(|| unterminated(from))?,
+            ),
+            'a'..='z' | 'A'..='Z' | '_' => word(rest, from)?,
+            _ => sign(rest).ok_or_else(|| {
+                (
+                    from,
+                    format!("Syntax error: token recognition error at: '{first}'"),
+                )
+            })?,
+        };
+        self.at += length;
+        Ok(Spanned {
+            token,
+            from,
+            to: self.at,
+        })
+    }
+
+    fn rest(&self) -> &'t str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    /// White space and comments.
+    fn skip_blanks(&mut self) {
+        loop {
+            let rest = self.rest();
+            let blanks = rest
+                .bytes()
+                .take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0c));
+            self.at += blanks.count();
+            if !self.rest().starts_with("//") {
+                return;
+            }
+            self.at += self.rest().find('\n').unwrap_or(self.rest().len());
+        }
+    }
+}
+
+fn unterminated(at: usize) -> (usize, String) {
+    (
+        at,
+        "Syntax error: token recognition error: unterminated string".into(),
+    )
+}
+
+fn sign(rest: &str) -> Option<(Token, usize)> {
+    let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign))?;
+    let known = !matches!(*sign, "=" | "&" | "|");
+    known.then_some((Token::Sign(sign), sign.len()))
+}
+
+/// A name, a keyword, or text with a prefix.
+fn word(rest: &str, from: usize) -> Result<(Token, usize), (usize, String)> {
+    let bytes = rest.as_bytes();
+    let lower = |at: usize| bytes.get(at).map(u8::to_ascii_lowercase);
+    let quote = |at: usize| matches!(bytes.get(at), Some(b'"' | b'\''));
+    let prefix = match (lower(0), lower(1)) {
+        (Some(b'b'), Some(b'r')) if quote(2) => Some((Token::Bytes, 2, true)),
+        (Some(b'b'), _) if quote(1) => Some((Token::Bytes, 1, false)),
+        (Some(b'r'), _) if quote(1) => Some((Token::String, 1, true)),
+        _ => None,
+    };
+    if let Some((token, length, raw)) = prefix {
+        return Ok((
+            token,
+            quoted(rest, length, raw).ok_or_else(|| unterminated(from))?,
+        ));
+    }
+    let length = bytes
+        .iter()
+        .take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_')
+        .count();
+    let token = if rest.get(..length) == Some("in") {
+        Token::Sign("in")
+    } else {
+        Token::Ident
+    };
+    Ok((token, length))
+}
+
+/// The length of the text that begins at `rest`, with its prefix and quotes.
+fn quoted(rest: &str, prefix: usize, raw: bool) -> Option<usize> {
+    let bytes = rest.as_bytes();
+    let quote = *bytes.get(prefix)?;
+    let triple = bytes.get(prefix..prefix + 3) == Some(&[quote; 3]);
+    let mut at = prefix + if triple { 3 } else { 1 };
+    loop {
+        let byte = *bytes.get(at)?;
+        if byte == b'\\' && !raw {
+            at += 2;
+            continue;
+        }
+        if triple && bytes.get(at..at + 3) == Some(&[quote; 3]) {
+            return Some(at + 3);
+        }
+        if !triple && byte == quote {
+            return Some(at + 1);
+        }
+        if !triple && matches!(byte, b'\n' | b'\r') {
+            return None;
+        }
+        at += 1;
+    }
+}
+
+fn number(rest: &str) -> (Token, usize) {
+    let bytes = rest.as_bytes();
+    let digits = |from: usize| {
+        bytes
+            .iter()
+            .skip(from)
+            .take_while(|byte| byte.is_ascii_digit())
+            .count()
+    };
+    let suffixed = |length: usize| match bytes.get(length) {
+        Some(b'u' | b'U') => (Token::Uint, length + 1),
+        _ => (Token::Int, length),
+    };
+    if rest.starts_with("0x") {
+        let hex = bytes
+            .iter()
+            .skip(2)
+            .take_while(|byte| byte.is_ascii_hexdigit())
+            .count();
+        if hex > 0 {
+            return suffixed(2 + hex);
+        }
+    }
+    let mut length = digits(0);
+    let mut double = false;
+    if bytes.get(length) == Some(&b'.') && digits(length + 1) > 0 {
+        double = true;
+        length += 1 + digits(length + 1);
+    }
+    if matches!(bytes.get(length), Some(b'e' | b'E')) {
+        let sign = usize::from(matches!(bytes.get(length + 1), Some(b'+' | b'-')));
+        let exponent = digits(length + 1 + sign);
+        if exponent > 0 {
+            double = true;
+            length += 1 + sign + exponent;
+        }
+    }
+    if double {
+        (Token::Double, length)
+    } else {
+        suffixed(length)
+    }
+}

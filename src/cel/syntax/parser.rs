@@ -1,0 +1,489 @@
+//! The grammar.
+
+use super::lexer::{Lexer, Spanned, Token};
+use super::tree::{Entry, Expr, Field, Item, Kind, Literal};
+use super::{MAX_DEPTH, MAX_LENGTH, literal, position};
+use crate::cel::error::CompileError;
+
+/// Names that no variable or function may have.
+const RESERVED: [&str; 17] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// Parses an expression.
+pub(crate) fn parse(text: &str) -> Result<Expr, CompileError> {
+    if text.chars().count() > MAX_LENGTH {
+        let message = format!("expression code point size exceeds limit: more than {MAX_LENGTH}");
+        return Err(CompileError::new(message, (1, 1)));
+    }
+    let mut parser = Parser {
+        text,
+        lexer: Lexer::new(text),
+        token: Spanned::END,
+        nesting: 0,
+    };
+    parser
+        .parse()
+        .map_err(|fault| CompileError::new(fault.message, position(text, fault.at)))
+}
+
+struct Fault {
+    at: usize,
+    message: String,
+}
+
+type Parsed = Result<Expr, Fault>;
+
+struct Parser<'t> {
+    text: &'t str,
+    lexer: Lexer<'t>,
+    /// The token to look at next.
+    token: Spanned,
+    nesting: u32,
+}
+
+impl Spanned {
+    const END: Self = Self {
+        token: Token::End,
+        from: 0,
+        to: 0,
+    };
+}
+
+// === impl Parser ===
+
+impl<'t> Parser<'t> {
+    fn parse(&mut self) -> Parsed {
+        self.advance()?;
+        let expr = self.expr()?;
+        if self.token.token != Token::End {
+            return Err(self.unexpected("<EOF>"));
+        }
+        Ok(expr)
+    }
+
+    fn advance(&mut self) -> Result<Spanned, Fault> {
+        let next = self.lexer.next().map_err(|(at, message)| Fault { at, message })?;
+        Ok(std::mem::replace(&mut self.token, next))
+    }
+
+    fn lexeme(&self, token: Spanned) -> &'t str {
+        self.text.get(token.from..token.to).unwrap_or_default()
+    }
+
+    fn unexpected(&self, expected: &str) -> Fault {
+        let found = match self.token.token {
+            Token::End => "<EOF>",
+            _ => self.lexeme(self.token),
+        };
+        let message = format!("Syntax error: mismatched input '{found}' expecting {expected}");
+        Fault {
+            at: self.token.from,
+            message,
+        }
+    }
+
+    fn is(&self, sign: &str) -> bool {
+        matches!(self.token.token, Token::Sign(own) if own == sign)
+    }
+
+    /// Passes `sign`, if it is next; tells where it stood.
+    fn take(&mut self, sign: &str) -> Result<Option<usize>, Fault> {
+        if !self.is(sign) {
+            return Ok(None);
+        }
+        self.advance().map(|token| Some(token.from))
+    }
+
+    fn expect(&mut self, sign: &str) -> Result<usize, Fault> {
+        match self.take(sign)? {
+            Some(at) => Ok(at),
+            None => Err(self.unexpected(&format!("'{sign}'"))),
+        }
+    }
+
+    fn node(&self, kind: Kind, at: usize, children: u32) -> Parsed {
+        let depth = children + 1;
+        if depth > MAX_DEPTH {
+            return Err(too_deep(at));
+        }
+        Ok(Expr { kind, at, depth })
+    }
+
+    fn expr(&mut self) -> Parsed {
+        self.nesting += 1;
+        if self.nesting > MAX_DEPTH {
+            return Err(too_deep(self.token.from));
+        }
+        let expr = self.conditional();
+        self.nesting -= 1;
+        expr
+    }
+
+    fn conditional(&mut self) -> Parsed {
+        let condition = self.logic(true)?;
+        let Some(at) = self.take("?")? else {
+            return Ok(condition);
+        };
+        let truthy = self.logic(true)?;
+        self.expect(":")?;
+        let falsy = self.expr()?;
+        let depth = Expr::children_depth([&condition, &truthy, &falsy]);
+        self.node(Kind::Conditional(Box::new([condition, truthy, falsy])), at, depth)
+    }
+
+    /// `||` of terms, or `&&` of relations.
+    fn logic(&mut self, or: bool) -> Parsed {
+        let sign = if or { "||" } else { "&&" };
+        let first = if or { self.logic(false)? } else { self.binary(0)? };
+        let mut at = None;
+        let mut terms = vec![first];
+        while let Some(operator) = self.take(sign)? {
+            at.get_or_insert(operator);
+            terms.push(if or { self.logic(false)? } else { self.binary(0)? });
+        }
+        let depth = Expr::children_depth(&terms);
+        match (at, terms.pop()) {
+            (None, Some(only)) => Ok(only),
+            (at, last) => {
+                terms.extend(last);
+                let kind = if or { Kind::Or(terms) } else { Kind::And(terms) };
+                self.node(kind, at.unwrap_or_default(), depth)
+            }
+        }
+    }
+
+    /// Relations, sums and products, by how tightly they bind.
+    fn binary(&mut self, level: usize) -> Parsed {
+        let Some(operators) = LEVELS.get(level) else {
+            return self.unary();
+        };
+        let mut left = self.binary(level + 1)?;
+        loop {
+            let found = operators.iter().find(|(sign, _)| self.is(sign));
+            let Some((sign, function)) = found else {
+                return Ok(left);
+            };
+            let at = self.expect(sign)?;
+            let right = self.binary(level + 1)?;
+            left = self.operation(function, vec![left, right], at)?;
+        }
+    }
+
+    fn operation(&self, function: &str, arguments: Vec<Expr>, at: usize) -> Parsed {
+        let depth = Expr::children_depth(&arguments);
+        self.node(
+            Kind::Call {
+                target: None,
+                function: function.into(),
+                arguments,
+            },
+            at,
+            depth,
+        )
+    }
+
+    /// `!` and `-`, which cancel themselves out in pairs.
+    fn unary(&mut self) -> Parsed {
+        for (sign, function) in [("!", "!_"), ("-", "-_")] {
+            if !self.is(sign) {
+                continue;
+            }
+            let at = self.expect(sign)?;
+            if sign == "-" && matches!(self.token.token, Token::Int | Token::Double) {
+                let literal = self.number(true)?;
+                return self.selections(literal);
+            }
+            let mut count = 1;
+            while self.take(sign)?.is_some() {
+                count += 1;
+            }
+            let operand = self.member()?;
+            return if count % 2 == 0 {
+                Ok(operand)
+            } else {
+                self.operation(function, vec![operand], at)
+            };
+        }
+        self.member()
+    }
+
+    fn member(&mut self) -> Parsed {
+        let primary = self.primary()?;
+        self.selections(primary)
+    }
+
+    /// What is selected from `expr`: `.field`, `.function()`, `[index]`, and
+    /// `{…}` if it spells the name of a type.
+    fn selections(&mut self, mut expr: Expr) -> Parsed {
+        loop {
+            if let Some(at) = self.take(".")? {
+                expr = self.selection(expr, at)?;
+            } else if let Some(at) = self.take("[")? {
+                let optional = self.take("?")?.is_some();
+                let index = self.expr()?;
+                self.expect("]")?;
+                let depth = Expr::children_depth([&expr, &index]);
+                let kind = Kind::Index {
+                    operand: Box::new(expr),
+                    index: Box::new(index),
+                    optional,
+                };
+                expr = self.node(kind, at, depth)?;
+            } else if self.is("{")
+                && let Some(name) = expr.qualified_name()
+            {
+                expr = self.object(name)?;
+            } else {
+                return Ok(expr);
+            }
+        }
+    }
+
+    fn selection(&mut self, operand: Expr, at: usize) -> Parsed {
+        let optional = self.take("?")?.is_some();
+        let name = self.name()?;
+        let depth = operand.depth;
+        if !optional && self.is("(") {
+            let open = self.expect("(")?;
+            let arguments = self.arguments()?;
+            let depth = depth.max(Expr::children_depth(&arguments));
+            let kind = Kind::Call {
+                target: Some(Box::new(operand)),
+                function: name.into(),
+                arguments,
+            };
+            return self.node(kind, open, depth);
+        }
+        self.node(
+            Kind::Select {
+                operand: Box::new(operand),
+                field: name.into(),
+                optional,
+            },
+            at,
+            depth,
+        )
+    }
+
+    fn name(&mut self) -> Result<&'t str, Fault> {
+        let name = self.lexeme(self.token);
+        if self.token.token != Token::Ident || matches!(name, "true" | "false" | "null") {
+            return Err(self.unexpected("IDENTIFIER"));
+        }
+        self.advance()?;
+        Ok(name)
+    }
+
+    /// What stands between `(` and `)`, both of which are passed.
+    fn arguments(&mut self) -> Result<Vec<Expr>, Fault> {
+        let mut arguments = Vec::new();
+        while !self.is(")") || !arguments.is_empty() {
+            arguments.push(self.expr()?);
+            if self.take(",")?.is_none() {
+                break;
+            }
+        }
+        self.expect(")")?;
+        Ok(arguments)
+    }
+
+    fn primary(&mut self) -> Parsed {
+        match self.token.token {
+            Token::Ident => self.ident(""),
+            Token::Int | Token::Uint | Token::Double => self.number(false),
+            Token::String | Token::Bytes => self.text(),
+            Token::Sign("(") => {
+                self.advance()?;
+                let expr = self.expr()?;
+                self.expect(")")?;
+                Ok(expr)
+            }
+            Token::Sign("[") => self.list(),
+            Token::Sign("{") => self.map(),
+            Token::Sign(".") => {
+                self.advance()?;
+                if self.token.token != Token::Ident {
+                    return Err(self.unexpected("IDENTIFIER"));
+                }
+                self.ident(".")
+            }
+            _ => Err(self.unexpected("an expression")),
+        }
+    }
+
+    /// A name, a keyword, or a function called by its name. A leading point
+    /// means the outermost scope, which is the only one there is.
+    fn ident(&mut self, prefix: &str) -> Parsed {
+        let token = self.advance()?;
+        let name = self.lexeme(token);
+        let literal = match name {
+            "true" => Some(Literal::Bool(true)),
+            "false" => Some(Literal::Bool(false)),
+            "null" => Some(Literal::Null),
+            _ => None,
+        };
+        if let Some(literal) = literal.filter(|_| prefix.is_empty()) {
+            return self.node(Kind::Literal(literal), token.from, 0);
+        }
+        if RESERVED.contains(&name) {
+            return Err(Fault {
+                at: token.from,
+                message: format!("reserved identifier: {name}"),
+            });
+        }
+        let Some(open) = self.take("(")? else {
+            return self.node(Kind::Ident(format!("{prefix}{name}")), token.from, 0);
+        };
+        let arguments = self.arguments()?;
+        self.operation(name, arguments, open)
+    }
+
+    fn number(&mut self, negative: bool) -> Parsed {
+        let token = self.advance()?;
+        let lexeme = self.lexeme(token);
+        let sign = if negative { "-" } else { "" };
+        let literal = match token.token {
+            Token::Double => {
+                let double = format!("{sign}{lexeme}")
+                    .parse()
+                    .ok()
+                    .filter(|double: &f64| double.is_finite());
+                double.map(Literal::Double).ok_or("invalid double literal")
+            }
+            Token::Uint => {
+                let digits = lexeme.get(..lexeme.len() - 1).unwrap_or_default();
+                let uint = match digits.strip_prefix("0x") {
+                    Some(hex) => u64::from_str_radix(hex, 16),
+                    None => digits.parse(),
+                };
+                uint.map(Literal::Uint).map_err(|_| "invalid uint literal")
+            }
+            _ => {
+                let int = match lexeme.strip_prefix("0x") {
+                    Some(hex) => i64::from_str_radix(&format!("{sign}{hex}"), 16),
+                    None => format!("{sign}{lexeme}").parse(),
+                };
+                int.map(Literal::Int).map_err(|_| "invalid int literal")
+            }
+        };
+        let literal = literal.map_err(|message| Fault {
+            at: token.from,
+            message: message.into(),
+        })?;
+        self.node(Kind::Literal(literal), token.from, 0)
+    }
+
+    fn text(&mut self) -> Parsed {
+        let token = self.advance()?;
+        let lexeme = self.lexeme(token);
+        let literal = match token.token {
+            Token::Bytes => literal::bytes(lexeme).map(Literal::Bytes),
+            _ => literal::string(lexeme).map(Literal::String),
+        };
+        let literal = literal.map_err(|message| Fault {
+            at: token.from,
+            message,
+        })?;
+        self.node(Kind::Literal(literal), token.from, 0)
+    }
+
+    fn list(&mut self) -> Parsed {
+        let at = self.expect("[")?;
+        let mut items = Vec::new();
+        while !self.is("]") {
+            let optional = self.take("?")?.is_some();
+            items.push(Item {
+                value: self.expr()?,
+                optional,
+            });
+            if self.take(",")?.is_none() {
+                break;
+            }
+        }
+        self.expect("]")?;
+        let depth = Expr::children_depth(items.iter().map(|item| &item.value));
+        self.node(Kind::List(items), at, depth)
+    }
+
+    fn map(&mut self) -> Parsed {
+        let at = self.expect("{")?;
+        let mut entries = Vec::new();
+        while !self.is("}") {
+            let optional = self.take("?")?.is_some();
+            let key = self.expr()?;
+            self.expect(":")?;
+            entries.push(Entry {
+                key,
+                value: self.expr()?,
+                optional,
+            });
+            if self.take(",")?.is_none() {
+                break;
+            }
+        }
+        self.expect("}")?;
+        let depth = Expr::children_depth(entries.iter().flat_map(|entry| [&entry.key, &entry.value]));
+        self.node(Kind::Map(entries), at, depth)
+    }
+
+    fn object(&mut self, name: String) -> Parsed {
+        let at = self.expect("{")?;
+        let mut fields = Vec::new();
+        while !self.is("}") {
+            let optional = self.take("?")?.is_some();
+            let field = self.name()?;
+            let at = self.expect(":")?;
+            fields.push(Field {
+                name: field.into(),
+                value: self.expr()?,
+                optional,
+                at,
+            });
+            if self.take(",")?.is_none() {
+                break;
+            }
+        }
+        self.expect("}")?;
+        let depth = Expr::children_depth(fields.iter().map(|field| &field.value));
+        self.node(Kind::Struct { name, fields }, at, depth)
+    }
+}
+
+/// Binary operators from the loosest to the tightest, with their functions.
+const LEVELS: [&[(&str, &str)]; 3] = [
+    &[
+        ("<", "_<_"),
+        ("<=", "_<=_"),
+        (">=", "_>=_"),
+        (">", "_>_"),
+        ("==", "_==_"),
+        ("!=", "_!=_"),
+        ("in", "@in"),
+    ],
+    &[("+", "_+_"), ("-", "_-_")],
+    &[("*", "_*_"), ("/", "_/_"), ("%", "_%_")],
+];
+
+fn too_deep(at: usize) -> Fault {
+    Fault {
+        at,
+        message: format!("expression recursion limit exceeded: {MAX_DEPTH}"),
+    }
+}

@@ -1,0 +1,107 @@
+//! The tree that the parser makes.
+
+/// An expression and where it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Expr {
+    pub(crate) kind: Kind,
+    /// The byte of the text that it is known by: an operator's own, a name's first.
+    pub(crate) at: usize,
+    /// How deep the tree below it is, itself included.
+    pub(super) depth: u32,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Kind {
+    Literal(Literal),
+    Ident(String),
+    /// `operand.field`, `operand.?field`
+    Select {
+        operand: Box<Expr>,
+        field: String,
+        optional: bool,
+    },
+    /// `operand[index]`, `operand[?index]`
+    Index {
+        operand: Box<Expr>,
+        index: Box<Expr>,
+        optional: bool,
+    },
+    /// A function or an operator such as `_+_`.
+    Call {
+        target: Option<Box<Expr>>,
+        function: String,
+        arguments: Vec<Expr>,
+    },
+    And(Vec<Expr>),
+    Or(Vec<Expr>),
+    Conditional(Box<[Expr; 3]>),
+    List(Vec<Item>),
+    Map(Vec<Entry>),
+    Struct {
+        name: String,
+        fields: Vec<Field>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Literal {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(String),
+    Bytes(Vec<u8>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Item {
+    pub(crate) value: Expr,
+    pub(crate) optional: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) key: Expr,
+    pub(crate) value: Expr,
+    pub(crate) optional: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Field {
+    pub(crate) name: String,
+    pub(crate) value: Expr,
+    pub(crate) optional: bool,
+    pub(crate) at: usize,
+}
+
+impl Expr {
+    /// The name that it spells, if it is names joined by points.
+    pub(crate) fn qualified_name(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Ident(name) => Some(name.clone()),
+            Kind::Select {
+                operand,
+                field,
+                optional: false,
+            } => Some(format!("{}.{field}", operand.qualified_name()?)),
+            _ => None,
+        }
+    }
+
+    /// The name, if it is a single one.
+    pub(crate) fn ident(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Ident(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    pub(super) fn children_depth<'e>(children: impl IntoIterator<Item = &'e Self>) -> u32 {
+        children
+            .into_iter()
+            .map(|child| child.depth)
+            .max()
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,194 @@
+//! The types that the checker knows.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// What is known of a value before it exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Type {
+    /// Anything; checked when it is there.
+    Dyn,
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool,
+    /// A signed integer of 64 bits.
+    Int,
+    /// An unsigned integer of 64 bits.
+    Uint,
+    /// A floating point number of 64 bits.
+    Double,
+    /// Text.
+    String,
+    /// A sequence of bytes.
+    Bytes,
+    /// A length of time.
+    Duration,
+    /// A point in time.
+    Timestamp,
+    /// A list whose items all have this type.
+    List(Arc<Type>),
+    /// A map of keys and values of these types.
+    Map(Arc<(Type, Type)>),
+    /// A value that may be absent.
+    Optional(Arc<Type>),
+    /// A type as a value.
+    Type(Arc<Type>),
+    /// An object whose fields are declared.
+    Object(Arc<ObjectType>),
+    /// A type of a library, such as a quantity.
+    Opaque(&'static str),
+    /// A type yet to be found: a parameter of an overload, or a variable of the
+    /// checker, which alone makes these.
+    Param(u32),
+}
+
+/// An object type: the fields that it may have.
+///
+/// Two are the same if their names are, as in Kubernetes.
+#[derive(Debug, Clone)]
+pub struct ObjectType {
+    name: Arc<str>,
+    fields: Fields,
+}
+
+#[derive(Debug, Clone)]
+enum Fields {
+    Declared(BTreeMap<Arc<str>, Type>),
+    /// Any field, whose values may be anything: the objects that a mutation
+    /// writes, whose schema is not known when it is compiled.
+    Any,
+}
+
+// === impl Type ===
+
+impl Type {
+    /// A list of `item`.
+    #[must_use]
+    pub fn list(item: Self) -> Self {
+        Self::List(Arc::new(item))
+    }
+
+    /// A map from `key` to `value`.
+    #[must_use]
+    pub fn map(key: Self, value: Self) -> Self {
+        Self::Map(Arc::new((key, value)))
+    }
+
+    /// A value of type `inner` that may be absent.
+    #[must_use]
+    pub fn optional(inner: Self) -> Self {
+        Self::Optional(Arc::new(inner))
+    }
+
+    /// The type of a type.
+    #[must_use]
+    pub(crate) fn of_type(inner: Self) -> Self {
+        Self::Type(Arc::new(inner))
+    }
+
+    /// An object with these fields and no other.
+    #[must_use]
+    pub fn object<'n>(name: &str, fields: impl IntoIterator<Item = (&'n str, Self)>) -> Self {
+        let fields = fields
+            .into_iter()
+            .map(|(field, of)| (Arc::from(field), of))
+            .collect();
+        Self::Object(Arc::new(ObjectType {
+            name: Arc::from(name),
+            fields: Fields::Declared(fields),
+        }))
+    }
+
+    /// An object that may have any field.
+    #[must_use]
+    pub(crate) fn open_object(name: &str) -> Self {
+        Self::Object(Arc::new(ObjectType {
+            name: Arc::from(name),
+            fields: Fields::Any,
+        }))
+    }
+
+    /// Whether it stands for any type.
+    pub(crate) const fn is_dyn(&self) -> bool {
+        matches!(self, Self::Dyn)
+    }
+}
+
+/// As CEL writes it: `list(string)`, `map(string, dyn)`, `kubernetes.Quantity`.
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dyn => f.write_str("dyn"),
+            Self::Null => f.write_str("null_type"),
+            Self::Bool => f.write_str("bool"),
+            Self::Int => f.write_str("int"),
+            Self::Uint => f.write_str("uint"),
+            Self::Double => f.write_str("double"),
+            Self::String => f.write_str("string"),
+            Self::Bytes => f.write_str("bytes"),
+            Self::Duration => f.write_str("google.protobuf.Duration"),
+            Self::Timestamp => f.write_str("google.protobuf.Timestamp"),
+            Self::List(item) => write!(f, "list({item})"),
+            Self::Map(entry) => write!(f, "map({}, {})", entry.0, entry.1),
+            Self::Optional(inner) => write!(f, "optional_type({inner})"),
+            Self::Type(inner) => write!(f, "type({inner})"),
+            Self::Object(object) => f.write_str(&object.name),
+            Self::Opaque(name) => f.write_str(name),
+            Self::Param(number) => write!(f, "_{number}"),
+        }
+    }
+}
+
+// === impl ObjectType ===
+
+impl ObjectType {
+    /// Its name, such as `kubernetes.UserInfo`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The type of `field`, if it may have it.
+    #[must_use]
+    pub fn field(&self, field: &str) -> Option<Type> {
+        match &self.fields {
+            Fields::Declared(fields) => fields.get(field).cloned(),
+            Fields::Any => Some(Type::Dyn),
+        }
+    }
+
+    /// The object types that its declared fields have, at any depth.
+    pub(crate) fn visit(&self, found: &mut impl FnMut(&Self)) {
+        if let Fields::Declared(fields) = &self.fields {
+            for of in fields.values() {
+                visit(of, found);
+            }
+        }
+    }
+}
+
+impl PartialEq for ObjectType {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for ObjectType {}
+
+fn visit(of: &Type, found: &mut impl FnMut(&ObjectType)) {
+    match of {
+        Type::Object(object) => {
+            found(object);
+            object.visit(found);
+        }
+        Type::List(item) => visit(item, found),
+        Type::Map(entry) => {
+            visit(&entry.0, found);
+            visit(&entry.1, found);
+        }
+        _ => {}
+    }
+}

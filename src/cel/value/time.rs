@@ -1,0 +1,477 @@
+//! Lengths of time and points in time, as Go counts them.
+
+use std::fmt;
+
+const SECOND: i64 = 1_000_000_000;
+const DAY: i64 = 86_400;
+
+/// `0001-01-01T00:00:00Z`, in seconds since 1970.
+const FIRST: i64 = -62_135_596_800;
+
+/// `9999-12-31T23:59:59Z`, in seconds since 1970.
+const LAST: i64 = 253_402_300_799;
+
+/// A length of time of at most 292 years.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Duration(i64);
+
+/// A point in time between the years 1 and 9999.
+#[derive(Debug, Clone, Copy)]
+pub struct Timestamp {
+    seconds: i64,
+    nanoseconds: u32,
+    /// East of UTC, in seconds: how it is written, not when it is.
+    offset: i32,
+}
+
+/// A point in time on a calendar and a clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Civil {
+    pub(crate) year: i64,
+    /// From 1.
+    pub(crate) month: i64,
+    /// From 1.
+    pub(crate) day: i64,
+    /// From 0.
+    pub(crate) day_of_year: i64,
+    /// From Sunday, 0.
+    pub(crate) weekday: i64,
+    pub(crate) hour: i64,
+    pub(crate) minute: i64,
+    pub(crate) second: i64,
+}
+
+// === impl Duration ===
+
+impl Duration {
+    /// A length of so many nanoseconds.
+    #[must_use]
+    pub const fn from_nanoseconds(nanoseconds: i64) -> Self {
+        Self(nanoseconds)
+    }
+
+    /// Its length in nanoseconds.
+    #[must_use]
+    pub const fn nanoseconds(self) -> i64 {
+        self.0
+    }
+
+    /// Reads Go's syntax: `1h30m`, `-1.5s`, `300ms`, `0`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (negative, unsigned) = match text.as_bytes().first()? {
+            b'-' => (true, text.get(1..)?),
+            b'+' => (false, text.get(1..)?),
+            _ => (false, text),
+        };
+        if unsigned == "0" {
+            return Some(Self(0));
+        }
+        let mut total: u64 = 0;
+        let mut rest = unsigned;
+        if rest.is_empty() {
+            return None;
+        }
+        while !rest.is_empty() {
+            let (part, after) = parse_part(rest)?;
+            total = total.checked_add(part).filter(|total| *total <= 1 << 63)?;
+            rest = after;
+        }
+        if negative {
+            return Some(Self(0i64.checked_sub_unsigned(total)?));
+        }
+        Some(Self(i64::try_from(total).ok()?))
+    }
+
+    pub(crate) fn add(self, other: Self) -> Option<Self> {
+        self.0.checked_add(other.0).map(Self)
+    }
+
+    pub(crate) fn subtract(self, other: Self) -> Option<Self> {
+        self.0.checked_sub(other.0).map(Self)
+    }
+
+    pub(crate) fn negate(self) -> Option<Self> {
+        self.0.checked_neg().map(Self)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "as Go computes it")]
+    pub(crate) fn seconds(self) -> f64 {
+        (self.0 / SECOND) as f64 + (self.0 % SECOND) as f64 / 1e9
+    }
+}
+
+/// One number with its unit, in nanoseconds, and what follows.
+fn parse_part(text: &str) -> Option<(u64, &str)> {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let whole_length = digits(text);
+    let (whole, mut rest) = text.split_at_checked(whole_length)?;
+    let mut fraction = "";
+    if let Some(after) = rest.strip_prefix('.') {
+        let length = digits(after);
+        (fraction, rest) = after.split_at_checked(length)?;
+    }
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let unit_length = rest
+        .bytes()
+        .take_while(|byte| *byte != b'.' && !byte.is_ascii_digit())
+        .count();
+    let (unit, after) = rest.split_at_checked(unit_length)?;
+    let unit = match unit {
+        "ns" => 1,
+        "us" | "µs" | "μs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return None,
+    };
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let nanoseconds = whole.checked_mul(unit)?.checked_add(part_of(fraction, unit))?;
+    (nanoseconds <= 1 << 63).then_some((nanoseconds, after))
+}
+
+/// The digits after a point, of a unit; digits that no longer count are dropped.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "as Go computes it: below one unit, at most an hour of nanoseconds"
+)]
+fn part_of(digits: &str, unit: u64) -> u64 {
+    let mut value: u64 = 0;
+    let mut scale = 1.0;
+    for digit in digits.bytes() {
+        let next = value
+            .checked_mul(10)
+            .and_then(|value| value.checked_add(u64::from(digit - b'0')));
+        let Some(next) = next.filter(|next| *next < 1 << 63) else {
+            break;
+        };
+        value = next;
+        scale *= 10.0;
+    }
+    (value as f64 * (unit as f64 / scale)) as u64
+}
+
+/// As CEL writes it: in seconds, `5400s`, `0.5s`.
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}s", self.seconds())
+    }
+}
+
+// === impl Timestamp ===
+
+impl Timestamp {
+    /// So many seconds after 1970, in UTC; none outside the years 1 to 9999.
+    #[must_use]
+    pub fn from_seconds(seconds: i64) -> Option<Self> {
+        (FIRST..=LAST).contains(&seconds).then_some(Self {
+            seconds,
+            nanoseconds: 0,
+            offset: 0,
+        })
+    }
+
+    /// Seconds since 1970.
+    #[must_use]
+    pub const fn seconds(self) -> i64 {
+        self.seconds
+    }
+
+    /// Nanoseconds since the last second.
+    #[must_use]
+    pub const fn nanoseconds(self) -> u32 {
+        self.nanoseconds
+    }
+
+    pub(super) const fn is_zero(self) -> bool {
+        self.seconds == FIRST && self.nanoseconds == 0
+    }
+
+    /// Reads RFC 3339.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parse = Parser(text.as_bytes());
+        let year = parse.number(4)?;
+        parse.byte(b'-')?;
+        let month = parse.number(2).filter(|month| (1..=12).contains(month))?;
+        parse.byte(b'-')?;
+        let day = parse
+            .number(2)
+            .filter(|day| (1..=days_in(year, month)).contains(day))?;
+        parse.byte(b'T')?;
+        let hour = parse.number(2).filter(|hour| *hour < 24)?;
+        parse.byte(b':')?;
+        let minute = parse.number(2).filter(|minute| *minute < 60)?;
+        parse.byte(b':')?;
+        let second = parse.number(2).filter(|second| *second < 60)?;
+        let nanoseconds = parse.fraction()?;
+        let offset = parse.offset()?;
+        if !parse.0.is_empty() {
+            return None;
+        }
+        let clock = hour * 3600 + minute * 60 + second;
+        let seconds = days_from_civil(year, month, day) * DAY + clock - i64::from(offset);
+        let inside = (FIRST..=LAST).contains(&seconds);
+        inside.then_some(Self {
+            seconds,
+            nanoseconds,
+            offset,
+        })
+    }
+
+    pub(crate) fn add(self, duration: Duration) -> Option<Self> {
+        let nanoseconds = i64::from(self.nanoseconds) + duration.0 % SECOND;
+        let carry = nanoseconds.div_euclid(SECOND);
+        let seconds = self
+            .seconds
+            .checked_add(duration.0 / SECOND)?
+            .checked_add(carry)?;
+        let nanoseconds = u32::try_from(nanoseconds.rem_euclid(SECOND)).ok()?;
+        (FIRST..=LAST).contains(&seconds).then_some(Self {
+            seconds,
+            nanoseconds,
+            ..self
+        })
+    }
+
+    pub(crate) fn subtract(self, duration: Duration) -> Option<Self> {
+        match duration.negate() {
+            Some(negative) => self.add(negative),
+            None => self.add(Duration(i64::MAX))?.add(Duration(1)),
+        }
+    }
+
+    pub(crate) fn since(self, other: Self) -> Option<Duration> {
+        let seconds = self.seconds.checked_sub(other.seconds)?.checked_mul(SECOND)?;
+        let nanoseconds = i64::from(self.nanoseconds) - i64::from(other.nanoseconds);
+        seconds.checked_add(nanoseconds).map(Duration)
+    }
+
+    /// Calendar and clock, `offset` seconds east of UTC.
+    pub(crate) const fn civil(self, offset: i64) -> Civil {
+        let local = self.seconds + offset;
+        let days = local.div_euclid(DAY);
+        let clock = local.rem_euclid(DAY);
+        let (year, month, day) = civil_from_days(days);
+        Civil {
+            year,
+            month,
+            day,
+            day_of_year: days - days_from_civil(year, 1, 1),
+            weekday: (days + 4).rem_euclid(7),
+            hour: clock / 3600,
+            minute: clock / 60 % 60,
+            second: clock % 60,
+        }
+    }
+}
+
+impl PartialEq for Timestamp {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Timestamp {}
+
+impl PartialOrd for Timestamp {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timestamp {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.seconds, self.nanoseconds).cmp(&(other.seconds, other.nanoseconds))
+    }
+}
+
+/// RFC 3339, in the zone it was written in.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Civil {
+            year,
+            month,
+            day,
+            hour,
+            minute,
+            second,
+            ..
+        } = self.civil(i64::from(self.offset));
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+        )?;
+        if self.nanoseconds != 0 {
+            let digits = format!("{:09}", self.nanoseconds);
+            write!(f, ".{}", digits.trim_end_matches('0'))?;
+        }
+        if self.offset == 0 {
+            return f.write_str("Z");
+        }
+        let sign = if self.offset < 0 { '-' } else { '+' };
+        let minutes = self.offset.unsigned_abs() / 60;
+        write!(f, "{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+    }
+}
+
+/// What is left to read.
+struct Parser<'t>(&'t [u8]);
+
+impl Parser<'_> {
+    fn byte(&mut self, expected: u8) -> Option<()> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        (*first == expected).then_some(())
+    }
+
+    fn number(&mut self, digits: usize) -> Option<i64> {
+        let (number, rest) = self.0.split_at_checked(digits)?;
+        self.0 = rest;
+        number.iter().try_fold(0, |value, byte| {
+            byte.is_ascii_digit().then(|| value * 10 + i64::from(byte - b'0'))
+        })
+    }
+
+    /// Nanoseconds after a point, or after a comma, which Go takes too.
+    fn fraction(&mut self) -> Option<u32> {
+        let Some(rest) = self.0.strip_prefix(b".").or_else(|| self.0.strip_prefix(b",")) else {
+            return Some(0);
+        };
+        let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (digits, rest) = rest.split_at_checked(length)?;
+        self.0 = rest;
+        let padded = digits.iter().copied().chain(std::iter::repeat(b'0')).take(9);
+        (length > 0).then(|| padded.fold(0, |value, byte| value * 10 + u32::from(byte - b'0')))
+    }
+
+    fn offset(&mut self) -> Option<i32> {
+        let (sign, rest) = self.0.split_first()?;
+        self.0 = rest;
+        let sign = match sign {
+            b'Z' => return Some(0),
+            b'+' => 1,
+            b'-' => -1,
+            _ => return None,
+        };
+        let hours = self.number(2).filter(|hours| *hours <= 24)?;
+        self.byte(b':')?;
+        let minutes = self.number(2).filter(|minutes| *minutes < 60)?;
+        i32::try_from(sign * (hours * 3600 + minutes * 60)).ok()
+    }
+}
+
+const fn is_leap(year: i64) -> bool {
+    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
+}
+
+const fn days_in(year: i64, month: i64) -> i64 {
+    match month {
+        2 if is_leap(year) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// Days since 1970, counted in eras of 400 years that begin in March.
+const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
+const fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    let year = year_of_era + era * 400 + if month <= 2 { 1 } else { 0 };
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_go_reads_them() {
+        let cases = [
+            ("0", 0),
+            ("1h30m", 5_400_000_000_000),
+            ("-1.5s", -1_500_000_000),
+            ("+2ms", 2_000_000),
+            ("1µs1ns", 1_001),
+            (".5s", 500_000_000),
+            ("1.s", 1_000_000_000),
+            ("-9223372036854775808ns", i64::MIN),
+        ];
+        for (text, nanoseconds) in cases {
+            assert_eq!(Duration::parse(text), Some(Duration(nanoseconds)), "{text}");
+        }
+        for text in [
+            "",
+            "-",
+            "1",
+            "1d",
+            "h",
+            ".s",
+            "1h 1m",
+            "9223372036854775808ns",
+            "3000000h",
+        ] {
+            assert_eq!(Duration::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn timestamps_are_read_and_written() {
+        for text in [
+            "1970-01-01T00:00:00Z",
+            "2024-02-29T23:59:59.5Z",
+            "0001-01-01T00:00:00Z",
+            "9999-12-31T23:59:59.999999999Z",
+            "2023-01-01T00:00:00+05:30",
+            "2023-01-01T00:00:00-08:00",
+        ] {
+            assert_eq!(
+                Timestamp::parse(text).map(|time| time.to_string()).as_deref(),
+                Some(text)
+            );
+        }
+        for text in [
+            "2023-02-29T00:00:00Z",
+            "2023-01-01",
+            "2023-01-01T24:00:00Z",
+            "2023-01-01T00:00:00",
+            "x",
+        ] {
+            assert_eq!(Timestamp::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_timestamp_is_a_day_of_the_calendar() {
+        let time = Timestamp::parse("2024-03-01T12:30:45Z").unwrap().civil(0);
+        assert_eq!(
+            (time.year, time.month, time.day, time.weekday, time.day_of_year),
+            (2024, 3, 1, 5, 60)
+        );
+        assert_eq!((time.hour, time.minute, time.second), (12, 30, 45));
+    }
+}
