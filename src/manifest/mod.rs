@@ -21,6 +21,7 @@ mod metadata;
 mod names;
 mod namespace;
 mod object;
+mod policies;
 mod rbac;
 mod report;
 mod selector;

@@ -1,1 +1,101 @@
 //! Files that change, noticed and swapped whole.
+//!
+//! ```text
+//!  watch, poll, SIGHUP --> files: what is there now? --(changed)--> load: read, check, build aside
+//!                                                                       |
+//!            State::current() <-- one pointer --- Snapshot <--(no fault)-'--(faults)--> log, count, keep
+//! ```
+//!
+//! A request takes [`State::current`] once and keeps it to its end: it sees one
+//! set of manifests, callers and certificates, whose revision is in its line of
+//! the decision log. A set with a fault in any of its files is not used at all.
+
+mod files;
+mod load;
+mod watch;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use arc_swap::{ArcSwap, Guard};
+
+use crate::authentication::Authenticator;
+use crate::config::Config;
+use crate::engine::Policies;
+use crate::field::Faults;
+use crate::tls::TlsContext;
+
+pub use files::read_manifests;
+pub use load::load;
+pub use watch::{Observer, Reloader, Trigger};
+
+/// Everything that a request is judged by, as it was at one moment.
+pub struct Snapshot {
+    /// Names the content of configuration and manifests: equal text, equal
+    /// revision, on every replica. Twelve hexadecimal digits.
+    pub revision: Arc<str>,
+    /// The configuration.
+    pub config: Config,
+    /// The policies, by cluster.
+    pub policies: Policies,
+    /// Who may call.
+    pub authenticator: Authenticator,
+    /// What new connections are accepted with.
+    pub tls: TlsContext,
+}
+
+/// The snapshot in force, and how the last attempt to replace it went.
+pub struct State {
+    current: ArcSwap<Snapshot>,
+    last_failure: Mutex<Option<Failure>>,
+}
+
+/// A reload that changed nothing.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// When it was tried.
+    pub at: SystemTime,
+    /// Why it was refused.
+    pub faults: Arc<Faults>,
+}
+
+impl State {
+    /// A state in which `snapshot` is in force.
+    #[must_use]
+    pub fn new(snapshot: Snapshot) -> Arc<Self> {
+        Arc::new(Self {
+            current: ArcSwap::from_pointee(snapshot),
+            last_failure: Mutex::new(None),
+        })
+    }
+
+    /// The snapshot in force. Take it once for each request.
+    #[must_use]
+    pub fn current(&self) -> Guard<Arc<Snapshot>> {
+        self.current.load()
+    }
+
+    /// The failure of the last reload, where it failed; for readiness detail.
+    #[must_use]
+    pub fn last_failure(&self) -> Option<Failure> {
+        self.last_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Puts `snapshot` in force for every request that begins after this.
+    fn replace(&self, snapshot: Snapshot) {
+        self.current.store(Arc::new(snapshot));
+        self.note(None);
+    }
+
+    /// Keeps the snapshot in force and remembers why.
+    fn keep(&self, failure: Failure) {
+        self.note(Some(failure));
+    }
+
+    fn note(&self, failure: Option<Failure>) {
+        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+    }
+}

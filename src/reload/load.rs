@@ -1,0 +1,72 @@
+//! From files to a snapshot, with every fault on the way.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::{Snapshot, files};
+use crate::authentication::Authenticator;
+use crate::config::{self, Config};
+use crate::field::{Fault, FaultKind, Faults, Place};
+use crate::manifest;
+use crate::tls::TlsContext;
+
+/// Builds a snapshot from the configuration at `path`, aside from any in force.
+///
+/// Credentials that `previous` accepted and a newer one replaced stay accepted
+/// for a while (see [`Authenticator`]). There is a snapshot only where no fault
+/// is an error; warnings come beside it. Blocks: it reads files and compiles
+/// policies.
+#[must_use]
+pub fn load(path: &Path, previous: Option<&Snapshot>, now: SystemTime) -> (Option<Snapshot>, Faults) {
+    let (config, mut faults) = config::load(path);
+    let Some(config) = config else {
+        return (None, faults);
+    };
+    let snapshot = assemble(path, config, previous, now, &mut faults);
+    (snapshot.filter(|_| !faults.has_errors()), faults)
+}
+
+/// Each part is built even where another has failed: one run tells all.
+fn assemble(
+    path: &Path,
+    config: Config,
+    previous: Option<&Snapshot>,
+    now: SystemTime,
+    faults: &mut Faults,
+) -> Option<Snapshot> {
+    let (sources, unreadable) = files::read_manifests(&config);
+    faults.append(unreadable);
+    let options = manifest::Options {
+        never_deny: config.authorization.never_deny.clone(),
+    };
+    let (manifests, found) = manifest::load(&sources, &options);
+    faults.append(found);
+    let earlier = previous.map(|previous| &previous.authenticator);
+    let (authenticator, found) = Authenticator::build(&config, earlier, now);
+    faults.append(found);
+    let tls = TlsContext::build(&config.server.tls)
+        .map_err(|found| faults.append(found))
+        .ok();
+    faults.extend(tls.iter().flat_map(|tls| tls.warnings().iter().cloned()));
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => {
+            let place = Place {
+                file: Some(path.display().to_string().into()),
+                ..Place::default()
+            };
+            faults.push(Fault::error(place, FaultKind::Unreadable, error.to_string()));
+            return None;
+        }
+    };
+    let revision = Arc::from(files::revision(&text, &sources));
+    let policies = manifests?.policies(&config.authorization.never_deny);
+    Some(Snapshot {
+        revision,
+        config,
+        policies,
+        authenticator,
+        tls: tls?,
+    })
+}
