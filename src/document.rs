@@ -206,6 +206,40 @@ mod tests {
         );
     }
 
+    #[derive(serde::Deserialize, Debug, Default, PartialEq)]
+    #[serde(default)]
+    struct Lenient {
+        name: String,
+        items: Vec<LenientItem>,
+        words: Vec<String>,
+    }
+
+    #[derive(serde::Deserialize, Debug, Default, PartialEq)]
+    #[serde(default)]
+    struct LenientItem {
+        count: u32,
+    }
+
+    #[test]
+    fn every_value_of_a_wrong_type_is_told() {
+        let text =
+            "name: [a]\nwords: [a, 1, b]\nitems:\n- count: many\n- count: 1\n- count: -1\n  other: 1\n";
+        let mut faults = Faults::new();
+        assert_eq!(one(text).decode::<Lenient>(&mut faults), None);
+        let places: Vec<String> = faults.iter().map(|fault| fault.place.to_string()).collect();
+        assert_eq!(
+            places,
+            [
+                "f.yaml:7: items[2].other",
+                "f.yaml:1: name",
+                "f.yaml:2: words[1]",
+                "f.yaml:4: items[0].count",
+                "f.yaml:6: items[2].count",
+            ],
+            "{faults}"
+        );
+    }
+
     #[test]
     fn a_missing_field_is_a_fault_that_names_it() {
         let mut faults = Faults::new();

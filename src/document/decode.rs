@@ -10,13 +10,52 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 use super::node::{Entry, Node, Value};
-use super::{Document, Fault, FaultKind, Faults, FieldPath};
+use super::{Document, Fault, FaultKind, Faults, FieldPath, Step};
 
+/// The most values of a wrong type that one run tells of. Each costs a pass over the document.
+const MOST_FAILURES: usize = 16;
+
+/// Reads the part at `path`. serde stops at the first value of a wrong type:
+/// to tell of all, that value is left out and the rest is read again.
 pub(super) fn decode<T: DeserializeOwned>(
     document: &Document,
     path: &FieldPath,
     faults: &mut Faults,
 ) -> Option<T> {
+    let mut attempt = attempt(document, path);
+    if let (Ok(value), true) = (&mut attempt.decoded, attempt.unknown.is_empty()) {
+        return value.take();
+    }
+    let mut failures = Vec::new();
+    let mut rest = document.clone();
+    while let Err((at, message)) = &attempt.decoded {
+        // What is missing only because it was left out has been told.
+        if failures.len() < MOST_FAILURES && (failures.is_empty() || !message.starts_with("missing field")) {
+            failures.push(Fault::error(
+                document.place(at.clone()),
+                FaultKind::TypeInvalid,
+                message.clone(),
+            ));
+            if rest.root.leave_out(at.steps()) {
+                attempt = self::attempt::<T>(&rest, path);
+                continue;
+            }
+        }
+        break;
+    }
+    faults.extend(attempt.unknown.into_iter().map(|path| unknown(document, path)));
+    faults.extend(failures);
+    None
+}
+
+/// What became of reading a document once.
+struct Attempt<T> {
+    /// The value; else the place of what failed, and why. `Some` until taken.
+    decoded: Result<Option<T>, (FieldPath, String)>,
+    unknown: Vec<FieldPath>,
+}
+
+fn attempt<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> Attempt<T> {
     let first_failure = RefCell::new(None);
     let reader = Reader {
         node: document.nearest(path),
@@ -25,31 +64,23 @@ pub(super) fn decode<T: DeserializeOwned>(
     };
     let mut unknown = Vec::new();
     let decoded = serde_ignored::deserialize(reader, |ignored| unknown.push(field_path(path, &ignored)));
-    let known = unknown.is_empty();
-    for path in unknown {
-        let name = path.steps().last().map_or_else(String::new, |step| match step {
-            crate::field::Step::Field(name) | crate::field::Step::Key(name) => name.clone(),
-            crate::field::Step::Index(index) => index.to_string(),
-        });
-        let message = format!("unknown field `{name}`");
-        faults.push(Fault::error(
-            document.place(path),
-            FaultKind::NotSupported,
-            message,
-        ));
-    }
-    match decoded {
-        Ok(value) => known.then_some(value),
-        Err(error) => {
-            let path = first_failure.into_inner().unwrap_or_else(|| path.clone());
-            faults.push(Fault::error(
-                document.place(path),
-                FaultKind::TypeInvalid,
-                error.to_string(),
-            ));
-            None
-        }
-    }
+    let decoded = decoded.map(Some).map_err(|error| {
+        let path = first_failure.take().unwrap_or_else(|| path.clone());
+        (path, error.to_string())
+    });
+    Attempt { decoded, unknown }
+}
+
+fn unknown(document: &Document, path: FieldPath) -> Fault {
+    let name = path.steps().last().map_or_else(String::new, |step| match step {
+        Step::Field(name) | Step::Key(name) => name.clone(),
+        Step::Index(index) => index.to_string(),
+    });
+    Fault::error(
+        document.place(path),
+        FaultKind::NotSupported,
+        format!("unknown field `{name}`"),
+    )
 }
 
 /// serde_ignored's path, under `base`, in our words.

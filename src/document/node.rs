@@ -5,6 +5,8 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
+use crate::field::Step;
+
 /// A value and its line, from 1 (0: not known).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
@@ -95,6 +97,32 @@ impl Node {
         match &self.value {
             Value::List(items) => items.get(index),
             _ => None,
+        }
+    }
+
+    /// Takes away the value at `path`: the entry of the innermost mapping on the
+    /// way, so that no item of a list changes its place. `false` where there is none.
+    pub(super) fn leave_out(&mut self, path: &[Step]) -> bool {
+        let Some((step, rest)) = path.split_first() else {
+            return false;
+        };
+        match (&mut self.value, step) {
+            (Value::Map(entries), Step::Field(name) | Step::Key(name)) => {
+                let Some(index) = entries.iter().position(|entry| entry.key == *name) else {
+                    return false;
+                };
+                let within = entries
+                    .get_mut(index)
+                    .is_some_and(|entry| entry.value.leave_out(rest));
+                if !within {
+                    entries.remove(index);
+                }
+                true
+            }
+            (Value::List(items), Step::Index(index)) => {
+                items.get_mut(*index).is_some_and(|item| item.leave_out(rest))
+            }
+            _ => false,
         }
     }
 
