@@ -92,6 +92,7 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
             "src/authentication/",
             "src/cli/",
             "src/config/",
+            "src/reload/",
             "src/server/",
             "src/tls/",
         ],

@@ -1,22 +1,66 @@
 //! Sound objects, sorted into what each cluster is decided by.
 
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
 use super::object::{Content, Object};
 use super::{Manifests, Options, Scope};
+use crate::engine::{Objects, Policies, PolicySet};
 
-/// Sorts `objects` by cluster and kind.
-pub(super) fn assemble(objects: Vec<Object>, _options: &Options) -> Manifests {
-    let mut manifests = Manifests::default();
+/// Sorts `objects` by cluster and kind, and indexes what decides.
+pub(super) fn assemble(objects: Vec<Object>, options: &Options) -> Manifests {
+    let (mut shared, mut clusters) = (Sorted::default(), BTreeMap::<String, Sorted>::new());
     for object in objects {
-        let scope = match &object.cluster {
-            None => &mut manifests.shared,
-            Some(cluster) => manifests.clusters.entry(cluster.to_string()).or_default(),
-        };
-        scope.add(object);
+        match &object.cluster {
+            None => shared.add(object),
+            Some(cluster) => clusters.entry(cluster.to_string()).or_default().add(object),
+        }
     }
-    manifests
+    Manifests {
+        policies: policies(shared.objects, &mut clusters, options),
+        shared: shared.scope,
+        clusters: clusters
+            .into_iter()
+            .map(|(cluster, sorted)| (cluster, sorted.scope))
+            .collect(),
+    }
 }
 
-impl Scope {
+/// Where a cluster has no objects of its own that decide, the shared index serves it too.
+fn policies(shared: Objects, clusters: &mut BTreeMap<String, Sorted>, options: &Options) -> Policies {
+    let mut own = HashMap::new();
+    for (cluster, sorted) in clusters {
+        let objects = std::mem::take(&mut sorted.objects);
+        if !is_empty(&objects) {
+            let set = PolicySet::new(together(shared.clone(), objects), &options.never_deny);
+            own.insert(cluster.clone(), Arc::new(set));
+        }
+    }
+    Policies {
+        shared: Arc::new(PolicySet::new(shared, &options.never_deny)),
+        clusters: own,
+    }
+}
+
+fn is_empty(objects: &Objects) -> bool {
+    objects.roles.is_empty() && objects.bindings.is_empty() && objects.policies.is_empty()
+}
+
+fn together(mut one: Objects, other: Objects) -> Objects {
+    one.roles.extend(other.roles);
+    one.bindings.extend(other.bindings);
+    one.policies.extend(other.policies);
+    one
+}
+
+/// The objects of one cluster, or of all.
+#[derive(Default)]
+struct Sorted {
+    objects: Objects,
+    scope: Scope,
+}
+
+impl Sorted {
     fn add(&mut self, object: Object) {
         match object.content {
             Content::Role(role) => self.objects.roles.push(role),
@@ -24,11 +68,11 @@ impl Scope {
             Content::Policy(policy) => self.objects.policies.push(*policy),
             Content::Namespace(labels) => {
                 if let Some(name) = labels.get(super::namespace::NAME_LABEL).cloned() {
-                    self.namespaces.insert(name, labels);
+                    self.scope.namespaces.insert(name, labels);
                 }
             }
-            Content::Admission => self.admission.push(object.document),
-            Content::Parameter => self.parameters.push(object.document),
+            Content::Admission => self.scope.admission.push(object.document),
+            Content::Parameter => self.scope.parameters.push(object.document),
         }
     }
 }

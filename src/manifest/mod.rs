@@ -21,7 +21,6 @@ mod metadata;
 mod names;
 mod namespace;
 mod object;
-mod policies;
 mod rbac;
 mod report;
 mod selector;
@@ -32,7 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::document::Document;
-use crate::engine::{NeverDeny, Objects};
+use crate::engine::{NeverDeny, Policies};
 use crate::field::Faults;
 
 /// The text of one file.
@@ -54,19 +53,19 @@ pub struct Options {
 }
 
 /// Everything that sources say, ready for use.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Manifests {
-    /// What holds for every cluster.
+    /// What decides requests.
+    pub policies: Policies,
+    /// What admission uses, for every cluster.
     pub shared: Scope,
-    /// What holds for one cluster beside that.
+    /// What admission uses for one cluster beside that.
     pub clusters: BTreeMap<String, Scope>,
 }
 
-/// The objects that hold for one cluster, or for all.
+/// The objects for admission that hold for one cluster, or for all.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    /// What decides requests.
-    pub objects: Objects,
     /// The labels of namespaces, `kubernetes.io/metadata.name` among them, by name.
     pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
     /// The objects of `admissionregistration.k8s.io`.

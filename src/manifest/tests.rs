@@ -413,3 +413,62 @@ fn more_than_64_conditions_are_too_many() {
         ["spec.conditions: Too many"]
     );
 }
+
+#[test]
+fn a_cluster_is_decided_by_what_is_its_own_and_what_is_for_all() {
+    use crate::engine::{Attributes, Decision, ResourceAttributes, Target, User};
+    let role = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: r}, \
+                rules: [{verbs: [get], apiGroups: [''], resources: [pods]}]}";
+    let binding = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: b}, \
+                   roleRef: {kind: ClusterRole, name: r}, subjects: [{kind: User, name: jane}]}";
+    let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: a, labels: {team: a}}}";
+    let webhook = "{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, \
+                   metadata: {name: w}}";
+    let of = |text: &str, cluster: &str| Source {
+        cluster: Some(cluster.into()),
+        ..source(text)
+    };
+    let sources = [
+        source(role),
+        of(binding, "east"),
+        of(&format!("{namespace}\n---\n{webhook}"), "west"),
+    ];
+    let (manifests, faults) = load(&sources, &Options::default());
+    let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
+    let decides = |cluster: &str| {
+        let target = Target::Resource(Box::new(ResourceAttributes {
+            verb: "get".into(),
+            resource: "pods".into(),
+            name: "a".into(),
+            ..ResourceAttributes::default()
+        }));
+        let user = User {
+            name: "jane".into(),
+            ..User::default()
+        };
+        manifests
+            .policies
+            .for_cluster(cluster)
+            .authorize(&Attributes { user, target })
+            .decision
+    };
+    assert_eq!(decides("east"), Decision::Allow);
+    assert_eq!([decides("west"), decides("default")], [Decision::NoOpinion; 2]);
+    let west = &manifests.clusters["west"];
+    assert_eq!(west.admission.len(), 1);
+    assert_eq!(west.namespaces["a"]["kubernetes.io/metadata.name"], "a");
+    assert_eq!(west.namespaces["a"]["team"], "a");
+}
+
+#[test]
+fn a_condition_that_does_not_compile_is_a_fault_at_its_expression() {
+    let condition =
+        "conditions: [{name: a, expression: \"request.user ==\"}, {name: b, expression: \"nobody\"}]";
+    assert_eq!(
+        paths(&policy("Allow", "", condition)),
+        [
+            "spec.conditions[0].expression: Invalid value",
+            "spec.conditions[1].expression: Invalid value"
+        ]
+    );
+}

@@ -61,7 +61,7 @@ fn assemble(
         }
     };
     let revision = Arc::from(files::revision(&text, &sources));
-    let policies = manifests?.policies(&config.authorization.never_deny);
+    let policies = manifests?.policies;
     Some(Snapshot {
         revision,
         config,

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use portcullis::engine::matching::LabelSelector;
 use portcullis::engine::rbac::{aggregated_rules, applying_subject, rule_allows as engine_allows, rules_for};
-use portcullis::engine::{Attributes, Binding, Objects, Role, RoleRef, Rule, Subject, User};
+use portcullis::engine::{
+    Attributes, Binding, Decision, NeverDeny, Objects, PolicySet, Role, RoleRef, Rule, Subject, User,
+};
 use serde_json::Value;
 
 use crate::harness::{Case, Mismatch, Table};
@@ -15,6 +17,7 @@ use crate::sar;
 
 pub(crate) const CHECKS: Table = &[
     ("aggregate", aggregate),
+    ("authorize", authorize),
     ("ruleAllows", rule_allows),
     ("rulesFor", rules_for_user),
     ("subjectsApply", subjects_apply),
@@ -27,6 +30,37 @@ pub(crate) fn rule_allows(case: &Case<'_>) -> Result<(), Mismatch> {
         &attributes(&case.input()["attributes"]),
     );
     case.same("allow", &allows, &case.expect()["allow"].as_bool().unwrap())
+}
+
+/// Decision and reason of all bindings together. Where nothing decides, the
+/// API server's reason is what went wrong: ours is for the log alone.
+fn authorize(case: &Case<'_>) -> Result<(), Mismatch> {
+    let input = case.input();
+    let environment = input["env"].as_str().map_or(input, |name| &case.file[name]);
+    let set = PolicySet::new(objects(environment), &NeverDeny::default());
+    let attributes = attributes(&input["attributes"]);
+    let authorization = set.authorize(&attributes);
+    let decision = match authorization.decision {
+        Decision::Allow => "Allow",
+        Decision::Deny => "Deny",
+        Decision::NoOpinion => "NoOpinion",
+    };
+    case.same(
+        "decision",
+        &decision,
+        &case.expect()["decision"].as_str().unwrap(),
+    )?;
+    let reason = case.expect()["reason"].as_str().unwrap_or_default();
+    if authorization.decision == Decision::NoOpinion {
+        case.same("reason", &authorization.reason.as_str(), &"")?;
+        let wrong = !set.unmatched(&attributes).errors.is_empty();
+        return case.same(
+            "whether something went wrong",
+            &wrong,
+            &reason.starts_with("RBAC: "),
+        );
+    }
+    case.same("reason", &authorization.reason.as_str(), &reason)
 }
 
 fn rules_for_user(case: &Case<'_>) -> Result<(), Mismatch> {

@@ -85,11 +85,6 @@ pub(crate) const SKIPS: &[Skip] = &[
         "validateValidatingAdmissionPolicyUpdate",
         NO_ADMISSION,
     ),
-    Skip::all(
-        "rbac.json",
-        "authorize",
-        "bindings are matched, but not yet decided on",
-    ),
     Skip::all("reinvocation.json", "reinvocation", NO_ADMISSION),
     Skip::all("reinvocation.json", "reinvocationEndToEnd", NO_ADMISSION),
     Skip::all("reinvocation.json", "timeout", NO_ADMISSION),
