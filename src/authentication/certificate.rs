@@ -67,6 +67,11 @@ pub(super) struct Names {
     addresses: Vec<Vec<u8>>,
 }
 
+/// OpenSSL's security level of certificates: 112 bits, so no RSA key under 2048
+/// bits and no signature over SHA-1. It is that of OpenSSL's own handshakes,
+/// which leave this judgement to us.
+const STRENGTH: i32 = 2;
+
 /// Longer chains are not built; a client may send what it likes.
 const MAX_INTERMEDIATES: usize = 10;
 
@@ -189,7 +194,7 @@ impl ClientCa {
         let mut rules = X509VerifyParam::new()?;
         rules.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
         rules.set_purpose(X509PurposeId::SSL_CLIENT)?;
-        rules.set_auth_level(1);
+        rules.set_auth_level(STRENGTH);
         let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         rules.set_time(seconds.try_into().unwrap_or(i64::MAX));
         let mut store = X509StoreBuilder::new()?;

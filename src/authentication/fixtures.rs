@@ -149,8 +149,11 @@ impl Authority {
     }
 
     pub(super) fn issue(&self, leaf: &Leaf<'_>) -> X509 {
-        let key = ec_key(Nid::X9_62_PRIME256V1);
-        let mut builder = builder(leaf.subject, &key, leaf.from, leaf.until);
+        self.issue_for(leaf, &ec_key(Nid::X9_62_PRIME256V1))
+    }
+
+    pub(super) fn issue_for(&self, leaf: &Leaf<'_>, key: &PKey<Private>) -> X509 {
+        let mut builder = builder(leaf.subject, key, leaf.from, leaf.until);
         if let Some(for_client) = leaf.usage {
             let mut usage = ExtendedKeyUsage::new();
             let usage = if for_client {
@@ -179,7 +182,7 @@ impl Authority {
                 .unwrap();
             builder.append_extension(extension).unwrap();
         }
-        signed(builder, &key, Some(self))
+        signed(builder, key, Some(self))
     }
 
     /// A client's certificate with this common name.

@@ -1,6 +1,8 @@
 //! Whose certificate it is, and whether it is trusted.
 
 use openssl::nid::Nid;
+use openssl::pkey::PKey;
+use openssl::rsa::Rsa;
 use openssl::x509::X509;
 
 use super::super::fixtures::{Authority, Leaf, World, at, certificate_data, peer, seen, seen_at};
@@ -292,4 +294,19 @@ fn without_a_client_ca_no_certificate_counts() {
             .verify(&certificate, &[], at(0))
             .is_ok()
     );
+}
+
+#[test]
+fn a_weak_certificate_is_not_trusted() {
+    let ca = Authority::root("ca");
+    let authenticator = pattern(&ca, "commonNames: [a]");
+    let leaf = Leaf {
+        subject: &[(Nid::COMMONNAME, "a")],
+        ..Leaf::default()
+    };
+    for (bits, is_trusted) in [(1024, false), (2048, true)] {
+        let key = PKey::from_rsa(Rsa::generate(bits).unwrap()).unwrap();
+        let found = seen(&authenticator, Some(&peer(&ca.issue_for(&leaf, &key))), None);
+        assert_eq!(found != UNTRUSTED, is_trusted, "{bits}: {found}");
+    }
 }
