@@ -123,10 +123,8 @@ impl Report {
     }
 
     fn run_file(&mut self, name: &str, file: &Value, checks: &[(&str, Table)], skips: &[Skip]) {
-        let table = checks
-            .iter()
-            .find(|(file, _)| *file == name)
-            .map_or(&[][..], |(_, table)| table);
+        let tables = checks.iter().filter(|(file, _)| *file == name);
+        let known: Vec<_> = tables.flat_map(|(_, table)| table.iter()).collect();
         let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
         for value in file["cases"].as_array().into_iter().flatten() {
             self.cases += 1;
@@ -135,7 +133,7 @@ impl Report {
             let skip = skips
                 .iter()
                 .find(|skip| skip.file == name && skip.check == case.check() && (skip.when)(&case));
-            let check = table.iter().find(|(check, _)| *check == case.check());
+            let check = known.iter().find(|(check, _)| *check == case.check());
             match (skip, check) {
                 (Some(skip), _) => *tally.skipped.entry(skip.reason).or_default() += 1,
                 (None, Some((_, check))) => {

@@ -24,6 +24,7 @@
     reason = "in a test, a panic is a failure"
 )]
 
+mod conditions;
 mod harness;
 mod matching;
 mod nonresource;
@@ -38,8 +39,9 @@ use std::path::{Path, PathBuf};
 use harness::{Report, Table};
 use skips::SKIPS;
 
-/// Every check that has a counterpart, by the file of its vectors.
+/// Every check that has a counterpart, by the file of its vectors. A file may have several tables.
 const CHECKS: &[(&str, Table)] = &[
+    ("match_conditions.json", conditions::CHECKS),
     ("namespace_selector.json", matching::NAMESPACES),
     ("nonresource.json", nonresource::CHECKS),
     ("object_selector.json", matching::OBJECTS),

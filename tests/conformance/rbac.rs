@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use portcullis::engine::matching::LabelSelector;
 use portcullis::engine::rbac::{aggregated_rules, applying_subject, rule_allows as engine_allows, rules_for};
 use portcullis::engine::{
     Attributes, Binding, Decision, NeverDeny, Objects, PolicySet, Role, RoleRef, Rule, Subject, User,
@@ -13,7 +12,7 @@ use portcullis::engine::{
 use serde_json::Value;
 
 use crate::harness::{Case, Mismatch, Table};
-use crate::sar;
+use crate::{sar, selectors};
 
 pub(crate) const CHECKS: Table = &[
     ("aggregate", aggregate),
@@ -50,7 +49,9 @@ fn authorize(case: &Case<'_>) -> Result<(), Mismatch> {
         &decision,
         &case.expect()["decision"].as_str().unwrap(),
     )?;
-    let reason = case.expect()["reason"].as_str().unwrap_or_default();
+    let Some(reason) = case.expect()["reason"].as_str() else {
+        return Ok(());
+    };
     if authorization.decision == Decision::NoOpinion {
         case.same("reason", &authorization.reason.as_str(), &"")?;
         let wrong = !set.unmatched(&attributes).errors.is_empty();
@@ -141,7 +142,7 @@ fn rule(value: &Value) -> Rule {
 
 fn role(value: &Value) -> Role {
     let metadata = &value["metadata"];
-    let selectors = &value["aggregationRule"]["clusterRoleSelectors"];
+    let written = &value["aggregationRule"]["clusterRoleSelectors"];
     Role {
         namespace: text(&metadata["namespace"]),
         name: text(&metadata["name"]),
@@ -149,16 +150,12 @@ fn role(value: &Value) -> Role {
         rules: list(&value["rules"], rule),
         aggregation: value["aggregationRule"]
             .is_object()
-            .then(|| list(selectors, selector)),
+            .then(|| list(written, |one| selectors::compile(one).unwrap())),
     }
 }
 
 fn labels(value: &Value) -> BTreeMap<String, String> {
     serde_json::from_value(value.clone()).unwrap_or_default()
-}
-
-fn selector(value: &Value) -> LabelSelector {
-    LabelSelector::compile(&labels(&value["matchLabels"]), &[]).unwrap()
 }
 
 fn binding(value: &Value) -> Binding {

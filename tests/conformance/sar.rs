@@ -85,7 +85,7 @@ fn texts(value: &Value) -> Vec<Cow<'_, str>> {
     value.as_array().into_iter().flatten().map(text).collect()
 }
 
-fn user(user: &Value) -> User<'_> {
+pub(crate) fn user(user: &Value) -> User<'_> {
     let extra = user["extra"].as_object().into_iter().flatten();
     User {
         name: text(&user["name"]),

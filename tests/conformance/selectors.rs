@@ -148,7 +148,7 @@ fn label_selector_matches(case: &Case<'_>) -> Result<(), Mismatch> {
     }
 }
 
-fn compile(selector: &Value) -> Result<LabelSelector, String> {
+pub(crate) fn compile(selector: &Value) -> Result<LabelSelector, String> {
     let labels: BTreeMap<String, String> =
         serde_json::from_value(selector["matchLabels"].clone()).unwrap_or_default();
     let expressions: Vec<_> = selector["matchExpressions"]

@@ -3,12 +3,14 @@
 //! Whoever gives a check its counterpart takes its row away. A row for some
 //! cases of a check says which by its `when`.
 
+use crate::conditions;
 use crate::harness::{Case, Skip};
 use crate::matching::selector;
 
 const NO_ADMISSION: &str = "admission is not served";
 const NO_WEBHOOKS: &str = "no other webhook is called";
 const NO_ABAC: &str = "policies are RBAC and AuthorizationPolicies; ABAC files are not read";
+const SELECTORS_ARE_ON: &str = "the feature gate AuthorizeWithSelectors is always on since 1.34";
 const CALLER: &str = "the API server does this before it asks a webhook";
 
 /// Whole checks, then parts of some.
@@ -35,13 +37,6 @@ pub(crate) const SKIPS: &[Skip] = &[
     Skip::all("map_patches.json", "applyConfiguration", NO_ADMISSION),
     Skip::all("map_patches.json", "jsonPatch", NO_ADMISSION),
     Skip::all("match_conditions.json", "admissionExpressions", NO_ADMISSION),
-    Skip::all("match_conditions.json", "authzCompile", NO_WEBHOOKS),
-    Skip::all("match_conditions.json", "authzMatchConditions", NO_WEBHOOKS),
-    Skip::all(
-        "match_conditions.json",
-        "authzMatchConditionsValidate",
-        NO_WEBHOOKS,
-    ),
     Skip::all("match_conditions.json", "combine", NO_ADMISSION),
     Skip::all("match_conditions.json", "configAccepted", NO_ADMISSION),
     Skip::all("match_conditions.json", "endToEndCreatePods", NO_ADMISSION),
@@ -174,6 +169,24 @@ pub(crate) const SKIPS: &[Skip] = &[
         reason: "a selector that Kubernetes cannot read is refused with the manifest",
     },
     Skip {
+        file: "match_conditions.json",
+        check: "authzCompile",
+        when: conditions::without_selectors,
+        reason: SELECTORS_ARE_ON,
+    },
+    Skip {
+        file: "match_conditions.json",
+        check: "authzMatchConditions",
+        when: conditions::without_selectors,
+        reason: SELECTORS_ARE_ON,
+    },
+    Skip {
+        file: "match_conditions.json",
+        check: "authzMatchConditionsValidate",
+        when: conditions::repeated,
+        reason: "conditions of a policy have unique names; their expressions may repeat",
+    },
+    Skip {
         file: "selectors.json",
         check: "labelSelectorMatches",
         when: |case| case.input()["selector"].is_null(),
@@ -183,7 +196,7 @@ pub(crate) const SKIPS: &[Skip] = &[
         file: "selectors.json",
         check: "attributesFromSAR",
         when: selectors_disabled,
-        reason: "the feature gate AuthorizeWithSelectors is always on since 1.34",
+        reason: SELECTORS_ARE_ON,
     },
     Skip {
         file: "selectors.json",
