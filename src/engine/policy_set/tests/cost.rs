@@ -151,7 +151,8 @@ fn rules_with_huge_products_are_compared_without_being_multiplied_out() {
 
 #[test]
 fn policies_for_everyone_are_found_by_any_of_their_fields() {
-    let shapes: [(&str, fn(usize) -> crate::engine::ResourceRule); 6] = [
+    type Shape = (&'static str, fn(usize) -> crate::engine::ResourceRule);
+    let shapes: [Shape; 6] = [
         ("verbs", |at| rule(&[&format!("v{at}")], &["*"])),
         ("groups", |at| crate::engine::ResourceRule {
             api_groups: vec![format!("g{at}")],

@@ -1,0 +1,253 @@
+//! Decisions alone: no decoding, no sockets. `cargo bench --bench decide`.
+//!
+//! A cluster of as many role bindings as the name of a bench says, with the
+//! roles that clusters have, and 500 AuthorizationPolicies. What counts is that
+//! the times of one request do not grow with the bindings.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use portcullis::engine::{
+    Attributes, AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule,
+    Objects, Operator, PolicySet, Requirement, ResourceAttributes, ResourceRule, Role, RoleRef, Rule,
+    Selectors, Subject, Target, User,
+};
+
+const POLICIES: usize = 500;
+
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|&text| text.to_owned()).collect()
+}
+
+fn rule(verbs: &[&str], groups: &[&str], resources: &[&str]) -> Rule {
+    Rule {
+        verbs: texts(verbs),
+        api_groups: texts(groups),
+        resources: texts(resources),
+        ..Rule::default()
+    }
+}
+
+fn role(name: &str, rules: Vec<Rule>) -> Role {
+    Role {
+        name: name.to_owned(),
+        rules,
+        ..Role::default()
+    }
+}
+
+fn roles() -> Vec<Role> {
+    let read = ["get", "list", "watch"];
+    let write = ["create", "delete", "deletecollection", "patch", "update"];
+    let core = [
+        "pods",
+        "pods/log",
+        "services",
+        "endpoints",
+        "configmaps",
+        "persistentvolumeclaims",
+        "events",
+    ];
+    let apps = [
+        "deployments",
+        "deployments/scale",
+        "replicasets",
+        "statefulsets",
+        "daemonsets",
+    ];
+    let view = vec![
+        rule(&read, &[""], &core),
+        rule(&read, &["apps"], &apps),
+        rule(&read, &["batch"], &["jobs", "cronjobs"]),
+        rule(&read, &["networking.k8s.io"], &["ingresses", "networkpolicies"]),
+    ];
+    let edit = [
+        vec![
+            rule(&write, &[""], &core),
+            rule(&write, &["apps"], &apps),
+            rule(&write, &["batch"], &["jobs", "cronjobs"]),
+            rule(&["create"], &[""], &["pods/exec", "pods/portforward"]),
+            rule(&["*"], &[""], &["secrets"]),
+        ],
+        view.clone(),
+    ]
+    .concat();
+    let discovery = Rule {
+        verbs: texts(&["get"]),
+        non_resource_urls: texts(&["/api", "/api/*", "/apis", "/apis/*", "/version", "/healthz"]),
+        ..Rule::default()
+    };
+    vec![
+        role("view", view),
+        role("edit", edit),
+        role("discovery", vec![discovery]),
+    ]
+}
+
+fn bindings(count: usize) -> Vec<Binding> {
+    let binding = |namespace: String, name: String, role: &str, subjects| {
+        let role = RoleRef {
+            kind: "ClusterRole".to_owned(),
+            name: role.to_owned(),
+        };
+        Binding {
+            namespace,
+            name,
+            role,
+            subjects,
+        }
+    };
+    let discovery = Subject::group("system:authenticated");
+    let mut bindings = vec![binding(
+        String::new(),
+        "discovery".to_owned(),
+        "discovery",
+        vec![discovery],
+    )];
+    bindings.extend((1..count).map(|at| {
+        let role = if at % 3 == 0 { "edit" } else { "view" };
+        let subjects = vec![
+            Subject::user(format!("user-{at}")),
+            Subject::group(format!("team-{}", at % 500)),
+        ];
+        binding(
+            format!("ns-{}", at % 1_000),
+            format!("binding-{at}"),
+            role,
+            subjects,
+        )
+    }));
+    bindings
+}
+
+fn policies() -> Vec<AuthorizationPolicy> {
+    (0..POLICIES).map(policy).collect()
+}
+
+/// A third for everyone, a third for a team, a third for a prefix of users.
+fn policy(at: usize) -> AuthorizationPolicy {
+    let subject = match at % 3 {
+        0 => Subject::group("*"),
+        1 => Subject::group(format!("team-{at}")),
+        _ => Subject::user(format!("agent-{at}-*")),
+    };
+    let effect = if at.is_multiple_of(2) {
+        Effect::Deny
+    } else {
+        Effect::Allow
+    };
+    let node = Requirement {
+        key: "spec.nodeName".into(),
+        operator: Operator::In,
+        values: vec![format!("node-{at}").into()],
+    };
+    let resource_rule = ResourceRule {
+        verbs: texts(&["get", "list", "delete"]),
+        api_groups: texts(&["", "apps"]),
+        resources: vec!["pods".to_owned(), format!("custom-{at}")],
+        namespaces: vec![format!("ns-{at}"), format!("locked-{at}-*")],
+        names: Vec::new(),
+        selectors: Selectors {
+            field: vec![node],
+            label: Vec::new(),
+        },
+    };
+    let paths = NonResourceRule {
+        verbs: texts(&["get"]),
+        paths: vec![format!("/debug-{at}/*")],
+    };
+    AuthorizationPolicy {
+        name: format!("policy-{at}"),
+        effect,
+        mode: if at.is_multiple_of(50) {
+            Mode::Shadow
+        } else {
+            Mode::Enforce
+        },
+        subjects: vec![subject],
+        exclude_subjects: vec![Subject::user("root")],
+        resource_rules: vec![resource_rule],
+        non_resource_rules: vec![paths],
+        conditions: Vec::new(),
+        failure_policy: FailurePolicy::Deny,
+        reason: "not in this namespace".to_owned(),
+    }
+}
+
+fn user(name: &'static str, team: &'static str) -> User<'static> {
+    User {
+        name: name.into(),
+        groups: vec![team.into(), "oidc:everyone".into(), "system:authenticated".into()],
+        ..User::default()
+    }
+}
+
+fn resource(
+    user: User<'static>,
+    verb: &'static str,
+    resource: &'static str,
+    namespace: &'static str,
+) -> Attributes<'static> {
+    let target = ResourceAttributes {
+        verb: verb.into(),
+        version: "v1".into(),
+        resource: resource.into(),
+        namespace: namespace.into(),
+        ..ResourceAttributes::default()
+    };
+    Attributes {
+        user,
+        target: Target::Resource(Box::new(target)),
+    }
+}
+
+fn requests() -> Vec<(&'static str, Attributes<'static>)> {
+    let version = Target::NonResource {
+        path: "/version".into(),
+        verb: "get".into(),
+    };
+    vec![
+        (
+            "allowed_by_binding",
+            resource(user("user-77", "team-577"), "get", "configmaps", "ns-77"),
+        ),
+        (
+            "no_opinion",
+            resource(user("user-77", "team-77"), "create", "nodes", "ns-78"),
+        ),
+        (
+            "unknown_user",
+            resource(user("somebody", "nowhere"), "get", "pods", "ns-999"),
+        ),
+        (
+            "denied_by_policy",
+            resource(user("user-77", "team-77"), "delete", "pods", "ns-6"),
+        ),
+        (
+            "path",
+            Attributes {
+                user: user("user-77", "team-77"),
+                target: version,
+            },
+        ),
+    ]
+}
+
+fn decide(criterion: &mut Criterion) {
+    for count in [1, 100, 10_000, 100_000] {
+        let objects = Objects {
+            roles: roles(),
+            bindings: bindings(count),
+            policies: policies(),
+        };
+        let set = PolicySet::new(objects, &NeverDeny::default());
+        let mut group = criterion.benchmark_group(format!("{count}_bindings"));
+        for (name, request) in requests() {
+            group.bench_function(name, |bench| bench.iter(|| set.authorize(black_box(&request))));
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, decide);
+criterion_main!(benches);
