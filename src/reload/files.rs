@@ -25,19 +25,14 @@ impl Fingerprint {
     }
 }
 
-/// Reads every manifest that the configuration names, in byte order of paths.
+/// Reads every manifest at `paths`, each path's in byte order.
 ///
 /// Folders are walked as the contract says: `*.yaml`, `*.yml` and `*.json`,
 /// symbolic links followed, names that begin with a dot ignored (so the
 /// timestamped folders behind a mounted ConfigMap count once). A path that
 /// cannot be read is a fault; the others are read all the same.
 #[must_use]
-pub fn read_manifests(config: &Config) -> (Vec<Source>, Faults) {
-    read_paths(&config.manifests)
-}
-
-/// The same for the paths given.
-fn read_paths(paths: &[ManifestPath]) -> (Vec<Source>, Faults) {
+pub fn read_manifests(paths: &[ManifestPath]) -> (Vec<Source>, Faults) {
     let mut sources = Vec::new();
     let mut faults = Faults::new();
     for entry in paths {
@@ -194,7 +189,7 @@ mod tests {
             path: folder.to_owned(),
             cluster: cluster.map(str::to_owned),
         };
-        let (sources, faults) = read_paths(&[entry]);
+        let (sources, faults) = read_manifests(&[entry]);
         let prefix = format!("{}/", folder.display());
         (
             sources

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::{Snapshot, files};
 use crate::authentication::Authenticator;
-use crate::config::{self, Config};
+use crate::config::{self, Config, ManifestPath};
 use crate::field::{Fault, FaultKind, Faults, Place};
 use crate::manifest;
 use crate::tls::TlsContext;
@@ -27,6 +27,18 @@ pub fn load(path: &Path, previous: Option<&Snapshot>, now: SystemTime) -> (Optio
     (snapshot.filter(|_| !faults.has_errors()), faults)
 }
 
+/// Every fault of the configuration at `path` and of all that it names, and of
+/// `more` manifests together with its own. Blocks, as [`load`] does.
+#[must_use]
+pub fn check(path: &Path, more: &[ManifestPath], now: SystemTime) -> Faults {
+    let (config, mut faults) = config::load(path);
+    if let Some(mut config) = config {
+        config.manifests.extend_from_slice(more);
+        assemble(path, config, None, now, &mut faults);
+    }
+    faults
+}
+
 /// Each part is built even where another has failed: one run tells all.
 fn assemble(
     path: &Path,
@@ -35,7 +47,7 @@ fn assemble(
     now: SystemTime,
     faults: &mut Faults,
 ) -> Option<Snapshot> {
-    let (sources, unreadable) = files::read_manifests(&config);
+    let (sources, unreadable) = files::read_manifests(&config.manifests);
     faults.append(unreadable);
     let options = manifest::Options {
         never_deny: config.authorization.never_deny.clone(),

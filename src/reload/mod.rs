@@ -26,7 +26,7 @@ use crate::field::Faults;
 use crate::tls::TlsContext;
 
 pub use files::read_manifests;
-pub use load::load;
+pub use load::{check, load};
 pub use watch::{Observer, Reloader, Trigger};
 
 /// Everything that a request is judged by, as it was at one moment.
