@@ -2,7 +2,21 @@
 //!
 //! Each test runs the real binary in a folder of its own.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics has failed, as it should"
+)]
+
+#[path = "cli/authorize.rs"]
+mod authorize;
+#[path = "cli/check.rs"]
+mod check;
 #[path = "cli/init.rs"]
 mod init;
 #[path = "cli/run.rs"]
 mod run;
+#[path = "cli/test.rs"]
+mod test;

@@ -1,6 +1,14 @@
 //! Every example that the project ships, and what `init` writes, is loaded by
 //! the code that loads what users write.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics has failed, as it should"
+)]
+
 #[path = "samples/admission.rs"]
 mod admission;
 #[path = "samples/authorization_configuration.rs"]

@@ -9,14 +9,20 @@
 //!
 //! No command decides anything itself: each calls what the server calls.
 
+mod authorize;
+mod check;
+mod explain;
 mod init;
+mod loading;
 mod output;
 mod request;
+mod test;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::field::Faults;
 use output::Format;
 
 /// Answers a Kubernetes API server's authorization and admission webhooks.
@@ -37,6 +43,9 @@ Exit codes: 0 allowed or sound; 1 not allowed, a failing case or a fault; \
 #[derive(Debug, Subcommand)]
 enum Command {
     Init(init::Init),
+    Check(check::Check),
+    Authorize(Box<authorize::Authorize>),
+    Test(test::Test),
 }
 
 /// What a command found out, when it could.
@@ -61,6 +70,9 @@ enum Error {
         path: String,
         source: std::io::Error,
     },
+    /// What is to decide has faults.
+    #[error("`{path}` cannot be used:\n{faults}")]
+    Faulty { path: String, faults: Faults },
     /// A key or certificate cannot be made.
     #[error("cannot make keys and certificates: {0}")]
     Pki(#[from] openssl::error::ErrorStack),
@@ -84,6 +96,9 @@ pub fn main() -> ExitCode {
     let Arguments { output, command } = Arguments::parse();
     let verdict = match command {
         Command::Init(init) => init.run(output),
+        Command::Check(check) => check.run(output),
+        Command::Authorize(authorize) => authorize.run(output),
+        Command::Test(test) => test.run(output),
     };
     match verdict {
         Ok(Verdict::Sound) => ExitCode::SUCCESS,

@@ -1,5 +1,7 @@
 //! Policies: `config/policies`, and that for discovery.
 
+use std::process::Command;
+
 use crate::project::{self, SetUp};
 
 #[test]
@@ -35,4 +37,16 @@ fn init_installs_every_example() {
             assert_eq!(project::text(&installed), project::text(&file), "{name}");
         }
     }
+}
+
+#[test]
+fn every_case_passes() {
+    let run = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+        .arg("test")
+        .arg(project::path("config/policies"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{said}");
+    assert!(!said.starts_with("0 passed"), "{said}");
 }

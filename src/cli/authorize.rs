@@ -1,0 +1,183 @@
+//! `portcullis authorize`: one question, decided offline by the code that serves.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use super::explain::{Explained, InWords};
+use super::output::{self, Format};
+use super::request::{Misfit, Request};
+use super::{Error, Verdict, loading};
+use crate::api::SubjectAccessReview;
+use crate::config::DEFAULT_CLUSTER;
+use crate::engine::{Attributes, Decision, Policies};
+
+/// Decide one request offline, and show why.
+///
+/// The request is what a kube-apiserver would send for it: nothing is added to
+/// what is written here, so a user's groups have to be named, `system:authenticated` among them.
+#[derive(Debug, clap::Args)]
+pub(super) struct Authorize {
+    /// The configuration whose policies decide [default: that of the development set-up]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The cluster that the request is of.
+    #[arg(long, default_value = DEFAULT_CLUSTER)]
+    cluster: String,
+    /// A SubjectAccessReview in JSON, `-` for standard input, in place of all that follows.
+    #[arg(long, value_name = "FILE", conflicts_with = "Flags")]
+    review: Option<PathBuf>,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+#[derive(Debug, clap::Args)]
+struct Flags {
+    /// The user's name; a service account is `system:serviceaccount:NAMESPACE:NAME`.
+    #[arg(long)]
+    user: Option<String>,
+    /// A group of the user; repeat for each.
+    #[arg(long = "group", value_name = "GROUP")]
+    groups: Vec<String>,
+    /// The user's uid.
+    #[arg(long)]
+    uid: Option<String>,
+    /// What else is known of the user; repeat for each value.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    extra: Vec<(String, String)>,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, …
+    #[arg(long)]
+    verb: Option<String>,
+    /// `pods`, `pods/log`, `deployments.apps`, `deployments.apps/scale`.
+    #[arg(long, value_name = "RESOURCE[.GROUP][/SUBRESOURCE]")]
+    resource: Option<String>,
+    /// The namespace; without it, cluster scope or all namespaces.
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// The object's name.
+    #[arg(long)]
+    name: Option<String>,
+    /// By which labels a list is narrowed: `a=b,c!=d,e in (x,y),f,!g`.
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    selector: Option<String>,
+    /// By which fields a list is narrowed: `spec.nodeName=node-1`.
+    #[arg(long, value_name = "SELECTOR")]
+    field_selector: Option<String>,
+    /// A path outside all resources, such as `/healthz`, in place of them.
+    #[arg(long)]
+    path: Option<String>,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected `key=value`")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+// === impl Authorize ===
+
+impl Authorize {
+    pub(super) fn run(self, format: Format) -> Result<Verdict, Error> {
+        let Self {
+            config,
+            cluster,
+            review,
+            flags,
+        } = self;
+        if let Some(review) = review {
+            let bytes = read(&review)?;
+            let review = SubjectAccessReview::decode(&bytes).map_err(|error| {
+                Error::Usage(format!(
+                    "`{}` is no review to decide: {}",
+                    review.display(),
+                    error.message()
+                ))
+            })?;
+            return decide(
+                format,
+                &policies(config.as_deref())?,
+                &cluster,
+                &review.attributes,
+            );
+        }
+        let attributes = flags.request().attributes().map_err(|misfits| usage(&misfits))?;
+        decide(format, &policies(config.as_deref())?, &cluster, &attributes)
+    }
+}
+
+fn policies(config: Option<&Path>) -> Result<Policies, Error> {
+    let path = loading::configuration(config)?;
+    let (policies, faults) = loading::policies_of_configuration(&path);
+    policies.ok_or_else(|| Error::Faulty {
+        path: path.display().to_string(),
+        faults,
+    })
+}
+
+fn decide(
+    format: Format,
+    policies: &Policies,
+    cluster: &str,
+    attributes: &Attributes<'_>,
+) -> Result<Verdict, Error> {
+    let (authorization, trace) = policies.for_cluster(cluster).explain(attributes);
+    let words = InWords {
+        authorization: &authorization,
+        trace: &trace,
+    };
+    output::print(format, words, &Explained::new(&authorization, &trace))?;
+    Ok(match authorization.decision {
+        Decision::Allow => Verdict::Sound,
+        Decision::Deny | Decision::NoOpinion => Verdict::Unsound,
+    })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    let failed = |source| Error::file("read", path, source);
+    if path != Path::new("-") {
+        return std::fs::read(path).map_err(failed);
+    }
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
+// === impl Flags ===
+
+impl Flags {
+    fn request(self) -> Request {
+        let mut request = Request {
+            user: self.user.unwrap_or_default(),
+            uid: self.uid.unwrap_or_default(),
+            groups: self.groups,
+            verb: self.verb.unwrap_or_default(),
+            resource: self.resource.unwrap_or_default(),
+            namespace: self.namespace.unwrap_or_default(),
+            name: self.name.unwrap_or_default(),
+            label_selector: self.selector.unwrap_or_default(),
+            field_selector: self.field_selector.unwrap_or_default(),
+            path: self.path.unwrap_or_default(),
+            ..Request::default()
+        };
+        for (key, value) in self.extra {
+            request.extra.entry(key).or_default().push(value);
+        }
+        request
+    }
+}
+
+/// Misfits, with the flags that they are about.
+fn usage(misfits: &[Misfit]) -> Error {
+    let flag = |field| match field {
+        "labelSelector" => "-l",
+        "fieldSelector" => "--field-selector",
+        "resource" => "--resource",
+        "namespace" => "--namespace",
+        "name" => "--name",
+        "verb" => "--verb",
+        _ => "--user",
+    };
+    let lines: Vec<String> = misfits
+        .iter()
+        .map(|misfit| format!("{}: {}", flag(misfit.field), misfit.message))
+        .collect();
+    Error::Usage(lines.join("\n"))
+}

@@ -1,0 +1,105 @@
+//! `portcullis check`: every fault at once.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::output::{self, Format};
+use super::{Error, Verdict, loading};
+use crate::field::{Fault, Faults, Severity};
+
+/// Report every fault of a configuration and its manifests, and what in them is dangerous.
+#[derive(Debug, clap::Args)]
+pub(super) struct Check {
+    /// The configuration; with it, its manifests, keys, certificates and kubeconfigs are checked too.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// More manifests, as files or folders; without `--config` they are checked alone.
+    paths: Vec<PathBuf>,
+}
+
+/// The faults, for programs.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    errors: usize,
+    warnings: usize,
+    faults: Vec<FaultReport<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct FaultReport<'a> {
+    severity: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    object: &'a str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    path: String,
+    kind: &'static str,
+    message: &'a str,
+}
+
+// === impl Check ===
+
+impl Check {
+    pub(super) fn run(self, format: Format) -> Result<Verdict, Error> {
+        for path in &self.paths {
+            loading::readable(path)?;
+        }
+        let faults = if self.config.is_none() && !self.paths.is_empty() {
+            loading::policies_of_paths(&self.paths).1
+        } else {
+            loading::faults_of_configuration(&loading::configuration(self.config.as_deref())?, &self.paths)
+        };
+        report(format, &faults)?;
+        Ok(if faults.has_errors() {
+            Verdict::Unsound
+        } else {
+            Verdict::Sound
+        })
+    }
+}
+
+fn report(format: Format, faults: &Faults) -> Result<(), Error> {
+    let errors = faults
+        .iter()
+        .filter(|fault| fault.severity == Severity::Error)
+        .count();
+    let warnings = faults.len() - errors;
+    let lines: String = faults.iter().map(|fault| format!("{fault}\n")).collect();
+    let summary = match (errors, warnings) {
+        (0, 0) => "sound".to_owned(),
+        (0, warnings) => format!("sound, {}", count(warnings, "warning")),
+        (errors, warnings) => format!("{}, {}", count(errors, "error"), count(warnings, "warning")),
+    };
+    let report = Report {
+        errors,
+        warnings,
+        faults: faults.iter().map(FaultReport::from).collect(),
+    };
+    output::print(format, format_args!("{lines}{summary}\n"), &report)
+}
+
+fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
+impl<'a> From<&'a Fault> for FaultReport<'a> {
+    fn from(fault: &'a Fault) -> Self {
+        Self {
+            severity: match fault.severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+            },
+            file: fault.place.file.as_deref(),
+            line: (fault.place.line > 0).then_some(fault.place.line),
+            object: &fault.place.object,
+            path: fault.place.path.to_string(),
+            kind: fault.kind.as_str(),
+            message: &fault.message,
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! A decision and the way to it, for people and programs.
+
+use std::fmt::{self, Write as _};
+
+use serde::Serialize;
+
+use crate::engine::{Authorization, Cause, Criterion, Decision, Event, Finding, Mode, Trace};
+
+/// A decision as JSON.
+#[derive(Debug, Serialize)]
+pub(super) struct Explained<'a> {
+    decision: Decision,
+    reason: &'a str,
+    trace: &'a [Event],
+    /// Events of a very long trace that are not listed.
+    #[serde(skip_serializing_if = "is_zero")]
+    omitted: usize,
+}
+
+/// A decision in words.
+pub(super) struct InWords<'a> {
+    pub(super) authorization: &'a Authorization,
+    pub(super) trace: &'a Trace,
+}
+
+impl<'a> Explained<'a> {
+    pub(super) fn new(authorization: &'a Authorization, trace: &'a Trace) -> Self {
+        Self {
+            decision: authorization.decision,
+            reason: &authorization.reason,
+            trace: &trace.events,
+            omitted: trace.omitted,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+impl fmt::Display for InWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { authorization, trace } = self;
+        match authorization.decision {
+            Decision::NoOpinion => writeln!(
+                f,
+                "noOpinion: nothing matched; the API server asks its next authorizer"
+            )?,
+            decision => writeln!(f, "{decision}: {}", authorization.reason)?,
+        }
+        if let Some(cause) = &authorization.cause {
+            writeln!(f, "cause: {}", cause_in_words(cause))?;
+        }
+        for shadow in &authorization.shadow {
+            writeln!(
+                f,
+                "shadow: {}/{} would say {}",
+                shadow.kind, shadow.name, shadow.decision
+            )?;
+        }
+        considered(f, trace)
+    }
+}
+
+/// `Kind/name` or `Kind/namespace/name`.
+pub(super) fn object(kind: impl fmt::Display, namespace: &str, name: &str) -> String {
+    if namespace.is_empty() {
+        format!("{kind}/{name}")
+    } else {
+        format!("{kind}/{namespace}/{name}")
+    }
+}
+
+/// The object and the rule within it.
+pub(super) fn cause_in_words(cause: &Cause) -> String {
+    let object = object(cause.kind, &cause.namespace, &cause.name);
+    match cause.rule {
+        Some(rule) => format!("{object}, rule {rule}"),
+        None => object,
+    }
+}
+
+/// Every event on a line of its own, in columns.
+fn considered(f: &mut fmt::Formatter<'_>, trace: &Trace) -> fmt::Result {
+    if trace.events.is_empty() {
+        return writeln!(f, "\nno policy or binding is loaded that could apply");
+    }
+    let rows: Vec<(String, String)> = trace
+        .events
+        .iter()
+        .map(|event| (event_object(event), finding(&event.finding)))
+        .collect();
+    let width = rows
+        .iter()
+        .map(|(object, _)| object.chars().count())
+        .max()
+        .unwrap_or_default();
+    writeln!(f, "\nconsidered:")?;
+    for (object, finding) in rows {
+        writeln!(f, "  {object:width$}  {finding}")?;
+    }
+    if trace.omitted > 0 {
+        writeln!(f, "  and {} more", trace.omitted)?;
+    }
+    Ok(())
+}
+
+/// The object with what it does: `AuthorizationPolicy/a (Deny, Shadow)`, `RoleBinding/n/b -> Role/r`.
+fn event_object(event: &Event) -> String {
+    let mut text = object(event.kind, &event.namespace, &event.name);
+    if let Some(effect) = event.effect {
+        let shadow = if event.mode == Some(Mode::Shadow) {
+            ", Shadow"
+        } else {
+            ""
+        };
+        let _ = write!(text, " ({effect:?}{shadow})");
+    }
+    if let Some(role) = &event.role {
+        let _ = write!(text, " -> {role}");
+    }
+    text
+}
+
+fn finding(finding: &Finding) -> String {
+    match finding {
+        Finding::Match { rule, decision } => format!("rule {rule} applies: {decision}"),
+        Finding::NoMatch {
+            rule: Some(rule),
+            criterion,
+        } => {
+            format!(
+                "does not apply: {} (`{criterion}` of rule {rule})",
+                misfit(*criterion)
+            )
+        }
+        Finding::NoMatch {
+            rule: None,
+            criterion,
+        } => format!("does not apply: {}", misfit(*criterion)),
+        Finding::NeverDenied { rule } => {
+            format!("rule {rule} applies, but `neverDeny` names this user or path")
+        }
+        Finding::ConditionFalse { rule, condition } => {
+            format!("rule {rule} would apply, but the condition `{condition}` is false")
+        }
+        Finding::ConditionError {
+            rule,
+            condition,
+            error,
+            decision,
+        } => {
+            format!(
+                "rule {rule} would apply, but the condition `{condition}` has no result: {error}; hence {decision}"
+            )
+        }
+        Finding::MissingRole { error } => format!("grants nothing: {error}"),
+    }
+}
+
+const fn misfit(criterion: Criterion) -> &'static str {
+    match criterion {
+        Criterion::Subjects => "not about this user or any of the groups",
+        Criterion::ExcludeSubjects => "leaves this user out",
+        Criterion::Target => "no rule for this sort of request",
+        Criterion::Verbs => "not this verb",
+        Criterion::ApiGroups => "not this API group",
+        Criterion::Resources => "not this resource",
+        Criterion::Namespaces => "not this namespace",
+        Criterion::Names => "not this name",
+        Criterion::Selectors => "the request is not narrow enough",
+        Criterion::UnlessSelectors => "the request is narrow enough to pass",
+        Criterion::Paths => "not this path",
+    }
+}

@@ -1,0 +1,95 @@
+//! What an offline command decides by: a configuration's manifests, or paths.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::Error;
+use crate::config::{self, ManifestPath};
+use crate::engine::{NeverDeny, Policies};
+use crate::field::Faults;
+use crate::{manifest, reload};
+
+/// The configuration of the development set-up, used where none is named.
+pub(super) const DEVELOPMENT: &str = ".portcullis/portcullis.yaml";
+
+/// The configuration named, or that of the development set-up where there is one.
+///
+/// # Errors
+///
+/// The file named cannot be read, or none is named and there is no such set-up.
+pub(super) fn configuration(named: Option<&Path>) -> Result<PathBuf, Error> {
+    match named {
+        Some(path) => readable(path).map(|()| path.to_owned()),
+        None if Path::new(DEVELOPMENT).is_file() => Ok(PathBuf::from(DEVELOPMENT)),
+        None => Err(Error::Usage(
+            "name a configuration with `--config FILE`; `portcullis init DIR` makes one".to_owned(),
+        )),
+    }
+}
+
+/// Says at once, and not among the faults, that a file named on the command line is not there.
+///
+/// # Errors
+///
+/// It cannot be opened.
+pub(super) fn readable(path: &Path) -> Result<(), Error> {
+    match std::fs::File::open(path) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(Error::file("read", path, source)),
+    }
+}
+
+/// The policies of the configuration at `path`. Keys, certificates and callers are not looked at.
+pub(super) fn policies_of_configuration(path: &Path) -> (Option<Policies>, Faults) {
+    let (config, mut faults) = config::load(path);
+    let Some(config) = config else {
+        return (None, faults);
+    };
+    let (policies, found) = policies(&config.manifests, config.authorization.never_deny);
+    faults.append(found);
+    (policies.filter(|_| !faults.has_errors()), faults)
+}
+
+/// Every fault of the configuration at `path`, of all that it names, and of more
+/// manifests at `paths`. A file that is among its own counts once.
+pub(super) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults {
+    let own: BTreeSet<PathBuf> = config::load(path)
+        .0
+        .map(|config| reload::read_manifests(&config.manifests).0)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|source| Path::new(&source.file).canonicalize().ok())
+        .collect();
+    let (sources, mut faults) = reload::read_manifests(&everywhere(paths));
+    let files = sources.into_iter().map(|source| PathBuf::from(source.file));
+    let is_new = |file: &PathBuf| file.canonicalize().is_ok_and(|file| !own.contains(&file));
+    let more: Vec<PathBuf> = files.filter(is_new).collect();
+    faults.append(reload::check(path, &everywhere(&more), SystemTime::now()));
+    faults
+}
+
+/// The policies of files and folders, which hold for every cluster.
+pub(super) fn policies_of_paths(paths: &[PathBuf]) -> (Option<Policies>, Faults) {
+    policies(&everywhere(paths), NeverDeny::default())
+}
+
+/// `paths` as a configuration would name them.
+pub(super) fn everywhere(paths: &[PathBuf]) -> Vec<ManifestPath> {
+    paths
+        .iter()
+        .map(|path| ManifestPath {
+            path: path.clone(),
+            cluster: None,
+        })
+        .collect()
+}
+
+fn policies(manifests: &[ManifestPath], never_deny: NeverDeny) -> (Option<Policies>, Faults) {
+    let (sources, mut faults) = reload::read_manifests(manifests);
+    let options = manifest::Options { never_deny };
+    let (manifests, found) = manifest::load(&sources, &options);
+    faults.append(found);
+    let manifests = manifests.filter(|_| !faults.has_errors());
+    (manifests.map(|manifests| manifests.policies), faults)
+}

@@ -1,0 +1,231 @@
+//! `portcullis authorize`.
+
+use serde_json::Value;
+
+use crate::run::{Portcullis, Run};
+
+/// A set-up by `init`, in `gateway`.
+fn set_up() -> Portcullis {
+    let portcullis = Portcullis::new();
+    let run = portcullis.run("init gateway");
+    assert_eq!(run.code, 0, "{run:?}");
+    portcullis
+}
+
+fn authorize(portcullis: &Portcullis, arguments: &str) -> Run {
+    portcullis.run(&format!("authorize --config gateway/portcullis.yaml {arguments}"))
+}
+
+#[test]
+fn allow_is_0_and_names_its_cause() {
+    let run = authorize(
+        &set_up(),
+        "--user jane --group team-a --verb get --resource pods/log -n team-a --name web-0",
+    );
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.starts_with("allow: "), "{run:?}");
+    assert!(
+        run.stdout.contains("cause: RoleBinding/team-a/readers, rule 0"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn deny_is_1_and_gives_the_policy_s_reason() {
+    let run = authorize(
+        &set_up(),
+        "--user a --group agents --verb list --resource pods -n default",
+    );
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.starts_with("deny: "), "{run:?}");
+    assert!(
+        run.stdout.contains("agents see the pods of their own node"),
+        "{run:?}"
+    );
+    assert!(
+        run.stdout
+            .contains("cause: AuthorizationPolicy/agents-own-node, rule 0"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn no_opinion_is_1_and_says_why_nothing_matched() {
+    let run = authorize(
+        &set_up(),
+        "--user jane --group team-a --verb list --resource pods -n team-b",
+    );
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.starts_with("noOpinion: "), "{run:?}");
+    assert!(
+        run.stdout.contains("AuthorizationPolicy/production-guard (Deny)"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn selectors_make_a_request_narrow_enough() {
+    let portcullis = set_up();
+    let list = "--user a --group agents --verb list --resource pods";
+    assert_eq!(
+        authorize(
+            &portcullis,
+            &format!("{list} --field-selector spec.nodeName=node-1")
+        )
+        .code,
+        0
+    );
+    assert_eq!(
+        authorize(
+            &portcullis,
+            &format!("{list} --field-selector spec.nodeName=node-2")
+        )
+        .code,
+        1
+    );
+    let both = format!("{list} --field-selector spec.nodeName=node-1 -l app=web,!canary");
+    assert_eq!(authorize(&portcullis, &both).code, 0);
+}
+
+#[test]
+fn a_path_is_decided_too() {
+    let portcullis = set_up();
+    let discovery = "--user jane --group system:authenticated --verb get --path /apis";
+    assert_eq!(authorize(&portcullis, discovery).code, 0);
+    assert_eq!(
+        authorize(&portcullis, "--user jane --verb get --path /apis").code,
+        1
+    );
+}
+
+#[test]
+fn json_has_decision_reason_and_trace() {
+    let run = authorize(
+        &set_up(),
+        "-o json --user a --group agents --verb list --resource pods",
+    );
+    assert_eq!(run.code, 1, "{run:?}");
+    let json: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(json["decision"], "deny");
+    assert!(
+        json["reason"]
+            .as_str()
+            .unwrap()
+            .contains("agents see the pods of their own node"),
+        "{json}"
+    );
+    let matched = json["trace"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|event| event["result"] == "match")
+        .unwrap();
+    assert_eq!(matched["kind"], "AuthorizationPolicy");
+    assert_eq!(matched["name"], "agents-own-node");
+}
+
+const REVIEW: &str = r#"{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","spec":{
+    "user":"jane","group":["team-a"],
+    "resourceAttributes":{"verb":"list","resource":"pods","namespace":"team-a"}}}"#;
+
+#[test]
+fn a_review_is_decided_from_a_file_and_from_standard_input() {
+    let portcullis = set_up();
+    portcullis.write("review.json", REVIEW);
+    assert_eq!(authorize(&portcullis, "--review review.json").code, 0);
+    let arguments = [
+        "authorize",
+        "--config",
+        "gateway/portcullis.yaml",
+        "--review",
+        "-",
+    ];
+    assert_eq!(portcullis.run_with(&arguments, REVIEW).code, 0);
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    let portcullis = set_up();
+    portcullis.write("review.json", REVIEW);
+    for (arguments, said) in [
+        ("", "--verb: a verb is needed"),
+        ("--user jane --verb get", "--resource: "),
+        ("--user jane --verb list --resource pods -l a=b=c", "-l: "),
+        (
+            "--user jane --verb get --resource pods --path /healthz",
+            "--resource: does not go with a path",
+        ),
+        ("--review review.json --user jane", "cannot be used with"),
+        ("--review absent.json", "absent.json"),
+        ("--user jane --verb get --resource pods --colour", "--colour"),
+    ] {
+        let run = authorize(&portcullis, arguments);
+        assert_eq!(run.code, 2, "`{arguments}`: {run:?}");
+        assert!(run.stderr.contains(said), "`{arguments}`: {run:?}");
+        assert_eq!(run.stdout, "", "`{arguments}`");
+    }
+}
+
+#[test]
+fn what_is_no_review_is_2() {
+    let portcullis = set_up();
+    for (text, said) in [
+        ("{", "cannot be read"),
+        (
+            r#"{"apiVersion":"v1","kind":"Pod"}"#,
+            "expected kind `SubjectAccessReview`",
+        ),
+        (
+            r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"a"}}"#,
+            "no review",
+        ),
+    ] {
+        portcullis.write("review.json", text);
+        let run = authorize(&portcullis, "--review review.json");
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(run.stderr.contains(said), "{run:?}");
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_is_2_with_its_faults() {
+    let portcullis = set_up();
+    portcullis.write(
+        "gateway/policies/wrong.yaml",
+        "apiVersion: portcullis.dev/v1alpha1\nkind: Polizei\n",
+    );
+    let run = authorize(&portcullis, "--user jane --verb get --resource pods");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(
+        run.stderr.contains("wrong.yaml:2: ") && run.stderr.contains("`Polizei`"),
+        "{run:?}"
+    );
+    let run = portcullis.run("authorize --config absent.yaml --user jane --verb get --resource pods");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("cannot read `absent.yaml`"), "{run:?}");
+}
+
+#[test]
+fn a_cluster_has_its_own_policies() {
+    let portcullis = set_up();
+    portcullis.write(
+        "gateway/east/free.yaml",
+        "apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: free}
+spec:
+  effect: Allow
+  subjects: [{kind: User, name: jane}]
+  resourceRules: [{verbs: [get], apiGroups: [\"\"], resources: [secrets]}]
+",
+    );
+    let configuration = std::fs::read_to_string(portcullis.path("gateway/portcullis.yaml")).unwrap();
+    let with_east = configuration.replace("- policies\n", "- policies\n- {path: east, cluster: east}\n");
+    portcullis.write("gateway/portcullis.yaml", &with_east);
+    let secret = "--user jane --verb get --resource secrets -n a --name b";
+    assert_eq!(authorize(&portcullis, secret).code, 1);
+    assert_eq!(
+        authorize(&portcullis, &format!("{secret} --cluster east")).code,
+        0
+    );
+}

@@ -1,0 +1,146 @@
+//! `portcullis check`.
+
+use serde_json::Value;
+
+use crate::run::Portcullis;
+
+#[test]
+fn what_init_writes_is_sound() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init gateway --host gateway.example.com").code, 0);
+    let run = portcullis.run("check --config gateway/portcullis.yaml");
+    assert_eq!((run.code, run.stdout.as_str()), (0, "sound\n"), "{run:?}");
+}
+
+const FAULTY: &str = "apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: faulty}
+spec:
+  effect: Forbid
+  subjects: [{kind: ServiceAccount, name: a}]
+  resourceRules:
+  - verbs: [get]
+    apiGroups: [\"\"]
+    resources: [\"*/*\"]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: typo}
+rules:
+- verb: [get]
+";
+
+#[test]
+fn every_fault_is_reported_at_once_with_file_line_and_field() {
+    let portcullis = Portcullis::new();
+    portcullis.write("policies/faulty.yaml", FAULTY);
+    portcullis.write("policies/other.yaml", "a: [\n");
+    let run = portcullis.run("check policies");
+    assert_eq!(run.code, 1, "{run:?}");
+    for said in [
+        "faulty.yaml:5: AuthorizationPolicy/faulty: spec.effect: ",
+        "faulty.yaml:6: AuthorizationPolicy/faulty: spec.subjects[0].namespace: Required value",
+        "faulty.yaml:10: AuthorizationPolicy/faulty: spec.resourceRules[0].resources[0]: ",
+        "faulty.yaml:16: ClusterRole/typo: rules[0].verb: ",
+        "other.yaml:",
+    ] {
+        assert!(run.stdout.contains(said), "`{said}`: {run:?}");
+    }
+}
+
+#[test]
+fn faults_of_configuration_and_manifests_come_together() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init gateway").code, 0);
+    portcullis.write("gateway/policies/faulty.yaml", FAULTY);
+    portcullis.write("gateway/pki/ca.crt", "no certificate");
+    let run = portcullis.run("check --config gateway/portcullis.yaml");
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.contains("spec.effect"), "{run:?}");
+    assert!(run.stdout.contains("ca.crt"), "{run:?}");
+}
+
+#[test]
+fn unknown_keys_of_a_configuration_are_faults() {
+    let portcullis = Portcullis::new();
+    portcullis.write(
+        "portcullis.yaml",
+        "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\nservr: {}\nadmin: {adress: x}\n",
+    );
+    let run = portcullis.run("check --config portcullis.yaml");
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(
+        run.stdout.contains("portcullis.yaml:3: ") && run.stdout.contains("servr"),
+        "{run:?}"
+    );
+    assert!(run.stdout.contains("admin.adress"), "{run:?}");
+}
+
+#[test]
+fn more_manifests_are_checked_with_those_of_the_configuration() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init gateway").code, 0);
+    let policy = std::fs::read_to_string(portcullis.path("gateway/policies/discovery.yaml")).unwrap();
+    portcullis.write("again.yaml", &policy);
+    let run = portcullis.run("check --config gateway/portcullis.yaml again.yaml");
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(
+        run.stdout.contains("again.yaml") && run.stdout.contains("Duplicate value"),
+        "{run:?}"
+    );
+    let run = portcullis.run("check --config gateway/portcullis.yaml gateway/policies/discovery.yaml");
+    assert_eq!(
+        run.code, 0,
+        "a file that is among them already counts once: {run:?}"
+    );
+}
+
+#[test]
+fn a_warning_is_told_and_sound() {
+    let portcullis = Portcullis::new();
+    portcullis.write(
+        "policy.yaml",
+        "apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: debug}
+spec:
+  effect: Deny
+  subjects: [{kind: User, name: jane}]
+  nonResourceRules: [{verbs: [get], paths: [\"/debug/*\"]}]
+",
+    );
+    let run = portcullis.run("check policy.yaml");
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("warning: "), "{run:?}");
+    assert!(run.stdout.ends_with("sound, 1 warning\n"), "{run:?}");
+}
+
+#[test]
+fn faults_as_json() {
+    let portcullis = Portcullis::new();
+    portcullis.write("faulty.yaml", FAULTY);
+    let run = portcullis.run("check faulty.yaml -o json");
+    assert_eq!(run.code, 1, "{run:?}");
+    let json: Value = serde_json::from_str(&run.stdout).unwrap();
+    let faults = json["faults"].as_array().unwrap();
+    assert_eq!(json["errors"], faults.len());
+    assert_eq!(json["warnings"], 0);
+    let effect = faults
+        .iter()
+        .find(|fault| fault["path"] == "spec.effect")
+        .unwrap();
+    assert_eq!(effect["severity"], "error");
+    assert_eq!(effect["file"], "faulty.yaml");
+    assert_eq!(effect["line"], 5);
+    assert_eq!(effect["object"], "AuthorizationPolicy/faulty");
+}
+
+#[test]
+fn a_path_that_is_not_there_is_2() {
+    let portcullis = Portcullis::new();
+    for arguments in ["check absent", "check --config absent.yaml", "check"] {
+        let run = portcullis.run(arguments);
+        assert_eq!(run.code, 2, "`{arguments}`: {run:?}");
+        assert_eq!(run.stdout, "", "`{arguments}`");
+    }
+}
