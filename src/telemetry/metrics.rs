@@ -11,11 +11,12 @@ use std::time::{Duration, SystemTime};
 
 use prometheus::core::Collector;
 use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 
 pub use labels::{Code, Credential, Endpoint, Label, Outcome, Phase, PolicyResult};
+pub use prometheus::{IntCounter, IntGauge};
 
 use crate::engine::{CauseKind, Decision};
 use labels::ByLabel;
@@ -40,7 +41,7 @@ pub struct Metrics {
     policy_evaluations: IntCounterVec,
     upstream_requests: IntCounterVec,
     upstream_duration: HistogramVec,
-    in_flight: ByLabel<Endpoint, IntGauge>,
+    in_flight: IntGaugeVec,
     decision_log_dropped: IntCounter,
     certificate_expiry: GaugeVec,
 }
@@ -135,6 +136,9 @@ impl Metrics {
                 &["endpoint"],
             )?,
         )?;
+        for endpoint in Endpoint::REVIEWS {
+            in_flight.with_label_values(&[endpoint.as_str()]).set(0);
+        }
         let decision_log_dropped = register(
             &registry,
             IntCounter::new(
@@ -180,9 +184,7 @@ impl Metrics {
                 })
             }),
             reloads: ByLabel::new(|outcome: Outcome| reloads.with_label_values(&[outcome.as_str()])),
-            in_flight: ByLabel::only(&Endpoint::REVIEWS, |endpoint: Endpoint| {
-                in_flight.with_label_values(&[endpoint.as_str()])
-            }),
+            in_flight,
             http_requests_family: http_requests,
             last_reload_success,
             policy_evaluations,
@@ -283,10 +285,10 @@ impl Metrics {
         }
     }
 
-    /// How many requests of an endpoint are being read or answered; `None` for unknown paths.
+    /// How many requests of an endpoint are being read or answered.
     #[must_use]
-    pub fn in_flight(&self, endpoint: Endpoint) -> Option<IntGauge> {
-        self.in_flight.get(endpoint).cloned()
+    pub fn in_flight(&self, endpoint: Endpoint) -> IntGauge {
+        self.in_flight.with_label_values(&[endpoint.as_str()])
     }
 
     /// The count of lines that the decision log lost.
@@ -297,11 +299,11 @@ impl Metrics {
 
     /// The certificate files in use and when the first certificate of each
     /// expires. Series of files that are not among them end.
-    pub fn certificates<'a>(&self, expiries: impl IntoIterator<Item = (&'a str, SystemTime)>) {
+    pub fn certificates<F: AsRef<str>>(&self, expiries: impl IntoIterator<Item = (F, SystemTime)>) {
         self.certificate_expiry.reset();
         for (file, expiry) in expiries {
             self.certificate_expiry
-                .with_label_values(&[file])
+                .with_label_values(&[file.as_ref()])
                 .set(seconds(expiry));
         }
     }
@@ -410,7 +412,7 @@ mod tests {
         metrics.http_request(Endpoint::Authorize, 418);
         metrics.authorization(Decision::Deny, Duration::from_nanos(700));
         metrics.admission(Phase::Mutate, false, Duration::from_secs(60));
-        metrics.authentication(Credential::Token, Outcome::Failure);
+        metrics.authentication(Credential::Bearer, Outcome::Failure);
         metrics.reload(Outcome::Success, SystemTime::UNIX_EPOCH + Duration::from_secs(5));
         let moved: Vec<String> = text(&metrics)
             .lines()
@@ -423,7 +425,7 @@ mod tests {
             [
                 r#"portcullis_admission_decisions_total{decision="deny",phase="mutate"} 1"#,
                 r#"portcullis_authorization_decisions_total{decision="deny"} 1"#,
-                r#"portcullis_caller_authentications_total{method="token",result="failure"} 1"#,
+                r#"portcullis_caller_authentications_total{method="bearer",result="failure"} 1"#,
                 r#"portcullis_decision_duration_seconds_count{endpoint="authorize"} 1"#,
                 r#"portcullis_decision_duration_seconds_count{endpoint="mutate"} 1"#,
                 r#"portcullis_http_requests_total{code="200",endpoint="authorize"} 1"#,

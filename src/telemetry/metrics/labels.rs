@@ -81,12 +81,12 @@ label! {
     Credential {
         /// A client certificate.
         Certificate => "certificate",
-        /// A bearer token of a kubeconfig.
-        Token => "token",
-        /// A JSON Web Token.
-        Jwt => "jwt",
+        /// A bearer token of a kubeconfig, or one that nobody knows.
+        Bearer => "bearer",
         /// User name and password.
         Basic => "basic",
+        /// A JSON Web Token.
+        Jwt => "jwt",
         /// None was presented.
         None => "none",
     }

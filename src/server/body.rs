@@ -1,0 +1,217 @@
+//! Request bodies: JSON by their headers, no larger than allowed, in time.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use actix_web::dev::Payload;
+use actix_web::http::header::{self, HeaderMap};
+use actix_web::web::{Bytes, BytesMut};
+use futures_util::Stream;
+use tokio::time::{Sleep, sleep_until};
+
+use super::limits::Permit;
+use super::respond::Rejection;
+
+/// The most that is read of a body that nobody looks at.
+const SKIPPED_BYTES: usize = 64 << 10;
+
+/// Whether the headers say `application/json`, in UTF-8 and as it is.
+pub(super) fn check_type(headers: &HeaderMap) -> Result<(), Rejection> {
+    let is_json = headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|value| is_json(value.as_bytes()));
+    let is_plain = headers
+        .get(header::CONTENT_ENCODING)
+        .is_none_or(|value| value.as_bytes().eq_ignore_ascii_case(b"identity"));
+    if is_json && is_plain {
+        Ok(())
+    } else {
+        Err(Rejection::UnsupportedMediaType)
+    }
+}
+
+fn is_json(value: &[u8]) -> bool {
+    let mut parts = value.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    let is_json = parts
+        .next()
+        .is_some_and(|media| media.eq_ignore_ascii_case(b"application/json"));
+    is_json && parts.all(|parameter| !is_foreign_charset(parameter))
+}
+
+/// Whether a parameter names a character set other than UTF-8 and its subset.
+fn is_foreign_charset(parameter: &[u8]) -> bool {
+    let Some((name, value)) = parameter.split_at_checked(8) else {
+        return false;
+    };
+    let value = value.trim_ascii();
+    let value = value
+        .strip_prefix(b"\"")
+        .and_then(|value| value.strip_suffix(b"\""))
+        .unwrap_or(value);
+    name.eq_ignore_ascii_case(b"charset=")
+        && !value.eq_ignore_ascii_case(b"utf-8")
+        && !value.eq_ignore_ascii_case(b"us-ascii")
+}
+
+/// The length that the headers announce; 0 if none.
+pub(super) fn announced(headers: &HeaderMap) -> usize {
+    let text = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok());
+    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// The whole body, or why not.
+pub(super) async fn read(
+    payload: &mut Payload,
+    permit: &mut Permit,
+    limit: usize,
+    deadline: Instant,
+) -> Result<Bytes, Rejection> {
+    let mut payload = Pin::new(payload);
+    let mut timer = pin!(LateTimer {
+        deadline,
+        polled: false,
+        sleep: None
+    });
+    let mut body = Body::default();
+    loop {
+        let chunk = poll_fn(|context| match payload.as_mut().poll_next(context) {
+            Poll::Ready(chunk) => Poll::Ready(Ok(chunk)),
+            Poll::Pending => timer.as_mut().poll(context).map(Err),
+        });
+        match chunk.await {
+            Ok(Some(Ok(chunk))) => body.push(chunk, permit, limit)?,
+            Ok(Some(Err(_))) => return Err(Rejection::Incomplete),
+            Ok(None) => return Ok(body.finish()),
+            Err(()) => return Err(Rejection::DeadlinePassed),
+        }
+    }
+}
+
+/// Takes a small body that has come with its head out of the way, so that the
+/// connection stays good after a rejection. Waits for nothing.
+pub(super) async fn skip(payload: &mut Payload) {
+    let mut payload = Pin::new(payload);
+    let (mut skipped, mut looked_again) = (0, false);
+    let mut next = async || {
+        poll_fn(|context| match payload.as_mut().poll_next(context) {
+            Poll::Pending if looked_again => Poll::Ready(None),
+            Poll::Pending => {
+                looked_again = true;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            ready => ready,
+        })
+        .await
+    };
+    while let Some(Ok(chunk)) = next().await {
+        skipped += chunk.len();
+        if skipped > SKIPPED_BYTES {
+            return;
+        }
+    }
+}
+
+/// What has arrived. A body in one piece is never copied.
+#[derive(Default)]
+struct Body {
+    first: Bytes,
+    all: BytesMut,
+}
+
+// === impl Body ===
+
+impl Body {
+    fn push(&mut self, chunk: Bytes, permit: &mut Permit, limit: usize) -> Result<(), Rejection> {
+        let length = self.first.len() + self.all.len() + chunk.len();
+        if length > limit {
+            return Err(Rejection::TooLarge { limit });
+        }
+        if !permit.hold(length) {
+            return Err(Rejection::TooManyRequests);
+        }
+        if length == chunk.len() {
+            self.first = chunk;
+            return Ok(());
+        }
+        self.all.extend_from_slice(&std::mem::take(&mut self.first));
+        self.all.extend_from_slice(&chunk);
+        Ok(())
+    }
+
+    fn finish(self) -> Bytes {
+        if self.all.is_empty() {
+            self.first
+        } else {
+            self.all.freeze()
+        }
+    }
+}
+
+/// Ends at the deadline; the timer is made at the second poll. Most bodies come
+/// with their heads and are there by then: they need none.
+struct LateTimer {
+    deadline: Instant,
+    polled: bool,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Future for LateTimer {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if !self.polled {
+            self.polled = true;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let deadline = self.deadline;
+        self.sleep
+            .get_or_insert_with(|| Box::pin(sleep_until(deadline.into())))
+            .as_mut()
+            .poll(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_told_by_the_headers() {
+        let check = |content_type: &str, encoding: &str| {
+            let mut headers = HeaderMap::new();
+            if !content_type.is_empty() {
+                headers.insert(header::CONTENT_TYPE, content_type.parse().unwrap());
+            }
+            if !encoding.is_empty() {
+                headers.insert(header::CONTENT_ENCODING, encoding.parse().unwrap());
+            }
+            check_type(&headers).is_ok()
+        };
+        for content_type in [
+            "application/json",
+            "Application/JSON",
+            "application/json; charset=utf-8",
+            "application/json ;charset=\"UTF-8\"",
+            "application/json;profile=x",
+        ] {
+            assert!(check(content_type, ""), "{content_type}");
+        }
+        for content_type in [
+            "",
+            "text/plain",
+            "application/jsonx",
+            "application/json;charset=utf-16",
+            "application/yaml",
+        ] {
+            assert!(!check(content_type, ""), "{content_type}");
+        }
+        assert!(check("application/json", "identity"));
+        assert!(!check("application/json", "gzip"));
+    }
+}

@@ -1,0 +1,85 @@
+//! Series that follow the files in force: policies and certificates.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::engine::{Evaluation, PolicySet};
+use crate::reload::Snapshot;
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::{PolicyCounters, PolicyResult};
+
+/// The counters of the policies of one snapshot.
+pub(super) struct Counters {
+    revision: Arc<str>,
+    sets: HashMap<usize, Set>,
+}
+
+/// The counters of one set, in the order of its policies. The set is held so
+/// that its address is not used again.
+struct Set {
+    _policies: Arc<PolicySet>,
+    counters: Vec<PolicyCounters>,
+}
+
+// === impl Counters ===
+
+impl Counters {
+    /// Begins the series of `snapshot` and ends those of what it no longer has.
+    pub(super) fn new(snapshot: &Snapshot, metrics: &Metrics) -> Self {
+        metrics.certificates(
+            snapshot
+                .tls
+                .expiries()
+                .iter()
+                .map(|expiry| (expiry.file.to_string_lossy(), expiry.at)),
+        );
+        let policies = &snapshot.policies;
+        let sets: Vec<_> = [&policies.shared]
+            .into_iter()
+            .chain(policies.clusters.values())
+            .collect();
+        let names = sets.iter().flat_map(|set| set.policies());
+        let mut counters = metrics
+            .policies(names.map(|(kind, name)| (kind, name.as_ref())))
+            .into_iter();
+        let mut set_of = |policies: &Arc<PolicySet>| Set {
+            _policies: Arc::clone(policies),
+            counters: counters.by_ref().take(policies.policies().len()).collect(),
+        };
+        let sets = sets
+            .into_iter()
+            .map(|policies| (address(policies), set_of(policies)))
+            .collect();
+        Self {
+            revision: Arc::clone(&snapshot.revision),
+            sets,
+        }
+    }
+
+    /// Whether they are those of `snapshot`.
+    pub(super) fn are_of(&self, snapshot: &Snapshot) -> bool {
+        Arc::ptr_eq(&self.revision, &snapshot.revision)
+    }
+
+    /// Counts what the policy at `index` of `policies` came to.
+    pub(super) fn evaluated(&self, policies: &Arc<PolicySet>, index: usize, evaluation: Evaluation) {
+        let set = self.sets.get(&address(policies));
+        if let Some(counters) = set.and_then(|set| set.counters.get(index)) {
+            counters.record(result(evaluation));
+        }
+    }
+}
+
+fn address(policies: &Arc<PolicySet>) -> usize {
+    Arc::as_ptr(policies).addr()
+}
+
+const fn result(evaluation: Evaluation) -> PolicyResult {
+    match evaluation {
+        Evaluation::Match => PolicyResult::Match,
+        Evaluation::NoMatch => PolicyResult::NoMatch,
+        Evaluation::Error => PolicyResult::Error,
+        Evaluation::ShadowAllow => PolicyResult::ShadowAllow,
+        Evaluation::ShadowDeny => PolicyResult::ShadowDeny,
+    }
+}

@@ -1,0 +1,125 @@
+//! The caller's deadline: `?timeout=3s`, as client-go appends it.
+
+use std::time::{Duration, Instant};
+
+/// The longest that a request may take, and how long one may that names no
+/// deadline: the longest timeout that an API server gives an authorization
+/// webhook.
+pub(super) const LONGEST: Duration = Duration::from_secs(30);
+
+/// When a request that arrived at `now` must be answered; `None` if its query
+/// holds a timeout that is none.
+pub(super) fn of_query(query: &str, now: Instant) -> Option<Instant> {
+    let timeout = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
+    let allowed = match timeout {
+        None | Some("") => LONGEST,
+        Some(text) => match parse(text)? {
+            // As at a kube-apiserver, 0 is no timeout of one's own.
+            Duration::ZERO => LONGEST,
+            timeout => timeout.min(LONGEST),
+        },
+    };
+    now.checked_add(allowed)
+}
+
+/// A Go duration (`time.ParseDuration`) that is not negative: `3s`, `1m30s`, `1.5h`.
+fn parse(text: &str) -> Option<Duration> {
+    let mut rest = text
+        .strip_prefix('+')
+        .or_else(|| text.strip_prefix("%2B"))
+        .unwrap_or(text);
+    if rest == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut nanoseconds = 0.0;
+    loop {
+        let number_ends = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, unit_on) = rest.split_at_checked(number_ends)?;
+        let unit_ends = unit_on
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(unit_on.len());
+        let (unit, after) = unit_on.split_at_checked(unit_ends)?;
+        if !number.contains(|c: char| c.is_ascii_digit()) {
+            return None;
+        }
+        nanoseconds += number.parse::<f64>().ok()? * unit_nanoseconds(unit)?;
+        if after.is_empty() {
+            return Duration::try_from_secs_f64(nanoseconds / 1e9).ok();
+        }
+        rest = after;
+    }
+}
+
+fn unit_nanoseconds(unit: &str) -> Option<f64> {
+    Some(match unit {
+        "ns" => 1.0,
+        // The micro sign and the letter mu, as they are and as a query writes them.
+        "us" | "µs" | "μs" | "%C2%B5s" | "%CE%BCs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "m" => 60e9,
+        "h" => 3600e9,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_gos() {
+        for (text, expected) in [
+            ("3s", Duration::from_secs(3)),
+            ("1m30s", Duration::from_secs(90)),
+            ("1.5h", Duration::from_secs(5400)),
+            (".5s", Duration::from_millis(500)),
+            ("100ms", Duration::from_millis(100)),
+            ("1h1m1.5s", Duration::from_millis(3_661_500)),
+            ("10us", Duration::from_micros(10)),
+            ("0", Duration::ZERO),
+            ("0s", Duration::ZERO),
+            ("+2s", Duration::from_secs(2)),
+        ] {
+            assert_eq!(parse(text), Some(expected), "{text}");
+        }
+        for text in [
+            "",
+            "3",
+            "s",
+            "-3s",
+            "3x",
+            "3 s",
+            ".s",
+            "1..2s",
+            "3s1",
+            "1e3s",
+            "é",
+            "9".repeat(400).as_str(),
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_deadline_is_the_callers_but_for_the_longest() {
+        let now = Instant::now();
+        for (query, expected) in [
+            ("timeout=3s", Some(Duration::from_secs(3))),
+            ("a=b&timeout=10s&timeout=1s", Some(Duration::from_secs(10))),
+            ("", Some(LONGEST)),
+            ("timeout=", Some(LONGEST)),
+            ("timeout=0s", Some(LONGEST)),
+            ("timeout=99999h", Some(LONGEST)),
+            ("nottimeout=x", Some(LONGEST)),
+            ("timeout=soon", None),
+            ("timeout=-1s", None),
+        ] {
+            assert_eq!(
+                of_query(query, now),
+                expected.map(|allowed| now + allowed),
+                "{query}"
+            );
+        }
+    }
+}

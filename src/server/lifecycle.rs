@@ -1,0 +1,72 @@
+//! From starting to drained.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::limits::Lane;
+
+/// How long a draining gateway stays although nothing is in flight: requests
+/// may be on the wire, and a probe may look.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// How often a draining gateway looks whether it may end.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Where in its life the gateway is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Listening, not answering yet.
+    Starting,
+    /// Answering.
+    Serving,
+    /// Answering what still comes, about to end.
+    Draining,
+}
+
+/// The phase, and what is in flight.
+#[derive(Debug, Default)]
+pub(super) struct Lifecycle {
+    phase: AtomicU8,
+    /// Requests for authorization.
+    pub(super) authorization: Arc<Lane>,
+}
+
+// === impl Lifecycle ===
+
+impl Lifecycle {
+    pub(super) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Starting,
+            1 => Phase::Serving,
+            _ => Phase::Draining,
+        }
+    }
+
+    /// Answers from now on.
+    pub(super) fn serve(&self) {
+        self.phase.store(1, Ordering::Release);
+    }
+
+    /// Fails readiness from now on, and has connections close.
+    pub(super) fn drain(&self) {
+        self.phase.store(2, Ordering::Release);
+    }
+
+    /// Waits until nothing is in flight, `limit` at most. Whether nothing is.
+    pub(super) async fn drained(&self, limit: Duration) -> bool {
+        let start = Instant::now();
+        loop {
+            let since = start.elapsed();
+            if since >= SETTLE.min(limit) && self.authorization.is_empty() {
+                return true;
+            }
+            if since >= limit {
+                return false;
+            }
+            sleep(LOOK).await;
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The one place where errors become HTTP answers.
+
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderValue};
+use thiserror::Error;
+
+use crate::api::{self, Reason, Status};
+use crate::authentication::Refusal;
+
+/// Why a request is not answered with a review. What it says goes to the caller.
+#[derive(Debug, Error)]
+pub(super) enum Rejection {
+    /// Nothing is served at this path.
+    #[error("there is nothing at this path")]
+    NotFound,
+    /// The path serves POST alone.
+    #[error("only POST is allowed here")]
+    MethodNotAllowed,
+    /// The gateway is not ready yet.
+    #[error("the gateway is starting")]
+    Starting,
+    /// Who calls is not known, or may not.
+    #[error("{}", refusal.message())]
+    Refused {
+        /// Why.
+        refusal: Refusal,
+        /// What `WWW-Authenticate` offers.
+        challenge: String,
+    },
+    /// The body is not JSON by its headers.
+    #[error("the body must be of type application/json, in UTF-8 and not compressed")]
+    UnsupportedMediaType,
+    /// The timeout in the query is none.
+    #[error("the timeout in the query is not a duration such as 3s")]
+    Timeout,
+    /// The body is too large.
+    #[error("the body is larger than {limit} bytes")]
+    TooLarge {
+        /// `limits.bodyBytes`.
+        limit: usize,
+    },
+    /// The lane is full.
+    #[error("too many requests are in flight")]
+    TooManyRequests,
+    /// The body did not arrive in time.
+    #[error("the deadline passed before the body was received")]
+    DeadlinePassed,
+    /// The connection broke within the body, or its framing is wrong.
+    #[error("the body was not received whole")]
+    Incomplete,
+    /// The body is not a review that can be answered.
+    #[error("{}", .0.message())]
+    Review(#[from] api::Error),
+}
+
+// === impl Rejection ===
+
+impl Rejection {
+    /// The answer.
+    pub(super) fn response(&self) -> HttpResponse {
+        let status = self.status();
+        let code = StatusCode::from_u16(status.reason.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = HttpResponse::build(code);
+        response.content_type(JSON);
+        if let Some(seconds) = status.retry_after {
+            response.insert_header((header::RETRY_AFTER, seconds));
+        }
+        match self {
+            Self::MethodNotAllowed => {
+                response.insert_header((header::ALLOW, HeaderValue::from_static("POST")));
+            }
+            Self::Refused { refusal, challenge } if refusal.status() == 401 => {
+                response.insert_header((header::WWW_AUTHENTICATE, challenge.as_str()));
+            }
+            _ => {}
+        }
+        response.body(status.encode())
+    }
+
+    fn status(&self) -> Status {
+        let status = Status::new(self.reason(), self.to_string());
+        match self {
+            Self::Starting | Self::TooManyRequests => status.retry_after(1),
+            _ => status,
+        }
+    }
+
+    fn reason(&self) -> Reason {
+        match self {
+            Self::NotFound => Reason::NotFound,
+            Self::MethodNotAllowed => Reason::MethodNotAllowed,
+            Self::Starting => Reason::ServiceUnavailable,
+            Self::Refused { refusal, .. } if refusal.status() == 401 => Reason::Unauthorized,
+            Self::Refused { .. } => Reason::Forbidden,
+            Self::UnsupportedMediaType => Reason::UnsupportedMediaType,
+            Self::TooLarge { .. } => Reason::RequestEntityTooLarge,
+            Self::TooManyRequests => Reason::TooManyRequests,
+            Self::DeadlinePassed => Reason::Timeout,
+            Self::Timeout | Self::Incomplete | Self::Review(_) => Reason::BadRequest,
+        }
+    }
+}
+
+/// The type of every body on the `server` listener.
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");

@@ -1,0 +1,17 @@
+//! The gateway over its sockets: TLS, HTTP, callers, limits, drain, metrics, log.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+mod answers;
+mod drain;
+mod hostile;
+mod limits;
+mod seeing;
+mod tls;

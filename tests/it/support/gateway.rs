@@ -1,0 +1,281 @@
+//! A gateway in this process, with files in a folder of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use portcullis::reload::{self, State};
+use portcullis::server::{Addresses, Gateway as Parts, Server};
+use portcullis::telemetry::Metrics;
+use portcullis::telemetry::decision_log::{DecisionLog, Destination};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use super::client::{Client, Connection};
+use super::pki::Identity;
+
+/// Two policies and a binding: agents see the pods of their own node, `locked` may nothing.
+const POLICIES: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: readers}
+rules:
+- {apiGroups: [''], resources: [pods], verbs: [get, list, watch]}
+- {nonResourceURLs: [/openapi/v2], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: jane-reads}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: readers}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: jane}]
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: locked-out}
+spec:
+  effect: Deny
+  subjects: [{kind: Group, name: locked}]
+  resourceRules: [{verbs: ['*'], apiGroups: ['*'], resources: ['*']}]
+  nonResourceRules: [{verbs: ['*'], paths: ['*']}]
+  reason: this account is locked
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: trial}
+spec:
+  effect: Deny
+  mode: Shadow
+  subjects: [{kind: User, name: jane}]
+  resourceRules: [{verbs: [list], apiGroups: [''], resources: [pods]}]
+";
+
+/// Starts gateways that differ in little.
+pub(crate) struct Builder {
+    folder: TempDir,
+    limits: &'static str,
+    drain: &'static str,
+}
+
+/// A running gateway. Dropping it stops it.
+pub(crate) struct Gateway {
+    pub(crate) folder: TempDir,
+    pub(crate) authority: Identity,
+    pub(crate) caller: Identity,
+    pub(crate) addresses: Addresses,
+    pub(crate) state: Arc<State>,
+    pub(crate) reloader: reload::Reloader,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            limits: "{}",
+            drain: "25s",
+        }
+    }
+
+    /// `limits` of the configuration, as YAML.
+    pub(crate) fn limits(self, limits: &'static str) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// `server.drain` of the configuration.
+    pub(crate) fn drain(self, drain: &'static str) -> Self {
+        Self { drain, ..self }
+    }
+
+    pub(crate) fn start(self) -> Gateway {
+        let authority = Identity::authority("ca");
+        let server = authority.server("one");
+        let path = |name: &str| self.folder.path().join(name);
+        fs::create_dir(path("policies")).unwrap();
+        fs::write(path("policies/all.yaml"), POLICIES).unwrap();
+        fs::write(path("ca.crt"), authority.certificate_pem()).unwrap();
+        fs::write(path("server.crt"), server.certificate_pem()).unwrap();
+        fs::write(path("server.key"), server.key_pem()).unwrap();
+        fs::write(path("authorization.kubeconfig"), kubeconfig("right-token")).unwrap();
+        fs::write(path("admission.kubeconfig"), kubeconfig("admission-token")).unwrap();
+        fs::write(path("config.yaml"), self.configuration()).unwrap();
+        Gateway::start(self.folder, authority)
+    }
+
+    fn configuration(&self) -> String {
+        format!(
+            "apiVersion: config.portcullis.dev/v1alpha1
+kind: GatewayConfiguration
+server:
+  address: 127.0.0.1:0
+  tls: {{certificate: server.crt, privateKey: server.key, clientCA: ca.crt}}
+  drain: {drain}
+admin: {{address: 127.0.0.1:0}}
+callers:
+- clientCertificate: {{commonNames: [kube-apiserver]}}
+- {{kubeconfig: authorization.kubeconfig, endpoints: [authorize]}}
+- {{kubeconfig: admission.kubeconfig, endpoints: [validate, mutate]}}
+manifests: [policies]
+limits: {limits}
+reload: {{interval: 1h}}
+",
+            drain = self.drain,
+            limits = self.limits,
+        )
+    }
+}
+
+impl Gateway {
+    /// A gateway with the usual files.
+    pub(crate) fn usual() -> Self {
+        Builder::new().start()
+    }
+
+    fn start(folder: TempDir, authority: Identity) -> Self {
+        let config = folder.path().join("config.yaml");
+        let (snapshot, faults) = reload::load(&config, None, SystemTime::now());
+        let state = State::new(snapshot.unwrap_or_else(|| panic!("{faults}")));
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let log = Destination::File(folder.path().join("decisions.log"));
+        let decision_log = Some(DecisionLog::open(log, metrics.decision_log_dropped()).unwrap());
+        let reloader = reload::Reloader::start(Arc::clone(&state), config, Box::new(|_| {})).unwrap();
+        let server = Server::bind(Parts {
+            state: Arc::clone(&state),
+            metrics,
+            decision_log,
+        })
+        .unwrap();
+        let addresses = server.addresses();
+        let (stop, told) = oneshot::channel();
+        let run = move || server.run(async move { drop(told.await) }).unwrap();
+        let gateway = Self {
+            caller: authority.client("kube-apiserver"),
+            folder,
+            authority,
+            addresses,
+            state,
+            reloader,
+            stop: Some(stop),
+            thread: Some(thread::spawn(run)),
+        };
+        until("the gateway is ready", || {
+            super::get(addresses.admin, "/readyz").0 == 200
+        });
+        gateway
+    }
+
+    /// A client with the API server's certificate.
+    pub(crate) fn client(&self) -> Client<'_> {
+        Client {
+            authority: &self.authority,
+            certificate: Some(&self.caller),
+        }
+    }
+
+    /// A client without certificate.
+    pub(crate) fn stranger(&self) -> Client<'_> {
+        Client {
+            authority: &self.authority,
+            certificate: None,
+        }
+    }
+
+    /// A connection of the API server.
+    pub(crate) fn connect(&self) -> Connection {
+        self.client().connect(self.addresses.server)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Everything that `/metrics` says.
+    pub(crate) fn metrics(&self) -> String {
+        super::get(self.addresses.admin, "/metrics").1
+    }
+
+    /// The value of one series, by its full name.
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        let metrics = self.metrics();
+        let line = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {series} in\n{metrics}"))
+            .parse()
+            .unwrap()
+    }
+
+    /// Replaces files and waits until they are in force.
+    pub(crate) fn reload(&self, files: &[(&str, &[u8])]) {
+        let before = Arc::clone(&self.state.current());
+        for (name, content) in files {
+            replace(&self.file(name), content);
+        }
+        self.reloader.trigger().reload();
+        until("the files are in force", || {
+            !Arc::ptr_eq(&before, &self.state.current())
+        });
+        self.settle(files);
+    }
+
+    /// Waits until the reload is the last one: several files may have been noticed one by one.
+    fn settle(&self, files: &[(&str, &[u8])]) {
+        for _ in files {
+            let before = Arc::clone(&self.state.current());
+            self.reloader.trigger().reload();
+            until("the files are in force", || {
+                !Arc::ptr_eq(&before, &self.state.current())
+            });
+        }
+    }
+
+    /// Has the gateway drain, as SIGTERM does.
+    pub(crate) fn stop(&mut self) {
+        drop(self.stop.take());
+    }
+
+    /// Waits until the gateway has ended.
+    pub(crate) fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// Waits for something that must happen.
+pub(crate) fn until(what: &str, mut happens: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happens() {
+        assert!(start.elapsed() < Duration::from_secs(30), "in vain: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn replace(path: &Path, content: &[u8]) {
+    let aside = path.with_extension("new");
+    fs::write(&aside, content).unwrap();
+    fs::rename(&aside, path).unwrap();
+}
+
+fn kubeconfig(token: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Config
+clusters: [{{name: c, cluster: {{server: 'https://localhost'}}}}]
+users: [{{name: u, user: {{token: {token}}}}}]
+contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
+current-context: x
+"
+    )
+}
