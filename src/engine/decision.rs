@@ -69,7 +69,8 @@ pub struct Shadow {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Unmatched {
-    /// How many bindings apply to the user where the request is.
+    /// How many bindings apply to the user where the request is; of each of the
+    /// user's names and groups at most 1,000 are counted.
     pub bindings: usize,
     /// How many AuthorizationPolicies there are.
     pub policies: usize,

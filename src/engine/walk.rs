@@ -13,7 +13,8 @@ use super::matching::{Narrowness, path_rule_miss, resource_rule_miss};
 use super::policy_set::{PolicySet, Region};
 use super::trace::{Criterion, Evaluation, Event, Finding, Observer, Trace};
 use super::{
-    Attributes, Authorization, AuthorizationPolicy, Cause, CauseKind, Decision, Shadow, Target, rbac,
+    Attributes, Authorization, AuthorizationPolicy, Binding, Cause, CauseKind, Decision, Rule, Shadow,
+    Target, rbac,
 };
 
 /// What is told of a walk.
@@ -274,7 +275,7 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
     fn rbac(&mut self) -> Option<Grant> {
         let grant = self.set.grants.find(&self.who, &self.query, &mut self.visited);
         if R::DETAILED {
-            for place in self.set.grants.applying(&self.who, &self.query) {
+            for place in self.set.grants.applying(&self.who, &self.query, usize::MAX) {
                 if let Some(event) = self.binding_event(place) {
                     self.recorder.record(event);
                 }
@@ -289,46 +290,47 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
     /// What a binding that applies to the user comes to.
     fn binding_event(&self, place: usize) -> Option<Event> {
         let binding = self.set.bindings.get(place)?;
-        let finding = match self
-            .set
-            .grants
-            .role_of(place)
-            .and_then(|role| self.set.roles.get(role))
-        {
-            Some(role) => self.role_finding(&role.rules),
+        let finding = match self.rules_of(place) {
+            Some(rules) => match self.nearest_rule(rules) {
+                (Some(rule), None) => Finding::Match {
+                    rule,
+                    decision: Decision::Allow,
+                },
+                (rule, Some(criterion)) => Finding::NoMatch { rule, criterion },
+                (None, None) => Finding::NoMatch {
+                    rule: None,
+                    criterion: Criterion::Target,
+                },
+            },
             None => Finding::MissingRole {
                 error: reason::missing_role(binding).to_string(),
             },
         };
-        Some(Event {
-            kind: binding_kind(&binding.namespace),
-            namespace: binding.namespace.clone(),
-            name: binding.name.clone(),
-            effect: None,
-            mode: None,
-            role: Some(format!("{}/{}", binding.role.kind, binding.role.name)),
-            finding,
-        })
+        Some(binding_event(binding, finding))
     }
 
-    fn role_finding(&self, rules: &[super::Rule]) -> Finding {
-        let mut nearest = None::<(usize, Criterion)>;
+    /// The rules that a binding grants, if its role is there.
+    fn rules_of(&self, place: usize) -> Option<&'s [Rule]> {
+        self.set
+            .grants
+            .role_of(place)
+            .and_then(|role| self.set.roles.get(role))
+            .map(|role| role.rules.as_slice())
+    }
+
+    /// The first rule that allows, or else the one that comes nearest and what
+    /// of it does not fit.
+    fn nearest_rule(&self, rules: &[Rule]) -> (Option<usize>, Option<Criterion>) {
+        let mut nearest = (None, None);
         for (rule, written) in rules.iter().enumerate() {
             let Some(criterion) = rbac::rule_miss(written, self.attributes) else {
-                return Finding::Match {
-                    rule,
-                    decision: Decision::Allow,
-                };
+                return (Some(rule), None);
             };
-            if nearest.is_none_or(|(_, nearest)| nearest < criterion) {
-                nearest = Some((rule, criterion));
+            if nearest.1 < Some(criterion) {
+                nearest = (Some(rule), Some(criterion));
             }
         }
-        let criterion = nearest.map_or(Criterion::Target, |(_, criterion)| criterion);
-        Finding::NoMatch {
-            rule: nearest.map(|(rule, _)| rule),
-            criterion,
-        }
+        nearest
     }
 }
 
@@ -358,6 +360,18 @@ fn policy_event(policy: &AuthorizationPolicy, finding: Finding) -> Event {
         effect: Some(policy.effect),
         mode: Some(policy.mode),
         role: None,
+        finding,
+    }
+}
+
+fn binding_event(binding: &Binding, finding: Finding) -> Event {
+    Event {
+        kind: binding_kind(&binding.namespace),
+        namespace: binding.namespace.clone(),
+        name: binding.name.clone(),
+        effect: None,
+        mode: None,
+        role: Some(format!("{}/{}", binding.role.kind, binding.role.name)),
         finding,
     }
 }

@@ -96,14 +96,12 @@ impl Grants {
             })
     }
 
-    /// The places of all bindings that apply to `who` where `query` asks, in
-    /// the order in which they decide, each once.
-    pub(in crate::engine) fn applying(&self, who: &Ids, query: &Query) -> Vec<usize> {
+    /// The places of the bindings that apply to `who` where `query` asks, in
+    /// the order in which they decide, each once; of each subject at most `limit`.
+    pub(in crate::engine) fn applying(&self, who: &Ids, query: &Query, limit: usize) -> Vec<usize> {
         let nodes = self.cluster_nodes(who).chain(self.namespace_nodes(who, query));
-        let mut places: Vec<usize> = nodes
-            .flat_map(|node| &node.bindings)
-            .map(|&binding| binding as usize)
-            .collect();
+        let places = nodes.flat_map(|node| node.bindings.iter().take(limit));
+        let mut places: Vec<usize> = places.map(|&binding| binding as usize).collect();
         places.sort_unstable();
         places.dedup();
         places

@@ -1,39 +1,60 @@
 //! Why nothing decided.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::ControlFlow;
 
 use crate::engine::{CauseKind, Criterion, Event, Finding, Unmatched};
 
-use super::{Recorder, Walk, policy_event};
+use super::{Recorder, Walk, binding_event, policy_event, reason};
 
-/// The most bindings, and the most rules of policies, that are looked at.
+/// The most bindings of a subject, the most rules of all of them, and the most
+/// rules of policies that are looked at.
 const MAX_CONSIDERED: usize = 1_000;
 
 impl<R: Recorder> Walk<'_, '_, R> {
     pub(in crate::engine) fn unmatched(mut self) -> Unmatched {
-        let bindings = self.set.grants.applying(&self.who, &self.query);
-        let mut nearest = self.nearest_policy();
-        let (mut errors, mut seen) = (Vec::new(), HashSet::new());
-        for &place in bindings.iter().take(MAX_CONSIDERED) {
-            let Some(event) = self.binding_event(place) else {
-                continue;
-            };
-            if let Finding::MissingRole { error } = &event.finding {
-                if errors.len() < Unmatched::MAX_ERRORS && seen.insert(error.clone()) {
-                    errors.push(error.clone());
-                }
-            } else if closeness(&event) > nearest.as_ref().and_then(closeness) {
-                nearest = Some(event);
-            }
-        }
+        let bindings = self.set.grants.applying(&self.who, &self.query, MAX_CONSIDERED);
+        let (errors, binding) = self.nearest_binding(&bindings);
+        let policy = self.nearest_policy();
+        let nearest = if closeness(policy.as_ref()) > closeness(binding.as_ref()) {
+            policy
+        } else {
+            binding
+        };
         Unmatched {
             bindings: bindings.len(),
             policies: self.set.policies.len(),
             errors,
             nearest,
         }
+    }
+
+    /// Roles that are missing, and the binding that comes nearest.
+    fn nearest_binding(&self, bindings: &[usize]) -> (Vec<String>, Option<Event>) {
+        let (mut errors, mut nearest) = (Vec::new(), None);
+        let mut left = MAX_CONSIDERED;
+        for &place in bindings.iter().take(MAX_CONSIDERED) {
+            let Some(binding) = self.set.bindings.get(place) else {
+                continue;
+            };
+            if let Some(rules) = self.rules_of(place) {
+                let considered = rules.get(..left).unwrap_or(rules);
+                left -= considered.len();
+                let (rule, criterion) = self.nearest_rule(considered);
+                let criterion = criterion.unwrap_or(Criterion::Target);
+                if nearest.is_none_or(|(_, _, nearest)| nearest < criterion) {
+                    nearest = Some((binding, rule, criterion));
+                }
+            } else if errors.len() < Unmatched::MAX_ERRORS {
+                let error = reason::missing_role(binding).to_string();
+                if !errors.contains(&error) {
+                    errors.push(error);
+                }
+            }
+        }
+        let event = nearest
+            .map(|(binding, rule, criterion)| binding_event(binding, Finding::NoMatch { rule, criterion }));
+        (errors, event)
     }
 
     /// The policy that allows and comes nearest among those for this user.
@@ -75,11 +96,11 @@ impl<R: Recorder> Walk<'_, '_, R> {
 }
 
 /// How much of a rule fits: the later the first criterion that does not, the more.
-fn closeness(event: &Event) -> Option<Criterion> {
-    match event.finding {
+fn closeness(event: Option<&Event>) -> Option<Criterion> {
+    event.and_then(|event| match event.finding {
         Finding::NoMatch { criterion, .. } => Some(criterion),
         _ => None,
-    }
+    })
 }
 
 impl fmt::Display for Unmatched {
