@@ -260,4 +260,36 @@ mod tests {
         let fault = parse(Some("f.yaml"), "a: 1\na: 2\n").unwrap_err();
         assert_eq!(fault.place.line, 2, "{fault}");
     }
+
+    #[test]
+    fn hostile_text_is_a_fault_and_no_crash() {
+        // An unoptimised build needs more stack than a test's thread has.
+        let roomy = std::thread::Builder::new().stack_size(16 << 20);
+        roomy.spawn(refuse_hostile_texts).unwrap().join().unwrap();
+    }
+
+    fn refuse_hostile_texts() {
+        let laughs = (1..12).fold(
+            "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned(),
+            |text, n| {
+                let item = format!("*a{}", n - 1);
+                text + &format!("a{n}: &a{n} [{}]\n", [item.as_str(); 10].join(", "))
+            },
+        );
+        for text in [
+            "[".repeat(10_000),
+            "{a: ".repeat(10_000),
+            "- ".repeat(10_000),
+            "{\"a\":".repeat(10_000),
+            format!("{}{}", "[".repeat(150), "]".repeat(150)),
+            laughs,
+            "a: &a [*a]".to_owned(),
+            "\u{0}".to_owned(),
+        ] {
+            let start: String = text.chars().take(20).collect();
+            assert!(parse(None, &text).is_err(), "{start}");
+        }
+        let deep = format!("{}{}", "[".repeat(90), "]".repeat(90));
+        assert!(parse(None, &deep).is_ok());
+    }
 }

@@ -56,7 +56,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<Node>, (u32, String)> {
             max_nodes: 50_000_000,
             max_documents: 1_000_000,
             max_total_scalar_bytes: 1 << 30,
-            max_depth: 200,
+            // Reading recurses: a level takes some 5 KB of stack, so this fits into half
+            // a megabyte. Unoptimised it is eight times that.
+            max_depth: 100,
         },
     };
     serde_saphyr::from_multiple_with_options::<Spanned<Wrapped>>(text, options)
