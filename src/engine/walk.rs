@@ -42,6 +42,8 @@ pub(super) struct Walk<'s, 'r, R> {
     query: Query,
     narrowness: Option<Narrowness<'r>>,
     activation: Activation<'r>,
+    /// Of its own, so that no policy in Shadow uses up what the others may cost.
+    shadow_activation: Activation<'r>,
     protected: OnceCell<bool>,
     visited: usize,
     shadow: Vec<Shadow>,
@@ -102,6 +104,7 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
             query: Query::new(attributes, &set.symbols),
             narrowness,
             activation: Activation::new(attributes),
+            shadow_activation: Activation::new(attributes),
             protected: OnceCell::new(),
             visited: 0,
             shadow: Vec::new(),

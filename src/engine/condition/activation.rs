@@ -1,150 +1,122 @@
 //! A request as conditions see it.
 
-use std::cell::OnceCell;
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::cell::{Cell, OnceCell};
 
-use cel::Value;
-use cel::objects::{Key, Map};
-
+use crate::cel::{self, Budget, Entries, EvalError, Key, Program, Text, Value, cost};
 use crate::engine::{Attributes, Requirement, ResourceAttributes, Target, User};
 
-/// The variables of one request, made when the first condition asks for them.
+use super::environment::{REQUEST, environment};
+
+/// The variables of one request, made when the first condition asks for them,
+/// and what all its conditions may still cost.
 pub struct Activation<'r> {
     attributes: &'r Attributes<'r>,
-    request: OnceCell<Value>,
-    weight: OnceCell<u64>,
+    request: OnceCell<Value<'r>>,
+    remaining: Cell<u64>,
 }
 
 impl<'r> Activation<'r> {
+    /// The most units that the conditions of one request may cost together.
+    pub const MAX_COST: u64 = cost::PER_BINDING;
+
     /// The variables for `attributes`.
     #[must_use]
     pub const fn new(attributes: &'r Attributes<'r>) -> Self {
         Self {
             attributes,
             request: OnceCell::new(),
-            weight: OnceCell::new(),
+            remaining: Cell::new(Self::MAX_COST),
         }
     }
 
-    /// The most steps that one visit to every part of the request takes.
-    pub(super) fn weight(&self) -> u64 {
-        *self.weight.get_or_init(|| weight(self.attributes))
-    }
-
-    /// The variable `request`.
-    pub(super) fn request(&self) -> Value {
-        self.request.get_or_init(|| request(self.attributes)).clone()
-    }
-}
-
-fn weight(attributes: &Attributes<'_>) -> u64 {
-    let user = &attributes.user;
-    let texts = |texts: &[std::borrow::Cow<'_, str>]| texts.iter().map(|text| text_weight(text)).sum::<u64>();
-    let extra = user
-        .extra
-        .iter()
-        .map(|(key, values)| text_weight(key) + texts(values))
-        .sum::<u64>();
-    let requirements = |requirements: &[Requirement<'_>]| {
-        requirements
-            .iter()
-            .map(|one| text_weight(&one.key) + texts(&one.values))
-            .sum::<u64>()
-    };
-    let target = match &attributes.target {
-        Target::Resource(resource) => {
-            text_weight(&resource.name)
-                + requirements(&resource.selectors.field)
-                + requirements(&resource.selectors.label)
+    pub(super) fn evaluate<'v>(&'v self, program: &'v Program) -> Result<Value<'v>, EvalError> {
+        let environment = environment();
+        let mut variables = cel::Activation::new(environment);
+        if let Some(slot) = environment.slot(REQUEST) {
+            variables.set(
+                slot,
+                self.request.get_or_init(|| request(self.attributes)).clone(),
+            );
         }
-        Target::NonResource { path, .. } => text_weight(path),
-    };
-    text_weight(&user.name) + texts(&user.groups) + extra + target
+        let mut budget = Budget::new(self.remaining.get());
+        let result = program.evaluate(&mut variables, &mut budget);
+        self.remaining.set(budget.remaining());
+        result
+    }
 }
 
-/// As Kubernetes counts: one step, and a tenth for each character.
-fn text_weight(text: &str) -> u64 {
-    1 + text.len() as u64 / 10
-}
-
-fn request(attributes: &Attributes<'_>) -> Value {
+fn request<'r>(attributes: &'r Attributes<'r>) -> Value<'r> {
     let User {
         name,
         uid,
         groups,
         extra,
     } = &attributes.user;
-    let mut request = HashMap::from([
-        (key("user"), text(name)),
-        (key("uid"), text(uid)),
-        (key("groups"), texts(groups)),
-        (
-            key("extra"),
-            map(extra
-                .iter()
-                .map(|(name, values)| (key(name), texts(values)))
-                .collect()),
-        ),
+    let mut entries = fields([
+        ("user", Value::str(name)),
+        ("uid", Value::str(uid)),
+        ("groups", texts(groups)),
     ]);
-    let (name, value) = match &attributes.target {
-        Target::Resource(resource) => ("resourceAttributes", resource_attributes(resource)),
-        Target::NonResource { path, verb } => (
-            "nonResourceAttributes",
-            map(HashMap::from([
-                (key("path"), text(path)),
-                (key("verb"), text(verb)),
-            ])),
-        ),
-    };
-    request.insert(key(name), value);
-    map(request)
+    let mut extras = Entries::new();
+    for (name, values) in extra {
+        extras.insert(Key::String(Text::Borrowed(name)), texts(values));
+    }
+    entries.insert(field("extra"), Value::map(extras));
+    match &attributes.target {
+        Target::Resource(resource) => {
+            entries.insert(field("resourceAttributes"), resource_attributes(resource));
+        }
+        Target::NonResource { path, verb } => {
+            let attributes = fields([("path", Value::str(path)), ("verb", Value::str(verb))]);
+            entries.insert(field("nonResourceAttributes"), Value::map(attributes));
+        }
+    }
+    Value::map(entries)
 }
 
-fn resource_attributes(resource: &ResourceAttributes<'_>) -> Value {
-    let mut fields = HashMap::from([
-        (key("namespace"), text(&resource.namespace)),
-        (key("verb"), text(&resource.verb)),
-        (key("group"), text(&resource.group)),
-        (key("version"), text(&resource.version)),
-        (key("resource"), text(&resource.resource)),
-        (key("subresource"), text(&resource.subresource)),
-        (key("name"), text(&resource.name)),
+fn resource_attributes<'r>(resource: &'r ResourceAttributes<'r>) -> Value<'r> {
+    let mut entries = fields([
+        ("namespace", Value::str(&resource.namespace)),
+        ("verb", Value::str(&resource.verb)),
+        ("group", Value::str(&resource.group)),
+        ("version", Value::str(&resource.version)),
+        ("resource", Value::str(&resource.resource)),
+        ("subresource", Value::str(&resource.subresource)),
+        ("name", Value::str(&resource.name)),
     ]);
     for (name, requirements) in [
         ("fieldSelector", &resource.selectors.field),
         ("labelSelector", &resource.selectors.label),
     ] {
         if !requirements.is_empty() {
-            let list = Value::List(Arc::new(requirements.iter().map(requirement).collect()));
-            fields.insert(key(name), map(HashMap::from([(key("requirements"), list)])));
+            let list = Value::list(requirements.iter().map(requirement).collect());
+            entries.insert(field(name), Value::map(fields([("requirements", list)])));
         }
     }
-    map(fields)
+    Value::map(entries)
 }
 
-fn requirement(requirement: &Requirement<'_>) -> Value {
-    map(HashMap::from([
-        (key("key"), text(&requirement.key)),
-        (key("operator"), text(requirement.operator.as_str())),
-        (key("values"), texts(&requirement.values)),
+fn requirement<'r>(requirement: &'r Requirement<'r>) -> Value<'r> {
+    Value::map(fields([
+        ("key", Value::str(&requirement.key)),
+        ("operator", Value::str(requirement.operator.as_str())),
+        ("values", texts(&requirement.values)),
     ]))
 }
 
-fn key(name: &str) -> Key {
-    Key::from(name)
+fn fields<'r, const N: usize>(fields: [(&'static str, Value<'r>); N]) -> Entries<'r> {
+    let mut entries = Entries::new();
+    for (name, value) in fields {
+        entries.insert(field(name), value);
+    }
+    entries
 }
 
-fn text(text: &str) -> Value {
-    Value::from(text)
+fn field(name: &'static str) -> Key<'static> {
+    Key::String(Text::Borrowed(name))
 }
 
-fn texts(texts: &[std::borrow::Cow<'_, str>]) -> Value {
-    Value::List(Arc::new(texts.iter().map(|one| text(one)).collect()))
-}
-
-fn map(entries: HashMap<Key, Value>) -> Value {
-    Value::Map(Map {
-        map: Arc::new(entries),
-    })
+fn texts<'r>(texts: &'r [Cow<'r, str>]) -> Value<'r> {
+    Value::list(texts.iter().map(|text| Value::str(text)).collect())
 }

@@ -83,46 +83,27 @@ fn what_is_absent_is_an_error_not_false() {
 
 #[test]
 fn what_cannot_be_a_condition_is_refused_at_load() {
-    let fault = |expression: &str| Condition::compile("c", expression).unwrap_err();
-    assert_eq!(fault(" \n"), ConditionFault::Empty);
-    assert!(matches!(fault("request.user =="), ConditionFault::Syntax(_)));
-    for (expression, name) in [
+    let fault = |expression: &str| Condition::compile("c", expression).unwrap_err().to_string();
+    assert_eq!(fault(" \n"), "the expression is empty");
+    for (expression, told) in [
+        ("request.user ==", "1:16"),
         ("object.kind == 'Pod'", "object"),
-        ("request.groups.all(g, h == 'x')", "h"),
-    ] {
-        assert_eq!(
-            fault(expression),
-            ConditionFault::UnknownVariable(name.to_owned()),
-            "{expression}"
-        );
-    }
-    for (expression, name) in [("now() == 1", "now"), ("request.user.base64() == ''", "base64")] {
-        assert_eq!(
-            fault(expression),
-            ConditionFault::UnknownFunction(name.to_owned()),
-            "{expression}"
-        );
-    }
-    for (expression, parent, field) in [
-        ("request.name == 'a'", "request", "name"),
-        ("has(request.resourceAttribute)", "request", "resourceAttribute"),
-        ("request['user2'] == ''", "request", "user2"),
+        ("request.groups.all(g, h == 'x')", "reference to 'h'"),
+        ("now() == 1", "now"),
+        ("request.user.unknown() == ''", "unknown"),
+        ("request.name == 'a'", "name"),
+        ("has(request.resourceAttribute)", "resourceAttribute"),
+        ("request.resourceAttributes.path == ''", "path"),
+        ("request.?nonResourceAttributes.?name.hasValue()", "name"),
         (
-            "request.resourceAttributes.path == ''",
-            "request.resourceAttributes",
-            "path",
-        ),
-        (
-            "request.?nonResourceAttributes.?name.hasValue()",
-            "request.nonResourceAttributes",
-            "name",
+            "request.resourceAttributes.labelSelector.requirements.all(r, r.value == '')",
+            "value",
         ),
     ] {
-        let (parent, field) = (parent.to_owned(), field.to_owned());
-        assert_eq!(
-            fault(expression),
-            ConditionFault::UnknownField { parent, field },
-            "{expression}"
+        assert!(
+            fault(expression).contains(told),
+            "{expression}: {}",
+            fault(expression)
         );
     }
     for expression in [
@@ -133,52 +114,27 @@ fn what_cannot_be_a_condition_is_refused_at_load() {
         "request.groups.map(g, g)",
         "request.user == 'a' ? 1 : 2",
     ] {
-        assert_eq!(fault(expression), ConditionFault::NotBool, "{expression}");
+        assert!(
+            fault(expression).contains("bool"),
+            "{expression}: {}",
+            fault(expression)
+        );
     }
 }
 
 #[test]
-fn size_is_bounded_before_parsing() {
-    let fault = |expression: &str| Condition::compile("c", expression).unwrap_err();
-    assert!(matches!(
-        fault(&format!("'{}' == ''", "x".repeat(MAX_EXPRESSION_BYTES))),
-        ConditionFault::TooLong(_)
-    ));
-    assert_eq!(
-        fault(&vec!["true"; 100_000 / 100].join("&&")),
-        ConditionFault::TooManyTokens
-    );
-    assert_eq!(
-        fault(&format!("{}true", "!".repeat(4_000))),
-        ConditionFault::TooManyTokens
-    );
-    assert_eq!(
-        fault(&format!("{}true{}", "(".repeat(40), ")".repeat(40))),
-        ConditionFault::TooDeep
-    );
-}
-
-#[test]
-fn the_largest_that_is_accepted_fits_a_thread_of_two_mebibytes() {
+fn the_deepest_expressions_fit_a_thread_of_two_mebibytes() {
     let chains = [
-        vec!["true"; 170].join("&&"),
-        format!("{}true", "!".repeat(511)),
-        format!("{} == 1", vec!["1"; 250].join("-")),
-        format!("{} == 1", vec!["1"; 32].join("-")),
-        format!("{} == 1", vec!["1"; 31].join("-")),
-        format!("{} == 1", vec!["1"; 250].join("<")),
-        format!("request.extra{} == 1", ".a".repeat(240)),
-        format!("request.extra{} == 1", ".a".repeat(28)),
-        format!("request.extra{} == 1", "['a']".repeat(80)),
-        format!("request.extra{} == 1", "['a']".repeat(28)),
-        format!("{}1{} == 1", "[".repeat(8), "]".repeat(8)),
-        format!("{}1{} == 1", "(".repeat(8), ")".repeat(8)),
-        format!("{}true{}", "!(".repeat(8), ")".repeat(8)),
-        format!("{}'a'{} == 1", "size(".repeat(8), ")".repeat(8)),
-        format!("{}1{} == 1", "{'a':".repeat(8), "}".repeat(8)),
-        format!("{}true{}", "[1].all(x,".repeat(7), ")".repeat(7)),
-        format!("{}true", "true?true:".repeat(120)),
-        format!("{}true", "true?true:".repeat(30)),
+        vec!["true"; 10_000].join("&&"),
+        format!("{}true", "!".repeat(90_000)),
+        format!("{} == 1", vec!["1"; 10_000].join("-")),
+        format!("{} == 1", vec!["1"; 110].join("-")),
+        format!("request.extra{} == 1", ".a".repeat(40_000)),
+        format!("{}1{} == 1", "[".repeat(40_000), "]".repeat(40_000)),
+        format!("{}1{} == 1", "[".repeat(63), "]".repeat(63)),
+        format!("{}true{}", "!(".repeat(64), ")".repeat(64)),
+        format!("{}true{}", "[1].all(x,".repeat(63), ")".repeat(63)),
+        format!("{}true", "true?true:".repeat(8_000)),
     ];
     for chain in chains {
         let run = move || {
@@ -196,7 +152,7 @@ fn the_largest_that_is_accepted_fits_a_thread_of_two_mebibytes() {
 }
 
 #[test]
-fn cost_is_bounded_by_the_size_of_the_request() {
+fn cost_is_bounded_for_each_condition_and_for_all_of_a_request() {
     let many = User {
         groups: vec!["g".into(); 2_000],
         ..User::default()
@@ -206,6 +162,12 @@ fn cost_is_bounded_by_the_size_of_the_request() {
         ..path("/x")
     };
     assert_eq!(evaluate("request.groups.all(g, g == 'g')", &attributes), Ok(true));
-    let nested = "request.groups.all(a, request.groups.all(b, a == b))";
-    assert_eq!(evaluate(nested, &attributes), Err(EvaluationFault::CostExceeded));
+    let nested = Condition::compile("c", "request.groups.all(a, request.groups.all(b, a == b))").unwrap();
+    let activation = Activation::new(&attributes);
+    for _ in 0..20 {
+        assert!(nested.evaluate(&activation).is_err());
+    }
+    let cheap = Condition::compile("c", "request.user == ''").unwrap();
+    assert!(cheap.evaluate(&activation).is_err(), "nothing is left");
+    assert_eq!(cheap.evaluate(&Activation::new(&attributes)), Ok(true));
 }

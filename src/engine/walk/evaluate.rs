@@ -51,9 +51,13 @@ impl<R: Recorder> Walk<'_, '_, R> {
 
     /// All must hold; a false one beats one that has no result.
     fn conditions<'p>(&self, policy: &'p AuthorizationPolicy) -> Conditions<'p> {
+        let activation = match policy.mode {
+            Mode::Enforce => &self.activation,
+            Mode::Shadow => &self.shadow_activation,
+        };
         let mut failed = None;
         for condition in &policy.conditions {
-            match condition.evaluate(&self.activation) {
+            match condition.evaluate(activation) {
                 Ok(true) => {}
                 Ok(false) => return Conditions::False(condition.name()),
                 Err(fault) => {
