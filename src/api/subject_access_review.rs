@@ -13,6 +13,8 @@
 //! `api/authorization/{v1,v1beta1}/types.go`, and for duplicate keys and `null`
 //! Go's `encoding/json`.
 
+#[cfg(test)]
+mod hostile;
 mod owned;
 mod validate;
 mod wire;

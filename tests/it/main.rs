@@ -11,6 +11,7 @@ mod support;
 
 mod answers;
 mod drain;
+mod h2;
 mod hostile;
 mod limits;
 mod seeing;
