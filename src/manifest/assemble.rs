@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::object::{Content, Object};
-use super::{Manifests, Options, Scope};
+use super::{Manifests, Options, Scope, admission};
 use crate::engine::{Objects, Policies, PolicySet};
 
 /// Sorts `objects` by cluster and kind, and indexes what decides.
@@ -67,12 +67,17 @@ impl Sorted {
             Content::Binding(binding) => self.objects.bindings.push(binding),
             Content::Policy(policy) => self.objects.policies.push(*policy),
             Content::Namespace(labels) => {
+                let json = admission::json(&object.document);
+                self.scope.admission.namespaces.extend(json);
                 if let Some(name) = labels.get(super::namespace::NAME_LABEL).cloned() {
                     self.scope.namespaces.insert(name, labels);
                 }
             }
-            Content::Admission => self.scope.admission.push(object.document),
-            Content::Parameter => self.scope.parameters.push(object.document),
+            Content::Admission(admission) => admission.add_to(&mut self.scope.admission),
+            Content::Parameter => {
+                let json = admission::json(&object.document);
+                self.scope.admission.parameters.extend(json);
+            }
         }
     }
 }

@@ -98,7 +98,8 @@ fn label_selectors(selectors: Vec<meta::LabelSelector>, report: &mut Report<'_>)
     compiled
 }
 
-fn label_selector(selector: meta::LabelSelector) -> Result<LabelSelector, LabelSelectorFault> {
+/// The selector in the form that the engine matches.
+pub(super) fn label_selector(selector: meta::LabelSelector) -> Result<LabelSelector, LabelSelectorFault> {
     let expressions: Vec<_> = selector
         .match_expressions
         .unwrap_or_default()

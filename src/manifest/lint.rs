@@ -29,7 +29,7 @@ pub(super) fn lint(objects: &[Object], never_deny: &NeverDeny, faults: &mut Faul
             Content::Binding(binding) => {
                 binding::lint(binding, object.cluster.as_deref(), &grants, &mut lint)
             }
-            Content::Namespace(_) | Content::Admission | Content::Parameter => {}
+            Content::Namespace(_) | Content::Admission(_) | Content::Parameter => {}
         }
     }
     parameters::lint(objects, faults);

@@ -12,6 +12,7 @@
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod admission;
 mod assemble;
 mod authorization_policy;
 mod compile;
@@ -30,7 +31,7 @@ mod v1alpha1;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::document::Document;
+use crate::engine::admission::AdmissionObjects;
 use crate::engine::{NeverDeny, Policies};
 use crate::field::Faults;
 
@@ -68,10 +69,8 @@ pub struct Manifests {
 pub struct Scope {
     /// The labels of namespaces, `kubernetes.io/metadata.name` among them, by name.
     pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
-    /// The objects of `admissionregistration.k8s.io`.
-    pub admission: Vec<Document>,
-    /// Objects of kinds that have no meaning here; admission policies can read them.
-    pub parameters: Vec<Document>,
+    /// What decides admission: policies, bindings, and the objects that these look at.
+    pub admission: AdmissionObjects,
 }
 
 /// Reads, checks and assembles `sources`.

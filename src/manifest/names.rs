@@ -10,6 +10,7 @@ const SUBDOMAIN: &str = "must be a DNS subdomain: at most 253 of a-z, 0-9, `-` a
                          and ending with a letter or digit";
 const LABEL: &str =
     "must be a DNS label: at most 63 of a-z, 0-9 and `-`, beginning and ending with a letter or digit";
+const LABEL_1035: &str = "must be a DNS label: at most 63 of a-z, 0-9 and `-`, beginning with a letter and ending with a letter or digit";
 const QUALIFIED: &str = "must be a qualified name: an optional DNS subdomain and `/`, then at most 63 of \
                          A-Z, a-z, 0-9, `-`, `_` and `.`, beginning and ending with a letter or digit";
 const LABEL_VALUE: &str = "must be empty or at most 63 of A-Z, a-z, 0-9, `-`, `_` and `.`, beginning and \
@@ -24,6 +25,14 @@ pub(crate) fn dns_subdomain(text: &str) -> Syntax {
 /// A name of a Namespace (`IsDNS1123Label`).
 pub(crate) fn dns_label(text: &str) -> Syntax {
     dns_part(text, 63).then_some(()).ok_or(LABEL)
+}
+
+/// An API version, or a kind in lower case (`IsDNS1035Label`).
+pub(crate) fn dns_1035_label(text: &str) -> Syntax {
+    let begins_with_letter = text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
+    (begins_with_letter && dns_part(text, 63))
+        .then_some(())
+        .ok_or(LABEL_1035)
 }
 
 /// A name of an RBAC object: whatever fits into one segment of a URL's path (`IsPathSegmentName`).

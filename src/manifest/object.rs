@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::rbac::v1 as rbac_v1;
 use serde::de::DeserializeOwned;
 
+use super::admission::{self, Admission};
 use super::kind::{self, Kind};
 use super::rbac::Rbac;
 use super::report::Report;
@@ -34,7 +35,7 @@ pub(super) enum Content {
     Policy(Box<AuthorizationPolicy>),
     /// The labels of the namespace.
     Namespace(BTreeMap<String, String>),
-    Admission,
+    Admission(Admission),
     Parameter,
 }
 
@@ -95,7 +96,10 @@ fn content(kind: Kind, document: &Document, faults: &mut Faults) -> Option<Conte
         Kind::Namespace => {
             namespace::labels(document, &mut Report::new(document, faults)).map(Content::Namespace)
         }
-        Kind::Admission => named(document, faults).map(|()| Content::Admission),
+        Kind::Admission => {
+            named(document, faults)?;
+            admission::read(document, faults).map(Content::Admission)
+        }
         Kind::Parameter => parameter(document, faults),
     }
 }

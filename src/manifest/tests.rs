@@ -422,17 +422,11 @@ fn a_cluster_is_decided_by_what_is_its_own_and_what_is_for_all() {
     let binding = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: b}, \
                    roleRef: {kind: ClusterRole, name: r}, subjects: [{kind: User, name: jane}]}";
     let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: a, labels: {team: a}}}";
-    let webhook = "{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, \
-                   metadata: {name: w}}";
     let of = |text: &str, cluster: &str| Source {
         cluster: Some(cluster.into()),
         ..source(text)
     };
-    let sources = [
-        source(role),
-        of(binding, "east"),
-        of(&format!("{namespace}\n---\n{webhook}"), "west"),
-    ];
+    let sources = [source(role), of(binding, "east"), of(namespace, "west")];
     let (manifests, faults) = load(&sources, &Options::default());
     let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
     let decides = |cluster: &str| {
@@ -455,7 +449,7 @@ fn a_cluster_is_decided_by_what_is_its_own_and_what_is_for_all() {
     assert_eq!(decides("east"), Decision::Allow);
     assert_eq!([decides("west"), decides("default")], [Decision::NoOpinion; 2]);
     let west = &manifests.clusters["west"];
-    assert_eq!(west.admission.len(), 1);
+    assert_eq!(west.admission.namespaces.len(), 1);
     assert_eq!(west.namespaces["a"]["kubernetes.io/metadata.name"], "a");
     assert_eq!(west.namespaces["a"]["team"], "a");
 }

@@ -307,7 +307,9 @@ fn labelled(labels: &Value) -> Document<'static> {
 fn namespaces<const N: usize>(known: [&Value; N]) -> FixedNamespaces {
     let known = known.into_iter().filter_map(Value::as_object).flatten();
     FixedNamespaces::new(known.map(|(name, labels)| {
-        Document::parse(json!({"metadata": {"name": name, "labels": labels}}).to_string()).unwrap()
+        std::sync::Arc::new(
+            Document::parse(json!({"metadata": {"name": name, "labels": labels}}).to_string()).unwrap(),
+        )
     }))
 }
 

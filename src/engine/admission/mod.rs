@@ -1,8 +1,33 @@
 //! Admission: what an API server may store, and with which changes.
+//!
+//! ```text
+//! Request ─▶ AdmissionSet ─▶ matching: which policies apply
+//!                │               │
+//!                │               ▼
+//!                │           environment, variables, evaluation: their expressions
+//!                ▼               │
+//!             Outcome ◀──────────┘  denial, warnings, audit annotations, patch
+//! ```
 
+mod admit;
+pub mod conditions;
+mod environment;
+mod evaluation;
 pub mod matching;
 mod outcome;
+mod parameters;
+mod policy;
 mod request;
+mod set;
+pub mod validating;
+mod variables;
 
+pub use admit::Run;
+pub use environment::{Environment, Expression};
+pub use evaluation::{Clock, Evaluated};
 pub use outcome::{Denial, Outcome, Reason, Warnings};
+pub use parameters::{NotFound, ParamFault, ParamKind, ParamRef, ParamTarget, Parameters};
+pub use policy::{Action, Applicability, Binding, Condition, FailurePolicy};
 pub use request::{GroupVersionKind, GroupVersionResource, Operation, Request};
+pub use set::{AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings};
+pub use validating::ValidatingPolicy;

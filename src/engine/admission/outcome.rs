@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::engine::{Cause, CauseKind, Evaluation};
+
 /// The answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -14,6 +16,11 @@ pub struct Outcome {
     pub audit_annotations: BTreeMap<String, String>,
     /// What to change, as a JSON Patch; empty if nothing.
     pub patch: String,
+    /// What refused the request.
+    pub cause: Option<Cause>,
+    /// What each policy that was looked at came to, by its kind and its place
+    /// among those of the kind.
+    pub evaluations: Vec<(CauseKind, usize, Evaluation)>,
 }
 
 /// Why a request is refused, as a `metav1.Status` tells it.

@@ -27,7 +27,8 @@ pub(super) fn lint(objects: &[Object], faults: &mut Faults) {
 }
 
 fn param_kind(object: &Object) -> Option<(&str, &str)> {
-    let spec = matches!(object.content, Content::Admission).then(|| object.document.root().get("spec"))??;
+    let spec =
+        matches!(object.content, Content::Admission(_)).then(|| object.document.root().get("spec"))??;
     let kind = spec.get("paramKind")?;
     Some((kind.get("apiVersion")?.as_str()?, kind.get("kind")?.as_str()?))
 }

@@ -313,7 +313,9 @@ fn a_rule_whose_resource_no_request_has() {
 fn a_parameter_that_no_policy_reads() {
     let parameter = "{apiVersion: example.com/v1, kind: Limit, metadata: {name: a}}";
     let reader = "{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, \
-                  metadata: {name: p}, spec: {paramKind: {apiVersion: example.com/v1, kind: Limit}}}";
+                  metadata: {name: p}, spec: {paramKind: {apiVersion: example.com/v1, kind: Limit}, \
+                  validations: [{expression: 'true'}], matchConstraints: {resourceRules: [{apiGroups: [''], \
+                  apiVersions: [v1], operations: [CREATE], resources: [pods]}]}}}";
     warns(
         parameter,
         "kind",

@@ -147,9 +147,8 @@ fn equivalent<'m>(rules: &[Rule], subject: Subject<'m>) -> Found<'m> {
     let Some(equivalents) = subject.equivalents.of(asked, &request.subresource) else {
         return unknown(rules, subject);
     };
-    let equivalents: Vec<_> = equivalents.filter(|(resource, _)| *resource != asked).collect();
     for rule in rules {
-        for (resource, kind) in &equivalents {
+        for (resource, kind) in equivalents.iter().filter(|(resource, _)| *resource != asked) {
             if !rule.matches(subject.target(resource)) {
                 continue;
             }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use super::builtin::VERSIONS;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource};
 
 /// What is known of equivalent resources: `EquivalentResourceRegistry` of
@@ -59,21 +60,21 @@ impl Equivalents {
     /// The equivalents of a resource with its subresource, itself included, in
     /// the order registered, each with its kind. `None` if nothing is known of
     /// the resource, as of custom ones.
-    pub(super) fn of<'e>(
-        &'e self,
+    pub(super) fn of(
+        &self,
         resource: &GroupVersionResource<'_>,
         subresource: &str,
-    ) -> Option<impl Iterator<Item = (&'e GroupVersionResource<'static>, &'e GroupVersionKind<'static>)>>
-    {
+    ) -> Option<Vec<(&GroupVersionResource<'static>, &GroupVersionKind<'static>)>> {
         let names = (resource.group.to_string(), resource.resource.to_string());
-        let class = self.classes.get(self.class_of.get(&names)?)?;
-        let subresource = subresource.to_owned();
-        Some(
-            class
-                .iter()
-                .filter(move |one| one.subresource == subresource)
-                .map(|one| (&one.resource, &one.kind)),
-        )
+        let class = self
+            .class_of
+            .get(&names)
+            .and_then(|class| self.classes.get(class));
+        let Some(class) = class else {
+            return is_single(resource).then(Vec::new);
+        };
+        let same = class.iter().filter(|one| one.subresource == subresource);
+        Some(same.map(|one| (&one.resource, &one.kind)).collect())
     }
 
     /// The groups under which a resource of `group` is known, that one included.
@@ -91,4 +92,11 @@ impl Equivalents {
         }
         groups
     }
+}
+
+/// Whether Kubernetes itself has the resource under this name alone.
+fn is_single(resource: &GroupVersionResource<'_>) -> bool {
+    VERSIONS.iter().any(|(group, versions)| {
+        *group == resource.group && versions.iter().any(|version| *version == resource.version)
+    })
 }

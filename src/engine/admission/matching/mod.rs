@@ -9,6 +9,7 @@
 //! Follows `ShouldCallHook` of `apiserver/pkg/admission/plugin/webhook/generic`
 //! and `Matches` of `…/plugin/policy/matching`, which share their parts too.
 
+mod builtin;
 mod constraints;
 mod equivalence;
 mod index;

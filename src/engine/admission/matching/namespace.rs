@@ -39,10 +39,10 @@ pub enum MissingNamespace {
 impl FixedNamespaces {
     /// These, by `metadata.name`; what has no name is left out.
     #[must_use]
-    pub fn new(namespaces: impl IntoIterator<Item = Document<'static>>) -> Self {
+    pub fn new(namespaces: impl IntoIterator<Item = Arc<Document<'static>>>) -> Self {
         let named = namespaces.into_iter().filter_map(|document| {
             let name = document.root().pointer("/metadata/name")?.as_str()?.into_owned();
-            Some((name, Arc::new(document)))
+            Some((name, document))
         });
         Self(named.collect())
     }

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::*;
 use crate::engine::User;
@@ -107,8 +108,8 @@ fn mk_equivalents() -> Equivalents {
 
 fn matched(constraints: &Constraints, request: &Request<'_>) -> Result<Option<String>, Fault> {
     let namespaces = FixedNamespaces::new([
-        Document::parse(r#"{"metadata":{"name":"prod","labels":{"env":"prod"}}}"#).unwrap(),
-        Document::parse(r#"{"metadata":{"name":"plain"}}"#).unwrap(),
+        Arc::new(Document::parse(r#"{"metadata":{"name":"prod","labels":{"env":"prod"}}}"#).unwrap()),
+        Arc::new(Document::parse(r#"{"metadata":{"name":"plain"}}"#).unwrap()),
     ]);
     let subject = Subject {
         request,

@@ -1,0 +1,71 @@
+//! Match conditions of policies and webhooks.
+//!
+//! `apiserver/pkg/admission/plugin/webhook/matchconditions/matcher.go`: all are
+//! evaluated; one that is false decides, then one that failed.
+
+use super::environment::Environment;
+use super::evaluation::{Clock, Evaluated, Sequence};
+use super::policy::{Condition, FailurePolicy};
+use super::variables::Given;
+use crate::cel::{Value, cost};
+
+/// What all conditions together come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Conditions {
+    /// All hold.
+    Match,
+    /// One does not, or one failed and the failure policy lets that pass.
+    NoMatch(Option<String>),
+    /// One failed, none is false, and the failure policy refuses the request.
+    Error(String),
+}
+
+/// Evaluates conditions out of their own budget.
+pub(super) fn evaluate<'g>(
+    conditions: &'g [Condition],
+    policy: FailurePolicy,
+    environment: &'g Environment,
+    given: &Given<'g>,
+    clock: Clock<'g>,
+) -> Conditions {
+    if conditions.is_empty() {
+        return Conditions::Match;
+    }
+    let expressions = conditions.iter().map(|condition| Some(&condition.expression));
+    let mut budget = clock.budget(cost::PER_MATCH_CONDITIONS);
+    match Sequence::new(given.activation(environment)).run(expressions, &mut budget) {
+        Ok(results) => combine(
+            conditions.iter().map(|one| one.name.as_str()).zip(&results),
+            policy,
+        ),
+        Err(error) => fail(policy, error.to_string()),
+    }
+}
+
+/// Judges the results of conditions, each with its name.
+pub fn combine<'c, 'v: 'c>(
+    results: impl IntoIterator<Item = (&'c str, &'c Evaluated<'v>)>,
+    policy: FailurePolicy,
+) -> Conditions {
+    let mut failures: Vec<&str> = Vec::new();
+    for (name, result) in results {
+        match result {
+            Evaluated::Value(Value::Bool(false)) => return Conditions::NoMatch(Some(name.to_owned())),
+            // As `utilerrors.NewAggregate`, the same text once.
+            Evaluated::Failed(failure) if !failures.contains(&failure.as_str()) => failures.push(failure),
+            _ => {}
+        }
+    }
+    match failures.as_slice() {
+        [] => Conditions::Match,
+        [only] => fail(policy, (*only).to_owned()),
+        several => fail(policy, format!("[{}]", several.join(", "))),
+    }
+}
+
+fn fail(policy: FailurePolicy, message: String) -> Conditions {
+    match policy {
+        FailurePolicy::Fail => Conditions::Error(message),
+        FailurePolicy::Ignore => Conditions::NoMatch(None),
+    }
+}

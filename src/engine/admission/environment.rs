@@ -1,0 +1,267 @@
+//! What the expressions of admission may name, and their compilation.
+//!
+//! The variables stand at fixed places, so that an expression compiled for
+//! one purpose can be evaluated beside those of another; where a variable is
+//! not to be had its place is taken by one that cannot be named.
+//!
+//! Facts: `apiserver/pkg/admission/plugin/cel/{compile,composition}.go`.
+
+use std::sync::{Arc, LazyLock};
+
+use crate::cel::{self, CompileError, Program, Type, Version};
+
+/// The object that is to be: `object`.
+pub(super) const OBJECT: usize = 0;
+/// The object that is: `oldObject`.
+pub(super) const OLD_OBJECT: usize = 1;
+/// The question: `request`.
+pub(super) const REQUEST: usize = 2;
+/// The namespace of the object: `namespaceObject`.
+pub(super) const NAMESPACE: usize = 3;
+/// The parameter object: `params`.
+pub(super) const PARAMS: usize = 4;
+
+/// An expression, compiled.
+#[derive(Debug)]
+pub struct Expression {
+    text: String,
+    program: Program,
+}
+
+/// What the expressions of one policy are compiled against.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    with_authorizer: cel::Environment,
+    without_authorizer: cel::Environment,
+    variables: Vec<Variable>,
+}
+
+/// One of `spec.variables`.
+#[derive(Debug, Clone)]
+pub(super) struct Variable {
+    pub(super) slot: usize,
+    pub(super) expression: Arc<Expression>,
+}
+
+// === impl Expression ===
+
+impl Expression {
+    /// As written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) const fn program(&self) -> &Program {
+        &self.program
+    }
+}
+
+// === impl Environment ===
+
+impl Environment {
+    /// The variables of every admission expression, and `params` where the
+    /// policy has a `paramKind`.
+    #[must_use]
+    pub fn new(has_params: bool) -> Self {
+        static WITH: LazyLock<[cel::Environment; 2]> =
+            LazyLock::new(|| [environment(false, true), environment(true, true)]);
+        static WITHOUT: LazyLock<[cel::Environment; 2]> =
+            LazyLock::new(|| [environment(false, false), environment(true, false)]);
+        let [plain, params] = &*WITH;
+        let [plain_without, params_without] = &*WITHOUT;
+        Self {
+            with_authorizer: if has_params { params } else { plain }.clone(),
+            without_authorizer: if has_params { params_without } else { plain_without }.clone(),
+            variables: Vec::new(),
+        }
+    }
+
+    /// Adds one of `spec.variables`, which later expressions may name.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the expression.
+    pub fn add_variable(&mut self, name: &str, text: &str) -> Result<(), CompileError> {
+        let program = self.with_authorizer.compile(text, &[])?;
+        let of = declared(program.output());
+        self.declare(name, of);
+        let slot = self.with_authorizer.slot(&format!("variables.{name}"));
+        let expression = Arc::new(Expression {
+            text: text.to_owned(),
+            program,
+        });
+        if let Some(slot) = slot {
+            self.variables.retain(|variable| variable.slot != slot);
+            self.variables.push(Variable { slot, expression });
+        }
+        Ok(())
+    }
+
+    /// Lets `variables.NAME` be named although its own expression is at fault,
+    /// so that this is told once.
+    pub fn add_faulty_variable(&mut self, name: &str) {
+        self.declare(name, Type::Dyn);
+    }
+
+    /// An expression that must be true or false.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn condition(&self, text: &str) -> Result<Expression, CompileError> {
+        compile(&self.with_authorizer, text, &[Type::Bool])
+    }
+
+    /// A `messageExpression`: text, and no authorizer.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn message(&self, text: &str) -> Result<Expression, CompileError> {
+        compile(&self.without_authorizer, text, &[Type::String])
+    }
+
+    /// The `valueExpression` of an audit annotation: text or null.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn annotation(&self, text: &str) -> Result<Expression, CompileError> {
+        compile(&self.with_authorizer, text, &[Type::String, Type::Null])
+    }
+
+    pub(super) const fn cel(&self) -> &cel::Environment {
+        &self.with_authorizer
+    }
+
+    pub(super) fn variables(&self) -> &[Variable] {
+        &self.variables
+    }
+
+    fn declare(&mut self, name: &str, of: Type) {
+        for environment in [&mut self.with_authorizer, &mut self.without_authorizer] {
+            *environment = environment.clone().lazy_variable(name, of.clone());
+        }
+    }
+}
+
+fn compile(
+    environment: &cel::Environment,
+    text: &str,
+    expected: &[Type],
+) -> Result<Expression, CompileError> {
+    let program = environment.compile(text, expected)?;
+    Ok(Expression {
+        text: text.to_owned(),
+        program,
+    })
+}
+
+/// What other expressions know of a variable of type `of`: the types of
+/// libraries are lost on the way (`convertCelTypeToDeclType`).
+fn declared(of: &Type) -> Type {
+    match of {
+        Type::List(item) => Type::list(declared(item)),
+        Type::Map(entry) => Type::map(declared(&entry.0), declared(&entry.1)),
+        Type::Null
+        | Type::Bool
+        | Type::Int
+        | Type::Uint
+        | Type::Double
+        | Type::String
+        | Type::Bytes
+        | Type::Duration
+        | Type::Timestamp => of.clone(),
+        _ => Type::Dyn,
+    }
+}
+
+fn environment(has_params: bool, _has_authorizer: bool) -> cel::Environment {
+    // A name that no expression can write keeps the place of what is not to be had.
+    let params = if has_params { "params" } else { "-params" };
+    cel::Environment::new(Version::DEFAULT)
+        .variable("object", Type::Dyn)
+        .variable("oldObject", Type::Dyn)
+        .variable("request", request_type())
+        .variable("namespaceObject", namespace_type())
+        .variable(params, Type::Dyn)
+        .variable("-authorizer", Type::Dyn)
+        .variable("-authorizer.requestResource", Type::Dyn)
+}
+
+fn request_type() -> Type {
+    let kind = || {
+        let fields = ["group", "version", "kind"].map(|name| (name, Type::String));
+        Type::object("kubernetes.GroupVersionKind", fields)
+    };
+    let resource = || {
+        let fields = ["group", "version", "resource"].map(|name| (name, Type::String));
+        Type::object("kubernetes.GroupVersionResource", fields)
+    };
+    let user = Type::object(
+        "kubernetes.UserInfo",
+        [
+            ("username", Type::String),
+            ("uid", Type::String),
+            ("groups", Type::list(Type::String)),
+            ("extra", Type::map(Type::String, Type::list(Type::String))),
+        ],
+    );
+    Type::object(
+        "kubernetes.AdmissionRequest",
+        [
+            ("kind", kind()),
+            ("resource", resource()),
+            ("subResource", Type::String),
+            ("requestKind", kind()),
+            ("requestResource", resource()),
+            ("requestSubResource", Type::String),
+            ("name", Type::String),
+            ("namespace", Type::String),
+            ("operation", Type::String),
+            ("userInfo", user),
+            ("dryRun", Type::Bool),
+            ("options", Type::Dyn),
+        ],
+    )
+}
+
+fn namespace_type() -> Type {
+    let strings = || Type::list(Type::String);
+    let labels = || Type::map(Type::String, Type::String);
+    let metadata = [
+        ("name", Type::String),
+        ("generateName", Type::String),
+        ("namespace", Type::String),
+        ("labels", labels()),
+        ("annotations", labels()),
+        ("UID", Type::String),
+        ("creationTimestamp", Type::Timestamp),
+        ("deletionGracePeriodSeconds", Type::Int),
+        ("deletionTimestamp", Type::Timestamp),
+        ("generation", Type::Int),
+        ("resourceVersion", Type::String),
+        ("finalizers", strings()),
+    ];
+    let condition = [
+        ("status", Type::String),
+        ("type", Type::String),
+        ("lastTransitionTime", Type::Timestamp),
+        ("message", Type::String),
+        ("reason", Type::String),
+    ];
+    let condition = Type::object("kubernetes.NamespaceCondition", condition);
+    let status = [("conditions", Type::list(condition)), ("phase", Type::String)];
+    Type::object(
+        "kubernetes.Namespace",
+        [
+            ("metadata", Type::object("kubernetes.NamespaceMetadata", metadata)),
+            (
+                "spec",
+                Type::object("kubernetes.NamespaceSpec", [("finalizers", strings())]),
+            ),
+            ("status", Type::object("kubernetes.NamespaceStatus", status)),
+        ],
+    )
+}

@@ -1,0 +1,148 @@
+//! The resources of Kubernetes itself that have more than one name, as an API
+//! server of version 1.36 registers them (its `api/openapi-spec/swagger.json`,
+//! and `pkg/kubeapiserver/default_storage_factory_builder.go` for groups that
+//! share what is stored).
+
+use super::Equivalents;
+use crate::engine::admission::{GroupVersionKind, GroupVersionResource};
+
+/// The groups and their versions. Of a version that is not here, such as one of
+/// an older API server, nothing is known.
+pub(super) const VERSIONS: [(&str, &[&str]); 23] = [
+    ("", &["v1"]),
+    ("admissionregistration.k8s.io", &["v1", "v1alpha1", "v1beta1"]),
+    ("apiextensions.k8s.io", &["v1"]),
+    ("apiregistration.k8s.io", &["v1"]),
+    ("apps", &["v1"]),
+    ("authentication.k8s.io", &["v1"]),
+    ("authorization.k8s.io", &["v1"]),
+    ("autoscaling", &["v1", "v2"]),
+    ("batch", &["v1"]),
+    ("certificates.k8s.io", &["v1", "v1alpha1", "v1beta1"]),
+    ("coordination.k8s.io", &["v1", "v1alpha2", "v1beta1"]),
+    ("discovery.k8s.io", &["v1"]),
+    ("events.k8s.io", &["v1"]),
+    ("flowcontrol.apiserver.k8s.io", &["v1"]),
+    ("internal.apiserver.k8s.io", &["v1alpha1"]),
+    ("networking.k8s.io", &["v1", "v1beta1"]),
+    ("node.k8s.io", &["v1"]),
+    ("policy", &["v1"]),
+    ("rbac.authorization.k8s.io", &["v1"]),
+    ("resource.k8s.io", &["v1", "v1alpha3", "v1beta1", "v1beta2"]),
+    ("scheduling.k8s.io", &["v1", "v1alpha2"]),
+    ("storage.k8s.io", &["v1", "v1beta1"]),
+    ("storagemigration.k8s.io", &["v1beta1"]),
+];
+
+/// Resources with more than one version: group, resource, kind, versions,
+/// and whether there is a `status` of each.
+const SEVERAL: [(&str, &str, &str, &[&str], bool); 15] = [
+    (
+        REGISTRATION,
+        "mutatingadmissionpolicies",
+        "MutatingAdmissionPolicy",
+        POLICY,
+        false,
+    ),
+    (
+        REGISTRATION,
+        "mutatingadmissionpolicybindings",
+        "MutatingAdmissionPolicyBinding",
+        POLICY,
+        false,
+    ),
+    (
+        "autoscaling",
+        "horizontalpodautoscalers",
+        "HorizontalPodAutoscaler",
+        &["v1", "v2"],
+        true,
+    ),
+    (
+        "certificates.k8s.io",
+        "clustertrustbundles",
+        "ClusterTrustBundle",
+        &["v1alpha1", "v1beta1"],
+        false,
+    ),
+    (
+        "coordination.k8s.io",
+        "leasecandidates",
+        "LeaseCandidate",
+        &["v1alpha2", "v1beta1"],
+        false,
+    ),
+    ("networking.k8s.io", "ipaddresses", "IPAddress", BETA, false),
+    ("networking.k8s.io", "servicecidrs", "ServiceCIDR", BETA, true),
+    ("resource.k8s.io", "deviceclasses", "DeviceClass", DEVICES, false),
+    (
+        "resource.k8s.io",
+        "resourceclaims",
+        "ResourceClaim",
+        DEVICES,
+        true,
+    ),
+    (
+        "resource.k8s.io",
+        "resourceclaimtemplates",
+        "ResourceClaimTemplate",
+        DEVICES,
+        false,
+    ),
+    (
+        "resource.k8s.io",
+        "resourceslices",
+        "ResourceSlice",
+        DEVICES,
+        false,
+    ),
+    (
+        "resource.k8s.io",
+        "devicetaintrules",
+        "DeviceTaintRule",
+        &["v1alpha3", "v1beta2"],
+        true,
+    ),
+    (
+        "storage.k8s.io",
+        "volumeattributesclasses",
+        "VolumeAttributesClass",
+        BETA,
+        false,
+    ),
+    ("", "events", "Event", &["v1"], false),
+    ("events.k8s.io", "events", "Event", &["v1"], false),
+];
+
+const REGISTRATION: &str = "admissionregistration.k8s.io";
+const POLICY: &[&str] = &["v1", "v1alpha1", "v1beta1"];
+const BETA: &[&str] = &["v1", "v1beta1"];
+const DEVICES: &[&str] = &["v1", "v1beta1", "v1beta2"];
+
+impl Equivalents {
+    /// Those of Kubernetes itself.
+    #[must_use]
+    pub fn kubernetes() -> Self {
+        let mut equivalents = Self::new();
+        for (group, resource, kind, versions, has_status) in SEVERAL {
+            // Events of both groups are stored as one.
+            let class = if resource == "events" { resource } else { "" };
+            for version in versions {
+                for subresource in if has_status { &["", "status"][..] } else { &[""] } {
+                    let resource = GroupVersionResource {
+                        group: group.into(),
+                        version: (*version).into(),
+                        resource: resource.into(),
+                    };
+                    let kind = GroupVersionKind {
+                        group: group.into(),
+                        version: (*version).into(),
+                        kind: kind.into(),
+                    };
+                    equivalents.register(class, resource, subresource, kind);
+                }
+            }
+        }
+        equivalents
+    }
+}

@@ -1,0 +1,173 @@
+//! The policies of one cluster, indexed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::matching::{Equivalents, FixedNamespaces, Index, MissingNamespace, Namespaces, Subject};
+use super::policy::Binding;
+use super::{Parameters, Request, ValidatingPolicy};
+use crate::json::{Document, Node};
+
+/// What manifests say about admission, for every cluster or for one. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct AdmissionObjects {
+    /// ValidatingAdmissionPolicies.
+    pub validating: Vec<Arc<ValidatingPolicy>>,
+    /// ValidatingAdmissionPolicyBindings.
+    pub validating_bindings: Vec<Arc<Binding>>,
+    /// Namespaces.
+    pub namespaces: Vec<Arc<Document<'static>>>,
+    /// Objects of the kinds that policies take as parameters.
+    pub parameters: Vec<Arc<Document<'static>>>,
+}
+
+/// What holds beside the manifests.
+#[derive(Debug, Clone)]
+pub struct AdmissionSettings {
+    /// What holds for namespaces that are not known.
+    pub missing_namespace: MissingNamespace,
+    /// Which resources are the same.
+    pub equivalents: Arc<Equivalents>,
+}
+
+/// The policies of every cluster.
+#[derive(Debug, Clone)]
+pub struct AdmissionPolicies {
+    /// For clusters without manifests of their own.
+    pub shared: Arc<AdmissionSet>,
+    /// For clusters with some.
+    pub clusters: BTreeMap<String, Arc<AdmissionSet>>,
+}
+
+/// All that admission decides by for one cluster.
+#[derive(Debug)]
+pub struct AdmissionSet {
+    pub(super) validating: Policies<ValidatingPolicy>,
+    pub(super) parameters: Parameters,
+    pub(super) namespaces: Arc<dyn Namespaces>,
+    pub(super) missing_namespace: MissingNamespace,
+    pub(super) equivalents: Arc<Equivalents>,
+}
+
+/// Policies of one kind with their bindings, by name.
+#[derive(Debug)]
+pub(super) struct Policies<P> {
+    bound: Vec<Bound<P>>,
+    index: Index,
+}
+
+/// A policy and its bindings, by name. One without bindings does nothing.
+#[derive(Debug)]
+pub(super) struct Bound<P> {
+    pub(super) policy: Arc<P>,
+    pub(super) bindings: Vec<Arc<Binding>>,
+}
+
+/// A policy that may be bound.
+pub(super) trait Policy {
+    fn applicability(&self) -> &super::policy::Applicability;
+}
+
+// === impl AdmissionSettings ===
+
+impl Default for AdmissionSettings {
+    fn default() -> Self {
+        Self {
+            missing_namespace: MissingNamespace::default(),
+            equivalents: Arc::new(Equivalents::kubernetes()),
+        }
+    }
+}
+
+// === impl AdmissionPolicies ===
+
+impl AdmissionPolicies {
+    /// The policies for requests of `cluster`.
+    #[must_use]
+    pub fn for_cluster(&self, cluster: &str) -> &Arc<AdmissionSet> {
+        self.clusters.get(cluster).unwrap_or(&self.shared)
+    }
+}
+
+// === impl AdmissionSet ===
+
+impl AdmissionSet {
+    /// Binds and indexes policies. Bindings of policies that are not there do
+    /// nothing, nor do policies without binding.
+    #[must_use]
+    pub fn new(objects: AdmissionObjects, settings: &AdmissionSettings) -> Self {
+        let equivalents = Arc::clone(&settings.equivalents);
+        Self {
+            validating: Policies::new(objects.validating, objects.validating_bindings, &equivalents),
+            parameters: Parameters::new(objects.parameters),
+            namespaces: Arc::new(FixedNamespaces::new(objects.namespaces)),
+            missing_namespace: settings.missing_namespace,
+            equivalents,
+        }
+    }
+
+    pub(super) fn subject<'s>(&'s self, request: &'s Request<'s>, object: Option<Node<'s>>) -> Subject<'s> {
+        Subject {
+            request,
+            object,
+            namespaces: &*self.namespaces,
+            missing: self.missing_namespace,
+            equivalents: &self.equivalents,
+        }
+    }
+}
+
+// === impl Policies ===
+
+impl<P: Policy> Policies<P> {
+    fn new(policies: Vec<Arc<P>>, bindings: Vec<Arc<Binding>>, equivalents: &Equivalents) -> Self {
+        let mut by_policy: HashMap<String, BTreeMap<String, Arc<Binding>>> = HashMap::new();
+        for binding in bindings {
+            by_policy
+                .entry(binding.policy.clone())
+                .or_default()
+                .insert(binding.name.clone(), binding);
+        }
+        let named: BTreeMap<String, Arc<P>> = policies
+            .into_iter()
+            .map(|policy| (policy.applicability().name.clone(), policy))
+            .collect();
+        let bound: Vec<Bound<P>> = named
+            .into_iter()
+            .filter_map(|(name, policy)| {
+                let bindings = by_policy.remove(&name)?.into_values().collect();
+                Some(Bound { policy, bindings })
+            })
+            .collect();
+        let constraints = bound
+            .iter()
+            .map(|bound| &bound.policy.applicability().constraints);
+        let index = Index::new(constraints, equivalents);
+        Self { bound, index }
+    }
+
+    /// Those that could apply, by name, each with its place.
+    pub(super) fn candidates(
+        &self,
+        request: &Request<'_>,
+        only: Option<&str>,
+    ) -> impl Iterator<Item = (usize, &Bound<P>)> {
+        let places = self.index.candidates(request).into_iter();
+        places
+            .filter_map(|place| Some((place, self.bound.get(place)?)))
+            .filter(move |(_, bound)| only.is_none_or(|only| bound.policy.applicability().name == only))
+    }
+
+    /// The names of those that are bound, by place.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.bound
+            .iter()
+            .map(|bound| bound.policy.applicability().name.as_str())
+    }
+}
+
+impl Policy for ValidatingPolicy {
+    fn applicability(&self) -> &super::policy::Applicability {
+        &self.applicability
+    }
+}

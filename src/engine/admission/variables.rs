@@ -1,0 +1,233 @@
+//! The values of the variables, for one policy and one request.
+//!
+//! ```text
+//! object, oldObject ── handles into the review's text ──┐
+//! request ─────────── a view of the Request ────────────┼─▶ Activation ─▶ expressions
+//! params, namespaceObject ── handles into manifests ────┘
+//! variables.NAME ──── programs, evaluated when first named
+//! ```
+
+use std::borrow::Cow;
+
+use super::environment::{Environment, NAMESPACE, OBJECT, OLD_OBJECT, PARAMS, REQUEST};
+use super::matching::Matched;
+use super::{GroupVersionKind, GroupVersionResource, Request};
+use crate::cel::{Activation, Map, Object, Value};
+use crate::engine::User;
+use crate::json::Node;
+
+/// The variable `request`: an AdmissionRequest as the API server shows it to
+/// expressions. What is empty and optional is absent.
+///
+/// `CreateAdmissionRequest` of `apiserver/pkg/admission/plugin/cel/condition.go`.
+#[derive(Debug)]
+pub(super) struct RequestView<'r> {
+    request: &'r Request<'r>,
+    kind: KindView<'r>,
+    resource: ResourceView<'r>,
+    request_kind: KindView<'r>,
+    request_resource: ResourceView<'r>,
+    user: UserView<'r>,
+}
+
+#[derive(Debug)]
+struct KindView<'r>(&'r GroupVersionKind<'r>);
+
+#[derive(Debug)]
+struct ResourceView<'r>(&'r GroupVersionResource<'r>);
+
+#[derive(Debug)]
+struct UserView<'r> {
+    user: &'r User<'r>,
+    extra: ExtraView<'r>,
+}
+
+#[derive(Debug)]
+struct ExtraView<'r>(&'r User<'r>);
+
+/// The values that are the same for all expressions of one run of a policy.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Given<'g> {
+    pub(super) object: Option<Node<'g>>,
+    pub(super) old_object: Option<Node<'g>>,
+    pub(super) request: &'g RequestView<'g>,
+    pub(super) params: Option<Node<'g>>,
+    pub(super) namespace: NamespaceObject<'g>,
+}
+
+/// The variable `namespaceObject`.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum NamespaceObject<'g> {
+    /// `null`: the object lives in no namespace.
+    Null,
+    /// It is known.
+    Known(Node<'g>),
+    /// It is not: looking at it is an error.
+    Unknown,
+}
+
+// === impl Given ===
+
+impl<'g> Given<'g> {
+    /// The variables, none of them evaluated yet. Each set of expressions has
+    /// its own, as upstream, and pays for the variables that it names.
+    pub(super) fn activation(&self, environment: &'g Environment) -> Activation<'g> {
+        let node = |node: Option<Node<'g>>| node.map_or(Value::Null, Value::json);
+        let mut activation = Activation::new(environment.cel());
+        activation.set(OBJECT, node(self.object));
+        activation.set(OLD_OBJECT, node(self.old_object));
+        activation.set(REQUEST, Value::Map(Map::Object(self.request)));
+        activation.set(PARAMS, node(self.params));
+        match self.namespace {
+            NamespaceObject::Null => activation.set(NAMESPACE, Value::Null),
+            NamespaceObject::Known(object) => activation.set(NAMESPACE, Value::json(object)),
+            NamespaceObject::Unknown => {}
+        }
+        for variable in environment.variables() {
+            activation.set_lazy(variable.slot, variable.expression.program());
+        }
+        activation
+    }
+}
+
+// === impl RequestView ===
+
+impl<'r> RequestView<'r> {
+    /// `resource` is the one that expressions see as `request.resource`.
+    pub(super) fn new(request: &'r Request<'r>, matched: &'r Matched<'r>) -> Self {
+        Self::with_resource(request, &matched.resource, &matched.kind)
+    }
+
+    /// As match conditions see it: the resource asked for, in the kind matched.
+    pub(super) fn for_conditions(request: &'r Request<'r>, matched: &'r Matched<'r>) -> Self {
+        Self::with_resource(request, &request.request_resource, &matched.kind)
+    }
+
+    fn with_resource(
+        request: &'r Request<'r>,
+        resource: &'r GroupVersionResource<'r>,
+        kind: &'r GroupVersionKind<'r>,
+    ) -> Self {
+        Self {
+            request,
+            kind: KindView(kind),
+            resource: ResourceView(resource),
+            request_kind: KindView(&request.request_kind),
+            request_resource: ResourceView(&request.request_resource),
+            user: UserView {
+                user: &request.user,
+                extra: ExtraView(&request.user),
+            },
+        }
+    }
+}
+
+impl Object for RequestView<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        let request = self.request;
+        match field {
+            "kind" => Some(Value::Map(Map::Object(&self.kind))),
+            "resource" => Some(Value::Map(Map::Object(&self.resource))),
+            "requestKind" => Some(Value::Map(Map::Object(&self.request_kind))),
+            "requestResource" => Some(Value::Map(Map::Object(&self.request_resource))),
+            "subResource" | "requestSubResource" => optional(&request.subresource),
+            "name" => optional(&request.name),
+            "namespace" => optional(&request.namespace),
+            "operation" => Some(Value::str(request.operation.as_str())),
+            "userInfo" => Some(Value::Map(Map::Object(&self.user))),
+            "dryRun" => Some(Value::Bool(request.dry_run)),
+            "options" => Some(request.options.map_or(Value::Null, Value::json)),
+            _ => None,
+        }
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        let names = [
+            "kind",
+            "resource",
+            "subResource",
+            "requestKind",
+            "requestResource",
+            "requestSubResource",
+            "name",
+            "namespace",
+            "operation",
+            "userInfo",
+            "dryRun",
+            "options",
+        ];
+        names
+            .into_iter()
+            .filter(|name| self.field(name).is_some())
+            .collect()
+    }
+}
+
+impl Object for KindView<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        match field {
+            "group" => Some(Value::str(&self.0.group)),
+            "version" => Some(Value::str(&self.0.version)),
+            "kind" => Some(Value::str(&self.0.kind)),
+            _ => None,
+        }
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        vec!["group", "version", "kind"]
+    }
+}
+
+impl Object for ResourceView<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        match field {
+            "group" => Some(Value::str(&self.0.group)),
+            "version" => Some(Value::str(&self.0.version)),
+            "resource" => Some(Value::str(&self.0.resource)),
+            _ => None,
+        }
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        vec!["group", "version", "resource"]
+    }
+}
+
+impl Object for UserView<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        match field {
+            "username" => optional(&self.user.name),
+            "uid" => optional(&self.user.uid),
+            "groups" if !self.user.groups.is_empty() => Some(list(&self.user.groups)),
+            "extra" if !self.user.extra.is_empty() => Some(Value::Map(Map::Object(&self.extra))),
+            _ => None,
+        }
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        let names = ["username", "uid", "groups", "extra"];
+        names
+            .into_iter()
+            .filter(|name| self.field(name).is_some())
+            .collect()
+    }
+}
+
+impl Object for ExtraView<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        let (_, values) = self.0.extra.iter().rev().find(|(key, _)| key == field)?;
+        Some(list(values))
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        self.0.extra.iter().map(|(key, _)| key.as_ref()).collect()
+    }
+}
+
+fn optional(text: &str) -> Option<Value<'_>> {
+    (!text.is_empty()).then(|| Value::str(text))
+}
+
+fn list<'v>(items: &'v [Cow<'v, str>]) -> Value<'v> {
+    Value::list(items.iter().map(|item| Value::str(item)).collect())
+}

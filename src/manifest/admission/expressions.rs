@@ -1,0 +1,130 @@
+//! Expressions of policies and webhooks: required, compiled, and kept.
+
+use k8s_openapi::api::admissionregistration::v1::{MatchCondition, Variable};
+
+use super::super::names;
+use super::super::report::Report;
+use crate::cel::CompileError;
+use crate::engine::admission::{Condition, Environment, Expression};
+use crate::field::{FaultKind, FieldPath};
+
+/// The most match conditions of one policy or webhook.
+const MOST_CONDITIONS: usize = 64;
+
+/// Words of CEL that name no variable.
+const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// The expression at `path`, unless it is blank or does not compile.
+pub(super) fn expression(
+    text: &str,
+    path: &FieldPath,
+    report: &mut Report<'_>,
+    compile: impl FnOnce(&str) -> Result<Expression, CompileError>,
+) -> Option<Expression> {
+    if text.trim().is_empty() {
+        report.required(path, "an expression in CEL");
+        return None;
+    }
+    compile(text)
+        .map_err(|error| fault(text, path, &error, report))
+        .ok()
+}
+
+fn fault(text: &str, path: &FieldPath, error: &CompileError, report: &mut Report<'_>) {
+    report.invalid(path, text, format!("compilation failed: {error}"));
+}
+
+/// Adds `spec.variables` to what later expressions may name.
+pub(super) fn variables(
+    written: Option<&[Variable]>,
+    path: &FieldPath,
+    environment: &mut Environment,
+    report: &mut Report<'_>,
+) {
+    for (index, variable) in written.unwrap_or_default().iter().enumerate() {
+        let path = path.index(index);
+        let name = variable.name.as_str();
+        if name.trim().is_empty() {
+            report.required(&path.field("name"), "a variable has a name");
+        } else if !is_identifier(name) {
+            report.invalid(&path.field("name"), name, "must be an identifier of CEL");
+        }
+        let path = path.field("expression");
+        if variable.expression.trim().is_empty() {
+            report.required(&path, "an expression in CEL");
+        } else if let Err(error) = environment.add_variable(name, &variable.expression) {
+            fault(&variable.expression, &path, &error, report);
+            environment.add_faulty_variable(name);
+        }
+    }
+}
+
+fn is_identifier(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes
+        .next()
+        .is_some_and(|first| first == b'_' || first.is_ascii_alphabetic())
+        && bytes.all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
+        && !RESERVED.contains(&name)
+}
+
+/// `matchConditions` at `path`. They may name parameters, where there are any,
+/// but not variables.
+pub(super) fn conditions(
+    written: Option<&[MatchCondition]>,
+    path: &FieldPath,
+    has_params: bool,
+    report: &mut Report<'_>,
+) -> Vec<Condition> {
+    let written = written.unwrap_or_default();
+    if written.len() > MOST_CONDITIONS {
+        let message = format!("{}: must have at most {MOST_CONDITIONS} items", written.len());
+        report.fault(FaultKind::TooMany, path, message);
+    }
+    let environment = Environment::new(has_params);
+    let mut compiled: Vec<Condition> = Vec::new();
+    let mut seen = std::collections::BTreeSet::new();
+    for (index, condition) in written.iter().enumerate() {
+        let path = path.index(index);
+        let text = condition.expression.as_str();
+        let expression = expression(text, &path.field("expression"), report, |text| {
+            environment.condition(text)
+        });
+        let (name, path) = (condition.name.as_str(), path.field("name"));
+        if name.is_empty() {
+            report.required(&path, "a condition has a name");
+            continue;
+        }
+        report.syntax(&path, name, names::qualified_name(name));
+        if !seen.insert(name) {
+            report.fault(FaultKind::Duplicate, &path, format!("`{name}`"));
+        }
+        compiled.extend(expression.map(|expression| Condition {
+            name: name.to_owned(),
+            expression,
+        }));
+    }
+    compiled
+}

@@ -1,0 +1,334 @@
+//! Admission policies from manifests, asked by reviews: the whole inner ring together.
+
+use serde_json::{Value, json};
+
+use portcullis::api::AdmissionReview;
+use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Clock, Outcome, Run};
+use portcullis::json::Document;
+use portcullis::manifest::{Options, Source, load};
+use std::sync::Arc;
+
+/// The policies of manifests, which must be sound.
+fn mk_set(text: &str) -> Arc<AdmissionSet> {
+    let source = Source {
+        file: "f.yaml".into(),
+        text: text.into(),
+        cluster: None,
+    };
+    let (manifests, faults) = load(&[source], &Options::default());
+    let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
+    Arc::clone(
+        manifests
+            .admission(&AdmissionSettings::default())
+            .for_cluster("default"),
+    )
+}
+
+/// The faults of manifests, without their places in the file.
+fn faults(text: &str) -> Vec<String> {
+    let source = Source {
+        file: "f.yaml".into(),
+        text: text.into(),
+        cluster: None,
+    };
+    let (_, faults) = load(&[source], &Options::default());
+    faults
+        .iter()
+        .map(|fault| format!("{}: {}", fault.place.path, fault.kind.as_str()))
+        .collect()
+}
+
+fn mk_review(object: &Value) -> Value {
+    json!({
+        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": "u",
+            "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+            "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+            "name": "c", "namespace": "ns", "operation": "CREATE",
+            "userInfo": {"username": "alice", "groups": ["devs"]},
+            "object": object, "oldObject": null, "dryRun": false,
+        },
+    })
+}
+
+fn validated(set: &AdmissionSet, review: &Value) -> Outcome {
+    let document = Document::parse(review.to_string()).unwrap();
+    let review = AdmissionReview::decode(&document).unwrap();
+    set.validate(
+        &review.request,
+        Run {
+            only: None,
+            clock: Clock { expired: &|| false },
+        },
+    )
+}
+
+fn message(outcome: &Outcome) -> &str {
+    outcome
+        .denial
+        .as_ref()
+        .map_or("allowed", |denial| denial.message.as_str())
+}
+
+/// A policy `p` for configmaps, bound by `b`, with `spec` beside its constraints.
+fn mk_policy(spec: &str, actions: &str) -> String {
+    format!(
+        "apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {{name: p}}
+spec:
+  matchConstraints: {{resourceRules: [{{apiGroups: [''], apiVersions: [v1], operations: ['*'], resources: [configmaps]}}]}}
+{spec}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {{name: b}}
+spec: {{policyName: p, validationActions: [{actions}]}}
+"
+    )
+}
+
+#[test]
+fn a_validation_that_fails_refuses_with_its_message() {
+    let text = mk_policy(
+        "  variables: [{name: size, expression: \"size(object.data)\"}]
+  validations:
+  - {expression: \"variables.size < 2\", message: too large, reason: RequestEntityTooLarge}
+  - {expression: \"'a' in object.data\", messageExpression: \"'no a among ' + string(variables.size)\"}",
+        "Deny",
+    );
+    let set = mk_set(&text);
+    let with = |data: Value| {
+        validated(
+            &set,
+            &mk_review(&json!({"metadata": {"name": "c"}, "data": data})),
+        )
+    };
+    assert_eq!(message(&with(json!({"a": "1"}))), "allowed");
+
+    let large = with(json!({"a": "1", "b": "2"}));
+    assert_eq!(
+        message(&large),
+        "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: too large"
+    );
+    let denial = large.denial.unwrap();
+    assert_eq!(
+        (
+            denial.reason.code(),
+            denial.name.as_str(),
+            denial.resource.as_str()
+        ),
+        (413, "c", "configmaps")
+    );
+    assert_eq!(large.cause.unwrap().rule, Some(0));
+
+    let other = with(json!({"b": "1"}));
+    assert_eq!(
+        message(&other),
+        "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no a among 1"
+    );
+    assert_eq!(other.denial.unwrap().reason.code(), 422);
+}
+
+#[test]
+fn an_error_is_judged_by_the_failure_policy() {
+    let broken = "  validations: [{expression: \"object.missing.field == 1\"}]";
+    let refused = validated(&mk_set(&mk_policy(broken, "Deny")), &mk_review(&json!({})));
+    assert!(
+        message(&refused).contains("no such key: missing"),
+        "{}",
+        message(&refused)
+    );
+    let ignoring = format!("  failurePolicy: Ignore\n{broken}");
+    let allowed = validated(&mk_set(&mk_policy(&ignoring, "Deny")), &mk_review(&json!({})));
+    assert_eq!(message(&allowed), "allowed");
+}
+
+#[test]
+fn warnings_and_audit_let_the_request_pass() {
+    let text = mk_policy(
+        "  validations: [{expression: 'false', message: 'no'}]
+  auditAnnotations: [{key: who, valueExpression: 'request.userInfo.username'}, {key: none, valueExpression: 'null'}]",
+        "Warn, Audit",
+    );
+    let outcome = validated(&mk_set(&text), &mk_review(&json!({})));
+    assert_eq!(message(&outcome), "allowed");
+    assert_eq!(
+        outcome.warnings.iter().collect::<Vec<_>>(),
+        ["Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': no"]
+    );
+    let failures: Value = serde_json::from_str(
+        &outcome.audit_annotations["validation.policy.admission.k8s.io/validation_failure"],
+    )
+    .unwrap();
+    assert_eq!(
+        failures,
+        json!([{"message": "no", "policy": "p", "binding": "b", "expressionIndex": 0,
+                "validationActions": ["Warn", "Audit"]}])
+    );
+    assert_eq!(outcome.audit_annotations["p/who"], "alice");
+    assert_eq!(outcome.audit_annotations.len(), 2);
+}
+
+#[test]
+fn match_conditions_decide_whether_the_policy_applies() {
+    let text = mk_policy(
+        "  matchConditions: [{name: devs, expression: \"'devs' in request.userInfo.groups\"}]
+  validations: [{expression: 'false'}]",
+        "Deny",
+    );
+    let set = mk_set(&text);
+    let mut review = mk_review(&json!({}));
+    assert!(validated(&set, &review).denial.is_some());
+    review["request"]["userInfo"]["groups"] = json!(["ops"]);
+    assert!(validated(&set, &review).denial.is_none());
+    review["request"]["userInfo"] = json!({});
+    assert!(message(&validated(&set, &review)).contains("no such key: groups"));
+}
+
+#[test]
+fn a_policy_runs_once_for_each_parameter() {
+    let text = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: p}
+spec:
+  paramKind: {apiVersion: v1, kind: ConfigMap}
+  matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]}
+  validations: [{expression: \"!(params.data.forbidden in object.data)\", messageExpression: \"string(params.data.forbidden)\"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: b}
+spec:
+  policyName: p
+  validationActions: [Warn]
+  paramRef: {selector: {}, parameterNotFoundAction: Deny}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: one, namespace: ns}, data: {forbidden: x}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: two, namespace: ns}, data: {forbidden: y}}
+";
+    let set = mk_set(text);
+    let outcome = validated(&set, &mk_review(&json!({"data": {"x": "", "y": ""}})));
+    let warnings: Vec<_> = outcome
+        .warnings
+        .iter()
+        .map(|text| text.rsplit(' ').next().unwrap())
+        .collect();
+    assert_eq!(warnings, ["x", "y"]);
+    let mut elsewhere = mk_review(&json!({"data": {}}));
+    elsewhere["request"]["namespace"] = "other".into();
+    assert_eq!(
+        message(&validated(&set, &elsewhere)),
+        "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: failed to configure binding: \
+         no params found for policy binding with `Deny` parameterNotFoundAction"
+    );
+}
+
+#[test]
+fn the_namespace_of_the_object_is_known_from_manifests() {
+    let policy = mk_policy(
+        "  validations: [{expression: \"namespaceObject.metadata.labels.env == 'prod'\"}]",
+        "Deny",
+    );
+    let text = format!(
+        "{policy}---\n{{apiVersion: v1, kind: Namespace, metadata: {{name: ns, labels: {{env: prod}}}}}}\n"
+    );
+    assert_eq!(
+        message(&validated(&mk_set(&text), &mk_review(&json!({})))),
+        "allowed"
+    );
+    assert!(
+        validated(&mk_set(&policy), &mk_review(&json!({})))
+            .denial
+            .is_some()
+    );
+}
+
+#[test]
+fn policies_do_not_judge_policies_or_reviews_of_access() {
+    let text = mk_policy("  validations: [{expression: 'false'}]", "Deny")
+        .replace("configmaps", "'*'")
+        .replace("['']", "['*']");
+    let set = mk_set(&text);
+    for (group, resource, judged) in [
+        (
+            "admissionregistration.k8s.io",
+            "validatingadmissionpolicies",
+            false,
+        ),
+        (
+            "admissionregistration.k8s.io",
+            "validatingwebhookconfigurations",
+            true,
+        ),
+        ("authorization.k8s.io", "subjectaccessreviews", false),
+        ("", "secrets", true),
+    ] {
+        let mut review = mk_review(&json!({}));
+        review["request"]["resource"] = json!({"group": group, "version": "v1", "resource": resource});
+        assert_eq!(validated(&set, &review).denial.is_some(), judged, "{resource}");
+    }
+}
+
+#[test]
+fn a_review_may_be_limited_to_one_policy() {
+    let set = mk_set(&mk_policy("  validations: [{expression: 'false'}]", "Deny"));
+    let document = Document::parse(mk_review(&json!({})).to_string()).unwrap();
+    let review = AdmissionReview::decode(&document).unwrap();
+    let run = |only| {
+        set.validate(
+            &review.request,
+            Run {
+                only: Some(only),
+                clock: Clock { expired: &|| false },
+            },
+        )
+    };
+    assert!(run("p").denial.is_some());
+    assert!(run("q").denial.is_none());
+}
+
+#[test]
+fn every_fault_of_a_policy_is_told_with_its_field() {
+    let text = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: p}
+spec:
+  failurePolicy: Perhaps
+  paramKind: {apiVersion: a/b/c, kind: '9'}
+  matchConstraints:
+    resourceRules: [{apiGroups: ['', '*'], apiVersions: [''], operations: [GET], resources: [pods/*, pods/log], scope: World}]
+    objectSelector: {matchLabels: {'a b': c}}
+  matchConditions: [{name: '', expression: '1'}]
+  variables: [{name: in, expression: 'object.'}]
+  validations: [{expression: 'object', message: \"a\\nb\", reason: Teapot}]
+  auditAnnotations: [{key: a/b, valueExpression: '1'}]
+";
+    assert_eq!(
+        faults(text),
+        [
+            "spec.failurePolicy: Unsupported value",
+            "spec.paramKind.apiVersion: Invalid value",
+            "spec.paramKind.kind: Invalid value",
+            "spec.matchConstraints.objectSelector.matchLabels[a b]: Invalid value",
+            "spec.matchConstraints.resourceRules[0].operations[0]: Unsupported value",
+            "spec.matchConstraints.resourceRules[0].apiGroups: Invalid value",
+            "spec.matchConstraints.resourceRules[0].apiVersions[0]: Required value",
+            "spec.matchConstraints.resourceRules[0].resources[1]: Invalid value",
+            "spec.matchConstraints.resourceRules[0].scope: Unsupported value",
+            "spec.matchConditions[0].expression: Invalid value",
+            "spec.matchConditions[0].name: Required value",
+            "spec.variables[0].name: Invalid value",
+            "spec.variables[0].expression: Invalid value",
+            "spec.validations[0].expression: Invalid value",
+            "spec.validations[0].message: Invalid value",
+            "spec.validations[0].reason: Unsupported value",
+            "spec.auditAnnotations[0].key: Invalid value",
+            "spec.auditAnnotations[0].valueExpression: Invalid value",
+        ]
+    );
+}
