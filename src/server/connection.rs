@@ -1,7 +1,5 @@
 //! What is known of a connection from its beginning: the client's certificate.
 
-use std::any::Any;
-
 use actix_tls::accept::openssl::TlsStream;
 use actix_web::dev::Extensions;
 use actix_web::rt::net::TcpStream;
@@ -10,10 +8,7 @@ use crate::authentication::PeerCertificate;
 
 /// Keeps the certificate that a client showed with its connection. Whether it
 /// is worth anything is judged for each request.
-pub(super) fn remember_peer(stream: &dyn Any, data: &mut Extensions) {
-    let Some(stream) = stream.downcast_ref::<TlsStream<TcpStream>>() else {
-        return;
-    };
+pub(super) fn remember_peer(stream: &TlsStream<TcpStream>, data: &mut Extensions) {
     let Some(leaf) = stream.ssl().peer_certificate() else {
         return;
     };

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
+use super::farewell::{Farewell, Stage};
 use super::limits::Lane;
 
 /// How long a draining gateway stays although nothing is in flight: requests
@@ -32,6 +33,8 @@ pub(super) struct Lifecycle {
     phase: AtomicU8,
     /// Requests for authorization.
     pub(super) authorization: Arc<Lane>,
+    /// The connections.
+    pub(super) farewell: Farewell,
 }
 
 // === impl Lifecycle ===
@@ -50,9 +53,19 @@ impl Lifecycle {
         self.phase.store(1, Ordering::Release);
     }
 
-    /// Fails readiness from now on, and has connections close.
+    /// Fails readiness from now on, and has clients look for other connections.
     pub(super) fn drain(&self) {
         self.phase.store(2, Ordering::Release);
+        self.farewell.tell(Stage::Draining);
+    }
+
+    /// Ends every connection and waits for that, `limit` at most.
+    pub(super) async fn close(&self, limit: Duration) {
+        self.farewell.tell(Stage::Closing);
+        let start = Instant::now();
+        while self.farewell.open() > 0 && start.elapsed() < limit {
+            sleep(LOOK).await;
+        }
     }
 
     /// Waits until nothing is in flight, `limit` at most. Whether nothing is.

@@ -1,17 +1,25 @@
 //! Sockets, and the actix-web servers on them.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use actix_web::dev::Server;
+use actix_http::{HttpService, Protocol};
+use actix_service::{IntoServiceFactory, ServiceFactory, ServiceFactoryExt, map_config};
+use actix_tls::accept::openssl::{Acceptor, TlsStream};
+use actix_tls::accept::{TlsError, max_concurrent_tls_connect};
+use actix_web::dev::{AppConfig, Extensions, Server};
+use actix_web::rt::net::TcpStream;
 use actix_web::web::Data;
 use actix_web::{App, HttpServer};
 use openssl::error::ErrorStack;
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use openssl::ssl::SslAcceptor;
+use socket2::{Domain, SockRef, Socket, Type};
 
+use super::farewell::Stream;
 use super::gateway::Shared;
 use super::{admin, connection, routes};
 use crate::tls::TlsContext;
@@ -32,12 +40,19 @@ const HANDSHAKES: usize = 4096;
 /// How long the head of a connection's first request may take.
 const HEAD: Duration = Duration::from_secs(10);
 
+/// How long a connection may take to close.
+const DISCONNECT: Duration = Duration::from_secs(1);
+
 /// What actix waits for at a graceful stop; draining is done before.
 const STOP_SECONDS: u64 = 1;
 
 /// Listens at `address`.
 pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(socket2::Protocol::TCP),
+    )?;
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -56,19 +71,54 @@ pub(super) fn reviews(shared: &Data<Shared>, listener: TcpListener) -> io::Resul
     let state = Arc::clone(&shared.state);
     let acceptor = TlsContext::acceptor(move || state.current().tls.clone())
         .map_err(|error: ErrorStack| io::Error::other(error))?;
-    let shared = shared.clone();
-    let server = HttpServer::new(move || App::new().app_data(shared.clone()).configure(routes::routes))
+    let (shared, acceptor) = (shared.clone(), acceptor.build());
+    max_concurrent_tls_connect(HANDSHAKES);
+    let server = Server::build()
         .workers(available_parallelism().map_or(1, usize::from))
-        .keep_alive(KEEP_ALIVE)
-        .client_request_timeout(HEAD)
-        .tls_handshake_timeout(HANDSHAKE)
-        .max_connection_rate(HANDSHAKES)
-        .tcp_nodelay(true)
-        .on_connect(connection::remember_peer)
         .disable_signals()
         .shutdown_timeout(STOP_SECONDS)
-        .listen_openssl(listener, acceptor)?;
+        .listen("reviews", listener, move || {
+            connections(shared.clone(), acceptor.clone())
+        })?;
     Ok(server.run())
+}
+
+/// TCP to TLS, to HTTP by what the handshake agreed on, to the routes.
+fn connections(
+    shared: Data<Shared>,
+    acceptor: SslAcceptor,
+) -> impl ServiceFactory<TcpStream, Config = (), Response = (), Error = impl fmt::Debug, InitError = ()> {
+    let app = App::new()
+        .app_data(shared.clone())
+        .configure(routes::routes)
+        .into_factory();
+    let app = app.map_err(|error: actix_web::Error| error.error_response());
+    let http = HttpService::build()
+        .keep_alive(KEEP_ALIVE)
+        .client_request_timeout(HEAD)
+        .client_disconnect_timeout(DISCONNECT)
+        .on_connect_ext(|stream: &Stream<TlsStream<TcpStream>>, data: &mut Extensions| {
+            connection::remember_peer(stream.io(), data);
+        })
+        .finish(map_config(app, |()| AppConfig::default()));
+    let mut tls = Acceptor::new(acceptor);
+    tls.set_handshake_timeout(HANDSHAKE);
+    tls.map_err(TlsError::into_service_error)
+        .map(move |stream: TlsStream<TcpStream>| {
+            let tcp = stream.get_ref();
+            let peer = tcp.peer_addr().ok();
+            if let Err(error) = tcp.set_nodelay(true) {
+                tracing::debug!(%error, "small answers may wait");
+            }
+            let is_http2 = stream.ssl().selected_alpn_protocol() == Some(b"h2");
+            let protocol = if is_http2 {
+                Protocol::Http2
+            } else {
+                Protocol::Http1
+            };
+            (shared.lifecycle.farewell.stream(stream, is_http2), protocol, peer)
+        })
+        .and_then(http.map_err(TlsError::Service))
 }
 
 /// The plain server of probes and metrics.

@@ -14,6 +14,7 @@ mod body;
 mod connection;
 mod counters;
 mod deadline;
+mod farewell;
 mod gateway;
 mod lifecycle;
 mod limits;
@@ -32,7 +33,6 @@ use actix_web::dev::ServerHandle;
 use actix_web::rt::{self, System};
 use actix_web::web::Data;
 use thiserror::Error;
-use tokio::time::timeout;
 
 pub use gateway::Gateway;
 pub use signals::until_told;
@@ -159,8 +159,8 @@ async fn drain(shared: &Shared, handle: &ServerHandle, door: &TcpListener) {
     }
     handle.pause().await;
     listener::refuse(door);
-    // Idle HTTP/2 connections would hold a graceful stop up; nothing is lost with them.
-    let _closed = timeout(CLOSE, handle.stop(true)).await;
+    shared.lifecycle.close(CLOSE).await;
+    handle.stop(false).await;
     if let Some(log) = &shared.decision_log
         && !log.flush(FLUSH)
     {

@@ -46,6 +46,9 @@ pub(super) enum Rejection {
     /// The body did not arrive in time.
     #[error("the deadline passed before the body was received")]
     DeadlinePassed,
+    /// The gateway ends, and the body was not there at the end of `server.drain`.
+    #[error("the gateway is shutting down")]
+    CutOff,
     /// The connection broke within the body, or its framing is wrong.
     #[error("the body was not received whole")]
     Incomplete,
@@ -81,7 +84,7 @@ impl Rejection {
     fn status(&self) -> Status {
         let status = Status::new(self.reason(), self.to_string());
         match self {
-            Self::Starting | Self::TooManyRequests => status.retry_after(1),
+            Self::Starting | Self::CutOff | Self::TooManyRequests => status.retry_after(1),
             _ => status,
         }
     }
@@ -90,7 +93,7 @@ impl Rejection {
         match self {
             Self::NotFound => Reason::NotFound,
             Self::MethodNotAllowed => Reason::MethodNotAllowed,
-            Self::Starting => Reason::ServiceUnavailable,
+            Self::Starting | Self::CutOff => Reason::ServiceUnavailable,
             Self::Refused { refusal, .. } if refusal.status() == 401 => Reason::Unauthorized,
             Self::Refused { .. } => Reason::Forbidden,
             Self::UnsupportedMediaType => Reason::UnsupportedMediaType,

@@ -117,7 +117,16 @@ async fn receive(
         return Err(Rejection::TooLarge { limit });
     }
     let mut permit = enter(shared, &snapshot, review, length).ok_or(Rejection::TooManyRequests)?;
-    let body = body::read(payload, &mut permit, limit, deadline).await?;
+    let body = body::read(payload, &mut permit, limit, deadline)
+        .await
+        .map_err(|rejection| {
+            let ending = shared.lifecycle.phase() == Phase::Draining;
+            if ending && matches!(rejection, Rejection::Incomplete) {
+                Rejection::CutOff
+            } else {
+                rejection
+            }
+        })?;
     Ok(Received {
         snapshot,
         caller,

@@ -78,5 +78,10 @@ fn a_request_that_never_ends_is_cut_off_after_the_drain_time() {
     });
     gateway.stop();
     gateway.join();
-    assert!(slow.receive().is_err());
+    let response = slow.receive().unwrap();
+    assert_eq!(
+        (response.status, response.header("retry-after")),
+        (503, Some("1"))
+    );
+    assert!(slow.is_closed());
 }

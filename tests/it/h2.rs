@@ -1,8 +1,10 @@
 //! HTTP/2, as the API server's authorization client speaks it.
 
 use std::pin::Pin;
+use std::time::Duration;
 
-use h2::client::SendRequest;
+use h2::SendStream;
+use h2::client::{ResponseFuture, SendRequest};
 use http::Request;
 use openssl::ssl::SslContextBuilder;
 use serde_json::Value;
@@ -11,7 +13,7 @@ use tokio::runtime;
 use tokio::task::JoinHandle;
 use tokio_openssl::SslStream;
 
-use crate::support::{Gateway, JANE_GETS, v1};
+use crate::support::{Gateway, JANE_GETS, get, v1};
 
 /// A connection that speaks HTTP/2.
 struct Connection {
@@ -45,13 +47,22 @@ impl Connection {
 
     /// POSTs a review; the status and the body.
     async fn authorize(&self, body: String) -> Result<(u16, Value), h2::Error> {
+        let (response, mut stream) = self.begin().await?;
+        stream.send_data(body.into(), true)?;
+        Self::end(response).await
+    }
+
+    /// Begins a POST whose body is still to come.
+    async fn begin(&self) -> Result<(ResponseFuture, SendStream<bytes::Bytes>), h2::Error> {
         let mut send = self.send.clone().ready().await?;
-        let request = Request::post("https://localhost/authorize?timeout=3s")
+        let request = Request::post("https://localhost/authorize?timeout=30s")
             .header("content-type", "application/json")
             .body(())
             .unwrap();
-        let (response, mut stream) = send.send_request(request, false)?;
-        stream.send_data(body.into(), true)?;
+        send.send_request(request, false)
+    }
+
+    async fn end(response: ResponseFuture) -> Result<(u16, Value), h2::Error> {
         let response = response.await?;
         assert!(response.headers().get("connection").is_none());
         let (status, mut body, mut bytes) = (response.status(), response.into_body(), Vec::new());
@@ -91,4 +102,46 @@ fn a_body_larger_than_a_window_arrives() {
         let (status, review) = connection.authorize(body).await.unwrap();
         assert_eq!((status, &review["status"]["allowed"]), (200, &Value::Bool(false)));
     });
+}
+
+#[test]
+fn while_draining_open_streams_are_answered_and_new_ones_sent_elsewhere() {
+    let mut gateway = Gateway::usual();
+    block_on(async {
+        let (idle, busy) = (Connection::open(&gateway).await, Connection::open(&gateway).await);
+        assert_eq!(idle.authorize(v1(JANE_GETS)).await.unwrap().0, 200);
+        let (response, mut stream) = busy.begin().await.unwrap();
+        let metric = r#"portcullis_in_flight_requests{endpoint="authorize"}"#;
+        until("it is in flight", || gateway.metric(metric) == 1.0).await;
+        gateway.stop();
+        until("readiness fails", || {
+            get(gateway.addresses.admin, "/readyz").0 == 503
+        })
+        .await;
+        let refused = loop {
+            match idle.authorize(v1(JANE_GETS)).await {
+                Ok((status, _)) => assert_eq!(status, 200, "until GOAWAY is there"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(
+            (refused.is_go_away(), refused.reason()),
+            (true, Some(h2::Reason::NO_ERROR))
+        );
+        stream.send_data(v1(JANE_GETS).into(), true).unwrap();
+        assert_eq!(Connection::end(response).await.unwrap().0, 200);
+        idle.driver.await.unwrap().unwrap();
+        drop((busy.send, idle.send));
+        busy.driver.await.unwrap().unwrap();
+    });
+    gateway.join();
+}
+
+/// Waits for something that must happen, and lets connections work meanwhile.
+async fn until(what: &str, mut happens: impl FnMut() -> bool) {
+    let patience = tokio::time::Instant::now() + Duration::from_secs(30);
+    while !happens() {
+        assert!(tokio::time::Instant::now() < patience, "in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
