@@ -6,8 +6,9 @@
 //! | `/readyz`, `/healthz` | 200 when reviews are answered; 503 while starting and draining |
 //! | `/metrics` | Prometheus' text format |
 //!
-//! With `?verbose` a probe lists its checks, as at a kube-apiserver. A reload
-//! that failed does not make the gateway unready: the last good files serve.
+//! With `?verbose` a probe lists its checks, as at a kube-apiserver, and which
+//! files are in force. A reload that failed does not make the gateway unready:
+//! the last good files serve.
 
 use actix_web::http::StatusCode;
 use actix_web::web::{self, Data, ServiceConfig};
@@ -15,6 +16,7 @@ use actix_web::{HttpRequest, HttpResponse};
 
 use super::gateway::Shared;
 use super::lifecycle::Phase;
+use crate::field::Severity;
 
 /// The routes of the admin listener.
 pub(super) fn routes(config: &mut ServiceConfig) {
@@ -40,14 +42,7 @@ async fn metrics(shared: Data<Shared>) -> HttpResponse {
 }
 
 async fn livez(request: HttpRequest) -> HttpResponse {
-    answer(
-        &request,
-        "livez",
-        &[Check {
-            name: "ping",
-            fault: None,
-        }],
-    )
+    answer(&request, "livez", &[PING], "")
 }
 
 async fn readyz(request: HttpRequest, shared: Data<Shared>) -> HttpResponse {
@@ -59,17 +54,23 @@ async fn readyz(request: HttpRequest, shared: Data<Shared>) -> HttpResponse {
             Phase::Draining => Some("draining"),
         },
     };
-    answer(
-        &request,
-        "readyz",
-        &[
-            Check {
-                name: "ping",
-                fault: None,
-            },
-            serving,
-        ],
-    )
+    answer(&request, "readyz", &[PING, serving], &in_force(&shared))
+}
+
+/// Which files are in force, and whether newer ones were refused.
+fn in_force(shared: &Shared) -> String {
+    let revision = format!("revision {} is in force", shared.state.current().revision);
+    match shared.state.last_failure() {
+        None => format!("{revision}\n"),
+        Some(failure) => {
+            let faults = failure
+                .faults
+                .iter()
+                .filter(|fault| fault.severity == Severity::Error)
+                .count();
+            format!("{revision}; the last reload failed: {faults} faults, which the log names\n")
+        }
+    }
 }
 
 /// One thing that a probe looks at.
@@ -78,7 +79,13 @@ struct Check {
     fault: Option<&'static str>,
 }
 
-fn answer(request: &HttpRequest, probe: &str, checks: &[Check]) -> HttpResponse {
+/// The process answers.
+const PING: Check = Check {
+    name: "ping",
+    fault: None,
+};
+
+fn answer(request: &HttpRequest, probe: &str, checks: &[Check], detail: &str) -> HttpResponse {
     let passed = checks.iter().all(|check| check.fault.is_none());
     let verbose = request
         .query_string()
@@ -103,6 +110,7 @@ fn answer(request: &HttpRequest, probe: &str, checks: &[Check]) -> HttpResponse 
             Some(fault) => text.push_str(&format!("[-]{} failed: {fault}\n", check.name)),
         }
     }
+    text.push_str(detail);
     text.push_str(&format!(
         "{probe} check {}\n",
         if passed { "passed" } else { "failed" }

@@ -101,12 +101,24 @@ fn probes_answer_and_list_their_checks() {
     for path in ["/livez", "/readyz", "/healthz"] {
         assert_eq!(get(gateway.addresses.admin, path), (200, "ok".to_owned()));
     }
-    let (status, body) = get(gateway.addresses.admin, "/readyz?verbose");
-    assert_eq!(
-        (status, body.as_str()),
-        (200, "[+]ping ok\n[+]serving ok\nreadyz check passed\n")
-    );
+    let revision = gateway.state.current().revision.to_string();
+    let verbose = || get(gateway.addresses.admin, "/readyz?verbose").1;
+    let expected =
+        format!("[+]ping ok\n[+]serving ok\nrevision {revision} is in force\nreadyz check passed\n");
+    assert_eq!(verbose(), expected);
     assert_eq!(get(gateway.addresses.admin, "/authorize").0, 404);
+
+    std::fs::write(gateway.file("policies/all.yaml"), "kind: Nonsense\n").unwrap();
+    gateway.reloader.trigger().reload();
+    until("the reload fails", || gateway.state.last_failure().is_some());
+    assert!(verbose().contains(&format!(
+        "revision {revision} is in force; the last reload failed: "
+    )));
+    assert_eq!(
+        get(gateway.addresses.admin, "/readyz").0,
+        200,
+        "the last good files serve"
+    );
 }
 
 fn lines(gateway: &Gateway, count: usize) -> Vec<Value> {
