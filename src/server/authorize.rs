@@ -1,4 +1,4 @@
-//! `POST /authorize`: one SubjectAccessReview, decided on the worker that read it.
+//! `POST /authorize`: one SubjectAccessReview, decoded, decided, logged, answered.
 
 use std::time::{Duration, Instant, SystemTime};
 

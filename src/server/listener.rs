@@ -43,6 +43,10 @@ const HEAD: Duration = Duration::from_secs(10);
 /// How long a connection may take to close.
 const DISCONNECT: Duration = Duration::from_secs(1);
 
+/// Large reviews at once for each worker: one is decided after the other, and
+/// the memory that they take decoded is bounded.
+const LARGE_REVIEWS: usize = 1;
+
 /// What actix waits for at a graceful stop; draining is done before.
 const STOP_SECONDS: u64 = 1;
 
@@ -75,6 +79,7 @@ pub(super) fn reviews(shared: &Data<Shared>, listener: TcpListener) -> io::Resul
     max_concurrent_tls_connect(HANDSHAKES);
     let server = Server::build()
         .workers(available_parallelism().map_or(1, usize::from))
+        .worker_max_blocking_threads(LARGE_REVIEWS)
         .disable_signals()
         .shutdown_timeout(STOP_SECONDS)
         .listen("reviews", listener, move || {

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A decision takes less than a microsecond and is made on the worker that read
-//! the request; nothing is handed to another thread but the line of the log.
+//! the request; nothing is handed to another thread but reviews of unusual
+//! length and the line of the log.
 
 mod admin;
 mod authorize;

@@ -52,6 +52,9 @@ pub(super) enum Rejection {
     /// The connection broke within the body, or its framing is wrong.
     #[error("the body was not received whole")]
     Incomplete,
+    /// A fault of the gateway.
+    #[error("internal error")]
+    Internal,
     /// The body is not a review that can be answered.
     #[error("{}", .0.message())]
     Review(#[from] api::Error),
@@ -100,6 +103,7 @@ impl Rejection {
             Self::TooLarge { .. } => Reason::RequestEntityTooLarge,
             Self::TooManyRequests => Reason::TooManyRequests,
             Self::DeadlinePassed => Reason::Timeout,
+            Self::Internal => Reason::InternalError,
             Self::Timeout | Self::Incomplete | Self::Review(_) => Reason::BadRequest,
         }
     }

@@ -30,6 +30,9 @@ use crate::config;
 use crate::reload::Snapshot;
 use crate::telemetry::metrics::{Credential, Endpoint, IntGauge, Outcome};
 
+/// From this length on a review takes longer than a change of threads: some 100 µs.
+const LARGE_BYTES: usize = 64 << 10;
+
 /// The route table.
 pub(super) fn routes(config: &mut ServiceConfig) {
     let authorize = web::resource("/authorize")
@@ -47,13 +50,24 @@ pub(super) fn routes(config: &mut ServiceConfig) {
 async fn authorize(request: HttpRequest, payload: Payload, shared: Data<Shared>) -> HttpResponse {
     let mut payload = payload.into_inner();
     let answer = match receive(&request, &mut payload, &shared, Review::Authorize).await {
-        Ok(received) => authorize::answer(&shared, &received),
+        Ok(received) => answer(&shared, received).await,
         Err(rejection) => {
             body::skip(&mut payload).await;
             Err(rejection)
         }
     };
     finish(&shared, Endpoint::Authorize, answer)
+}
+
+/// Small reviews are answered on the worker; a large one, for which a user needs
+/// no more than a long selector, must not hold up the others of its worker.
+async fn answer(shared: &Data<Shared>, received: Received) -> Result<Vec<u8>, Rejection> {
+    if received.body.len() < LARGE_BYTES {
+        return authorize::answer(shared, &received);
+    }
+    let shared = shared.clone();
+    let answer = web::block(move || authorize::answer(&shared, &received)).await;
+    answer.unwrap_or(Err(Rejection::Internal))
 }
 
 async fn reject(

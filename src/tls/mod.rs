@@ -13,9 +13,9 @@
 //! With a client CA every client is *asked* for a certificate and may decline,
 //! since callers with tokens have none. A certificate that does not chain to the
 //! CA, or has expired, does not end the handshake either: as at a
-//! kube-apiserver it proves nothing, and the request gets 401 with the reason in
-//! its body unless another credential speaks for it. Who calls is judged for
-//! each request by `authentication`, against the CA of that moment.
+//! kube-apiserver it proves nothing, and the request gets 401, the log the
+//! reason, unless another credential speaks for it. Who calls is judged for each
+//! request by `authentication`, against the CA of that moment.
 
 mod load;
 
