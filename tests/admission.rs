@@ -332,3 +332,107 @@ spec:
         ]
     );
 }
+
+// === mutation ===
+
+fn mk_mutation(name: &str, reinvocation: &str, patch: &str) -> String {
+    format!(
+        "---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {{name: {name}}}
+spec:
+  matchConstraints: {{resourceRules: [{{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}}]}}
+  reinvocationPolicy: {reinvocation}
+  mutations: [{{patchType: JSONPatch, jsonPatch: {{expression: \"{patch}\"}}}}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {{name: {name}}}
+spec: {{policyName: {name}}}
+"
+    )
+}
+
+fn mutated(text: &str, object: &Value) -> Outcome {
+    let set = mk_set(text);
+    let document = Document::parse(mk_review(object).to_string()).unwrap();
+    let review = AdmissionReview::decode(&document).unwrap();
+    set.mutate(
+        &review.request,
+        Run {
+            only: None,
+            clock: Clock { expired: &|| false },
+        },
+    )
+}
+
+#[test]
+fn mutations_become_one_small_patch() {
+    let text = mk_mutation(
+        "a",
+        "Never",
+        "[JSONPatch{op: 'add', path: '/data/a~1b', value: string(size(object.data))}]",
+    ) + &mk_mutation(
+        "b",
+        "Never",
+        "[JSONPatch{op: 'add', path: '/data/c', value: object.data['a/b'] + '!'}]",
+    );
+    let outcome = mutated(
+        &text,
+        &json!({"data": {"x": "1"}, "big": 9_007_199_254_740_993_u64}),
+    );
+    assert_eq!(outcome.denial, None);
+    assert_eq!(
+        serde_json::from_str::<Value>(&outcome.patch).unwrap(),
+        json!([
+            {"op": "add", "path": "/data/a~1b", "value": "1"},
+            {"op": "add", "path": "/data/c", "value": "1!"},
+        ])
+    );
+}
+
+#[test]
+fn a_test_that_fails_changes_nothing() {
+    let text = mk_mutation(
+        "a",
+        "Never",
+        "[JSONPatch{op: 'test', path: '/data/x', value: 'other'}, JSONPatch{op: 'remove', path: '/data'}]",
+    );
+    let outcome = mutated(&text, &json!({"data": {"x": "1"}}));
+    assert_eq!((outcome.denial, outcome.patch.as_str()), (None, ""));
+}
+
+#[test]
+fn a_mutation_that_does_not_apply_refuses() {
+    let text = mk_mutation("a", "Never", "[JSONPatch{op: 'remove', path: '/missing'}]");
+    let denial = mutated(&text, &json!({})).denial.unwrap();
+    assert!(
+        denial
+            .message
+            .starts_with("policy 'a' with binding 'a' denied request: JSON Patch: "),
+        "{}",
+        denial.message
+    );
+    assert_eq!((denial.reason.as_str(), denial.code), ("Invalid", 403));
+}
+
+#[test]
+fn a_policy_runs_again_if_others_changed_the_object_after_it() {
+    let count = "[JSONPatch{op: 'add', path: '/seen', value: size(object.data)}]";
+    let grow = "[JSONPatch{op: 'add', path: '/data/grown', value: 'yes'}]";
+    let seen = |reinvocation| {
+        let text = mk_mutation("a", reinvocation, count) + &mk_mutation("b", "Never", grow);
+        let outcome = mutated(&text, &json!({"data": {}}));
+        let patch: Value = serde_json::from_str(&outcome.patch).unwrap();
+        patch
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["path"] == "/seen")
+            .unwrap()["value"]
+            .clone()
+    };
+    assert_eq!(seen("Never"), 0);
+    assert_eq!(seen("IfNeeded"), 1);
+}

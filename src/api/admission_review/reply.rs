@@ -41,6 +41,7 @@ pub(super) fn encode(version: AdmissionVersion, uid: &str, outcome: &Outcome) ->
 fn alpha(outcome: &Outcome) -> Vec<u8> {
     let unchangeable = || Denial {
         reason: Reason::InternalError,
+        code: Reason::InternalError.code(),
         message: "the object would have to be changed, and a review of admission.k8s.io/v1alpha1 \
                   has no room for a patch"
             .to_owned(),
@@ -72,7 +73,7 @@ fn verdict(out: &mut String, separator: &str, denial: Option<&Denial>) {
     write_string(out, denial.reason.as_str());
     details(out, denial);
     out.push_str(r#","code":"#);
-    out.push_str(&denial.reason.code().to_string());
+    out.push_str(&denial.code.to_string());
     out.push('}');
 }
 

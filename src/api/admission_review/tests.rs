@@ -21,6 +21,7 @@ fn replied(body: &str, outcome: &Outcome) -> Value {
 fn refused() -> Outcome {
     let denial = Denial {
         reason: Reason::Invalid,
+        code: 422,
         message: "no \"such\" thing".into(),
         name: "p".into(),
         group: String::new(),

@@ -10,6 +10,7 @@
 //! run in the order of their names, where upstream leaves it open.
 
 mod audit;
+mod mutate;
 mod namespace;
 
 use audit::{Annotations, Failures};
@@ -253,6 +254,7 @@ pub(super) fn denial(request: &Request<'_>, message: String, reason: Reason) -> 
     let GroupVersionResource { group, resource, .. } = &request.request_resource;
     Denial {
         reason,
+        code: reason.code(),
         causes: vec![message.clone()],
         message,
         name: object_name(request),

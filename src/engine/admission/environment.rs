@@ -77,6 +77,15 @@ impl Environment {
         }
     }
 
+    /// The same with what mutations may make: patches and objects.
+    #[must_use]
+    pub fn mutation(self) -> Self {
+        Self {
+            with_authorizer: self.with_authorizer.mutation(),
+            ..self
+        }
+    }
+
     /// Adds one of `spec.variables`, which later expressions may name.
     ///
     /// # Errors
@@ -129,6 +138,20 @@ impl Environment {
     /// What is wrong with it.
     pub fn annotation(&self, text: &str) -> Result<Expression, CompileError> {
         compile(&self.with_authorizer, text, &[Type::String, Type::Null])
+    }
+
+    /// A `jsonPatch`: a list of `JSONPatch`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn json_patch(&self, text: &str) -> Result<Expression, CompileError> {
+        // Object types are the same if their names are.
+        compile(
+            &self.with_authorizer,
+            text,
+            &[Type::list(Type::object("JSONPatch", []))],
+        )
     }
 
     pub(super) const fn cel(&self) -> &cel::Environment {

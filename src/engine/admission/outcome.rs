@@ -28,6 +28,8 @@ pub struct Outcome {
 pub struct Denial {
     /// What sort of refusal.
     pub reason: Reason,
+    /// The HTTP status code; mostly that of the reason.
+    pub code: u16,
     /// What and why, for the user.
     pub message: String,
     /// The name of the object; empty where there is none.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::matching::{Equivalents, FixedNamespaces, Index, MissingNamespace, Namespaces, Subject};
 use super::policy::Binding;
-use super::{Parameters, Request, ValidatingPolicy};
+use super::{MutatingPolicy, Parameters, Request, ValidatingPolicy};
 use crate::json::{Document, Node};
 
 /// What manifests say about admission, for every cluster or for one. Cheap to clone.
@@ -15,6 +15,10 @@ pub struct AdmissionObjects {
     pub validating: Vec<Arc<ValidatingPolicy>>,
     /// ValidatingAdmissionPolicyBindings.
     pub validating_bindings: Vec<Arc<Binding>>,
+    /// MutatingAdmissionPolicies.
+    pub mutating: Vec<Arc<MutatingPolicy>>,
+    /// MutatingAdmissionPolicyBindings.
+    pub mutating_bindings: Vec<Arc<Binding>>,
     /// Namespaces.
     pub namespaces: Vec<Arc<Document<'static>>>,
     /// Objects of the kinds that policies take as parameters.
@@ -43,6 +47,7 @@ pub struct AdmissionPolicies {
 #[derive(Debug)]
 pub struct AdmissionSet {
     pub(super) validating: Policies<ValidatingPolicy>,
+    pub(super) mutating: Policies<MutatingPolicy>,
     pub(super) parameters: Parameters,
     pub(super) namespaces: Arc<dyn Namespaces>,
     pub(super) missing_namespace: MissingNamespace,
@@ -99,6 +104,7 @@ impl AdmissionSet {
         let equivalents = Arc::clone(&settings.equivalents);
         Self {
             validating: Policies::new(objects.validating, objects.validating_bindings, &equivalents),
+            mutating: Policies::new(objects.mutating, objects.mutating_bindings, &equivalents),
             parameters: Parameters::new(objects.parameters),
             namespaces: Arc::new(FixedNamespaces::new(objects.namespaces)),
             missing_namespace: settings.missing_namespace,
@@ -167,6 +173,12 @@ impl<P: Policy> Policies<P> {
 }
 
 impl Policy for ValidatingPolicy {
+    fn applicability(&self) -> &super::policy::Applicability {
+        &self.applicability
+    }
+}
+
+impl Policy for MutatingPolicy {
     fn applicability(&self) -> &super::policy::Applicability {
         &self.applicability
     }

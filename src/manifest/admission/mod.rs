@@ -3,6 +3,7 @@
 
 mod binding;
 mod expressions;
+mod mutating;
 mod parameters;
 mod policy;
 mod rules;
@@ -14,7 +15,8 @@ use super::report::Report;
 use super::{Manifests, Scope};
 use crate::document::Document;
 use crate::engine::admission::{
-    AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings, Binding, ValidatingPolicy,
+    AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings, Binding, MutatingPolicy,
+    ValidatingPolicy,
 };
 use crate::field::{FaultKind, Faults, FieldPath};
 use crate::json;
@@ -24,6 +26,8 @@ use crate::json;
 pub(super) enum Admission {
     ValidatingPolicy(Arc<ValidatingPolicy>),
     ValidatingBinding(Arc<Binding>),
+    MutatingPolicy(Arc<MutatingPolicy>),
+    MutatingBinding(Arc<Binding>),
 }
 
 impl Admission {
@@ -32,6 +36,8 @@ impl Admission {
         match self {
             Self::ValidatingPolicy(policy) => objects.validating.push(policy),
             Self::ValidatingBinding(binding) => objects.validating_bindings.push(binding),
+            Self::MutatingPolicy(policy) => objects.mutating.push(policy),
+            Self::MutatingBinding(binding) => objects.mutating_bindings.push(binding),
         }
     }
 }
@@ -64,16 +70,13 @@ impl Manifests {
 }
 
 fn together(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
-    let AdmissionObjects {
-        validating,
-        validating_bindings,
-        namespaces,
-        parameters,
-    } = own.admission.clone();
-    shared.validating.extend(validating);
-    shared.validating_bindings.extend(validating_bindings);
-    shared.namespaces.extend(namespaces);
-    shared.parameters.extend(parameters);
+    let own = own.admission.clone();
+    shared.validating.extend(own.validating);
+    shared.validating_bindings.extend(own.validating_bindings);
+    shared.mutating.extend(own.mutating);
+    shared.mutating_bindings.extend(own.mutating_bindings);
+    shared.namespaces.extend(own.namespaces);
+    shared.parameters.extend(own.parameters);
     shared
 }
 
@@ -90,10 +93,15 @@ pub(super) fn read(document: &Document, faults: &mut Faults) -> Option<Admission
             let binding = binding::read_validating(binding, &mut Report::new(document, faults))?;
             Some(Admission::ValidatingBinding(Arc::new(binding)))
         }
+        "MutatingAdmissionPolicy" => {
+            let policy = document.decode(faults)?;
+            let policy = mutating::read(policy, &mut Report::new(document, faults))?;
+            Some(Admission::MutatingPolicy(Arc::new(policy)))
+        }
         "MutatingAdmissionPolicyBinding" => {
             let binding = document.decode(faults)?;
-            binding::read_mutating(binding, &mut Report::new(document, faults));
-            unsupported(document, faults)
+            let binding = binding::read_mutating(binding, &mut Report::new(document, faults))?;
+            Some(Admission::MutatingBinding(Arc::new(binding)))
         }
         _ => unsupported(document, faults),
     }

@@ -222,6 +222,15 @@ impl<'s> Subject<'s> {
 // === impl Matched ===
 
 impl Matched<'_> {
+    /// The same with text of its own.
+    #[must_use]
+    pub fn into_owned(self) -> Matched<'static> {
+        Matched {
+            resource: self.resource.into_owned(),
+            kind: self.kind.into_owned(),
+        }
+    }
+
     /// Whether the object came in this version, so that nothing need be converted.
     ///
     /// # Errors

@@ -1,0 +1,151 @@
+//! MutatingAdmissionPolicies: what one of them makes of one object.
+//!
+//! `apiserver/pkg/admission/plugin/policy/mutating/patch/json_patch.go`.
+
+mod to_json;
+
+use super::conditions::{self, Conditions};
+use super::environment::{Environment, Expression};
+use super::evaluation::{Clock, Evaluated, Sequence};
+use super::policy::Applicability;
+use super::variables::Given;
+use crate::cel::{Map, Value, cost};
+use crate::json::{self, Document, Node, patch, write_string};
+
+/// `MutatingAdmissionPolicy` (`api/admissionregistration/v1/types.go`).
+#[derive(Debug)]
+pub struct MutatingPolicy {
+    /// When it applies.
+    pub applicability: Applicability,
+    /// What its expressions may name, `spec.variables` among it.
+    pub environment: Environment,
+    /// `spec.mutations`, one after another.
+    pub mutations: Vec<Mutation>,
+    /// `spec.reinvocationPolicy`.
+    pub reinvocation: Reinvocation,
+}
+
+/// One of `spec.mutations`.
+#[derive(Debug)]
+pub enum Mutation {
+    /// `patchType: JSONPatch`: a list of operations.
+    JsonPatch(Expression),
+}
+
+/// `spec.reinvocationPolicy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reinvocation {
+    /// The policy runs once.
+    Never,
+    /// It runs again if others changed the object after it.
+    IfNeeded,
+}
+
+/// Why a mutation does not apply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MutationFault {
+    /// The expression gave no value.
+    #[error("{0}")]
+    Expression(String),
+    /// The value is no list of operations.
+    #[error("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")]
+    NoPatch,
+    /// A value that cannot be JSON.
+    #[error("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {0}")]
+    NoJson(String),
+    /// An operation does not apply to the object.
+    #[error("JSON Patch: {0}")]
+    Patch(#[from] patch::Error),
+    /// What comes out is larger or deeper than an object may be.
+    #[error("the object after the mutation cannot be read: {0}")]
+    Result(#[from] json::Error),
+}
+
+impl MutatingPolicy {
+    /// Whether the policy applies to the object as it is now.
+    pub(super) fn conditions<'g>(&'g self, given: &Given<'g>, clock: Clock<'g>) -> Conditions {
+        let Applicability {
+            match_conditions,
+            failure_policy,
+            ..
+        } = &self.applicability;
+        conditions::evaluate(match_conditions, *failure_policy, &self.environment, given, clock)
+    }
+}
+
+impl Mutation {
+    /// The object after this mutation; `None` if it stays as it is.
+    pub(super) fn apply<'g>(
+        &'g self,
+        environment: &'g Environment,
+        given: &Given<'g>,
+        clock: Clock<'g>,
+    ) -> Result<Option<Document<'static>>, MutationFault> {
+        let Some(object) = given.object else {
+            return Ok(None);
+        };
+        let Self::JsonPatch(expression) = self;
+        let mut budget = clock.budget(cost::PER_BINDING);
+        let value = Sequence::new(given.activation(environment)).one(expression, &mut budget);
+        match value.map_err(|error| MutationFault::Expression(error.to_string()))? {
+            Evaluated::Value(value) => apply_patch(object, &value),
+            Evaluated::Failed(failure) => Err(MutationFault::Expression(failure)),
+            Evaluated::Absent => Ok(None),
+        }
+    }
+}
+
+/// Applies the patch that an expression gave. One whose `test` fails changes nothing.
+pub fn apply_patch(object: Node<'_>, value: &Value<'_>) -> Result<Option<Document<'static>>, MutationFault> {
+    let patch = Document::parse(operations(value)?)?;
+    let operations = patch::read(patch.root())?;
+    let tree = match patch::apply(object, &operations) {
+        Ok(tree) => tree,
+        Err(patch::Error::TestFailed { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let changed = Document::parse(tree.to_text())?;
+    Ok((!changed.root().same(object)).then_some(changed))
+}
+
+/// The patch as JSON text.
+fn operations(value: &Value<'_>) -> Result<String, MutationFault> {
+    let Value::List(list) = value else {
+        return Err(MutationFault::NoPatch);
+    };
+    let mut out = String::from("[");
+    for (position, item) in list.iter().enumerate() {
+        let Value::Map(operation) = &item else {
+            return Err(MutationFault::NoPatch);
+        };
+        if position > 0 {
+            out.push(',');
+        }
+        write_operation(&mut out, operation)?;
+    }
+    out.push(']');
+    Ok(out)
+}
+
+fn write_operation(out: &mut String, operation: &Map<'_>) -> Result<(), MutationFault> {
+    let text = |name| match operation.field(name) {
+        Some(Value::String(text)) => text.to_string(),
+        _ => String::new(),
+    };
+    out.push_str("{\"op\":");
+    write_string(out, &text("op"));
+    out.push_str(",\"path\":");
+    write_string(out, &text("path"));
+    let from = text("from");
+    if !from.is_empty() {
+        out.push_str(",\"from\":");
+        write_string(out, &from);
+    }
+    if let Some(value) = operation.field("value") {
+        out.push_str(",\"value\":");
+        to_json::write(out, &value).map_err(MutationFault::NoJson)?;
+    }
+    out.push('}');
+    Ok(())
+}
