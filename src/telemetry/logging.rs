@@ -1,7 +1,7 @@
 //! Structured logs to standard error.
 
 use std::env;
-use std::io;
+use std::io::{self, IsTerminal as _};
 
 use thiserror::Error;
 use tracing_subscriber::EnvFilter;
@@ -40,6 +40,10 @@ pub fn start() -> Result<(), Error> {
     let json = is_json(env::var(FORMAT_VARIABLE).ok().as_deref())?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(is_coloured(
+            env::var("NO_COLOR").ok().as_deref(),
+            io::stderr().is_terminal(),
+        ))
         .with_writer(io::stderr);
     // An error means that a subscriber is there already, such as a test's.
     let _started = if json {
@@ -48,6 +52,11 @@ pub fn start() -> Result<(), Error> {
         builder.try_init()
     };
     Ok(())
+}
+
+/// Colour is for people at a terminal who have not declined it (<https://no-color.org>).
+fn is_coloured(no_color: Option<&str>, terminal: bool) -> bool {
+    terminal && no_color.is_none_or(str::is_empty)
 }
 
 fn filter(value: Option<&str>) -> Result<EnvFilter, Error> {
@@ -69,6 +78,12 @@ fn is_json(value: Option<&str>) -> Result<bool, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn colour_is_for_terminals_of_people_who_like_it() {
+        assert!(is_coloured(None, true) && is_coloured(Some(""), true));
+        assert!(!is_coloured(Some("1"), true) && !is_coloured(None, false));
+    }
 
     #[test]
     fn the_environment_chooses_filter_and_format() {
