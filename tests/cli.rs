@@ -18,5 +18,7 @@ mod check;
 mod init;
 #[path = "cli/run.rs"]
 mod run;
+#[path = "cli/serve.rs"]
+mod serve;
 #[path = "cli/test.rs"]
 mod test;

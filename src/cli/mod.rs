@@ -16,6 +16,7 @@ mod init;
 mod loading;
 mod output;
 mod request;
+mod serve;
 mod test;
 
 use std::process::ExitCode;
@@ -27,13 +28,14 @@ use output::Format;
 
 /// Answers a Kubernetes API server's authorization and admission webhooks.
 #[derive(Debug, Parser)]
-#[command(name = "portcullis", version, arg_required_else_help = true, after_help = AFTER_HELP)]
+#[command(name = "portcullis", version, after_help = AFTER_HELP)]
 struct Arguments {
     /// How results are written.
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Text)]
     output: Format,
+    /// What to do; nothing: serve the development set-up in `.portcullis/`.
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 const AFTER_HELP: &str = "\
@@ -42,6 +44,7 @@ Exit codes: 0 allowed or sound; 1 not allowed, a failing case or a fault; \
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Serve(serve::Serve),
     Init(init::Init),
     Check(check::Check),
     Authorize(Box<authorize::Authorize>),
@@ -73,6 +76,9 @@ enum Error {
     /// What is to decide has faults.
     #[error("`{path}` cannot be used:\n{faults}")]
     Faulty { path: String, faults: Faults },
+    /// The gateway cannot serve, or no longer.
+    #[error("{0}")]
+    Serve(Box<dyn std::error::Error>),
     /// A key or certificate cannot be made.
     #[error("cannot make keys and certificates: {0}")]
     Pki(#[from] openssl::error::ErrorStack),
@@ -94,7 +100,9 @@ impl Error {
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
     let Arguments { output, command } = Arguments::parse();
+    let command = command.unwrap_or_else(|| Command::Serve(serve::Serve::default()));
     let verdict = match command {
+        Command::Serve(serve) => serve.run(output),
         Command::Init(init) => init.run(output),
         Command::Check(check) => check.run(output),
         Command::Authorize(authorize) => authorize.run(output),

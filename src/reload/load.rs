@@ -23,6 +23,7 @@ pub fn load(path: &Path, previous: Option<&Snapshot>, now: SystemTime) -> (Optio
     let Some(config) = config else {
         return (None, faults);
     };
+    faults.extend(config.require_callers().err());
     let snapshot = assemble(path, config, previous, now, &mut faults);
     (snapshot.filter(|_| !faults.has_errors()), faults)
 }

@@ -1,0 +1,29 @@
+//! The set-up that is served when nothing is configured.
+
+use std::path::{Path, PathBuf};
+
+use crate::cli::output::Format;
+use crate::cli::{Error, init, loading};
+
+/// The configuration of the development set-up, made now unless it is there.
+///
+/// # Errors
+///
+/// It cannot be made; a folder that an interrupted start left behind is named.
+pub(super) fn set_up(format: Format) -> Result<PathBuf, Error> {
+    let configuration = PathBuf::from(loading::DEVELOPMENT);
+    if configuration.is_file() {
+        return Ok(configuration);
+    }
+    let folder = configuration.parent().unwrap_or(Path::new(""));
+    let files = init::write(&init::absolute(folder)?, &[])?;
+    if format == Format::Text {
+        let text = format!(
+            "made a development set-up in {}: {} files\n",
+            folder.display(),
+            files.len()
+        );
+        crate::cli::output::print(format, text, &())?;
+    }
+    Ok(configuration)
+}

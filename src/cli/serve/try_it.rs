@@ -1,0 +1,79 @@
+//! What to try with a development set-up.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::server::Addresses;
+
+/// Commands that work in the folder in which the gateway was started.
+pub(super) struct TryIt<'a> {
+    /// The folder of the set-up, as seen from where the gateway was started.
+    relative: &'a Path,
+    /// The same for programs that are started elsewhere.
+    absolute: &'a Path,
+    addresses: Addresses,
+}
+
+impl<'a> TryIt<'a> {
+    /// For the set-up whose configuration is at these paths.
+    pub(super) fn new(relative: &'a Path, absolute: &'a Path, addresses: Addresses) -> Self {
+        let folder = |path: &'a Path| path.parent().unwrap_or(path);
+        Self {
+            relative: folder(relative),
+            absolute: folder(absolute),
+            addresses,
+        }
+    }
+}
+
+impl fmt::Display for TryIt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (relative, absolute) = (self.relative.display(), self.absolute.display());
+        let Addresses { server, admin } = self.addresses;
+        write!(
+            f,
+            r#"serving https://{server}
+
+Ask it, as an API server would:
+
+  curl --cacert {relative}/pki/ca.crt --cert {relative}/pki/authorization.crt \
+    --key {relative}/pki/authorization.key -H 'Content-Type: application/json' \
+    https://{server}/authorize -d '{REVIEW}'
+
+Ask offline, and see why:
+
+  portcullis authorize --user agent-1 --group agents --verb list --resource pods
+
+Put a kube-apiserver of this machine under its rule (1.30 and later, in place of --authorization-mode):
+
+  --authorization-config={absolute}/authorization-configuration.yaml
+
+or, with the older flags:
+
+  --authorization-mode=Webhook,Node,RBAC --authorization-webhook-version=v1 \
+  --authorization-webhook-config-file={absolute}/kubeconfigs/authorization.kubeconfig
+
+Change what it decides: edit {relative}/policies; it notices, and logs what it finds.
+See what it did: curl http://{admin}/metrics
+{relative}/README.md says more. For other hosts: portcullis init DIR --host NAME
+
+"#
+        )
+    }
+}
+
+/// A developer wants to delete in production.
+const REVIEW: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"jane","groups":["dev"],"resourceAttributes":{"verb":"delete","group":"apps","resource":"deployments","namespace":"prod-web","name":"web"}}}"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_review_is_one_that_the_server_reads() {
+        let review = crate::api::SubjectAccessReview::decode(REVIEW.as_bytes()).unwrap();
+        assert_eq!(review.attributes.user.name, "jane");
+        // The shell ends its argument at the first quote.
+        assert!(!REVIEW.contains('\''));
+    }
+}
