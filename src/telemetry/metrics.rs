@@ -4,46 +4,33 @@
 //! whose labels are known at start is there with 0 from the start. The registry
 //! is this value's own, so that several gateways can live in one process.
 
+mod families;
 mod labels;
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use prometheus::core::Collector;
-use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts,
-    Registry, TextEncoder,
-};
+use prometheus::{Encoder, Histogram, IntCounterVec, Registry, TextEncoder};
 
 pub use labels::{Code, Credential, Endpoint, Label, Outcome, Phase, PolicyResult};
 pub use prometheus::{IntCounter, IntGauge};
 
 use crate::engine::{CauseKind, Decision};
+use families::Families;
 use labels::ByLabel;
-
-/// Upper bounds of the buckets for decisions, in seconds: from 1 µs.
-const DECISION_BUCKETS: [f64; 16] = [
-    1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 2e-2, 0.1, 0.5, 2.0, 10.0,
-];
 
 /// The recorders of one gateway.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     http_requests: [ByLabel<Code, IntCounter>; Endpoint::COUNT],
-    http_requests_family: IntCounterVec,
     authorization_decisions: ByLabel<Decision, IntCounter>,
     admission_decisions: [ByLabel<Decision, IntCounter>; Phase::COUNT],
     decision_duration: ByLabel<Endpoint, Histogram>,
     authentications: [ByLabel<Outcome, IntCounter>; Credential::COUNT],
     reloads: ByLabel<Outcome, IntCounter>,
-    last_reload_success: Gauge,
-    policy_evaluations: IntCounterVec,
-    upstream_requests: IntCounterVec,
-    upstream_duration: HistogramVec,
-    in_flight: IntGaugeVec,
-    decision_log_dropped: IntCounter,
-    certificate_expiry: GaugeVec,
+    families: Families,
 }
 
 /// The counters of one policy.
@@ -66,132 +53,40 @@ impl Metrics {
     /// Only if two metrics had one name, which the tests exclude.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
-        let counters = |name, help, labels: &[&str]| {
-            register(&registry, IntCounterVec::new(Opts::new(name, help), labels)?)
-        };
-        let histograms = |name, help, labels: &[&str]| {
-            let options = HistogramOpts::new(name, help).buckets(DECISION_BUCKETS.to_vec());
-            register(&registry, HistogramVec::new(options, labels)?)
-        };
-
-        let http_requests = counters(
-            "portcullis_http_requests_total",
-            "Requests answered, by endpoint (`other` for unknown paths) and HTTP status code.",
-            &["endpoint", "code"],
-        )?;
-        let authorization_decisions = counters(
-            "portcullis_authorization_decisions_total",
-            "Answers to SubjectAccessReviews.",
-            &["decision"],
-        )?;
-        let admission_decisions = counters(
-            "portcullis_admission_decisions_total",
-            "Answers to AdmissionReviews.",
-            &["phase", "decision"],
-        )?;
-        let decision_duration = histograms(
-            "portcullis_decision_duration_seconds",
-            "Time from the decoded review to the decision.",
-            &["endpoint"],
-        )?;
-        let authentications = counters(
-            "portcullis_caller_authentications_total",
-            "Requests by the credential that decided who calls, and whether it was accepted.",
-            &["method", "result"],
-        )?;
-        let reloads = counters(
-            "portcullis_reloads_total",
-            "Attempts to load changed files.",
-            &["result"],
-        )?;
-        let last_reload_success = register(
-            &registry,
-            Gauge::new(
-                "portcullis_last_reload_success_timestamp_seconds",
-                "When the files in use were loaded.",
-            )?,
-        )?;
-        let policy_evaluations = counters(
-            "portcullis_policy_evaluations_total",
-            "What policies said of requests that they were asked about.",
-            &["kind", "name", "result"],
-        )?;
-        let upstream_requests = counters(
-            "portcullis_upstream_requests_total",
-            "Requests to webhooks behind the gateway.",
-            &["webhook", "result"],
-        )?;
-        let upstream_duration = histograms(
-            "portcullis_upstream_duration_seconds",
-            "Time of requests to webhooks behind the gateway.",
-            &["webhook"],
-        )?;
-        let in_flight = register(
-            &registry,
-            IntGaugeVec::new(
-                Opts::new(
-                    "portcullis_in_flight_requests",
-                    "Requests being read or answered.",
-                ),
-                &["endpoint"],
-            )?,
-        )?;
+        let families = Families::new(&registry)?;
         for endpoint in Endpoint::REVIEWS {
-            in_flight.with_label_values(&[endpoint.as_str()]).set(0);
+            families.in_flight.with_label_values(&[endpoint.as_str()]).set(0);
         }
-        let decision_log_dropped = register(
-            &registry,
-            IntCounter::new(
-                "portcullis_decision_log_dropped_total",
-                "Lines of the decision log that were lost: its queue was full or writing failed.",
-            )?,
-        )?;
-        let certificate_expiry = register(
-            &registry,
-            GaugeVec::new(
-                Opts::new(
-                    "portcullis_certificate_expiry_timestamp_seconds",
-                    "When the first certificate of a file expires.",
-                ),
-                &["file"],
-            )?,
-        )?;
-        let build_info = register(
-            &registry,
-            IntGaugeVec::new(Opts::new("portcullis_build_info", "Always 1."), &["version"])?,
-        )?;
-        build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-
-        let http_requests_of = |endpoint: Endpoint| {
-            ByLabel::new(|code: Code| http_requests.with_label_values(&[endpoint.as_str(), code.as_str()]))
-        };
+        families
+            .build_info
+            .with_label_values(&[env!("CARGO_PKG_VERSION")])
+            .set(1);
         Ok(Self {
-            http_requests: Endpoint::ALL.map(http_requests_of),
-            authorization_decisions: ByLabel::new(|decision: Decision| {
-                authorization_decisions.with_label_values(&[decision.as_str()])
+            http_requests: Endpoint::ALL.map(|endpoint| {
+                by_label(&families.http_requests, |code: Code| {
+                    [endpoint.as_str(), code.as_str()]
+                })
+            }),
+            authorization_decisions: by_label(&families.authorization_decisions, |decision: Decision| {
+                [decision.as_str()]
             }),
             admission_decisions: Phase::ALL.map(|phase| {
                 ByLabel::only(&[Decision::Allow, Decision::Deny], |decision: Decision| {
-                    admission_decisions.with_label_values(&[phase.as_str(), decision.as_str()])
+                    families
+                        .admission_decisions
+                        .with_label_values(&[phase.as_str(), decision.as_str()])
                 })
             }),
             decision_duration: ByLabel::only(&Endpoint::REVIEWS, |endpoint: Endpoint| {
-                decision_duration.with_label_values(&[endpoint.as_str()])
+                families.decision_duration.with_label_values(&[endpoint.as_str()])
             }),
             authentications: Credential::ALL.map(|credential| {
-                ByLabel::new(|outcome: Outcome| {
-                    authentications.with_label_values(&[credential.as_str(), outcome.as_str()])
+                by_label(&families.authentications, |outcome: Outcome| {
+                    [credential.as_str(), outcome.as_str()]
                 })
             }),
-            reloads: ByLabel::new(|outcome: Outcome| reloads.with_label_values(&[outcome.as_str()])),
-            in_flight,
-            http_requests_family: http_requests,
-            last_reload_success,
-            policy_evaluations,
-            upstream_requests,
-            upstream_duration,
-            decision_log_dropped,
-            certificate_expiry,
+            reloads: by_label(&families.reloads, |outcome: Outcome| [outcome.as_str()]),
+            families,
             registry,
         })
     }
@@ -201,7 +96,8 @@ impl Metrics {
         match (self.http_requests.get(endpoint.index()), Code::of(code)) {
             (Some(codes), Some(code)) => codes.record(code, IntCounter::inc),
             _ => self
-                .http_requests_family
+                .families
+                .http_requests
                 .with_label_values(&[endpoint.as_str(), &code.to_string()])
                 .inc(),
         }
@@ -242,7 +138,7 @@ impl Metrics {
 
     /// The files in use were loaded at `now`: at the start, which is no reload.
     pub fn loaded(&self, now: SystemTime) {
-        self.last_reload_success.set(seconds(now));
+        self.families.last_reload_success.set(seconds(now));
     }
 
     /// The counters of each policy, in the order given. Series of policies that
@@ -255,18 +151,21 @@ impl Metrics {
         let counters_of = |(kind, name): (CauseKind, &'a str)| {
             names.insert((kind.as_str(), name));
             PolicyCounters(ByLabel::new(|result: PolicyResult| {
-                self.policy_evaluations
+                self.families
+                    .policy_evaluations
                     .with_label_values(&[kind.as_str(), name, result.as_str()])
             }))
         };
         let counters = policies.into_iter().map(counters_of).collect();
-        for (kind, name) in label_pairs(&self.policy_evaluations, "kind", "name") {
+        for (kind, name) in label_pairs(&self.families.policy_evaluations, "kind", "name") {
             if !names.contains(&(kind.as_str(), name.as_str())) {
                 for result in PolicyResult::ALL {
                     // An error means that the series is gone already.
-                    let _gone = self
-                        .policy_evaluations
-                        .remove_label_values(&[&kind, &name, result.as_str()]);
+                    let _gone = self.families.policy_evaluations.remove_label_values(&[
+                        &kind,
+                        &name,
+                        result.as_str(),
+                    ]);
                 }
             }
         }
@@ -278,31 +177,33 @@ impl Metrics {
     pub fn upstream(&self, webhook: &str) -> UpstreamRecorder {
         UpstreamRecorder {
             requests: ByLabel::new(|outcome: Outcome| {
-                self.upstream_requests
+                self.families
+                    .upstream_requests
                     .with_label_values(&[webhook, outcome.as_str()])
             }),
-            duration: self.upstream_duration.with_label_values(&[webhook]),
+            duration: self.families.upstream_duration.with_label_values(&[webhook]),
         }
     }
 
     /// How many requests of an endpoint are being read or answered.
     #[must_use]
     pub fn in_flight(&self, endpoint: Endpoint) -> IntGauge {
-        self.in_flight.with_label_values(&[endpoint.as_str()])
+        self.families.in_flight.with_label_values(&[endpoint.as_str()])
     }
 
     /// The count of lines that the decision log lost.
     #[must_use]
     pub fn decision_log_dropped(&self) -> IntCounter {
-        self.decision_log_dropped.clone()
+        self.families.decision_log_dropped.clone()
     }
 
     /// The certificate files in use and when the first certificate of each
     /// expires. Series of files that are not among them end.
     pub fn certificates<F: AsRef<str>>(&self, expiries: impl IntoIterator<Item = (F, SystemTime)>) {
-        self.certificate_expiry.reset();
+        self.families.certificate_expiry.reset();
         for (file, expiry) in expiries {
-            self.certificate_expiry
+            self.families
+                .certificate_expiry
                 .with_label_values(&[file.as_ref()])
                 .set(seconds(expiry));
         }
@@ -338,12 +239,12 @@ impl UpstreamRecorder {
     }
 }
 
-fn register<C: Collector + Clone + 'static>(
-    registry: &Registry,
-    collector: C,
-) -> Result<C, prometheus::Error> {
-    registry.register(Box::new(collector.clone()))?;
-    Ok(collector)
+/// A counter of `family` for each value of a label.
+fn by_label<L: Label, const N: usize>(
+    family: &IntCounterVec,
+    values: impl Fn(L) -> [&'static str; N],
+) -> ByLabel<L, IntCounter> {
+    ByLabel::new(|label| family.with_label_values(&values(label)))
 }
 
 /// The values that two labels have together in a family's series.
@@ -370,99 +271,4 @@ fn seconds(time: SystemTime) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn text(metrics: &Metrics) -> String {
-        String::from_utf8(metrics.encode().unwrap()).unwrap()
-    }
-
-    #[test]
-    fn what_is_known_at_start_is_there_with_0() {
-        let text = text(&Metrics::new().unwrap());
-        for line in [
-            r#"portcullis_http_requests_total{code="429",endpoint="authorize"} 0"#,
-            r#"portcullis_http_requests_total{code="404",endpoint="other"} 0"#,
-            r#"portcullis_authorization_decisions_total{decision="noOpinion"} 0"#,
-            r#"portcullis_admission_decisions_total{decision="deny",phase="mutate"} 0"#,
-            r#"portcullis_decision_duration_seconds_bucket{endpoint="authorize",le="0.000001"} 0"#,
-            r#"portcullis_caller_authentications_total{method="jwt",result="failure"} 0"#,
-            r#"portcullis_reloads_total{result="success"} 0"#,
-            "portcullis_last_reload_success_timestamp_seconds 0",
-            r#"portcullis_in_flight_requests{endpoint="validate"} 0"#,
-            "portcullis_decision_log_dropped_total 0",
-            concat!(
-                r#"portcullis_build_info{version=""#,
-                env!("CARGO_PKG_VERSION"),
-                r#""} 1"#
-            ),
-        ] {
-            assert!(
-                text.lines().any(|found| found == line),
-                "{line} is not in\n{text}"
-            );
-        }
-        assert!(!text.contains(r#"admission_decisions_total{decision="noOpinion""#));
-    }
-
-    #[test]
-    fn recording_moves_the_series_and_no_other() {
-        let metrics = Metrics::new().unwrap();
-        metrics.http_request(Endpoint::Authorize, 200);
-        metrics.http_request(Endpoint::Authorize, 418);
-        metrics.authorization(Decision::Deny, Duration::from_nanos(700));
-        metrics.admission(Phase::Mutate, false, Duration::from_secs(60));
-        metrics.authentication(Credential::Bearer, Outcome::Failure);
-        metrics.reload(Outcome::Success, SystemTime::UNIX_EPOCH + Duration::from_secs(5));
-        let moved: Vec<String> = text(&metrics)
-            .lines()
-            .filter(|line| !line.starts_with('#') && !line.ends_with(" 0") && !line.contains("build_info"))
-            .filter(|line| !line.contains("_bucket") && !line.contains("_sum"))
-            .map(str::to_owned)
-            .collect();
-        assert_eq!(
-            moved,
-            [
-                r#"portcullis_admission_decisions_total{decision="deny",phase="mutate"} 1"#,
-                r#"portcullis_authorization_decisions_total{decision="deny"} 1"#,
-                r#"portcullis_caller_authentications_total{method="bearer",result="failure"} 1"#,
-                r#"portcullis_decision_duration_seconds_count{endpoint="authorize"} 1"#,
-                r#"portcullis_decision_duration_seconds_count{endpoint="mutate"} 1"#,
-                r#"portcullis_http_requests_total{code="200",endpoint="authorize"} 1"#,
-                r#"portcullis_http_requests_total{code="418",endpoint="authorize"} 1"#,
-                "portcullis_last_reload_success_timestamp_seconds 5",
-                r#"portcullis_reloads_total{result="success"} 1"#,
-            ]
-        );
-    }
-
-    #[test]
-    fn series_follow_the_configuration() {
-        let metrics = Metrics::new().unwrap();
-        let first = metrics.policies([
-            (CauseKind::AuthorizationPolicy, "a"),
-            (CauseKind::AuthorizationPolicy, "b"),
-        ]);
-        first
-            .iter()
-            .for_each(|policy| policy.record(PolicyResult::ShadowDeny));
-        metrics.policies([(CauseKind::AuthorizationPolicy, "b")]);
-        metrics.certificates([("old.crt", SystemTime::UNIX_EPOCH)]);
-        metrics.certificates([("new.crt", SystemTime::UNIX_EPOCH + Duration::from_secs(9))]);
-        metrics.upstream("hook").record(Outcome::Success, Duration::ZERO);
-        let text = text(&metrics);
-        for line in [
-            r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="b",result="shadowDeny"} 1"#,
-            r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="b",result="match"} 0"#,
-            r#"portcullis_certificate_expiry_timestamp_seconds{file="new.crt"} 9"#,
-            r#"portcullis_upstream_requests_total{result="success",webhook="hook"} 1"#,
-            r#"portcullis_upstream_requests_total{result="failure",webhook="hook"} 0"#,
-        ] {
-            assert!(
-                text.lines().any(|found| found == line),
-                "{line} is not in\n{text}"
-            );
-        }
-        assert!(!text.contains(r#"name="a""#) && !text.contains("old.crt"));
-    }
-}
+mod tests;

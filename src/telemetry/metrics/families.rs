@@ -1,0 +1,109 @@
+//! Each metric: its name, what it means, its labels.
+
+use prometheus::core::Collector;
+use prometheus::{
+    Error, Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts,
+    Registry,
+};
+
+/// Upper bounds of the buckets for durations, in seconds: from 1 µs.
+const BUCKETS: [f64; 16] = [
+    1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 2e-2, 0.1, 0.5, 2.0, 10.0,
+];
+
+/// The metrics, before their labels have values.
+#[derive(Debug)]
+pub(super) struct Families {
+    pub(super) http_requests: IntCounterVec,
+    pub(super) authorization_decisions: IntCounterVec,
+    pub(super) admission_decisions: IntCounterVec,
+    pub(super) decision_duration: HistogramVec,
+    pub(super) authentications: IntCounterVec,
+    pub(super) reloads: IntCounterVec,
+    pub(super) last_reload_success: Gauge,
+    pub(super) policy_evaluations: IntCounterVec,
+    pub(super) upstream_requests: IntCounterVec,
+    pub(super) upstream_duration: HistogramVec,
+    pub(super) in_flight: IntGaugeVec,
+    pub(super) decision_log_dropped: IntCounter,
+    pub(super) certificate_expiry: GaugeVec,
+    pub(super) build_info: IntGaugeVec,
+}
+
+/// Makes metrics that a registry knows.
+struct Registrar<'r>(&'r Registry);
+
+// === impl Families ===
+
+impl Families {
+    /// All of them, known to `registry`.
+    #[rustfmt::skip]
+    pub(super) fn new(registry: &Registry) -> Result<Self, Error> {
+        let make = Registrar(registry);
+        Ok(Self {
+            http_requests: make.counters("http_requests_total", &["endpoint", "code"],
+                "Requests answered, by endpoint (`other` for unknown paths) and HTTP status code.")?,
+            authorization_decisions: make.counters("authorization_decisions_total", &["decision"],
+                "Answers to SubjectAccessReviews.")?,
+            admission_decisions: make.counters("admission_decisions_total", &["phase", "decision"],
+                "Answers to AdmissionReviews.")?,
+            decision_duration: make.histograms("decision_duration_seconds", &["endpoint"],
+                "Time from the decoded review to the decision.")?,
+            authentications: make.counters("caller_authentications_total", &["method", "result"],
+                "Requests by the credential that decided who calls, and whether it was accepted.")?,
+            reloads: make.counters("reloads_total", &["result"],
+                "Attempts to load changed files.")?,
+            last_reload_success: make.gauge("last_reload_success_timestamp_seconds",
+                "When the files in use were loaded.")?,
+            policy_evaluations: make.counters("policy_evaluations_total", &["kind", "name", "result"],
+                "What policies said of requests that they were asked about.")?,
+            upstream_requests: make.counters("upstream_requests_total", &["webhook", "result"],
+                "Requests to webhooks behind the gateway.")?,
+            upstream_duration: make.histograms("upstream_duration_seconds", &["webhook"],
+                "Time of requests to webhooks behind the gateway.")?,
+            in_flight: make.gauges("in_flight_requests", &["endpoint"],
+                "Requests being read or answered.")?,
+            decision_log_dropped: make.counter("decision_log_dropped_total",
+                "Lines of the decision log that were lost: its queue was full or writing failed.")?,
+            certificate_expiry: make.register(GaugeVec::new(
+                options("certificate_expiry_timestamp_seconds", "When the first certificate of a file expires."),
+                &["file"])?)?,
+            build_info: make.gauges("build_info", &["version"],
+                "Always 1.")?,
+        })
+    }
+}
+
+// === impl Registrar ===
+
+impl Registrar<'_> {
+    fn counter(&self, name: &str, help: &str) -> Result<IntCounter, Error> {
+        self.register(IntCounter::with_opts(options(name, help))?)
+    }
+
+    fn counters(&self, name: &str, labels: &[&str], help: &str) -> Result<IntCounterVec, Error> {
+        self.register(IntCounterVec::new(options(name, help), labels)?)
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> Result<Gauge, Error> {
+        self.register(Gauge::with_opts(options(name, help))?)
+    }
+
+    fn gauges(&self, name: &str, labels: &[&str], help: &str) -> Result<IntGaugeVec, Error> {
+        self.register(IntGaugeVec::new(options(name, help), labels)?)
+    }
+
+    fn histograms(&self, name: &str, labels: &[&str], help: &str) -> Result<HistogramVec, Error> {
+        let options = HistogramOpts::from(options(name, help)).buckets(BUCKETS.to_vec());
+        self.register(HistogramVec::new(options, labels)?)
+    }
+
+    fn register<C: Collector + Clone + 'static>(&self, collector: C) -> Result<C, Error> {
+        self.0.register(Box::new(collector.clone()))?;
+        Ok(collector)
+    }
+}
+
+fn options(name: &str, help: &str) -> Opts {
+    Opts::new(name, help).namespace("portcullis")
+}

@@ -1,0 +1,96 @@
+//! Series at the start, and as they move.
+
+use super::*;
+
+fn text(metrics: &Metrics) -> String {
+    String::from_utf8(metrics.encode().unwrap()).unwrap()
+}
+
+#[test]
+fn what_is_known_at_start_is_there_with_0() {
+    let text = text(&Metrics::new().unwrap());
+    for line in [
+        r#"portcullis_http_requests_total{code="429",endpoint="authorize"} 0"#,
+        r#"portcullis_http_requests_total{code="404",endpoint="other"} 0"#,
+        r#"portcullis_authorization_decisions_total{decision="noOpinion"} 0"#,
+        r#"portcullis_admission_decisions_total{decision="deny",phase="mutate"} 0"#,
+        r#"portcullis_decision_duration_seconds_bucket{endpoint="authorize",le="0.000001"} 0"#,
+        r#"portcullis_caller_authentications_total{method="jwt",result="failure"} 0"#,
+        r#"portcullis_reloads_total{result="success"} 0"#,
+        "portcullis_last_reload_success_timestamp_seconds 0",
+        r#"portcullis_in_flight_requests{endpoint="validate"} 0"#,
+        "portcullis_decision_log_dropped_total 0",
+        concat!(
+            r#"portcullis_build_info{version=""#,
+            env!("CARGO_PKG_VERSION"),
+            r#""} 1"#
+        ),
+    ] {
+        assert!(
+            text.lines().any(|found| found == line),
+            "{line} is not in\n{text}"
+        );
+    }
+    assert!(!text.contains(r#"admission_decisions_total{decision="noOpinion""#));
+}
+
+#[test]
+fn recording_moves_the_series_and_no_other() {
+    let metrics = Metrics::new().unwrap();
+    metrics.http_request(Endpoint::Authorize, 200);
+    metrics.http_request(Endpoint::Authorize, 418);
+    metrics.authorization(Decision::Deny, Duration::from_nanos(700));
+    metrics.admission(Phase::Mutate, false, Duration::from_secs(60));
+    metrics.authentication(Credential::Bearer, Outcome::Failure);
+    metrics.reload(Outcome::Success, SystemTime::UNIX_EPOCH + Duration::from_secs(5));
+    let moved: Vec<String> = text(&metrics)
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.ends_with(" 0") && !line.contains("build_info"))
+        .filter(|line| !line.contains("_bucket") && !line.contains("_sum"))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(
+        moved,
+        [
+            r#"portcullis_admission_decisions_total{decision="deny",phase="mutate"} 1"#,
+            r#"portcullis_authorization_decisions_total{decision="deny"} 1"#,
+            r#"portcullis_caller_authentications_total{method="bearer",result="failure"} 1"#,
+            r#"portcullis_decision_duration_seconds_count{endpoint="authorize"} 1"#,
+            r#"portcullis_decision_duration_seconds_count{endpoint="mutate"} 1"#,
+            r#"portcullis_http_requests_total{code="200",endpoint="authorize"} 1"#,
+            r#"portcullis_http_requests_total{code="418",endpoint="authorize"} 1"#,
+            "portcullis_last_reload_success_timestamp_seconds 5",
+            r#"portcullis_reloads_total{result="success"} 1"#,
+        ]
+    );
+}
+
+#[test]
+fn series_follow_the_configuration() {
+    let metrics = Metrics::new().unwrap();
+    let first = metrics.policies([
+        (CauseKind::AuthorizationPolicy, "a"),
+        (CauseKind::AuthorizationPolicy, "b"),
+    ]);
+    first
+        .iter()
+        .for_each(|policy| policy.record(PolicyResult::ShadowDeny));
+    metrics.policies([(CauseKind::AuthorizationPolicy, "b")]);
+    metrics.certificates([("old.crt", SystemTime::UNIX_EPOCH)]);
+    metrics.certificates([("new.crt", SystemTime::UNIX_EPOCH + Duration::from_secs(9))]);
+    metrics.upstream("hook").record(Outcome::Success, Duration::ZERO);
+    let text = text(&metrics);
+    for line in [
+        r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="b",result="shadowDeny"} 1"#,
+        r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="b",result="match"} 0"#,
+        r#"portcullis_certificate_expiry_timestamp_seconds{file="new.crt"} 9"#,
+        r#"portcullis_upstream_requests_total{result="success",webhook="hook"} 1"#,
+        r#"portcullis_upstream_requests_total{result="failure",webhook="hook"} 0"#,
+    ] {
+        assert!(
+            text.lines().any(|found| found == line),
+            "{line} is not in\n{text}"
+        );
+    }
+    assert!(!text.contains(r#"name="a""#) && !text.contains("old.crt"));
+}
