@@ -28,6 +28,7 @@ mod conditions;
 mod harness;
 mod matching;
 mod nonresource;
+mod policy;
 mod rbac;
 mod sar;
 mod selectors;
@@ -42,10 +43,12 @@ use skips::SKIPS;
 /// Every check that has a counterpart, by the file of its vectors. A file may have several tables.
 const CHECKS: &[(&str, Table)] = &[
     ("match_conditions.json", conditions::CHECKS),
+    ("map_patches.json", policy::PATCHES),
     ("namespace_selector.json", matching::NAMESPACES),
     ("nonresource.json", nonresource::CHECKS),
     ("object_selector.json", matching::OBJECTS),
     ("policy_match.json", matching::POLICIES),
+    ("policy_validation.json", policy::VALIDATION),
     ("rbac.json", rbac::CHECKS),
     ("rules.json", matching::RULES),
     ("sar_v1beta1_v1.json", sar::CHECKS),

@@ -1,0 +1,138 @@
+//! Admission policies: validation of their manifests, and what mutations make.
+
+use portcullis::api::AdmissionReview;
+use portcullis::engine::admission::{AdmissionSettings, Clock, Outcome, Run};
+use portcullis::json::{Document, patch};
+use portcullis::manifest::{Options, Source, load};
+use serde_json::{Value, json};
+
+use crate::harness::{Case, Mismatch, Table};
+
+pub(crate) const VALIDATION: Table = &[
+    ("validateValidatingAdmissionPolicy", validate),
+    ("validateValidatingAdmissionPolicyBinding", validate),
+    ("validateMutatingAdmissionPolicy", validate),
+    ("validateMutatingAdmissionPolicyBinding", validate),
+];
+pub(crate) const PATCHES: Table = &[("jsonPatch", json_patch)];
+
+/// Fields whose defaults are filled in before anything is checked.
+const DEFAULTED: [&str; 4] = [
+    "failurePolicy",
+    "matchPolicy",
+    "namespaceSelector",
+    "objectSelector",
+];
+
+fn source(objects: &[Value]) -> Source {
+    let text = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+    Source {
+        file: "case.json".into(),
+        text,
+        cluster: None,
+    }
+}
+
+fn validate(case: &Case<'_>) -> Result<(), Mismatch> {
+    let (_, faults) = load(&[source(&[case.input()["object"].clone()])], &Options::default());
+    let kind = |fault: &portcullis::field::Fault| match fault.kind.as_str() {
+        "Required value" => "FieldValueRequired",
+        "Invalid value" => "FieldValueInvalid",
+        "Unsupported value" => "FieldValueNotSupported",
+        "Duplicate value" => "FieldValueDuplicate",
+        "Forbidden" => "FieldValueForbidden",
+        "Too many" => "FieldValueTooMany",
+        _ => "other",
+    };
+    let told: Vec<(String, String)> = faults
+        .iter()
+        .map(|fault| (kind(fault).to_owned(), fault.place.path.to_string()))
+        .collect();
+    let expected: Vec<(String, String)> = case.expect()["errors"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|error| {
+            (
+                error["type"].as_str().unwrap().to_owned(),
+                error["field"].as_str().unwrap().to_owned(),
+            )
+        })
+        .filter(|(kind, field)| {
+            let is_defaulted = DEFAULTED.iter().any(|name| field.ends_with(&format!(".{name}")));
+            kind != "FieldValueRequired" || !is_defaulted
+        })
+        .collect();
+    case.same("faults", &told, &expected)
+}
+
+fn json_patch(case: &Case<'_>) -> Result<(), Mismatch> {
+    let outcome = mutate(
+        case,
+        &json!({
+            "patchType": "JSONPatch", "jsonPatch": {"expression": case.input()["expression"]},
+        }),
+    )?;
+    compare(case, &outcome)
+}
+
+fn mutate(case: &Case<'_>, mutation: &Value) -> Result<Outcome, Mismatch> {
+    let input = case.input();
+    let gvr = &input["gvr"];
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": "p"},
+        "spec": {
+            "reinvocationPolicy": "Never",
+            "matchConstraints": {"resourceRules": [
+                {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}]},
+            "mutations": [mutation],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": "p"}, "spec": {"policyName": "p"},
+    });
+    let (manifests, faults) = load(&[source(&[policy, binding])], &Options::default());
+    let manifests = manifests.ok_or_else(|| Mismatch::new(faults.to_string()))?;
+    let sets = manifests.admission(&AdmissionSettings::default());
+    let kind = json!({"group": gvr["group"], "version": gvr["version"], "kind": "Deployment"});
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u", "kind": kind, "resource": gvr, "operation": "UPDATE", "name": "n",
+            "namespace": "ns", "object": input["object"], "oldObject": input["oldObject"],
+        },
+    });
+    let document = Document::parse(review.to_string()).unwrap();
+    let review = AdmissionReview::decode(&document).unwrap();
+    let run = Run {
+        only: None,
+        clock: Clock { expired: &|| false },
+    };
+    Ok(sets.for_cluster("default").mutate(&review.request, run))
+}
+
+fn compare(case: &Case<'_>, outcome: &Outcome) -> Result<(), Mismatch> {
+    if let Some(denial) = &outcome.denial {
+        let wanted = case.expect()["errorContains"].as_str();
+        let is_expected = wanted.is_some_and(|text| denial.message.contains(text))
+            || case.expect()["error"].as_bool().unwrap_or(false);
+        return if is_expected {
+            Ok(())
+        } else {
+            Err(Mismatch::new(denial.message.clone()))
+        };
+    }
+    let object = Document::parse(case.input()["object"].to_string()).unwrap();
+    let text = if outcome.patch.is_empty() {
+        "[]"
+    } else {
+        &outcome.patch
+    };
+    let operations = Document::parse(text).unwrap();
+    let operations = patch::read(operations.root()).unwrap();
+    let changed = patch::apply(object.root(), &operations).unwrap().to_text();
+    let changed: Value = serde_json::from_str(&changed).unwrap();
+    case.same("object", &changed, &case.expect()["object"])
+}
