@@ -49,13 +49,7 @@ impl Cluster {
         let mut arguments = server_arguments(&folder, &authority, address, &store, users);
         arguments.extend_from_slice(flags);
         let home = folder.path().join("apiserver");
-        let apiserver = Process::start(
-            "kube-apiserver",
-            &home,
-            false,
-            &binaries.kube_apiserver,
-            arguments,
-        );
+        let apiserver = Process::start("kube-apiserver", &home, None, &binaries.kube_apiserver, arguments);
         let mut cluster = Self {
             apiserver,
             etcd,
@@ -64,6 +58,11 @@ impl Cluster {
             kubectl: binaries.kubectl.clone(),
             folder,
         };
+        for user in [ADMIN].iter().chain(users) {
+            let credential = Credential::Token(token(user.name));
+            let config = kubeconfig::render(&format!("https://{address}"), &cluster.authority, &credential);
+            cluster.folder.write(&kubeconfig_of(user.name), config);
+        }
         cluster.wait_until_ready();
         cluster
     }
@@ -91,6 +90,11 @@ impl Cluster {
         self.user(ADMIN.name)
     }
 
+    /// The code of the answer when a user gets a path.
+    pub(crate) fn status(&self, user: &str, target: &str) -> u16 {
+        self.user(user).get(target).unwrap().status
+    }
+
     /// Creates an object at a collection's path, as admin.
     pub(crate) fn create(&self, collection: &str, object: &Value) {
         let response = self.admin().post(collection, object).unwrap();
@@ -100,6 +104,31 @@ impl Cluster {
     pub(crate) fn create_namespace(&self, name: &str) {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         self.create("/api/v1/namespaces", &namespace);
+    }
+
+    /// Binds a user to `cluster-admin` in the API server's own RBAC, and waits
+    /// until its authorizer has seen it.
+    pub(crate) fn grant_everything(&self, user: &str) {
+        self.bind_everything(user);
+        let probe = json!({"user": user, "nonResourceAttributes": {"path": "/granted", "verb": "get"}});
+        assert!(
+            eventually(|| self.review(&probe)["allowed"] == true),
+            "{user} has no grant"
+        );
+    }
+
+    /// Binds a user to `cluster-admin` in the API server's own RBAC, of which
+    /// its authorizer hears a little later.
+    pub(crate) fn bind_everything(&self, user: &str) {
+        let group = "rbac.authorization.k8s.io";
+        let binding = json!({
+            "apiVersion": format!("{group}/v1"),
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": format!("{user}-may-do-everything")},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        });
+        self.create(&format!("/apis/{group}/v1/clusterrolebindings"), &binding);
     }
 
     /// What the API server answers to a SubjectAccessReview of this spec.
@@ -116,16 +145,17 @@ impl Cluster {
 
     /// Runs kubectl as a user.
     pub(crate) fn kubectl(&self, user: &str, arguments: &[&str]) -> Output {
-        let credential = Credential::Token(token(user));
-        let config = kubeconfig::render(&format!("https://{}", self.address), &self.authority, &credential);
-        let config = self.folder.write(&format!("kubectl/{user}.kubeconfig"), config);
         Command::new(&self.kubectl)
             .arg("--kubeconfig")
-            .arg(config)
+            .arg(self.folder.path().join(kubeconfig_of(user)))
             .args(arguments)
             .env("HOME", self.folder.path().join("kubectl"))
             .output()
             .unwrap()
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// The last lines of both logs.
@@ -137,6 +167,11 @@ impl Cluster {
 /// The token of a user, made from the name.
 fn token(user: &str) -> String {
     format!("token-of-{}", user.replace(':', "-"))
+}
+
+/// Where the kubeconfig is with which kubectl is that user.
+fn kubeconfig_of(user: &str) -> String {
+    format!("kubectl/{}.kubeconfig", user.replace(':', "-"))
 }
 
 fn start_etcd(binaries: &Binaries, folder: &Path) -> (Process, String) {
@@ -151,9 +186,15 @@ fn start_etcd(binaries: &Binaries, folder: &Path) -> (Process, String) {
         format!("--initial-advertise-peer-urls={peer}"),
         format!("--initial-cluster=default={peer}"),
     ];
-    // The store goes with the process: it is most of what a run leaves.
+    // A cluster in a static is never dropped: its folder goes with its store.
     (
-        Process::start("etcd", &folder.join("etcd"), true, &binaries.etcd, arguments),
+        Process::start(
+            "etcd",
+            &folder.join("etcd"),
+            Some(folder),
+            &binaries.etcd,
+            arguments,
+        ),
         client,
     )
 }

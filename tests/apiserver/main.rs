@@ -17,5 +17,16 @@
 mod harness;
 
 mod binaries;
+mod callers;
 mod cluster;
-mod rbac;
+mod decisions;
+mod differential;
+mod failures;
+mod hostile;
+mod legacy;
+mod never_deny;
+
+mod reload;
+mod routes;
+mod scenario;
+mod selectors;

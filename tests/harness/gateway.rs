@@ -70,7 +70,7 @@ impl Gateway {
         let config = write_config(setup, admin);
         let program = Path::new(env!("CARGO_BIN_EXE_portcullis"));
         let arguments = ["serve".as_ref(), "--config".as_ref(), config.as_os_str()];
-        let process = Process::start("portcullis", setup.folder, false, program, arguments);
+        let process = Process::start("portcullis", setup.folder, None, program, arguments);
         let mut gateway = Self {
             process,
             address: setup.address,
@@ -126,13 +126,13 @@ impl Gateway {
     ///
     /// # Panics
     /// When no reload succeeded.
-    pub(crate) fn reload_after(&self, change: impl FnOnce(&Path)) {
+    pub(crate) fn reload_after(&self, change: impl FnOnce()) {
         let reloads = || {
             self.metric(r#"portcullis_reloads_total{result="success"}"#)
                 .unwrap_or_default()
         };
         let before = reloads();
-        change(&self.manifests);
+        change();
         assert!(
             eventually(|| reloads() > before),
             "the gateway did not reload\n{}",

@@ -13,6 +13,7 @@
 pub(crate) mod client;
 pub(crate) mod folder;
 pub(crate) mod gateway;
+pub(crate) mod jwt;
 pub(crate) mod kubeconfig;
 pub(crate) mod pki;
 pub(crate) mod ports;

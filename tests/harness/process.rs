@@ -37,11 +37,11 @@ pub(crate) struct Process {
 impl Process {
     /// Starts `program`; its output goes to `NAME.log` in `folder`.
     ///
-    /// With `remove`, the folder goes when the program has ended.
+    /// A folder to `remove` goes when the program has ended.
     pub(crate) fn start<A: AsRef<OsStr>>(
         name: &str,
         folder: &Path,
-        remove: bool,
+        remove: Option<&Path>,
         program: &Path,
         arguments: impl IntoIterator<Item = A>,
     ) -> Self {
@@ -50,11 +50,7 @@ impl Process {
         let output = File::create(&log).unwrap();
         let mut guard = Command::new("bash")
             .args(["-c", GUARD, "guard"])
-            .arg(if remove {
-                folder.as_os_str()
-            } else {
-                OsStr::new("")
-            })
+            .arg(remove.unwrap_or(Path::new("")))
             .arg(program)
             .args(arguments)
             .current_dir(folder)

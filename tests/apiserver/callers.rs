@@ -1,0 +1,115 @@
+//! Every way in which an API server proves who it is, and every version in
+//! which it asks.
+
+use crate::cluster::User;
+use crate::scenario::{self, Part};
+
+pub(crate) const PART: Part = Part {
+    name: "callers",
+    users: &[
+        User {
+            name: "clara",
+            groups: &["by-common-name"],
+        },
+        User {
+            name: "beta",
+            groups: &["via:v1beta1"],
+        },
+        User {
+            name: "piet",
+            groups: &["via:pinned"],
+        },
+        User {
+            name: "tom",
+            groups: &["via:token"],
+        },
+        User {
+            name: "tina",
+            groups: &["via:token-file"],
+        },
+        User {
+            name: "basil",
+            groups: &["via:basic"],
+        },
+        User {
+            name: "jill",
+            groups: &["via:jwt"],
+        },
+    ],
+    policies: r#"
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: every-route-reads-config-maps}
+spec:
+  effect: Allow
+  subjects: [{kind: Group, name: "via:*"}, {kind: Group, name: by-common-name}]
+  resourceRules:
+  - {verbs: [get, list], apiGroups: [""], resources: [configmaps], namespaces: [kittens]}
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: no-route-reads-services}
+spec:
+  effect: Deny
+  subjects: [{kind: Group, name: "via:*"}, {kind: Group, name: by-common-name}]
+  resourceRules:
+  - {verbs: ["*"], apiGroups: [""], resources: [services]}
+  reason: no route reads services
+"#,
+};
+
+/// Shows that the gateway answers the reviews about a user: only its policies
+/// make these differences, and a call that it refused would fail.
+fn assert_ruled(user: &str) {
+    let Some(servers) = scenario::shared() else { return };
+    let read = |path: &str| servers.cluster.user(user).get(path).unwrap();
+    assert_eq!(read("/api/v1/namespaces/kittens/configmaps").status, 200);
+    assert_eq!(read("/api/v1/namespaces/puppies/configmaps").status, 403);
+    let services = read("/api/v1/namespaces/kittens/services");
+    assert_eq!(services.status, 403);
+    assert!(
+        services.text().contains("no route reads services"),
+        "{}",
+        services.text()
+    );
+}
+
+#[test]
+fn a_client_certificate_names_the_caller_by_common_name() {
+    assert_ruled("clara");
+}
+
+#[test]
+fn the_certificate_of_a_kubeconfig_names_the_caller() {
+    assert_ruled("piet");
+}
+
+#[test]
+fn the_token_of_a_kubeconfig_names_the_caller() {
+    assert_ruled("tom");
+}
+
+#[test]
+fn the_token_file_of_a_kubeconfig_names_the_caller() {
+    assert_ruled("tina");
+}
+
+#[test]
+fn the_password_of_a_kubeconfig_names_the_caller() {
+    assert_ruled("basil");
+}
+
+#[test]
+fn a_json_web_token_names_the_caller() {
+    assert_ruled("jill");
+}
+
+#[test]
+fn reviews_in_v1beta1_are_answered_in_v1beta1() {
+    assert_ruled("beta");
+}
+
+#[test]
+fn reviews_in_v1_are_answered_in_v1() {
+    assert_ruled("clara");
+}
