@@ -133,7 +133,8 @@ fn authorizer(route: &Route, folder: &Folder) -> Value {
         "type": "Webhook",
         "name": name(route.group),
         "webhook": {
-            "timeout": "3s",
+            // Far longer than an answer takes, even from an unoptimised build.
+            "timeout": "30s",
             "cacheAuthorizedRequests": false,
             "cacheUnauthorizedRequests": false,
             "subjectAccessReviewVersion": route.version,
