@@ -58,9 +58,10 @@ spec:
 "#,
 };
 
-/// Shows that the gateway answers the reviews about a user: only its policies
-/// make these differences, and a call that it refused would fail.
-fn assert_ruled(user: &str) {
+/// Shows that the gateway answers the reviews about a user, to a caller that
+/// comes by `method`: only its policies make these differences, and a call that
+/// it refused would fail.
+fn assert_ruled(user: &str, method: &str) {
     let Some(servers) = scenario::shared() else { return };
     let read = |path: &str| servers.cluster.user(user).get(path).unwrap();
     assert_eq!(read("/api/v1/namespaces/kittens/configmaps").status, 200);
@@ -72,44 +73,48 @@ fn assert_ruled(user: &str) {
         "{}",
         services.text()
     );
+    let by_method =
+        format!(r#"portcullis_caller_authentications_total{{method="{method}",result="success"}}"#);
+    let callers = servers.gateway.metric(&by_method).unwrap();
+    assert!(callers > 0.0, "nobody came by {method}");
 }
 
 #[test]
 fn a_client_certificate_names_the_caller_by_common_name() {
-    assert_ruled("clara");
+    assert_ruled("clara", "certificate");
 }
 
 #[test]
 fn the_certificate_of_a_kubeconfig_names_the_caller() {
-    assert_ruled("piet");
+    assert_ruled("piet", "certificate");
 }
 
 #[test]
 fn the_token_of_a_kubeconfig_names_the_caller() {
-    assert_ruled("tom");
+    assert_ruled("tom", "bearer");
 }
 
 #[test]
 fn the_token_file_of_a_kubeconfig_names_the_caller() {
-    assert_ruled("tina");
+    assert_ruled("tina", "bearer");
 }
 
 #[test]
 fn the_password_of_a_kubeconfig_names_the_caller() {
-    assert_ruled("basil");
+    assert_ruled("basil", "basic");
 }
 
 #[test]
 fn a_json_web_token_names_the_caller() {
-    assert_ruled("jill");
+    assert_ruled("jill", "jwt");
 }
 
 #[test]
 fn reviews_in_v1beta1_are_answered_in_v1beta1() {
-    assert_ruled("beta");
+    assert_ruled("beta", "certificate");
 }
 
 #[test]
 fn reviews_in_v1_are_answered_in_v1() {
-    assert_ruled("clara");
+    assert_ruled("clara", "certificate");
 }
