@@ -3,6 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use portcullis::field::Faults;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -72,8 +76,12 @@ fn admission_configurations_name_a_kubeconfig_that_is_there() {
 
 /// The only webhook of each registration in `path`, by its kind.
 fn webhooks(path: &Path) -> Vec<(String, Value)> {
-    project::sound_manifests(&[path.to_owned()]);
-    let registrations: Vec<Value> = project::documents(path)
+    let documents = project::documents(path);
+    let mut faults = Faults::new();
+    let _: Option<MutatingWebhookConfiguration> = documents[0].decode(&mut faults);
+    let _: Option<ValidatingWebhookConfiguration> = documents[1].decode(&mut faults);
+    assert_eq!(faults.to_string(), "");
+    let registrations: Vec<Value> = documents
         .iter()
         .map(|document| document.root().to_json())
         .collect();
