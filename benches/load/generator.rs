@@ -128,22 +128,24 @@ async fn answer(stream: &mut SslStream<TcpStream>, buffer: &mut [u8]) {
         assert!(read > 0, "the server hung up");
         length += read;
         let text = &buffer[..length];
-        if let Some(head) = text.windows(4).position(|window| window == b"\r\n\r\n") {
-            if length >= head + 4 + content_length(&text[..head]) {
-                assert!(
-                    text.starts_with(b"HTTP/1.1 200"),
-                    "{}",
-                    String::from_utf8_lossy(text)
-                );
-                let allowed = br#""allowed":true"#;
-                assert!(
-                    text.windows(allowed.len()).any(|window| window == allowed),
-                    "not allowed"
-                );
-                return;
-            }
+        if is_whole(text) {
+            assert!(
+                text.starts_with(b"HTTP/1.1 200"),
+                "{}",
+                String::from_utf8_lossy(text)
+            );
+            let allowed = br#""allowed":true"#;
+            let is_allowed = text.windows(allowed.len()).any(|window| window == allowed);
+            assert!(is_allowed, "not allowed");
+            return;
         }
     }
+}
+
+/// Whether the head and all of the body that it announces are there.
+fn is_whole(text: &[u8]) -> bool {
+    let head = text.windows(4).position(|window| window == b"\r\n\r\n");
+    head.is_some_and(|head| text.len() >= head + 4 + content_length(&text[..head]))
 }
 
 fn content_length(head: &[u8]) -> usize {
