@@ -1,5 +1,9 @@
 //! The variables of one evaluation.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::authorize::{Answer, Question};
 use super::environment::Environment;
 use super::error::EvalError;
 use super::program::Program;
@@ -12,6 +16,8 @@ use super::value::Value;
 #[derive(Debug, Default)]
 pub struct Activation<'a> {
     pub(crate) variables: Vec<Variable<'a>>,
+    /// What the authorizer has answered.
+    pub(crate) answers: HashMap<Question, Arc<Answer>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -31,6 +37,7 @@ impl<'a> Activation<'a> {
     pub fn new(environment: &Environment) -> Self {
         Self {
             variables: vec![Variable::Absent; environment.variables()],
+            answers: HashMap::new(),
         }
     }
 

@@ -4,7 +4,7 @@
 //! The sums are done in floating point, as upstream does them: 30 characters
 //! cost 4 units and not 3, because 30 × 0.1 is a little more than 3 there.
 
-use super::value::{Opaque, Value};
+use super::value::{Opaque, Value, address_bytes};
 
 /// What one expression may cost.
 pub const PER_EXPRESSION: u64 = 1_000_000;
@@ -56,8 +56,11 @@ pub(crate) fn plain_size(value: &Value<'_>) -> u64 {
     }
 }
 
-const fn opaque_size(opaque: &Opaque<'_>) -> u64 {
+/// Addresses count in bytes.
+fn opaque_size(opaque: &Opaque<'_>) -> u64 {
     match opaque {
+        Opaque::Ip(ip) => address_bytes(ip),
+        Opaque::Cidr(_, bits) => u64::from(bits.div_ceil(8)),
         _ => 1,
     }
 }

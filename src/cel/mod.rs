@@ -27,9 +27,11 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod activation;
+mod authorize;
 mod budget;
 mod check;
 pub mod cost;
+mod declarations;
 mod environment;
 mod error;
 mod evaluate;
@@ -41,10 +43,14 @@ mod types;
 mod value;
 
 pub use activation::Activation;
+pub use authorize::{Answer, Authorize, Check, Question};
 pub use budget::Budget;
+pub use declarations::AdmissionVariables;
 pub use environment::{Environment, Version};
 pub use error::{CompileError, EvalError};
 pub use program::Program;
 pub use syntax::{MAX_DEPTH, MAX_LENGTH};
 pub use types::{ObjectType, Type};
-pub use value::{Bytes, Duration, Entries, Key, List, Map, Object, Opaque, Text, Timestamp, Value};
+pub use value::{
+    Bytes, Duration, Entries, Key, List, Map, Object, Opaque, Quantity, Semver, Text, Timestamp, Url, Value,
+};

@@ -111,6 +111,17 @@ impl Type {
         }))
     }
 
+    /// The name by which a value that is a type is known: without parameters.
+    pub(crate) fn runtime_name(&self) -> String {
+        match self {
+            Self::List(_) => "list".into(),
+            Self::Map(_) => "map".into(),
+            Self::Optional(_) => "optional_type".into(),
+            Self::Type(_) => "type".into(),
+            other => other.to_string(),
+        }
+    }
+
     /// Whether it stands for any type.
     pub(crate) const fn is_dyn(&self) -> bool {
         matches!(self, Self::Dyn)
@@ -158,6 +169,11 @@ impl ObjectType {
             Fields::Declared(fields) => fields.get(field).cloned(),
             Fields::Any => Some(Type::Dyn),
         }
+    }
+
+    /// Whether an expression may make one: only what a mutation writes.
+    pub(crate) fn is_constructible(&self) -> bool {
+        matches!(self.fields, Fields::Any) || &*self.name == "JSONPatch"
     }
 
     /// The object types that its declared fields have, at any depth.

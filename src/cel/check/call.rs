@@ -7,7 +7,7 @@ use crate::cel::activation::Activation;
 use crate::cel::budget::Budget;
 use crate::cel::error::{CompileError, EvalError};
 use crate::cel::function::{Cost, Overload};
-use crate::cel::library::Prepared;
+use crate::cel::library::{self, Prepared};
 use crate::cel::program::{Attribute, Base, Call, InSet, Node, Program};
 use crate::cel::syntax::{Expr, Kind};
 use crate::cel::types::Type;
@@ -72,8 +72,39 @@ impl Checker<'_> {
                 return self.call(expr, name, None, arguments);
             }
         }
+        let is_format = usize::from(function == "format");
+        self.formats += is_format;
         let target = self.check(target)?;
-        self.call(expr, function, Some(target), arguments)
+        let checked = self.call(expr, function, Some(target), arguments);
+        self.formats -= is_format;
+        checked
+    }
+
+    /// What is wrong with a call of `format` can often be told beforehand.
+    fn check_format(
+        &self,
+        expr: &Expr,
+        function: &str,
+        nodes: &[Node],
+        arguments: &[Expr],
+    ) -> Result<(), CompileError> {
+        let (
+            "format",
+            [format, _],
+            [
+                Expr {
+                    kind: Kind::List(_), ..
+                },
+            ],
+        ) = (function, nodes, arguments)
+        else {
+            return Ok(());
+        };
+        let Some(Value::String(format)) = format.constant() else {
+            return Ok(());
+        };
+        let types: Vec<Type> = self.items.iter().map(|of| self.shown(of)).collect();
+        library::check_format(format, &types).map_err(|message| self.fault(expr, message))
     }
 
     fn call(
@@ -91,6 +122,7 @@ impl Checker<'_> {
             types.push(of);
         }
         let (overloads, result) = self.resolve(expr, function, is_member, &types)?;
+        self.check_format(expr, function, &nodes, arguments)?;
         Ok((self.step(expr, function, overloads, nodes)?, result))
     }
 
@@ -236,10 +268,14 @@ impl Checker<'_> {
 }
 
 fn call_node(overloads: Vec<Arc<Overload>>, arguments: Vec<Node>, prepared: Option<Prepared>) -> Node {
-    let cost = match (&*overloads, overloads.first().map(|first| first.cost)) {
-        ([_], Some(cost)) => cost,
-        (_, Some(Cost::OfFunction(cost))) => Cost::OfFunction(cost),
-        _ => Cost::One,
+    let of_function = |cost: &Cost| matches!(cost, Cost::OfFunction(_));
+    let cost = match &*overloads {
+        [only] => only.cost,
+        several => several
+            .iter()
+            .map(|overload| overload.cost)
+            .find(of_function)
+            .unwrap_or(Cost::One),
     };
     Node::Call(Box::new(Call {
         overloads: overloads.into(),
@@ -263,8 +299,15 @@ fn evaluate_now(call: Node) -> Result<Value<'static>, EvalError> {
 /// The items of a constant list, if `in` can look them up.
 fn constant_set(list: &Value<'static>) -> Option<Entries<'static>> {
     let Value::List(list) = list else { return None };
-    let keys = list
-        .items()
-        .map(|item| Some((Key::new(&item)?, Value::Bool(true))));
-    keys.collect()
+    let mut set = Entries::new();
+    for item in list.items() {
+        // A number is found whichever type it is asked for as.
+        if let Value::Double(double) = item
+            && let Some(int) = exact_int(double)
+        {
+            set.insert(Key::Int(int), Value::Bool(true));
+        }
+        set.insert(Key::new(&item)?, Value::Bool(true));
+    }
+    Some(set)
 }

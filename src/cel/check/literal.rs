@@ -25,14 +25,18 @@ pub(super) fn constant(literal: &Literal) -> (Node, Type) {
 
 impl Checker<'_> {
     pub(super) fn list(&mut self, items: &[Item]) -> Checked {
-        let mut of = None;
+        let (mut of, mut first) = (None, None);
+        let mut types = Vec::with_capacity(items.len());
         let mut nodes = Vec::with_capacity(items.len());
         for item in items {
             let (node, item_type) = self.check(&item.value)?;
             nodes.push(node);
+            types.push(item_type.clone());
             let item_type = self.element(&item.value, item_type, item.optional)?;
-            of = Some(self.join(&item.value, of, item_type)?);
+            self.alike(&item.value, &mut first, &item_type);
+            of = Some(self.join(of, item_type));
         }
+        self.items = types;
         let of = of.unwrap_or_else(|| self.bindings.fresh());
         let optional: Box<[bool]> = items.iter().map(|item| item.optional).collect();
         let optional = if optional.contains(&true) {
@@ -45,13 +49,16 @@ impl Checker<'_> {
 
     pub(super) fn map(&mut self, entries: &[Entry]) -> Checked {
         let (mut key_of, mut value_of) = (None, None);
+        let (mut first_key, mut first_value) = (None, None);
         let mut nodes = Vec::with_capacity(entries.len());
         for entry in entries {
             let (key, key_type) = self.check(&entry.key)?;
-            key_of = Some(self.join(&entry.key, key_of, key_type)?);
+            self.alike(&entry.key, &mut first_key, &key_type);
+            key_of = Some(self.join(key_of, key_type));
             let (value, value_type) = self.check(&entry.value)?;
             let value_type = self.element(&entry.value, value_type, entry.optional)?;
-            value_of = Some(self.join(&entry.value, value_of, value_type)?);
+            self.alike(&entry.value, &mut first_value, &value_type);
+            value_of = Some(self.join(value_of, value_type));
             nodes.push(MapEntry {
                 key,
                 value,
@@ -75,14 +82,22 @@ impl Checker<'_> {
         Ok(inner)
     }
 
-    /// The type of elements so far and of one more, which must fit.
-    fn join(&mut self, expr: &Expr, before: Option<Type>, of: Type) -> Result<Type, CompileError> {
-        let Some(before) = before else { return Ok(of) };
-        if !self.bindings.assign(&before, &of) {
-            return Err(self.mismatch(expr, &before, &of));
+    /// The type of elements so far and of one more; `dyn` if they do not fit.
+    fn join(&mut self, before: Option<Type>, of: Type) -> Type {
+        match before {
+            None => of,
+            Some(before) if self.bindings.assign(&before, &of) => most_general(&before, &of).clone(),
+            Some(_) => Type::Dyn,
         }
-        self.pending.push((expr.at, before.clone(), of.clone()));
-        Ok(most_general(&before, &of).clone())
+    }
+
+    /// Remembers that all elements must turn out to be of the `first` one's type.
+    fn alike(&mut self, expr: &Expr, first: &mut Option<Type>, of: &Type) {
+        match first {
+            None => *first = Some(of.clone()),
+            Some(first) if self.formats == 0 => self.pending.push((expr.at, first.clone(), of.clone())),
+            Some(_) => {}
+        }
     }
 
     /// Elements of one literal must have one type, also where `dyn` would let

@@ -29,6 +29,8 @@ pub(crate) fn compile(
         scope: Vec::new(),
         locals: 0,
         pending: Vec::new(),
+        formats: 0,
+        items: Vec::new(),
     };
     let (root, of) = checker.check(&tree)?;
     checker.settle_pending()?;
@@ -66,6 +68,10 @@ struct Checker<'e> {
     locals: usize,
     /// Pairs of types of one list or map literal that must turn out the same.
     pending: Vec<(usize, Type, Type)>,
+    /// How many calls of `format` are around: its values may be of many types.
+    formats: usize,
+    /// The types of the items of the list literal checked last.
+    items: Vec<Type>,
 }
 
 struct Local {

@@ -82,12 +82,12 @@ impl<'a> Evaluation<'_, 'a> {
         let last = qualifiers.len() - 1;
         for (position, qualifier) in qualifiers.iter().enumerate() {
             optional |= qualifier.optional;
-            let test = test && position == last;
-            match self.step(&value, qualifier, optional, test)? {
+            let tested = test && position == last;
+            match self.step(&value, qualifier, optional, tested)? {
                 Some(next) => value = next,
                 None => return Ok(absent(test)),
             }
-            if test {
+            if tested {
                 return Ok(Value::Bool(true));
             }
         }

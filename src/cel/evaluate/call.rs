@@ -108,6 +108,9 @@ impl<'a> Evaluation<'_, 'a> {
         ))?;
         let (left, right) = (left?, right?);
         self.work_of(&left, &right)?;
+        if expected && is_incomparable(&left, &right) {
+            return Err(EvalError::no_such_overload());
+        }
         Ok(Value::Bool(equal(&left, &right) == expected))
     }
 
@@ -130,5 +133,16 @@ fn cost_of(call: &Call, arguments: &[Value<'_>], result: &Value<'_>) -> u64 {
     match call.cost {
         Cost::One => 1,
         Cost::OfFunction(cost) | Cost::OfOverload(cost) => cost(arguments, result),
+    }
+}
+
+/// Whether asking if both are equal is an error: a value of a library beside
+/// one of another type.
+fn is_incomparable(left: &Value<'_>, right: &Value<'_>) -> bool {
+    match (left, right) {
+        (_, Value::Null) => false,
+        (Value::Opaque(left), Value::Opaque(right)) => left.equals(right).is_none(),
+        (Value::Opaque(_), _) => true,
+        _ => false,
     }
 }

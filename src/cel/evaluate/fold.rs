@@ -264,7 +264,12 @@ impl<'a> Evaluation<'_, 'a> {
         let range = self.value(&fold.range)?;
         // The target is named twice: sorted, and mapped to its keys.
         self.charge(2)?;
-        let keys = self.transform_list(fold, &range)?;
+        let keys = self.transform_list(fold, &range);
+        let keys = if keys.is_err() {
+            self.settle(keys, 1)?
+        } else {
+            keys?
+        };
         let Value::List(list) = &range else {
             return Err(EvalError::no_such_overload());
         };

@@ -11,7 +11,10 @@ mod attribute;
 mod call;
 mod fold;
 
+use std::sync::Arc;
+
 use super::activation::{Activation, Variable};
+use super::authorize::{Answer, Authorize, Question};
 use super::budget::Budget;
 use super::cost;
 use super::error::EvalError;
@@ -116,6 +119,16 @@ impl<'a> Evaluation<'_, 'a> {
         self.charge(units)
     }
 
+    /// The authorizer's answer, asked for once.
+    pub(crate) fn ask(&mut self, host: &dyn Authorize, question: Question) -> Arc<Answer> {
+        if let Some(answer) = self.variables.answers.get(&question) {
+            return Arc::clone(answer);
+        }
+        let answer = Arc::new(host.authorize(&question));
+        self.variables.answers.insert(question, Arc::clone(&answer));
+        answer
+    }
+
     /// One round of a loop has passed: looks at the deadline now and then.
     pub(crate) fn tick(&mut self) -> Result<(), EvalError> {
         self.patience -= 1;
@@ -215,6 +228,9 @@ impl<'a> Evaluation<'_, 'a> {
                 value,
                 field.optional,
             )?;
+        }
+        if !object.of.is_constructible() {
+            return Err(EvalError::failed(format!("unknown type '{}'", object.of.name())));
         }
         Ok(fields)
     }

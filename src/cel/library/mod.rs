@@ -1,10 +1,24 @@
 //! The functions of Kubernetes, one file for each library, and since which
 //! version there are (apiserver `pkg/cel/environment/base.go`).
 
+mod addresses;
+mod authorizer;
+mod format;
+pub(crate) mod formats;
 pub(crate) mod lists;
 mod optionals;
+mod patches;
+mod quantities;
+mod regexes;
+mod semvers;
+mod sets;
 mod standard;
+mod strings;
 mod timestamps;
+mod urls;
+
+pub(crate) use authorizer::{AUTHORIZER, RESOURCE_CHECK};
+pub(crate) use format::check as check_format;
 
 use std::sync::Arc;
 
@@ -40,6 +54,24 @@ pub(crate) fn functions(version: Version) -> Functions {
     add(timestamps::functions());
     add(optionals::functions());
     add(lists::functions());
+    add(strings::functions());
+    add(regexes::functions());
+    add(urls::functions());
+    add(authorizer::functions());
+    add(quantities::functions());
+    if since(29) {
+        add(sets::functions());
+    }
+    if since(30) {
+        add(addresses::functions());
+    }
+    if since(31) {
+        add(formats::functions());
+        add(authorizer::selectors());
+    }
+    if since(33) {
+        add(semvers::functions());
+    }
     if since(34) {
         add(lists::extended());
     }
@@ -48,7 +80,7 @@ pub(crate) fn functions(version: Version) -> Functions {
 
 /// The functions that only a mutation has.
 pub(crate) fn mutation() -> Vec<Overload> {
-    Vec::new()
+    patches::functions()
 }
 
 /// The type that a library gives this name.
@@ -67,6 +99,12 @@ pub(crate) fn type_named(name: &str) -> Option<Type> {
         "string" => Type::String,
         "type" => Type::of_type(Type::Dyn),
         "uint" => Type::Uint,
+        "kubernetes.Quantity" => quantities::QUANTITY,
+        "kubernetes.URL" => urls::URL,
+        "kubernetes.Semver" => semvers::SEMVER,
+        "kubernetes.NamedFormat" => formats::FORMAT,
+        "net.IP" => addresses::IP,
+        "net.CIDR" => addresses::CIDR,
         _ => return None,
     };
     Some(of)

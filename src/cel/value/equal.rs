@@ -21,8 +21,8 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
         (Value::Map(left), Value::Map(right)) => equal_maps(left, right),
         (Value::Optional(None), Value::Optional(None)) => true,
         (Value::Optional(Some(left)), Value::Optional(Some(right))) => equal(left, right),
-        (Value::Type(left), Value::Type(right)) => left.to_string() == right.to_string(),
-        (Value::Opaque(left), Value::Opaque(right)) => left == right,
+        (Value::Type(left), Value::Type(right)) => left.runtime_name() == right.runtime_name(),
+        (Value::Opaque(left), Value::Opaque(right)) => left.equals(right) == Some(true),
         _ => numbers(left, right) == Some(Ordering::Equal),
     }
 }

@@ -8,8 +8,11 @@ mod equal;
 mod list;
 mod map;
 mod opaque;
+mod quantity;
+mod semver;
 mod text;
 mod time;
+mod url;
 
 use std::sync::Arc;
 
@@ -19,9 +22,13 @@ pub use list::List;
 pub(crate) use map::exact_int;
 pub use map::{Entries, Key, Map, Object};
 pub use opaque::Opaque;
+pub(crate) use opaque::address_bytes;
+pub use quantity::Quantity;
+pub use semver::Semver;
 pub use text::{Bytes, Text};
 pub(crate) use time::Civil;
 pub use time::{Duration, Timestamp};
+pub use url::Url;
 
 pub(crate) use equal::{compare, equal};
 
@@ -175,7 +182,7 @@ impl<'a> Value<'a> {
                 Value::Optional(inner.map(|inner| Arc::new((*inner).clone().into_owned())))
             }
             Self::Type(of) => Value::Type(of),
-            Self::Opaque(opaque) => Value::Opaque(opaque.into_owned()),
+            Self::Opaque(opaque) => opaque.into_owned().map_or(Value::Null, Value::Opaque),
         }
     }
 

@@ -1,33 +1,88 @@
 //! Values of the libraries.
 
-/// A value of a library: a quantity, an address, a question to the authorizer.
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::quantity::Quantity;
+use super::semver::Semver;
+use super::url::Url;
+use crate::cel::authorize::{Answer, Check};
+use crate::cel::library::formats::Format;
+
+/// A value of a library.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Opaque<'a> {
-    #[doc(hidden)]
-    Reserved(std::marker::PhantomData<&'a ()>),
+    /// An amount of a resource.
+    Quantity(Arc<Quantity>),
+    /// A URL.
+    Url(Arc<Url>),
+    /// An IP address.
+    Ip(IpAddr),
+    /// A network address: an address and how many of its first bits count.
+    Cidr(IpAddr, u8),
+    /// A version.
+    Semver(Arc<Semver>),
+    /// A named format of text.
+    Format(&'static Format),
+    /// A question to the authorizer, as far as it is put.
+    Check(Arc<Check<'a>>),
+    /// The authorizer's answer.
+    Decision(Arc<Answer>),
 }
 
-impl Opaque<'_> {
+// === impl Opaque ===
+
+impl<'a> Opaque<'a> {
     /// The name of its type.
     #[must_use]
-    pub const fn type_name(&self) -> &'static str {
+    pub fn type_name(&self) -> &'static str {
         match self {
-            Self::Reserved(_) => "reserved",
+            Self::Quantity(_) => "kubernetes.Quantity",
+            Self::Url(_) => "kubernetes.URL",
+            Self::Ip(_) => "net.IP",
+            Self::Cidr(..) => "net.CIDR",
+            Self::Semver(_) => "kubernetes.Semver",
+            Self::Format(_) => "kubernetes.NamedFormat",
+            Self::Check(check) => check.type_name(),
+            Self::Decision(_) => "kubernetes.authorization.Decision",
+        }
+    }
+
+    /// The same value with nothing borrowed; none if it cannot be without.
+    pub(super) fn into_owned(self) -> Option<Opaque<'static>> {
+        Some(match self {
+            Self::Quantity(quantity) => Opaque::Quantity(quantity),
+            Self::Url(url) => Opaque::Url(url),
+            Self::Ip(ip) => Opaque::Ip(ip),
+            Self::Cidr(ip, bits) => Opaque::Cidr(ip, bits),
+            Self::Semver(semver) => Opaque::Semver(semver),
+            Self::Format(format) => Opaque::Format(format),
+            Self::Decision(answer) => Opaque::Decision(answer),
+            Self::Check(_) => return None,
+        })
+    }
+
+    /// Whether both are equal; none if such values cannot be compared.
+    pub(crate) fn equals(&self, other: &Self) -> Option<bool> {
+        match (self, other) {
+            (Self::Quantity(own), Self::Quantity(other)) => Some(own.compare(other).is_eq()),
+            (Self::Url(own), Self::Url(other)) => Some(own == other),
+            (Self::Ip(own), Self::Ip(other)) => Some(own == other),
+            (Self::Cidr(own, bits), Self::Cidr(other, other_bits)) => {
+                Some(own == other && bits == other_bits)
+            }
+            (Self::Semver(own), Self::Semver(other)) => Some(own.compare(other).is_eq()),
+            (Self::Format(own), Self::Format(other)) => Some(own.name == other.name),
+            _ => None,
         }
     }
 }
 
-impl Opaque<'_> {
-    /// The same value with nothing borrowed.
-    #[must_use]
-    pub fn into_owned(self) -> Opaque<'static> {
-        Opaque::Reserved(std::marker::PhantomData)
-    }
-}
-
-impl PartialEq for Opaque<'_> {
-    fn eq(&self, _: &Self) -> bool {
-        false
+/// Bytes of an address.
+pub(crate) const fn address_bytes(ip: &IpAddr) -> u64 {
+    match ip {
+        IpAddr::V4(_) => 4,
+        IpAddr::V6(_) => 16,
     }
 }

@@ -1,0 +1,113 @@
+//! Questions that an expression puts to the authorizer
+//! (apiserver `pkg/cel/library/authz.go`).
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::value::{Opaque, Value};
+
+/// Answers whether somebody may do something: the caller's own authorization.
+///
+/// The answer to one question is asked for once in an [`super::Activation`].
+pub trait Authorize: Sync {
+    /// Whether it is allowed.
+    fn authorize(&self, question: &Question) -> Answer;
+}
+
+/// May this user do this?
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Question {
+    /// The service account that would, as namespace and name; else the user of
+    /// the request.
+    pub service_account: Option<(String, String)>,
+    /// The verb.
+    pub verb: String,
+    /// The path, if it is no resource that is asked for.
+    pub path: Option<String>,
+    /// The API group; its version is `*`.
+    pub group: String,
+    /// The resource.
+    pub resource: String,
+    /// The subresource, or nothing.
+    pub subresource: String,
+    /// The namespace, or nothing.
+    pub namespace: String,
+    /// The object's name, or nothing.
+    pub name: String,
+    /// The field selector as it was written, or nothing.
+    pub field_selector: String,
+    /// The label selector as it was written, or nothing.
+    pub label_selector: String,
+}
+
+/// The authorizer's answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Whether it is allowed.
+    pub allowed: bool,
+    /// Why.
+    pub reason: String,
+    /// What went wrong, if anything did.
+    pub error: Option<String>,
+}
+
+/// A question as far as it is put.
+#[derive(Clone)]
+pub struct Check<'a> {
+    pub(crate) host: &'a dyn Authorize,
+    pub(crate) stage: Stage,
+    pub(crate) question: Question,
+}
+
+/// What is known of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Authorizer,
+    Path,
+    Group,
+    Resource,
+}
+
+impl Check<'_> {
+    pub(crate) const fn type_name(&self) -> &'static str {
+        match self.stage {
+            Stage::Authorizer => "kubernetes.authorization.Authorizer",
+            Stage::Path => "kubernetes.authorization.PathCheck",
+            Stage::Group => "kubernetes.authorization.GroupCheck",
+            Stage::Resource => "kubernetes.authorization.ResourceCheck",
+        }
+    }
+}
+
+impl fmt::Debug for Check<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Check")
+            .field("stage", &self.stage)
+            .field("question", &self.question)
+            .finish()
+    }
+}
+
+impl<'a> Value<'a> {
+    /// The variable `authorizer`.
+    #[must_use]
+    pub fn authorizer(host: &'a dyn Authorize) -> Self {
+        let check = Check {
+            host,
+            stage: Stage::Authorizer,
+            question: Question::default(),
+        };
+        Self::Opaque(Opaque::Check(Arc::new(check)))
+    }
+
+    /// The variable `authorizer.requestResource`: `question` names group,
+    /// resource, subresource, namespace and name of the request.
+    #[must_use]
+    pub fn resource_check(host: &'a dyn Authorize, question: Question) -> Self {
+        Self::Opaque(Opaque::Check(Arc::new(Check {
+            host,
+            stage: Stage::Resource,
+            question,
+        })))
+    }
+}

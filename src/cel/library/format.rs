@@ -1,0 +1,364 @@
+//! `format`: text with `%s`, `%d`, `%f`, `%e`, `%b`, `%x`, `%X`, `%o`, `%%`
+//! (cel-go `ext/formatting.go`).
+
+use std::fmt::Write;
+
+use super::standard::{Computed, mismatched, shortest};
+use crate::cel::error::EvalError;
+use crate::cel::evaluate::Evaluation;
+use crate::cel::program::Call;
+use crate::cel::types::Type;
+use crate::cel::value::{Key, Text, Value};
+
+/// Digits after the point unless others are asked for.
+const PRECISION: usize = 6;
+
+/// As many digits as a double can be told apart by, and more.
+const MOST_PRECISION: usize = 1000;
+
+pub(super) fn format<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::String(format), Value::List(values)] = arguments else {
+        return mismatched();
+    };
+    own.work(format.len())?;
+    let count = values.len();
+    let mut values = values.items();
+    let mut text = String::with_capacity(format.len());
+    let mut rest: &str = format;
+    while let Some((before, after)) = rest.split_once('%') {
+        text.push_str(before);
+        if let Some(after) = after.strip_prefix('%') {
+            text.push('%');
+            rest = after;
+            continue;
+        }
+        let Some(value) = values.next() else {
+            return Err(EvalError::failed(format!("index {count} out of range")));
+        };
+        rest = clause(own, after, &value, &mut text)?;
+    }
+    text.push_str(rest);
+    Ok(Value::String(Text::from(text)))
+}
+
+/// Finds what is wrong with a constant `format` of values of these types.
+pub(crate) fn check(format: &str, types: &[Type]) -> Result<(), String> {
+    let mut seen = 0;
+    let mut rest = format;
+    while let Some((_, after)) = rest.split_once('%') {
+        if let Some(after) = after.strip_prefix('%') {
+            rest = after;
+            continue;
+        }
+        let of = types
+            .get(seen)
+            .ok_or_else(|| format!("index {seen} out of range"))?;
+        let (_, after) = precision(after).map_err(|error| error.to_string())?;
+        let mut characters = after.chars();
+        let clause = characters.next().ok_or("unexpected end of string")?;
+        if !takes(clause, of).ok_or_else(|| format!("unrecognized formatting clause \"{clause}\""))? {
+            return Err(format!(
+                "error during formatting: clause \"{clause}\" cannot be used on {of}"
+            ));
+        }
+        rest = characters.as_str();
+        seen += 1;
+    }
+    if types.len() > seen {
+        let given = types.len();
+        return Err(format!(
+            "too many arguments supplied to string.format (expected {seen}, got {given})"
+        ));
+    }
+    Ok(())
+}
+
+/// Whether `clause` takes values of this type; none if there is no such clause.
+fn takes(clause: char, of: &Type) -> Option<bool> {
+    let is_int = matches!(of, Type::Int | Type::Uint | Type::Dyn);
+    Some(match clause {
+        's' => !matches!(of, Type::Object(_) | Type::Opaque(_) | Type::Optional(_)),
+        'd' | 'o' => is_int,
+        'f' | 'e' => matches!(of, Type::Double | Type::String | Type::Dyn),
+        'b' => is_int || *of == Type::Bool,
+        'x' | 'X' => is_int || matches!(of, Type::String | Type::Bytes),
+        _ => return None,
+    })
+}
+
+/// Writes `value` as the clause that `format` begins with; tells what follows.
+fn clause<'f>(
+    own: &mut Evaluation<'_, '_>,
+    format: &'f str,
+    value: &Value<'_>,
+    text: &mut String,
+) -> Result<&'f str, EvalError> {
+    let (precision, format) = precision(format)?;
+    let mut characters = format.chars();
+    let clause = characters
+        .next()
+        .ok_or_else(|| EvalError::failed("unexpected end of string"))?;
+    match clause {
+        's' => string(own, value, text)?,
+        'd' => text.push_str(&decimal(value)?),
+        'f' => text.push_str(&fixed(number(value, "fixed-point")?, precision)),
+        'e' => text.push_str(&scientific(number(value, "scientific")?, precision)),
+        'b' => text.push_str(&binary(value)?),
+        'x' => text.push_str(&hex(value)?),
+        'X' => text.push_str(&hex(value)?.to_uppercase()),
+        'o' => text.push_str(&octal(value)?),
+        other => {
+            let message =
+                format!("could not parse formatting clause: unrecognized formatting clause \"{other}\"");
+            return Err(EvalError::failed(message));
+        }
+    }
+    Ok(characters.as_str())
+}
+
+/// `.2` and its like.
+fn precision(format: &str) -> Result<(usize, &str), EvalError> {
+    let Some(digits) = format.strip_prefix('.') else {
+        return Ok((PRECISION, format));
+    };
+    let length = digits.bytes().take_while(u8::is_ascii_digit).count();
+    let (digits, rest) = digits.split_at(length);
+    let precision = digits
+        .parse()
+        .ok()
+        .filter(|precision| *precision <= MOST_PRECISION && !rest.is_empty());
+    let precision = precision.ok_or_else(|| EvalError::failed("error while parsing precision"))?;
+    Ok((precision, rest))
+}
+
+fn unfit(clause: &str, takes: &str, value: &Value<'_>) -> EvalError {
+    EvalError::failed(format!(
+        "error during formatting: {clause} clause can only be used on {takes}, was given {}",
+        value.type_of()
+    ))
+}
+
+fn string(own: &mut Evaluation<'_, '_>, value: &Value<'_>, text: &mut String) -> Result<(), EvalError> {
+    own.tick()?;
+    match value {
+        Value::Null => text.push_str("null"),
+        Value::Bool(value) => text.push_str(if *value { "true" } else { "false" }),
+        Value::Int(_) | Value::Uint(_) => text.push_str(&decimal(value)?),
+        Value::Double(double) => text.push_str(&shortest(*double)),
+        Value::String(own) => text.push_str(own),
+        Value::Bytes(bytes) => text.push_str(utf8(bytes)?),
+        Value::Duration(duration) => written(text, duration),
+        Value::Timestamp(timestamp) => written(text, timestamp),
+        Value::Type(of) => text.push_str(&of.runtime_name()),
+        Value::List(list) => {
+            text.push('[');
+            for (position, item) in list.items().enumerate() {
+                text.push_str(if position > 0 { ", " } else { "" });
+                member(own, &item, text)?;
+            }
+            text.push(']');
+        }
+        Value::Map(map) if map.object_type().is_none() => entries(own, map.entries(), text)?,
+        other => {
+            let takes = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps";
+            return Err(unfit("string", takes, other));
+        }
+    }
+    Ok(())
+}
+
+/// Writing to text does not fail.
+fn written(text: &mut String, value: impl std::fmt::Display) {
+    let _ = write!(text, "{value}");
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, EvalError> {
+    std::str::from_utf8(bytes)
+        .map_err(|_| EvalError::failed("invalid UTF-8 in bytes, cannot convert to string"))
+}
+
+fn entries(
+    own: &mut Evaluation<'_, '_>,
+    entries: Vec<(Value<'_>, Value<'_>)>,
+    text: &mut String,
+) -> Result<(), EvalError> {
+    let mut written = Vec::with_capacity(entries.len());
+    for (key, value) in entries {
+        if !matches!(
+            Key::new(&key),
+            Some(Key::Bool(_) | Key::Int(_) | Key::Uint(_) | Key::String(_))
+        ) {
+            return Err(EvalError::failed("no formatting function for map key"));
+        }
+        let (mut own_key, mut own_value) = (String::new(), String::new());
+        member(own, &key, &mut own_key)?;
+        member(own, &value, &mut own_value)?;
+        written.push((own_key, own_value));
+    }
+    written.sort_by(|(left, _), (right, _)| left.cmp(right));
+    text.push('{');
+    for (position, (key, value)) in written.iter().enumerate() {
+        text.push_str(if position > 0 { ", " } else { "" });
+        text.push_str(key);
+        text.push(':');
+        text.push_str(value);
+    }
+    text.push('}');
+    Ok(())
+}
+
+/// A value within a list or a map: as CEL would have it written.
+fn member(own: &mut Evaluation<'_, '_>, value: &Value<'_>, text: &mut String) -> Result<(), EvalError> {
+    match value {
+        Value::String(string) => quoted(string, text),
+        Value::Bytes(bytes) => {
+            text.push('b');
+            quoted(utf8(bytes)?, text);
+        }
+        Value::Timestamp(timestamp) => written(text, format_args!("timestamp(\"{timestamp}\")")),
+        Value::Duration(duration) => written(text, format_args!("duration(\"{duration}\")")),
+        Value::Double(double) if double.is_finite() => written(text, format_args!("{double:.PRECISION$}")),
+        Value::Double(double) => quoted(&shortest(*double), text),
+        other => string(own, other, text)?,
+    }
+    Ok(())
+}
+
+/// As Go quotes.
+fn quoted(string: &str, text: &mut String) {
+    text.push('"');
+    for character in string.chars() {
+        match character {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '\t' => text.push_str("\\t"),
+            '\r' => text.push_str("\\r"),
+            '\u{7}' => text.push_str("\\a"),
+            '\u{8}' => text.push_str("\\b"),
+            '\u{b}' => text.push_str("\\v"),
+            '\u{c}' => text.push_str("\\f"),
+            control if (control as u32) < 0x20 || control as u32 == 0x7f => {
+                written(text, format_args!("\\x{:02x}", control as u32));
+            }
+            other => text.push(other),
+        }
+    }
+    text.push('"');
+}
+
+fn decimal(value: &Value<'_>) -> Result<String, EvalError> {
+    match value {
+        Value::Int(int) => Ok(int.to_string()),
+        Value::Uint(uint) => Ok(uint.to_string()),
+        other => Err(unfit("decimal", "integers", other)),
+    }
+}
+
+fn number(value: &Value<'_>, clause: &str) -> Result<f64, EvalError> {
+    match value {
+        Value::Double(double) => Ok(*double),
+        Value::String(text) => match &**text {
+            "NaN" => Ok(f64::NAN),
+            "Infinity" => Ok(f64::INFINITY),
+            "-Infinity" => Ok(f64::NEG_INFINITY),
+            _ => Err(unfit(clause, "doubles", value)),
+        },
+        other => Err(unfit(clause, "doubles", other)),
+    }
+}
+
+/// A number that is none, or has no end.
+fn special(double: f64) -> Option<String> {
+    match double {
+        _ if double.is_nan() => Some("NaN".into()),
+        _ if double.is_infinite() => Some(if double > 0.0 { "∞".into() } else { "-∞".into() }),
+        _ => None,
+    }
+}
+
+/// With a comma after each three digits, as in English.
+fn fixed(double: f64, precision: usize) -> String {
+    special(double).unwrap_or_else(|| {
+        let plain = format!("{double:.precision$}");
+        let (whole, fraction) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
+        let (sign, digits) = match whole.strip_prefix('-') {
+            Some(digits) => ("-", digits),
+            None => ("", whole),
+        };
+        let mut grouped = String::new();
+        for (position, digit) in digits.chars().enumerate() {
+            if position > 0 && (digits.len() - position) % 3 == 0 {
+                grouped.push(',');
+            }
+            grouped.push(digit);
+        }
+        format!("{sign}{grouped}{fraction}")
+    })
+}
+
+/// As in English print: `1.500000×10⁰³`. What looks like a precision is a width
+/// upstream, and stays one here.
+fn scientific(double: f64, width: usize) -> String {
+    let text = special(double).unwrap_or_else(|| {
+        let plain = format!("{double:.PRECISION$e}");
+        let (digits, exponent) = plain.split_once('e').unwrap_or((&plain, "0"));
+        let exponent: i32 = exponent.parse().unwrap_or_default();
+        let sign = if exponent < 0 { "⁻" } else { "" };
+        let raised: String = format!("{:02}", exponent.abs())
+            .chars()
+            .filter_map(superscript)
+            .collect();
+        format!("{digits}×10{sign}{raised}")
+    });
+    format!("{text:>width$}")
+}
+
+fn superscript(digit: char) -> Option<char> {
+    "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(digit.to_digit(10)? as usize)
+}
+
+fn binary(value: &Value<'_>) -> Result<String, EvalError> {
+    match value {
+        Value::Int(int) if *int < 0 => Ok(format!("-{:b}", int.unsigned_abs())),
+        Value::Int(int) => Ok(format!("{int:b}")),
+        Value::Uint(uint) => Ok(format!("{uint:b}")),
+        Value::Bool(value) => Ok(u8::from(*value).to_string()),
+        other => Err(EvalError::failed(format!(
+            "error during formatting: only integers and bools can be formatted as binary, was given {}",
+            other.type_of()
+        ))),
+    }
+}
+
+fn hex(value: &Value<'_>) -> Result<String, EvalError> {
+    match value {
+        Value::Int(int) if *int < 0 => Ok(format!("-{:x}", int.unsigned_abs())),
+        Value::Int(int) => Ok(format!("{int:x}")),
+        Value::Uint(uint) => Ok(format!("{uint:x}")),
+        Value::String(text) => Ok(hex_of(text.as_bytes())),
+        Value::Bytes(bytes) => Ok(hex_of(bytes)),
+        other => Err(EvalError::failed(format!(
+            "error during formatting: only integers, byte buffers, and strings can be formatted as hex, was given {}",
+            other.type_of()
+        ))),
+    }
+}
+
+fn hex_of(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            written(&mut text, format_args!("{byte:02x}"));
+            text
+        })
+}
+
+fn octal(value: &Value<'_>) -> Result<String, EvalError> {
+    match value {
+        Value::Int(int) if *int < 0 => Ok(format!("-{:o}", int.unsigned_abs())),
+        Value::Int(int) => Ok(format!("{int:o}")),
+        Value::Uint(uint) => Ok(format!("{uint:o}")),
+        other => Err(unfit("octal", "integers", other)),
+    }
+}

@@ -1,0 +1,149 @@
+//! Amounts of a resource (apiserver `pkg/cel/library/quantity.go`).
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::standard::{Computed, mismatched};
+use super::strings::first_size;
+use crate::cel::cost;
+use crate::cel::error::EvalError;
+use crate::cel::evaluate::Evaluation;
+use crate::cel::function::{Cost, Overload};
+use crate::cel::program::Call;
+use crate::cel::types::Type::{self, Bool, Double, Int, String as Str};
+use crate::cel::value::{Opaque, Quantity, Value};
+
+/// The type of an amount.
+pub(super) const QUANTITY: Type = Type::Opaque("kubernetes.Quantity");
+
+pub(super) fn functions() -> Vec<Overload> {
+    let read = Cost::OfFunction(|arguments, _| first_size(arguments, cost::traverse));
+    let nominal = Cost::OfFunction(|_, _| 1);
+    let two = [QUANTITY, QUANTITY];
+    vec![
+        Overload::global("string_to_quantity", "quantity", [Str], QUANTITY, quantity).cost(read),
+        Overload::global("is_quantity_string", "isQuantity", [Str], Bool, is_quantity).cost(read),
+        Overload::global("quantity_sign", "sign", [QUANTITY], Int, sign).cost(nominal),
+        Overload::member(
+            "quantity_is_greater_than",
+            "isGreaterThan",
+            two.clone(),
+            Bool,
+            is_greater,
+        )
+        .cost(nominal),
+        Overload::member("quantity_is_less_than", "isLessThan", two.clone(), Bool, is_less).cost(nominal),
+        Overload::member("quantity_compare_to", "compareTo", two.clone(), Int, compare_to).cost(nominal),
+        Overload::member(
+            "quantity_get_float",
+            "asApproximateFloat",
+            [QUANTITY],
+            Double,
+            as_double,
+        )
+        .cost(nominal),
+        Overload::member("quantity_get_int", "asInteger", [QUANTITY], Int, as_int).cost(nominal),
+        Overload::member("quantity_is_integer", "isInteger", [QUANTITY], Bool, is_int).cost(nominal),
+        Overload::member("quantity_add", "add", two.clone(), QUANTITY, add).cost(nominal),
+        Overload::member("quantity_add_int", "add", [QUANTITY, Int], QUANTITY, add).cost(nominal),
+        Overload::member("quantity_sub", "sub", two, QUANTITY, subtract).cost(nominal),
+        Overload::member("quantity_sub_int", "sub", [QUANTITY, Int], QUANTITY, subtract).cost(nominal),
+    ]
+}
+
+fn value<'a>(quantity: Quantity) -> Value<'a> {
+    Value::Opaque(Opaque::Quantity(Arc::new(quantity)))
+}
+
+fn quantity<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::String(text)] = arguments else {
+        return mismatched();
+    };
+    own.work(text.len().saturating_mul(60))?;
+    let quantity = Quantity::parse(text);
+    quantity
+        .map(value)
+        .ok_or_else(|| EvalError::failed("quantities must be a number with a known suffix"))
+}
+
+fn is_quantity<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::String(text)] = arguments else {
+        return mismatched();
+    };
+    own.work(text.len().saturating_mul(60))?;
+    Ok(Value::Bool(Quantity::parse(text).is_some()))
+}
+
+fn one<'l>(arguments: &'l [Value<'_>]) -> Result<&'l Quantity, EvalError> {
+    match arguments {
+        [Value::Opaque(Opaque::Quantity(quantity))] => Ok(quantity),
+        _ => Err(EvalError::no_such_overload()),
+    }
+}
+
+fn order(arguments: &[Value<'_>]) -> Result<Ordering, EvalError> {
+    match arguments {
+        [
+            Value::Opaque(Opaque::Quantity(left)),
+            Value::Opaque(Opaque::Quantity(right)),
+        ] => Ok(left.compare(right)),
+        _ => Err(EvalError::no_such_overload()),
+    }
+}
+
+fn sign<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    one(arguments).map(|quantity| Value::Int(quantity.sign()))
+}
+
+fn as_double<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    one(arguments).map(|quantity| Value::Double(quantity.as_double()))
+}
+
+fn as_int<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let int = one(arguments)?.as_int();
+    int.map(Value::Int)
+        .ok_or_else(|| EvalError::failed("cannot convert value to integer"))
+}
+
+fn is_int<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    one(arguments).map(|quantity| Value::Bool(quantity.as_int().is_some()))
+}
+
+fn is_greater<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    order(arguments).map(|order| Value::Bool(order.is_gt()))
+}
+
+fn is_less<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    order(arguments).map(|order| Value::Bool(order.is_lt()))
+}
+
+fn compare_to<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    order(arguments).map(|order| Value::Int(order as i64))
+}
+
+fn combined<'a>(
+    arguments: &[Value<'a>],
+    combine: impl FnOnce(&Quantity, &Quantity) -> Option<Quantity>,
+) -> Computed<'a> {
+    let combined = match arguments {
+        [
+            Value::Opaque(Opaque::Quantity(left)),
+            Value::Opaque(Opaque::Quantity(right)),
+        ] => combine(left, right),
+        [Value::Opaque(Opaque::Quantity(left)), Value::Int(right)] => {
+            combine(left, &Quantity::from_int(*right))
+        }
+        _ => return mismatched(),
+    };
+    combined
+        .map(value)
+        .ok_or_else(|| EvalError::failed("the amounts have too many digits"))
+}
+
+fn add<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    combined(arguments, Quantity::add)
+}
+
+fn subtract<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    combined(arguments, Quantity::subtract)
+}
