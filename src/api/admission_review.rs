@@ -108,10 +108,15 @@ impl<'r> AdmissionReview<'r> {
         })
     }
 
-    /// The reply, in the version asked and with its uid.
-    ///
-    /// A v1alpha1 review has no room for a patch: what would have to be changed
-    /// is refused there.
+    /// What of an outcome a reply can tell: that of a v1alpha1 review has no
+    /// room for a patch, and what would have to be changed is refused there.
+    #[must_use]
+    pub fn tellable(&self, outcome: Outcome) -> Outcome {
+        reply::tellable(self.version, outcome)
+    }
+
+    /// The reply, in the version asked and with its uid, to what is
+    /// [tellable](Self::tellable).
     #[must_use]
     pub fn reply(&self, outcome: &Outcome) -> Vec<u8> {
         reply::encode(self.version, &self.request.uid, outcome)

@@ -7,6 +7,8 @@ use std::time::SystemTime;
 use super::{Snapshot, files};
 use crate::authentication::Authenticator;
 use crate::config::{self, Config, ManifestPath};
+use crate::engine::admission::AdmissionSettings;
+use crate::engine::admission::matching::MissingNamespace;
 use crate::field::{Fault, FaultKind, Faults, Place};
 use crate::manifest;
 use crate::tls::TlsContext;
@@ -74,12 +76,26 @@ fn assemble(
         }
     };
     let revision = Arc::from(files::revision(&text, &sources));
-    let policies = manifests?.policies;
+    let manifests = manifests?;
+    let admission = manifests.admission(&admission_settings(&config));
     Some(Snapshot {
         revision,
         config,
-        policies,
+        policies: manifests.policies,
+        admission,
         authenticator,
         tls: tls?,
     })
+}
+
+/// What `admission` of the configuration says, in the engine's terms.
+#[must_use]
+pub fn admission_settings(config: &Config) -> AdmissionSettings {
+    AdmissionSettings {
+        missing_namespace: match config.admission.missing_namespace {
+            config::MissingNamespace::Fail => MissingNamespace::Fail,
+            config::MissingNamespace::NameOnly => MissingNamespace::NameOnly,
+        },
+        ..AdmissionSettings::default()
+    }
 }

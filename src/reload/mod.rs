@@ -22,11 +22,12 @@ use arc_swap::{ArcSwap, Guard};
 use crate::authentication::Authenticator;
 use crate::config::Config;
 use crate::engine::Policies;
+use crate::engine::admission::AdmissionPolicies;
 use crate::field::Faults;
 use crate::tls::TlsContext;
 
 pub use files::read_manifests;
-pub use load::{check, load};
+pub use load::{admission_settings, check, load};
 pub use watch::{Observer, Reloader, Trigger};
 
 /// Everything that a request is judged by, as it was at one moment.
@@ -36,8 +37,10 @@ pub struct Snapshot {
     pub revision: Arc<str>,
     /// The configuration.
     pub config: Config,
-    /// The policies, by cluster.
+    /// What decides authorization, by cluster.
     pub policies: Policies,
+    /// What decides admission, by cluster.
+    pub admission: AdmissionPolicies,
     /// Who may call.
     pub authenticator: Authenticator,
     /// What new connections are accepted with.

@@ -7,7 +7,7 @@ use super::respond::Rejection;
 use super::routes::Received;
 use crate::api::{Reply, SubjectAccessReview};
 use crate::engine::{Attributes, Authorization, Decision, PolicySet};
-use crate::telemetry::decision_log::{DecisionLog, Record, ShadowDecision};
+use crate::telemetry::decision_log::{DecisionLog, Question, Record, ShadowDecision};
 
 /// Room for a usual reply.
 const REPLY_BYTES: usize = 320;
@@ -67,8 +67,7 @@ fn record(
         revision: &received.snapshot.revision,
         cluster: &received.caller.cluster,
         caller: &received.caller.name,
-        endpoint: "authorize",
-        attributes,
+        question: Question::Authorization(attributes),
         decision: authorization.decision,
         reason: if why_not.is_empty() {
             &authorization.reason

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::engine::{Evaluation, PolicySet};
+use crate::engine::admission::AdmissionSet;
+use crate::engine::{CauseKind, Evaluation, PolicySet};
 use crate::reload::Snapshot;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{PolicyCounters, PolicyResult};
@@ -12,6 +13,7 @@ use crate::telemetry::metrics::{PolicyCounters, PolicyResult};
 pub(super) struct Counters {
     revision: Arc<str>,
     sets: HashMap<usize, Set>,
+    admission: HashMap<usize, Admission>,
 }
 
 /// The counters of one set, in the order of its policies. The set is held so
@@ -19,6 +21,13 @@ pub(super) struct Counters {
 struct Set {
     _policies: Arc<PolicySet>,
     counters: Vec<PolicyCounters>,
+}
+
+/// The counters of what one cluster's admission is decided by.
+struct Admission {
+    _policies: Arc<AdmissionSet>,
+    validating: Vec<PolicyCounters>,
+    mutating: Vec<PolicyCounters>,
 }
 
 // === impl Counters ===
@@ -38,9 +47,14 @@ impl Counters {
             .into_iter()
             .chain(policies.clusters.values())
             .collect();
+        let admission: Vec<_> = [&snapshot.admission.shared]
+            .into_iter()
+            .chain(snapshot.admission.clusters.values())
+            .collect();
         let names = sets.iter().flat_map(|set| set.policies());
+        let names = names.map(|(kind, name)| (kind, name.as_ref()));
         let mut counters = metrics
-            .policies(names.map(|(kind, name)| (kind, name.as_ref())))
+            .policies(names.chain(admission.iter().flat_map(|set| bound(set))))
             .into_iter();
         let mut set_of = |policies: &Arc<PolicySet>| Set {
             _policies: Arc::clone(policies),
@@ -50,9 +64,22 @@ impl Counters {
             .into_iter()
             .map(|policies| (address(policies), set_of(policies)))
             .collect();
+        let admission = admission
+            .into_iter()
+            .map(|policies| {
+                let mut take = |count: usize| -> Vec<_> { counters.by_ref().take(count).collect() };
+                let of_set = Admission {
+                    _policies: Arc::clone(policies),
+                    validating: take(policies.validating_policies().count()),
+                    mutating: take(policies.mutating_policies().count()),
+                };
+                (Arc::as_ptr(policies).addr(), of_set)
+            })
+            .collect();
         Self {
             revision: Arc::clone(&snapshot.revision),
             sets,
+            admission,
         }
     }
 
@@ -68,6 +95,34 @@ impl Counters {
             counters.record(result(evaluation));
         }
     }
+
+    /// Counts what the policy of this kind at `place` came to.
+    pub(super) fn admission_evaluated(
+        &self,
+        policies: &Arc<AdmissionSet>,
+        kind: CauseKind,
+        place: usize,
+        evaluation: Evaluation,
+    ) {
+        let set = self.admission.get(&Arc::as_ptr(policies).addr());
+        let counters = set.and_then(|set| match kind {
+            CauseKind::ValidatingAdmissionPolicy => set.validating.get(place),
+            CauseKind::MutatingAdmissionPolicy => set.mutating.get(place),
+            _ => None,
+        });
+        if let Some(counters) = counters {
+            counters.record(result(evaluation));
+        }
+    }
+}
+
+/// The policies of a set that can apply, by kind and place.
+fn bound(policies: &AdmissionSet) -> impl Iterator<Item = (CauseKind, &str)> {
+    let validating = policies.validating_policies();
+    let mutating = policies.mutating_policies();
+    validating
+        .map(|name| (CauseKind::ValidatingAdmissionPolicy, name))
+        .chain(mutating.map(|name| (CauseKind::MutatingAdmissionPolicy, name)))
 }
 
 fn address(policies: &Arc<PolicySet>) -> usize {

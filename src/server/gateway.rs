@@ -1,12 +1,15 @@
 //! What every request needs, shared by all workers.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::available_parallelism;
 
 use crate::telemetry::metrics::IntGauge;
 use arc_swap::{ArcSwapOption, Guard};
 
 use super::counters::Counters;
 use super::lifecycle::Lifecycle;
+use super::pool::Pool;
 use super::refusals::Refusals;
 use crate::reload::{Snapshot, State};
 use crate::telemetry::metrics::Endpoint;
@@ -31,6 +34,12 @@ pub(super) struct Shared {
     pub(super) refusals: Refusals,
     /// `portcullis_in_flight_requests` of `/authorize`.
     pub(super) authorizing: IntGauge,
+    /// The same of `/validate`.
+    pub(super) validating: IntGauge,
+    /// The same of `/mutate`.
+    pub(super) mutating: IntGauge,
+    /// Where costly admission reviews run.
+    pub(super) pool: Pool,
     counters: ArcSwapOption<Counters>,
     counting: Mutex<()>,
 }
@@ -38,7 +47,7 @@ pub(super) struct Shared {
 // === impl Shared ===
 
 impl Shared {
-    pub(super) fn new(gateway: Gateway) -> Self {
+    pub(super) fn new(gateway: Gateway) -> io::Result<Self> {
         let Gateway {
             state,
             metrics,
@@ -46,6 +55,9 @@ impl Shared {
         } = gateway;
         let shared = Self {
             authorizing: metrics.in_flight(Endpoint::Authorize),
+            validating: metrics.in_flight(Endpoint::Validate),
+            mutating: metrics.in_flight(Endpoint::Mutate),
+            pool: Pool::start(available_parallelism().map_or(1, usize::from))?,
             lifecycle: Lifecycle::default(),
             refusals: Refusals::new(),
             counters: ArcSwapOption::empty(),
@@ -55,7 +67,7 @@ impl Shared {
             decision_log,
         };
         shared.counters(&shared.state.current());
-        shared
+        Ok(shared)
     }
 
     /// The counters of the policies of `snapshot`, made at the first look after a

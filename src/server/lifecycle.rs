@@ -33,6 +33,8 @@ pub(super) struct Lifecycle {
     phase: AtomicU8,
     /// Requests for authorization.
     pub(super) authorization: Arc<Lane>,
+    /// Requests for admission.
+    pub(super) admission: Arc<Lane>,
     /// The connections.
     pub(super) farewell: Farewell,
 }
@@ -73,7 +75,7 @@ impl Lifecycle {
         let start = Instant::now();
         loop {
             let since = start.elapsed();
-            if since >= SETTLE.min(limit) && self.authorization.is_empty() {
+            if since >= SETTLE.min(limit) && self.authorization.is_empty() && self.admission.is_empty() {
                 return true;
             }
             if since >= limit {

@@ -2,14 +2,16 @@
 //!
 //! ```text
 //! listener ── TLS, peer certificate ──▶ routes ── caller, limits, body ──▶ authorize ──▶ reply
+//!                                                              └──▶ admit ─ pool ┘
 //! admin ◀── lifecycle: starting, serving, draining ──┘
 //! ```
 //!
-//! A decision takes less than a microsecond and is made on the worker that read
-//! the request; nothing is handed to another thread but reviews of unusual
-//! length and the line of the log.
+//! Who may do what takes less than a microsecond to say and is decided on the
+//! worker that read the request, but for reviews of unusual length. Admission
+//! is tried there for a moment; what takes longer runs on threads of its own.
 
 mod admin;
+mod admit;
 mod authorize;
 mod body;
 mod connection;
@@ -20,6 +22,7 @@ mod gateway;
 mod lifecycle;
 mod limits;
 mod listener;
+mod pool;
 mod refusals;
 mod respond;
 mod routes;
@@ -103,7 +106,7 @@ impl Server {
             reviews,
             admin,
             addresses,
-            shared: Data::new(Shared::new(gateway)),
+            shared: Data::new(Shared::new(gateway)?),
         })
     }
 

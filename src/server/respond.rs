@@ -5,7 +5,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
 use thiserror::Error;
 
-use crate::api::{self, Reason, Status};
+use crate::api::{self, AdmissionReviewError, Reason, Status};
 use crate::authentication::Refusal;
 
 /// Why a request is not answered with a review. What it says goes to the caller.
@@ -52,6 +52,18 @@ pub(super) enum Rejection {
     /// The connection broke within the body, or its framing is wrong.
     #[error("the body was not received whole")]
     Incomplete,
+    /// The review was not answered before its deadline.
+    #[error("the deadline passed before the review was answered")]
+    TooLate,
+    /// The path names a policy that is not there.
+    #[error("there is no policy `{name}` for this")]
+    NoSuchPolicy {
+        /// The name in the path.
+        name: String,
+    },
+    /// The body is not an AdmissionReview that can be answered.
+    #[error("{0}")]
+    AdmissionReview(#[from] AdmissionReviewError),
     /// A fault of the gateway.
     #[error("internal error")]
     Internal,
@@ -94,7 +106,7 @@ impl Rejection {
 
     fn reason(&self) -> Reason {
         match self {
-            Self::NotFound => Reason::NotFound,
+            Self::NotFound | Self::NoSuchPolicy { .. } => Reason::NotFound,
             Self::MethodNotAllowed => Reason::MethodNotAllowed,
             Self::Starting | Self::CutOff => Reason::ServiceUnavailable,
             Self::Refused { refusal, .. } if refusal.status() == 401 => Reason::Unauthorized,
@@ -102,9 +114,11 @@ impl Rejection {
             Self::UnsupportedMediaType => Reason::UnsupportedMediaType,
             Self::TooLarge { .. } => Reason::RequestEntityTooLarge,
             Self::TooManyRequests => Reason::TooManyRequests,
-            Self::DeadlinePassed => Reason::Timeout,
+            Self::DeadlinePassed | Self::TooLate => Reason::Timeout,
             Self::Internal => Reason::InternalError,
-            Self::Timeout | Self::Incomplete | Self::Review(_) => Reason::BadRequest,
+            Self::Timeout | Self::Incomplete | Self::Review(_) | Self::AdmissionReview(_) => {
+                Reason::BadRequest
+            }
         }
     }
 }

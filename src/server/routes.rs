@@ -3,6 +3,8 @@
 //! | path | method | answers |
 //! |---|---|---|
 //! | `/authorize` | POST | a SubjectAccessReview: [`authorize`](super::authorize) |
+//! | `/validate`, `/validate/{name}` | POST | an AdmissionReview: [`admit`](super::admit) |
+//! | `/mutate`, `/mutate/{name}` | POST | the same |
 //!
 //! ```text
 //! path 404 ▶ method 405 ▶ starting 503 ▶ caller 401 403 ▶ type 415 ▶ timeout 400
@@ -24,11 +26,11 @@ use super::gateway::Shared;
 use super::lifecycle::Phase;
 use super::limits::{Lane, Permit, Room};
 use super::respond::Rejection;
-use super::{authorize, body, deadline, respond};
+use super::{admit, authorize, body, deadline, respond};
 use crate::authentication::{Caller, Credentials, Method, PeerCertificate};
 use crate::config;
 use crate::reload::Snapshot;
-use crate::telemetry::metrics::{Credential, Endpoint, IntGauge, Outcome};
+use crate::telemetry::metrics::{self, Credential, Endpoint, IntGauge, Outcome};
 
 /// From this length on a review takes longer than a change of threads: some 100 µs.
 const LARGE_BYTES: usize = 64 << 10;
@@ -40,11 +42,23 @@ pub(super) fn routes(config: &mut ServiceConfig) {
         .default_service(web::to(|payload, shared| {
             reject(payload, shared, Endpoint::Authorize, Rejection::MethodNotAllowed)
         }));
-    config
-        .service(authorize)
-        .default_service(web::to(|payload, shared| {
-            reject(payload, shared, Endpoint::Other, Rejection::NotFound)
-        }));
+    config.service(authorize);
+    for (path, phase) in [
+        ("/validate", metrics::Phase::Validate),
+        ("/validate/{name}", metrics::Phase::Validate),
+        ("/mutate", metrics::Phase::Mutate),
+        ("/mutate/{name}", metrics::Phase::Mutate),
+    ] {
+        let admit = web::resource(path)
+            .route(web::post().to(move |request, payload, shared| admit(request, payload, shared, phase)))
+            .default_service(web::to(move |payload, shared| {
+                reject(payload, shared, phase.endpoint(), Rejection::MethodNotAllowed)
+            }));
+        config.service(admit);
+    }
+    config.default_service(web::to(|payload, shared| {
+        reject(payload, shared, Endpoint::Other, Rejection::NotFound)
+    }));
 }
 
 async fn authorize(request: HttpRequest, payload: Payload, shared: Data<Shared>) -> HttpResponse {
@@ -68,6 +82,26 @@ async fn answer(shared: &Data<Shared>, received: Received) -> Result<Vec<u8>, Re
     let shared = shared.clone();
     let answer = web::block(move || authorize::answer(&shared, &received)).await;
     answer.unwrap_or(Err(Rejection::Internal))
+}
+
+async fn admit(
+    request: HttpRequest,
+    payload: Payload,
+    shared: Data<Shared>,
+    phase: metrics::Phase,
+) -> HttpResponse {
+    let mut payload = payload.into_inner();
+    let answer = match receive(&request, &mut payload, &shared, Review::Admit(phase)).await {
+        Ok(received) => {
+            let only = request.match_info().get("name").map(str::to_owned);
+            admit::answer(&shared, received, phase, only).await
+        }
+        Err(rejection) => {
+            body::skip(&mut payload).await;
+            Err(rejection)
+        }
+    };
+    finish(&shared, phase.endpoint(), answer)
 }
 
 async fn reject(
@@ -97,6 +131,7 @@ fn finish(shared: &Shared, endpoint: Endpoint, answer: Result<Vec<u8>, Rejection
 #[derive(Debug, Clone, Copy)]
 enum Review {
     Authorize,
+    Admit(metrics::Phase),
 }
 
 /// A request that may be answered. It holds its place until it is dropped.
@@ -105,6 +140,8 @@ pub(super) struct Received {
     pub(super) snapshot: Arc<Snapshot>,
     /// Who asks.
     pub(super) caller: Caller,
+    /// When the caller gives up.
+    pub(super) deadline: Instant,
     /// The review, as bytes.
     pub(super) body: Bytes,
     _permit: Permit,
@@ -144,6 +181,7 @@ async fn receive(
     Ok(Received {
         snapshot,
         caller,
+        deadline,
         body,
         _permit: permit,
     })
@@ -208,12 +246,16 @@ impl Review {
     const fn endpoint(self) -> config::Endpoint {
         match self {
             Self::Authorize => config::Endpoint::Authorize,
+            Self::Admit(metrics::Phase::Validate) => config::Endpoint::Validate,
+            Self::Admit(metrics::Phase::Mutate) => config::Endpoint::Mutate,
         }
     }
 
     const fn lane(self, shared: &Shared) -> (&Arc<Lane>, &IntGauge) {
         match self {
             Self::Authorize => (&shared.lifecycle.authorization, &shared.authorizing),
+            Self::Admit(metrics::Phase::Validate) => (&shared.lifecycle.admission, &shared.validating),
+            Self::Admit(metrics::Phase::Mutate) => (&shared.lifecycle.admission, &shared.mutating),
         }
     }
 }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use prometheus::IntCounter;
 
-pub use record::{Record, ShadowDecision};
+pub use record::{Question, Record, ShadowDecision};
 
 /// Bytes that may wait for the writer: some ten thousand usual lines.
 const PENDING_BYTES: usize = 8 << 20;

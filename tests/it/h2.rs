@@ -16,12 +16,12 @@ use tokio_openssl::SslStream;
 use crate::support::{Gateway, JANE_GETS, get, v1};
 
 /// A connection that speaks HTTP/2.
-struct Connection {
+pub(crate) struct Connection {
     send: SendRequest<bytes::Bytes>,
     driver: JoinHandle<Result<(), h2::Error>>,
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -30,7 +30,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 impl Connection {
-    async fn open(gateway: &Gateway) -> Self {
+    pub(crate) async fn open(gateway: &Gateway) -> Self {
         let offer = |client: &mut SslContextBuilder| client.set_alpn_protos(b"\x02h2").unwrap();
         let connector = gateway.client().connector(offer);
         let ssl = connector.configure().unwrap().into_ssl("localhost").unwrap();
@@ -45,17 +45,22 @@ impl Connection {
         }
     }
 
+    /// POSTs a question about access; the status and the body.
+    pub(crate) async fn authorize(&self, body: String) -> Result<(u16, Value), h2::Error> {
+        self.post("/authorize?timeout=3s", body).await
+    }
+
     /// POSTs a review; the status and the body.
-    async fn authorize(&self, body: String) -> Result<(u16, Value), h2::Error> {
-        let (response, mut stream) = self.begin().await?;
+    pub(crate) async fn post(&self, path: &str, body: String) -> Result<(u16, Value), h2::Error> {
+        let (response, mut stream) = self.begin(path).await?;
         stream.send_data(body.into(), true)?;
         Self::end(response).await
     }
 
     /// Begins a POST whose body is still to come.
-    async fn begin(&self) -> Result<(ResponseFuture, SendStream<bytes::Bytes>), h2::Error> {
+    async fn begin(&self, path: &str) -> Result<(ResponseFuture, SendStream<bytes::Bytes>), h2::Error> {
         let mut send = self.send.clone().ready().await?;
-        let request = Request::post("https://localhost/authorize?timeout=30s")
+        let request = Request::post(format!("https://localhost{path}"))
             .header("content-type", "application/json")
             .body(())
             .unwrap();
@@ -110,7 +115,7 @@ fn while_draining_open_streams_are_answered_and_new_ones_sent_elsewhere() {
     block_on(async {
         let (idle, busy) = (Connection::open(&gateway).await, Connection::open(&gateway).await);
         assert_eq!(idle.authorize(v1(JANE_GETS)).await.unwrap().0, 200);
-        let (response, mut stream) = busy.begin().await.unwrap();
+        let (response, mut stream) = busy.begin("/authorize?timeout=30s").await.unwrap();
         let metric = r#"portcullis_in_flight_requests{endpoint="authorize"}"#;
         until("it is in flight", || gateway.metric(metric) == 1.0).await;
         gateway.stop();

@@ -9,6 +9,7 @@
 
 mod support;
 
+mod admission;
 mod answers;
 mod drain;
 mod h2;

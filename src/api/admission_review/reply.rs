@@ -38,25 +38,29 @@ pub(super) fn encode(version: AdmissionVersion, uid: &str, outcome: &Outcome) ->
     out.into_bytes()
 }
 
+/// The outcome, or a refusal where the version has no room for its patch.
+pub(super) fn tellable(version: AdmissionVersion, mut outcome: Outcome) -> Outcome {
+    let is_untellable = version == AdmissionVersion::V1alpha1 && !outcome.patch.is_empty();
+    if is_untellable && outcome.denial.is_none() {
+        outcome.denial = Some(Denial {
+            reason: Reason::InternalError,
+            code: Reason::InternalError.code(),
+            message: "the object would have to be changed, and a review of admission.k8s.io/v1alpha1 \
+                      has no room for a patch"
+                .to_owned(),
+            name: String::new(),
+            group: String::new(),
+            resource: String::new(),
+            causes: Vec::new(),
+        });
+    }
+    outcome
+}
+
 fn alpha(outcome: &Outcome) -> Vec<u8> {
-    let unchangeable = || Denial {
-        reason: Reason::InternalError,
-        code: Reason::InternalError.code(),
-        message: "the object would have to be changed, and a review of admission.k8s.io/v1alpha1 \
-                  has no room for a patch"
-            .to_owned(),
-        name: String::new(),
-        group: String::new(),
-        resource: String::new(),
-        causes: Vec::new(),
-    };
-    let denial = outcome
-        .denial
-        .clone()
-        .or_else(|| (!outcome.patch.is_empty()).then(unchangeable));
     let mut out =
         String::from(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1alpha1","status":{"#);
-    verdict(&mut out, "", denial.as_ref());
+    verdict(&mut out, "", outcome.denial.as_ref());
     out.push_str("}}");
     out.into_bytes()
 }

@@ -14,7 +14,8 @@ const POD: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1
 
 fn replied(body: &str, outcome: &Outcome) -> Value {
     let document = Document::parse(body).unwrap();
-    let reply = AdmissionReview::decode(&document).unwrap().reply(outcome);
+    let review = AdmissionReview::decode(&document).unwrap();
+    let reply = review.reply(&review.tellable(outcome.clone()));
     serde_json::from_slice(&reply).unwrap()
 }
 

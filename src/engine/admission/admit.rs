@@ -70,6 +70,9 @@ impl AdmissionSet {
             return walk.outcome;
         }
         for (place, bound) in self.validating.candidates(request, run.only) {
+            if run.clock.is_over() {
+                break;
+            }
             let evaluation = self.validate_one(bound, run, &mut walk);
             walk.outcome
                 .evaluations
@@ -81,7 +84,16 @@ impl AdmissionSet {
             ..
         } = walk;
         failures.publish(&mut outcome.audit_annotations);
+        if run.clock.is_over() {
+            (outcome.denial, outcome.cause) = (Some(too_late(request)), None);
+        }
         outcome
+    }
+
+    /// Whether there is a ValidatingAdmissionPolicy of this name, bound or not.
+    #[must_use]
+    pub fn has_validating_policy(&self, name: &str) -> bool {
+        self.validating.has(name)
     }
 
     /// The names of the policies that are bound, in the order of the places in
@@ -149,6 +161,9 @@ impl AdmissionSet {
         );
         let mut evaluation = Evaluation::NoMatch;
         for param in &params {
+            if run.clock.is_over() {
+                break;
+            }
             let given = Given {
                 object: request.object,
                 old_object: request.old_object,
@@ -247,6 +262,12 @@ impl Walk<'_> {
             rule,
         });
     }
+}
+
+/// The refusal of what was not looked at to the end, whatever the failure policies.
+pub(super) fn too_late(request: &Request<'_>) -> Denial {
+    let message = "the deadline passed before every policy was asked".to_owned();
+    denial(request, message, Reason::Timeout)
 }
 
 /// A refusal that names the object, as `admission.NewForbidden` does.

@@ -19,7 +19,7 @@ pub enum Evaluated<'a> {
 /// When to give up.
 #[derive(Clone, Copy)]
 pub struct Clock<'c> {
-    /// Whether the caller's deadline has passed.
+    /// Whether the caller's deadline has passed. Once it has, it stays so.
     pub expired: &'c dyn Fn() -> bool,
 }
 
@@ -44,6 +44,11 @@ impl Evaluated<'_> {
 // === impl Clock ===
 
 impl<'c> Clock<'c> {
+    /// Whether it is time to give up: what was not asked cannot be answered.
+    pub(super) fn is_over(self) -> bool {
+        (self.expired)()
+    }
+
     pub(super) fn budget(self, cost: u64) -> Budget<'c> {
         Budget::new(cost).until(self.expired)
     }

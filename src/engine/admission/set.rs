@@ -1,6 +1,6 @@
 //! The policies of one cluster, indexed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::matching::{Equivalents, FixedNamespaces, Index, MissingNamespace, Namespaces, Subject};
@@ -58,6 +58,8 @@ pub struct AdmissionSet {
 #[derive(Debug)]
 pub(super) struct Policies<P> {
     bound: Vec<Bound<P>>,
+    /// The names of those without binding.
+    unbound: BTreeSet<String>,
     index: Index,
 }
 
@@ -138,18 +140,27 @@ impl<P: Policy> Policies<P> {
             .into_iter()
             .map(|policy| (policy.applicability().name.clone(), policy))
             .collect();
-        let bound: Vec<Bound<P>> = named
-            .into_iter()
-            .filter_map(|(name, policy)| {
-                let bindings = by_policy.remove(&name)?.into_values().collect();
-                Some(Bound { policy, bindings })
-            })
-            .collect();
+        let (mut bound, mut unbound) = (Vec::new(), BTreeSet::new());
+        for (name, policy) in named {
+            match by_policy.remove(&name) {
+                Some(bindings) => bound.push(Bound {
+                    policy,
+                    bindings: bindings.into_values().collect(),
+                }),
+                None => {
+                    unbound.insert(name);
+                }
+            }
+        }
         let constraints = bound
             .iter()
-            .map(|bound| &bound.policy.applicability().constraints);
+            .map(|bound: &Bound<P>| &bound.policy.applicability().constraints);
         let index = Index::new(constraints, equivalents);
-        Self { bound, index }
+        Self {
+            bound,
+            unbound,
+            index,
+        }
     }
 
     /// Those that could apply, by name, each with its place.
@@ -162,6 +173,11 @@ impl<P: Policy> Policies<P> {
         places
             .filter_map(|place| Some((place, self.bound.get(place)?)))
             .filter(move |(_, bound)| only.is_none_or(|only| bound.policy.applicability().name == only))
+    }
+
+    /// Whether there is one of this name, bound or not.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.names().any(|own| own == name) || self.unbound.contains(name)
     }
 
     /// The names of those that are bound, by place.

@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use time::OffsetDateTime;
 
-use crate::engine::{Attributes, Cause, Decision, Operator, Requirement, Target};
+use crate::engine::admission::Request;
+use crate::engine::{Attributes, Cause, Decision, Operator, Requirement, Target, User};
+use crate::telemetry::metrics::Phase;
 
 /// Longest text of a line, in bytes.
 const TEXT_BYTES: usize = 2048;
@@ -25,10 +27,8 @@ pub struct Record<'a> {
     pub cluster: &'a str,
     /// The caller's name.
     pub caller: &'a str,
-    /// `authorize`, `validate` or `mutate`.
-    pub endpoint: &'static str,
     /// What was asked; user, groups and extra are part of it.
-    pub attributes: &'a Attributes<'a>,
+    pub question: Question<'a>,
     /// The answer.
     pub decision: Decision,
     /// What decided, or why nothing matched.
@@ -39,6 +39,15 @@ pub struct Record<'a> {
     pub shadow: &'a [ShadowDecision<'a>],
     /// How long the decision took.
     pub duration: Duration,
+}
+
+/// What was asked.
+#[derive(Debug, Clone, Copy)]
+pub enum Question<'a> {
+    /// Whether a user may do something.
+    Authorization(&'a Attributes<'a>),
+    /// Whether an object may be stored, and how. Of the object nothing is written.
+    Admission(Phase, &'a Request<'a>),
 }
 
 /// What a policy in shadow would have said.
@@ -84,7 +93,7 @@ impl Record<'_> {
     }
 
     fn write(&self, line: &mut Line<'_>) {
-        let user = &self.attributes.user;
+        let user = self.question.user();
         line.raw(r#"{"time":""#);
         line.time(self.time);
         line.raw(r#"","revision":"#);
@@ -93,16 +102,16 @@ impl Record<'_> {
         line.text(self.cluster);
         line.raw(r#","caller":"#);
         line.text(self.caller);
-        line.raw(r#","endpoint":"#);
-        line.text(self.endpoint);
-        line.raw(r#","uid":"#);
-        line.text(&user.uid);
+        line.question(&self.question);
         line.raw(r#","user":"#);
         line.text(&user.name);
         line.raw(r#","groups":"#);
         line.texts(&user.groups);
         line.raw(r#","attributes":{"#);
-        line.target(&self.attributes.target);
+        match &self.question {
+            Question::Authorization(attributes) => line.target(&attributes.target),
+            Question::Admission(_, request) => line.admission(request),
+        }
         line.extra(&user.extra);
         line.raw(r#"},"decision":"#);
         line.text(self.decision.as_str());
@@ -116,6 +125,17 @@ impl Record<'_> {
             line.raw(r#","truncated":true"#);
         }
         line.raw("}\n");
+    }
+}
+
+// === impl Question ===
+
+impl<'a> Question<'a> {
+    const fn user(&self) -> &'a User<'a> {
+        match self {
+            Self::Authorization(attributes) => &attributes.user,
+            Self::Admission(_, request) => &request.user,
+        }
     }
 }
 
@@ -168,6 +188,42 @@ impl Line<'_> {
         self.raw("[");
         self.items(texts, |line, text| line.text(text));
         self.raw("]");
+    }
+
+    /// The endpoint and the uid: the user's, or that of an admission review.
+    fn question(&mut self, question: &Question<'_>) {
+        self.raw(r#","endpoint":"#);
+        let uid = match question {
+            Question::Authorization(attributes) => {
+                self.raw(r#""authorize""#);
+                &attributes.user.uid
+            }
+            Question::Admission(phase, request) => {
+                self.text(phase.endpoint().as_str());
+                self.raw(r#","phase":"#);
+                self.text(phase.as_str());
+                &request.uid
+            }
+        };
+        self.raw(r#","uid":"#);
+        self.text(uid);
+    }
+
+    fn admission(&mut self, request: &Request<'_>) {
+        self.members(&[
+            ("operation", request.operation.as_str()),
+            ("namespace", &request.namespace),
+            ("group", &request.resource.group),
+            ("version", &request.resource.version),
+            ("resource", &request.resource.resource),
+            ("subresource", &request.subresource),
+            ("name", &request.name),
+            ("kind", &request.kind.kind),
+        ]);
+        if request.dry_run {
+            self.key("dryRun");
+            self.raw("true");
+        }
     }
 
     fn target(&mut self, target: &Target<'_>) {

@@ -54,6 +54,7 @@ spec:
 /// Starts gateways that differ in little.
 pub(crate) struct Builder {
     folder: TempDir,
+    manifests: String,
     limits: &'static str,
     drain: &'static str,
 }
@@ -74,6 +75,7 @@ impl Builder {
     pub(crate) fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
+            manifests: String::new(),
             limits: "{}",
             drain: "25s",
         }
@@ -82,6 +84,14 @@ impl Builder {
     /// `limits` of the configuration, as YAML.
     pub(crate) fn limits(self, limits: &'static str) -> Self {
         Self { limits, ..self }
+    }
+
+    /// More manifests, as YAML.
+    pub(crate) fn manifests(self, manifests: impl Into<String>) -> Self {
+        Self {
+            manifests: manifests.into(),
+            ..self
+        }
     }
 
     /// `server.drain` of the configuration.
@@ -95,6 +105,7 @@ impl Builder {
         let path = |name: &str| self.folder.path().join(name);
         fs::create_dir(path("policies")).unwrap();
         fs::write(path("policies/all.yaml"), POLICIES).unwrap();
+        fs::write(path("policies/more.yaml"), &self.manifests).unwrap();
         fs::write(path("ca.crt"), authority.certificate_pem()).unwrap();
         fs::write(path("server.crt"), server.certificate_pem()).unwrap();
         fs::write(path("server.key"), server.key_pem()).unwrap();

@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Run, Unusable, denial, worse};
+use super::{Run, Unusable, denial, too_late, worse};
 use crate::engine::admission::Request;
 use crate::engine::admission::conditions::Conditions;
 use crate::engine::admission::matching::Matched;
@@ -73,7 +73,19 @@ impl AdmissionSet {
         if walk.object.is_some() && !walk.again.is_empty() {
             self.pass(&mut walk, true);
         }
+        if run.clock.is_over() {
+            return Outcome {
+                denial: Some(too_late(request)),
+                ..Outcome::default()
+            };
+        }
         walk.outcome()
+    }
+
+    /// Whether there is a MutatingAdmissionPolicy of this name, bound or not.
+    #[must_use]
+    pub fn has_mutating_policy(&self, name: &str) -> bool {
+        self.mutating.has(name)
     }
 
     /// The names of the policies that are bound, in the order of the places in
@@ -88,10 +100,16 @@ impl AdmissionSet {
         let object = object.as_ref().map(Document::root).or(walk.request.object);
         let mut invocations = Vec::new();
         for (place, bound) in self.mutating.candidates(walk.request, walk.run.only) {
+            if walk.run.clock.is_over() {
+                return;
+            }
             self.invocations(place, bound, object, walk, &mut invocations);
         }
         let namespace = self.namespace_of(walk.request);
         for invocation in &invocations {
+            if walk.run.clock.is_over() {
+                return;
+            }
             walk.invoke(invocation, namespace.as_variable(), is_second);
         }
     }

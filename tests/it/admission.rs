@@ -1,0 +1,357 @@
+//! AdmissionReviews over the wire.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::h2::{Connection, block_on};
+use crate::support::client::Response;
+use crate::support::{Builder, Gateway, JANE_GETS, client, until, v1};
+
+/// Pods need an owner; who has none in `trial` is warned and noted.
+const POLICIES: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: owner}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  validations:
+  - {expression: "has(object.metadata.labels) && 'owner' in object.metadata.labels", message: name an owner, reason: Forbidden}
+  auditAnnotations: [{key: owner-of-the-pod, valueExpression: "string(object.metadata.?labels.?owner.orValue('nobody'))"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: owner}
+spec: {policyName: owner, validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {stage: live}}}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: owner-trial}
+spec: {policyName: owner, validationActions: [Warn, Audit], matchResources: {namespaceSelector: {matchLabels: {stage: trial}}}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: unbound}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  validations: [{expression: "false"}]
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: live, labels: {stage: live}}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: trial, labels: {stage: trial}}}
+"#;
+
+fn gateway() -> Gateway {
+    Builder::new().manifests(POLICIES).start()
+}
+
+/// The review of a pod that is made in `namespace`.
+fn review(api_version: &str, namespace: &str, labels: &Value) -> String {
+    let member = if api_version.ends_with("v1alpha1") {
+        "spec"
+    } else {
+        "request"
+    };
+    json!({"kind": "AdmissionReview", "apiVersion": api_version, member: {
+        "uid": "0d9f7c9e-1", "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "name": "p", "namespace": namespace, "operation": "CREATE",
+        "userInfo": {"username": "jane", "uid": "u-1", "groups": ["devs"]},
+        "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": namespace, "labels": labels},
+                   "spec": {"containers": [{"name": "secret-name", "image": "i"}]}},
+    }})
+    .to_string()
+}
+
+fn post(connection: &mut client::Connection, path: &str, body: &str) -> Response {
+    let head = format!("POST {path} HTTP/1.1\r\nContent-Type: application/json");
+    connection.request(&head, body.as_bytes())
+}
+
+#[test]
+fn a_reply_is_in_the_version_asked_and_has_its_uid() {
+    let gateway = gateway();
+    let mut connection = gateway.connect();
+    let message = "ValidatingAdmissionPolicy 'owner' with binding 'owner' denied request: name an owner";
+    for version in ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"] {
+        let response = post(
+            &mut connection,
+            "/validate?timeout=10s",
+            &review(version, "live", &json!({})),
+        );
+        assert_eq!(response.status, 200);
+        assert_eq!(
+            response.json(),
+            json!({"kind": "AdmissionReview", "apiVersion": version, "response": {
+                "uid": "0d9f7c9e-1", "allowed": false,
+                "status": {"metadata": {}, "status": "Failure", "message": message, "reason": "Forbidden", "code": 403,
+                    "details": {"name": "p", "kind": "pods", "causes": [{"message": message}]}},
+                "auditAnnotations": {"owner.owner-of-the-pod": "nobody"},
+            }})
+        );
+    }
+    let old = "admission.k8s.io/v1alpha1";
+    let reply = post(&mut connection, "/validate", &review(old, "live", &json!({}))).json();
+    assert_eq!(
+        (&reply["apiVersion"], &reply["status"]["allowed"]),
+        (&json!(old), &json!(false))
+    );
+    let reply = post(
+        &mut connection,
+        "/validate",
+        &review(old, "live", &json!({"owner": "a"})),
+    )
+    .json();
+    assert_eq!(
+        reply,
+        json!({"kind": "AdmissionReview", "apiVersion": old, "status": {"allowed": true}})
+    );
+}
+
+#[test]
+fn warnings_and_failures_for_the_audit_log_come_with_what_is_allowed() {
+    let gateway = gateway();
+    let body = review("admission.k8s.io/v1", "trial", &json!({}));
+    let reply = post(&mut gateway.connect(), "/validate", &body).json();
+    let response = &reply["response"];
+    assert_eq!(response["allowed"], true);
+    assert_eq!(
+        response["warnings"],
+        json!([
+            "Validation failed for ValidatingAdmissionPolicy 'owner' with binding 'owner-trial': name an owner"
+        ])
+    );
+    let failures = &response["auditAnnotations"]["validation.policy.admission.k8s.io.validation_failure"];
+    assert!(failures.as_str().unwrap().contains("owner-trial"), "{reply}");
+}
+
+#[test]
+fn a_name_in_the_path_is_the_only_policy_asked() {
+    let gateway = gateway();
+    let mut connection = gateway.connect();
+    let body = review("admission.k8s.io/v1", "live", &json!({}));
+    let mut allowed = |path: &str| {
+        let response = post(&mut connection, path, &body);
+        assert_eq!(response.status, 200, "{path}");
+        response.json()["response"]["allowed"].clone()
+    };
+    assert_eq!(allowed("/validate/owner?timeout=10s"), false);
+    assert_eq!(allowed("/validate/unbound"), true);
+    for path in [
+        "/validate/nobody",
+        "/validate/",
+        "/validate/owner/x",
+        "/mutate/owner",
+    ] {
+        let response = post(&mut connection, path, &body);
+        assert_eq!(
+            (response.status, &response.json()["reason"]),
+            (404, &json!("NotFound")),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_a_review_or_comes_from_the_wrong_caller_gets_a_status() {
+    let gateway = gateway();
+    let mut connection = gateway.connect();
+    let sound = review("admission.k8s.io/v1", "live", &json!({}));
+    for (line, body, code) in [
+        ("POST /validate", "{", 400),
+        ("POST /validate", v1(JANE_GETS).as_str(), 400),
+        ("POST /mutate", &sound.replace("k8s.io/v1", "k8s.io/v3"), 400),
+        ("POST /validate", &sound.replace("CREATE", "TOUCH"), 400),
+        ("POST /validate?timeout=x", &sound, 400),
+        ("POST /authorize", &sound, 400),
+        ("GET /validate", "", 405),
+        ("PUT /mutate/owner", &sound, 405),
+    ] {
+        let head = format!("{line} HTTP/1.1\r\nContent-Type: application/json");
+        let response = connection.request(&head, body.as_bytes());
+        assert_eq!(
+            (response.status, &response.json()["kind"]),
+            (code, &json!("Status")),
+            "{line} {body}"
+        );
+    }
+    let mut stranger = gateway.stranger().connect(gateway.addresses.server);
+    for (token, code) in [("right-token", 403), ("admission-token", 200), ("wrong", 401)] {
+        let head = format!("/validate HTTP/1.1\r\nAuthorization: Bearer {token}\r\nX-Rest: of");
+        assert_eq!(post(&mut stranger, &head, &sound).status, code, "{token}");
+    }
+}
+
+#[test]
+fn a_decision_is_counted_once_and_has_a_line_without_the_object() {
+    let gateway = gateway();
+    let mut connection = gateway.connect();
+    post(
+        &mut connection,
+        "/validate",
+        &review("admission.k8s.io/v1", "live", &json!({})),
+    );
+    post(
+        &mut connection,
+        "/mutate",
+        &review("admission.k8s.io/v1", "live", &json!({})),
+    );
+    for (series, value) in [
+        (
+            r#"portcullis_admission_decisions_total{decision="deny",phase="validate"}"#,
+            1.0,
+        ),
+        (
+            r#"portcullis_admission_decisions_total{decision="allow",phase="mutate"}"#,
+            1.0,
+        ),
+        (
+            r#"portcullis_policy_evaluations_total{kind="ValidatingAdmissionPolicy",name="owner",result="match"}"#,
+            1.0,
+        ),
+        (
+            r#"portcullis_policy_evaluations_total{kind="ValidatingAdmissionPolicy",name="owner",result="error"}"#,
+            0.0,
+        ),
+        (
+            r#"portcullis_decision_duration_seconds_count{endpoint="validate"}"#,
+            1.0,
+        ),
+        (
+            r#"portcullis_http_requests_total{code="200",endpoint="mutate"}"#,
+            1.0,
+        ),
+        (r#"portcullis_in_flight_requests{endpoint="validate"}"#, 0.0),
+    ] {
+        assert_eq!(gateway.metric(series), value, "{series}");
+    }
+    let read = || std::fs::read_to_string(gateway.file("decisions.log")).unwrap();
+    until("the lines are written", || read().lines().count() == 2);
+    assert!(!read().contains("secret-name"));
+    let line: Value = serde_json::from_str(read().lines().next().unwrap()).unwrap();
+    for (name, value) in [
+        ("cluster", json!("default")),
+        ("endpoint", json!("validate")),
+        ("phase", json!("validate")),
+        ("uid", json!("0d9f7c9e-1")),
+        ("user", json!("jane")),
+        ("groups", json!(["devs"])),
+        (
+            "attributes",
+            json!({"operation": "CREATE", "namespace": "live", "version": "v1", "resource": "pods", "name": "p", "kind": "Pod"}),
+        ),
+        ("decision", json!("deny")),
+        (
+            "cause",
+            json!({"kind": "ValidatingAdmissionPolicy", "name": "owner", "rule": 0}),
+        ),
+        ("shadow", json!([])),
+    ] {
+        assert_eq!(line[name], value, "{name} of {line}");
+    }
+}
+
+#[test]
+fn admission_takes_no_room_of_authorization() {
+    let gateway = Builder::new().limits("{inFlight: 1}").start();
+    let mut held = gateway.connect();
+    held.send(b"POST /validate?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n");
+    until("it is in flight", || {
+        gateway.metric(r#"portcullis_in_flight_requests{endpoint="validate"}"#) == 1.0
+    });
+    let mut connection = gateway.connect();
+    let response = post(&mut connection, "/mutate", "{}");
+    assert_eq!(
+        (response.status, response.header("retry-after")),
+        (429, Some("1"))
+    );
+    assert_eq!(connection.authorize(v1(JANE_GETS)).status, 200);
+}
+
+/// Each of these policies costs almost all that one may, so that together they
+/// run for longer than any test waits.
+fn costly() -> String {
+    let list = "[0,1,2,3,4,5,6,7,8,9]";
+    let rounds = ["a", "b", "c", "d", "e"]
+        .iter()
+        .rev()
+        .fold("true".to_owned(), |inner, variable| {
+            format!("{list}.all({variable}, {inner})")
+        });
+    let mut manifests = String::new();
+    for number in 0..200 {
+        let _ = write!(
+            manifests,
+            r#"
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {{name: costly-{number}}}
+spec:
+  matchConstraints: {{resourceRules: [{{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}}]}}
+  validations: [{validations}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {{name: costly-{number}}}
+spec: {{policyName: costly-{number}, validationActions: [Deny]}}
+"#,
+            validations = vec![format!("{{expression: '{rounds}'}}"); 10].join(", "),
+        );
+    }
+    manifests
+}
+
+/// Streams of one connection are served by one worker: what holds it up would
+/// hold up the questions of access that follow.
+#[test]
+fn a_costly_review_in_flight_delays_no_answer_of_its_worker() {
+    let gateway = Builder::new().manifests(costly()).drain("0s").start();
+    let in_flight = r#"portcullis_in_flight_requests{endpoint="validate"}"#;
+    block_on(async {
+        let connection = Connection::open(&gateway).await;
+        let body = review("admission.k8s.io/v1", "live", &json!({}));
+        let mut costly = Box::pin(connection.post("/validate?timeout=30s", body));
+        // Until it is sent and being worked at.
+        loop {
+            assert!(futures_util::poll!(&mut costly).is_pending());
+            tokio::task::yield_now().await;
+            if gateway.metric(in_flight) == 1.0 {
+                break;
+            }
+        }
+        for _ in 0..100 {
+            let (status, answer) = connection.authorize(v1(JANE_GETS)).await.unwrap();
+            assert_eq!((status, &answer["status"]["allowed"]), (200, &json!(true)));
+        }
+        assert!(futures_util::poll!(&mut costly).is_pending());
+    });
+    assert_eq!(gateway.metric(in_flight), 1.0);
+    assert_eq!(
+        gateway.metric(r#"portcullis_authorization_decisions_total{decision="allow"}"#),
+        100.0
+    );
+    assert_eq!(
+        gateway.metric(r#"portcullis_decision_duration_seconds_count{endpoint="validate"}"#),
+        0.0
+    );
+}
+
+#[test]
+fn a_costly_review_ends_at_its_deadline_and_counts_nothing() {
+    let gateway = Builder::new().manifests(costly()).drain("0s").start();
+    let body = review("admission.k8s.io/v1", "live", &json!({}));
+    let response = post(&mut gateway.connect(), "/validate?timeout=50ms", &body);
+    assert_eq!(
+        (response.status, &response.json()["reason"]),
+        (504, &json!("Timeout"))
+    );
+    let metrics = gateway.metrics();
+    for line in metrics.lines().filter(|line| line.contains("name=\"costly-")) {
+        assert!(line.ends_with(" 0"), "{line}");
+    }
+    assert!(metrics.contains(r#"portcullis_admission_decisions_total{decision="deny",phase="validate"} 0"#));
+    until("its place is free", || {
+        gateway.metric(r#"portcullis_in_flight_requests{endpoint="validate"}"#) == 0.0
+    });
+}
