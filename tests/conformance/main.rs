@@ -25,6 +25,7 @@
 )]
 
 mod conditions;
+mod decisions;
 mod harness;
 mod matching;
 mod nonresource;
@@ -42,7 +43,9 @@ use skips::SKIPS;
 
 /// Every check that has a counterpart, by the file of its vectors. A file may have several tables.
 const CHECKS: &[(&str, Table)] = &[
+    ("admission_request.json", decisions::REQUESTS),
     ("match_conditions.json", conditions::CHECKS),
+    ("match_conditions.json", decisions::CONDITIONS),
     ("map_patches.json", policy::PATCHES),
     ("namespace_selector.json", matching::NAMESPACES),
     ("nonresource.json", nonresource::CHECKS),
@@ -54,6 +57,8 @@ const CHECKS: &[(&str, Table)] = &[
     ("sar_v1beta1_v1.json", sar::CHECKS),
     ("selectors.json", selectors::CHECKS),
     ("should_call_hook.json", matching::HOOKS),
+    ("vap_validator.json", decisions::VALIDATIONS),
+    ("warnings.json", decisions::WARNINGS),
 ];
 
 #[test]

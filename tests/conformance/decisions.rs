@@ -1,0 +1,275 @@
+//! Admission: the questions that an API server asks, and what becomes of the
+//! values of expressions.
+
+use portcullis::api::{AdmissionReview, AdmissionVersion};
+use portcullis::cel::Value as CelValue;
+use portcullis::engine::admission::conditions::{Conditions, combine};
+use portcullis::engine::admission::validating::{AnnotationValue, Decision, Texts, annotate, decide};
+use portcullis::engine::admission::{
+    Evaluated, FailurePolicy, GroupVersionKind, GroupVersionResource, Reason, Request, Warnings,
+};
+use portcullis::json::{Document, Node};
+use serde_json::{Value, json};
+
+use crate::harness::{Case, Mismatch, Table};
+
+pub(crate) const REQUESTS: Table = &[("requestWire", wire), ("requestBody", body)];
+pub(crate) const WARNINGS: Table = &[("warningHeaders", warnings)];
+pub(crate) const CONDITIONS: Table = &[("combine", combined)];
+pub(crate) const VALIDATIONS: Table = &[("vapDecision", decisions)];
+
+// === the question ===
+
+/// Whether the API server finds no version to ask in, and so does not ask.
+pub(crate) fn is_not_asked(case: &Case<'_>) -> bool {
+    case.expect()["error"] == true
+}
+
+fn wire(case: &Case<'_>) -> Result<(), Mismatch> {
+    reads(case, &case.expect()["body"])
+}
+
+fn body(case: &Case<'_>) -> Result<(), Mismatch> {
+    for version in case.input()["admissionReviewVersions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        let version = version.as_str().unwrap();
+        let review = json!({
+            "apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview",
+            "request": case.expect()["request"],
+        });
+        reads(case, &review)?;
+    }
+    Ok(())
+}
+
+/// What is read of a body says again what the body says.
+fn reads(case: &Case<'_>, body: &Value) -> Result<(), Mismatch> {
+    let document = Document::parse(body.to_string()).unwrap();
+    let review = AdmissionReview::decode(&document).map_err(|error| Mismatch::new(error.to_string()))?;
+    let version = match review.version {
+        AdmissionVersion::V1 => "admission.k8s.io/v1",
+        AdmissionVersion::V1beta1 => "admission.k8s.io/v1beta1",
+        AdmissionVersion::V1alpha1 => "admission.k8s.io/v1alpha1",
+    };
+    case.same("version", &version, &body["apiVersion"].as_str().unwrap())?;
+    let mut expected = body["request"].clone();
+    // Text of the request that is empty is left out, the objects that are not there are null.
+    let fields = expected.as_object_mut().unwrap();
+    for name in ["object", "oldObject", "options"] {
+        fields.entry(name).or_insert(Value::Null);
+    }
+    fields.entry("dryRun").or_insert(Value::Bool(false));
+    case.same("request", &shown(&review.request), &expected)
+}
+
+fn shown(request: &Request<'_>) -> Value {
+    let mut shown = json!({
+        "uid": request.uid,
+        "kind": kind(&request.kind),
+        "resource": resource(&request.resource),
+        "requestKind": kind(&request.request_kind),
+        "requestResource": resource(&request.request_resource),
+        "operation": request.operation.as_str(),
+        "object": object(request.object),
+        "oldObject": object(request.old_object),
+        "options": object(request.options),
+        "dryRun": request.dry_run,
+        "userInfo": {},
+    });
+    let mut put = |parent: Option<&str>, name: &str, value: Value| {
+        let parent = match parent {
+            Some(parent) => &mut shown[parent],
+            None => &mut shown,
+        };
+        if value != "" && value != json!([]) && value != json!({}) {
+            parent[name] = value;
+        }
+    };
+    put(None, "name", json!(request.name));
+    put(None, "namespace", json!(request.namespace));
+    put(None, "subResource", json!(request.subresource));
+    put(None, "requestSubResource", json!(request.subresource));
+    let user = &request.user;
+    let extra: serde_json::Map<String, Value> = user
+        .extra
+        .iter()
+        .map(|(key, values)| (key.to_string(), json!(values)))
+        .collect();
+    put(Some("userInfo"), "username", json!(user.name));
+    put(Some("userInfo"), "uid", json!(user.uid));
+    put(Some("userInfo"), "groups", json!(user.groups));
+    put(Some("userInfo"), "extra", Value::Object(extra));
+    shown
+}
+
+fn kind(kind: &GroupVersionKind<'_>) -> Value {
+    json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
+}
+
+fn resource(resource: &GroupVersionResource<'_>) -> Value {
+    json!({"group": resource.group, "version": resource.version, "resource": resource.resource})
+}
+
+fn object(object: Option<Node<'_>>) -> Value {
+    object.map_or(Value::Null, |object| serde_json::from_str(object.raw()).unwrap())
+}
+
+// === warnings ===
+
+/// The text of each header; its agent is the API server's to name.
+fn warnings(case: &Case<'_>) -> Result<(), Mismatch> {
+    let mut warnings = Warnings::default();
+    for warning in case.input()["warnings"].as_array().into_iter().flatten() {
+        warnings.push(warning["text"].as_str().unwrap());
+    }
+    let texts: Vec<String> = warnings.iter().map(quoted).collect();
+    let headers = case.expect()["headers"].as_array().into_iter().flatten();
+    let expected: Vec<String> = headers
+        .map(|header| header.as_str().unwrap().splitn(3, ' ').last().unwrap().to_owned())
+        .collect();
+    case.same("texts", &texts, &expected)
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+// === the values of expressions ===
+
+/// Whether Kubernetes' stand-in for the evaluator fails as a whole. Ours does so
+/// for its budget alone.
+pub(crate) fn has_broken_evaluator(case: &Case<'_>) -> bool {
+    case.input()["evaluatorError"] == true
+}
+
+fn failure_policy(case: &Case<'_>) -> FailurePolicy {
+    match case.input()["failurePolicy"].as_str() {
+        Some("Ignore") => FailurePolicy::Ignore,
+        _ => FailurePolicy::Fail,
+    }
+}
+
+fn combined(case: &Case<'_>) -> Result<(), Mismatch> {
+    let results: Vec<(&str, Evaluated<'_>)> = case.input()["results"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|one| {
+            let result = match one["result"].as_str().unwrap() {
+                "error" => Evaluated::Failed("test error".to_owned()),
+                text => Evaluated::Value(CelValue::Bool(text == "true")),
+            };
+            (one["name"].as_str().unwrap(), result)
+        })
+        .collect();
+    let results = results.iter().map(|(name, result)| (*name, result));
+    let shown = match combine(results, failure_policy(case)) {
+        Conditions::Match => json!({"match": true, "failedCondition": null}),
+        Conditions::NoMatch(name) => {
+            json!({"match": false, "failedCondition": name.filter(|name| !name.is_empty())})
+        }
+        Conditions::Error(message) => {
+            let wanted = case.expect()["errorContains"].as_str().unwrap_or_default();
+            let is_told = message.contains(wanted);
+            json!({"error": true, "errorContains": is_told.then_some(wanted)})
+        }
+    };
+    case.same("outcome", &shown, case.expect())
+}
+
+fn decisions(case: &Case<'_>) -> Result<(), Mismatch> {
+    let policy = failure_policy(case);
+    let list = |name: &str| case.input()[name].as_array().cloned().unwrap_or_default();
+    let messages: Vec<Evaluated<'_>> = list("messageResults").iter().map(evaluated).collect();
+    let is_spent = case.input()["budget"].is_u64();
+    let validations = list("validationResults");
+    let decisions: Vec<Decision> = validations
+        .iter()
+        .enumerate()
+        .map(|(index, one)| {
+            let texts = Texts {
+                expression: text(&one["validation"], "Expression"),
+                message: text(&one["validation"], "Message"),
+                reason: one["validation"]["Reason"]
+                    .as_str()
+                    .and_then(Reason::parse)
+                    .unwrap_or(Reason::Invalid),
+            };
+            let message = if is_spent {
+                Err("validation failed due to running out of cost budget, no further validation rules will be run")
+            } else {
+                Ok(messages.get(index))
+            };
+            decide(texts, Some(&evaluated(one)), message, policy)
+        })
+        .collect();
+    let expected = case.expect()["decisions"].as_array().unwrap();
+    case.same("number of decisions", &decisions.len(), &expected.len())?;
+    for (decision, expected) in decisions.iter().zip(expected) {
+        let (action, message, reason) = match decision {
+            Decision::Admit | Decision::Ignored { .. } => ("admit", "", ""),
+            Decision::Deny { message, reason } => ("deny", message.as_str(), reason.as_str()),
+            Decision::Error { message } => ("deny", message.as_str(), ""),
+        };
+        case.same("action", &action, &text(expected, "action"))?;
+        case.same("reason", &is_given(reason, text(expected, "reason")), &true)?;
+        case.same(
+            "whether the message tells",
+            &message.contains(text(expected, "messageContains")),
+            &true,
+        )?;
+    }
+    annotations(case, &list("auditResults"), policy)
+}
+
+/// Kubernetes' cases leave out what they do not look at.
+fn is_given(actual: &str, expected: &str) -> bool {
+    expected.is_empty() || actual == expected
+}
+
+fn annotations(case: &Case<'_>, results: &[Value], policy: FailurePolicy) -> Result<(), Mismatch> {
+    let shown: Vec<Value> = results
+        .iter()
+        .map(|one| {
+            let expression = text(&one["audit"], "ValueExpression");
+            let (action, value, error) = match annotate(expression, &evaluated(one), policy) {
+                AnnotationValue::Publish(value) => ("publish", value, String::new()),
+                AnnotationValue::Exclude => ("exclude", String::new(), String::new()),
+                AnnotationValue::Error(error) => ("error", String::new(), error),
+            };
+            json!({"key": one["audit"]["Key"], "value": value, "action": action, "error": error})
+        })
+        .collect();
+    let mut expected = case.expect()["auditAnnotations"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    for one in &mut expected {
+        // An error that the failure policy lets pass is not told here.
+        if one["action"] == "exclude" {
+            one["error"] = json!("");
+        }
+    }
+    case.same("annotations", &shown, &expected)
+}
+
+fn text<'v>(value: &'v Value, field: &str) -> &'v str {
+    value[field].as_str().unwrap_or_default()
+}
+
+/// The value that a case names, or its error.
+fn evaluated(result: &Value) -> Evaluated<'static> {
+    if let Some(error) = result["error"].as_str() {
+        return Evaluated::Failed(error.to_owned());
+    }
+    Evaluated::Value(match &result["value"] {
+        Value::Null => CelValue::Null,
+        Value::Bool(value) => CelValue::Bool(*value),
+        Value::String(text) => CelValue::string(text.as_str()),
+        Value::Number(number) => CelValue::Int(number.as_i64().unwrap()),
+        other => panic!("{other}"),
+    })
+}
