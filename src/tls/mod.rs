@@ -20,6 +20,7 @@
 mod load;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use openssl::error::ErrorStack;
@@ -39,8 +40,8 @@ const ALPN: &[u8] = b"\x02h2\x08http/1.1";
 pub struct TlsContext {
     context: SslContext,
     verify: SslVerifyMode,
-    expiries: Vec<Expiry>,
-    warnings: Faults,
+    expiries: Arc<[Expiry]>,
+    warnings: Arc<Faults>,
 }
 
 /// When the first certificate of a file expires.
@@ -66,8 +67,8 @@ impl TlsContext {
         Ok(Self {
             context,
             verify,
-            expiries: material.expiries,
-            warnings: material.warnings,
+            expiries: material.expiries.into(),
+            warnings: Arc::new(material.warnings),
         })
     }
 
@@ -79,7 +80,7 @@ impl TlsContext {
 
     /// What deserves a look: expired certificates.
     #[must_use]
-    pub const fn warnings(&self) -> &Faults {
+    pub fn warnings(&self) -> &Faults {
         &self.warnings
     }
 

@@ -15,5 +15,6 @@ mod drain;
 mod h2;
 mod hostile;
 mod limits;
+mod process;
 mod seeing;
 mod tls;

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::client::{Client, Connection};
 use super::pki::Identity;
+use super::process::Process;
 
 /// Two policies and a binding: agents see the pods of their own node, `locked` may nothing.
 const POLICIES: &str = "
@@ -99,7 +100,20 @@ impl Builder {
         Self { drain, ..self }
     }
 
+    /// Starts it in this process.
     pub(crate) fn start(self) -> Gateway {
+        let authority = self.write();
+        Gateway::start(self.folder, authority)
+    }
+
+    /// Starts the program.
+    pub(crate) fn spawn(self) -> Process {
+        let authority = self.write();
+        Process::start(self.folder, authority)
+    }
+
+    /// Writes the files; the CA that made the certificates.
+    fn write(&self) -> Identity {
         let authority = Identity::authority("ca");
         let server = authority.server("one");
         let path = |name: &str| self.folder.path().join(name);
@@ -112,7 +126,7 @@ impl Builder {
         fs::write(path("authorization.kubeconfig"), kubeconfig("right-token")).unwrap();
         fs::write(path("admission.kubeconfig"), kubeconfig("admission-token")).unwrap();
         fs::write(path("config.yaml"), self.configuration()).unwrap();
-        Gateway::start(self.folder, authority)
+        authority
     }
 
     fn configuration(&self) -> String {
@@ -131,6 +145,7 @@ callers:
 manifests: [policies]
 limits: {limits}
 reload: {{interval: 1h}}
+decisionLog: {{path: decisions.log}}
 ",
             drain = self.drain,
             limits = self.limits,

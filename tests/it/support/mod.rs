@@ -3,6 +3,7 @@
 pub(crate) mod client;
 pub(crate) mod gateway;
 pub(crate) mod pki;
+pub(crate) mod process;
 
 pub(crate) use client::{Client, get, request};
 pub(crate) use gateway::{Builder, Gateway, until};

@@ -1,0 +1,52 @@
+//! The program under signals.
+
+use std::fs;
+
+use crate::support::{Builder, JANE_GETS, get, request, until, v1};
+
+#[test]
+fn sigterm_answers_what_is_in_flight_and_ends_with_0() {
+    let mut process = Builder::new().spawn();
+    let whole = request(
+        "POST /authorize HTTP/1.1\r\nContent-Type: application/json",
+        v1(JANE_GETS).as_bytes(),
+    );
+    let (half, rest) = whole.split_at(whole.len() - 10);
+    let mut slow = process.connect();
+    slow.send(half);
+    let in_flight = r#"portcullis_in_flight_requests{endpoint="authorize"} 1"#;
+    until("it is in flight", || {
+        get(process.admin, "/metrics").1.contains(in_flight)
+    });
+    let mut open = process.connect();
+
+    process.signal("TERM");
+    until("readiness fails", || get(process.admin, "/readyz").0 == 503);
+    assert_eq!(open.authorize(v1(JANE_GETS)).header("connection"), Some("close"));
+    slow.send(rest);
+    assert_eq!(slow.receive().unwrap().json()["status"]["allowed"], true);
+    assert_eq!(process.wait().code(), Some(0));
+    let log = fs::read_to_string(process.file("decisions.log")).unwrap();
+    assert_eq!(log.lines().count(), 2, "{log}");
+}
+
+#[test]
+fn sighup_reads_the_files_and_opens_the_log_anew() {
+    let process = Builder::new().spawn();
+    let mut connection = process.connect();
+    let ask = v1(r#"{"user":"jane","nonResourceAttributes":{"path":"/openapi/v2","verb":"get"}}"#);
+    assert_eq!(connection.authorize(&ask).json()["status"]["allowed"], true);
+    let log = process.file("decisions.log");
+    until("the line is written", || {
+        fs::read_to_string(&log).unwrap().lines().count() == 1
+    });
+    fs::rename(&log, process.file("decisions.1")).unwrap();
+    fs::write(process.file("policies/all.yaml"), "").unwrap();
+    process.signal("HUP");
+    until("the policies are gone", || {
+        connection.authorize(&ask).json()["status"]["allowed"] == false
+    });
+    until("the new file is written", || log.exists());
+    let reloads = r#"portcullis_reloads_total{result="success"}"#;
+    assert!(!get(process.admin, "/metrics").1.contains(&format!("{reloads} 0")));
+}
