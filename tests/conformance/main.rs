@@ -24,6 +24,7 @@
     reason = "in a test, a panic is a failure"
 )]
 
+mod agnhost;
 mod conditions;
 mod decisions;
 mod harness;
@@ -44,6 +45,7 @@ use skips::SKIPS;
 /// Every check that has a counterpart, by the file of its vectors. A file may have several tables.
 const CHECKS: &[(&str, Table)] = &[
     ("admission_request.json", decisions::REQUESTS),
+    ("agnhost.json", agnhost::CHECKS),
     ("match_conditions.json", conditions::CHECKS),
     ("match_conditions.json", decisions::CONDITIONS),
     ("map_patches.json", policy::PATCHES),

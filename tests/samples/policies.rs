@@ -1,4 +1,4 @@
-//! Policies: `config/policies`, and that for discovery.
+//! Policies: `config/policies`, `config/examples`, and that for discovery.
 
 use std::process::Command;
 
@@ -12,6 +12,17 @@ fn every_example_is_sound_alone_and_together() {
     }
     project::sound_manifests(&all);
     project::sound_manifests(&[project::path("kubeconfig-examples/discovery.yaml")]);
+}
+
+#[test]
+fn every_policy_for_admission_is_sound_with_its_neighbours() {
+    for folder in [
+        "config/examples",
+        "config/policies/pod-security/baseline",
+        "config/policies/pod-security/restricted",
+    ] {
+        project::sound_manifests(&project::files(&project::path(folder), ".yaml"));
+    }
 }
 
 #[test]
