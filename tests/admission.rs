@@ -5,7 +5,8 @@
 use serde_json::{Value, json};
 
 use portcullis::api::AdmissionReview;
-use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Clock, Outcome, Run};
+use portcullis::engine::PolicySet;
+use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Outcome, Run};
 use portcullis::json::Document;
 use portcullis::manifest::{Options, Source, load};
 use std::sync::Arc;
@@ -57,13 +58,7 @@ fn mk_review(object: &Value) -> Value {
 fn validated(set: &AdmissionSet, review: &Value) -> Outcome {
     let document = Document::parse(review.to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
-    set.validate(
-        &review.request,
-        Run {
-            only: None,
-            clock: Clock { expired: &|| false },
-        },
-    )
+    set.validate(&review.request, Run::new(&PolicySet::default()))
 }
 
 fn message(outcome: &Outcome) -> &str {
@@ -285,7 +280,7 @@ fn a_review_may_be_limited_to_one_policy() {
             &review.request,
             Run {
                 only: Some(only),
-                clock: Clock { expired: &|| false },
+                ..Run::new(&PolicySet::default())
             },
         )
     };
@@ -360,13 +355,7 @@ fn mutated(text: &str, object: &Value) -> Outcome {
     let set = mk_set(text);
     let document = Document::parse(mk_review(object).to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
-    set.mutate(
-        &review.request,
-        Run {
-            only: None,
-            clock: Clock { expired: &|| false },
-        },
-    )
+    set.mutate(&review.request, Run::new(&PolicySet::default()))
 }
 
 #[test]
@@ -437,4 +426,112 @@ fn a_policy_runs_again_if_others_changed_the_object_after_it() {
     };
     assert_eq!(seen("Never"), 0);
     assert_eq!(seen("IfNeeded"), 1);
+}
+
+/// What a policy with these validations says of alice's configmap, where she
+/// may create configmaps in `ns` and the service account `ns/robot` read nodes.
+fn asked(validations: &[&str]) -> Outcome {
+    let validations: Vec<String> = validations
+        .iter()
+        .map(|text| format!("  - expression: {}", json!(text)))
+        .collect();
+    let policy = mk_policy(&format!("  validations:\n{}", validations.join("\n")), "Deny");
+    let source = Source {
+        file: "f.yaml".into(),
+        text: format!(
+            "{policy}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {{name: writer, namespace: ns}}
+rules: [{{apiGroups: [''], resources: [configmaps], verbs: [create]}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{name: writer, namespace: ns}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: writer}}
+subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: reader}}
+rules: [{{apiGroups: [''], resources: [nodes], verbs: [get]}}, {{nonResourceURLs: [/metrics], verbs: [get]}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: reader}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}}
+subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: Group, name: 'system:serviceaccounts:ns'}}]
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {{name: own-node}}
+spec:
+  effect: Allow
+  subjects: [{{kind: User, name: alice}}]
+  resourceRules:
+  - verbs: [list]
+    apiGroups: ['']
+    resources: [pods]
+    selectors: {{field: [{{key: spec.nodeName, operator: In, values: [n1]}}], label: [{{key: team, operator: Exists}}]}}
+"
+        ),
+        cluster: None,
+    };
+    let (manifests, faults) = load(&[source], &Options::default());
+    let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
+    let document = Document::parse(mk_review(&json!({})).to_string()).unwrap();
+    let review = AdmissionReview::decode(&document).unwrap();
+    manifests
+        .admission(&AdmissionSettings::default())
+        .shared
+        .validate(&review.request, Run::new(&manifests.policies.shared))
+}
+
+#[test]
+fn questions_about_access_are_answered_by_the_policies_of_the_cluster() {
+    let robot = "authorizer.serviceAccount('ns', 'robot')";
+    let pods = "authorizer.group('').resource('pods')";
+    for (expression, expected) in [
+        ("authorizer.requestResource.check('create').allowed()", true),
+        ("authorizer.requestResource.check('delete').allowed()", false),
+        (
+            "authorizer.requestResource.check('create').reason().contains('writer')",
+            true,
+        ),
+        ("authorizer.requestResource.check('delete').errored()", false),
+        (
+            "authorizer.group('').resource('configmaps').namespace('other').check('create').allowed()",
+            false,
+        ),
+        ("authorizer.path('/metrics').check('get').allowed()", false),
+        (&format!("{robot}.path('/metrics').check('get').allowed()"), true),
+        (
+            &format!("{robot}.group('').resource('nodes').name('n').check('get').allowed()"),
+            true,
+        ),
+        (&format!("{pods}.check('list').allowed()"), false),
+        (
+            &format!(
+                "{pods}.fieldSelector('spec.nodeName=n1').labelSelector('team in (a,b)').check('list').allowed()"
+            ),
+            true,
+        ),
+        (
+            &format!(
+                "{pods}.fieldSelector('spec.nodeName=n1').labelSelector('-x,team').check('list').allowed()"
+            ),
+            false,
+        ),
+    ] {
+        let outcome = asked(&[expression]);
+        let said = match &outcome.denial {
+            None => true,
+            Some(denial) => {
+                assert!(denial.message.contains("failed expression"), "{}", denial.message);
+                false
+            }
+        };
+        assert_eq!(said, expected, "{expression}");
+    }
 }

@@ -14,7 +14,8 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use portcullis::api::AdmissionReview;
-use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Clock, Run};
+use portcullis::engine::PolicySet;
+use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Run};
 use portcullis::json::Document;
 use portcullis::manifest::{Options, Source, load};
 use serde_json::{Value, json};
@@ -99,10 +100,11 @@ fn refusals(asked: &Asked<'_>) -> Vec<(String, String)> {
     let document = Document::parse(review.to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
     let mut refusals = Vec::new();
+    let access = PolicySet::default();
     for policy in SET.validating_policies() {
         let run = Run {
             only: Some(policy),
-            clock: Clock { expired: &|| false },
+            ..Run::new(&access)
         };
         if let Some(denial) = SET.validate(&review.request, run).denial {
             assert_eq!(denial.reason.code(), 403, "{}", denial.message);

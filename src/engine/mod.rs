@@ -15,6 +15,7 @@ mod objects;
 mod policies;
 mod policy_set;
 pub mod rbac;
+pub mod selector;
 mod text;
 mod trace;
 mod walk;

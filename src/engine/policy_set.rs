@@ -49,6 +49,13 @@ pub(super) struct Region {
     pub(super) candidates: Candidates,
 }
 
+/// No policies at all, and no opinion.
+impl Default for PolicySet {
+    fn default() -> Self {
+        Self::new(Objects::default(), &NeverDeny::default())
+    }
+}
+
 impl PolicySet {
     /// Indexes `objects`, and aggregates their ClusterRoles.
     ///

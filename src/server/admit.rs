@@ -19,8 +19,8 @@ use super::gateway::Shared;
 use super::respond::Rejection;
 use super::routes::Received;
 use crate::api::{AdmissionReview, AdmissionReviewError};
-use crate::engine::Decision;
 use crate::engine::admission::{AdmissionSet, Clock, Outcome, Request, Run};
+use crate::engine::{Decision, PolicySet};
 use crate::json::Document;
 use crate::telemetry::decision_log::{DecisionLog, Question, Record};
 use crate::telemetry::metrics::Phase;
@@ -93,6 +93,12 @@ impl Asked {
         snapshot.admission.for_cluster(&caller.cluster)
     }
 
+    /// What answers the questions about access of expressions.
+    fn access(&self) -> &PolicySet {
+        let Received { snapshot, caller, .. } = &self.received;
+        snapshot.policies.for_cluster(&caller.cluster)
+    }
+
     /// The answer, if there is one before `is_over` says so.
     fn answer(&self, shared: &Shared, is_over: &dyn Fn() -> bool) -> Option<Result<Vec<u8>, Rejection>> {
         let body = match Document::parse_bytes(&self.received.body) {
@@ -122,6 +128,7 @@ impl Asked {
         let run = Run {
             only: self.only.as_deref(),
             clock: Clock { expired: &expired },
+            access: self.access(),
         };
         let policies = self.policies();
         let outcome = match self.phase {

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use portcullis::api::AdmissionReview;
-use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Clock, Outcome, Request, Run};
+use portcullis::engine::PolicySet;
+use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Outcome, Request, Run};
 use portcullis::json::{Document, patch};
 use portcullis::manifest::{Options, Source, load};
 
@@ -72,10 +73,12 @@ fn endpoint(case: &Case<'_>) -> Result<(), Mismatch> {
     case.same("object", &text(&object), &text(&expected))
 }
 
+static ACCESS: LazyLock<PolicySet> = LazyLock::new(PolicySet::default);
+
 fn run(name: &str) -> Run<'_> {
     Run {
         only: Some(name),
-        clock: Clock { expired: &|| false },
+        ..Run::new(&ACCESS)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Admission policies: validation of their manifests, and what mutations make.
 
 use portcullis::api::AdmissionReview;
-use portcullis::engine::admission::{AdmissionSettings, Clock, Outcome, Run};
+use portcullis::engine::PolicySet;
+use portcullis::engine::admission::{AdmissionSettings, Outcome, Run};
 use portcullis::json::{Document, patch};
 use portcullis::manifest::{Options, Source, load};
 use serde_json::{Value, json};
@@ -106,10 +107,8 @@ fn mutate(case: &Case<'_>, mutation: &Value) -> Result<Outcome, Mismatch> {
     });
     let document = Document::parse(review.to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
-    let run = Run {
-        only: None,
-        clock: Clock { expired: &|| false },
-    };
+    let access = PolicySet::default();
+    let run = Run::new(&access);
     Ok(sets.for_cluster("default").mutate(&review.request, run))
 }
 

@@ -9,14 +9,13 @@
 //! It becomes what a kube-apiserver would send for it. Nothing is added to what
 //! is written: who means `system:authenticated` says so.
 
-mod lexer;
-mod selector;
-
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::engine::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
+use crate::engine::{
+    Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User, selector,
+};
 
 /// A question. Absent text is empty; `path` stands instead of everything about resources.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

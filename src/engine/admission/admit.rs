@@ -15,6 +15,7 @@ mod namespace;
 
 use audit::{Annotations, Failures};
 
+use super::authorizer::{Access, Authorizer};
 use super::evaluation::Clock;
 use super::matching::{Fault, Matched};
 use super::outcome::{Denial, Outcome, Reason};
@@ -23,7 +24,7 @@ use super::set::{AdmissionSet, Bound};
 use super::validating::{Decision, Validated, ValidatingPolicy};
 use super::variables::{Given, NamespaceObject, RequestView};
 use super::{GroupVersionResource, ParamFault, Request};
-use crate::engine::{Cause, CauseKind, Evaluation};
+use crate::engine::{Cause, CauseKind, Evaluation, PolicySet};
 use crate::json::Document;
 
 /// How to run the policies.
@@ -33,6 +34,8 @@ pub struct Run<'r> {
     pub only: Option<&'r str>,
     /// When to give up.
     pub clock: Clock<'r>,
+    /// What answers the questions about access that expressions put.
+    pub access: &'r PolicySet,
 }
 
 /// Why a policy could not be run for a request.
@@ -51,8 +54,23 @@ enum Unusable {
 /// The walk so far.
 struct Walk<'w> {
     request: &'w Request<'w>,
+    access: &'w Access<'w>,
     outcome: Outcome,
     failures: Failures,
+}
+
+// === impl Run ===
+
+impl<'r> Run<'r> {
+    /// Every policy, without end.
+    #[must_use]
+    pub const fn new(access: &'r PolicySet) -> Self {
+        Self {
+            only: None,
+            clock: Clock { expired: &|| false },
+            access,
+        }
+    }
 }
 
 // === impl AdmissionSet ===
@@ -61,8 +79,10 @@ impl AdmissionSet {
     /// Runs the ValidatingAdmissionPolicies.
     #[must_use]
     pub fn validate(&self, request: &Request<'_>, run: Run<'_>) -> Outcome {
+        let authorizer = Authorizer::new(run.access, request);
         let mut walk = Walk {
             request,
+            access: &Access::new(&authorizer, request),
             outcome: Outcome::default(),
             failures: Failures::default(),
         };
@@ -170,6 +190,7 @@ impl AdmissionSet {
                 request: &view,
                 params: param.as_deref().map(Document::root),
                 namespace: namespace.as_variable(),
+                access: walk.access,
             };
             let for_conditions = Given {
                 request: &condition_view,

@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crate::cel::{self, CompileError, Program, Type, Version};
+use crate::cel::{self, AdmissionVariables, CompileError, Program, Type, Version};
 
 /// The object that is to be: `object`.
 pub(super) const OBJECT: usize = 0;
@@ -20,6 +20,11 @@ pub(super) const REQUEST: usize = 2;
 pub(super) const NAMESPACE: usize = 3;
 /// The parameter object: `params`.
 pub(super) const PARAMS: usize = 4;
+/// Who answers questions about access: `authorizer`.
+pub(super) const AUTHORIZER: usize = 5;
+/// The question whether the user may do this to the request's resource:
+/// `authorizer.requestResource`.
+pub(super) const REQUEST_RESOURCE: usize = 6;
 
 /// An expression, compiled.
 #[derive(Debug)]
@@ -200,91 +205,16 @@ fn declared(of: &Type) -> Type {
     }
 }
 
-fn environment(has_params: bool, _has_authorizer: bool) -> cel::Environment {
+fn environment(has_params: bool, has_authorizer: bool) -> cel::Environment {
     // A name that no expression can write keeps the place of what is not to be had.
     let params = if has_params { "params" } else { "-params" };
-    cel::Environment::new(Version::DEFAULT)
-        .variable("object", Type::Dyn)
-        .variable("oldObject", Type::Dyn)
-        .variable("request", request_type())
-        .variable("namespaceObject", namespace_type())
+    let [authorizer, resource] = if has_authorizer {
+        ["authorizer", "authorizer.requestResource"]
+    } else {
+        ["-authorizer", "-authorizer.requestResource"]
+    };
+    cel::Environment::admission(Version::DEFAULT, AdmissionVariables::default())
         .variable(params, Type::Dyn)
-        .variable("-authorizer", Type::Dyn)
-        .variable("-authorizer.requestResource", Type::Dyn)
-}
-
-fn request_type() -> Type {
-    let kind = || {
-        let fields = ["group", "version", "kind"].map(|name| (name, Type::String));
-        Type::object("kubernetes.GroupVersionKind", fields)
-    };
-    let resource = || {
-        let fields = ["group", "version", "resource"].map(|name| (name, Type::String));
-        Type::object("kubernetes.GroupVersionResource", fields)
-    };
-    let user = Type::object(
-        "kubernetes.UserInfo",
-        [
-            ("username", Type::String),
-            ("uid", Type::String),
-            ("groups", Type::list(Type::String)),
-            ("extra", Type::map(Type::String, Type::list(Type::String))),
-        ],
-    );
-    Type::object(
-        "kubernetes.AdmissionRequest",
-        [
-            ("kind", kind()),
-            ("resource", resource()),
-            ("subResource", Type::String),
-            ("requestKind", kind()),
-            ("requestResource", resource()),
-            ("requestSubResource", Type::String),
-            ("name", Type::String),
-            ("namespace", Type::String),
-            ("operation", Type::String),
-            ("userInfo", user),
-            ("dryRun", Type::Bool),
-            ("options", Type::Dyn),
-        ],
-    )
-}
-
-fn namespace_type() -> Type {
-    let strings = || Type::list(Type::String);
-    let labels = || Type::map(Type::String, Type::String);
-    let metadata = [
-        ("name", Type::String),
-        ("generateName", Type::String),
-        ("namespace", Type::String),
-        ("labels", labels()),
-        ("annotations", labels()),
-        ("UID", Type::String),
-        ("creationTimestamp", Type::Timestamp),
-        ("deletionGracePeriodSeconds", Type::Int),
-        ("deletionTimestamp", Type::Timestamp),
-        ("generation", Type::Int),
-        ("resourceVersion", Type::String),
-        ("finalizers", strings()),
-    ];
-    let condition = [
-        ("status", Type::String),
-        ("type", Type::String),
-        ("lastTransitionTime", Type::Timestamp),
-        ("message", Type::String),
-        ("reason", Type::String),
-    ];
-    let condition = Type::object("kubernetes.NamespaceCondition", condition);
-    let status = [("conditions", Type::list(condition)), ("phase", Type::String)];
-    Type::object(
-        "kubernetes.Namespace",
-        [
-            ("metadata", Type::object("kubernetes.NamespaceMetadata", metadata)),
-            (
-                "spec",
-                Type::object("kubernetes.NamespaceSpec", [("finalizers", strings())]),
-            ),
-            ("status", Type::object("kubernetes.NamespaceStatus", status)),
-        ],
-    )
+        .variable(authorizer, Type::Opaque("kubernetes.authorization.Authorizer"))
+        .variable(resource, Type::Opaque("kubernetes.authorization.ResourceCheck"))
 }

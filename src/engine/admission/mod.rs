@@ -10,6 +10,7 @@
 //! ```
 
 mod admit;
+mod authorizer;
 pub mod conditions;
 mod environment;
 mod evaluation;

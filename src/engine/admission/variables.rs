@@ -4,12 +4,16 @@
 //! object, oldObject ── handles into the review's text ──┐
 //! request ─────────── a view of the Request ────────────┼─▶ Activation ─▶ expressions
 //! params, namespaceObject ── handles into manifests ────┘
+//! authorizer ──────── the cluster's own policies ────────┘
 //! variables.NAME ──── programs, evaluated when first named
 //! ```
 
 use std::borrow::Cow;
 
-use super::environment::{Environment, NAMESPACE, OBJECT, OLD_OBJECT, PARAMS, REQUEST};
+use super::authorizer::Access;
+use super::environment::{
+    AUTHORIZER, Environment, NAMESPACE, OBJECT, OLD_OBJECT, PARAMS, REQUEST, REQUEST_RESOURCE,
+};
 use super::matching::Matched;
 use super::{GroupVersionKind, GroupVersionResource, Request};
 use crate::cel::{Activation, Map, Object, Value};
@@ -53,6 +57,7 @@ pub(super) struct Given<'g> {
     pub(super) request: &'g RequestView<'g>,
     pub(super) params: Option<Node<'g>>,
     pub(super) namespace: NamespaceObject<'g>,
+    pub(super) access: &'g Access<'g>,
 }
 
 /// The variable `namespaceObject`.
@@ -83,6 +88,8 @@ impl<'g> Given<'g> {
             NamespaceObject::Known(object) => activation.set(NAMESPACE, Value::json(object)),
             NamespaceObject::Unknown => {}
         }
+        activation.set(AUTHORIZER, self.access.authorizer.clone());
+        activation.set(REQUEST_RESOURCE, self.access.request_resource.clone());
         for variable in environment.variables() {
             activation.set_lazy(variable.slot, variable.expression.program());
         }

@@ -20,6 +20,7 @@ mod resource;
 
 pub use cluster_scoped::is_known_cluster_scoped;
 pub use label_selector::{LabelExpression, LabelSelector, LabelSelectorFault};
+pub(crate) use label_selector::{is_label_key, is_label_value};
 pub use narrowness::Narrowness;
 pub use policy_rule::{asks_for_collection, namespace_matches, path_rule_miss, resource_rule_miss};
 pub use resource::{RequestedResource, resource_includes, resource_touches};

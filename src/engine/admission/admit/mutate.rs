@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::{Run, Unusable, denial, too_late, worse};
 use crate::engine::admission::Request;
+use crate::engine::admission::authorizer::{Access, Authorizer};
 use crate::engine::admission::conditions::Conditions;
 use crate::engine::admission::matching::Matched;
 use crate::engine::admission::mutating::{MutatingPolicy, Reinvocation};
@@ -41,6 +42,7 @@ type Key = (usize, String, usize);
 /// The walk so far.
 struct Walk<'w> {
     request: &'w Request<'w>,
+    access: &'w Access<'w>,
     run: Run<'w>,
     /// The object after the last change; none yet.
     object: Option<Document<'static>>,
@@ -68,7 +70,9 @@ impl AdmissionSet {
         if request.request_resource.is_virtual() || request.request_resource.is_policy() {
             return Outcome::default();
         }
-        let mut walk = Walk::new(request, run);
+        let authorizer = Authorizer::new(run.access, request);
+        let access = Access::new(&authorizer, request);
+        let mut walk = Walk::new(request, &access, run);
         self.pass(&mut walk, false);
         if walk.object.is_some() && !walk.again.is_empty() {
             self.pass(&mut walk, true);
@@ -169,9 +173,10 @@ impl AdmissionSet {
 // === impl Walk ===
 
 impl<'w> Walk<'w> {
-    const fn new(request: &'w Request<'w>, run: Run<'w>) -> Self {
+    const fn new(request: &'w Request<'w>, access: &'w Access<'w>, run: Run<'w>) -> Self {
         Self {
             request,
+            access,
             run,
             object: None,
             faults: Vec::new(),
@@ -213,6 +218,7 @@ impl<'w> Walk<'w> {
             request: &view,
             params: invocation.param.as_deref().map(Document::root),
             namespace: NamespaceObject::Null,
+            access: self.access,
         };
         invocation.policy.conditions(&given, self.run.clock)
     }
@@ -229,6 +235,7 @@ impl<'w> Walk<'w> {
                     request: &view,
                     params: invocation.param.as_deref().map(Document::root),
                     namespace,
+                    access: self.access,
                 };
                 mutation.apply(&invocation.policy.environment, &given, self.run.clock)
             };

@@ -4,18 +4,20 @@
 //! outcome is what a kube-apiserver puts into a review for them. It leaves out
 //! `<` and `>`, for which a review has no operator.
 
+mod lexer;
+
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-use super::lexer::{Token, tokens};
-use crate::engine::{Operator, Requirement};
+use super::{Operator, Requirement};
+use lexer::{Token, tokens};
 
 /// The requirements of a label selector such as `a=b,c!=d,e in (x,y),f,!g`.
 ///
 /// # Errors
 ///
 /// What was found where something else was expected.
-pub(super) fn parse_labels(text: &str) -> Result<Vec<Requirement<'static>>, String> {
+pub fn parse_labels(text: &str) -> Result<Vec<Requirement<'static>>, String> {
     let mut tokens = tokens(text).into_iter().peekable();
     let mut requirements = Vec::new();
     while tokens.peek().is_some() {
@@ -100,7 +102,7 @@ fn values(tokens: &mut Tokens<'_>) -> Result<Vec<String>, String> {
 /// # Errors
 ///
 /// A term without operator, or a bare `,`, `=` or `\` in a value.
-pub(super) fn parse_fields(text: &str) -> Result<Vec<Requirement<'static>>, String> {
+pub fn parse_fields(text: &str) -> Result<Vec<Requirement<'static>>, String> {
     field_terms(text)
         .into_iter()
         .filter(|term| !term.is_empty())

@@ -1,0 +1,122 @@
+//! The variable `authorizer`: questions about access that expressions put,
+//! answered by the policies that answer the API server's own.
+
+use std::borrow::Cow;
+
+use super::Request;
+use crate::cel::{Answer, Authorize, Question, Value};
+use crate::engine::matching::{is_label_key, is_label_value};
+use crate::engine::{
+    Attributes, Decision, PolicySet, Requirement, ResourceAttributes, Selectors, Target, User, selector,
+};
+
+/// Answers for the user of one request.
+#[derive(Debug)]
+pub(super) struct Authorizer<'r> {
+    policies: &'r PolicySet,
+    user: &'r User<'r>,
+}
+
+/// `authorizer` and `authorizer.requestResource` for one request.
+#[derive(Debug)]
+pub(super) struct Access<'r> {
+    pub(super) authorizer: Value<'r>,
+    pub(super) request_resource: Value<'r>,
+}
+
+// === impl Authorizer ===
+
+impl<'r> Authorizer<'r> {
+    pub(super) const fn new(policies: &'r PolicySet, request: &'r Request<'r>) -> Self {
+        Self {
+            policies,
+            user: &request.user,
+        }
+    }
+}
+
+impl Authorize for Authorizer<'_> {
+    fn authorize(&self, question: &Question) -> Answer {
+        let user = match &question.service_account {
+            None => self.user.clone(),
+            Some((namespace, name)) => service_account(namespace, name),
+        };
+        let authorization = self.policies.authorize(&Attributes {
+            user,
+            target: target(question),
+        });
+        Answer {
+            allowed: authorization.decision == Decision::Allow,
+            reason: authorization.reason,
+            error: None,
+        }
+    }
+}
+
+/// As `ServiceAccountInfo.UserInfo` of `apiserver/pkg/authentication/serviceaccount`.
+fn service_account(namespace: &str, name: &str) -> User<'static> {
+    User {
+        name: format!("system:serviceaccount:{namespace}:{name}").into(),
+        groups: vec![
+            "system:serviceaccounts".into(),
+            format!("system:serviceaccounts:{namespace}").into(),
+        ],
+        ..User::default()
+    }
+}
+
+/// As `resourceCheckVal.Authorize` and `pathCheckVal.Authorize` of
+/// `apiserver/pkg/cel/library/authz.go`.
+fn target(question: &Question) -> Target<'_> {
+    fn text(text: &str) -> Cow<'_, str> {
+        Cow::Borrowed(text)
+    }
+    if let Some(path) = &question.path {
+        return Target::NonResource {
+            path: text(path),
+            verb: text(&question.verb),
+        };
+    }
+    Target::Resource(Box::new(ResourceAttributes {
+        verb: text(&question.verb),
+        namespace: text(&question.namespace),
+        group: text(&question.group),
+        version: text("*"),
+        resource: text(&question.resource),
+        subresource: text(&question.subresource),
+        name: text(&question.name),
+        selectors: Selectors {
+            field: selector::parse_fields(&question.field_selector).unwrap_or_default(),
+            label: labels(&question.label_selector),
+        },
+    }))
+}
+
+/// A selector that cannot be read narrows nothing, and the request with it is
+/// judged as one for everything.
+fn labels(text: &str) -> Vec<Requirement<'static>> {
+    let requirements = selector::parse_labels(text).unwrap_or_default();
+    let is_sound = requirements
+        .iter()
+        .all(|one| is_label_key(&one.key) && one.values.iter().all(|value| is_label_value(value)));
+    if is_sound { requirements } else { Vec::new() }
+}
+
+// === impl Access ===
+
+impl<'r> Access<'r> {
+    pub(super) fn new(authorizer: &'r Authorizer<'r>, request: &Request<'_>) -> Self {
+        let question = Question {
+            group: request.request_resource.group.to_string(),
+            resource: request.request_resource.resource.to_string(),
+            subresource: request.subresource.to_string(),
+            namespace: request.namespace.to_string(),
+            name: request.name.to_string(),
+            ..Question::default()
+        };
+        Self {
+            authorizer: Value::authorizer(authorizer),
+            request_resource: Value::resource_check(authorizer, question),
+        }
+    }
+}
