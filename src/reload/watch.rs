@@ -8,15 +8,18 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use notify::event::ModifyKind;
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::files::{self, Fingerprint};
 use super::{Failure, State, load};
+use crate::authentication::Authenticator;
+use crate::config::{self, DecisionLog, LogPath};
 use crate::field::{Faults, Severity};
 
 /// How long the files must be quiet before they are read: an editor or a
@@ -72,10 +75,12 @@ impl Reloader {
     /// logged: the poll remains.
     pub fn start(state: Arc<State>, path: PathBuf, observer: Observer) -> io::Result<Self> {
         let (sender, events) = channel();
+        let interest = Arc::new(Mutex::new(Interest::default()));
         let watcher = notify::recommended_watcher({
-            let sender = sender.clone();
+            let (sender, interest) = (sender.clone(), Arc::clone(&interest));
             move |event: notify::Result<notify::Event>| {
-                if event.is_ok_and(|event| !event.kind.is_access()) {
+                let interest = interest.lock().unwrap_or_else(PoisonError::into_inner);
+                if event.is_ok_and(|event| interest.is_concerned(&event)) {
                     let _ = sender.send(Event::Changed);
                 }
             }
@@ -88,6 +93,7 @@ impl Reloader {
             observer,
             watcher,
             watched: BTreeSet::new(),
+            interest,
             last: Fingerprint::none(),
         };
         worker.last = worker.look();
@@ -116,6 +122,42 @@ impl Drop for Reloader {
     }
 }
 
+/// Which of the events in the watched folders matter. A decision log beside the
+/// configuration must not have everything read again with each of its lines.
+#[derive(Debug, Default)]
+struct Interest {
+    files: BTreeSet<PathBuf>,
+    log: Option<PathBuf>,
+}
+
+// === impl Interest ===
+
+impl Interest {
+    fn new(files: &[PathBuf], log: Option<&DecisionLog>) -> Self {
+        let real = files.iter().filter_map(|file| file.canonicalize().ok());
+        Self {
+            files: files.iter().cloned().chain(real).collect(),
+            log: log.and_then(|log| match &log.path {
+                LogPath::File(path) => Some(path.clone()),
+                LogPath::Stdout => None,
+            }),
+        }
+    }
+
+    fn is_concerned(&self, event: &notify::Event) -> bool {
+        let writes = matches!(
+            event.kind,
+            EventKind::Modify(ModifyKind::Data(_) | ModifyKind::Metadata(_))
+        );
+        let matters = |path: &PathBuf| {
+            let is_log = self.log.as_ref() == Some(path);
+            // A name that comes or goes may be a link that leads to another set.
+            !is_log && (!writes || self.files.contains(path) || files::is_manifest(path))
+        };
+        !event.kind.is_access() && (event.paths.is_empty() || event.paths.iter().any(matters))
+    }
+}
+
 /// What the thread works with.
 struct Worker {
     state: Arc<State>,
@@ -123,6 +165,7 @@ struct Worker {
     observer: Observer,
     watcher: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
+    interest: Arc<Mutex<Interest>>,
     /// What the files said at the last attempt, good or bad.
     last: Fingerprint,
 }
@@ -162,11 +205,23 @@ impl Worker {
     }
 
     /// Reads what the files say now, and watches the folders they are in.
+    ///
+    /// The configuration is read anew: what a faulty one names must be noticed,
+    /// too, when it is mended.
     fn look(&mut self) -> Fingerprint {
         let snapshot = self.state.current();
-        let files = files::all_files(&self.path, &snapshot.config, snapshot.authenticator.files());
-        let folders = files::folders_of(&snapshot.config, &files);
+        let (config, _) = config::load(&self.path);
+        let config = config.as_ref().unwrap_or(&snapshot.config);
+        let mut callers = snapshot.authenticator.files().clone();
+        if self.state.last_failure().is_some() {
+            let (authenticator, _) = Authenticator::build(config, None, SystemTime::now());
+            callers.extend(authenticator.files().iter().cloned());
+        }
+        let files = files::all_files(&self.path, config, &callers);
+        let folders = files::folders_of(config, &files);
+        let interest = Interest::new(&files, config.decision_log.as_ref());
         drop(snapshot);
+        *self.interest.lock().unwrap_or_else(PoisonError::into_inner) = interest;
         self.watch(folders);
         files::fingerprint(&files)
     }
@@ -250,5 +305,36 @@ fn warn_of_restart(old: &crate::config::Config, new: &crate::config::Config) {
     ];
     for (field, _) in changed.into_iter().filter(|(_, changed)| *changed) {
         tracing::warn!("{field} changed: it takes effect at the next start");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use notify::event::{AccessKind, CreateKind, DataChange, RenameMode};
+
+    use super::*;
+
+    #[test]
+    fn only_events_that_can_change_the_set_matter() {
+        let log = DecisionLog {
+            path: LogPath::File("/etc/p/decisions.json".into()),
+        };
+        let interest = Interest::new(&["/etc/p/token".into()], Some(&log));
+        let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+        let create = EventKind::Create(CreateKind::File);
+        let rename = EventKind::Modify(ModifyKind::Name(RenameMode::To));
+        for (kind, path, matters) in [
+            (write, "/etc/p/token", true),
+            (write, "/etc/p/new.yaml", true),
+            (write, "/etc/p/other.log", false),
+            (write, "/etc/p/decisions.json", false),
+            (create, "/etc/p/decisions.json", false),
+            (create, "/etc/p/folder", true),
+            (rename, "/etc/p/..data", true),
+            (EventKind::Access(AccessKind::Any), "/etc/p/token", false),
+        ] {
+            let event = notify::Event::new(kind).add_path(path.into());
+            assert_eq!(interest.is_concerned(&event), matters, "{kind:?} {path}");
+        }
     }
 }

@@ -16,5 +16,6 @@ mod h2;
 mod hostile;
 mod limits;
 mod process;
+mod reload;
 mod seeing;
 mod tls;

@@ -58,6 +58,7 @@ pub(crate) struct Builder {
     manifests: String,
     limits: &'static str,
     drain: &'static str,
+    reload: &'static str,
 }
 
 /// A running gateway. Dropping it stops it.
@@ -79,6 +80,7 @@ impl Builder {
             manifests: String::new(),
             limits: "{}",
             drain: "25s",
+            reload: "1h",
         }
     }
 
@@ -98,6 +100,11 @@ impl Builder {
     /// `server.drain` of the configuration.
     pub(crate) fn drain(self, drain: &'static str) -> Self {
         Self { drain, ..self }
+    }
+
+    /// `reload.interval` of the configuration.
+    pub(crate) fn reload(self, reload: &'static str) -> Self {
+        Self { reload, ..self }
     }
 
     /// Starts it in this process.
@@ -144,11 +151,12 @@ callers:
 - {{kubeconfig: admission.kubeconfig, endpoints: [validate, mutate]}}
 manifests: [policies]
 limits: {limits}
-reload: {{interval: 1h}}
+reload: {{interval: {reload}}}
 decisionLog: {{path: decisions.log}}
 ",
             drain = self.drain,
             limits = self.limits,
+            reload = self.reload,
         )
     }
 }
