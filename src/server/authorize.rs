@@ -1,6 +1,9 @@
 //! `POST /authorize`: one SubjectAccessReview, decoded, decided, logged, answered.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime};
+
+use actix_web::web::Bytes;
 
 use super::gateway::Shared;
 use super::respond::Rejection;
@@ -9,11 +12,8 @@ use crate::api::{Reply, SubjectAccessReview};
 use crate::engine::{Attributes, Authorization, Decision, PolicySet};
 use crate::telemetry::decision_log::{DecisionLog, Question, Record, ShadowDecision};
 
-/// Room for a usual reply.
-const REPLY_BYTES: usize = 320;
-
 /// The reply to the review in the body.
-pub(super) fn answer(shared: &Shared, received: &Received) -> Result<Vec<u8>, Rejection> {
+pub(super) fn answer(shared: &Shared, received: &Received) -> Result<Bytes, Rejection> {
     let review = SubjectAccessReview::decode(&received.body)?;
     let policies = received.snapshot.policies.for_cluster(&received.caller.cluster);
     let counters = shared.counters(&received.snapshot);
@@ -30,15 +30,26 @@ pub(super) fn answer(shared: &Shared, received: &Received) -> Result<Vec<u8>, Re
     if let Some(log) = &shared.decision_log {
         record(log, received, policies, &review.attributes, &authorization, took);
     }
-    let mut reply = Vec::with_capacity(REPLY_BYTES);
-    Reply {
+    let reply = Reply {
         version: review.version,
         decision: authorization.decision,
         reason: &authorization.reason,
         evaluation_error: "",
+    };
+    Ok(encoded(&reply))
+}
+
+/// The reply's bytes: written where the last one was, then copied once, to size.
+fn encoded(reply: &Reply<'_>) -> Bytes {
+    thread_local! {
+        static REPLY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     }
-    .encode(&mut reply);
-    Ok(reply)
+    let mut written = REPLY.take();
+    written.clear();
+    reply.encode(&mut written);
+    let bytes = Bytes::copy_from_slice(&written);
+    REPLY.set(written);
+    bytes
 }
 
 fn record(

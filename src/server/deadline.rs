@@ -24,6 +24,13 @@ pub(super) fn of_query(query: &str, now: Instant) -> Option<Instant> {
 
 /// A Go duration (`time.ParseDuration`) that is not negative: `3s`, `1m30s`, `1.5h`.
 fn parse(text: &str) -> Option<Duration> {
+    // As an API server writes it: whole seconds.
+    if let Some(seconds) = text
+        .strip_suffix('s')
+        .and_then(|seconds| seconds.parse::<u32>().ok())
+    {
+        return Some(Duration::from_secs(seconds.into()));
+    }
     let mut rest = text
         .strip_prefix('+')
         .or_else(|| text.strip_prefix("%2B"))

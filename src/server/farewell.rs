@@ -58,6 +58,8 @@ pub(super) struct Stream<IO> {
 /// What a connection knows of the stage.
 struct Listener {
     stage: watch::Receiver<Stage>,
+    /// The stage at the last look.
+    known: Stage,
     /// Wakes the connection's task at the next stage.
     next: Option<Pin<Box<dyn Future<Output = ()>>>>,
     open: Arc<AtomicUsize>,
@@ -90,6 +92,7 @@ impl Farewell {
         self.open.fetch_add(1, Ordering::AcqRel);
         let farewell = Listener {
             stage: self.stage.subscribe(),
+            known: Stage::Open,
             next: None,
             open: Arc::clone(&self.open),
         };
@@ -109,9 +112,8 @@ impl Listener {
     /// The stage now. Has the task woken at the next one.
     fn stage(&mut self, context: &mut Context<'_>) -> Stage {
         // Only a change, or the first look, costs more than this comparison.
-        let changed = self.stage.has_changed().unwrap_or_default();
-        if changed || self.next.is_none() {
-            self.stage.mark_unchanged();
+        if self.stage.has_changed().unwrap_or_default() || self.next.is_none() {
+            self.known = *self.stage.borrow_and_update();
             let mut stage = self.stage.clone();
             let mut next: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
                 // An error means that there will be no other stage.
@@ -122,7 +124,7 @@ impl Listener {
             }
             self.next = Some(next);
         }
-        *self.stage.borrow()
+        self.known
     }
 }
 
@@ -188,7 +190,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<IO> {
                     tracing::trace!("GOAWAY waits to be flushed");
                 }
             }
-            if *this.farewell.stage.borrow() == Stage::Closing {
+            if this.farewell.known == Stage::Closing {
                 return Poll::Ready(Ok(()));
             }
         }

@@ -75,7 +75,7 @@ async fn authorize(request: HttpRequest, payload: Payload, shared: Data<Shared>)
 
 /// Small reviews are answered on the worker; a large one, for which a user needs
 /// no more than a long selector, must not hold up the others of its worker.
-async fn answer(shared: &Data<Shared>, received: Received) -> Result<Vec<u8>, Rejection> {
+async fn answer(shared: &Data<Shared>, received: Received) -> Result<Bytes, Rejection> {
     if received.body.len() < LARGE_BYTES {
         return authorize::answer(shared, &received);
     }
@@ -94,7 +94,9 @@ async fn admit(
     let answer = match receive(&request, &mut payload, &shared, Review::Admit(phase)).await {
         Ok(received) => {
             let only = request.match_info().get("name").map(str::to_owned);
-            admit::answer(&shared, received, phase, only).await
+            admit::answer(&shared, received, phase, only)
+                .await
+                .map(Bytes::from)
         }
         Err(rejection) => {
             body::skip(&mut payload).await;
@@ -115,7 +117,7 @@ async fn reject(
 }
 
 /// Counts the answer and, while draining, has the connection close after it.
-fn finish(shared: &Shared, endpoint: Endpoint, answer: Result<Vec<u8>, Rejection>) -> HttpResponse {
+fn finish(shared: &Shared, endpoint: Endpoint, answer: Result<Bytes, Rejection>) -> HttpResponse {
     let mut response = match answer {
         Ok(review) => HttpResponse::Ok().content_type(respond::JSON).body(review),
         Err(rejection) => rejection.response(),

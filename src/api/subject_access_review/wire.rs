@@ -20,6 +20,9 @@ use object::{Extra, Fill, Items, Object, Pointer, Requirements, Strings, Text, Z
 /// API server, and a bound on the memory that a body of short strings takes.
 pub(super) const MOST_ITEMS: usize = 1 << 20;
 
+/// How many groups most users have at most.
+const USUAL_GROUPS: usize = 8;
+
 /// A document before anything about it is settled.
 #[derive(Default)]
 pub(super) struct Raw<'a> {
@@ -117,11 +120,11 @@ impl<'de> Object<'de> for Raw<'de> {
     const EXPECTED: &'static str = "a SubjectAccessReview";
 
     fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, items: &Items) -> Result<(), A::Error> {
-        match key {
-            "kind" => map.next_value_seed(Text(&mut self.kind)),
-            "apiVersion" => map.next_value_seed(Text(&mut self.api_version)),
-            "metadata" => map.next_value_seed(Fill(&mut self.metadata, items)),
-            "spec" => {
+        match key.as_bytes() {
+            b"kind" => map.next_value_seed(Text(&mut self.kind)),
+            b"apiVersion" => map.next_value_seed(Text(&mut self.api_version)),
+            b"metadata" => map.next_value_seed(Fill(&mut self.metadata, items)),
+            b"spec" => {
                 let version = self.version();
                 self.guessed |=
                     version.is_none() || (self.spec.version.is_some() && self.spec.version != version);
@@ -139,9 +142,9 @@ impl<'de> Object<'de> for TypeMeta<'de> {
     const EXPECTED: &'static str = "a SubjectAccessReview";
 
     fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, _: &Items) -> Result<(), A::Error> {
-        match key {
-            "kind" => map.next_value_seed(Text(&mut self.kind)),
-            "apiVersion" => map.next_value_seed(Text(&mut self.api_version)),
+        match key.as_bytes() {
+            b"kind" => map.next_value_seed(Text(&mut self.kind)),
+            b"apiVersion" => map.next_value_seed(Text(&mut self.api_version)),
             _ => map.next_value::<IgnoredAny>().map(drop),
         }
     }
@@ -209,15 +212,16 @@ impl<'de> Object<'de> for RawSpec<'de> {
     const EXPECTED: &'static str = "a spec";
 
     fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, items: &Items) -> Result<(), A::Error> {
-        match (key, self.version) {
-            ("user", _) => map.next_value_seed(Text(&mut self.user)),
-            ("uid", _) => map.next_value_seed(Text(&mut self.uid)),
-            ("groups", Some(Version::V1)) | ("group", Some(Version::V1beta1)) => {
+        match (key.as_bytes(), self.version) {
+            (b"user", _) => map.next_value_seed(Text(&mut self.user)),
+            (b"uid", _) => map.next_value_seed(Text(&mut self.uid)),
+            (b"groups", Some(Version::V1)) | (b"group", Some(Version::V1beta1)) => {
+                self.groups.reserve(USUAL_GROUPS);
                 map.next_value_seed(Strings(&mut self.groups, &items.identity))
             }
-            ("extra", _) => map.next_value_seed(Extra(&mut self.extra, &items.identity)),
-            ("resourceAttributes", _) => map.next_value_seed(Pointer(&mut self.resource, items)),
-            ("nonResourceAttributes", _) => map.next_value_seed(Pointer(&mut self.non_resource, items)),
+            (b"extra", _) => map.next_value_seed(Extra(&mut self.extra, &items.identity)),
+            (b"resourceAttributes", _) => map.next_value_seed(Pointer(&mut self.resource, items)),
+            (b"nonResourceAttributes", _) => map.next_value_seed(Pointer(&mut self.non_resource, items)),
             _ => map.next_value::<IgnoredAny>().map(drop),
         }
     }
@@ -230,16 +234,16 @@ impl<'de> Object<'de> for RawResource<'de> {
 
     fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, items: &Items) -> Result<(), A::Error> {
         let attributes = &mut self.attributes;
-        let text = match key {
-            "namespace" => &mut attributes.namespace,
-            "verb" => &mut attributes.verb,
-            "group" => &mut attributes.group,
-            "version" => &mut attributes.version,
-            "resource" => &mut attributes.resource,
-            "subresource" => &mut attributes.subresource,
-            "name" => &mut attributes.name,
-            "fieldSelector" => return map.next_value_seed(Pointer(&mut self.field_selector, items)),
-            "labelSelector" => return map.next_value_seed(Pointer(&mut self.label_selector, items)),
+        let text = match key.as_bytes() {
+            b"namespace" => &mut attributes.namespace,
+            b"verb" => &mut attributes.verb,
+            b"group" => &mut attributes.group,
+            b"version" => &mut attributes.version,
+            b"resource" => &mut attributes.resource,
+            b"subresource" => &mut attributes.subresource,
+            b"name" => &mut attributes.name,
+            b"fieldSelector" => return map.next_value_seed(Pointer(&mut self.field_selector, items)),
+            b"labelSelector" => return map.next_value_seed(Pointer(&mut self.label_selector, items)),
             _ => return map.next_value::<IgnoredAny>().map(drop),
         };
         map.next_value_seed(Text(text))
@@ -252,9 +256,9 @@ impl<'de> Object<'de> for RawNonResource<'de> {
     const EXPECTED: &'static str = "nonResourceAttributes";
 
     fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, _: &Items) -> Result<(), A::Error> {
-        match key {
-            "path" => map.next_value_seed(Text(&mut self.path)),
-            "verb" => map.next_value_seed(Text(&mut self.verb)),
+        match key.as_bytes() {
+            b"path" => map.next_value_seed(Text(&mut self.path)),
+            b"verb" => map.next_value_seed(Text(&mut self.verb)),
             _ => map.next_value::<IgnoredAny>().map(drop),
         }
     }
@@ -266,9 +270,9 @@ impl<'de> Object<'de> for RawSelector<'de> {
     const EXPECTED: &'static str = "a selector";
 
     fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, items: &Items) -> Result<(), A::Error> {
-        match key {
-            "rawSelector" => map.next_value_seed(Text(&mut self.raw)),
-            "requirements" => map.next_value_seed(Requirements(&mut self.requirements, items)),
+        match key.as_bytes() {
+            b"rawSelector" => map.next_value_seed(Text(&mut self.raw)),
+            b"requirements" => map.next_value_seed(Requirements(&mut self.requirements, items)),
             _ => map.next_value::<IgnoredAny>().map(drop),
         }
     }
@@ -286,10 +290,10 @@ impl<'de> Object<'de> for RawRequirement<'de> {
     const EXPECTED: &'static str = "a requirement";
 
     fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, items: &Items) -> Result<(), A::Error> {
-        match key {
-            "key" => map.next_value_seed(Text(&mut self.key)),
-            "operator" => map.next_value_seed(Text(&mut self.operator)),
-            "values" => map.next_value_seed(Strings(&mut self.values, &items.selectors)),
+        match key.as_bytes() {
+            b"key" => map.next_value_seed(Text(&mut self.key)),
+            b"operator" => map.next_value_seed(Text(&mut self.operator)),
+            b"values" => map.next_value_seed(Strings(&mut self.values, &items.selectors)),
             _ => map.next_value::<IgnoredAny>().map(drop),
         }
     }
@@ -297,11 +301,11 @@ impl<'de> Object<'de> for RawRequirement<'de> {
 
 impl<'a> From<RawRequirement<'a>> for Requirement<'a> {
     fn from(raw: RawRequirement<'a>) -> Self {
-        let operator = match raw.operator.as_ref() {
-            "In" => Operator::In,
-            "NotIn" => Operator::NotIn,
-            "Exists" => Operator::Exists,
-            "DoesNotExist" => Operator::DoesNotExist,
+        let operator = match raw.operator.as_bytes() {
+            b"In" => Operator::In,
+            b"NotIn" => Operator::NotIn,
+            b"Exists" => Operator::Exists,
+            b"DoesNotExist" => Operator::DoesNotExist,
             _ => Operator::Unknown(raw.operator),
         };
         Self {
