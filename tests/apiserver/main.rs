@@ -16,6 +16,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod admission;
 mod binaries;
 mod callers;
 mod cluster;
@@ -25,7 +26,6 @@ mod failures;
 mod hostile;
 mod legacy;
 mod never_deny;
-
 mod reload;
 mod routes;
 mod scenario;

@@ -77,6 +77,16 @@ impl Client {
         self.send("POST", target, Some(body.to_string().as_bytes()))
     }
 
+    pub(crate) fn put(&self, target: &str, body: &Value) -> io::Result<Response> {
+        self.send("PUT", target, Some(body.to_string().as_bytes()))
+    }
+
+    /// A patch of this content type.
+    pub(crate) fn patch(&self, target: &str, content_type: &str, body: &Value) -> io::Result<Response> {
+        let client = self.clone().with_header("Content-Type", content_type);
+        client.send("PATCH", target, Some(body.to_string().as_bytes()))
+    }
+
     pub(crate) fn delete(&self, target: &str) -> io::Result<Response> {
         self.send("DELETE", target, None)
     }
@@ -111,10 +121,10 @@ impl Client {
             request.push_str(&format!("{name}: {value}\r\n"));
         }
         if let Some(body) = body {
-            request.push_str(&format!(
-                "Content-Type: application/json\r\nContent-Length: {}\r\n",
-                body.len()
-            ));
+            if header(&self.headers, "Content-Type").is_none() {
+                request.push_str("Content-Type: application/json\r\n");
+            }
+            request.push_str(&format!("Content-Length: {}\r\n", body.len()));
         }
         request.push_str("\r\n");
         stream.write_all(request.as_bytes())?;
@@ -136,6 +146,15 @@ impl Response {
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         header(&self.headers, name)
+    }
+
+    /// Every value of a header.
+    pub(crate) fn header_values(&self, name: &str) -> Vec<&str> {
+        let of_name = self
+            .headers
+            .iter()
+            .filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        of_name.map(|(_, value)| value.as_str()).collect()
     }
 }
 

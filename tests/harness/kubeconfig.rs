@@ -31,6 +31,16 @@ pub(crate) fn render(server: &str, authority: &[u8], credential: &Credential) ->
     .to_string()
 }
 
+/// A kubeconfig of users alone, named for the hosts (and ports) that they are
+/// shown to: what an API server reads for the webhooks of admission.
+pub(crate) fn by_host(users: &[(String, Credential)]) -> String {
+    let users: Vec<Value> = users
+        .iter()
+        .map(|(host, credential)| json!({"name": host, "user": user(credential)}))
+        .collect();
+    json!({"apiVersion": "v1", "kind": "Config", "users": users}).to_string()
+}
+
 fn user(credential: &Credential) -> Value {
     match credential {
         Credential::Certificate(identity) => json!({

@@ -1,0 +1,15 @@
+//! The gateway as admission webhook of a real API server.
+//!
+//! ```text
+//!         create, update, scale, delete, exec, apply
+//!                          │
+//!                   kube-apiserver             AdmissionConfiguration
+//!  MutatingAdmissionWebhook │ │ ValidatingAdmissionWebhook
+//!          by password      │ │     by certificate, or token for one namespace
+//!                  /mutate  ▼ ▼  /validate
+//!                        gateway               the policies of each file here
+//! ```
+
+mod custom_resources;
+mod pods;
+mod servers;
