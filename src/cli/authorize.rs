@@ -118,10 +118,12 @@ fn decide(
     cluster: &str,
     attributes: &Attributes<'_>,
 ) -> Result<Verdict, Error> {
-    let (authorization, trace) = policies.for_cluster(cluster).explain(attributes);
+    let policies = policies.for_cluster(cluster);
+    let (authorization, trace) = policies.explain(attributes);
     let words = InWords {
         authorization: &authorization,
         trace: &trace,
+        bindings: policies.unmatched(attributes).bindings,
     };
     output::print(format, words, &Explained::new(&authorization, &trace))?;
     Ok(match authorization.decision {

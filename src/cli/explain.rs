@@ -21,6 +21,8 @@ pub(super) struct Explained<'a> {
 pub(super) struct InWords<'a> {
     pub(super) authorization: &'a Authorization,
     pub(super) trace: &'a Trace,
+    /// How many bindings apply to the user where the request is.
+    pub(super) bindings: usize,
 }
 
 impl<'a> Explained<'a> {
@@ -41,12 +43,18 @@ fn is_zero(number: &usize) -> bool {
 
 impl fmt::Display for InWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { authorization, trace } = self;
+        let Self {
+            authorization,
+            trace,
+            bindings,
+        } = self;
         match authorization.decision {
-            Decision::NoOpinion => writeln!(
-                f,
-                "noOpinion: nothing matched; the API server asks its next authorizer"
-            )?,
+            Decision::NoOpinion => {
+                writeln!(
+                    f,
+                    "noOpinion: nothing matched; the API server asks its next authorizer"
+                )?;
+            }
             decision => writeln!(f, "{decision}: {}", authorization.reason)?,
         }
         if let Some(cause) = &authorization.cause {
@@ -59,7 +67,14 @@ impl fmt::Display for InWords<'_> {
                 shadow.kind, shadow.name, shadow.decision
             )?;
         }
-        considered(f, trace)
+        considered(f, trace)?;
+        if authorization.decision == Decision::NoOpinion && *bindings == 0 {
+            writeln!(
+                f,
+                "  no RoleBinding or ClusterRoleBinding applies to this user there"
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -84,7 +99,7 @@ pub(super) fn cause_in_words(cause: &Cause) -> String {
 /// Every event on a line of its own, in columns.
 fn considered(f: &mut fmt::Formatter<'_>, trace: &Trace) -> fmt::Result {
     if trace.events.is_empty() {
-        return writeln!(f, "\nno policy or binding is loaded that could apply");
+        return writeln!(f, "\nconsidered: no policy at all");
     }
     let rows: Vec<(String, String)> = trace
         .events
@@ -126,19 +141,19 @@ fn event_object(event: &Event) -> String {
 fn finding(finding: &Finding) -> String {
     match finding {
         Finding::Match { rule, decision } => format!("rule {rule} applies: {decision}"),
+        // Subjects belong to the whole policy, whichever rule came nearest.
         Finding::NoMatch {
             rule: Some(rule),
             criterion,
-        } => {
+        } if !matches!(criterion, Criterion::Subjects | Criterion::ExcludeSubjects) => {
             format!(
                 "does not apply: {} (`{criterion}` of rule {rule})",
                 misfit(*criterion)
             )
         }
-        Finding::NoMatch {
-            rule: None,
-            criterion,
-        } => format!("does not apply: {}", misfit(*criterion)),
+        Finding::NoMatch { criterion, .. } => {
+            format!("does not apply: {} (`{criterion}`)", misfit(*criterion))
+        }
         Finding::NeverDenied { rule } => {
             format!("rule {rule} applies, but `neverDeny` names this user or path")
         }

@@ -56,12 +56,14 @@ pub(super) fn run(suite: &Suite, faults: &mut Faults) -> Vec<Outcome> {
 }
 
 fn decide(policies: &Policies, file: &str, case: &Case) -> Outcome {
-    let (authorization, trace) = policies.for_cluster(&case.cluster).explain(&case.attributes);
+    let policies = policies.for_cluster(&case.cluster);
+    let (authorization, trace) = policies.explain(&case.attributes);
     let differences = differences(&case.expect, &authorization);
     let passed = differences.is_empty();
     let words = InWords {
         authorization: &authorization,
         trace: &trace,
+        bindings: policies.unmatched(&case.attributes).bindings,
     };
     Outcome {
         file: file.to_owned(),
