@@ -39,7 +39,7 @@ use actix_web::web::Data;
 use thiserror::Error;
 
 pub use gateway::Gateway;
-pub use signals::until_told;
+pub use signals::Signals;
 
 use gateway::Shared;
 

@@ -7,8 +7,11 @@ use thiserror::Error;
 use tracing_subscriber::EnvFilter;
 
 /// Which events are logged, as `tracing_subscriber::EnvFilter` reads it: `info`,
-/// `portcullis::reload=debug,warn`, …; absent, `info`.
+/// `portcullis::reload=debug,warn`, …; absent, `info` of Portcullis and warnings of the rest.
 pub const FILTER_VARIABLE: &str = "PORTCULLIS_LOG";
+
+/// What the libraries tell of their threads interests nobody.
+const DEFAULT_FILTER: &str = "portcullis=info,warn";
 
 /// How events look: `text` (absent) or `json`.
 pub const FORMAT_VARIABLE: &str = "PORTCULLIS_LOG_FORMAT";
@@ -60,7 +63,7 @@ fn is_coloured(no_color: Option<&str>, terminal: bool) -> bool {
 }
 
 fn filter(value: Option<&str>) -> Result<EnvFilter, Error> {
-    let value = value.filter(|value| !value.is_empty()).unwrap_or("info");
+    let value = value.filter(|value| !value.is_empty()).unwrap_or(DEFAULT_FILTER);
     EnvFilter::try_new(value).map_err(|source| Error::Filter {
         value: value.to_owned(),
         source,
@@ -87,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_environment_chooses_filter_and_format() {
-        assert_eq!(filter(None).unwrap().to_string(), "info");
+        assert_eq!(filter(None).unwrap().to_string(), DEFAULT_FILTER);
         assert_eq!(
             filter(Some("portcullis=debug")).unwrap().to_string(),
             "portcullis=debug"
