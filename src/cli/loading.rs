@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use super::Error;
 use crate::config::{self, ManifestPath};
 use crate::engine::{NeverDeny, Policies};
-use crate::field::Faults;
+use crate::field::{Fault, Faults, Severity};
 use crate::{manifest, reload};
 
 /// The configuration of the development set-up, used where none is named.
@@ -54,8 +54,9 @@ pub(super) fn policies_of_configuration(path: &Path) -> (Option<Policies>, Fault
 /// Every fault of the configuration at `path`, of all that it names, and of more
 /// manifests at `paths`. A file that is among its own counts once.
 pub(super) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults {
-    let own: BTreeSet<PathBuf> = config::load(path)
-        .0
+    let config = config::load(path).0;
+    let own: BTreeSet<PathBuf> = config
+        .as_ref()
         .map(|config| reload::read_manifests(&config.manifests).0)
         .unwrap_or_default()
         .iter()
@@ -66,6 +67,12 @@ pub(super) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults 
     let is_new = |file: &PathBuf| file.canonicalize().is_ok_and(|file| !own.contains(&file));
     let more: Vec<PathBuf> = files.filter(is_new).collect();
     faults.append(reload::check(path, &everywhere(&more), SystemTime::now()));
+    // Offline commands do without callers, but `serve` will refuse to start.
+    let nobody = config.and_then(|config| config.require_callers().err());
+    faults.extend(nobody.map(|fault| Fault {
+        severity: Severity::Warning,
+        ..fault
+    }));
     faults
 }
 

@@ -116,6 +116,19 @@ spec:
 }
 
 #[test]
+fn a_configuration_without_callers_is_sound_but_not_to_be_served() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init .").code, 0);
+    let configuration = std::fs::read_to_string(portcullis.path("portcullis.yaml")).unwrap();
+    let (before, after) = configuration.split_once("callers:").unwrap();
+    let (_, after) = after.split_once("manifests:").unwrap();
+    portcullis.write("portcullis.yaml", &format!("{before}manifests:{after}"));
+    let run = portcullis.run("check --config portcullis.yaml");
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stdout.contains("callers: warning: "), "{run:?}");
+}
+
+#[test]
 fn faults_as_json() {
     let portcullis = Portcullis::new();
     portcullis.write("faulty.yaml", FAULTY);

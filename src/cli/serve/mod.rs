@@ -10,7 +10,7 @@
 mod development;
 mod try_it;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -20,10 +20,11 @@ use super::output::{self, Format};
 use super::{Error, Verdict, loading};
 use crate::config::LogPath;
 use crate::reload::{self, Reloader, State, Trigger};
-use crate::server::{self, Addresses, Gateway, Server};
+use crate::server::{Addresses, Gateway, Server, Signals};
 use crate::telemetry::decision_log::Destination;
 use crate::telemetry::metrics::Outcome;
 use crate::telemetry::{DecisionLog, Metrics, logging};
+use try_it::TryIt;
 
 /// Serve until SIGTERM; read everything again at SIGHUP.
 ///
@@ -39,8 +40,8 @@ pub(super) struct Serve {
 
 /// Where the gateway is, for programs.
 #[derive(Debug, Serialize)]
-struct Serving {
-    config: PathBuf,
+struct Serving<'a> {
+    config: &'a Path,
     server: String,
     admin: String,
 }
@@ -82,11 +83,28 @@ impl Serve {
         };
         let server = Server::bind(gateway).map_err(|error| Error::Serve(error.into()))?;
         let addresses = server.addresses();
-        tracing::info!(server = %addresses.server, admin = %addresses.admin, %revision, "serving");
-        announce(format, path, addresses, self.config.is_none())?;
-        server
-            .run(told_to_stop(reloader.trigger(), decision_log))
-            .map_err(|error| Error::Serve(error.into()))?;
+        let announcement = Announcement {
+            format,
+            config: path,
+            addresses,
+            development: self.config.is_none(),
+        };
+        let trigger = reloader.trigger();
+        let stop = async move {
+            match Signals::listen() {
+                Ok(signals) => {
+                    tracing::info!(server = %addresses.server, admin = %addresses.admin, %revision, "serving");
+                    announcement.make();
+                    signals
+                        .until_told(|| hang_up(&trigger, decision_log.as_ref()))
+                        .await;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "signals cannot be handled, so nothing could stop this")
+                }
+            }
+        };
+        server.run(stop).map_err(|error| Error::Serve(error.into()))?;
         tracing::info!("stopped");
         Ok(Verdict::Sound)
     }
@@ -106,7 +124,7 @@ fn open_log(path: Option<&LogPath>, metrics: &Metrics) -> Result<Option<Decision
 }
 
 /// Keeps `state` up to date, and counts how that goes.
-fn reloader(state: &Arc<State>, path: &std::path::Path, metrics: &Arc<Metrics>) -> Result<Reloader, Error> {
+fn reloader(state: &Arc<State>, path: &Path, metrics: &Arc<Metrics>) -> Result<Reloader, Error> {
     let metrics = Arc::clone(metrics);
     let observer = Box::new(move |attempt: Result<&State, &reload::Failure>| {
         let outcome = if attempt.is_ok() {
@@ -119,33 +137,43 @@ fn reloader(state: &Arc<State>, path: &std::path::Path, metrics: &Arc<Metrics>) 
     Reloader::start(Arc::clone(state), path.to_owned(), observer).map_err(|error| Error::Serve(error.into()))
 }
 
-/// Ends at SIGTERM or SIGINT; SIGHUP reads files and opens the log anew.
-async fn told_to_stop(trigger: Trigger, decision_log: Option<DecisionLog>) {
-    let hang_up = || {
-        trigger.reload();
-        if let Some(log) = &decision_log {
-            log.reopen();
-        }
-    };
-    if let Err(error) = server::until_told(hang_up).await {
-        tracing::error!(%error, "signals cannot be handled: stopping, since nothing could stop it later");
+/// SIGHUP reads the files and opens the log anew.
+fn hang_up(trigger: &Trigger, decision_log: Option<&DecisionLog>) {
+    trigger.reload();
+    if let Some(log) = decision_log {
+        log.reopen();
     }
 }
 
-/// Says where it serves, and of a development set-up what to try.
-fn announce(format: Format, config: PathBuf, addresses: Addresses, development: bool) -> Result<(), Error> {
-    let serving = Serving {
-        config: config.clone(),
-        server: addresses.server.to_string(),
-        admin: addresses.admin.to_string(),
-    };
-    if development {
-        let absolute = super::init::absolute(&config)?;
-        return output::print(
-            format,
-            try_it::TryIt::new(&config, &absolute, addresses),
-            &serving,
-        );
+/// Where the gateway serves, and of a development set-up what to try.
+struct Announcement {
+    format: Format,
+    config: PathBuf,
+    addresses: Addresses,
+    development: bool,
+}
+
+impl Announcement {
+    /// Prints it. A gateway that serves does not stop for a closed standard output.
+    fn make(&self) {
+        let serving = Serving {
+            config: &self.config,
+            server: self.addresses.server.to_string(),
+            admin: self.addresses.admin.to_string(),
+        };
+        let printed = if self.development {
+            super::init::absolute(&self.config).and_then(|absolute| {
+                output::print(
+                    self.format,
+                    TryIt::new(&self.config, &absolute, self.addresses),
+                    &serving,
+                )
+            })
+        } else {
+            output::print(self.format, "", &serving)
+        };
+        if let Err(error) = printed {
+            tracing::warn!("{error}");
+        }
     }
-    output::print(format, "", &serving)
 }
