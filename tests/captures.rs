@@ -13,6 +13,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "captures/admission.rs"]
+mod admission;
 mod harness;
 
 use harness::client::Client;
@@ -41,13 +43,7 @@ fn reviews_in_v1beta1_are_decided_as_expected() {
 
 fn assert_decided(capture: &str, expectations: &str) {
     let folder = Folder::new("captures");
-    let gateway = Gateway::start(&Setup {
-        folder: folder.path(),
-        address: ports::free(),
-        keys: &Keys::new(),
-        callers: Vec::new(),
-        manifests: &[("policies.yaml", POLICIES)],
-    });
+    let gateway = start(&folder, POLICIES);
     let reviews: Vec<Value> = capture
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -78,6 +74,16 @@ fn assert_decided(capture: &str, expectations: &str) {
         }
     }
     assert!(faults.is_empty(), "{}\n{}", faults.join("\n"), gateway.tail());
+}
+
+fn start(folder: &Folder, policies: &str) -> Gateway {
+    Gateway::start(&Setup {
+        folder: folder.path(),
+        address: ports::free(),
+        keys: &Keys::new(),
+        callers: Vec::new(),
+        manifests: &[("policies.yaml", policies)],
+    })
 }
 
 /// One line of an expectation file.
@@ -134,6 +140,10 @@ impl<'f> Expectation<'f> {
 
 /// Sends the recorded body to the recorded path with the recorded headers.
 fn ask(gateway: &Gateway, review: &Value) -> Value {
+    ask_at(gateway, review, review["path"].as_str().unwrap())
+}
+
+fn ask_at(gateway: &Gateway, review: &Value, path: &str) -> Value {
     let mut client: Client = gateway.client();
     for (name, value) in review["headers"].as_object().unwrap() {
         // The client writes these two itself.
@@ -141,9 +151,7 @@ fn ask(gateway: &Gateway, review: &Value) -> Value {
             client = client.with_header(name, value.as_str().unwrap());
         }
     }
-    let response = client
-        .post(review["path"].as_str().unwrap(), &review["body"])
-        .unwrap();
+    let response = client.post(path, &review["body"]).unwrap();
     assert_eq!(response.status, 200, "{}", response.text());
     response.json()
 }
