@@ -19,6 +19,8 @@ pub struct Program {
     pub(crate) output: Type,
     /// How many local variables it needs at most.
     pub(crate) locals: usize,
+    /// The variable whose expression it is.
+    pub(crate) name: Option<Box<str>>,
 }
 
 /// One step.
@@ -166,6 +168,15 @@ impl Program {
     #[must_use]
     pub const fn output(&self) -> &Type {
         &self.output
+    }
+
+    /// The same as the expression of the variable `name`, which errors tell.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        Self {
+            name: Some(name.into()),
+            ..self
+        }
     }
 }
 

@@ -291,6 +291,7 @@ fn evaluate_now(call: Node) -> Result<Value<'static>, EvalError> {
         root: call,
         output: Type::Dyn,
         locals: 0,
+        name: None,
     };
     let value = program.evaluate(&mut Activation::default(), &mut Budget::new(u64::MAX))?;
     Ok(value.into_owned())

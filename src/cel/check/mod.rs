@@ -42,6 +42,7 @@ pub(crate) fn compile(
         root,
         output,
         locals: checker.locals,
+        name: None,
     })
 }
 

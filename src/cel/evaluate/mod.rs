@@ -278,9 +278,12 @@ impl<'a> Evaluation<'_, 'a> {
         }
         let outcome = match result {
             Err(error @ (EvalError::Interrupted | EvalError::OutOfBudget)) => return Err(error),
-            Err(error) => Err(EvalError::failed(format!(
-                "composited variable fails to evaluate: {error}"
-            ))),
+            Err(error) => {
+                let name = program.name.as_deref().unwrap_or_default();
+                Err(EvalError::failed(format!(
+                    "composited variable \"{name}\" fails to evaluate: {error}"
+                )))
+            }
             Ok(value) => Ok(value),
         };
         let remembered = match &outcome {

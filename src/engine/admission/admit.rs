@@ -15,7 +15,7 @@ mod namespace;
 
 use audit::{Annotations, Failures};
 
-use super::authorizer::{Access, Authorizer};
+use super::authorizer::{Access, Authority, Authorizer};
 use super::evaluation::Clock;
 use super::matching::{Fault, Matched};
 use super::outcome::{Denial, Outcome, Reason};
@@ -24,7 +24,7 @@ use super::set::{AdmissionSet, Bound};
 use super::validating::{Decision, Validated, ValidatingPolicy};
 use super::variables::{Given, NamespaceObject, RequestView};
 use super::{GroupVersionResource, ParamFault, Request};
-use crate::engine::{Cause, CauseKind, Evaluation, PolicySet};
+use crate::engine::{Cause, CauseKind, Evaluation};
 use crate::json::Document;
 
 /// How to run the policies.
@@ -35,7 +35,7 @@ pub struct Run<'r> {
     /// When to give up.
     pub clock: Clock<'r>,
     /// What answers the questions about access that expressions put.
-    pub access: &'r PolicySet,
+    pub access: &'r dyn Authority,
 }
 
 /// Why a policy could not be run for a request.
@@ -64,7 +64,7 @@ struct Walk<'w> {
 impl<'r> Run<'r> {
     /// Every policy, without end.
     #[must_use]
-    pub const fn new(access: &'r PolicySet) -> Self {
+    pub const fn new(access: &'r dyn Authority) -> Self {
         Self {
             only: None,
             clock: Clock { expired: &|| false },

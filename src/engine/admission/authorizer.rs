@@ -2,6 +2,7 @@
 //! answered by the policies that answer the API server's own.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use super::Request;
 use crate::cel::{Answer, Authorize, Question, Value};
@@ -10,10 +11,16 @@ use crate::engine::{
     Attributes, Decision, PolicySet, Requirement, ResourceAttributes, Selectors, Target, User, selector,
 };
 
+/// Decides whether somebody may do something.
+pub trait Authority: fmt::Debug + Sync {
+    /// The answer, and why.
+    fn answer(&self, attributes: &Attributes<'_>) -> Answer;
+}
+
 /// Answers for the user of one request.
 #[derive(Debug)]
 pub(super) struct Authorizer<'r> {
-    policies: &'r PolicySet,
+    authority: &'r dyn Authority,
     user: &'r User<'r>,
 }
 
@@ -24,12 +31,26 @@ pub(super) struct Access<'r> {
     pub(super) request_resource: Value<'r>,
 }
 
+// === impl Authority ===
+
+/// The API server's other authorizers are not asked.
+impl Authority for PolicySet {
+    fn answer(&self, attributes: &Attributes<'_>) -> Answer {
+        let authorization = self.authorize(attributes);
+        Answer {
+            allowed: authorization.decision == Decision::Allow,
+            reason: authorization.reason,
+            error: None,
+        }
+    }
+}
+
 // === impl Authorizer ===
 
 impl<'r> Authorizer<'r> {
-    pub(super) const fn new(policies: &'r PolicySet, request: &'r Request<'r>) -> Self {
+    pub(super) const fn new(authority: &'r dyn Authority, request: &'r Request<'r>) -> Self {
         Self {
-            policies,
+            authority,
             user: &request.user,
         }
     }
@@ -41,15 +62,10 @@ impl Authorize for Authorizer<'_> {
             None => self.user.clone(),
             Some((namespace, name)) => service_account(namespace, name),
         };
-        let authorization = self.policies.authorize(&Attributes {
+        self.authority.answer(&Attributes {
             user,
             target: target(question),
-        });
-        Answer {
-            allowed: authorization.decision == Decision::Allow,
-            reason: authorization.reason,
-            error: None,
-        }
+        })
     }
 }
 

@@ -97,7 +97,7 @@ impl Environment {
     ///
     /// What is wrong with the expression.
     pub fn add_variable(&mut self, name: &str, text: &str) -> Result<(), CompileError> {
-        let program = self.with_authorizer.compile(text, &[])?;
+        let program = self.with_authorizer.compile(text, &[])?.named(name);
         let of = declared(program.output());
         self.declare(name, of);
         let slot = self.with_authorizer.slot(&format!("variables.{name}"));
@@ -217,4 +217,45 @@ fn environment(has_params: bool, has_authorizer: bool) -> cel::Environment {
         .variable(params, Type::Dyn)
         .variable(authorizer, Type::Opaque("kubernetes.authorization.Authorizer"))
         .variable(resource, Type::Opaque("kubernetes.authorization.ResourceCheck"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_stand_at_the_same_places_everywhere() {
+        for has_authorizer in [true, false] {
+            let environment = environment(true, has_authorizer);
+            for (name, slot) in [
+                ("object", OBJECT),
+                ("oldObject", OLD_OBJECT),
+                ("request", REQUEST),
+                ("namespaceObject", NAMESPACE),
+                ("params", PARAMS),
+            ] {
+                assert_eq!(environment.slot(name), Some(slot), "{name}");
+            }
+        }
+        let environment = environment(false, true);
+        assert_eq!(environment.slot("authorizer"), Some(AUTHORIZER));
+        assert_eq!(
+            environment.slot("authorizer.requestResource"),
+            Some(REQUEST_RESOURCE)
+        );
+    }
+
+    #[test]
+    fn messages_cannot_ask_the_authorizer() {
+        let (asks, environment) = ("authorizer.path('/x').check('get')", Environment::new(false));
+        assert!(environment.condition(&format!("{asks}.allowed()")).is_ok());
+        assert!(environment.message(&format!("{asks}.reason()")).is_err());
+    }
+
+    #[test]
+    fn only_mutations_escape_keys() {
+        let text = "jsonpatch.escapeKey('a/b') == 'a~1b'";
+        assert!(Environment::new(false).condition(text).is_err());
+        assert!(Environment::new(false).mutation().condition(text).is_ok());
+    }
 }

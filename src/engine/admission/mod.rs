@@ -25,6 +25,7 @@ pub mod validating;
 mod variables;
 
 pub use admit::Run;
+pub use authorizer::Authority;
 pub use environment::{Environment, Expression};
 pub use evaluation::{Clock, Evaluated};
 pub use mutating::MutatingPolicy;
