@@ -485,7 +485,7 @@ spec:
     manifests
         .admission(&AdmissionSettings::default())
         .shared
-        .validate(&review.request, Run::new(&manifests.policies.shared))
+        .validate(&review.request, Run::new(&*manifests.policies.shared))
 }
 
 #[test]

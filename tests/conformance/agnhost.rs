@@ -78,7 +78,7 @@ static ACCESS: LazyLock<PolicySet> = LazyLock::new(PolicySet::default);
 fn run(name: &str) -> Run<'_> {
     Run {
         only: Some(name),
-        ..Run::new(&ACCESS)
+        ..Run::new(&*ACCESS)
     }
 }
 

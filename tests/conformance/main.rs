@@ -27,6 +27,7 @@
 mod agnhost;
 mod conditions;
 mod decisions;
+mod expressions;
 mod harness;
 mod matching;
 mod nonresource;
@@ -46,7 +47,9 @@ use skips::SKIPS;
 const CHECKS: &[(&str, Table)] = &[
     ("admission_request.json", decisions::REQUESTS),
     ("agnhost.json", agnhost::CHECKS),
+    ("cel_evaluation.json", expressions::EVALUATION),
     ("match_conditions.json", conditions::CHECKS),
+    ("match_conditions.json", expressions::CONDITIONS),
     ("match_conditions.json", decisions::CONDITIONS),
     ("map_patches.json", policy::PATCHES),
     ("namespace_selector.json", matching::NAMESPACES),

@@ -149,3 +149,35 @@ fn requirement(requirement: &Value) -> Option<Requirement<'_>> {
         values,
     })
 }
+
+/// The verb that is asked for.
+pub(crate) fn verb<'t>(target: &'t Target<'_>) -> &'t str {
+    match target {
+        Target::Resource(resource) => &resource.verb,
+        Target::NonResource { verb, .. } => verb,
+    }
+}
+
+/// Whether `named` describes the target; of requirements their number.
+pub(crate) fn is_target(named: &Value, target: &Target<'_>) -> bool {
+    match target {
+        Target::NonResource { path, verb } => {
+            named["resourceRequest"] != true
+                && named["path"] == path.as_ref()
+                && named["verb"] == verb.as_ref()
+        }
+        Target::Resource(resource) => {
+            let number = |field: &str| named[field].as_array().map_or(0, Vec::len);
+            named["resourceRequest"] == true
+                && named["verb"] == resource.verb.as_ref()
+                && named["group"] == resource.group.as_ref()
+                && named["version"] == resource.version.as_ref()
+                && named["resource"] == resource.resource.as_ref()
+                && named["subresource"] == resource.subresource.as_ref()
+                && named["namespace"] == resource.namespace.as_ref()
+                && named["name"] == resource.name.as_ref()
+                && number("fieldReqs") == resource.selectors.field.len()
+                && number("labelReqs") == resource.selectors.label.len()
+        }
+    }
+}

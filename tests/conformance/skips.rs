@@ -6,10 +6,11 @@
 use crate::agnhost;
 use crate::conditions;
 use crate::decisions;
+use crate::expressions;
 use crate::harness::{Case, Skip};
 use crate::matching::selector;
 
-const NO_ADMISSION: &str = "admission is not served";
+const NO_APPLY: &str = "`ApplyConfiguration` is refused with a fault of its own";
 const NO_WEBHOOKS: &str = "no other webhook is called";
 const NO_UPDATES: &str = "manifests are judged as they are: there is no older object to be lenient about";
 const NO_ABAC: &str = "policies are RBAC and AuthorizationPolicies; ABAC files are not read";
@@ -41,17 +42,11 @@ pub(crate) const SKIPS: &[Skip] = &[
         "validateAuthorizationConfiguration",
         NO_WEBHOOKS,
     ),
-    Skip::all("cel_evaluation.json", "costBudget", NO_ADMISSION),
-    Skip::all("cel_evaluation.json", "evaluate", NO_ADMISSION),
-    Skip::all("cel_evaluation.json", "variables", NO_ADMISSION),
     Skip::all("dispatch.json", "dispatch", NO_WEBHOOKS),
     Skip::all("kubeconfig_auth.json", "clientConfigFor", NO_WEBHOOKS),
     Skip::all("kubeconfig_auth.json", "clientConfigForService", NO_WEBHOOKS),
     Skip::all("kubeconfig_auth.json", "credentialKinds", NO_WEBHOOKS),
-    Skip::all("map_patches.json", "applyConfiguration", NO_ADMISSION),
-    Skip::all("match_conditions.json", "admissionExpressions", NO_ADMISSION),
-    Skip::all("match_conditions.json", "configAccepted", NO_ADMISSION),
-    Skip::all("match_conditions.json", "endToEndCreatePods", NO_ADMISSION),
+    Skip::all("map_patches.json", "applyConfiguration", NO_APPLY),
     Skip::all(
         "policy_validation.json",
         "validateMutatingAdmissionPolicyBindingUpdate",
@@ -132,6 +127,18 @@ pub(crate) const SKIPS: &[Skip] = &[
         reason: "the API server finds no version to ask in, and asks nothing",
     },
     Skip {
+        file: "cel_evaluation.json",
+        check: "evaluate",
+        when: expressions::without_selectors,
+        reason: SELECTORS_ARE_ON,
+    },
+    Skip {
+        file: "cel_evaluation.json",
+        check: "evaluate",
+        when: expressions::is_of_old_version,
+        reason: "versions before 1.28, the first that admits by policies, are not told apart",
+    },
+    Skip {
         file: "match_conditions.json",
         check: "combine",
         when: decisions::has_broken_evaluator,
@@ -153,17 +160,7 @@ pub(crate) const SKIPS: &[Skip] = &[
                 .flatten()
                 .any(|one| one["patchType"] == "ApplyConfiguration")
         },
-        reason: "`ApplyConfiguration` is refused with a fault of its own",
-    },
-    Skip {
-        file: "map_patches.json",
-        check: "jsonPatch",
-        when: |case| {
-            case.input()["expression"]
-                .as_str()
-                .is_some_and(|text| text.contains("jsonpatch."))
-        },
-        reason: "`jsonpatch.escapeKey` is not known to expressions, and refused",
+        reason: NO_APPLY,
     },
     Skip {
         file: "policy_match.json",
