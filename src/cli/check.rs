@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::output::{self, Format};
-use super::{Error, Verdict, loading};
+use super::{Error, Verdict, loading, migrate};
 use crate::field::{Fault, Faults, Severity};
 
 /// Report every fault of a configuration and its manifests, and what in them is dangerous.
@@ -14,6 +14,10 @@ pub(super) struct Check {
     /// The configuration; with it, its manifests, keys, certificates and kubeconfigs are checked too.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Print the modern equivalents of InitializerConfigurations and
+    /// ExternalAdmissionHookConfigurations instead, as YAML.
+    #[arg(long)]
+    migrate: bool,
     /// More manifests, as files or folders; without `--config` they are checked alone.
     paths: Vec<PathBuf>,
 }
@@ -47,6 +51,9 @@ impl Check {
     pub(super) fn run(self, format: Format) -> Result<Verdict, Error> {
         for path in &self.paths {
             loading::readable(path)?;
+        }
+        if self.migrate {
+            return migrate::run(self.config.as_deref(), &self.paths, format);
         }
         let faults = if self.config.is_none() && !self.paths.is_empty() {
             loading::policies_of_paths(&self.paths).1

@@ -14,6 +14,7 @@ mod check;
 mod explain;
 mod init;
 mod loading;
+mod migrate;
 mod output;
 mod request;
 mod serve;

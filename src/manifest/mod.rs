@@ -31,6 +31,8 @@ mod v1alpha1;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use admission::{Migrated, migrate};
+
 use crate::engine::admission::AdmissionObjects;
 use crate::engine::{NeverDeny, Policies};
 use crate::field::Faults;

@@ -133,7 +133,7 @@ impl Selectors {
 }
 
 /// `null` is what is left out.
-fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+pub(super) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)

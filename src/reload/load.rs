@@ -7,8 +7,8 @@ use std::time::SystemTime;
 use super::{Snapshot, files};
 use crate::authentication::Authenticator;
 use crate::config::{self, Config, ManifestPath};
-use crate::engine::admission::AdmissionSettings;
 use crate::engine::admission::matching::MissingNamespace;
+use crate::engine::admission::{AdmissionSettings, FailurePolicy};
 use crate::field::{Fault, FaultKind, Faults, Place};
 use crate::manifest;
 use crate::tls::TlsContext;
@@ -95,6 +95,10 @@ pub fn admission_settings(config: &Config) -> AdmissionSettings {
         missing_namespace: match config.admission.missing_namespace {
             config::MissingNamespace::Fail => MissingNamespace::Fail,
             config::MissingNamespace::NameOnly => MissingNamespace::NameOnly,
+        },
+        failure_policy: match config.admission.failure_policy {
+            config::FailurePolicy::Fail => FailurePolicy::Fail,
+            config::FailurePolicy::Ignore => FailurePolicy::Ignore,
         },
         ..AdmissionSettings::default()
     }

@@ -157,3 +157,60 @@ fn a_path_that_is_not_there_is_2() {
         assert_eq!(run.stdout, "", "`{arguments}`");
     }
 }
+
+const PAST: &str = "apiVersion: admissionregistration.k8s.io/v1alpha1
+kind: InitializerConfiguration
+metadata: {name: sidecars}
+initializers:
+- name: sidecar.example.com
+  rules:
+  - {apiGroups: ['*'], apiVersions: ['*'], resources: [pods, services]}
+  - {apiGroups: [''], apiVersions: [v1], resources: [pods]}
+- name: never.example.com
+  rules:
+  - {apiGroups: [apps], apiVersions: [v1], resources: [deployments]}
+  - {apiGroups: [''], apiVersions: [v1], resources: [pods]}
+---
+apiVersion: admissionregistration.k8s.io/v1alpha1
+kind: ExternalAdmissionHookConfiguration
+metadata: {name: hooks}
+externalAdmissionHooks:
+- name: hook.example.com
+  clientConfig: {service: {namespace: infra, name: hook}, caBundle: Q0E=}
+  rules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]
+";
+
+#[test]
+fn what_is_of_the_past_is_migrated() {
+    let portcullis = Portcullis::new();
+    portcullis.write("past.yaml", PAST);
+    let run = portcullis.run("check --migrate past.yaml -o json");
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    let objects: Value = serde_json::from_str(&run.stdout).unwrap();
+    let rule = &objects[0]["spec"]["matchResources"]["resourceRules"][0];
+    assert_eq!(objects[0]["kind"], "MutatingAdmissionPolicyBinding");
+    assert_eq!(objects[0]["spec"]["policyName"], "sidecar.example.com");
+    assert_eq!(rule["apiGroups"], serde_json::json!([""]));
+    assert_eq!(rule["resources"], serde_json::json!(["pods"]));
+    let webhook = &objects[1]["webhooks"][0];
+    assert_eq!(objects[1]["kind"], "ValidatingWebhookConfiguration");
+    assert_eq!(webhook["clientConfig"]["caBundle"], "Q0E=");
+    assert_eq!(webhook["failurePolicy"], "Ignore");
+    assert_eq!(objects.as_array().unwrap().len(), 2);
+
+    let yaml = portcullis.run("check --migrate past.yaml").stdout;
+    assert!(
+        yaml.contains(
+            "# from InitializerConfiguration/sidecars, the initializer never.example.com\n# no resource"
+        ),
+        "{yaml}"
+    );
+    portcullis.write(
+        "binding.yaml",
+        yaml.split("# from InitializerConfiguration/sidecars, the initializer never")
+            .next()
+            .unwrap(),
+    );
+    let checked = portcullis.run("check binding.yaml");
+    assert_eq!(checked.code, 0, "{checked:?}");
+}

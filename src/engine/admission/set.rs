@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::initializers::{InitializerConfiguration, Initializers};
 use super::matching::{Equivalents, FixedNamespaces, Index, MissingNamespace, Namespaces, Subject};
-use super::policy::Binding;
+use super::policy::{Binding, FailurePolicy};
 use super::{MutatingPolicy, Parameters, Request, ValidatingPolicy};
 use crate::json::{Document, Node};
 
@@ -19,6 +20,8 @@ pub struct AdmissionObjects {
     pub mutating: Vec<Arc<MutatingPolicy>>,
     /// MutatingAdmissionPolicyBindings.
     pub mutating_bindings: Vec<Arc<Binding>>,
+    /// InitializerConfigurations.
+    pub initializers: Vec<Arc<InitializerConfiguration>>,
     /// Namespaces.
     pub namespaces: Vec<Arc<Document<'static>>>,
     /// Objects of the kinds that policies take as parameters.
@@ -30,6 +33,8 @@ pub struct AdmissionObjects {
 pub struct AdmissionSettings {
     /// What holds for namespaces that are not known.
     pub missing_namespace: MissingNamespace,
+    /// What an error outside any policy does, such as an initializer without policy.
+    pub failure_policy: FailurePolicy,
     /// Which resources are the same.
     pub equivalents: Arc<Equivalents>,
 }
@@ -48,6 +53,8 @@ pub struct AdmissionPolicies {
 pub struct AdmissionSet {
     pub(super) validating: Policies<ValidatingPolicy>,
     pub(super) mutating: Policies<MutatingPolicy>,
+    pub(super) initializers: Initializers,
+    pub(super) failure_policy: FailurePolicy,
     pub(super) parameters: Parameters,
     pub(super) namespaces: Arc<dyn Namespaces>,
     pub(super) missing_namespace: MissingNamespace,
@@ -81,6 +88,7 @@ impl Default for AdmissionSettings {
     fn default() -> Self {
         Self {
             missing_namespace: MissingNamespace::default(),
+            failure_policy: FailurePolicy::default(),
             equivalents: Arc::new(Equivalents::kubernetes()),
         }
     }
@@ -106,6 +114,8 @@ impl AdmissionSet {
         let equivalents = Arc::clone(&settings.equivalents);
         Self {
             validating: Policies::new(objects.validating, objects.validating_bindings, &equivalents),
+            initializers: Initializers::new(objects.initializers, &objects.mutating),
+            failure_policy: settings.failure_policy,
             mutating: Policies::new(objects.mutating, objects.mutating_bindings, &equivalents),
             parameters: Parameters::new(objects.parameters),
             namespaces: Arc::new(FixedNamespaces::new(objects.namespaces)),

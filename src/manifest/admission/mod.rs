@@ -3,20 +3,24 @@
 
 mod binding;
 mod expressions;
+mod migrate;
 mod mutating;
 mod parameters;
+mod past;
 mod policy;
 mod rules;
 mod validating;
 
 use std::sync::Arc;
 
+pub use migrate::{Migrated, migrate};
+
 use super::report::Report;
 use super::{Manifests, Scope};
 use crate::document::Document;
 use crate::engine::admission::{
-    AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings, Binding, MutatingPolicy,
-    ValidatingPolicy,
+    AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings, Binding, InitializerConfiguration,
+    MutatingPolicy, ValidatingPolicy,
 };
 use crate::field::{FaultKind, Faults, FieldPath};
 use crate::json;
@@ -28,6 +32,7 @@ pub(super) enum Admission {
     ValidatingBinding(Arc<Binding>),
     MutatingPolicy(Arc<MutatingPolicy>),
     MutatingBinding(Arc<Binding>),
+    Initializers(Arc<InitializerConfiguration>),
 }
 
 impl Admission {
@@ -38,6 +43,7 @@ impl Admission {
             Self::ValidatingBinding(binding) => objects.validating_bindings.push(binding),
             Self::MutatingPolicy(policy) => objects.mutating.push(policy),
             Self::MutatingBinding(binding) => objects.mutating_bindings.push(binding),
+            Self::Initializers(configuration) => objects.initializers.push(configuration),
         }
     }
 }
@@ -75,6 +81,7 @@ fn together(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
     shared.validating_bindings.extend(own.validating_bindings);
     shared.mutating.extend(own.mutating);
     shared.mutating_bindings.extend(own.mutating_bindings);
+    shared.initializers.extend(own.initializers);
     shared.namespaces.extend(own.namespaces);
     shared.parameters.extend(own.parameters);
     shared
@@ -102,6 +109,14 @@ pub(super) fn read(document: &Document, faults: &mut Faults) -> Option<Admission
             let binding = document.decode(faults)?;
             let binding = binding::read_mutating(binding, &mut Report::new(document, faults))?;
             Some(Admission::MutatingBinding(Arc::new(binding)))
+        }
+        "InitializerConfiguration" => {
+            let configuration = past::read_initializers(document, faults)?;
+            Some(Admission::Initializers(Arc::new(past::compile(configuration))))
+        }
+        "ExternalAdmissionHookConfiguration" => {
+            past::read_hooks(document, faults)?;
+            unsupported(document, faults)
         }
         _ => unsupported(document, faults),
     }

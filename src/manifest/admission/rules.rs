@@ -116,7 +116,7 @@ fn validate_versions(versions: &[String], path: &FieldPath, report: &mut Report<
     }
 }
 
-fn wildcard_alone(items: &[String], path: &FieldPath, what: &str, report: &mut Report<'_>) {
+pub(super) fn wildcard_alone(items: &[String], path: &FieldPath, what: &str, report: &mut Report<'_>) {
     if items.len() > 1 && items.iter().any(|item| item == "*") {
         let message = format!("if `*` is present, must not specify other {what}");
         report.fault(FaultKind::Invalid, path, message);

@@ -3,11 +3,14 @@
 //! ```text
 //! pass 1: which policies apply to the object received ─▶ each changes it in turn
 //! pass 2: those that want to see what others changed after them, once more
+//! then:   the policies of initializers, if the object is created
 //! ```
 //!
 //! `apiserver/pkg/admission/plugin/policy/mutating/dispatcher.go` and
 //! `reinvocationcontext.go`. Policies run in the order of their names, their
 //! bindings and parameters in that of theirs.
+
+mod initialize;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -76,6 +79,9 @@ impl AdmissionSet {
         self.pass(&mut walk, false);
         if walk.object.is_some() && !walk.again.is_empty() {
             self.pass(&mut walk, true);
+        }
+        if run.only.is_none() {
+            self.initialize(&mut walk);
         }
         if run.clock.is_over() {
             return Outcome {

@@ -1,0 +1,51 @@
+//! `portcullis check --migrate`: objects of the past, as those that took their place.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use super::output::{self, Format};
+use super::{Error, Verdict, loading};
+use crate::field::Faults;
+use crate::manifest::{self, Migrated};
+use crate::{config, reload};
+
+/// Prints the modern equivalents of what stands in the manifests of `config` and in `paths`.
+pub(super) fn run(config: Option<&Path>, paths: &[PathBuf], format: Format) -> Result<Verdict, Error> {
+    let mut manifests = loading::everywhere(paths);
+    let mut faults = Faults::new();
+    if config.is_some() || paths.is_empty() {
+        let (config, found) = config::load(&loading::configuration(config)?);
+        faults.append(found);
+        manifests.extend(config.map(|config| config.manifests).unwrap_or_default());
+    }
+    let (sources, found) = reload::read_manifests(&manifests);
+    faults.append(found);
+    let (migrated, found) = manifest::migrate(&sources);
+    faults.append(found);
+    for fault in faults.iter() {
+        output::complain(fault);
+    }
+    let objects: Vec<_> = migrated.iter().filter_map(|one| one.object.as_ref()).collect();
+    output::print(format, in_words(&migrated), &objects)?;
+    Ok(if faults.has_errors() {
+        Verdict::Unsound
+    } else {
+        Verdict::Sound
+    })
+}
+
+/// A YAML stream, each document with its remarks above it.
+fn in_words(migrated: &[Migrated]) -> String {
+    let mut text = String::new();
+    for one in migrated {
+        if one.object.is_some() {
+            text.push_str("---\n");
+        }
+        for remark in &one.remarks {
+            let _ = writeln!(text, "# {remark}");
+        }
+        let yaml = one.object.as_ref().map(serde_saphyr::to_string);
+        text.push_str(&yaml.and_then(Result::ok).unwrap_or_default());
+    }
+    text
+}

@@ -1,0 +1,206 @@
+//! InitializerConfigurations, asked by reviews of creations.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics has failed, as it should"
+)]
+
+use portcullis::api::AdmissionReview;
+use portcullis::engine::PolicySet;
+use portcullis::engine::admission::{AdmissionSettings, FailurePolicy, Outcome, Run};
+use portcullis::json::{Document, patch};
+use portcullis::manifest::{Options, Source, load};
+use serde_json::{Value, json};
+
+/// A policy that writes its mark behind those that are there already.
+fn mk_policy(name: &str) -> String {
+    format!(
+        "apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {{name: {name}}}
+spec:
+  matchConstraints: {{resourceRules: [{{apiGroups: ['*'], apiVersions: ['*'], operations: [CREATE], resources: ['*']}}]}}
+  reinvocationPolicy: Never
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch: {{expression: \"[JSONPatch{{op: 'add', path: '/marks/-', value: '{name}'}}]\"}}
+---
+"
+    )
+}
+
+fn mk_configuration(name: &str, initializers: &[(&str, &str)]) -> String {
+    let initializers: String = initializers
+        .iter()
+        .map(|(name, rules)| format!("- {{name: {name}, rules: {rules}}}\n"))
+        .collect();
+    format!(
+        "apiVersion: admissionregistration.k8s.io/v1alpha1
+kind: InitializerConfiguration
+metadata: {{name: {name}}}
+initializers:
+{initializers}---
+"
+    )
+}
+
+const PODS: &str = "[{apiGroups: [''], apiVersions: [v1], resources: [pods]}]";
+
+fn source(text: &str) -> Source {
+    Source {
+        file: "f.yaml".into(),
+        text: text.into(),
+        cluster: None,
+    }
+}
+
+/// What comes of the creation of `object`, or of another request that `change` makes of it.
+fn mutated(text: &str, failure_policy: FailurePolicy, object: &Value, change: &Value) -> Outcome {
+    let (manifests, faults) = load(&[source(text)], &Options::default());
+    let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
+    let settings = AdmissionSettings {
+        failure_policy,
+        ..AdmissionSettings::default()
+    };
+    let mut request = json!({
+        "uid": "u",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "name": "p", "namespace": "ns", "operation": "CREATE",
+        "userInfo": {"username": "alice"}, "object": object,
+    });
+    for (field, value) in change.as_object().unwrap() {
+        request[field] = value.clone();
+    }
+    let review = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request});
+    let document = Document::parse(review.to_string()).unwrap();
+    let review = AdmissionReview::decode(&document).unwrap();
+    let access = PolicySet::default();
+    manifests
+        .admission(&settings)
+        .for_cluster("default")
+        .mutate(&review.request, Run::new(&access))
+}
+
+/// The object that is stored instead.
+fn created(text: &str, object: &Value) -> Value {
+    let outcome = mutated(text, FailurePolicy::Fail, object, &json!({}));
+    assert_eq!(outcome.denial, None);
+    let written = Document::parse(if outcome.patch.is_empty() {
+        "[]"
+    } else {
+        &outcome.patch
+    })
+    .unwrap();
+    let object = Document::parse(object.to_string()).unwrap();
+    let stored = patch::apply(object.root(), &patch::read(written.root()).unwrap()).unwrap();
+    serde_json::from_str(&stored.to_text()).unwrap()
+}
+
+fn mk_pod() -> Value {
+    json!({"metadata": {"name": "p"}, "marks": []})
+}
+
+#[test]
+fn initializers_run_in_the_order_of_configurations_and_of_their_lists() {
+    let text = [
+        mk_policy("a.example.com"),
+        mk_policy("b.example.com"),
+        mk_policy("c.example.com"),
+        mk_configuration("second", &[("a.example.com", PODS)]),
+        mk_configuration("first", &[("c.example.com", PODS), ("b.example.com", PODS)]),
+    ]
+    .concat();
+    let expected = json!(["c.example.com", "b.example.com", "a.example.com"]);
+    assert_eq!(created(&text, &mk_pod())["marks"], expected);
+}
+
+#[test]
+fn nothing_stays_pending() {
+    let text = mk_policy("a.example.com") + &mk_configuration("c", &[("a.example.com", PODS)]);
+    let pending = json!({"pending": [{"name": "a.example.com"}, {"name": "other"}]});
+    let mut pod = mk_pod();
+    pod["metadata"]["initializers"] = pending;
+    assert_eq!(created(&text, &pod)["metadata"], json!({"name": "p"}));
+    let result = json!({"status": "Failure"});
+    pod["metadata"]["initializers"]["result"] = result.clone();
+    assert_eq!(
+        created(&text, &pod)["metadata"]["initializers"],
+        json!({"result": result})
+    );
+    let elsewhere = json!({"resource": {"group": "", "version": "v1", "resource": "services"}});
+    let untouched = mutated(&text, FailurePolicy::Fail, &pod, &elsewhere);
+    assert_eq!((untouched.denial, untouched.patch.as_str()), (None, ""));
+}
+
+#[test]
+fn only_creations_of_objects_that_every_rule_matches_are_initialized() {
+    let with = |rules: &str| mk_policy("a.example.com") + &mk_configuration("c", &[("a.example.com", rules)]);
+    let both = "[{apiGroups: ['*'], apiVersions: [v1, v2], resources: [pods]}, {apiGroups: [''], apiVersions: ['*'], resources: ['*']}]";
+    let one = "[{apiGroups: [''], apiVersions: [v1], resources: [pods]}, {apiGroups: [apps], apiVersions: [v1], resources: [pods]}]";
+    assert_eq!(created(&with(both), &mk_pod())["marks"], json!(["a.example.com"]));
+    assert_eq!(created(&with(one), &mk_pod())["marks"], json!([]));
+
+    let text = with(PODS);
+    for change in [
+        json!({"operation": "UPDATE", "oldObject": mk_pod()}),
+        json!({"subResource": "binding"}),
+        json!({"object": {"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}, "marks": []}}),
+    ] {
+        let outcome = mutated(&text, FailurePolicy::Fail, &mk_pod(), &change);
+        assert_eq!((outcome.denial, outcome.patch.as_str()), (None, ""), "{change}");
+    }
+}
+
+#[test]
+fn an_initializer_without_policy_is_an_error_that_names_it() {
+    let text = mk_policy("a.example.com")
+        + &mk_configuration("c", &[("b.example.com", PODS), ("a.example.com", PODS)]);
+    let refused = mutated(&text, FailurePolicy::Fail, &mk_pod(), &json!({}));
+    assert_eq!(
+        refused.denial.unwrap().message,
+        "initializer 'b.example.com' of the InitializerConfiguration 'c' denied request: there is no \
+         MutatingAdmissionPolicy of that name"
+    );
+    let overlooked = mutated(&text, FailurePolicy::Ignore, &mk_pod(), &json!({}));
+    assert_eq!(overlooked.denial, None);
+    assert!(overlooked.patch.contains("a.example.com"), "{}", overlooked.patch);
+}
+
+#[test]
+fn every_fault_of_the_past_is_told_at_its_field() {
+    let text = mk_configuration(
+        "c",
+        &[
+            ("short", PODS),
+            (
+                "a.example.com",
+                "[{apiGroups: [], apiVersions: ['*', v1], resources: [pods/log]}]",
+            ),
+            ("b.example.com", "[]"),
+        ],
+    ) + "apiVersion: admissionregistration.k8s.io/v1alpha1
+kind: ExternalAdmissionHookConfiguration
+metadata: {name: h}
+externalAdmissionHooks:
+- {name: a.example.com, clientConfig: {service: {name: s}}, failurePolicy: Perhaps, rules: [
+    {operations: [PATCH], apiGroups: [''], apiVersions: [v1], resources: [pods]}]}
+";
+    let (_, faults) = load(&[source(&text)], &Options::default());
+    let told: Vec<String> = faults.iter().map(|fault| fault.place.path.to_string()).collect();
+    assert_eq!(
+        told,
+        [
+            "initializers[0].name",
+            "initializers[1].rules[0].apiGroups",
+            "initializers[1].rules[0].apiVersions",
+            "initializers[1].rules[0].resources",
+            "initializers[2].rules",
+            "externalAdmissionHooks[0].clientConfig.service.namespace",
+            "externalAdmissionHooks[0].rules[0].operations[0]",
+            "externalAdmissionHooks[0].failurePolicy",
+        ]
+    );
+}
