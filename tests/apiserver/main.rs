@@ -29,4 +29,5 @@ mod never_deny;
 mod reload;
 mod routes;
 mod scenario;
+mod schema;
 mod selectors;

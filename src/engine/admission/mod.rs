@@ -10,6 +10,7 @@
 //! ```
 
 mod admit;
+pub mod apply;
 mod authorizer;
 pub mod conditions;
 mod environment;

@@ -1,0 +1,121 @@
+//! Why a configuration is not applied.
+
+use std::fmt;
+
+/// Why a configuration is not applied. The texts are Kubernetes', as far as
+/// those do not show Go's own structures.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An `Object…{}` stands where another name belongs.
+    #[error("type mismatch: {}", names(.0))]
+    TypeNames(Vec<WrongName>),
+    /// A value that no object can have.
+    #[error("invalid ApplyConfiguration: {0}")]
+    Value(Mismatch),
+    /// The kind has no schema here.
+    #[error(
+        "no schema for {kind}: ApplyConfiguration knows the kinds built into Kubernetes alone, use JSONPatch for any other"
+    )]
+    UnknownKind {
+        /// Group, version and kind, as Kubernetes writes them.
+        kind: String,
+    },
+    /// The configuration does not fit the kind.
+    #[error("error applying patch: failed to convert patch object to typed object: {0}")]
+    Patch(Mismatches),
+    /// The configuration would replace what can only be replaced as a whole.
+    #[error(
+        "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",
+        .0.join(", ")
+    )]
+    Atomic(Vec<String>),
+    /// The object does not fit its kind, where the configuration names it.
+    #[error("error applying patch: failed to convert original object to typed object: {0}")]
+    Object(Mismatches),
+    /// The configuration is too large or nests too deep.
+    #[error(
+        "the ApplyConfiguration has over {} bytes or {} levels",
+        super::MAX_CONFIGURATION,
+        crate::json::MAX_DEPTH
+    )]
+    TooLarge,
+}
+
+/// An object type whose name is not that of the field it is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrongName {
+    /// The name.
+    pub found: String,
+    /// The name that belongs there.
+    pub expected: String,
+}
+
+/// Something at some path that is not what it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Where, such as `.spec.containers[name="a"].image`; empty for the whole.
+    pub path: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// All that does not fit; at most [`Mismatches::MOST`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mismatches(Vec<Mismatch>);
+
+fn names(wrong: &[WrongName]) -> String {
+    let lines: Vec<String> = wrong
+        .iter()
+        .map(|WrongName { found, expected }| {
+            format!("unexpected type name {found:?}, expected {expected:?}, which matches field name path from root Object type")
+        })
+        .collect();
+    lines.join("\n")
+}
+
+// === impl Mismatch ===
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path.as_str() {
+            "" => f.write_str(&self.message),
+            path => write!(f, "{path}: {}", self.message),
+        }
+    }
+}
+
+// === impl Mismatches ===
+
+impl Mismatches {
+    /// After so many, no more are looked for.
+    pub const MOST: usize = 16;
+
+    /// Adds one, if there are not enough.
+    pub(super) fn push(&mut self, path: &str, message: String) {
+        if self.0.len() < Self::MOST {
+            let path = path.to_owned();
+            self.0.push(Mismatch { path, message });
+        }
+    }
+
+    /// Each, in the order found.
+    pub fn iter(&self) -> impl Iterator<Item = &Mismatch> {
+        self.0.iter()
+    }
+
+    /// The error that `of` makes of them, if there are any.
+    pub(super) fn into_error(self, of: impl FnOnce(Self) -> Error) -> Result<(), Error> {
+        if self.0.is_empty() { Ok(()) } else { Err(of(self)) }
+    }
+}
+
+impl fmt::Display for Mismatches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [only] = self.0.as_slice() {
+            return only.fmt(f);
+        }
+        f.write_str("errors:")?;
+        self.0.iter().try_for_each(|one| write!(f, "\n  {one}"))
+    }
+}

@@ -1,0 +1,80 @@
+//! What an `ApplyConfiguration` expression says, merged into the object: the
+//! server-side apply of a MutatingAdmissionPolicy, without field managers
+//! (apiserver `pkg/admission/plugin/policy/mutating/patch/smd.go`,
+//! structured-merge-diff `typed/merge.go`).
+//!
+//! ```text
+//! Object{spec: …}  --configuration-->  JSON text  --check-->  a patch that fits
+//!    cel::Value       names, values                fields,            |
+//!                                                  types, no atomics  v
+//!                          object (json::Node)  ---------------->  merge: Tree
+//!                                                     ^
+//!                 schema.txt: how each built-in type merges
+//! ```
+//!
+//! What the configuration does not name keeps its text, also fields that the
+//! schema does not know: an API server newer than the schema may have more. Of
+//! the object only what the configuration names is looked at; the API server
+//! that sent it has checked the rest.
+
+mod check;
+mod configuration;
+mod error;
+mod item;
+mod merge;
+mod schema;
+
+use super::GroupVersionKind;
+use crate::cel::Value;
+use crate::json::{Document, Node, Tree};
+
+pub use configuration::configuration;
+pub use error::{Error, Mismatch, Mismatches};
+pub use schema::Schemas;
+
+/// The most bytes that a configuration may have as JSON, as the API server
+/// bounds a request; an expression can make far more out of few values.
+pub const MAX_CONFIGURATION: usize = 3 << 20;
+
+/// The object as JSON, with what `configuration`, the value of an expression,
+/// says of it.
+///
+/// `kind` is the kind in which `object` is given.
+///
+/// # Errors
+///
+/// As [`configuration()`] and [`merge`].
+pub fn apply(
+    kind: &GroupVersionKind<'_>,
+    object: Node<'_>,
+    configuration: &Value<'_>,
+) -> Result<String, Error> {
+    let text = self::configuration(configuration)?;
+    let document = Document::parse(text).map_err(|_| Error::TooLarge)?;
+    merge(Schemas::builtin(), kind, object, document.root()).map(|tree| tree.to_text())
+}
+
+/// The object with what `patch` says of it: maps key by key, lists by what
+/// `schemas` say of them.
+///
+/// `apiVersion` and `kind` of the patch do not count, as in Kubernetes: they are
+/// the object's.
+///
+/// # Errors
+///
+/// A kind that `schemas` do not have, a patch that does not fit its kind or
+/// would replace an atomic list, map or struct, or an object that does not fit.
+pub fn merge<'d>(
+    schemas: &Schemas<'_>,
+    kind: &GroupVersionKind<'_>,
+    object: Node<'d>,
+    patch: Node<'d>,
+) -> Result<Tree<'d>, Error> {
+    let of = schemas.of(kind)?;
+    check::fits(schemas, of, patch)?;
+    check::has_no_atomics(schemas, of, patch)?;
+    merge::merge(schemas, of, object, patch)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! How the built-in types merge.
+//!
+//! A schema is what structured-merge-diff makes of an API server's OpenAPI:
+//! which fields there are, which lists are sets or maps, and what is atomic.
+
+mod read;
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::Error;
+use crate::engine::admission::GroupVersionKind;
+
+/// The types of a set of kinds.
+#[derive(Debug, Default)]
+pub struct Schemas<'s> {
+    /// By group and version, then by kind.
+    kinds: HashMap<&'s str, HashMap<&'s str, Type<'s>>>,
+    structs: Vec<Struct<'s>>,
+}
+
+/// What a value may be, and how two of them merge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Type<'s> {
+    /// Anything that is neither list nor map.
+    Scalar(Scalar),
+    /// A list.
+    List(Box<Self>, Lists<'s>),
+    /// A map of any keys.
+    Map(Box<Self>, Atomic),
+    /// A map of known keys, by its place; what is said here of atomicity goes
+    /// before what the struct says.
+    Struct(usize, Option<Atomic>),
+    /// Anything: maps merge key by key, lists are atomic.
+    Deduced,
+    /// Anything, as a whole.
+    Untyped,
+}
+
+/// Whether it can only be replaced as a whole.
+pub(super) type Atomic = bool;
+
+/// What a scalar may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scalar {
+    /// Text.
+    String,
+    /// A number.
+    Numeric,
+    /// A truth value.
+    Boolean,
+    /// Any of these.
+    Any,
+}
+
+/// How two lists merge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Lists<'s> {
+    /// Not at all.
+    Atomic,
+    /// Items that are the same scalar are one.
+    Set,
+    /// Items with the same keys are one and merge.
+    Map(Vec<Key<'s>>),
+}
+
+/// A field that tells the items of a list apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Key<'s> {
+    pub(super) name: &'s str,
+    /// What an item without the field has there, as JSON.
+    pub(super) default: Option<&'s str>,
+}
+
+/// A map of known keys.
+#[derive(Debug, Default)]
+pub(super) struct Struct<'s> {
+    /// By name, sorted.
+    fields: Vec<(&'s str, Type<'s>)>,
+    atomic: Atomic,
+}
+
+/// A type as far as it concerns maps.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Maps<'t, 's> {
+    fields: &'t [(&'s str, Type<'s>)],
+    rest: Option<&'t Type<'s>>,
+    pub(super) atomic: Atomic,
+}
+
+static BUILTIN: LazyLock<Schemas<'static>> =
+    LazyLock::new(|| Schemas::read(include_str!("schema.txt")).unwrap_or_default());
+
+const DEDUCED: &Type<'static> = &Type::Deduced;
+const UNTYPED: &Type<'static> = &Type::Untyped;
+
+// === impl Schemas ===
+
+impl Schemas<'static> {
+    /// The kinds that are built into Kubernetes, of the version that
+    /// `schema.txt` names.
+    #[must_use]
+    pub fn builtin() -> &'static Self {
+        &BUILTIN
+    }
+}
+
+impl<'s> Schemas<'s> {
+    /// Whether a configuration can be applied to objects of this kind.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownKind`].
+    pub fn know(&self, kind: &GroupVersionKind<'_>) -> Result<(), Error> {
+        self.of(kind).map(|_| ())
+    }
+
+    pub(super) fn of(&self, kind: &GroupVersionKind<'_>) -> Result<&Type<'s>, Error> {
+        let version = match kind.group.as_ref() {
+            "" => kind.version.to_string(),
+            group => format!("{group}/{}", kind.version),
+        };
+        let unknown = || Error::UnknownKind {
+            kind: format!("{version}, Kind={}", kind.kind),
+        };
+        self.kinds
+            .get(version.as_str())
+            .and_then(|kinds| kinds.get(kind.kind.as_ref()))
+            .ok_or_else(unknown)
+    }
+
+    /// The type as far as it concerns maps, if it may be one.
+    pub(super) fn maps<'t>(&'t self, of: &'t Type<'s>) -> Option<Maps<'t, 's>>
+    where
+        's: 't,
+    {
+        let (fields, rest, atomic): (&[_], _, _) = match of {
+            Type::Scalar(_) | Type::List(..) => return None,
+            Type::Map(value, atomic) => (&[], Some(&**value), *atomic),
+            Type::Struct(place, atomic) => {
+                let own = self.structs.get(*place)?;
+                (&own.fields, None, atomic.unwrap_or(own.atomic))
+            }
+            Type::Deduced => (&[], Some(DEDUCED), false),
+            Type::Untyped => (&[], Some(UNTYPED), true),
+        };
+        Some(Maps { fields, rest, atomic })
+    }
+}
+
+// === impl Type ===
+
+impl<'s> Type<'s> {
+    /// The items' type and how lists merge, if it may be a list.
+    pub(super) fn lists(&self) -> Option<(&Self, &Lists<'s>)> {
+        match self {
+            Self::List(item, lists) => Some((item, lists)),
+            Self::Deduced | Self::Untyped => Some((&Self::Untyped, &Lists::Atomic)),
+            Self::Scalar(_) | Self::Map(..) | Self::Struct(..) => None,
+        }
+    }
+
+    /// What scalars it may be, if any.
+    pub(super) const fn scalars(&self) -> Option<Scalar> {
+        match self {
+            Self::Scalar(scalar) => Some(*scalar),
+            Self::Deduced | Self::Untyped => Some(Scalar::Any),
+            Self::List(..) | Self::Map(..) | Self::Struct(..) => None,
+        }
+    }
+}
+
+// === impl Maps ===
+
+impl<'t, 's> Maps<'t, 's> {
+    /// The type of the field `name`, if it is declared.
+    pub(super) fn field(&self, name: &str) -> Option<&'t Type<'s>> {
+        let place = self.fields.binary_search_by_key(&name, |(field, _)| field).ok()?;
+        self.fields.get(place).map(|(_, of)| of)
+    }
+
+    /// The type of the key `name`, if there may be such a key.
+    pub(super) fn key(&self, name: &str) -> Option<&'t Type<'s>> {
+        self.field(name).or(self.rest)
+    }
+}

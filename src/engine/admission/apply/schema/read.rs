@@ -1,0 +1,135 @@
+//! Reads a table of types.
+//!
+//! ```text
+//! # a comment
+//! kind apps/v1 Deployment apps.v1.Deployment
+//! type core.v1.ContainerPort containerPort:num hostIP:str protocol:str
+//! type meta.v1.LabelSelector ! matchLabels:{str}          an atomic struct
+//! ```
+//!
+//! | written | is |
+//! |---|---|
+//! | `str` `num` `bool` `scalar` | a scalar of that sort, or of any |
+//! | `[T]` `set[T]` `map(k,l="TCP")[T]` | a list: atomic, a set, a map by keys with their defaults |
+//! | `{T}` `!{T}` | a map of any keys; an atomic one |
+//! | `NAME` `!NAME` `~NAME` | a struct; made atomic here; made granular here |
+//! | `any` `!any` | anything, deduced from the value; as a whole |
+
+use std::collections::HashMap;
+
+use super::{Key, Lists, Scalar, Schemas, Struct, Type};
+
+/// Why a table is not read: the line, from 1.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::engine::admission::apply) struct Malformed(usize);
+
+type Places<'s> = HashMap<&'s str, usize>;
+
+impl<'s> Schemas<'s> {
+    /// Reads a table.
+    pub(in crate::engine::admission::apply) fn read(text: &'s str) -> Result<Self, Malformed> {
+        let lines = || text.lines().enumerate().map(|(line, text)| (line + 1, text));
+        let named = lines().filter_map(|(_, line)| line.strip_prefix("type ")?.split(' ').next());
+        let places: Places<'s> = named.enumerate().map(|(place, name)| (name, place)).collect();
+        let mut schemas = Self::default();
+        for (number, line) in lines() {
+            schemas.line(line, &places).ok_or(Malformed(number))?;
+        }
+        Ok(schemas)
+    }
+
+    fn line(&mut self, line: &'s str, places: &Places<'s>) -> Option<()> {
+        if line.is_empty() || line.starts_with('#') {
+            return Some(());
+        }
+        let mut words = line.split(' ');
+        match words.next()? {
+            "type" => {
+                words.next()?;
+                self.structs.push(Struct::read(words, places)?);
+            }
+            "kind" => {
+                let (version, kind) = (words.next()?, words.next()?);
+                let of = read(words.next()?, places)?;
+                self.kinds.entry(version).or_default().insert(kind, of);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+impl<'s> Struct<'s> {
+    fn read(words: impl Iterator<Item = &'s str>, places: &Places<'s>) -> Option<Self> {
+        let mut own = Self::default();
+        for word in words {
+            if word == "!" {
+                own.atomic = true;
+            } else {
+                let (name, of) = word.split_once(':')?;
+                own.fields.push((name, read(of, places)?));
+            }
+        }
+        own.fields.sort_unstable_by_key(|(name, _)| *name);
+        Some(own)
+    }
+}
+
+/// Reads a type.
+fn read<'s>(text: &'s str, places: &Places<'s>) -> Option<Type<'s>> {
+    if let Some(of) = word(text) {
+        return Some(of);
+    }
+    if let Some(rest) = text.strip_suffix(']') {
+        let (lists, item) = list(rest)?;
+        return Some(Type::List(Box::new(read(item, places)?), lists));
+    }
+    let (atomic, rest) = match text.strip_prefix('!') {
+        Some(rest) => (Some(true), rest),
+        None => match text.strip_prefix('~') {
+            Some(rest) => (Some(false), rest),
+            None => (None, text),
+        },
+    };
+    if let Some(value) = rest.strip_prefix('{') {
+        let value = read(value.strip_suffix('}')?, places)?;
+        return Some(Type::Map(Box::new(value), atomic.unwrap_or(false)));
+    }
+    places.get(rest).map(|place| Type::Struct(*place, atomic))
+}
+
+fn word(text: &str) -> Option<Type<'static>> {
+    Some(match text {
+        "str" => Type::Scalar(Scalar::String),
+        "num" => Type::Scalar(Scalar::Numeric),
+        "bool" => Type::Scalar(Scalar::Boolean),
+        "scalar" => Type::Scalar(Scalar::Any),
+        "any" => Type::Deduced,
+        "!any" => Type::Untyped,
+        _ => return None,
+    })
+}
+
+/// How a list merges, and the type of its items.
+fn list(text: &str) -> Option<(Lists<'_>, &str)> {
+    if let Some(item) = text.strip_prefix('[') {
+        return Some((Lists::Atomic, item));
+    }
+    if let Some(item) = text.strip_prefix("set[") {
+        return Some((Lists::Set, item));
+    }
+    let (keys, item) = text.strip_prefix("map(")?.split_once(")[")?;
+    let key = |text| match str::split_once(text, '=') {
+        Some((name, default)) => Key {
+            name,
+            default: Some(default),
+        },
+        None => Key {
+            name: text,
+            default: None,
+        },
+    };
+    let mut keys: Vec<Key<'_>> = keys.split(',').map(key).collect();
+    keys.sort_unstable_by_key(|key| key.name);
+    Some((Lists::Map(keys), item))
+}
