@@ -6,6 +6,10 @@ use base64::engine::general_purpose::STANDARD;
 use crate::cel::{List, Map, Value};
 use crate::json::write_string;
 
+/// The most bytes that are written, as the API server bounds a request: few
+/// values of an expression, shared many times, can be far more as text.
+const MAX_JSON: usize = 3 << 20;
+
 /// Writes `value`; JSON that was read comes out as it was written.
 ///
 /// Upstream passes values through floating point numbers and makes text of
@@ -24,6 +28,9 @@ pub(super) fn write(out: &mut String, value: &Value<'_>) -> Result<(), String> {
         Value::Map(Map::Json(node)) => out.push_str(node.raw()),
         Value::Map(map) => write_map(out, map)?,
         other => return Err(format!("a value of type {} is not JSON", other.type_of())),
+    }
+    if out.len() > MAX_JSON {
+        return Err(format!("more than {MAX_JSON} bytes"));
     }
     Ok(())
 }
@@ -58,4 +65,18 @@ fn write_map(out: &mut String, map: &Map<'_>) -> Result<(), String> {
     }
     out.push('}');
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shared_many_times_is_not_written_without_bound() {
+        let text = Value::str("0123456789");
+        let shared = |levels: usize| (0..levels).fold(text.clone(), |value, _| Value::list(vec![value; 10]));
+        let mut out = String::new();
+        assert_eq!(write(&mut out, &shared(4)), Ok(()));
+        assert!(write(&mut String::new(), &shared(30)).is_err());
+    }
 }
