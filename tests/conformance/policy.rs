@@ -15,7 +15,10 @@ pub(crate) const VALIDATION: Table = &[
     ("validateMutatingAdmissionPolicy", validate),
     ("validateMutatingAdmissionPolicyBinding", validate),
 ];
-pub(crate) const PATCHES: Table = &[("jsonPatch", json_patch)];
+pub(crate) const PATCHES: Table = &[
+    ("applyConfiguration", apply_configuration),
+    ("jsonPatch", json_patch),
+];
 
 /// Fields whose defaults are filled in before anything is checked.
 const DEFAULTED: [&str; 4] = [
@@ -73,6 +76,15 @@ fn json_patch(case: &Case<'_>) -> Result<(), Mismatch> {
         &json!({
             "patchType": "JSONPatch", "jsonPatch": {"expression": case.input()["expression"]},
         }),
+    )?;
+    compare(case, &outcome)
+}
+
+fn apply_configuration(case: &Case<'_>) -> Result<(), Mismatch> {
+    let expression = &case.input()["expression"];
+    let outcome = mutate(
+        case,
+        &json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}),
     )?;
     compare(case, &outcome)
 }

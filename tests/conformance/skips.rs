@@ -10,7 +10,6 @@ use crate::expressions;
 use crate::harness::{Case, Skip};
 use crate::matching::selector;
 
-const NO_APPLY: &str = "`ApplyConfiguration` is refused with a fault of its own";
 const NO_WEBHOOKS: &str = "no other webhook is called";
 const NO_UPDATES: &str = "manifests are judged as they are: there is no older object to be lenient about";
 const NO_ABAC: &str = "policies are RBAC and AuthorizationPolicies; ABAC files are not read";
@@ -46,7 +45,6 @@ pub(crate) const SKIPS: &[Skip] = &[
     Skip::all("kubeconfig_auth.json", "clientConfigFor", NO_WEBHOOKS),
     Skip::all("kubeconfig_auth.json", "clientConfigForService", NO_WEBHOOKS),
     Skip::all("kubeconfig_auth.json", "credentialKinds", NO_WEBHOOKS),
-    Skip::all("map_patches.json", "applyConfiguration", NO_APPLY),
     Skip::all(
         "policy_validation.json",
         "validateMutatingAdmissionPolicyBindingUpdate",
@@ -149,18 +147,6 @@ pub(crate) const SKIPS: &[Skip] = &[
         check: "vapDecision",
         when: decisions::has_broken_evaluator,
         reason: EVALUATOR,
-    },
-    Skip {
-        file: "policy_validation.json",
-        check: "validateMutatingAdmissionPolicy",
-        when: |case| {
-            let mutations = case.input()["object"]["spec"]["mutations"].as_array();
-            mutations
-                .into_iter()
-                .flatten()
-                .any(|one| one["patchType"] == "ApplyConfiguration")
-        },
-        reason: NO_APPLY,
     },
     Skip {
         file: "policy_match.json",

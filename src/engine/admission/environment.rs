@@ -159,6 +159,15 @@ impl Environment {
         )
     }
 
+    /// An `applyConfiguration`: an `Object`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn apply_configuration(&self, text: &str) -> Result<Expression, CompileError> {
+        compile(&self.with_authorizer, text, &[Type::object("Object", [])])
+    }
+
     pub(super) const fn cel(&self) -> &cel::Environment {
         &self.with_authorizer
     }

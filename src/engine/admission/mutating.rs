@@ -1,9 +1,12 @@
 //! MutatingAdmissionPolicies: what one of them makes of one object.
 //!
-//! `apiserver/pkg/admission/plugin/policy/mutating/patch/json_patch.go`.
+//! `apiserver/pkg/admission/plugin/policy/mutating/patch`: `json_patch.go` here,
+//! `smd.go` in [`super::apply`].
 
 mod to_json;
 
+use super::GroupVersionKind;
+use super::apply;
 use super::conditions::{self, Conditions};
 use super::environment::{Environment, Expression};
 use super::evaluation::{Clock, Evaluated, Sequence};
@@ -30,6 +33,8 @@ pub struct MutatingPolicy {
 pub enum Mutation {
     /// `patchType: JSONPatch`: a list of operations.
     JsonPatch(Expression),
+    /// `patchType: ApplyConfiguration`: the fields that the object is to have.
+    ApplyConfiguration(Expression),
 }
 
 /// `spec.reinvocationPolicy`.
@@ -57,6 +62,9 @@ pub enum MutationFault {
     /// An operation does not apply to the object.
     #[error("JSON Patch: {0}")]
     Patch(#[from] patch::Error),
+    /// The configuration does not apply to the object.
+    #[error(transparent)]
+    Apply(#[from] apply::Error),
     /// What comes out is larger or deeper than an object may be.
     #[error("the object after the mutation cannot be read: {0}")]
     Result(#[from] json::Error),
@@ -75,9 +83,11 @@ impl MutatingPolicy {
 }
 
 impl Mutation {
-    /// The object after this mutation; `None` if it stays as it is.
+    /// The object, which is of this kind, after this mutation; `None` if it
+    /// stays as it is.
     pub(super) fn apply<'g>(
         &'g self,
+        kind: &GroupVersionKind<'_>,
         environment: &'g Environment,
         given: &Given<'g>,
         clock: Clock<'g>,
@@ -85,11 +95,14 @@ impl Mutation {
         let Some(object) = given.object else {
             return Ok(None);
         };
-        let Self::JsonPatch(expression) = self;
+        let (Self::JsonPatch(expression) | Self::ApplyConfiguration(expression)) = self;
         let mut budget = clock.budget(cost::PER_BINDING);
         let value = Sequence::new(given.activation(environment)).one(expression, &mut budget);
         match value.map_err(|error| MutationFault::Expression(error.to_string()))? {
-            Evaluated::Value(value) => apply_patch(object, &value),
+            Evaluated::Value(value) => match self {
+                Self::JsonPatch(_) => apply_patch(object, &value),
+                Self::ApplyConfiguration(_) => apply_configuration(kind, object, &value),
+            },
             Evaluated::Failed(failure) => Err(MutationFault::Expression(failure)),
             Evaluated::Absent => Ok(None),
         }
@@ -106,6 +119,16 @@ pub fn apply_patch(object: Node<'_>, value: &Value<'_>) -> Result<Option<Documen
         Err(error) => return Err(error.into()),
     };
     let changed = Document::parse(tree.to_text())?;
+    Ok((!changed.root().same(object)).then_some(changed))
+}
+
+/// Merges the configuration that an expression gave into the object.
+fn apply_configuration(
+    kind: &GroupVersionKind<'_>,
+    object: Node<'_>,
+    value: &Value<'_>,
+) -> Result<Option<Document<'static>>, MutationFault> {
+    let changed = Document::parse(apply::apply(kind, object, value)?)?;
     Ok((!changed.root().same(object)).then_some(changed))
 }
 

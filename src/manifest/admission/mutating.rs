@@ -12,7 +12,7 @@ use super::expressions::{self, expression};
 use super::policy::{self, Common};
 use super::rules::one_of;
 use crate::engine::admission::mutating::{Mutation, Reinvocation};
-use crate::engine::admission::{Environment, MutatingPolicy};
+use crate::engine::admission::{Environment, Expression, MutatingPolicy};
 use crate::field::{FaultKind, FieldPath};
 
 const PATCH_TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
@@ -100,34 +100,32 @@ fn read_mutation(
             return mutation.map(Mutation::JsonPatch);
         }
         "ApplyConfiguration" => {
-            read_apply_configuration(apply.as_ref(), path, report);
+            let mutation = read_apply_configuration(apply.as_ref(), path, environment, report);
             if patch.is_some() {
                 let message = "must not be specified when patchType is ApplyConfiguration";
                 report.fault(FaultKind::Invalid, &path.field("jsonPatch"), message);
             }
+            return mutation.map(Mutation::ApplyConfiguration);
         }
         other => one_of(other, &PATCH_TYPES, &path.field("patchType"), report),
     }
     None
 }
 
-/// What cannot be applied must not look as if it were.
 fn read_apply_configuration(
     written: Option<&written::ApplyConfiguration>,
     path: &FieldPath,
+    environment: &Environment,
     report: &mut Report<'_>,
-) {
+) -> Option<Expression> {
     let path = path.field("applyConfiguration");
-    match written {
-        None => report.required(&path, "must be specified when patchType is ApplyConfiguration"),
-        Some(apply) if apply.expression.as_deref().unwrap_or_default().trim().is_empty() => {
-            report.required(&path.field("expression"), "an expression in CEL");
-        }
-        Some(_) => {
-            let message = "`ApplyConfiguration` is not supported by this version: write a `JSONPatch`";
-            report.fault(FaultKind::NotSupported, &path, message);
-        }
-    }
+    let Some(apply) = written else {
+        report.required(&path, "must be specified when patchType is ApplyConfiguration");
+        return None;
+    };
+    let text = apply.expression.as_deref().unwrap_or_default();
+    let path = path.field("expression");
+    expression(text, &path, report, |text| environment.apply_configuration(text))
 }
 
 fn reinvocation(written: Option<&str>, path: &FieldPath, report: &mut Report<'_>) -> Option<Reinvocation> {

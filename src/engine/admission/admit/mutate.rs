@@ -243,7 +243,8 @@ impl<'w> Walk<'w> {
                     namespace,
                     access: self.access,
                 };
-                mutation.apply(&invocation.policy.environment, &given, self.run.clock)
+                let environment = &invocation.policy.environment;
+                mutation.apply(&self.request.kind, environment, &given, self.run.clock)
             };
             match changed {
                 Ok(None) => {}
