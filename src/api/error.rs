@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::field::Faults;
+use crate::json;
 
 /// What is wrong with a review's bytes. Each is the sender's fault: HTTP 400.
 #[derive(Debug, Error)]
@@ -10,7 +11,7 @@ use crate::field::Faults;
 pub enum Error {
     /// Not JSON, or a field of the wrong type.
     #[error("the body cannot be read as a SubjectAccessReview")]
-    Malformed(#[from] serde_json::Error),
+    Malformed(#[from] json::Error),
     /// Another kind, or none.
     #[error("expected kind `SubjectAccessReview`, found `{found}`")]
     Kind {

@@ -6,8 +6,7 @@
 //!
 //! One pass over the body, text borrowed from it. What a first pass cannot
 //! settle goes a slower way that is bounded all the same: a body whose
-//! `apiVersion` follows its `spec`, and text that Go would forgive
-//! ([`super::text`]).
+//! `apiVersion` follows its `spec`, and bytes that are not UTF-8.
 //!
 //! Facts: `kubernetes/pkg/apis/authorization/validation/validation.go`,
 //! `api/authorization/{v1,v1beta1}/types.go`, and for duplicate keys and `null`
@@ -82,13 +81,13 @@ impl<'a> SubjectAccessReview<'a> {
     /// # Errors
     /// As [`decode`](Self::decode), but never [`Error::Refused`].
     pub fn faults(bytes: &[u8]) -> Result<Faults, Error> {
-        let text = text::forgive(bytes);
+        let text = text::utf8(bytes);
         let version = Version::of(&text)?;
         Ok(validate::all(&Raw::read(&text, Some(version))?))
     }
 
     fn decode_slowly(bytes: &'a [u8]) -> Result<Self, Error> {
-        match text::forgive(bytes) {
+        match text::utf8(bytes) {
             Cow::Borrowed(text) => Self::from_raw(Raw::read(text, Some(Version::of(text)?))?),
             Cow::Owned(text) => {
                 let review = SubjectAccessReview::from_raw(Raw::read(&text, Some(Version::of(&text)?))?)?;

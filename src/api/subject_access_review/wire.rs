@@ -6,14 +6,15 @@
 //! list, a map or a pointer. (`encoding/json`, `sigs.k8s.io/json`.)
 
 mod object;
+mod reader;
 
 use std::borrow::Cow;
 
-use serde::de::{IgnoredAny, MapAccess};
-
 use super::Version;
 use crate::engine::{Operator, Requirement, ResourceAttributes};
-use object::{Extra, Fill, Items, Object, Pointer, Requirements, Strings, Text, Zero};
+use crate::json::Error;
+use object::{Extra, Items, Object};
+use reader::Reader;
 
 /// How many groups and extra values, and apart from them how many selector
 /// values, a review may have: far beyond what fits into an HTTP request to an
@@ -44,7 +45,7 @@ pub(super) struct RawSpec<'a> {
     pub(super) user: Cow<'a, str>,
     pub(super) uid: Cow<'a, str>,
     pub(super) groups: Vec<Cow<'a, str>>,
-    pub(super) extra: Vec<(Cow<'a, str>, Vec<Cow<'a, str>>)>,
+    pub(super) extra: Extra<'a>,
     pub(super) resource: Option<RawResource<'a>>,
     pub(super) non_resource: Option<RawNonResource<'a>>,
     version: Option<Version>,
@@ -83,7 +84,7 @@ struct TypeMeta<'a> {
 pub(super) struct Metadata(pub(super) Vec<&'static str>);
 
 /// Reads `kind` and `apiVersion` alone.
-pub(super) fn type_meta(text: &str) -> Result<(Cow<'_, str>, Cow<'_, str>), serde_json::Error> {
+pub(super) fn type_meta(text: &str) -> Result<(Cow<'_, str>, Cow<'_, str>), Error> {
     let mut meta = TypeMeta::default();
     object::read(text, &mut meta, &Items::new(MOST_ITEMS))?;
     Ok((meta.kind, meta.api_version))
@@ -94,7 +95,7 @@ pub(super) fn type_meta(text: &str) -> Result<(Cow<'_, str>, Cow<'_, str>), serd
 impl<'a> Raw<'a> {
     /// Reads `text` with the groups of `version`; without one, of the version
     /// that stands before the spec.
-    pub(super) fn read(text: &'a str, version: Option<Version>) -> Result<Self, serde_json::Error> {
+    pub(super) fn read(text: &'a str, version: Option<Version>) -> Result<Self, Error> {
         let items = Items::new(MOST_ITEMS);
         let mut raw = Self {
             told: version,
@@ -116,46 +117,46 @@ impl<'a> Raw<'a> {
     }
 }
 
-impl<'de> Object<'de> for Raw<'de> {
+impl<'a> Object<'a> for Raw<'a> {
     const EXPECTED: &'static str = "a SubjectAccessReview";
 
-    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, items: &Items) -> Result<(), A::Error> {
-        match key.as_bytes() {
-            b"kind" => map.next_value_seed(Text(&mut self.kind)),
-            b"apiVersion" => map.next_value_seed(Text(&mut self.api_version)),
-            b"metadata" => map.next_value_seed(Fill(&mut self.metadata, items)),
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &Items) -> Result<(), Error> {
+        match key {
+            b"kind" => reader.text(&mut self.kind),
+            b"apiVersion" => reader.text(&mut self.api_version),
+            b"metadata" => reader.fill(&mut self.metadata, items),
             b"spec" => {
                 let version = self.version();
                 self.guessed |=
                     version.is_none() || (self.spec.version.is_some() && self.spec.version != version);
                 self.spec.version = version;
-                map.next_value_seed(Fill(&mut self.spec, items))
+                reader.fill(&mut self.spec, items)
             }
-            _ => map.next_value::<IgnoredAny>().map(drop),
+            _ => reader.skip(),
         }
     }
 }
 
 // === impl TypeMeta ===
 
-impl<'de> Object<'de> for TypeMeta<'de> {
+impl<'a> Object<'a> for TypeMeta<'a> {
     const EXPECTED: &'static str = "a SubjectAccessReview";
 
-    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, _: &Items) -> Result<(), A::Error> {
-        match key.as_bytes() {
-            b"kind" => map.next_value_seed(Text(&mut self.kind)),
-            b"apiVersion" => map.next_value_seed(Text(&mut self.api_version)),
-            _ => map.next_value::<IgnoredAny>().map(drop),
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &Items) -> Result<(), Error> {
+        match key {
+            b"kind" => reader.text(&mut self.kind),
+            b"apiVersion" => reader.text(&mut self.api_version),
+            _ => reader.skip(),
         }
     }
 }
 
 // === impl Metadata ===
 
-impl<'de> Object<'de> for Metadata {
+impl<'a> Object<'a> for Metadata {
     const EXPECTED: &'static str = "metadata";
 
-    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, _: &Items) -> Result<(), A::Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &Items) -> Result<(), Error> {
         const FIELDS: [&str; 14] = [
             "name",
             "generateName",
@@ -172,9 +173,9 @@ impl<'de> Object<'de> for Metadata {
             "ownerReferences",
             "finalizers",
         ];
-        let zero = map.next_value_seed(Zero)?;
+        let zero = reader.is_zero()?;
         self.0
-            .extend(FIELDS.into_iter().find(|field| *field == key && !zero));
+            .extend(FIELDS.into_iter().find(|field| field.as_bytes() == key && !zero));
         Ok(())
     }
 }
@@ -208,33 +209,33 @@ impl<'a> RawSpec<'a> {
     }
 }
 
-impl<'de> Object<'de> for RawSpec<'de> {
+impl<'a> Object<'a> for RawSpec<'a> {
     const EXPECTED: &'static str = "a spec";
 
-    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, items: &Items) -> Result<(), A::Error> {
-        match (key.as_bytes(), self.version) {
-            (b"user", _) => map.next_value_seed(Text(&mut self.user)),
-            (b"uid", _) => map.next_value_seed(Text(&mut self.uid)),
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &Items) -> Result<(), Error> {
+        match (key, self.version) {
+            (b"user", _) => reader.text(&mut self.user),
+            (b"uid", _) => reader.text(&mut self.uid),
             (b"groups", Some(Version::V1)) | (b"group", Some(Version::V1beta1)) => {
                 self.groups.reserve(USUAL_GROUPS);
-                map.next_value_seed(Strings(&mut self.groups, &items.identity))
+                reader.strings(&mut self.groups, &items.identity)
             }
-            (b"extra", _) => map.next_value_seed(Extra(&mut self.extra, &items.identity)),
-            (b"resourceAttributes", _) => map.next_value_seed(Pointer(&mut self.resource, items)),
-            (b"nonResourceAttributes", _) => map.next_value_seed(Pointer(&mut self.non_resource, items)),
-            _ => map.next_value::<IgnoredAny>().map(drop),
+            (b"extra", _) => reader.extra(&mut self.extra, &items.identity),
+            (b"resourceAttributes", _) => reader.pointer(&mut self.resource, items),
+            (b"nonResourceAttributes", _) => reader.pointer(&mut self.non_resource, items),
+            _ => reader.skip(),
         }
     }
 }
 
 // === impl RawResource ===
 
-impl<'de> Object<'de> for RawResource<'de> {
+impl<'a> Object<'a> for RawResource<'a> {
     const EXPECTED: &'static str = "resourceAttributes";
 
-    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, items: &Items) -> Result<(), A::Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &Items) -> Result<(), Error> {
         let attributes = &mut self.attributes;
-        let text = match key.as_bytes() {
+        let text = match key {
             b"namespace" => &mut attributes.namespace,
             b"verb" => &mut attributes.verb,
             b"group" => &mut attributes.group,
@@ -242,38 +243,38 @@ impl<'de> Object<'de> for RawResource<'de> {
             b"resource" => &mut attributes.resource,
             b"subresource" => &mut attributes.subresource,
             b"name" => &mut attributes.name,
-            b"fieldSelector" => return map.next_value_seed(Pointer(&mut self.field_selector, items)),
-            b"labelSelector" => return map.next_value_seed(Pointer(&mut self.label_selector, items)),
-            _ => return map.next_value::<IgnoredAny>().map(drop),
+            b"fieldSelector" => return reader.pointer(&mut self.field_selector, items),
+            b"labelSelector" => return reader.pointer(&mut self.label_selector, items),
+            _ => return reader.skip(),
         };
-        map.next_value_seed(Text(text))
+        reader.text(text)
     }
 }
 
 // === impl RawNonResource ===
 
-impl<'de> Object<'de> for RawNonResource<'de> {
+impl<'a> Object<'a> for RawNonResource<'a> {
     const EXPECTED: &'static str = "nonResourceAttributes";
 
-    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, _: &Items) -> Result<(), A::Error> {
-        match key.as_bytes() {
-            b"path" => map.next_value_seed(Text(&mut self.path)),
-            b"verb" => map.next_value_seed(Text(&mut self.verb)),
-            _ => map.next_value::<IgnoredAny>().map(drop),
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &Items) -> Result<(), Error> {
+        match key {
+            b"path" => reader.text(&mut self.path),
+            b"verb" => reader.text(&mut self.verb),
+            _ => reader.skip(),
         }
     }
 }
 
 // === impl RawSelector ===
 
-impl<'de> Object<'de> for RawSelector<'de> {
+impl<'a> Object<'a> for RawSelector<'a> {
     const EXPECTED: &'static str = "a selector";
 
-    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, items: &Items) -> Result<(), A::Error> {
-        match key.as_bytes() {
-            b"rawSelector" => map.next_value_seed(Text(&mut self.raw)),
-            b"requirements" => map.next_value_seed(Requirements(&mut self.requirements, items)),
-            _ => map.next_value::<IgnoredAny>().map(drop),
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &Items) -> Result<(), Error> {
+        match key {
+            b"rawSelector" => reader.text(&mut self.raw),
+            b"requirements" => reader.requirements(&mut self.requirements, items),
+            _ => reader.skip(),
         }
     }
 }
@@ -286,15 +287,15 @@ struct RawRequirement<'a> {
     values: Vec<Cow<'a, str>>,
 }
 
-impl<'de> Object<'de> for RawRequirement<'de> {
+impl<'a> Object<'a> for RawRequirement<'a> {
     const EXPECTED: &'static str = "a requirement";
 
-    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, items: &Items) -> Result<(), A::Error> {
-        match key.as_bytes() {
-            b"key" => map.next_value_seed(Text(&mut self.key)),
-            b"operator" => map.next_value_seed(Text(&mut self.operator)),
-            b"values" => map.next_value_seed(Strings(&mut self.values, &items.selectors)),
-            _ => map.next_value::<IgnoredAny>().map(drop),
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &Items) -> Result<(), Error> {
+        match key {
+            b"key" => reader.text(&mut self.key),
+            b"operator" => reader.text(&mut self.operator),
+            b"values" => reader.strings(&mut self.values, &items.selectors),
+            _ => reader.skip(),
         }
     }
 }

@@ -2,20 +2,19 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::RawRequirement;
+use super::reader::Reader;
 use crate::engine::Requirement;
+use crate::json::Error;
 
 /// A JSON object read field by field into `self`.
-pub(super) trait Object<'de>: Default {
+pub(super) trait Object<'a>: Default {
     /// What an error says was expected.
     const EXPECTED: &'static str;
 
-    /// Reads, or skips, the value of `key`: exactly one value of `map`.
-    fn field<A: MapAccess<'de>>(&mut self, key: &str, map: &mut A, items: &Items) -> Result<(), A::Error>;
+    /// Reads, or skips, the value of `key`: exactly one value.
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &Items) -> Result<(), Error>;
 }
 
 /// How many list items may still be kept.
@@ -32,78 +31,35 @@ pub(super) struct Budget {
     exhausted: Cell<bool>,
 }
 
-/// An object; `null` changes nothing.
-pub(super) struct Fill<'b, T>(pub(super) &'b mut T, pub(super) &'b Items);
-
-/// A pointer to an object; `null` makes it nil.
-pub(super) struct Pointer<'b, T>(pub(super) &'b mut Option<T>, pub(super) &'b Items);
-
-/// A string; `null` changes nothing.
-pub(super) struct Text<'b, 'a>(pub(super) &'b mut Cow<'a, str>);
-
-/// A list of strings, replacing what was there; `null` empties it.
-pub(super) struct Strings<'b, 'a>(pub(super) &'b mut Vec<Cow<'a, str>>, pub(super) &'b Budget);
-
-/// A list of requirements, replacing what was there; `null` empties it.
-pub(super) struct Requirements<'b, 'a>(pub(super) &'b mut Vec<Requirement<'a>>, pub(super) &'b Items);
-
-/// A map to lists of strings, added to what was there; `null` empties it.
-pub(super) struct Extra<'b, 'a>(
-    pub(super) &'b mut Vec<(Cow<'a, str>, Vec<Cow<'a, str>>)>,
-    pub(super) &'b Budget,
-);
-
-/// Any value: whether it is the empty one of its type.
-pub(super) struct Zero;
+/// The user's extra: keys and their values, in the order received.
+pub(super) type Extra<'a> = Vec<(Cow<'a, str>, Vec<Cow<'a, str>>)>;
 
 /// Reads a document that is one object.
-pub(super) fn read<'de, T: Object<'de>>(
-    text: &'de str,
-    into: &mut T,
-    items: &Items,
-) -> Result<(), serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    Fill(into, items).deserialize(&mut deserializer)?;
-    deserializer.end()
+pub(super) fn read<'a, T: Object<'a>>(text: &'a str, into: &mut T, items: &Items) -> Result<(), Error> {
+    let mut reader = Reader::new(text);
+    reader.fill(into, items)?;
+    reader.end()
 }
-
-/// Lets a visitor be the seed that starts it.
-macro_rules! seed {
-    ($visitor:ty $(where $($generics:tt)*)?) => {
-        impl<'de, $($($generics)*)?> DeserializeSeed<'de> for $visitor {
-            type Value = <Self as Visitor<'de>>::Value;
-
-            fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-                deserializer.deserialize_any(self)
-            }
-        }
-    };
-}
-
-seed!(Fill<'_, T> where T: Object<'de>);
-seed!(Pointer<'_, T> where T: Object<'de>);
-seed!(Text<'_, 'de>);
-seed!(Strings<'_, 'de>);
-seed!(Requirements<'_, 'de>);
-seed!(Extra<'_, 'de>);
-seed!(Zero);
 
 // === impl Items, Budget ===
 
 impl Items {
-    pub(super) fn new(most: usize) -> Self {
-        let budget = || Budget {
-            left: Cell::new(most),
-            exhausted: Cell::new(false),
-        };
+    pub(super) const fn new(most: usize) -> Self {
         Self {
-            identity: budget(),
-            selectors: budget(),
+            identity: Budget::new(most),
+            selectors: Budget::new(most),
         }
     }
 }
 
 impl Budget {
+    const fn new(most: usize) -> Self {
+        Self {
+            left: Cell::new(most),
+            exhausted: Cell::new(false),
+        }
+    }
+
     /// Whether one more item may be kept.
     fn take(&self) -> bool {
         match self.left.get().checked_sub(1) {
@@ -114,202 +70,134 @@ impl Budget {
     }
 
     /// Whether an item was turned away.
-    pub(super) fn exhausted(&self) -> bool {
+    pub(super) const fn exhausted(&self) -> bool {
         self.exhausted.get()
     }
 }
 
-// === impl Fill, Pointer ===
+// === impl Reader ===
 
-impl<'de, T: Object<'de>> Visitor<'de> for Fill<'_, T> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(T::EXPECTED)
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut key = Cow::default();
-        while map.next_key_seed(Text(&mut key))?.is_some() {
-            self.0.field(&key, &mut map, self.1)?;
+impl<'a> Reader<'a> {
+    /// An object; `null` changes nothing.
+    pub(super) fn fill<T: Object<'a>>(&mut self, into: &mut T, items: &Items) -> Result<(), Error> {
+        if self.take_null()? {
+            return Ok(());
+        }
+        if !self.take(b'{') {
+            return Err(self.expected(T::EXPECTED));
+        }
+        let mut is_first = true;
+        while let Some(key) = self.key(is_first)? {
+            into.field(key.as_bytes(), self, items)?;
+            is_first = false;
         }
         Ok(())
     }
-}
 
-impl<'de, T: Object<'de>> Visitor<'de> for Pointer<'_, T> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(T::EXPECTED)
+    /// A pointer to an object; `null` makes it nil.
+    pub(super) fn pointer<T: Object<'a>>(
+        &mut self,
+        into: &mut Option<T>,
+        items: &Items,
+    ) -> Result<(), Error> {
+        if self.take_null()? {
+            *into = None;
+            return Ok(());
+        }
+        self.fill(into.get_or_insert_default(), items)
     }
 
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        *self.0 = None;
+    /// A string; `null` changes nothing.
+    pub(super) fn text(&mut self, into: &mut Cow<'a, str>) -> Result<(), Error> {
+        if !self.take_null()? {
+            *into = self.string("a string")?;
+        }
         Ok(())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        Fill(self.0.get_or_insert_default(), self.1).visit_map(map)
-    }
-}
-
-// === impl Text ===
-
-impl<'de> Visitor<'de> for Text<'_, 'de> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<(), E> {
-        *self.0 = Cow::Borrowed(text);
-        Ok(())
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        *self.0 = Cow::Owned(text.to_owned());
-        Ok(())
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        Ok(())
-    }
-}
-
-// === impl Strings, Requirements, Extra ===
-
-impl<'de> Visitor<'de> for Strings<'_, 'de> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of strings")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        self.0.clear();
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        self.0.clear();
-        loop {
+    /// A list of strings, replacing what was there; `null` empties it.
+    pub(super) fn strings(&mut self, into: &mut Vec<Cow<'a, str>>, budget: &Budget) -> Result<(), Error> {
+        into.clear();
+        self.list("a list of strings", |reader| {
             let mut text = Cow::default();
-            if list.next_element_seed(Text(&mut text))?.is_none() {
-                return Ok(());
+            reader.text(&mut text)?;
+            if budget.take() {
+                into.push(text);
             }
-            if self.1.take() {
-                self.0.push(text);
-            }
-        }
-    }
-}
-
-impl<'de> Visitor<'de> for Requirements<'_, 'de> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of requirements")
+            Ok(())
+        })
     }
 
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        self.0.clear();
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        self.0.clear();
-        loop {
+    /// A list of requirements, replacing what was there; `null` empties it.
+    pub(super) fn requirements(
+        &mut self,
+        into: &mut Vec<Requirement<'a>>,
+        items: &Items,
+    ) -> Result<(), Error> {
+        into.clear();
+        self.list("a list of requirements", |reader| {
             let mut requirement = RawRequirement::default();
-            if list.next_element_seed(Fill(&mut requirement, self.1))?.is_none() {
-                return Ok(());
-            }
+            reader.fill(&mut requirement, items)?;
             // Once a value was turned away this requirement, and all that follow,
             // may be incomplete: leaving them out only widens the request.
-            if self.1.selectors.take() {
-                self.0.push(requirement.into());
+            if items.selectors.take() {
+                into.push(requirement.into());
             }
+            Ok(())
+        })
+    }
+
+    /// A map to lists of strings, added to what was there; `null` empties it.
+    pub(super) fn extra(&mut self, into: &mut Extra<'a>, budget: &Budget) -> Result<(), Error> {
+        if self.take_null()? {
+            into.clear();
+            return Ok(());
         }
-    }
-}
-
-impl<'de> Visitor<'de> for Extra<'_, 'de> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map to lists of strings")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        self.0.clear();
+        if !self.take(b'{') {
+            return Err(self.expected("a map to lists of strings"));
+        }
+        let mut is_first = true;
+        while let Some(key) = self.key(is_first)? {
+            let mut values = Vec::new();
+            self.strings(&mut values, budget)?;
+            if budget.take() {
+                into.push((key, values));
+            }
+            is_first = false;
+        }
         Ok(())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        loop {
-            let (mut key, mut values) = (Cow::default(), Vec::new());
-            if map.next_key_seed(Text(&mut key))?.is_none() {
-                return Ok(());
-            }
-            map.next_value_seed(Strings(&mut values, self.1))?;
-            if self.1.take() {
-                self.0.push((key, values));
-            }
+    /// Skips a value: whether it is the empty one of its type.
+    pub(super) fn is_zero(&mut self) -> Result<bool, Error> {
+        let is_zero = match self.peek() {
+            Some(b'"') => return Ok(self.string("a string")?.is_empty()),
+            Some(b'-' | b'0'..=b'9') => return Ok(self.number()?.parse::<f64>() == Ok(0.0)),
+            Some(b'n' | b'f') => true,
+            Some(b't') => false,
+            Some(b'{') => self.begins_empty(b'}'),
+            _ => self.begins_empty(b']'),
+        };
+        self.skip()?;
+        Ok(is_zero)
+    }
+
+    fn list(
+        &mut self,
+        expected: &'static str,
+        mut read_item: impl FnMut(&mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if self.take_null()? {
+            return Ok(());
         }
-    }
-}
-
-// === impl Zero ===
-
-impl<'de> Visitor<'de> for Zero {
-    type Value = bool;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<bool, E> {
-        Ok(true)
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<bool, E> {
-        Ok(!value)
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<bool, E> {
-        Ok(value == 0)
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<bool, E> {
-        Ok(value == 0)
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<bool, E> {
-        Ok(value == 0.0)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<bool, E> {
-        Ok(text.is_empty())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
-        let mut empty = true;
-        while list.next_element::<IgnoredAny>()?.is_some() {
-            empty = false;
+        if !self.take(b'[') {
+            return Err(self.expected(expected));
         }
-        Ok(empty)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
-        let mut empty = true;
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-            empty = false;
+        let mut is_first = true;
+        while self.item(is_first)? {
+            read_item(self)?;
+            is_first = false;
         }
-        Ok(empty)
+        Ok(())
     }
 }

@@ -1,0 +1,427 @@
+//! JSON read in place, value after value.
+//!
+//! A reader knows where it is and what was expected there; what the values mean
+//! is its caller's. Nothing is copied but strings with escapes, nothing recurses.
+//! As Go does, it replaces half a surrogate pair by U+FFFD.
+
+use std::borrow::Cow;
+
+use crate::json::{Error, MAX_DEPTH};
+
+/// A place in a text.
+pub(super) struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+/// Which of the containers around a value are objects: one bit each.
+#[derive(Default)]
+struct Containers {
+    objects: [u64; MAX_DEPTH / 64],
+    depth: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// At the beginning of `text`.
+    pub(super) const fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// Nothing but space may follow.
+    pub(super) fn end(&mut self) -> Result<(), Error> {
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => Err(self.expected("the end")),
+        }
+    }
+
+    /// What is wrong here.
+    pub(super) const fn expected(&self, expected: &'static str) -> Error {
+        Error::Unexpected {
+            at: self.at,
+            expected,
+        }
+    }
+
+    /// The first byte of the next token.
+    pub(super) fn peek(&mut self) -> Option<u8> {
+        loop {
+            match self.byte() {
+                Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
+                byte => return byte,
+            }
+        }
+    }
+
+    /// Takes `token` if it is next.
+    pub(super) fn take(&mut self, token: u8) -> bool {
+        let is_next = self.peek() == Some(token);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    /// Takes `null` if it is next.
+    pub(super) fn take_null(&mut self) -> Result<bool, Error> {
+        if self.peek() != Some(b'n') {
+            return Ok(false);
+        }
+        self.literal("null").map(|()| true)
+    }
+
+    /// The next key of the object that was begun, its colon taken; `None` at its end.
+    pub(super) fn key(&mut self, is_first: bool) -> Result<Option<Cow<'a, str>>, Error> {
+        if self.take(b'}') {
+            return Ok(None);
+        }
+        if !is_first && !self.take(b',') {
+            return Err(self.expected("`,` or `}`"));
+        }
+        let key = self.string("a key")?;
+        if !self.take(b':') {
+            return Err(self.expected("`:`"));
+        }
+        Ok(Some(key))
+    }
+
+    /// Whether the list that was begun has another item; takes what is before it.
+    pub(super) fn item(&mut self, is_first: bool) -> Result<bool, Error> {
+        if self.take(b']') {
+            return Ok(false);
+        }
+        if !is_first && !self.take(b',') {
+            return Err(self.expected("`,` or `]`"));
+        }
+        Ok(true)
+    }
+
+    /// A string.
+    pub(super) fn string(&mut self, expected: &'static str) -> Result<Cow<'a, str>, Error> {
+        if !self.take(b'"') {
+            return Err(self.expected(expected));
+        }
+        let begin = self.at;
+        self.skip_plain();
+        if self.byte() != Some(b'"') {
+            return self.string_with_escapes(begin).map(Cow::Owned);
+        }
+        let string = self.since(begin);
+        self.at += 1;
+        Ok(Cow::Borrowed(string))
+    }
+
+    /// Whether the container that is next ends with `close` right where it begins.
+    pub(super) fn begins_empty(&mut self, close: u8) -> bool {
+        let here = self.at;
+        self.at += 1;
+        let is_empty = self.peek() == Some(close);
+        self.at = here;
+        is_empty
+    }
+
+    /// Skips a value of any sort.
+    pub(super) fn skip(&mut self) -> Result<(), Error> {
+        let mut around = Containers::default();
+        let mut is_first = false;
+        loop {
+            // A value, or the beginning of a container.
+            if self.take(b'{') {
+                around.enter(true).ok_or(Error::TooDeep { at: self.at })?;
+                is_first = true;
+            } else if self.take(b'[') {
+                around.enter(false).ok_or(Error::TooDeep { at: self.at })?;
+                is_first = true;
+            } else {
+                self.skip_scalar()?;
+            }
+            // To the next value, out of the containers that end here.
+            loop {
+                let has_next = match around.is_object() {
+                    None => return Ok(()),
+                    Some(true) => self.skip_key(is_first)?,
+                    Some(false) => self.item(is_first)?,
+                };
+                is_first = false;
+                if has_next {
+                    break;
+                }
+                around.leave();
+            }
+        }
+    }
+
+    fn skip_key(&mut self, is_first: bool) -> Result<bool, Error> {
+        self.key(is_first).map(|key| key.is_some())
+    }
+
+    fn skip_scalar(&mut self) -> Result<(), Error> {
+        match self.peek() {
+            Some(b'"') => self.string("a string").map(drop),
+            Some(b't') => self.literal("true"),
+            Some(b'f') => self.literal("false"),
+            Some(b'n') => self.literal("null"),
+            Some(b'-' | b'0'..=b'9') => self.number().map(drop),
+            _ => Err(self.expected("a value")),
+        }
+    }
+
+    /// A word.
+    pub(super) fn literal(&mut self, word: &'static str) -> Result<(), Error> {
+        if self.rest().as_bytes().starts_with(word.as_bytes()) {
+            self.at += word.len();
+            return Ok(());
+        }
+        Err(self.expected("a value"))
+    }
+
+    /// A number, as it is written.
+    pub(super) fn number(&mut self) -> Result<&'a str, Error> {
+        let begin = self.at;
+        self.at += usize::from(self.byte() == Some(b'-'));
+        if self.byte() == Some(b'0') {
+            self.at += 1;
+        } else {
+            self.digits()?;
+        }
+        if self.byte() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.byte() {
+            self.at += 1;
+            self.at += usize::from(matches!(self.byte(), Some(b'+' | b'-')));
+            self.digits()?;
+        }
+        Ok(self.since(begin))
+    }
+
+    fn digits(&mut self) -> Result<(), Error> {
+        let begin = self.at;
+        while self.byte().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        if self.at == begin {
+            Err(self.expected("a digit"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn string_with_escapes(&mut self, begin: usize) -> Result<String, Error> {
+        let mut string = self.since(begin).to_owned();
+        loop {
+            match self.byte() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(string);
+                }
+                Some(b'\\') => string.push(self.escape()?),
+                Some(_) => return Err(self.expected("no control character")),
+                None => return Err(self.expected("the end of the string")),
+            }
+            let begin = self.at;
+            self.skip_plain();
+            string.push_str(self.since(begin));
+        }
+    }
+
+    /// The character of an escape.
+    fn escape(&mut self) -> Result<char, Error> {
+        let escaped = self.text.as_bytes().get(self.at + 1);
+        let character = match escaped {
+            Some(b'u') => return self.unicode_escape(),
+            Some(b'"') => '"',
+            Some(b'\\') => '\\',
+            Some(b'/') => '/',
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            _ => return Err(self.expected("an escape")),
+        };
+        self.at += 2;
+        Ok(character)
+    }
+
+    /// `\uXXXX`, or two that are a pair; half a pair is no character.
+    fn unicode_escape(&mut self) -> Result<char, Error> {
+        let unit = self
+            .code_unit()
+            .ok_or_else(|| self.expected("four hexadecimal digits"))?;
+        self.at += 6;
+        let pair = match unit {
+            0xD800..=0xDBFF => self.code_unit().filter(|low| (0xDC00..=0xDFFF).contains(low)),
+            _ => None,
+        };
+        if let Some(low) = pair {
+            self.at += 6;
+            let code = 0x1_0000 + ((u32::from(unit) - 0xD800) << 10) + (u32::from(low) - 0xDC00);
+            return Ok(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+        }
+        Ok(char::from_u32(unit.into()).unwrap_or(char::REPLACEMENT_CHARACTER))
+    }
+
+    /// The code unit of a `\uXXXX` escape here.
+    fn code_unit(&self) -> Option<u16> {
+        let digits = self
+            .text
+            .as_bytes()
+            .get(self.at..self.at + 6)?
+            .strip_prefix(b"\\u")?;
+        digits.iter().try_fold(0, |unit, digit| {
+            let digit = char::from(*digit).to_digit(16)?;
+            u16::try_from(digit).ok().map(|digit| unit << 4 | digit)
+        })
+    }
+
+    /// To the next quote, backslash or control character: eight bytes at a time.
+    fn skip_plain(&mut self) {
+        const ONES: u64 = 0x0101_0101_0101_0101;
+        const HIGHS: u64 = 0x8080_8080_8080_8080;
+        let has_zero = |bytes: u64| bytes.wrapping_sub(ONES) & !bytes & HIGHS;
+        let bytes = self.text.as_bytes();
+        while let Some(eight) = bytes.get(self.at..).and_then(|rest| rest.first_chunk()) {
+            let eight = u64::from_le_bytes(*eight);
+            let control = eight.wrapping_sub(ONES * 0x20) & !eight & HIGHS;
+            let quote = has_zero(eight ^ (ONES * u64::from(b'"')));
+            let backslash = has_zero(eight ^ (ONES * u64::from(b'\\')));
+            let found = control | quote | backslash;
+            if found != 0 {
+                // The lowest mark is right; those above it may be carried over.
+                self.at += found.trailing_zeros() as usize / 8;
+                return;
+            }
+            self.at += 8;
+        }
+        while self
+            .byte()
+            .is_some_and(|byte| byte >= b' ' && byte != b'"' && byte != b'\\')
+        {
+            self.at += 1;
+        }
+    }
+
+    fn byte(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn since(&self, begin: usize) -> &'a str {
+        self.text.get(begin..self.at).unwrap_or_default()
+    }
+
+    fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+}
+
+// === impl Containers ===
+
+impl Containers {
+    /// Into an object or a list; `None` if that is too deep.
+    fn enter(&mut self, is_object: bool) -> Option<()> {
+        let word = self.objects.get_mut(self.depth / 64)?;
+        let bit = 1 << (self.depth % 64);
+        *word = if is_object { *word | bit } else { *word & !bit };
+        self.depth += 1;
+        Some(())
+    }
+
+    const fn leave(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    /// Whether the innermost is an object; `None` outside all.
+    fn is_object(&self) -> Option<bool> {
+        let innermost = self.depth.checked_sub(1)?;
+        let word = self.objects.get(innermost / 64)?;
+        Some(word >> (innermost % 64) & 1 == 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn skip(text: &str) -> Result<(), Error> {
+        let mut reader = Reader::new(text);
+        reader.skip()?;
+        reader.end()
+    }
+
+    #[test]
+    fn every_sort_of_value_is_skipped() {
+        for text in [
+            "0",
+            "-0",
+            "12.5e-3",
+            "1E9",
+            "true",
+            "false",
+            " null ",
+            r#""a\"\\\u00e9\ud800""#,
+            "[]",
+            "{}",
+            r#"[1,[],{"a":{"b":[2]}},"x"]"#,
+            r#"{"a":[],"b":{}}"#,
+        ] {
+            skip(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        }
+        for text in [
+            "",
+            "-",
+            "01",
+            "1.",
+            ".5",
+            "1e",
+            "+1",
+            "tru",
+            "nul",
+            "\"",
+            "\"\n\"",
+            r#""\x""#,
+            r#""\u12""#,
+            "[",
+            "[1",
+            "[1,]",
+            "[,1]",
+            "[1 2]",
+            "{",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":1,}"#,
+            r#"{,"a":1}"#,
+            "{1:2}",
+            "]",
+            "1 1",
+        ] {
+            assert!(skip(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn nesting_ends_at_its_limit() {
+        let nested = |depth: usize| format!("{}{}", r#"{"a":["#.repeat(depth / 2), "]}".repeat(depth / 2));
+        assert!(skip(&nested(MAX_DEPTH)).is_ok());
+        assert!(matches!(skip(&nested(MAX_DEPTH + 2)), Err(Error::TooDeep { .. })));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn strings_are_read_as_serde_json_reads_them(text in any::<String>(), before in 0_usize..9) {
+            let written = format!("{}{}", " ".repeat(before), serde_json::to_string(&text).unwrap());
+            let mut reader = Reader::new(&written);
+            prop_assert_eq!(reader.string("a string").unwrap(), text);
+            prop_assert!(reader.end().is_ok());
+        }
+
+        #[test]
+        fn what_is_json_is_what_serde_json_takes(text in r#"[\[\]{},:"\\0-9eE.+a-f\-trueflsn \n\x00]{0,12}"#) {
+            let theirs = serde_json::from_str::<serde::de::IgnoredAny>(&text);
+            prop_assert_eq!(skip(&text).is_ok(), theirs.is_ok(), "{}", text);
+        }
+    }
+}
