@@ -39,6 +39,8 @@ mod function;
 mod library;
 mod program;
 mod syntax;
+#[cfg(test)]
+mod tests;
 mod types;
 mod value;
 
@@ -49,7 +51,7 @@ pub use declarations::AdmissionVariables;
 pub use environment::{Environment, Version};
 pub use error::{CompileError, EvalError};
 pub use program::Program;
-pub use syntax::{MAX_DEPTH, MAX_LENGTH};
+pub use syntax::{MAX_DEPTH, MAX_LENGTH, MAX_NESTING};
 pub use types::{ObjectType, Type};
 pub use value::{
     Bytes, Duration, Entries, Key, List, Map, Object, Opaque, Quantity, Semver, Text, Timestamp, Url, Value,

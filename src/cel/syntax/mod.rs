@@ -16,8 +16,12 @@ pub(crate) use tree::{Entry, Expr, Field, Item, Kind, Literal};
 /// The longest expression, in characters, as upstream.
 pub const MAX_LENGTH: usize = 100_000;
 
-/// How deep an expression may nest, chains such as `a + b + c` included.
-pub const MAX_DEPTH: u32 = 120;
+/// How deep brackets may nest.
+pub const MAX_NESTING: u32 = 96;
+
+/// How deep operations may nest, chains such as `a + b + c` included; but for
+/// `a && b && c` and `a || b || c`, which may be of any length.
+pub const MAX_DEPTH: u32 = 200;
 
 /// The line and column of the byte `at`, both from 1, in characters.
 pub(crate) fn position(text: &str, at: usize) -> (usize, usize) {

@@ -2,7 +2,7 @@
 
 use super::lexer::{Lexer, Spanned, Token};
 use super::tree::{Entry, Expr, Field, Item, Kind, Literal};
-use super::{MAX_DEPTH, MAX_LENGTH, literal, position};
+use super::{MAX_DEPTH, MAX_LENGTH, MAX_NESTING, literal, position};
 use crate::cel::error::CompileError;
 
 /// Names that no variable or function may have.
@@ -121,68 +121,84 @@ impl<'t> Parser<'t> {
     fn node(&self, kind: Kind, at: usize, children: u32) -> Parsed {
         let depth = children + 1;
         if depth > MAX_DEPTH {
-            return Err(too_deep(at));
+            return Err(too_deep(at, MAX_DEPTH));
         }
         Ok(Expr { kind, at, depth })
     }
 
     fn expr(&mut self) -> Parsed {
         self.nesting += 1;
-        if self.nesting > MAX_DEPTH {
-            return Err(too_deep(self.token.from));
+        if self.nesting > MAX_NESTING {
+            return Err(too_deep(self.token.from, MAX_NESTING));
         }
-        let expr = self.conditional();
+        let expr = self.binary(OR)?;
+        let expr = if self.is("?") {
+            self.conditional(expr)
+        } else {
+            Ok(expr)
+        };
         self.nesting -= 1;
         expr
     }
 
-    fn conditional(&mut self) -> Parsed {
-        let condition = self.logic(true)?;
-        let Some(at) = self.take("?")? else {
-            return Ok(condition);
-        };
-        let truthy = self.logic(true)?;
+    fn conditional(&mut self, condition: Expr) -> Parsed {
+        let at = self.expect("?")?;
+        let truthy = self.binary(OR)?;
         self.expect(":")?;
         let falsy = self.expr()?;
         let depth = Expr::children_depth([&condition, &truthy, &falsy]);
         self.node(Kind::Conditional(Box::new([condition, truthy, falsy])), at, depth)
     }
 
-    /// `||` of terms, or `&&` of relations.
-    fn logic(&mut self, or: bool) -> Parsed {
-        let sign = if or { "||" } else { "&&" };
-        let first = if or { self.logic(false)? } else { self.binary(0)? };
-        let mut at = None;
-        let mut terms = vec![first];
-        while let Some(operator) = self.take(sign)? {
-            at.get_or_insert(operator);
-            terms.push(if or { self.logic(false)? } else { self.binary(0)? });
+    /// What binary operators that bind at least as tightly as `level` join.
+    fn binary(&mut self, level: u8) -> Parsed {
+        let mut left = self.unary()?;
+        while let Some((sign, function, own)) = self.operator(level) {
+            let at = self.expect(sign)?;
+            let right = self.binary(own + 1)?;
+            left = match own {
+                OR => self.logic(left, right, at, true),
+                AND => self.logic(left, right, at, false),
+                _ => self.operation(function, vec![left, right], at),
+            }?;
         }
-        let depth = Expr::children_depth(&terms);
-        match (at, terms.pop()) {
-            (None, Some(only)) => Ok(only),
-            (at, last) => {
-                terms.extend(last);
-                let kind = if or { Kind::Or(terms) } else { Kind::And(terms) };
-                self.node(kind, at.unwrap_or_default(), depth)
-            }
-        }
+        Ok(left)
     }
 
-    /// Relations, sums and products, by how tightly they bind.
-    fn binary(&mut self, level: usize) -> Parsed {
-        let Some(operators) = LEVELS.get(level) else {
-            return self.unary();
+    /// The binary operator that is next, if it binds tightly enough.
+    fn operator(&self, level: u8) -> Option<(&'static str, &'static str, u8)> {
+        let Token::Sign(next) = self.token.token else {
+            return None;
         };
-        let mut left = self.binary(level + 1)?;
-        loop {
-            let found = operators.iter().find(|(sign, _)| self.is(sign));
-            let Some((sign, function)) = found else {
-                return Ok(left);
-            };
-            let at = self.expect(sign)?;
-            let right = self.binary(level + 1)?;
-            left = self.operation(function, vec![left, right], at)?;
+        OPERATORS
+            .into_iter()
+            .find(|(sign, _, own)| *sign == next && *own >= level)
+    }
+
+    /// Terms of one kind stand side by side, so that many of them are not deep.
+    fn logic(&self, left: Expr, right: Expr, at: usize, or: bool) -> Parsed {
+        let depth = right.depth;
+        match (left.kind, or) {
+            (Kind::Or(mut terms), true) => {
+                terms.push(right);
+                self.node(Kind::Or(terms), left.at, depth.max(left.depth - 1))
+            }
+            (Kind::And(mut terms), false) => {
+                terms.push(right);
+                self.node(Kind::And(terms), left.at, depth.max(left.depth - 1))
+            }
+            (kind, or) => {
+                let terms = vec![
+                    Expr {
+                        kind,
+                        at: left.at,
+                        depth: left.depth,
+                    },
+                    right,
+                ];
+                let kind = if or { Kind::Or(terms) } else { Kind::And(terms) };
+                self.node(kind, at, depth.max(left.depth))
+            }
         }
     }
 
@@ -466,24 +482,30 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Binary operators from the loosest to the tightest, with their functions.
-const LEVELS: [&[(&str, &str)]; 3] = [
-    &[
-        ("<", "_<_"),
-        ("<=", "_<=_"),
-        (">=", "_>=_"),
-        (">", "_>_"),
-        ("==", "_==_"),
-        ("!=", "_!=_"),
-        ("in", "@in"),
-    ],
-    &[("+", "_+_"), ("-", "_-_")],
-    &[("*", "_*_"), ("/", "_/_"), ("%", "_%_")],
+const OR: u8 = 0;
+const AND: u8 = 1;
+
+/// Binary operators with their functions and how tightly they bind.
+const OPERATORS: [(&str, &str, u8); 14] = [
+    ("||", "_||_", OR),
+    ("&&", "_&&_", AND),
+    ("<", "_<_", 2),
+    ("<=", "_<=_", 2),
+    (">=", "_>=_", 2),
+    (">", "_>_", 2),
+    ("==", "_==_", 2),
+    ("!=", "_!=_", 2),
+    ("in", "@in", 2),
+    ("+", "_+_", 3),
+    ("-", "_-_", 3),
+    ("*", "_*_", 4),
+    ("/", "_/_", 4),
+    ("%", "_%_", 4),
 ];
 
-fn too_deep(at: usize) -> Fault {
+fn too_deep(at: usize, limit: u32) -> Fault {
     Fault {
         at,
-        message: format!("expression recursion limit exceeded: {MAX_DEPTH}"),
+        message: format!("expression recursion limit exceeded: {limit}"),
     }
 }
