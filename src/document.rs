@@ -13,10 +13,14 @@
 
 mod decode;
 mod node;
+#[cfg(feature = "server")]
+mod write;
 
 use std::sync::Arc;
 
 pub use node::{Entry, Node, Value};
+#[cfg(feature = "server")]
+pub use write::to_yaml;
 
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place, Step};
 

@@ -7,7 +7,7 @@ use super::output::{self, Format};
 use super::{Error, Verdict, loading};
 use crate::field::Faults;
 use crate::manifest::{self, Migrated};
-use crate::{config, reload};
+use crate::{config, document, reload};
 
 /// Prints the modern equivalents of what stands in the manifests of `config` and in `paths`.
 pub(super) fn run(config: Option<&Path>, paths: &[PathBuf], format: Format) -> Result<Verdict, Error> {
@@ -44,8 +44,8 @@ fn in_words(migrated: &[Migrated]) -> String {
         for remark in &one.remarks {
             let _ = writeln!(text, "# {remark}");
         }
-        let yaml = one.object.as_ref().map(serde_saphyr::to_string);
-        text.push_str(&yaml.and_then(Result::ok).unwrap_or_default());
+        let yaml = one.object.as_ref().and_then(document::to_yaml);
+        text.push_str(&yaml.unwrap_or_default());
     }
     text
 }
