@@ -5,6 +5,12 @@
 //! containers, an owner's label, limits, host namespaces. The time holds the
 //! reading of the review's text.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a measurement that cannot be made ends at once"
+)]
+
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};

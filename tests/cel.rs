@@ -5,6 +5,8 @@
 //! `refused` does not compile, `fails` fails when it runs. The variables are in
 //! `variables.json`, but for the few that [`activation`] sets.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::path::Path;
 
 use portcullis::cel::{
