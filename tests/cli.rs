@@ -10,6 +10,8 @@
     reason = "a test that panics has failed, as it should"
 )]
 
+#[path = "cli/admit.rs"]
+mod admit;
 #[path = "cli/authorize.rs"]
 mod authorize;
 #[path = "cli/check.rs"]

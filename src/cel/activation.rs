@@ -51,6 +51,16 @@ impl<'a> Activation<'a> {
         self.put(slot, Variable::Expression(program));
     }
 
+    /// What the variable `slot` came to; `None` as long as it has no value.
+    #[must_use]
+    pub fn outcome(&self, slot: usize) -> Option<Result<&Value<'a>, &EvalError>> {
+        match self.variables.get(slot)? {
+            Variable::Value(value) => Some(Ok(value)),
+            Variable::Failed(error) => Some(Err(error)),
+            Variable::Absent | Variable::Expression(_) | Variable::Busy => None,
+        }
+    }
+
     pub(crate) fn put(&mut self, slot: usize, variable: Variable<'a>) {
         if self.variables.len() <= slot {
             self.variables.resize(slot + 1, Variable::Absent);

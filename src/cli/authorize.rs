@@ -105,11 +105,13 @@ impl Authorize {
 
 fn policies(config: Option<&Path>) -> Result<Policies, Error> {
     let path = loading::configuration(config)?;
-    let (policies, faults) = loading::policies_of_configuration(&path);
-    policies.ok_or_else(|| Error::Faulty {
-        path: path.display().to_string(),
-        faults,
-    })
+    let (deciding, faults) = loading::of_configuration(&path);
+    deciding
+        .map(|deciding| deciding.policies)
+        .ok_or_else(|| Error::Faulty {
+            path: path.display().to_string(),
+            faults,
+        })
 }
 
 fn decide(
@@ -132,7 +134,8 @@ fn decide(
     })
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Error> {
+/// What `path` holds; `-` is standard input.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let failed = |source| Error::file("read", path, source);
     if path != Path::new("-") {
         return std::fs::read(path).map_err(failed);

@@ -56,7 +56,7 @@ impl Check {
             return migrate::run(self.config.as_deref(), &self.paths, format);
         }
         let faults = if self.config.is_none() && !self.paths.is_empty() {
-            loading::policies_of_paths(&self.paths).1
+            loading::of_paths(&self.paths).1
         } else {
             loading::faults_of_configuration(&loading::configuration(self.config.as_deref())?, &self.paths)
         };

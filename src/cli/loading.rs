@@ -6,8 +6,10 @@ use std::time::SystemTime;
 
 use super::Error;
 use crate::config::{self, ManifestPath};
+use crate::engine::admission::{AdmissionPolicies, AdmissionSettings};
 use crate::engine::{NeverDeny, Policies};
 use crate::field::{Fault, Faults, Severity};
+use crate::telemetry::metrics::Phase;
 use crate::{manifest, reload};
 
 /// The configuration of the development set-up, used where none is named.
@@ -40,15 +42,33 @@ pub(super) fn readable(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The policies of the configuration at `path`. Keys, certificates and callers are not looked at.
-pub(super) fn policies_of_configuration(path: &Path) -> (Option<Policies>, Faults) {
+/// All that decides.
+pub(super) struct Deciding {
+    pub(super) policies: Policies,
+    pub(super) admission: AdmissionPolicies,
+}
+
+impl Deciding {
+    /// Whether one of the phases has a policy of this name.
+    pub(super) fn has_policy(&self, cluster: &str, phases: &[Phase], name: &str) -> bool {
+        let policies = self.admission.for_cluster(cluster);
+        phases.iter().any(|phase| match phase {
+            Phase::Mutate => policies.has_mutating_policy(name),
+            Phase::Validate => policies.has_validating_policy(name),
+        })
+    }
+}
+
+/// What the configuration at `path` decides by. Keys, certificates and callers are not looked at.
+pub(super) fn of_configuration(path: &Path) -> (Option<Deciding>, Faults) {
     let (config, mut faults) = config::load(path);
     let Some(config) = config else {
         return (None, faults);
     };
-    let (policies, found) = policies(&config.manifests, config.authorization.never_deny);
+    let settings = reload::admission_settings(&config);
+    let (deciding, found) = deciding(&config.manifests, config.authorization.never_deny, &settings);
     faults.append(found);
-    (policies.filter(|_| !faults.has_errors()), faults)
+    (deciding.filter(|_| !faults.has_errors()), faults)
 }
 
 /// Every fault of the configuration at `path`, of all that it names, and of more
@@ -76,9 +96,10 @@ pub(super) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults 
     faults
 }
 
-/// The policies of files and folders, which hold for every cluster.
-pub(super) fn policies_of_paths(paths: &[PathBuf]) -> (Option<Policies>, Faults) {
-    policies(&everywhere(paths), NeverDeny::default())
+/// What files and folders decide by, which hold for every cluster.
+pub(super) fn of_paths(paths: &[PathBuf]) -> (Option<Deciding>, Faults) {
+    let settings = AdmissionSettings::default();
+    deciding(&everywhere(paths), NeverDeny::default(), &settings)
 }
 
 /// `paths` as a configuration would name them.
@@ -92,11 +113,19 @@ pub(super) fn everywhere(paths: &[PathBuf]) -> Vec<ManifestPath> {
         .collect()
 }
 
-fn policies(manifests: &[ManifestPath], never_deny: NeverDeny) -> (Option<Policies>, Faults) {
+fn deciding(
+    manifests: &[ManifestPath],
+    never_deny: NeverDeny,
+    settings: &AdmissionSettings,
+) -> (Option<Deciding>, Faults) {
     let (sources, mut faults) = reload::read_manifests(manifests);
     let options = manifest::Options { never_deny };
     let (manifests, found) = manifest::load(&sources, &options);
     faults.append(found);
     let manifests = manifests.filter(|_| !faults.has_errors());
-    (manifests.map(|manifests| manifests.policies), faults)
+    let deciding = manifests.map(|manifests| Deciding {
+        admission: manifests.admission(settings),
+        policies: manifests.policies,
+    });
+    (deciding, faults)
 }

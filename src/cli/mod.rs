@@ -9,6 +9,7 @@
 //!
 //! No command decides anything itself: each calls what the server calls.
 
+mod admit;
 mod authorize;
 mod check;
 mod explain;
@@ -49,6 +50,7 @@ enum Command {
     Init(init::Init),
     Check(check::Check),
     Authorize(Box<authorize::Authorize>),
+    Admit(admit::Admit),
     Test(test::Test),
 }
 
@@ -107,6 +109,7 @@ pub fn main() -> ExitCode {
         Command::Init(init) => init.run(output),
         Command::Check(check) => check.run(output),
         Command::Authorize(authorize) => authorize.run(output),
+        Command::Admit(admit) => admit.run(output),
         Command::Test(test) => test.run(output),
     };
     match verdict {

@@ -129,6 +129,7 @@ impl Asked {
             only: self.only.as_deref(),
             clock: Clock { expired: &expired },
             access: self.access(),
+            recorder: None,
         };
         let policies = self.policies();
         let outcome = match self.phase {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::run::Portcullis;
+use crate::run::{Portcullis, Run};
 
 const POLICY: &str = "apiVersion: portcullis.dev/v1alpha1
 kind: AuthorizationPolicy
@@ -117,4 +117,140 @@ fn outcomes_as_json() {
     );
     assert_eq!(json["cases"][0]["name"], "reads");
     assert_eq!(json["cases"][0]["differences"][0]["what"], "decision");
+}
+
+const ADMISSION: &str = r#"apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: owner}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]}
+  validations: [{expression: "'owner' in object.metadata.labels", message: name an owner, reason: Forbidden}]
+  auditAnnotations: [{key: who, valueExpression: request.userInfo.username}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: owner}
+spec: {policyName: owner, validationActions: [Deny]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: one}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]}
+  reinvocationPolicy: Never
+  mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'replace', path: '/spec/replicas', value: 1}]"}}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: one}
+spec: {policyName: one}
+"#;
+
+/// A suite of `cases` about admission, with a review in a file.
+fn of_admission(cases: &str) -> Run {
+    let portcullis = Portcullis::new();
+    portcullis.write("owner.yaml", ADMISSION);
+    portcullis.write(
+        "review.json",
+        r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","request":{"uid":"u","operation":"DELETE",
+            "kind":{"group":"","version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"}}}"#,
+    );
+    let head = "apiVersion: portcullis.dev/v1alpha1\nkind: PolicyTest\nmanifests: [owner.yaml]\ncases:\n";
+    portcullis.write("suite.yaml", &format!("{head}{cases}"));
+    portcullis.run("test suite.yaml")
+}
+
+const DEPLOYMENT: &str = "object: {apiVersion: apps/v1, kind: Deployment, metadata: {name: d, namespace: n, labels: {LABEL}}, spec: {replicas: 3}}";
+
+#[test]
+fn reviews_are_answered_and_compared() {
+    let (with, without) = (
+        DEPLOYMENT.replace("LABEL", "owner: a"),
+        DEPLOYMENT.replace("LABEL", ""),
+    );
+    let run = of_admission(&format!(
+        "- name: refused
+  phase: validate
+  review: {{userInfo: {{username: jane}}, {without}}}
+  expect:
+    allowed: false
+    message: \"ValidatingAdmissionPolicy 'owner' with binding 'owner' denied request: name an owner\"
+    reason: Forbidden
+    code: 403
+    cause: ValidatingAdmissionPolicy/owner
+    rule: 0
+    warnings: []
+    auditAnnotations: {{owner.who: jane}}
+- name: changed and allowed
+  review: {{userInfo: {{username: jane}}, {with}}}
+  expect: {{allowed: true, code: 200, object: {{spec: {{replicas: 1}}, status: null}}}}
+- name: not asked
+  policy: one
+  review: {{{without}}}
+  expect: {{allowed: true, auditAnnotations: {{}}}}
+- name: another kind, from a file
+  reviewFile: review.json
+  expect: {{allowed: true}}
+"
+    ));
+    assert_eq!(
+        (run.code, run.stdout.as_str()),
+        (0, "4 passed, 0 failed\n"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn a_review_that_is_answered_otherwise_says_how() {
+    let without = DEPLOYMENT.replace("LABEL", "");
+    let run = of_admission(&format!(
+        "- name: wrong
+  review: {{{without}}}
+  expect: {{allowed: true, code: 422, warnings: [w], auditAnnotations: {{owner.who: joe}}, object: {{spec: {{replicas: 2}}}}}}
+- name: nobody
+  policy: nobody
+  review: {{{without}}}
+  expect: {{allowed: true}}
+"
+    ));
+    assert_eq!(run.code, 1, "{run:?}");
+    for said in [
+        "FAIL suite.yaml:5: wrong",
+        "allowed: expected `true`, got `false`",
+        "code: expected `422`, got `403`",
+        "warnings: expected `w`, got ``",
+        "auditAnnotations: expected `owner.who: joe`, got ``",
+        "`object.spec.replicas`: expected `2`, got `1`",
+        "| deny: ValidatingAdmissionPolicy 'owner'",
+        "policy: expected `nobody`, got ``",
+        "0 passed, 2 failed",
+    ] {
+        assert!(run.stdout.contains(said), "`{said}`: {}", run.stdout);
+    }
+}
+
+#[test]
+fn what_a_case_cannot_mean_is_a_fault_with_its_place() {
+    let run = of_admission("- {name: misplaced, reviewFile: review.json, expect: {decision: allow, allowed: true}}
+- {name: missing, reviewFile: review.json, expect: {code: 200}}
+- {name: no such phase, phase: think, reviewFile: review.json, expect: {allowed: true}}
+- {name: neither, expect: {allowed: true}}
+- {name: both, request: {user: a}, reviewFile: review.json, expect: {allowed: true}}
+- {name: no kind, review: {operation: CREATE}, expect: {allowed: true}}
+- {name: no file, reviewFile: no.json, expect: {allowed: true}}
+- {name: misplaced too, policy: p, request: {user: a, verb: get, resource: pods}, expect: {decision: deny, code: 200}}
+");
+    for said in [
+        "cases[0].expect.decision",
+        "cases[1].expect.allowed",
+        "cases[2].phase",
+        "cases[3]: ",
+        "cases[4]: ",
+        "cases[5].review: ",
+        "cases[6].reviewFile: ",
+        "cases[7].policy",
+        "cases[7].expect.code",
+    ] {
+        assert!(run.stdout.contains(said), "`{said}`: {}", run.stdout);
+    }
 }

@@ -6,7 +6,9 @@
 //!                                      manifests or configuration
 //! ```
 
+mod admission;
 mod find;
+mod review;
 mod run;
 mod suite;
 

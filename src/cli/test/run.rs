@@ -4,10 +4,12 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::suite::{Case, Expectation, PoliciesFrom, Suite};
+use super::admission::AdmissionCase;
+use super::suite::{Case, Expectation, PoliciesFrom, Question, Suite};
+use crate::cli::admit::{self, answer::Asked};
 use crate::cli::explain::{InWords, object};
-use crate::cli::loading;
-use crate::engine::{Authorization, Policies};
+use crate::cli::loading::{self, Deciding};
+use crate::engine::Authorization;
 use crate::field::Faults;
 
 /// What became of one case.
@@ -27,17 +29,17 @@ pub(super) struct Outcome {
 
 /// One thing that is not as expected.
 #[derive(Debug, Serialize)]
-struct Difference {
-    what: &'static str,
+pub(super) struct Difference {
+    what: String,
     expected: String,
     actual: String,
 }
 
 /// Decides every case of `suite`. Without policies to decide by there is none.
 pub(super) fn run(suite: &Suite, faults: &mut Faults) -> Vec<Outcome> {
-    let (policies, found) = match &suite.policies {
-        PoliciesFrom::Manifests(paths) => loading::policies_of_paths(paths),
-        PoliciesFrom::Configuration(path) => loading::policies_of_configuration(path),
+    let (deciding, found) = match &suite.policies {
+        PoliciesFrom::Manifests(paths) => loading::of_paths(paths),
+        PoliciesFrom::Configuration(path) => loading::of_configuration(path),
     };
     // What check warns of is no matter of a test.
     faults.extend(
@@ -45,33 +47,64 @@ pub(super) fn run(suite: &Suite, faults: &mut Faults) -> Vec<Outcome> {
             .into_iter()
             .filter(|fault| fault.severity == crate::field::Severity::Error),
     );
-    let Some(policies) = policies else {
+    let Some(deciding) = deciding else {
         return Vec::new();
     };
     suite
         .cases
         .iter()
-        .map(|case| decide(&policies, &suite.file, case))
+        .map(|case| decide(&deciding, &suite.file, case))
         .collect()
 }
 
-fn decide(policies: &Policies, file: &str, case: &Case) -> Outcome {
-    let policies = policies.for_cluster(&case.cluster);
-    let (authorization, trace) = policies.explain(&case.attributes);
-    let differences = differences(&case.expect, &authorization);
-    let passed = differences.is_empty();
-    let words = InWords {
-        authorization: &authorization,
-        trace: &trace,
-        bindings: policies.unmatched(&case.attributes).bindings,
+fn decide(deciding: &Deciding, file: &str, case: &Case) -> Outcome {
+    let (differences, explanation) = match &case.question {
+        Question::Access(attributes, expect) => {
+            let policies = deciding.policies.for_cluster(&case.cluster);
+            let (authorization, trace) = policies.explain(attributes);
+            let words = InWords {
+                authorization: &authorization,
+                trace: &trace,
+                bindings: policies.unmatched(attributes).bindings,
+            };
+            (differences(expect, &authorization), words.to_string())
+        }
+        Question::Admission(asked) => admit(deciding, &case.cluster, asked),
     };
+    let passed = differences.is_empty();
     Outcome {
         file: file.to_owned(),
         line: case.line,
         name: case.name.clone(),
         passed,
         differences,
-        explanation: if passed { String::new() } else { words.to_string() },
+        explanation: if passed { String::new() } else { explanation },
+    }
+}
+
+fn admit(deciding: &Deciding, cluster: &str, case: &AdmissionCase) -> (Vec<Difference>, String) {
+    if let Some(name) = &case.policy
+        && !deciding.has_policy(cluster, case.phases, name)
+    {
+        let none = Difference::new("policy".to_owned(), name.clone(), String::new());
+        return (vec![none], String::new());
+    }
+    let asked = Asked {
+        deciding,
+        cluster,
+        phases: case.phases,
+        only: case.policy.as_deref(),
+    };
+    match asked.answer(case.review.as_bytes()) {
+        Ok(answered) => (
+            case.expect.differences(&answered),
+            admit::InWords(&answered).to_string(),
+        ),
+        Err(error) => {
+            let expected = "an AdmissionReview".to_owned();
+            let wrong = Difference::new("review".to_owned(), expected, error.to_string());
+            (vec![wrong], String::new())
+        }
     }
 }
 
@@ -105,15 +138,25 @@ fn differences(expect: &Expectation, actual: &Authorization) -> Vec<Difference> 
         ),
     ]
     .into_iter()
-    .filter_map(|(what, expected, actual)| {
-        let expected = expected.filter(|expected| *expected != actual)?;
-        Some(Difference {
+    .filter_map(|(what, expected, actual)| Difference::between(what, expected?, actual))
+    .collect()
+}
+
+// === impl Difference ===
+
+impl Difference {
+    pub(super) const fn new(what: String, expected: String, actual: String) -> Self {
+        Self {
             what,
             expected,
             actual,
-        })
-    })
-    .collect()
+        }
+    }
+
+    /// None where both are the same.
+    pub(super) fn between(what: &str, expected: String, actual: String) -> Option<Self> {
+        (expected != actual).then(|| Self::new(what.to_owned(), expected, actual))
+    }
 }
 
 // === impl Outcome ===

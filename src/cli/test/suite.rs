@@ -1,15 +1,20 @@
 //! A suite as written, and as meant.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::admission::{AdmissionCase, AdmissionExpectation};
 use super::find::API_VERSION;
+use super::review::WrittenReview;
+use crate::cli::admit::PHASES;
 use crate::cli::request::Request;
 use crate::config::DEFAULT_CLUSTER;
 use crate::document::Document;
 use crate::engine::{Attributes, Decision};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use crate::telemetry::metrics::Phase;
 
 /// Cases, and what they are decided by.
 pub(super) struct Suite {
@@ -33,8 +38,13 @@ pub(super) struct Case {
     /// Where it begins in the file.
     pub(super) line: u32,
     pub(super) cluster: String,
-    pub(super) attributes: Attributes<'static>,
-    pub(super) expect: Expectation,
+    pub(super) question: Question,
+}
+
+/// What is asked, and what is to be answered.
+pub(super) enum Question {
+    Access(Attributes<'static>, Expectation),
+    Admission(AdmissionCase),
 }
 
 /// What is to be decided; what is `None` may be anything.
@@ -70,17 +80,41 @@ struct WrittenMetadata {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct WrittenCase {
     name: String,
     #[serde(default)]
     cluster: Option<String>,
-    request: Request,
+    #[serde(default)]
+    request: Option<Request>,
+    #[serde(default)]
+    review: Option<WrittenReview>,
+    #[serde(default)]
+    review_file: Option<PathBuf>,
+    #[serde(default)]
+    phase: Option<String>,
+    #[serde(default)]
+    policy: Option<String>,
     expect: WrittenExpectation,
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct WrittenExpectation {
-    decision: String,
+    #[serde(default)]
+    decision: Option<String>,
+    #[serde(default)]
+    allowed: Option<bool>,
+    #[serde(default)]
+    message: Option<String>,
+    #[serde(default)]
+    code: Option<u16>,
+    #[serde(default)]
+    warnings: Option<Vec<String>>,
+    #[serde(default)]
+    audit_annotations: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    object: Option<serde_json::Value>,
     #[serde(default)]
     cause: Option<String>,
     #[serde(default)]
@@ -119,7 +153,15 @@ pub(super) fn read(document: &Document, faults: &mut Faults) -> Option<Suite> {
         .cases
         .into_iter()
         .enumerate()
-        .filter_map(|(index, case)| read_case(document, &root.field("cases").index(index), case, &mut fault))
+        .filter_map(|(index, case)| {
+            read_case(
+                document,
+                folder,
+                &root.field("cases").index(index),
+                case,
+                &mut fault,
+            )
+        })
         .collect();
     let sound = found.is_empty();
     faults.append(found);
@@ -130,45 +172,155 @@ pub(super) fn read(document: &Document, faults: &mut Faults) -> Option<Suite> {
     })
 }
 
+/// Where a fault goes.
+type Fail<'f> = &'f mut dyn FnMut(FieldPath, FaultKind, String);
+
 fn read_case(
     document: &Document,
+    folder: &Path,
     path: &FieldPath,
     written: WrittenCase,
-    fault: &mut impl FnMut(FieldPath, FaultKind, String),
+    fault: Fail<'_>,
 ) -> Option<Case> {
-    let attributes = written.request.attributes();
-    for misfit in attributes.as_ref().err().into_iter().flatten() {
-        fault(
-            path.field("request").field(misfit.field),
-            FaultKind::Invalid,
-            misfit.message.clone(),
-        );
-    }
-    let decision = decision(&written.expect.decision);
-    if decision.is_none() {
-        let message = format!(
-            "`{}` is none of `allow`, `deny`, `noOpinion`",
-            written.expect.decision
-        );
-        fault(
-            path.field("expect").field("decision"),
-            FaultKind::NotSupported,
-            message,
-        );
-    }
+    let WrittenCase {
+        name,
+        cluster,
+        request,
+        review,
+        review_file,
+        phase,
+        policy,
+        expect,
+    } = written;
+    let review = match (&request, review, review_file) {
+        (Some(_), None, None) => None,
+        (None, Some(review), None) => Some(review.review().map_err(|message| ("review", message))),
+        (None, None, Some(file)) => Some(
+            std::fs::read_to_string(folder.join(&file))
+                .map_err(|error| ("reviewFile", format!("cannot read `{}`: {error}", file.display()))),
+        ),
+        _ => {
+            let message = "a case has one of `request`, `review` and `reviewFile`".to_owned();
+            fault(path.clone(), FaultKind::Required, message);
+            return None;
+        }
+    };
+    let question = match review {
+        Some(Ok(review)) => Question::Admission(AdmissionCase {
+            review,
+            phases: phases(phase.as_deref(), path, fault)?,
+            policy,
+            expect: expect.of_admission(&path.field("expect"), fault)?,
+        }),
+        Some(Err((field, message))) => {
+            fault(path.field(field), FaultKind::Invalid, message);
+            return None;
+        }
+        None => {
+            for (field, is_written) in [("phase", phase.is_some()), ("policy", policy.is_some())] {
+                if is_written {
+                    fault(path.field(field), FaultKind::Forbidden, OF_REVIEWS.to_owned());
+                }
+            }
+            let attributes = attributes(&request.unwrap_or_default(), &path.field("request"), fault);
+            let expect = expect.of_access(&path.field("expect"), fault);
+            Question::Access(attributes?, expect?)
+        }
+    };
     Some(Case {
-        name: written.name,
+        name,
         line: document.place(path.clone()).line,
-        cluster: written.cluster.unwrap_or_else(|| DEFAULT_CLUSTER.to_owned()),
-        attributes: attributes.ok()?,
-        expect: Expectation {
-            decision: decision?,
-            cause: written.expect.cause,
-            rule: written.expect.rule,
-            reason: written.expect.reason,
-            shadow: written.expect.shadow,
-        },
+        cluster: cluster.unwrap_or_else(|| DEFAULT_CLUSTER.to_owned()),
+        question,
     })
+}
+
+const OF_REVIEWS: &str = "is for a `review` or `reviewFile`";
+
+fn attributes(request: &Request, path: &FieldPath, fault: Fail<'_>) -> Option<Attributes<'static>> {
+    let attributes = request.attributes();
+    for misfit in attributes.as_ref().err().into_iter().flatten() {
+        let at = path.field(misfit.field);
+        fault(at, FaultKind::Invalid, misfit.message.clone());
+    }
+    attributes.ok()
+}
+
+fn phases(written: Option<&str>, path: &FieldPath, fault: Fail<'_>) -> Option<&'static [Phase]> {
+    match written {
+        None => Some(&PHASES),
+        Some("mutate") => Some(&[Phase::Mutate]),
+        Some("validate") => Some(&[Phase::Validate]),
+        Some(other) => {
+            let message = format!("`{other}` is none of `mutate`, `validate`");
+            fault(path.field("phase"), FaultKind::NotSupported, message);
+            None
+        }
+    }
+}
+
+// === impl WrittenExpectation ===
+
+impl WrittenExpectation {
+    fn of_access(self, path: &FieldPath, fault: Fail<'_>) -> Option<Expectation> {
+        for (field, is_written) in [
+            ("allowed", self.allowed.is_some()),
+            ("message", self.message.is_some()),
+            ("code", self.code.is_some()),
+            ("warnings", self.warnings.is_some()),
+            ("auditAnnotations", self.audit_annotations.is_some()),
+            ("object", self.object.is_some()),
+        ] {
+            if is_written {
+                fault(path.field(field), FaultKind::Forbidden, OF_REVIEWS.to_owned());
+            }
+        }
+        let Some(written) = self.decision else {
+            let message = "write `allow`, `deny` or `noOpinion`".to_owned();
+            fault(path.field("decision"), FaultKind::Required, message);
+            return None;
+        };
+        let decision = decision(&written);
+        if decision.is_none() {
+            let message = format!("`{written}` is none of `allow`, `deny`, `noOpinion`");
+            fault(path.field("decision"), FaultKind::NotSupported, message);
+        }
+        Some(Expectation {
+            decision: decision?,
+            cause: self.cause,
+            rule: self.rule,
+            reason: self.reason,
+            shadow: self.shadow,
+        })
+    }
+
+    fn of_admission(self, path: &FieldPath, fault: Fail<'_>) -> Option<AdmissionExpectation> {
+        for (field, is_written) in [
+            ("decision", self.decision.is_some()),
+            ("shadow", self.shadow.is_some()),
+        ] {
+            if is_written {
+                let message = "is for a `request`".to_owned();
+                fault(path.field(field), FaultKind::Forbidden, message);
+            }
+        }
+        let Some(allowed) = self.allowed else {
+            let message = "write `true` or `false`".to_owned();
+            fault(path.field("allowed"), FaultKind::Required, message);
+            return None;
+        };
+        Some(AdmissionExpectation {
+            allowed,
+            message: self.message,
+            reason: self.reason,
+            code: self.code,
+            cause: self.cause,
+            rule: self.rule,
+            warnings: self.warnings,
+            audit_annotations: self.audit_annotations.unwrap_or_default(),
+            object: self.object,
+        })
+    }
 }
 
 fn decision(text: &str) -> Option<Decision> {

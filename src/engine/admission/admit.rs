@@ -17,18 +17,19 @@ use audit::{Annotations, Failures};
 
 use super::authorizer::{Access, Authority, Authorizer};
 use super::evaluation::Clock;
-use super::matching::{Fault, Matched};
+use super::matching::{Constraints, Fault, Matched, Subject};
 use super::outcome::{Denial, Outcome, Reason};
 use super::policy::{Action, Applicability, Binding, FailurePolicy};
 use super::set::{AdmissionSet, Bound};
+use super::trace::{Finding, Miss, Recorder, Step};
 use super::validating::{Decision, Validated, ValidatingPolicy};
 use super::variables::{Given, NamespaceObject, RequestView};
 use super::{GroupVersionResource, ParamFault, Request};
 use crate::engine::{Cause, CauseKind, Evaluation};
-use crate::json::Document;
+use crate::json::{Document, Node};
 
 /// How to run the policies.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Run<'r> {
     /// Only the policy of this name; all if there is none.
     pub only: Option<&'r str>,
@@ -36,6 +37,8 @@ pub struct Run<'r> {
     pub clock: Clock<'r>,
     /// What answers the questions about access that expressions put.
     pub access: &'r dyn Authority,
+    /// Who hears of each step.
+    pub recorder: Option<&'r dyn Recorder>,
 }
 
 /// Why a policy could not be run for a request.
@@ -69,6 +72,14 @@ impl<'r> Run<'r> {
             only: None,
             clock: Clock { expired: &|| false },
             access,
+            recorder: None,
+        }
+    }
+
+    /// Tells the recorder, if there is one.
+    fn tell<'s>(&self, step: impl FnOnce() -> Step<'s>) {
+        if let Some(recorder) = self.recorder {
+            recorder.record(step());
         }
     }
 }
@@ -89,14 +100,16 @@ impl AdmissionSet {
         if request.request_resource.is_virtual() || request.request_resource.is_policy() {
             return walk.outcome;
         }
+        let kind = CauseKind::ValidatingAdmissionPolicy;
+        if let Some(recorder) = run.recorder {
+            self.validating.tell_others(kind, request, run.only, recorder);
+        }
         for (place, bound) in self.validating.candidates(request, run.only) {
             if run.clock.is_over() {
                 break;
             }
             let evaluation = self.validate_one(bound, run, &mut walk);
-            walk.outcome
-                .evaluations
-                .push((CauseKind::ValidatingAdmissionPolicy, place, evaluation));
+            walk.outcome.evaluations.push((kind, place, evaluation));
         }
         let Walk {
             mut outcome,
@@ -126,10 +139,14 @@ impl AdmissionSet {
         let policy = &*bound.policy;
         let request = walk.request;
         let applicability = &policy.applicability;
-        let matched = match applicability
-            .constraints
-            .matches(self.subject(request, request.object))
-        {
+        let subject = self.subject(request, request.object);
+        let found = applicability.constraints.matches(subject);
+        run.tell(|| Step::Policy {
+            kind: CauseKind::ValidatingAdmissionPolicy,
+            name: &applicability.name,
+            finding: finding(&applicability.constraints, subject, &found),
+        });
+        let matched = match found {
             Ok(Some(matched)) => matched,
             Ok(None) => return Evaluation::NoMatch,
             Err(fault) => return walk.unusable(applicability, None, &Unusable::Policy(fault)),
@@ -156,7 +173,13 @@ impl AdmissionSet {
         let applicability = &policy.applicability;
         let mut unusable = |fault| walk.unusable(applicability, Some(binding), &fault);
         if let Some(constraints) = &binding.constraints {
-            match constraints.matches(self.subject(request, request.object)) {
+            let subject = self.subject(request, request.object);
+            let found = constraints.matches(subject);
+            run.tell(|| Step::Binding {
+                name: &binding.name,
+                finding: finding(constraints, subject, &found),
+            });
+            match found {
                 Ok(Some(_)) => {}
                 Ok(None) => return Evaluation::NoMatch,
                 Err(fault) => return unusable(Unusable::Binding(fault)),
@@ -167,11 +190,18 @@ impl AdmissionSet {
             .parameters
             .collect(kind, binding.param_ref.as_ref(), &request.namespace)
         {
-            Ok(params) if params.is_empty() => return Evaluation::NoMatch,
+            Ok(params) if params.is_empty() => {
+                run.tell(|| no_parameter(binding));
+                return Evaluation::NoMatch;
+            }
             Ok(params) => params,
-            Err(fault) => return unusable(Unusable::Parameters(fault)),
+            Err(fault) => {
+                run.tell(|| fails(binding, &fault));
+                return unusable(Unusable::Parameters(fault));
+            }
         };
         if let Err(fault) = matched.as_sent(request) {
+            run.tell(|| fails(binding, &fault));
             return unusable(Unusable::Version(fault));
         }
         let namespace = self.namespace_of(request);
@@ -191,7 +221,9 @@ impl AdmissionSet {
                 params: param.as_deref().map(Document::root),
                 namespace: namespace.as_variable(),
                 access: walk.access,
+                recorder: run.recorder,
             };
+            run.tell(|| runs(applicability, binding, given.params));
             let for_conditions = Given {
                 request: &condition_view,
                 namespace: NamespaceObject::Null,
@@ -282,6 +314,54 @@ impl Walk<'_> {
             name: name.clone(),
             rule,
         });
+    }
+}
+
+// === steps ===
+
+/// What the constraints found, for a recorder.
+fn finding<'f>(
+    constraints: &Constraints,
+    subject: Subject<'_>,
+    found: &'f Result<Option<Matched<'_>>, Fault>,
+) -> Finding<'f> {
+    match found {
+        Ok(Some(matched)) => Finding::Applies {
+            resource: &matched.resource,
+        },
+        Ok(None) => Finding::Misses(constraints.miss(subject)),
+        Err(fault) => Finding::Fails(fault.to_string()),
+    }
+}
+
+const fn no_parameter(binding: &Binding) -> Step<'_> {
+    Step::Binding {
+        name: binding.name.as_str(),
+        finding: Finding::Misses(Miss::NoParameter),
+    }
+}
+
+fn fails<'s>(binding: &'s Binding, fault: &dyn std::error::Error) -> Step<'s> {
+    Step::Binding {
+        name: &binding.name,
+        finding: Finding::Fails(fault.to_string()),
+    }
+}
+
+fn runs<'s>(policy: &'s Applicability, binding: &'s Binding, parameter: Option<Node<'_>>) -> Step<'s> {
+    let of = |parameter: Node<'_>, field| {
+        let text = parameter.pointer(field).and_then(Node::as_str);
+        text.unwrap_or_default().into_owned()
+    };
+    Step::Run {
+        policy: &policy.name,
+        binding: &binding.name,
+        parameter: parameter.map(|parameter| {
+            (
+                of(parameter, "/metadata/namespace"),
+                of(parameter, "/metadata/name"),
+            )
+        }),
     }
 }
 

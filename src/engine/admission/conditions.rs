@@ -4,8 +4,9 @@
 //! evaluated; one that is false decides, then one that failed.
 
 use super::environment::Environment;
-use super::evaluation::{Clock, Evaluated, Sequence};
+use super::evaluation::{Clock, Evaluated};
 use super::policy::{Condition, FailurePolicy};
+use super::trace::Part;
 use super::variables::Given;
 use crate::cel::{Value, cost};
 
@@ -31,9 +32,11 @@ pub(super) fn evaluate<'g>(
     if conditions.is_empty() {
         return Conditions::Match;
     }
-    let expressions = conditions.iter().map(|condition| Some(&condition.expression));
+    let expressions = conditions
+        .iter()
+        .map(|condition| (Part::Condition(&condition.name), Some(&condition.expression)));
     let mut budget = clock.budget(cost::PER_MATCH_CONDITIONS);
-    match Sequence::new(given.activation(environment)).run(expressions, &mut budget) {
+    match given.sequence(environment).run(expressions, &mut budget) {
         Ok(results) => combine(
             conditions.iter().map(|one| one.name.as_str()).zip(&results),
             policy,

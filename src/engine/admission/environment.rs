@@ -44,6 +44,7 @@ pub struct Environment {
 /// One of `spec.variables`.
 #[derive(Debug, Clone)]
 pub(super) struct Variable {
+    pub(super) name: String,
     pub(super) slot: usize,
     pub(super) expression: Arc<Expression>,
 }
@@ -107,7 +108,11 @@ impl Environment {
         });
         if let Some(slot) = slot {
             self.variables.retain(|variable| variable.slot != slot);
-            self.variables.push(Variable { slot, expression });
+            self.variables.push(Variable {
+                name: name.to_owned(),
+                slot,
+                expression,
+            });
         }
         Ok(())
     }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::environment::Expression;
+use super::environment::{Environment, Expression};
+use super::trace::{Part, Recorder, Step};
 use crate::cel::{Activation, Budget, EvalError, Value};
 
 /// What became of one expression.
@@ -26,6 +27,10 @@ pub struct Clock<'c> {
 /// Expressions that share their variables.
 pub(super) struct Sequence<'a> {
     activation: Activation<'a>,
+    environment: &'a Environment,
+    recorder: Option<&'a dyn Recorder>,
+    /// The variables that the recorder was told of.
+    told: Vec<usize>,
 }
 
 // === impl Evaluated ===
@@ -63,8 +68,17 @@ impl fmt::Debug for Clock<'_> {
 // === impl Sequence ===
 
 impl<'a> Sequence<'a> {
-    pub(super) const fn new(activation: Activation<'a>) -> Self {
-        Self { activation }
+    pub(super) const fn new(
+        activation: Activation<'a>,
+        environment: &'a Environment,
+        recorder: Option<&'a dyn Recorder>,
+    ) -> Self {
+        Self {
+            activation,
+            environment,
+            recorder,
+            told: Vec::new(),
+        }
     }
 
     /// Evaluates each, in order.
@@ -74,29 +88,60 @@ impl<'a> Sequence<'a> {
     /// The budget is exhausted: then none of them has a result.
     pub(super) fn run(
         mut self,
-        expressions: impl Iterator<Item = Option<&'a Expression>>,
+        expressions: impl Iterator<Item = (Part<'a>, Option<&'a Expression>)>,
         budget: &mut Budget<'_>,
     ) -> Result<Vec<Evaluated<'a>>, EvalError> {
         expressions
-            .map(|expression| match expression {
+            .map(|(part, expression)| match expression {
                 None => Ok(Evaluated::Absent),
-                Some(expression) => self.one(expression, budget),
+                Some(expression) => self.one(part, expression, budget),
             })
             .collect()
     }
 
     pub(super) fn one(
         &mut self,
+        part: Part<'a>,
         expression: &'a Expression,
         budget: &mut Budget<'_>,
     ) -> Result<Evaluated<'a>, EvalError> {
-        match expression.program().evaluate(&mut self.activation, budget) {
+        let before = budget.remaining();
+        if let Some(recorder) = self.recorder {
+            recorder.begin();
+        }
+        let result = expression.program().evaluate(&mut self.activation, budget);
+        if let Some(recorder) = self.recorder {
+            self.tell_variables(recorder);
+            recorder.record(Step::Expression {
+                part,
+                text: expression.text(),
+                result: result.as_ref(),
+                cost: before.saturating_sub(budget.remaining()),
+            });
+        }
+        match result {
             Ok(value) => Ok(Evaluated::Value(value)),
             Err(EvalError::OutOfBudget) => Err(EvalError::OutOfBudget),
             Err(error) => Ok(Evaluated::Failed(format!(
                 "expression '{}' resulted in error: {error}",
                 expression.text()
             ))),
+        }
+    }
+
+    #[cold]
+    fn tell_variables(&mut self, recorder: &dyn Recorder) {
+        for variable in self.environment.variables() {
+            let Some(result) = self.activation.outcome(variable.slot) else {
+                continue;
+            };
+            if !self.told.contains(&variable.slot) {
+                self.told.push(variable.slot);
+                recorder.record(Step::Variable {
+                    name: &variable.name,
+                    result,
+                });
+            }
         }
     }
 }

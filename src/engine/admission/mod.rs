@@ -23,6 +23,7 @@ mod parameters;
 mod policy;
 mod request;
 mod set;
+pub mod trace;
 pub mod validating;
 mod variables;
 

@@ -3,14 +3,15 @@
 //! `apiserver/pkg/admission/plugin/policy/mutating/patch`: `json_patch.go` here,
 //! `smd.go` in [`super::apply`].
 
-mod to_json;
+pub(super) mod to_json;
 
 use super::GroupVersionKind;
 use super::apply;
 use super::conditions::{self, Conditions};
 use super::environment::{Environment, Expression};
-use super::evaluation::{Clock, Evaluated, Sequence};
+use super::evaluation::{Clock, Evaluated};
 use super::policy::Applicability;
+use super::trace::Part;
 use super::variables::Given;
 use crate::cel::{Map, Value, cost};
 use crate::json::{self, Document, Node, patch, write_string};
@@ -83,10 +84,11 @@ impl MutatingPolicy {
 }
 
 impl Mutation {
-    /// The object, which is of this kind, after this mutation; `None` if it
-    /// stays as it is.
+    /// The object, which is of this kind, after this mutation, the policy's at
+    /// `index`; `None` if it stays as it is.
     pub(super) fn apply<'g>(
         &'g self,
+        index: usize,
         kind: &GroupVersionKind<'_>,
         environment: &'g Environment,
         given: &Given<'g>,
@@ -97,7 +99,9 @@ impl Mutation {
         };
         let (Self::JsonPatch(expression) | Self::ApplyConfiguration(expression)) = self;
         let mut budget = clock.budget(cost::PER_BINDING);
-        let value = Sequence::new(given.activation(environment)).one(expression, &mut budget);
+        let value = given
+            .sequence(environment)
+            .one(Part::Mutation(index), expression, &mut budget);
         match value.map_err(|error| MutationFault::Expression(error.to_string()))? {
             Evaluated::Value(value) => match self {
                 Self::JsonPatch(_) => apply_patch(object, &value),

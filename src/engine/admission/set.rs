@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::initializers::{InitializerConfiguration, Initializers};
 use super::matching::{Equivalents, FixedNamespaces, Index, MissingNamespace, Namespaces, Subject};
 use super::policy::{Binding, FailurePolicy};
+use super::trace::{Finding, Miss, Recorder, Step};
 use super::{MutatingPolicy, Parameters, Request, ValidatingPolicy};
+use crate::engine::CauseKind;
 use crate::json::{Document, Node};
 
 /// What manifests say about admission, for every cluster or for one. Cheap to clone.
@@ -183,6 +185,30 @@ impl<P: Policy> Policies<P> {
         places
             .filter_map(|place| Some((place, self.bound.get(place)?)))
             .filter(move |(_, bound)| only.is_none_or(|only| bound.policy.applicability().name == only))
+    }
+
+    /// Tells of those that [`candidates`](Self::candidates) leaves out.
+    #[cold]
+    pub(super) fn tell_others(
+        &self,
+        kind: CauseKind,
+        request: &Request<'_>,
+        only: Option<&str>,
+        recorder: &dyn Recorder,
+    ) {
+        let candidates = self.index.candidates(request);
+        let others = self
+            .names()
+            .enumerate()
+            .filter(|(place, _)| !candidates.contains(place));
+        let others = others.map(|(_, name)| (name, Miss::Rules));
+        let unbound = self.unbound.iter().map(|name| (name.as_str(), Miss::Unbound));
+        for (name, miss) in others.chain(unbound) {
+            if only.is_none_or(|only| only == name) {
+                let finding = Finding::Misses(miss);
+                recorder.record(Step::Policy { kind, name, finding });
+            }
+        }
     }
 
     /// Whether there is one of this name, bound or not.

@@ -6,8 +6,9 @@
 use super::Reason;
 use super::conditions::{self, Conditions};
 use super::environment::{Environment, Expression};
-use super::evaluation::{Clock, Evaluated, Sequence};
+use super::evaluation::{Clock, Evaluated};
 use super::policy::{Applicability, FailurePolicy};
+use super::trace::Part;
 use super::variables::Given;
 use crate::cel::{Value, cost};
 
@@ -122,24 +123,26 @@ impl ValidatingPolicy {
         let validations = self
             .validations
             .iter()
-            .map(|validation| Some(&validation.expression));
+            .enumerate()
+            .map(|(index, validation)| (Part::Validation(index), Some(&validation.expression)));
         let mut budget = clock.budget(cost::PER_BINDING);
-        let results = match Sequence::new(given.activation(&self.environment)).run(validations, &mut budget) {
+        let results = match given.sequence(&self.environment).run(validations, &mut budget) {
             Ok(results) => results,
             Err(error) => return Validated::failed(policy, error.to_string()),
         };
         let messages = self
             .validations
             .iter()
-            .map(|validation| validation.message_expression.as_ref());
-        let messages = Sequence::new(given.activation(&self.environment)).run(messages, &mut budget);
+            .enumerate()
+            .map(|(index, validation)| (Part::Message(index), validation.message_expression.as_ref()));
+        let messages = given.sequence(&self.environment).run(messages, &mut budget);
         let decisions = self.decisions(&results, messages.as_deref().map_err(ToString::to_string));
         let annotations = self
             .audit_annotations
             .iter()
-            .map(|annotation| Some(&annotation.value));
+            .map(|annotation| (Part::Annotation(&annotation.key), Some(&annotation.value)));
         let mut budget = clock.budget(cost::PER_BINDING);
-        match Sequence::new(given.activation(&self.environment)).run(annotations, &mut budget) {
+        match given.sequence(&self.environment).run(annotations, &mut budget) {
             Ok(values) => Validated {
                 decisions,
                 annotations: self.annotations(&values),

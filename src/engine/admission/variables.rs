@@ -14,7 +14,9 @@ use super::authorizer::Access;
 use super::environment::{
     AUTHORIZER, Environment, NAMESPACE, OBJECT, OLD_OBJECT, PARAMS, REQUEST, REQUEST_RESOURCE,
 };
+use super::evaluation::Sequence;
 use super::matching::Matched;
+use super::trace::Recorder;
 use super::{GroupVersionKind, GroupVersionResource, Request};
 use crate::cel::{Activation, Map, Object, Value};
 use crate::engine::User;
@@ -50,7 +52,7 @@ struct UserView<'r> {
 struct ExtraView<'r>(&'r User<'r>);
 
 /// The values that are the same for all expressions of one run of a policy.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) struct Given<'g> {
     pub(super) object: Option<Node<'g>>,
     pub(super) old_object: Option<Node<'g>>,
@@ -58,6 +60,7 @@ pub(super) struct Given<'g> {
     pub(super) params: Option<Node<'g>>,
     pub(super) namespace: NamespaceObject<'g>,
     pub(super) access: &'g Access<'g>,
+    pub(super) recorder: Option<&'g dyn Recorder>,
 }
 
 /// The variable `namespaceObject`.
@@ -74,9 +77,13 @@ pub(super) enum NamespaceObject<'g> {
 // === impl Given ===
 
 impl<'g> Given<'g> {
-    /// The variables, none of them evaluated yet. Each set of expressions has
-    /// its own, as upstream, and pays for the variables that it names.
-    pub(super) fn activation(&self, environment: &'g Environment) -> Activation<'g> {
+    /// What evaluates a set of expressions. Each set has variables of its own,
+    /// as upstream, and pays for those that it names.
+    pub(super) fn sequence(&self, environment: &'g Environment) -> Sequence<'g> {
+        Sequence::new(self.activation(environment), environment, self.recorder)
+    }
+
+    fn activation(&self, environment: &'g Environment) -> Activation<'g> {
         let node = |node: Option<Node<'g>>| node.map_or(Value::Null, Value::json);
         let mut activation = Activation::new(environment.cel());
         activation.set(OBJECT, node(self.object));

@@ -15,7 +15,7 @@ mod initialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Run, Unusable, denial, too_late, worse};
+use super::{Run, Unusable, denial, fails, finding, no_parameter, runs, too_late, worse};
 use crate::engine::admission::Request;
 use crate::engine::admission::authorizer::{Access, Authorizer};
 use crate::engine::admission::conditions::Conditions;
@@ -24,6 +24,7 @@ use crate::engine::admission::mutating::{MutatingPolicy, Reinvocation};
 use crate::engine::admission::outcome::{Outcome, Reason};
 use crate::engine::admission::policy::{Binding, FailurePolicy};
 use crate::engine::admission::set::{AdmissionSet, Bound};
+use crate::engine::admission::trace::Step;
 use crate::engine::admission::variables::{Given, NamespaceObject, RequestView};
 use crate::engine::{Cause, CauseKind, Evaluation};
 use crate::json::{Document, Node, diff, patch};
@@ -78,6 +79,7 @@ impl AdmissionSet {
         let mut walk = Walk::new(request, &access, run);
         self.pass(&mut walk, false);
         if walk.object.is_some() && !walk.again.is_empty() {
+            run.tell(|| Step::Again);
             self.pass(&mut walk, true);
         }
         if run.only.is_none() {
@@ -109,6 +111,11 @@ impl AdmissionSet {
         let object = walk.object.clone();
         let object = object.as_ref().map(Document::root).or(walk.request.object);
         let mut invocations = Vec::new();
+        if let (Some(recorder), false) = (walk.run.recorder, is_second) {
+            let kind = CauseKind::MutatingAdmissionPolicy;
+            self.mutating
+                .tell_others(kind, walk.request, walk.run.only, recorder);
+        }
         for (place, bound) in self.mutating.candidates(walk.request, walk.run.only) {
             if walk.run.clock.is_over() {
                 return;
@@ -135,14 +142,25 @@ impl AdmissionSet {
         let policy = &*bound.policy;
         let applicability = &policy.applicability;
         let subject = self.subject(walk.request, object);
-        let matched = match applicability.constraints.matches(subject) {
+        let found = applicability.constraints.matches(subject);
+        walk.run.tell(|| Step::Policy {
+            kind: CauseKind::MutatingAdmissionPolicy,
+            name: &applicability.name,
+            finding: finding(&applicability.constraints, subject, &found),
+        });
+        let matched = match found {
             Ok(Some(matched)) => matched.into_owned(),
             Ok(None) => return walk.evaluated(place, Evaluation::NoMatch),
             Err(fault) => return walk.unusable(place, policy, None, &Unusable::Policy(fault)),
         };
         for binding in &bound.bindings {
             if let Some(constraints) = &binding.constraints {
-                match constraints.matches(subject) {
+                let found = constraints.matches(subject);
+                walk.run.tell(|| Step::Binding {
+                    name: &binding.name,
+                    finding: finding(constraints, subject, &found),
+                });
+                match found {
                     Ok(Some(_)) => {}
                     Ok(None) => continue,
                     Err(fault) => {
@@ -152,6 +170,7 @@ impl AdmissionSet {
                 }
             }
             if let Err(fault) = matched.as_sent(walk.request) {
+                walk.run.tell(|| fails(binding, &fault));
                 walk.unusable(place, policy, None, &Unusable::Policy(fault));
                 continue;
             }
@@ -160,8 +179,14 @@ impl AdmissionSet {
                 .parameters
                 .collect(kind, binding.param_ref.as_ref(), &walk.request.namespace)
             {
-                Err(fault) => walk.unusable(place, policy, Some(binding), &Unusable::Parameters(fault)),
+                Err(fault) => {
+                    walk.run.tell(|| fails(binding, &fault));
+                    walk.unusable(place, policy, Some(binding), &Unusable::Parameters(fault));
+                }
                 Ok(params) => {
+                    if params.is_empty() {
+                        walk.run.tell(|| no_parameter(binding));
+                    }
                     invocations.extend(params.into_iter().enumerate().map(|(number, param)| Invocation {
                         place,
                         policy,
@@ -198,6 +223,10 @@ impl<'w> Walk<'w> {
             invocation.binding.name.clone(),
             invocation.number,
         );
+        self.run.tell(|| {
+            let param = invocation.param.as_deref().map(Document::root);
+            runs(&invocation.policy.applicability, invocation.binding, param)
+        });
         match self.conditions(invocation) {
             Conditions::Match => {}
             Conditions::NoMatch(_) => return self.evaluated(invocation.place, Evaluation::NoMatch),
@@ -225,6 +254,7 @@ impl<'w> Walk<'w> {
             params: invocation.param.as_deref().map(Document::root),
             namespace: NamespaceObject::Null,
             access: self.access,
+            recorder: self.run.recorder,
         };
         invocation.policy.conditions(&given, self.run.clock)
     }
@@ -232,7 +262,7 @@ impl<'w> Walk<'w> {
     /// Applies each mutation; true if the object is another one afterwards.
     fn mutations(&mut self, invocation: &Invocation<'_>, namespace: NamespaceObject<'_>) -> bool {
         let mut is_changed = false;
-        for mutation in &invocation.policy.mutations {
+        for (index, mutation) in invocation.policy.mutations.iter().enumerate() {
             let changed = {
                 let view = RequestView::new(self.request, &invocation.matched);
                 let given = Given {
@@ -242,13 +272,16 @@ impl<'w> Walk<'w> {
                     params: invocation.param.as_deref().map(Document::root),
                     namespace,
                     access: self.access,
+                    recorder: self.run.recorder,
                 };
                 let environment = &invocation.policy.environment;
-                mutation.apply(&self.request.kind, environment, &given, self.run.clock)
+                let kind = &self.request.kind;
+                mutation.apply(index, kind, environment, &given, self.run.clock)
             };
             match changed {
                 Ok(None) => {}
                 Ok(Some(object)) => {
+                    self.tell_change(&object);
                     self.object = Some(object);
                     is_changed = true;
                 }
@@ -256,6 +289,15 @@ impl<'w> Walk<'w> {
             }
         }
         is_changed
+    }
+
+    fn tell_change(&self, after: &Document<'_>) {
+        let before = self.object.as_ref().map(Document::root).or(self.request.object);
+        self.run.tell(|| Step::Changed {
+            patch: before
+                .map(|before| patch::write(&diff(before, after.root())))
+                .unwrap_or_default(),
+        });
     }
 
     fn refuse(&mut self, invocation: &Invocation<'_>, message: String) {

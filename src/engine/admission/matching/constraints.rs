@@ -5,6 +5,7 @@ use super::equivalence::Equivalents;
 use super::labels::selects_object;
 use super::namespace::{MissingNamespace, Namespaces, selects_namespace};
 use super::rule::{Rule, Target};
+use crate::engine::admission::trace::Miss;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Request};
 use crate::engine::matching::LabelSelector;
 use crate::json::Node;
@@ -115,6 +116,28 @@ impl Constraints {
         };
         // Only now that it applies does it matter that the namespace is not known.
         namespace.map(|_| Some(matched))
+    }
+
+    /// Why the request is not within the constraints, where
+    /// [`matches`](Self::matches) says that it is not.
+    #[must_use]
+    pub fn miss(&self, subject: Subject<'_>) -> Miss {
+        let Subject {
+            request,
+            object,
+            namespaces,
+            missing,
+            ..
+        } = subject;
+        if selects_namespace(&self.namespace_selector, request, object, namespaces, missing) == Ok(false) {
+            Miss::Namespace
+        } else if !selects_object(&self.object_selector, object, request.old_object) {
+            Miss::Object
+        } else if matches!(self.find(&self.exclude_rules, subject), Found::Match(_)) {
+            Miss::Excluded
+        } else {
+            Miss::Rules
+        }
     }
 
     /// The first rule that matches: exactly, then through an equivalent resource.

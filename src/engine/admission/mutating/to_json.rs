@@ -14,7 +14,7 @@ const MAX_JSON: usize = 3 << 20;
 ///
 /// Upstream passes values through floating point numbers and makes text of
 /// integers beyond 2^53; here they stay what they are.
-pub(super) fn write(out: &mut String, value: &Value<'_>) -> Result<(), String> {
+pub(in crate::engine::admission) fn write(out: &mut String, value: &Value<'_>) -> Result<(), String> {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),

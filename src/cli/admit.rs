@@ -1,0 +1,94 @@
+//! `portcullis admit`: one AdmissionReview, answered offline by the code that serves.
+
+pub(super) mod answer;
+mod explain;
+mod trace;
+
+use std::path::PathBuf;
+
+use super::output::{self, Format};
+use super::{Error, Verdict, authorize, loading};
+use crate::config::DEFAULT_CLUSTER;
+use crate::telemetry::metrics;
+use answer::Asked;
+use explain::Explained;
+pub(super) use explain::InWords;
+
+/// Answer an AdmissionReview offline, and show how.
+///
+/// Without `--phase` the object is changed first and then judged as changed,
+/// as an API server with both registrations would have it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Admit {
+    /// The configuration whose policies decide [default: that of the development set-up]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// An AdmissionReview in JSON, `-` for standard input.
+    #[arg(long, value_name = "FILE")]
+    review: PathBuf,
+    /// Only change, or only judge [default: both]
+    #[arg(long, value_enum)]
+    phase: Option<Phase>,
+    /// Ask this policy alone, as `/validate/NAME` and `/mutate/NAME` do.
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// The cluster that the request is of.
+    #[arg(long, default_value = DEFAULT_CLUSTER)]
+    cluster: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Phase {
+    /// What `/mutate` answers.
+    Mutate,
+    /// What `/validate` answers.
+    Validate,
+}
+
+/// The phases, in the order in which an API server asks.
+pub(super) const PHASES: [metrics::Phase; 2] = [metrics::Phase::Mutate, metrics::Phase::Validate];
+
+// === impl Admit ===
+
+impl Admit {
+    pub(super) fn run(self, format: Format) -> Result<Verdict, Error> {
+        let Self {
+            config,
+            review,
+            phase,
+            policy,
+            cluster,
+        } = self;
+        let body = authorize::read(&review)?;
+        let path = loading::configuration(config.as_deref())?;
+        let (deciding, faults) = loading::of_configuration(&path);
+        let deciding = deciding.ok_or_else(|| Error::Faulty {
+            path: path.display().to_string(),
+            faults,
+        })?;
+        let phases = match phase {
+            None => &PHASES[..],
+            Some(Phase::Mutate) => &[metrics::Phase::Mutate],
+            Some(Phase::Validate) => &[metrics::Phase::Validate],
+        };
+        if let Some(name) = &policy
+            && !deciding.has_policy(&cluster, phases, name)
+        {
+            return Err(Error::Usage(format!("there is no policy `{name}` for this")));
+        }
+        let asked = Asked {
+            deciding: &deciding,
+            cluster: &cluster,
+            phases,
+            only: policy.as_deref(),
+        };
+        let answered = asked.answer(&body).map_err(|error| {
+            Error::Usage(format!("`{}` is no review to answer: {error}", review.display()))
+        })?;
+        output::print(format, InWords(&answered), &Explained::new(&answered))?;
+        Ok(match answered.outcome.denial {
+            None => Verdict::Sound,
+            Some(_) => Verdict::Unsound,
+        })
+    }
+}

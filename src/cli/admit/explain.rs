@@ -1,0 +1,129 @@
+//! An answer and the way to it, for people and programs.
+
+use std::fmt::{self, Write as _};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::answer::Answered;
+use super::trace::{Found, Outcome, Traced};
+use crate::cli::explain::cause_in_words;
+
+/// Longest value or expression that is shown to people, in characters.
+const SHOWN: usize = 160;
+
+/// An answer as JSON.
+#[derive(Serialize)]
+pub(super) struct Explained<'a> {
+    allowed: bool,
+    reply: &'a RawValue,
+    trace: &'a [Traced],
+}
+
+/// An answer in words.
+pub(in crate::cli) struct InWords<'a>(pub(in crate::cli) &'a Answered);
+
+impl<'a> Explained<'a> {
+    pub(super) fn new(answered: &'a Answered) -> Self {
+        Self {
+            allowed: answered.outcome.denial.is_none(),
+            reply: serde_json::from_str(&answered.reply).unwrap_or(RawValue::NULL),
+            trace: &answered.trace,
+        }
+    }
+}
+
+impl fmt::Display for InWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Answered { outcome, trace, .. } = self.0;
+        match &outcome.denial {
+            None => writeln!(f, "allow")?,
+            Some(denial) => writeln!(
+                f,
+                "deny: {} ({} {})",
+                denial.message,
+                denial.code,
+                denial.reason.as_str()
+            )?,
+        }
+        if let Some(cause) = &outcome.cause {
+            writeln!(f, "cause: {}", cause_in_words(cause))?;
+        }
+        for warning in outcome.warnings.iter() {
+            writeln!(f, "warning: {warning}")?;
+        }
+        for (key, value) in &outcome.audit_annotations {
+            writeln!(f, "audit: {key}: {value}")?;
+        }
+        if !outcome.patch.is_empty() {
+            writeln!(f, "patch: {}", outcome.patch)?;
+        }
+        trace.iter().try_for_each(|step| write_step(f, step))
+    }
+}
+
+fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {
+    match step {
+        Traced::Phase { phase, again: false } => writeln!(f, "\n{phase}:"),
+        Traced::Phase { phase, again: true } => writeln!(f, "\n{phase}, once more:"),
+        Traced::Policy { kind, name, finding } => writeln!(f, "  {kind}/{name}  {finding}"),
+        Traced::Binding { name, finding } => writeln!(f, "    binding {name}  {finding}"),
+        Traced::Run {
+            policy,
+            binding,
+            parameter,
+        } => {
+            write!(f, "    {policy}, bound by {binding}")?;
+            if let Some(parameter) = parameter {
+                write!(f, ", with {parameter}")?;
+            }
+            writeln!(f)
+        }
+        Traced::Variable { name, result } => writeln!(f, "      variables.{name}: {result}"),
+        Traced::Expression {
+            part,
+            expression,
+            result,
+            cost,
+            took,
+        } => {
+            let expression = shown(expression);
+            writeln!(f, "      {part}: {expression}")?;
+            writeln!(f, "        {result}  (cost {cost}, {took:.1?})")
+        }
+        Traced::Changed { patch } => writeln!(f, "        patch {}", shown(patch.get())),
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Match { resource } => write!(f, "applies, as {resource}"),
+            Self::NoMatch { why } => write!(f, "does not apply: {why}"),
+            Self::Error { why } => write!(f, "cannot be asked: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(value) => write!(f, "= {}", shown(value.get())),
+            Self::Error(error) => write!(f, "has no value: {error}"),
+        }
+    }
+}
+
+/// In one line and not too long.
+fn shown(text: &str) -> String {
+    let mut line = String::new();
+    for (position, word) in text.split_whitespace().enumerate() {
+        let separator = if position > 0 { " " } else { "" };
+        // Writing to text does not fail.
+        let _ = write!(line, "{separator}{word}");
+    }
+    match line.char_indices().nth(SHOWN) {
+        None => line,
+        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
+    }
+}

@@ -1,0 +1,169 @@
+//! Cases about admission: what is expected of an answer.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::run::Difference;
+use crate::cli::admit::answer::Answered;
+use crate::cli::explain::object;
+use crate::telemetry::metrics::Phase;
+
+/// A review, and its answer.
+pub(super) struct AdmissionCase {
+    /// An AdmissionReview in JSON.
+    pub(super) review: String,
+    pub(super) phases: &'static [Phase],
+    /// The only policy that is to be asked.
+    pub(super) policy: Option<String>,
+    pub(super) expect: AdmissionExpectation,
+}
+
+/// What is to be answered; what is `None` may be anything.
+pub(super) struct AdmissionExpectation {
+    pub(super) allowed: bool,
+    pub(super) message: Option<String>,
+    pub(super) reason: Option<String>,
+    pub(super) code: Option<u16>,
+    /// `Kind/name`
+    pub(super) cause: Option<String>,
+    pub(super) rule: Option<usize>,
+    pub(super) warnings: Option<Vec<String>>,
+    /// Some of the annotations, by their keys in the reply.
+    pub(super) audit_annotations: BTreeMap<String, String>,
+    /// A part of the object after all mutations.
+    pub(super) object: Option<Value>,
+}
+
+impl AdmissionExpectation {
+    /// What of `answered` is otherwise.
+    pub(super) fn differences(&self, answered: &Answered) -> Vec<Difference> {
+        let outcome = &answered.outcome;
+        let denial = outcome.denial.as_ref();
+        let cause = outcome.cause.as_ref();
+        let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+        let mut differences: Vec<Difference> = [
+            (
+                "allowed",
+                Some(self.allowed.to_string()),
+                denial.is_none().to_string(),
+            ),
+            (
+                "message",
+                self.message.clone(),
+                text(denial.map(|denial| denial.message.as_str())),
+            ),
+            (
+                "reason",
+                self.reason.clone(),
+                text(denial.map(|denial| denial.reason.as_str())),
+            ),
+            (
+                "code",
+                self.code.map(|code| code.to_string()),
+                denial.map_or(200, |denial| denial.code).to_string(),
+            ),
+            (
+                "cause",
+                self.cause.clone(),
+                cause
+                    .map(|cause| object(cause.kind, &cause.namespace, &cause.name))
+                    .unwrap_or_default(),
+            ),
+            (
+                "rule",
+                self.rule.map(|rule| rule.to_string()),
+                cause
+                    .and_then(|cause| cause.rule)
+                    .map(|rule| rule.to_string())
+                    .unwrap_or_default(),
+            ),
+            (
+                "warnings",
+                self.warnings.as_ref().map(|warnings| warnings.join(", ")),
+                outcome.warnings.iter().collect::<Vec<_>>().join(", "),
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(what, expected, actual)| Difference::between(what, expected?, actual))
+        .collect();
+        differences.extend(self.annotation_differences(answered));
+        differences.extend(self.object_difference(answered));
+        differences
+    }
+
+    fn annotation_differences(&self, answered: &Answered) -> Vec<Difference> {
+        let reply: Value = serde_json::from_str(&answered.reply).unwrap_or_default();
+        let actual = reply.pointer("/response/auditAnnotations");
+        let of = |(key, expected): (&String, &String)| {
+            let actual = actual.and_then(|all| all.get(key)?.as_str());
+            let actual = actual.map(|actual| format!("{key}: {actual}"));
+            Difference::between(
+                "auditAnnotations",
+                format!("{key}: {expected}"),
+                actual.unwrap_or_default(),
+            )
+        };
+        self.audit_annotations.iter().filter_map(of).collect()
+    }
+
+    fn object_difference(&self, answered: &Answered) -> Option<Difference> {
+        let expected = self.object.as_ref()?;
+        let actual: Value = answered
+            .object
+            .as_deref()
+            .and_then(|object| serde_json::from_str(object).ok())
+            .unwrap_or_default();
+        let path = misfit(expected, &actual, "object")?;
+        let at = |value: &Value| {
+            let pointer = path.trim_start_matches("object").replace('.', "/");
+            value.pointer(&pointer).map(Value::to_string).unwrap_or_default()
+        };
+        let (expected, actual) = (at(expected), at(&actual));
+        Some(Difference::new(format!("`{path}`"), expected, actual))
+    }
+}
+
+/// The path of the first part of `expected` that `actual` does not have.
+///
+/// Of a map, what is expected must be there; null means absent. A list must be
+/// as long, and each item has what is expected of it.
+fn misfit(expected: &Value, actual: &Value, path: &str) -> Option<String> {
+    match (expected, actual) {
+        (Value::Object(expected), Value::Object(actual)) => expected.iter().find_map(|(key, expected)| {
+            let actual = actual.get(key).unwrap_or(&Value::Null);
+            misfit(expected, actual, &format!("{path}.{key}"))
+        }),
+        (Value::Array(expected), Value::Array(actual)) if expected.len() == actual.len() => {
+            let pairs = expected.iter().zip(actual).enumerate();
+            pairs
+                .into_iter()
+                .find_map(|(index, (expected, actual))| misfit(expected, actual, &format!("{path}.{index}")))
+        }
+        (expected, actual) => (expected != actual).then(|| path.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_part_of_the_object_is_enough() {
+        let actual = json!({"a": {"b": 1, "c": 2}, "l": [{"x": 1, "y": 2}, 3]});
+        for (expected, at) in [
+            (json!({}), None),
+            (json!({"a": {"b": 1}}), None),
+            (json!({"a": {"d": null}}), None),
+            (json!({"l": [{"y": 2}, 3]}), None),
+            (json!({"a": {"b": null}}), Some("object.a.b")),
+            (json!({"a": {"b": "1"}}), Some("object.a.b")),
+            (json!({"l": [{"y": 2}]}), Some("object.l")),
+            (json!({"l": [{"y": 3}, 3]}), Some("object.l.0.y")),
+        ] {
+            assert_eq!(misfit(&expected, &actual, "object").as_deref(), at, "{expected}");
+        }
+    }
+}

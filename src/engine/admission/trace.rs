@@ -1,0 +1,148 @@
+//! What a run says about itself to whoever wants an explanation.
+//!
+//! The walk is the same with and without: a recorder hears of steps, and
+//! changes none.
+
+use super::GroupVersionResource;
+use super::mutating::to_json;
+use crate::cel::{EvalError, Value};
+use crate::engine::CauseKind;
+use crate::json::write_string;
+
+/// Hears of each step of a run, in order.
+pub trait Recorder {
+    /// An expression is about to be evaluated; the next step tells what came of it.
+    fn begin(&self) {}
+
+    /// One step.
+    fn record(&self, step: Step<'_>);
+}
+
+/// One step of a run.
+#[derive(Debug)]
+pub enum Step<'s> {
+    /// A policy was looked at.
+    Policy {
+        /// Its kind.
+        kind: CauseKind,
+        /// Its name.
+        name: &'s str,
+        /// Whether it applies.
+        finding: Finding<'s>,
+    },
+    /// A binding of that policy was looked at.
+    Binding {
+        /// Its name.
+        name: &'s str,
+        /// Whether it applies.
+        finding: Finding<'s>,
+    },
+    /// The policy runs, bound by the binding, with this parameter if it takes one.
+    Run {
+        /// The name of the policy.
+        policy: &'s str,
+        /// The name of the binding.
+        binding: &'s str,
+        /// Namespace and name of the parameter; no namespace is empty.
+        parameter: Option<(String, String)>,
+    },
+    /// A variable was needed and evaluated.
+    Variable {
+        /// Its name.
+        name: &'s str,
+        /// What it came to.
+        result: Result<&'s Value<'s>, &'s EvalError>,
+    },
+    /// An expression was evaluated.
+    Expression {
+        /// Which one.
+        part: Part<'s>,
+        /// As written.
+        text: &'s str,
+        /// What it came to.
+        result: Result<&'s Value<'s>, &'s EvalError>,
+        /// What it cost, the variables that it needed first included.
+        cost: u64,
+    },
+    /// A mutation changed the object.
+    Changed {
+        /// What changed, as a JSON Patch.
+        patch: String,
+    },
+    /// Policies that want to see what others changed after them run once more.
+    Again,
+}
+
+/// Whether a policy or binding applies, or why not.
+#[derive(Debug)]
+pub enum Finding<'s> {
+    /// It does.
+    Applies {
+        /// As which resource.
+        resource: &'s GroupVersionResource<'s>,
+    },
+    /// It does not.
+    Misses(Miss),
+    /// It cannot be said; the failure policy decides.
+    Fails(String),
+}
+
+/// Why a policy or binding does not apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Miss {
+    /// No binding names the policy.
+    Unbound,
+    /// None of `resourceRules` is about such a request.
+    Rules,
+    /// One of `excludeResourceRules` is.
+    Excluded,
+    /// `namespaceSelector` does not select the namespace.
+    Namespace,
+    /// `objectSelector` selects neither the object nor the old one.
+    Object,
+    /// There is no parameter, which the binding allows.
+    NoParameter,
+}
+
+/// A part of a policy that is an expression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part<'s> {
+    /// The match condition of this name.
+    Condition(&'s str),
+    /// One of `validations`.
+    Validation(usize),
+    /// The `messageExpression` of one of them.
+    Message(usize),
+    /// The audit annotation of this key.
+    Annotation(&'s str),
+    /// One of `mutations`.
+    Mutation(usize),
+}
+
+/// A value as JSON; what is not JSON is named by its type, in angle brackets.
+#[must_use]
+pub fn to_json(value: &Value<'_>) -> String {
+    let mut text = String::new();
+    if to_json::write(&mut text, value).is_err() {
+        text.clear();
+        write_string(&mut text, &format!("<{}>", value.type_of()));
+    }
+    text
+}
+
+// === impl Miss ===
+
+impl Miss {
+    /// Why, in words.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unbound => "no binding names it",
+            Self::Rules => "no rule is about such a request",
+            Self::Excluded => "excludeResourceRules leaves such requests out",
+            Self::Namespace => "namespaceSelector does not select the namespace",
+            Self::Object => "objectSelector selects neither the object nor the old one",
+            Self::NoParameter => "there is no parameter, which the binding allows",
+        }
+    }
+}
