@@ -11,5 +11,6 @@
 //! ```
 
 mod custom_resources;
+mod differential;
 mod pods;
 mod servers;

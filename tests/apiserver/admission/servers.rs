@@ -1,7 +1,7 @@
 //! One API server whose webhooks are one gateway, shared by these tests: each
 //! has objects of its own.
 
-use super::{custom_resources, pods};
+use super::{custom_resources, differential, pods};
 use crate::binaries::{self, Binaries};
 use crate::cluster::Cluster;
 use crate::harness::client::Response;
@@ -74,6 +74,7 @@ impl Servers {
             manifests: &[
                 ("pods.yaml", pods::POLICIES),
                 ("custom_resources.yaml", custom_resources::POLICIES),
+                ("differential.yaml", &differential::manifest()),
             ],
         });
         let flag = format!("--admission-control-config-file={}", configuration.display());
@@ -81,6 +82,7 @@ impl Servers {
         for namespace in [KITTENS, BY_TOKEN] {
             cluster.create_namespace(namespace);
         }
+        differential::prepare(&cluster);
         custom_resources::define(&cluster);
         register(&cluster, &keys.servers.pem(), port);
         pods::wait_until_heard(&cluster);

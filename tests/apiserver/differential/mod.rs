@@ -8,7 +8,7 @@
 
 mod count;
 mod objects;
-mod random;
+pub(crate) mod random;
 mod reviews;
 
 use crate::binaries;
@@ -38,7 +38,8 @@ static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
     Cluster::start(&binaries::find().unwrap(), Folder::new("rbac"), &users, &flags)
 });
 
-fn cluster() -> Option<&'static Cluster> {
+/// The API server of mode RBAC; `None` without the programs.
+pub(crate) fn cluster() -> Option<&'static Cluster> {
     binaries::find().map(|_| &*CLUSTER)
 }
 

@@ -1,6 +1,7 @@
 //! Random choices that a seed repeats.
 
 /// A generator (SplitMix64): the same seed, the same choices.
+#[derive(Clone)]
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -14,6 +15,11 @@ impl Random {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^ (mixed >> 31)
+    }
+
+    /// Another generator, whose choices take none of this one's.
+    pub(crate) fn fork(&mut self) -> Self {
+        Self(self.next())
     }
 
     /// A number below `end`.
