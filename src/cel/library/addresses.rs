@@ -273,7 +273,8 @@ fn contains_ip<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
     };
     let other = match other {
         Value::Opaque(Opaque::Ip(ip)) => *ip,
-        Value::String(text) => parse_ip(text)?,
+        // Upstream loses why the text is no address (`cel/library/cidr.go`).
+        Value::String(text) => parse_ip(text).map_err(|_| EvalError::no_such_overload())?,
         _ => return mismatched(),
     };
     Ok(Value::Bool(has(*own, *bits, other)))
