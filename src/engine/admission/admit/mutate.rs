@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pass 1: which policies apply to the object received ─▶ each changes it in turn
-//! pass 2: those that want to see what others changed after them, once more
+//! pass 2: if any changed it, those of IfNeeded that ran, once more
 //! then:   the policies of initializers, if the object is created
 //! ```
 //!
@@ -78,9 +78,14 @@ impl AdmissionSet {
         let access = Access::new(&authorizer, request);
         let mut walk = Walk::new(request, &access, run);
         self.pass(&mut walk, false);
-        if walk.object.is_some() && !walk.again.is_empty() {
-            run.tell(|| Step::Again);
-            self.pass(&mut walk, true);
+        if walk.object.is_some() {
+            // The chain ends in telling all that ran of the change, so that one
+            // is run again after a change of its own too.
+            walk.again.append(&mut walk.ran);
+            if !walk.again.is_empty() {
+                run.tell(|| Step::Again);
+                self.pass(&mut walk, true);
+            }
         }
         if run.only.is_none() {
             self.initialize(&mut walk);
