@@ -20,6 +20,9 @@ pub enum EvalError {
     /// `||` and the macros built on them may absorb it.
     #[error("{0}")]
     Failed(Box<str>),
+    /// A function met what upstream's own cannot stand: nothing absorbs that.
+    #[error("internal error: {0}")]
+    Internal(&'static str),
     /// This expression cost more than one may.
     #[error("operation cancelled: actual cost limit exceeded")]
     CostLimit,

@@ -36,6 +36,9 @@ pub(crate) enum Cost {
     OfFunction(CostOf),
     /// What this overload costs; one if it is not known which is meant.
     OfOverload(CostOf),
+    /// The same, of an overload whose argument of this number is a list:
+    /// anything else there ends the whole expression, as it does upstream.
+    OfList(usize, CostOf),
 }
 
 /// Of arguments and result. An argument or a result that failed counts as a
@@ -134,6 +137,7 @@ impl fmt::Debug for Cost {
             Self::One => "One",
             Self::OfFunction(_) => "OfFunction",
             Self::OfOverload(_) => "OfOverload",
+            Self::OfList(..) => "OfList",
         })
     }
 }

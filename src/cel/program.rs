@@ -96,6 +96,9 @@ pub(crate) struct Call {
     pub(crate) overloads: Box<[Arc<Overload>]>,
     pub(crate) arguments: Box<[Node]>,
     pub(crate) cost: Cost,
+    /// Whether the first of two arguments that fails keeps the other from being
+    /// evaluated: a property of how upstream binds the function.
+    pub(crate) sequential: bool,
     /// What could be worked out of constant arguments beforehand.
     pub(crate) prepared: Option<Prepared>,
 }

@@ -277,10 +277,16 @@ fn call_node(overloads: Vec<Arc<Overload>>, arguments: Vec<Node>, prepared: Opti
             .find(of_function)
             .unwrap_or(Cost::One),
     };
+    // Upstream dispatches an operator by itself, any other function of several
+    // overloads with all its arguments.
+    let name = overloads.first().map_or("", |overload| overload.name);
+    let is_operator = name.starts_with('_') || name == "@in";
+    let sequential = prepared.is_some() || name == "format" || overloads.len() > 1 && !is_operator;
     Node::Call(Box::new(Call {
         overloads: overloads.into(),
         arguments: arguments.into(),
         cost,
+        sequential,
         prepared,
     }))
 }

@@ -6,7 +6,7 @@ use crate::cel::error::CompileError;
 use crate::cel::program::{Attribute, Base, Node, Qualifier, QualifierKey};
 use crate::cel::syntax::Expr;
 use crate::cel::types::Type;
-use crate::cel::value::Value;
+use crate::cel::value::{Key, Value};
 
 /// The name under which variables that are expressions are found.
 const VARIABLES: &str = "variables";
@@ -144,6 +144,13 @@ impl Checker<'_> {
         let function = if optional { "_[?_]" } else { "_[_]" };
         let (_, result) = self.resolve(expr, function, false, &[operand_type, index_type])?;
         let key = match index {
+            Node::Constant(value) if Key::new(&value).is_none() => {
+                let message = format!(
+                    "program instantiation failed: invalid qualifier type: {}",
+                    value.type_of()
+                );
+                return Err(self.fault(expr, message));
+            }
             Node::Constant(value) => QualifierKey::Constant(value),
             node => QualifierKey::Node(node),
         };

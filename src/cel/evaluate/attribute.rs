@@ -26,7 +26,7 @@ impl<'a> Evaluation<'_, 'a> {
     }
 
     fn resolve_attribute(&mut self, attribute: &'a Attribute) -> Result<Value<'a>, EvalError> {
-        let base = self.base(&attribute.base)?;
+        let base = self.base(&attribute.base)?.collapsed();
         if attribute.qualifiers.is_empty() {
             return Ok(if attribute.test { Value::Bool(true) } else { base });
         }

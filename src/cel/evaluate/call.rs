@@ -20,16 +20,13 @@ impl<'a> Evaluation<'_, 'a> {
                     Err(error) => self.failed(call, &[FAILED], error),
                 }
             }
-            [left, right] if call.prepared.is_none() => {
-                let (left, right) = (self.value(left), self.value(right));
+            [left, right] if !call.sequential => {
+                let left = self.body(left)?;
+                let right = self.body(right)?;
                 match (left, right) {
                     (Ok(left), Ok(right)) => self.apply(call, &[left, right]),
-                    (Err(error), right) if error.is_absorbable() => match right {
-                        Err(hard) if !hard.is_absorbable() => Err(hard),
-                        right => self.failed(call, &[FAILED, right.unwrap_or(FAILED)], error),
-                    },
+                    (Err(error), right) => self.failed(call, &[FAILED, right.unwrap_or(FAILED)], error),
                     (Ok(left), Err(error)) => self.failed(call, &[left, FAILED], error),
-                    (Err(error), _) => Err(error),
                 }
             }
             arguments => self.call_many(call, arguments),
@@ -64,7 +61,7 @@ impl<'a> Evaluation<'_, 'a> {
         };
         match result {
             Ok(result) => {
-                self.charge(cost_of(call, arguments, &result))?;
+                self.charge(cost_of(call, arguments, &result)?)?;
                 Ok(result)
             }
             Err(error) => self.failed(call, arguments, error),
@@ -78,7 +75,7 @@ impl<'a> Evaluation<'_, 'a> {
         error: EvalError,
     ) -> Result<Value<'a>, EvalError> {
         if error.is_absorbable() {
-            self.charge(cost_of(call, arguments, &FAILED))?;
+            self.charge(cost_of(call, arguments, &FAILED)?)?;
         }
         Err(error)
     }
@@ -89,18 +86,8 @@ impl<'a> Evaluation<'_, 'a> {
         sides: &'a (Node, Node),
         expected: bool,
     ) -> Result<Value<'a>, EvalError> {
-        let left = self.value(&sides.0);
-        if let Err(error) = &left
-            && !error.is_absorbable()
-        {
-            return left;
-        }
-        let right = self.value(&sides.1);
-        if let Err(error) = &right
-            && !error.is_absorbable()
-        {
-            return right;
-        }
+        let left = self.body(&sides.0)?;
+        let right = self.body(&sides.1)?;
         let failed = FAILED;
         self.charge(cost::equality(
             left.as_ref().unwrap_or(&failed),
@@ -129,10 +116,14 @@ impl<'a> Evaluation<'_, 'a> {
     }
 }
 
-fn cost_of(call: &Call, arguments: &[Value<'_>], result: &Value<'_>) -> u64 {
+fn cost_of(call: &Call, arguments: &[Value<'_>], result: &Value<'_>) -> Result<u64, EvalError> {
     match call.cost {
-        Cost::One => 1,
-        Cost::OfFunction(cost) | Cost::OfOverload(cost) => cost(arguments, result),
+        Cost::One => Ok(1),
+        Cost::OfFunction(cost) | Cost::OfOverload(cost) => Ok(cost(arguments, result)),
+        Cost::OfList(list, cost) => match arguments.get(list) {
+            Some(Value::List(_)) => Ok(cost(arguments, result)),
+            _ => Err(EvalError::Internal("not a list")),
+        },
     }
 }
 

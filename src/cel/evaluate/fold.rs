@@ -73,14 +73,6 @@ impl<'a> Evaluation<'_, 'a> {
         }
     }
 
-    /// A failure that later rounds may still make up for, or else the end.
-    fn body(&mut self, node: &'a Node) -> Result<Result<Value<'a>, EvalError>, EvalError> {
-        match self.value(node) {
-            Err(error) if !error.is_absorbable() => Err(error),
-            result => Ok(result),
-        }
-    }
-
     /// `all` (decided by false) and `exists` (decided by true).
     fn quantify(
         &mut self,
@@ -254,9 +246,9 @@ impl<'a> Evaluation<'_, 'a> {
             *units = 0;
         }
         if fold.kind == FoldKind::OptionalFlatMap {
-            return result;
+            return result.map(Value::collapsed);
         }
-        self.settle(result, 1).map(Value::some)
+        self.settle(result, 1).map(|value| Value::some(value).collapsed())
     }
 
     /// `known` is whether the type of the keys is.
@@ -264,11 +256,10 @@ impl<'a> Evaluation<'_, 'a> {
         let range = self.value(&fold.range)?;
         // The target is named twice: sorted, and mapped to its keys.
         self.charge(2)?;
-        let keys = self.transform_list(fold, &range);
-        let keys = if keys.is_err() {
-            self.settle(keys, 1)?
-        } else {
-            keys?
+        let keys = match self.transform_list(fold, &range) {
+            Err(error) if known && error.is_absorbable() => return Err(EvalError::Internal("not a list")),
+            keys if keys.is_err() => self.settle(keys, 1)?,
+            keys => keys?,
         };
         let Value::List(list) = &range else {
             return Err(EvalError::no_such_overload());

@@ -235,6 +235,15 @@ impl<'a> Evaluation<'_, 'a> {
         Ok(fields)
     }
 
+    /// What `node` evaluates to, or a failure that something else may still make
+    /// up for; any other failure ends the expression.
+    fn body(&mut self, node: &'a Node) -> Result<Result<Value<'a>, EvalError>, EvalError> {
+        match self.value(node) {
+            Err(error) if !error.is_absorbable() => Err(error),
+            result => Ok(result),
+        }
+    }
+
     /// Charges for what was made, also if it failed, as upstream does.
     fn settle<T>(&mut self, made: Result<T, EvalError>, units: u64) -> Result<T, EvalError> {
         match made {

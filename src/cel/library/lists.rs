@@ -73,10 +73,10 @@ pub(super) fn functions() -> Vec<Overload> {
 
 pub(super) fn extended() -> Vec<Overload> {
     let list = || Type::list(A);
-    let made = Cost::OfOverload(|_, result| cost::size(result) + 1 + cost::LIST);
-    let compared = |keys: usize| match keys {
-        0 => Cost::OfOverload(|arguments, _| compared_items(arguments.first())),
-        _ => Cost::OfOverload(|arguments, _| compared_items(arguments.get(1))),
+    let made = Cost::OfOverload(|_, result| cost::plain_size(result) + 1 + cost::LIST);
+    let compared = |list: usize| match list {
+        0 => Cost::OfList(0, |arguments, _| compared_items(arguments.first())),
+        _ => Cost::OfList(1, |arguments, _| compared_items(arguments.get(1))),
     };
     let mut all = vec![
         Overload::member(
@@ -154,7 +154,7 @@ fn flattened(arguments: &[Value<'_>], _: &Value<'_>) -> u64 {
         Some(Value::Int(depth)) => *depth as f64,
         _ => 1.0,
     };
-    multiplied(arguments.first().map_or(1, cost::size), depth) + 1 + cost::LIST
+    multiplied(arguments.first().map_or(1, cost::plain_size), depth) + 1 + cost::LIST
 }
 
 fn is_sorted<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {

@@ -207,6 +207,19 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// An optional within an optional becomes one, as it does upstream wherever
+    /// it is selected from, or the result of a condition.
+    pub(crate) fn collapsed(self) -> Self {
+        match self {
+            Self::Optional(Some(inner)) => match &*inner {
+                Self::Optional(None) => Self::some(Self::Null),
+                Self::Optional(Some(_)) => (*inner).clone().collapsed(),
+                _ => Self::Optional(Some(inner)),
+            },
+            other => other,
+        }
+    }
+
     /// Whether it is the empty value of its type, as `optional.ofNonZeroValue` asks.
     pub(crate) fn is_zero(&self) -> bool {
         match self {
