@@ -9,7 +9,7 @@ use super::Evaluation;
 use crate::cel::cost;
 use crate::cel::error::EvalError;
 use crate::cel::library::lists;
-use crate::cel::program::{Fold, FoldKind, Node};
+use crate::cel::program::{Fold, FoldKind};
 use crate::cel::value::{Entries, Key, Value};
 
 /// Reading the accumulator.
