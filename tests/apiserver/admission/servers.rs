@@ -143,7 +143,9 @@ fn register(cluster: &Cluster, authority: &[u8], port: u16) {
                 "operations": ["*"],
                 "apiGroups": ["", "apps", "example.com"],
                 "apiVersions": ["*"],
-                "resources": ["pods", "pods/exec", "configmaps", "deployments/scale", "widgets", "widgets/*"],
+                "resources": [
+                    "pods", "pods/exec", "configmaps", "deployments", "deployments/scale", "services", "widgets", "widgets/*",
+                ],
             }],
             "namespaceSelector": {"matchExpressions": [
                 {"key": "kubernetes.io/metadata.name", "operator": operator, "values": [BY_TOKEN]},

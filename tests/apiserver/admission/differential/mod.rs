@@ -8,6 +8,7 @@
 //!
 //! The policies of the other tests are in force on both sides too.
 
+mod configurations;
 mod policies;
 mod requests;
 

@@ -1,5 +1,6 @@
 //! Random policies, each for the objects that carry its name as a label.
 
+use super::configurations;
 use crate::differential::random::Random;
 use serde_json::{Value, json};
 
@@ -98,10 +99,12 @@ pub(super) fn generate(random: &mut Random) -> Vec<Value> {
         let name = mutating(number);
         let mut spec = common(random, MUTATING, &name);
         spec["reinvocationPolicy"] = json!(random.pick(&["Never", "IfNeeded"]));
-        let probing = "[JSONPatch{op: 'add', path: '/metadata/annotations/probed', value: 'yes'}]";
-        let patch = fill(random, PATCHES);
-        let expression = format!("request.name == '{PROBE}' ? {probing} : ({patch})");
-        spec["mutations"] = json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]);
+        if random.one_in(2) {
+            spec["matchConstraints"]["resourceRules"] = configurations::rules();
+            spec["mutations"] = json!([configurations::mutation(random)]);
+        } else {
+            spec["mutations"] = json!([json_patch(random)]);
+        }
         objects.push(object("MutatingAdmissionPolicy", &name, spec));
         objects.push(object(
             "MutatingAdmissionPolicyBinding",
@@ -110,6 +113,13 @@ pub(super) fn generate(random: &mut Random) -> Vec<Value> {
         ));
     }
     objects
+}
+
+fn json_patch(random: &mut Random) -> Value {
+    let probing = "[JSONPatch{op: 'add', path: '/metadata/annotations/probed', value: 'yes'}]";
+    let patch = fill(random, PATCHES);
+    let expression = format!("request.name == '{PROBE}' ? {probing} : ({patch})");
+    json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
 }
 
 /// The name of a validating policy.
@@ -123,7 +133,7 @@ pub(super) fn mutating(number: usize) -> String {
 }
 
 /// One of these, with its placeholders filled.
-fn fill(random: &mut Random, choices: &[&str]) -> String {
+pub(super) fn fill(random: &mut Random, choices: &[&str]) -> String {
     let number = random.below(9).to_string();
     let color = *random.pick(super::COLORS);
     random.pick(choices).replace("{N}", &number).replace("{C}", color)

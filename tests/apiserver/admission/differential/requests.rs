@@ -21,7 +21,7 @@ pub(super) fn create(random: &mut Random, number: usize) -> Created {
     if random.below(3) > 0 {
         labels[MUTATING] = json!(policies::mutating(random.below(COUNT)));
     }
-    let kind = *random.pick(&["ConfigMap", "Pod", "Widget"]);
+    let kind = *random.pick(&["ConfigMap", "Pod", "Widget", "Deployment", "Service"]);
     of_kind(random, kind, &name, labels)
 }
 
@@ -29,14 +29,24 @@ pub(super) fn create(random: &mut Random, number: usize) -> Created {
 pub(super) fn of_kind(random: &mut Random, kind: &str, name: &str, labels: Value) -> Created {
     let (version, root, plural) = match kind {
         "Widget" => ("example.com/v1", "/apis/example.com/v1", "widgets"),
+        "Deployment" => ("apps/v1", "/apis/apps/v1", "deployments"),
         "Pod" => ("v1", "/api/v1", "pods"),
+        "Service" => ("v1", "/api/v1", "services"),
         _ => ("v1", "/api/v1", "configmaps"),
     };
     let metadata = json!({"name": name, "labels": labels, "annotations": annotations(random)});
     let mut object = json!({"apiVersion": version, "kind": kind, "metadata": metadata});
     match kind {
         "Widget" => object["spec"] = widget(random),
+        "Deployment" => {
+            object["spec"] = json!({
+                "replicas": 1,
+                "selector": {"matchLabels": {"app": "a"}},
+                "template": {"metadata": {"labels": {"app": "a"}}, "spec": pod(random)},
+            });
+        }
         "Pod" => object["spec"] = pod(random),
+        "Service" => object["spec"] = service(random),
         _ if random.one_in(3) => {}
         _ => object["data"] = json!({"a": "1", "b": random.pick(COLORS)}),
     }
@@ -91,7 +101,25 @@ fn widget(random: &mut Random) -> Value {
 fn pod(random: &mut Random) -> Value {
     let names = ["a", "bc", "longer"];
     let containers: Vec<Value> = (0..=random.below(3))
-        .map(|place| json!({"name": names[place], "image": "cat:1"}))
+        .map(|place| json!({"name": names[place], "image": "cat:1", "ports": ports(random)}))
         .collect();
     json!({"containers": containers})
+}
+
+fn ports(random: &mut Random) -> Value {
+    match random.below(3) {
+        0 => json!([]),
+        1 => json!([{"containerPort": 80}]),
+        _ => json!([{"containerPort": 81, "protocol": "UDP"}, {"containerPort": 80, "name": "web"}]),
+    }
+}
+
+/// One to which the API server gives no address, since that would be another
+/// in either cluster.
+fn service(random: &mut Random) -> Value {
+    let mut ports = vec![json!({"port": 80, "name": "web"})];
+    if random.one_in(2) {
+        ports.insert(0, json!({"port": 81, "name": "other"}));
+    }
+    json!({"clusterIP": "None", "selector": {"app": "a"}, "ports": ports})
 }
