@@ -7,7 +7,12 @@ pub struct Budget<'b> {
     pub(crate) remaining: u64,
     pub(crate) per_expression: u64,
     pub(crate) expired: Option<&'b dyn Fn() -> bool>,
+    /// Rounds until the next look at the deadline.
+    pub(crate) patience: u32,
 }
+
+/// Rounds of loops, or thousands of items touched, between two looks at the deadline.
+pub(crate) const PATIENCE: u32 = 100;
 
 impl<'b> Budget<'b> {
     /// A budget of `cost` units, with the usual limit for each expression.
@@ -17,11 +22,12 @@ impl<'b> Budget<'b> {
             remaining: cost,
             per_expression: cost::PER_EXPRESSION,
             expired: None,
+            patience: PATIENCE,
         }
     }
 
     /// The same with a deadline: `expired` is asked now and then, at least once
-    /// in every 100 rounds of a loop.
+    /// in every 100 rounds of loops, those of all expressions together.
     #[must_use]
     pub const fn until(self, expired: &'b dyn Fn() -> bool) -> Self {
         Self {

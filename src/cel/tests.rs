@@ -146,6 +146,20 @@ fn a_loop_looks_at_the_deadline() {
 }
 
 #[test]
+fn rounds_of_several_expressions_count_together() {
+    let asked = Cell::new(0);
+    let expired = || {
+        asked.set(asked.get() + 1);
+        false
+    };
+    let mut budget = Budget::new(cost::PER_BINDING).until(&expired);
+    for _ in 0..50 {
+        evaluate("lists.range(10).all(a, a >= 0)", &mut budget).unwrap();
+    }
+    assert!(asked.get() >= 4, "{}", asked.get());
+}
+
+#[test]
 fn a_variable_that_is_an_expression_is_evaluated_once() {
     let environment = Environment::new(Version::DEFAULT).variable("object", Type::Dyn);
     let size = environment.compile("object.a.size()", &[]).unwrap();

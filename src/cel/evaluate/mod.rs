@@ -15,14 +15,11 @@ use std::sync::Arc;
 
 use super::activation::{Activation, Variable};
 use super::authorize::{Answer, Authorize, Question};
-use super::budget::Budget;
+use super::budget::{Budget, PATIENCE};
 use super::cost;
 use super::error::EvalError;
 use super::program::{ListNode, MapEntry, Node, ObjectNode, Program};
 use super::value::{Entries, Key, Value};
-
-/// Rounds of loops, or thousands of items touched, between two looks at the deadline.
-const PATIENCE: u32 = 100;
 
 /// One evaluation under way.
 pub(crate) struct Evaluation<'e, 'a> {
@@ -60,10 +57,11 @@ impl Program {
             composed: 0,
             per_expression: budget.per_expression,
             remaining: budget.remaining,
-            patience: PATIENCE,
+            patience: budget.patience,
             expired: budget.expired,
         };
         let result = evaluation.value(&self.root);
+        budget.patience = evaluation.patience;
         let spent = evaluation.cost.saturating_add(evaluation.composed);
         let Some(remaining) = budget.remaining.checked_sub(spent) else {
             budget.remaining = 0;
