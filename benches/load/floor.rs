@@ -10,6 +10,9 @@ use openssl::pkey::PKey;
 use openssl::ssl::{AlpnError, SslAcceptor, SslMethod, SslVerifyMode, select_next_proto};
 use openssl::x509::X509;
 
+/// Larger than any body that is sent.
+const BODY_BYTES: usize = 8 << 20;
+
 /// Makes this program the floor; the folder of the set-up follows.
 pub(crate) const ARGUMENT: &str = "--serve-floor";
 
@@ -17,16 +20,23 @@ pub(crate) const PORT: u16 = 18_443;
 
 const ANSWER: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","metadata":{},"spec":{},"status":{"allowed":true,"reason":"RBAC: allowed by RoleBinding \"edit-7/team-7\" of ClusterRole \"edit\" to Group \"team-7\""}}"#;
 
+const ADMITTED: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"6ad33789-9004-48ad-9d62-ccef2a30f486","allowed":true}}"#;
+
 pub(crate) fn run(folder: &Path) {
     let acceptor = acceptor(folder);
     let served = actix_web::rt::System::new().block_on(async {
-        HttpServer::new(|| App::new().route("/authorize", web::post().to(answer)))
-            .workers(1)
-            .keep_alive(Duration::from_secs(120))
-            .bind_openssl(("127.0.0.1", PORT), acceptor)
-            .expect("the port is free")
-            .run()
-            .await
+        HttpServer::new(|| {
+            App::new()
+                .app_data(web::PayloadConfig::new(BODY_BYTES))
+                .route("/authorize", web::post().to(answer))
+                .route("/validate", web::post().to(admit))
+        })
+        .workers(1)
+        .keep_alive(Duration::from_secs(120))
+        .bind_openssl(("127.0.0.1", PORT), acceptor)
+        .expect("the port is free")
+        .run()
+        .await
     });
     served.expect("the floor serves");
 }
@@ -34,6 +44,11 @@ pub(crate) fn run(folder: &Path) {
 async fn answer(body: Bytes) -> HttpResponse {
     std::hint::black_box(&body);
     HttpResponse::Ok().content_type("application/json").body(ANSWER)
+}
+
+async fn admit(body: Bytes) -> HttpResponse {
+    std::hint::black_box(&body);
+    HttpResponse::Ok().content_type("application/json").body(ADMITTED)
 }
 
 fn acceptor(folder: &Path) -> openssl::ssl::SslAcceptorBuilder {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use openssl::pkey::PKey;
@@ -13,11 +14,9 @@ use tokio_openssl::SslStream;
 
 use super::server::Server;
 use super::setup::Setup;
+use super::workload::Workload;
 
 const CONNECTIONS: usize = 32;
-
-/// What a kube-apiserver sends: a user of a team asks for a pod of its namespace.
-const BODY: &str = r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","metadata":{},"spec":{"resourceAttributes":{"namespace":"team-7","verb":"get","version":"v1","resource":"pods","name":"web-6d4cf56db6-x7k2p"},"user":"jane.doe@example.com","groups":["team-7","developers","engineering","berlin","on-call","vpn-users","system:authenticated"],"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=8a1f0b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8"],"example.com/session":["0f5c3a2e-77aa-4d0e-9d0a-5a4f1f0e7c11"],"example.com/device":["laptop-4711"],"example.com/scopes":["openid","profile","groups","offline_access"]},"uid":"6c2f1a52-9f0e-4a53-8f61-0f8a9c1f7b21"},"status":{"allowed":false}}"#;
 
 pub(crate) struct Client {
     connector: SslConnector,
@@ -57,7 +56,8 @@ impl Client {
     }
 
     /// Asks for as long as `turn`, each connection as fast as it is answered.
-    pub(crate) fn measure(&self, server: &Server, turn: Duration) -> Measure {
+    pub(crate) fn measure(&self, server: &Server, workload: &Workload, turn: Duration) -> Measure {
+        let request: Arc<str> = request(workload).into();
         pin_to_core_1();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -72,7 +72,7 @@ impl Client {
             let begin = Instant::now();
             let tasks: Vec<_> = streams
                 .into_iter()
-                .map(|stream| tokio::spawn(ask(stream, begin + turn)))
+                .map(|stream| tokio::spawn(ask(stream, Arc::clone(&request), begin + turn)))
                 .collect();
             let mut latencies = Vec::new();
             for task in tasks {
@@ -98,14 +98,18 @@ impl Client {
     }
 }
 
-/// Asks over one connection until `end`; the latency of each answer in microseconds.
-async fn ask(mut stream: SslStream<TcpStream>, end: Instant) -> Vec<u32> {
-    let request = format!(
-        "POST /authorize?timeout=3s HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: Go-http-client/1.1\r\n\
+fn request(workload: &Workload) -> String {
+    let Workload { path, body, .. } = workload;
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: Go-http-client/1.1\r\n\
          Content-Length: {}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n\
-         Accept-Encoding: gzip\r\n\r\n{BODY}",
-        BODY.len()
-    );
+         Accept-Encoding: gzip\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Asks over one connection until `end`; the latency of each answer in microseconds.
+async fn ask(mut stream: SslStream<TcpStream>, request: Arc<str>, end: Instant) -> Vec<u32> {
     let mut latencies = Vec::with_capacity(1 << 16);
     let mut buffer = vec![0; 16 << 10];
     while Instant::now() < end {

@@ -6,7 +6,9 @@
 //! leave to reach. Read the ratios, not the rates: machines differ and are noisy.
 //!
 //! Options, after `--`: `--seconds N` for each turn (default 5), `--rounds N`
-//! (default 3), `--bindings N` (default 10000), `--policies N` (default 500).
+//! (default 3), `--bindings N` (default 10000), `--policies N` (default 500),
+//! `--workload authorization`, `admission` (2, 10, 100 and 1000 KB) or `all`
+//! (default).
 //! Everything stays on loopback and ends by itself.
 
 #![allow(
@@ -21,11 +23,13 @@ mod generator;
 mod options;
 mod server;
 mod setup;
+mod workload;
 
 use generator::{Client, Measure};
 use options::Options;
 use server::Server;
 use setup::Setup;
+use workload::Workload;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -49,17 +53,28 @@ fn main() {
         gateway.resident_megabytes()
     );
     let client = Client::new(&setup);
+    for workload in options.workloads() {
+        measure(&client, &workload, &floor, &gateway, &options);
+    }
+}
+
+fn measure(client: &Client, workload: &Workload, floor: &Server, gateway: &Server, options: &Options) {
+    println!("\n{}: {} bytes", workload.name, workload.body.len());
     let mut floors = Vec::new();
     let mut gateways = Vec::new();
     for round in 1..=options.rounds {
-        let bare = client.measure(&floor, options.turn());
-        let ours = client.measure(&gateway, options.turn());
+        let bare = client.measure(floor, workload, options.turn());
+        let ours = client.measure(gateway, workload, options.turn());
         println!("round {round}: floor   {bare}");
         println!("round {round}: gateway {ours}");
         floors.push(bare);
         gateways.push(ours);
     }
     summarise(&floors, &gateways);
+    println!(
+        "gateway afterwards: {:.1} MB resident",
+        gateway.resident_megabytes()
+    );
 }
 
 /// The figures to quote: medians of the rounds, gateway over floor.

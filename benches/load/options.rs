@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use super::workload::Workload;
+
 pub(crate) struct Options {
     seconds: u64,
     pub(crate) rounds: usize,
     pub(crate) bindings: usize,
     pub(crate) policies: usize,
+    workload: String,
 }
 
 impl Options {
@@ -17,8 +20,13 @@ impl Options {
             rounds: 3,
             bindings: 10_000,
             policies: 500,
+            workload: "all".to_owned(),
         };
         while let Some(argument) = arguments.next() {
+            if argument == "--workload" {
+                options.workload = arguments.next().unwrap_or_default();
+                continue;
+            }
             let mut number = || -> usize {
                 let value = arguments.next().unwrap_or_default();
                 value
@@ -35,6 +43,18 @@ impl Options {
             }
         }
         options
+    }
+
+    /// What is asked.
+    pub(crate) fn workloads(&self) -> Vec<Workload> {
+        match self.workload.as_str() {
+            "authorization" => vec![Workload::access()],
+            "admission" => Workload::admission(),
+            "all" => std::iter::once(Workload::access())
+                .chain(Workload::admission())
+                .collect(),
+            other => panic!("unknown workload `{other}`: see the head of benches/load/main.rs"),
+        }
     }
 
     /// How long each server is asked in each round.

@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::options::Options;
+use super::workload::ADMISSION_POLICIES;
 
 pub(crate) const PORTCULLIS: &str = env!("CARGO_BIN_EXE_portcullis");
 
@@ -43,6 +44,7 @@ impl Setup {
             authorization_policies(options.policies),
         )
         .expect("policies");
+        fs::write(policies.join("admission.yaml"), ADMISSION_POLICIES).expect("admission policies");
         fs::write(setup.configuration(), setup.configuration_text()).expect("a configuration");
         setup
     }
@@ -69,13 +71,13 @@ impl Setup {
              \x20 tls: {{certificate: pki/server.crt, privateKey: pki/server.key, clientCA: pki/ca.crt}}\n\
              admin: {{address: 127.0.0.1:{}}}\n\
              callers:\n\
-             - {{kubeconfig: kubeconfigs/authorization.kubeconfig, endpoints: [authorize]}}\n\
+             - {{kubeconfig: kubeconfigs/authorization.kubeconfig, endpoints: [authorize, validate]}}\n\
              manifests: [policies]\n",
             self.port, self.admin_port
         )
     }
 
-    /// The API server's own certificate and key for asking about authorization, as PEM.
+    /// The API server's own certificate and key, as PEM.
     pub(crate) fn client(&self) -> (Vec<u8>, Vec<u8>) {
         let text =
             fs::read_to_string(self.path("kubeconfigs/authorization.kubeconfig")).expect("a kubeconfig");
