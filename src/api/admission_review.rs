@@ -17,6 +17,7 @@ mod tests;
 use std::borrow::Cow;
 
 use crate::engine::User;
+pub use crate::engine::admission::webhook::ReviewVersion;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Operation, Outcome, Request};
 use crate::json::{self, Document, Kind, Node};
 
@@ -27,20 +28,9 @@ const FOUND_BYTES: usize = 64;
 #[derive(Debug, Clone)]
 pub struct AdmissionReview<'r> {
     /// The version it came in and the reply goes out in.
-    pub version: AdmissionVersion,
+    pub version: ReviewVersion,
     /// What it asks.
     pub request: Request<'r>,
-}
-
-/// The versions of `admission.k8s.io` that API servers ask in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AdmissionVersion {
-    /// `admission.k8s.io/v1`.
-    V1,
-    /// `admission.k8s.io/v1beta1`: on the wire as v1.
-    V1beta1,
-    /// `admission.k8s.io/v1alpha1`: `spec` and `status`, without uid, patch, warnings.
-    V1alpha1,
 }
 
 /// What is wrong with a review. Each is the sender's fault: HTTP 400.
@@ -88,12 +78,12 @@ impl<'r> AdmissionReview<'r> {
             return Err(AdmissionReviewError::Kind { found: cut(&kind) });
         }
         let version = match text(root, "apiVersion", "apiVersion")?.as_ref() {
-            "admission.k8s.io/v1" => AdmissionVersion::V1,
-            "admission.k8s.io/v1beta1" => AdmissionVersion::V1beta1,
-            "admission.k8s.io/v1alpha1" => AdmissionVersion::V1alpha1,
+            "admission.k8s.io/v1" => ReviewVersion::V1,
+            "admission.k8s.io/v1beta1" => ReviewVersion::V1beta1,
+            "admission.k8s.io/v1alpha1" => ReviewVersion::V1alpha1,
             found => return Err(AdmissionReviewError::Version { found: cut(found) }),
         };
-        let field = if version == AdmissionVersion::V1alpha1 {
+        let field = if version == ReviewVersion::V1alpha1 {
             "spec"
         } else {
             "request"

@@ -1,7 +1,7 @@
 //! Admission: the questions that an API server asks, and what becomes of the
 //! values of expressions.
 
-use portcullis::api::{AdmissionReview, AdmissionVersion};
+use portcullis::api::{AdmissionReview, ReviewVersion};
 use portcullis::cel::Value as CelValue;
 use portcullis::engine::admission::conditions::{Conditions, combine};
 use portcullis::engine::admission::validating::{AnnotationValue, Decision, Texts, annotate, decide};
@@ -50,9 +50,9 @@ fn reads(case: &Case<'_>, body: &Value) -> Result<(), Mismatch> {
     let document = Document::parse(body.to_string()).unwrap();
     let review = AdmissionReview::decode(&document).map_err(|error| Mismatch::new(error.to_string()))?;
     let version = match review.version {
-        AdmissionVersion::V1 => "admission.k8s.io/v1",
-        AdmissionVersion::V1beta1 => "admission.k8s.io/v1beta1",
-        AdmissionVersion::V1alpha1 => "admission.k8s.io/v1alpha1",
+        ReviewVersion::V1 => "admission.k8s.io/v1",
+        ReviewVersion::V1beta1 => "admission.k8s.io/v1beta1",
+        ReviewVersion::V1alpha1 => "admission.k8s.io/v1alpha1",
     };
     case.same("version", &version, &body["apiVersion"].as_str().unwrap())?;
     let mut expected = body["request"].clone();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::AdmissionVersion;
+use super::ReviewVersion;
 use crate::engine::admission::{Denial, Outcome, Reason};
 use crate::json::write_string;
 
@@ -14,16 +14,16 @@ use crate::json::write_string;
 /// name and a slash before it, and drops what is then no qualified name.
 const KEY_BYTES: usize = 63;
 
-pub(super) fn encode(version: AdmissionVersion, uid: &str, outcome: &Outcome) -> Vec<u8> {
+pub(super) fn encode(version: ReviewVersion, uid: &str, outcome: &Outcome) -> Vec<u8> {
     let mut out = String::with_capacity(256 + outcome.patch.len() * 4 / 3);
     match version {
-        AdmissionVersion::V1 => {
+        ReviewVersion::V1 => {
             out.push_str(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"#)
         }
-        AdmissionVersion::V1beta1 => out.push_str(
+        ReviewVersion::V1beta1 => out.push_str(
             r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","response":{"uid":"#,
         ),
-        AdmissionVersion::V1alpha1 => return alpha(outcome),
+        ReviewVersion::V1alpha1 => return alpha(outcome),
     }
     write_string(&mut out, uid);
     verdict(&mut out, ",", outcome.denial.as_ref());
@@ -39,8 +39,8 @@ pub(super) fn encode(version: AdmissionVersion, uid: &str, outcome: &Outcome) ->
 }
 
 /// The outcome, or a refusal where the version has no room for its patch.
-pub(super) fn tellable(version: AdmissionVersion, mut outcome: Outcome) -> Outcome {
-    let is_untellable = version == AdmissionVersion::V1alpha1 && !outcome.patch.is_empty();
+pub(super) fn tellable(version: ReviewVersion, mut outcome: Outcome) -> Outcome {
+    let is_untellable = version == ReviewVersion::V1alpha1 && !outcome.patch.is_empty();
     if is_untellable && outcome.denial.is_none() {
         outcome.denial = Some(Denial {
             reason: Reason::InternalError,

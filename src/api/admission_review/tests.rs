@@ -39,7 +39,7 @@ fn refused() -> Outcome {
 fn reads_what_an_api_server_sends() {
     let document = Document::parse(POD).unwrap();
     let AdmissionReview { version, request } = AdmissionReview::decode(&document).unwrap();
-    assert_eq!(version, AdmissionVersion::V1);
+    assert_eq!(version, ReviewVersion::V1);
     assert_eq!(request.uid, "u-1");
     assert_eq!(request.kind.kind, "Pod");
     assert_eq!(request.request_resource.resource, "pods");

@@ -26,6 +26,7 @@ mod set;
 pub mod trace;
 pub mod validating;
 mod variables;
+pub mod webhook;
 
 pub use admit::Run;
 pub use authorizer::Authority;

@@ -7,6 +7,7 @@ use super::initializers::{InitializerConfiguration, Initializers};
 use super::matching::{Equivalents, FixedNamespaces, Index, MissingNamespace, Namespaces, Subject};
 use super::policy::{Binding, FailurePolicy};
 use super::trace::{Finding, Miss, Recorder, Step};
+use super::webhook::WebhookConfiguration;
 use super::{MutatingPolicy, Parameters, Request, ValidatingPolicy};
 use crate::engine::CauseKind;
 use crate::json::{Document, Node};
@@ -24,6 +25,10 @@ pub struct AdmissionObjects {
     pub mutating_bindings: Vec<Arc<Binding>>,
     /// InitializerConfigurations.
     pub initializers: Vec<Arc<InitializerConfiguration>>,
+    /// ValidatingWebhookConfigurations.
+    pub validating_webhooks: Vec<Arc<WebhookConfiguration>>,
+    /// MutatingWebhookConfigurations.
+    pub mutating_webhooks: Vec<Arc<WebhookConfiguration>>,
     /// Namespaces.
     pub namespaces: Vec<Arc<Document<'static>>>,
     /// Objects of the kinds that policies take as parameters.

@@ -82,6 +82,8 @@ fn together(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
     shared.mutating.extend(own.mutating);
     shared.mutating_bindings.extend(own.mutating_bindings);
     shared.initializers.extend(own.initializers);
+    shared.validating_webhooks.extend(own.validating_webhooks);
+    shared.mutating_webhooks.extend(own.mutating_webhooks);
     shared.namespaces.extend(own.namespaces);
     shared.parameters.extend(own.parameters);
     shared
