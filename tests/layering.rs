@@ -22,7 +22,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("engine", &["cel", "json"]),
     ("manifest", &["cel", "document", "engine", "field", "json"]),
     ("api", &["engine", "field", "json"]),
-    ("config", &["document", "engine", "field"]),
+    ("config", &["document", "engine", "field", "manifest"]),
     ("telemetry", &["config", "engine"]),
     ("tls", &["config", "field"]),
     ("authentication", &["config", "field", "telemetry"]),

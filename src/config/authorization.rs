@@ -1,15 +1,25 @@
 //! `authorization`: what holds for authorization beside the manifests.
 
+use super::authorizers::{self, Authorizer, AuthorizerTypes};
 use super::section::Section;
 use crate::engine::{NeverDeny, ServiceAccount};
 use crate::field::FaultKind;
 
 /// Authorization beside the manifests.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Authorization {
     /// Whom and what no Deny can hold up.
     pub never_deny: NeverDeny,
+    /// Other authorizers, asked in this order where there is no opinion here.
+    pub webhooks: Vec<Authorizer>,
 }
+
+/// What `webhooks` may hold.
+const WEBHOOKS: AuthorizerTypes<'_> = AuthorizerTypes {
+    known: &["Webhook"],
+    repeatable: &["Webhook"],
+    in_cluster: false,
+};
 
 pub(super) fn authorization(root: &Section<'_>) -> Authorization {
     let section = root.section("authorization", &["neverDeny", "webhooks"]);
@@ -18,6 +28,7 @@ pub(super) fn authorization(root: &Section<'_>) -> Authorization {
     let never_deny = section.optional("neverDeny", &fields);
     Authorization {
         never_deny: never_deny.map_or_else(NeverDeny::default, |section| read_never_deny(&section)),
+        webhooks: authorizers::authorizers(&section, "webhooks", WEBHOOKS),
     }
 }
 

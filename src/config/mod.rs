@@ -12,6 +12,7 @@
 
 mod admission;
 mod authorization;
+pub mod authorizers;
 mod callers;
 mod decision_log;
 mod duration;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 
 pub use admission::{Admission, FailurePolicy, MissingNamespace};
 pub use authorization::Authorization;
+pub use authorizers::{Authorizer, AuthorizerTypes, SubjectAccessReviewVersion};
 pub(crate) use callers::one_cluster;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
 pub use decision_log::{DecisionLog, LogPath};

@@ -325,6 +325,17 @@ impl<'r> Section<'r> {
         }
     }
 
+    /// The truth value in the field `name`.
+    pub(super) fn boolean(&self, name: &str) -> Option<bool> {
+        match self.value(name)?.value {
+            Value::Bool(value) => Some(value),
+            _ => {
+                self.fault(name, FaultKind::TypeInvalid, "must be `true` or `false`");
+                None
+            }
+        }
+    }
+
     /// The value that `choices` gives the text in the field `name`.
     pub(super) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Option<T> {
         let text = self.text(name)?;

@@ -21,7 +21,7 @@ mod trace;
 mod walk;
 
 pub use attributes::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
-pub use condition::Condition;
+pub use condition::{Condition, ConditionFault};
 pub use decision::{Authorization, Cause, CauseKind, Decision, Shadow, Unmatched};
 pub use objects::{
     AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule, Objects,

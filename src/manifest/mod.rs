@@ -19,7 +19,7 @@ mod compile;
 mod kind;
 mod lint;
 mod metadata;
-mod names;
+pub(crate) mod names;
 mod namespace;
 mod object;
 mod rbac;

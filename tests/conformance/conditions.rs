@@ -1,12 +1,13 @@
-//! Conditions over a SubjectAccessReview's spec. Those of an AuthorizationPolicy
-//! are compiled and combined as the API server does with `matchConditions` of
-//! an authorizer.
+//! Conditions over a SubjectAccessReview's spec: `matchConditions` of an
+//! authorizer. Those of an AuthorizationPolicy are compiled and combined alike.
 
+use std::path::Path;
+
+use portcullis::config::{AuthorizerTypes, authorizers};
 use portcullis::engine::{
     Attributes, AuthorizationPolicy, Condition, Decision, Effect, FailurePolicy, Mode, NeverDeny,
     NonResourceRule, Objects, PolicySet, ResourceRule, Subject,
 };
-use portcullis::manifest::{self, Source};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
@@ -37,51 +38,43 @@ pub(crate) fn without_selectors(case: &Case<'_>) -> bool {
     case.input()["selectorsEnabled"] == false && expressions(case).iter().any(|one| one.contains("Selector"))
 }
 
-/// Whether an expression stands there twice.
-pub(crate) fn repeated(case: &Case<'_>) -> bool {
-    let mut expressions = expressions(case);
-    let all = expressions.len();
-    expressions.sort_unstable();
-    expressions.dedup();
-    expressions.len() < all
-}
-
 fn compiles(case: &Case<'_>) -> Result<(), Mismatch> {
     let compiled = Condition::compile("c", expressions(case)[0]);
     case.same("ok", &compiled.is_ok(), &case.expect()["ok"].as_bool().unwrap())
 }
 
-/// The faults of a manifest with such conditions, each at its expression.
+/// The faults of an authorizer with such conditions, each at its expression.
 fn validate(case: &Case<'_>) -> Result<(), Mismatch> {
-    let conditions = expressions(case).into_iter().enumerate();
-    let conditions: Vec<Value> = conditions
-        .map(|(index, one)| json!({"name": format!("c{index}"), "expression": one}))
+    let conditions: Vec<Value> = expressions(case)
+        .into_iter()
+        .map(|expression| json!({"expression": expression}))
         .collect();
-    let policy = json!({
-        "apiVersion": "portcullis.dev/v1alpha1",
-        "kind": "AuthorizationPolicy",
-        "metadata": {"name": "p"},
-        "spec": {
-            "effect": "Allow",
-            "subjects": [{"kind": "User", "name": "u"}],
-            "nonResourceRules": [{"verbs": ["get"], "paths": ["/"]}],
-            "conditions": conditions,
+    let configuration = json!({"authorizers": [{
+        "type": "Webhook",
+        "name": "w",
+        "webhook": {
+            "timeout": "3s",
+            "subjectAccessReviewVersion": "v1",
+            "matchConditionSubjectAccessReviewVersion": "v1",
+            "failurePolicy": "NoOpinion",
+            "connectionInfo": {"type": "InClusterConfig"},
+            "matchConditions": conditions,
         },
-    });
-    let source = Source {
-        file: "p.json".into(),
-        text: policy.to_string(),
-        cluster: None,
+    }]});
+    let types = AuthorizerTypes {
+        known: &["Webhook"],
+        repeatable: &["Webhook"],
+        in_cluster: true,
     };
-    let (_, faults) = manifest::load(&[source], &manifest::Options::default());
+    let faults = authorizers::check("f.json", &configuration.to_string(), Path::new("/"), types);
     case.same(
         "valid",
-        &!faults.has_errors(),
+        &faults.is_empty(),
         &case.expect()["valid"].as_bool().unwrap(),
     )?;
     match case.expect()["errorContains"].as_str() {
         Some(place) if place.starts_with("matchConditions[") => {
-            let place = format!("spec.{}", place.replace("matchConditions", "conditions"));
+            let place = format!("authorizers[0].webhook.{}", place.split(':').next().unwrap());
             let told = faults.iter().any(|fault| fault.place.path.to_string() == place);
             case.same("whether a fault is told at its place", &told, &true)
         }

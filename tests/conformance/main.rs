@@ -25,6 +25,7 @@
 )]
 
 mod agnhost;
+mod authorizers;
 mod conditions;
 mod decisions;
 mod expressions;
@@ -47,6 +48,7 @@ use skips::SKIPS;
 const CHECKS: &[(&str, Table)] = &[
     ("admission_request.json", decisions::REQUESTS),
     ("agnhost.json", agnhost::CHECKS),
+    ("authz_config.json", authorizers::CONFIGURATION),
     ("cel_evaluation.json", expressions::EVALUATION),
     ("match_conditions.json", conditions::CHECKS),
     ("match_conditions.json", expressions::CONDITIONS),

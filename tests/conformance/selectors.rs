@@ -72,13 +72,15 @@ fn validate_sar_spec(case: &Case<'_>) -> Result<(), Mismatch> {
     )
 }
 
-fn kind(kind: FaultKind) -> &'static str {
+pub(crate) fn kind(kind: FaultKind) -> &'static str {
     match kind {
         FaultKind::Required => "FieldValueRequired",
         FaultKind::Invalid => "FieldValueInvalid",
         FaultKind::Forbidden => "FieldValueForbidden",
         FaultKind::NotSupported => "FieldValueNotSupported",
         FaultKind::TooMany => "FieldValueTooMany",
+        FaultKind::Duplicate => "FieldValueDuplicate",
+        FaultKind::TypeInvalid => "FieldValueTypeInvalid",
         other => other.as_str(),
     }
 }

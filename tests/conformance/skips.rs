@@ -36,11 +36,6 @@ pub(crate) const SKIPS: &[Skip] = &[
         when: agnhost::is_delay_or_abort,
         reason: "delays, hangs and broken connections are for test servers",
     },
-    Skip::all(
-        "authz_config.json",
-        "validateAuthorizationConfiguration",
-        NO_WEBHOOKS,
-    ),
     Skip::all("dispatch.json", "dispatch", NO_WEBHOOKS),
     Skip::all("kubeconfig_auth.json", "clientConfigFor", NO_WEBHOOKS),
     Skip::all("kubeconfig_auth.json", "clientConfigForService", NO_WEBHOOKS),
@@ -188,12 +183,6 @@ pub(crate) const SKIPS: &[Skip] = &[
         check: "authzMatchConditions",
         when: conditions::without_selectors,
         reason: SELECTORS_ARE_ON,
-    },
-    Skip {
-        file: "match_conditions.json",
-        check: "authzMatchConditionsValidate",
-        when: conditions::repeated,
-        reason: "conditions of a policy have unique names; their expressions may repeat",
     },
     Skip {
         file: "selectors.json",

@@ -1,0 +1,321 @@
+//! Other authorizers: the entries of an AuthorizationConfiguration
+//! (`apiserver.config.k8s.io/v1`), judged as kube-apiserver judges them
+//! (`apiserver/pkg/apis/apiserver/validation/validation.go`).
+//!
+//! `authorization.webhooks` holds those of type Webhook. Of the other types the
+//! rules are here, too: [`check`] judges a whole AuthorizationConfiguration.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::section::{Item, Reading, Section};
+use crate::document;
+use crate::engine::{Condition, ConditionFault, FailurePolicy};
+use crate::field::{FaultKind, Faults, Place};
+use crate::manifest::names;
+
+/// The longest `timeout`.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The most `matchConditions`.
+const MOST_CONDITIONS: usize = 64;
+
+/// The type whose entries may be several, and have a `webhook`.
+const WEBHOOK: &str = "Webhook";
+
+/// An entry of type Webhook: another authorizer, over the network.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Authorizer {
+    /// Where the entry stands, for faults of what it refers to.
+    pub place: Place,
+    /// `name`: unique, a DNS subdomain.
+    pub name: String,
+    /// `timeout`: of one call.
+    pub timeout: Duration,
+    /// `subjectAccessReviewVersion`: the version of the review it is asked in.
+    pub version: SubjectAccessReviewVersion,
+    /// `failurePolicy`: what a call that fails comes to.
+    pub failure_policy: FailurePolicy,
+    /// `connectionInfo.kubeConfigFile`, absolute: its current context is called.
+    pub kubeconfig: PathBuf,
+    /// `matchConditions`: it is asked where all of them hold.
+    pub match_conditions: Vec<Condition>,
+    /// How long an answer that allows is kept; `None`: not at all.
+    pub authorized_ttl: Option<Duration>,
+    /// How long any other answer is kept; `None`: not at all.
+    pub unauthorized_ttl: Option<Duration>,
+}
+
+/// The versions of `authorization.k8s.io` in which authorizers are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SubjectAccessReviewVersion {
+    /// `v1`.
+    V1,
+    /// `v1beta1`.
+    V1beta1,
+}
+
+/// What may stand in a list of authorizers.
+#[derive(Debug, Clone, Copy)]
+pub struct AuthorizerTypes<'a> {
+    /// The types that are known.
+    pub known: &'a [&'a str],
+    /// Those that may stand there more than once.
+    pub repeatable: &'a [&'a str],
+    /// Whether a webhook may be called with what a pod finds in its container.
+    pub in_cluster: bool,
+}
+
+/// How a webhook is reached.
+enum Connection {
+    InCluster,
+    Kubeconfig(PathBuf),
+}
+
+/// Every fault that kube-apiserver finds in the AuthorizationConfiguration
+/// `text`, the content of `file`, whose relative paths start at `folder`; but
+/// the path of a webhook's field names `webhook`, which upstream leaves out.
+#[must_use]
+pub fn check(file: &str, text: &str, folder: &Path, types: AuthorizerTypes<'_>) -> Faults {
+    let mut faults = Faults::new();
+    match document::parse(Some(file), text) {
+        Err(fault) => faults.push(fault),
+        Ok(documents) => {
+            for document in &documents {
+                let reading = Reading::new(document, folder);
+                let root = reading.root(&["apiVersion", "kind", "authorizers"]);
+                if root.items("authorizers").is_empty() {
+                    root.fault("authorizers", FaultKind::Required, "at least one authorizer");
+                }
+                authorizers(&root, "authorizers", types);
+                faults.append(reading.into_faults());
+            }
+        }
+    }
+    faults
+}
+
+/// The sound entries of type Webhook in the list `field`.
+pub(super) fn authorizers(root: &Section<'_>, field: &str, types: AuthorizerTypes<'_>) -> Vec<Authorizer> {
+    let mut seen = Seen::default();
+    root.items(field)
+        .iter()
+        .filter_map(|item| authorizer(item, types, &mut seen))
+        .collect()
+}
+
+/// The types and names of the entries before.
+#[derive(Default)]
+struct Seen<'r> {
+    types: BTreeSet<&'r str>,
+    names: BTreeSet<&'r str>,
+}
+
+fn authorizer<'r>(item: &Item<'r>, types: AuthorizerTypes<'_>, seen: &mut Seen<'r>) -> Option<Authorizer> {
+    let section = item.section(&["type", "name", "webhook"]);
+    let kind = section.required_text("type", "such as `Webhook`")?;
+    if !types.known.contains(&kind) {
+        let message = format!("`{kind}` is none of `{}`", types.known.join("`, `"));
+        section.fault("type", FaultKind::NotSupported, message);
+        return None;
+    }
+    if !seen.types.insert(kind) && !types.repeatable.contains(&kind) {
+        section.fault(
+            "type",
+            FaultKind::Duplicate,
+            format!("`{kind}` stands here twice"),
+        );
+        return None;
+    }
+    let name = name(&section, &mut seen.names);
+    if kind != WEBHOOK {
+        if section.value("webhook").is_some() {
+            let message = "only where the type is `Webhook`";
+            section.fault("webhook", FaultKind::Invalid, message);
+        }
+        return None;
+    }
+    if section.value("webhook").is_none() {
+        section.fault("webhook", FaultKind::Required, "where the type is `Webhook`");
+        return None;
+    }
+    webhook(&section, name, types)
+}
+
+fn name<'r>(section: &Section<'r>, seen: &mut BTreeSet<&'r str>) -> Option<&'r str> {
+    let name = section.required_text("name", "by which logs and metrics call it")?;
+    if !seen.insert(name) {
+        section.fault(
+            "name",
+            FaultKind::Duplicate,
+            format!("`{name}` stands here twice"),
+        );
+    } else if let Err(rule) = names::dns_subdomain(name) {
+        section.fault("name", FaultKind::Invalid, format!("`{name}`: {rule}"));
+    }
+    Some(name)
+}
+
+/// Each field is read even where another is wrong: one run tells all.
+fn webhook(entry: &Section<'_>, name: Option<&str>, types: AuthorizerTypes<'_>) -> Option<Authorizer> {
+    const FIELDS: [&str; 10] = [
+        "authorizedTTL",
+        "cacheAuthorizedRequests",
+        "unauthorizedTTL",
+        "cacheUnauthorizedRequests",
+        "timeout",
+        "subjectAccessReviewVersion",
+        "matchConditionSubjectAccessReviewVersion",
+        "failurePolicy",
+        "connectionInfo",
+        "matchConditions",
+    ];
+    let section = entry.section("webhook", &FIELDS);
+    let timeout = timeout(&section);
+    let authorized = ttl(&section, "authorizedTTL", Duration::from_secs(300));
+    let unauthorized = ttl(&section, "unauthorizedTTL", Duration::from_secs(30));
+    let cached = |field: &str| section.boolean(field).unwrap_or(true);
+    let (keep_authorized, keep_unauthorized) = (
+        cached("cacheAuthorizedRequests"),
+        cached("cacheUnauthorizedRequests"),
+    );
+    let versions = [
+        ("v1", SubjectAccessReviewVersion::V1),
+        ("v1beta1", SubjectAccessReviewVersion::V1beta1),
+    ];
+    let version = required_choice(&section, "subjectAccessReviewVersion", &versions);
+    condition_version(&section);
+    let policies = [
+        ("NoOpinion", FailurePolicy::NoOpinion),
+        ("Deny", FailurePolicy::Deny),
+    ];
+    let failure_policy = required_choice(&section, "failurePolicy", &policies);
+    let connection = connection(&section, types);
+    let match_conditions = match_conditions(&section);
+    let Connection::Kubeconfig(kubeconfig) = connection? else {
+        return None;
+    };
+    Some(Authorizer {
+        place: entry.here(),
+        name: name?.to_owned(),
+        timeout: timeout?,
+        version: version?,
+        failure_policy: failure_policy?,
+        kubeconfig,
+        match_conditions,
+        authorized_ttl: authorized.filter(|_| keep_authorized),
+        unauthorized_ttl: unauthorized.filter(|_| keep_unauthorized),
+    })
+}
+
+fn timeout(section: &Section<'_>) -> Option<Duration> {
+    const FIELD: &str = "timeout";
+    const BOUNDS: &str = "must be longer than 0s and at most 30s";
+    if section.value(FIELD).is_none() {
+        section.fault(FIELD, FaultKind::Required, BOUNDS);
+    }
+    let timeout = section.duration(FIELD)?;
+    if timeout.is_zero() {
+        section.fault(FIELD, FaultKind::Required, BOUNDS);
+    } else if timeout > LONGEST_TIMEOUT {
+        section.fault(FIELD, FaultKind::Invalid, BOUNDS);
+    }
+    Some(timeout)
+}
+
+/// As upstream, 0 is as good as absent.
+fn ttl(section: &Section<'_>, field: &str, default: Duration) -> Option<Duration> {
+    match section.value(field) {
+        None => Some(default),
+        Some(_) => section
+            .duration(field)
+            .map(|ttl| if ttl.is_zero() { default } else { ttl }),
+    }
+}
+
+fn required_choice<T: Copy>(section: &Section<'_>, field: &str, choices: &[(&str, T)]) -> Option<T> {
+    if section.value(field).is_none() {
+        section.fault(field, FaultKind::Required, super::section::one_of(choices));
+    }
+    section.choice(field, choices)
+}
+
+fn condition_version(section: &Section<'_>) {
+    const FIELD: &str = "matchConditionSubjectAccessReviewVersion";
+    if section.text_if_any(FIELD).is_some() {
+        section.choice(FIELD, &[("v1", ())]);
+    } else if !section.items("matchConditions").is_empty() {
+        section.fault(
+            FIELD,
+            FaultKind::Required,
+            "`v1`, where there are matchConditions",
+        );
+    }
+}
+
+fn connection(section: &Section<'_>, types: AuthorizerTypes<'_>) -> Option<Connection> {
+    const FILE: &str = "kubeConfigFile";
+    let section = section.section("connectionInfo", &["type", FILE]);
+    let kind = section.required_text("type", "`KubeConfigFile`")?;
+    match kind {
+        "KubeConfigFile" => kubeconfig(&section, FILE).map(Connection::Kubeconfig),
+        "InClusterConfig" if types.in_cluster => {
+            if section.value(FILE).is_some() {
+                section.fault(
+                    FILE,
+                    FaultKind::Invalid,
+                    "only where the type is `KubeConfigFile`",
+                );
+            }
+            Some(Connection::InCluster)
+        }
+        _ => {
+            let message = format!("`{kind}`: must be `KubeConfigFile`");
+            section.fault("type", FaultKind::NotSupported, message);
+            None
+        }
+    }
+}
+
+fn kubeconfig(section: &Section<'_>, field: &str) -> Option<PathBuf> {
+    let path = section.required_path(field, "the kubeconfig whose current context is called")?;
+    let wrong = match std::fs::metadata(&path) {
+        Ok(file) if file.is_file() => return Some(path),
+        Ok(_) => "must be a regular file".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let message = format!("`{}`: {wrong}", path.display());
+    section.fault(field, FaultKind::Invalid, message);
+    None
+}
+
+fn match_conditions(section: &Section<'_>) -> Vec<Condition> {
+    const FIELD: &str = "matchConditions";
+    let items = section.items(FIELD);
+    if items.len() > MOST_CONDITIONS {
+        let message = format!("{} where {MOST_CONDITIONS} may be", items.len());
+        section.fault(FIELD, FaultKind::TooMany, message);
+        return Vec::new();
+    }
+    let mut seen = BTreeSet::new();
+    let compile = |(index, item): (usize, &Item<'_>)| {
+        let section = item.section(&["expression"]);
+        let fault = |kind, message: String| section.fault("expression", kind, message);
+        let expression = section.required_text("expression", "CEL over `request`, of type bool")?;
+        if !expression.trim().is_empty() && !seen.insert(expression.to_owned()) {
+            fault(FaultKind::Duplicate, "stands here twice".to_owned());
+            return None;
+        }
+        match Condition::compile(&format!("{FIELD}[{index}]"), expression) {
+            Ok(condition) => return Some(condition),
+            Err(ConditionFault::Empty) => fault(FaultKind::Required, "must not be blank".to_owned()),
+            Err(wrong) => fault(FaultKind::Invalid, wrong.to_string()),
+        }
+        None
+    };
+    items.iter().enumerate().filter_map(compile).collect()
+}
+
+#[cfg(test)]
+mod tests;
