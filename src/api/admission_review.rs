@@ -2,19 +2,26 @@
 //!
 //! ```text
 //! bytes ─json─▶ Document ─decode─▶ AdmissionReview { version, request } ─▶ engine
-//! bytes ◀──────────────── reply { version, uid, outcome } ◀────────────────┘
+//! bytes ◀──────────────── reply { version, uid, outcome } ◀────────────────┤
+//!                                                                         ▼
+//!                              webhook ◀─bytes── ask(call, request, uid) ◀─┘
 //! ```
 //!
 //! The body is indexed once and stays where it is; `object` and `oldObject` are
 //! handles into it. Facts: `api/admission/{v1,v1beta1}/types.go`;
 //! `api@release-1.8/admission/v1alpha1`.
 
+mod ask;
+#[cfg(test)]
+mod fixtures;
 mod reply;
 
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
+
+pub use ask::ask;
 
 use crate::engine::User;
 pub use crate::engine::admission::webhook::ReviewVersion;

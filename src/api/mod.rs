@@ -18,7 +18,7 @@ mod status;
 mod subject_access_review;
 mod text;
 
-pub use admission_review::{AdmissionReview, AdmissionReviewError, ReviewVersion};
+pub use admission_review::{AdmissionReview, AdmissionReviewError, ReviewVersion, ask};
 pub use error::Error;
 pub use reply::Reply;
 pub use status::{Reason, Status};

@@ -1,121 +1,16 @@
-//! Admission: the questions that an API server asks, and what becomes of the
-//! values of expressions.
+//! Admission: what becomes of the values of expressions, and of warnings.
 
-use portcullis::api::{AdmissionReview, ReviewVersion};
 use portcullis::cel::Value as CelValue;
 use portcullis::engine::admission::conditions::{Conditions, combine};
 use portcullis::engine::admission::validating::{AnnotationValue, Decision, Texts, annotate, decide};
-use portcullis::engine::admission::{
-    Evaluated, FailurePolicy, GroupVersionKind, GroupVersionResource, Reason, Request, Warnings,
-};
-use portcullis::json::{Document, Node};
+use portcullis::engine::admission::{Evaluated, FailurePolicy, Reason, Warnings};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
 
-pub(crate) const REQUESTS: Table = &[("requestWire", wire), ("requestBody", body)];
 pub(crate) const WARNINGS: Table = &[("warningHeaders", warnings)];
 pub(crate) const CONDITIONS: Table = &[("combine", combined)];
 pub(crate) const VALIDATIONS: Table = &[("vapDecision", decisions)];
-
-// === the question ===
-
-/// Whether the API server finds no version to ask in, and so does not ask.
-pub(crate) fn is_not_asked(case: &Case<'_>) -> bool {
-    case.expect()["error"] == true
-}
-
-fn wire(case: &Case<'_>) -> Result<(), Mismatch> {
-    reads(case, &case.expect()["body"])
-}
-
-fn body(case: &Case<'_>) -> Result<(), Mismatch> {
-    for version in case.input()["admissionReviewVersions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-    {
-        let version = version.as_str().unwrap();
-        let review = json!({
-            "apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview",
-            "request": case.expect()["request"],
-        });
-        reads(case, &review)?;
-    }
-    Ok(())
-}
-
-/// What is read of a body says again what the body says.
-fn reads(case: &Case<'_>, body: &Value) -> Result<(), Mismatch> {
-    let document = Document::parse(body.to_string()).unwrap();
-    let review = AdmissionReview::decode(&document).map_err(|error| Mismatch::new(error.to_string()))?;
-    let version = match review.version {
-        ReviewVersion::V1 => "admission.k8s.io/v1",
-        ReviewVersion::V1beta1 => "admission.k8s.io/v1beta1",
-        ReviewVersion::V1alpha1 => "admission.k8s.io/v1alpha1",
-    };
-    case.same("version", &version, &body["apiVersion"].as_str().unwrap())?;
-    let mut expected = body["request"].clone();
-    // Text of the request that is empty is left out, the objects that are not there are null.
-    let fields = expected.as_object_mut().unwrap();
-    for name in ["object", "oldObject", "options"] {
-        fields.entry(name).or_insert(Value::Null);
-    }
-    fields.entry("dryRun").or_insert(Value::Bool(false));
-    case.same("request", &shown(&review.request), &expected)
-}
-
-fn shown(request: &Request<'_>) -> Value {
-    let mut shown = json!({
-        "uid": request.uid,
-        "kind": kind(&request.kind),
-        "resource": resource(&request.resource),
-        "requestKind": kind(&request.request_kind),
-        "requestResource": resource(&request.request_resource),
-        "operation": request.operation.as_str(),
-        "object": object(request.object),
-        "oldObject": object(request.old_object),
-        "options": object(request.options),
-        "dryRun": request.dry_run,
-        "userInfo": {},
-    });
-    let mut put = |parent: Option<&str>, name: &str, value: Value| {
-        let parent = match parent {
-            Some(parent) => &mut shown[parent],
-            None => &mut shown,
-        };
-        if value != "" && value != json!([]) && value != json!({}) {
-            parent[name] = value;
-        }
-    };
-    put(None, "name", json!(request.name));
-    put(None, "namespace", json!(request.namespace));
-    put(None, "subResource", json!(request.subresource));
-    put(None, "requestSubResource", json!(request.subresource));
-    let user = &request.user;
-    let extra: serde_json::Map<String, Value> = user
-        .extra
-        .iter()
-        .map(|(key, values)| (key.to_string(), json!(values)))
-        .collect();
-    put(Some("userInfo"), "username", json!(user.name));
-    put(Some("userInfo"), "uid", json!(user.uid));
-    put(Some("userInfo"), "groups", json!(user.groups));
-    put(Some("userInfo"), "extra", Value::Object(extra));
-    shown
-}
-
-fn kind(kind: &GroupVersionKind<'_>) -> Value {
-    json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
-}
-
-fn resource(resource: &GroupVersionResource<'_>) -> Value {
-    json!({"group": resource.group, "version": resource.version, "resource": resource.resource})
-}
-
-fn object(object: Option<Node<'_>>) -> Value {
-    object.map_or(Value::Null, |object| serde_json::from_str(object.raw()).unwrap())
-}
 
 // === warnings ===
 

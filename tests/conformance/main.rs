@@ -34,6 +34,7 @@ mod matching;
 mod nonresource;
 mod policy;
 mod rbac;
+mod reviews;
 mod sar;
 mod selectors;
 mod skips;
@@ -46,7 +47,7 @@ use skips::SKIPS;
 
 /// Every check that has a counterpart, by the file of its vectors. A file may have several tables.
 const CHECKS: &[(&str, Table)] = &[
-    ("admission_request.json", decisions::REQUESTS),
+    ("admission_request.json", reviews::REQUESTS),
     ("agnhost.json", agnhost::CHECKS),
     ("authz_config.json", authorizers::CONFIGURATION),
     ("cel_evaluation.json", expressions::EVALUATION),

@@ -9,6 +9,7 @@ use crate::decisions;
 use crate::expressions;
 use crate::harness::{Case, Skip};
 use crate::matching::selector;
+use crate::reviews;
 
 const NO_WEBHOOKS: &str = "no other webhook is called";
 const NO_UPDATES: &str = "manifests are judged as they are: there is no older object to be lenient about";
@@ -116,7 +117,7 @@ pub(crate) const SKIPS: &[Skip] = &[
     Skip {
         file: "admission_request.json",
         check: "requestWire",
-        when: decisions::is_not_asked,
+        when: reviews::is_not_asked,
         reason: "the API server finds no version to ask in, and asks nothing",
     },
     Skip {

@@ -1,0 +1,281 @@
+//! The question to a webhook behind the gateway, as the API server would put it
+//! (`CreateV1AdmissionReview` and `CreateV1beta1AdmissionReview` of
+//! `apiserver/pkg/admission/plugin/webhook/request/admissionreview.go`;
+//! `admissionReviewSpec` of `plugin/pkg/admission/webhook` of Kubernetes 1.7).
+
+use super::ReviewVersion;
+use crate::engine::User;
+use crate::engine::admission::webhook::Call;
+use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Request};
+use crate::json::{Document, Node, write_string};
+
+/// What a question takes beside its objects, mostly.
+const ENVELOPE_BYTES: usize = 1024;
+
+/// The AdmissionReview that asks the webhook of `call` about `request`, under
+/// `uid`, which the reply is to repeat.
+///
+/// Objects are copied as they were received, byte by byte. They are given in the
+/// kind and resource that the webhook's rules match; `requestKind` and
+/// `requestResource` stay those that the user asked for. `v1alpha1` has room
+/// neither for these nor for the uid, the options and `dryRun`.
+#[must_use]
+pub fn ask(call: &Call, request: &Request<'_>, uid: &str) -> Vec<u8> {
+    let object = call.object.as_ref().map(Document::root).or(request.object);
+    let objects = [object, request.old_object, request.options];
+    let length: usize = objects.iter().flatten().map(|node| node.raw().len()).sum();
+    let mut writer = Writer {
+        out: String::with_capacity(ENVELOPE_BYTES + length),
+        has_fields: false,
+    };
+    writer.out.push('{');
+    writer.text("kind", "AdmissionReview");
+    writer.text("apiVersion", call.version.api_version());
+    match call.version {
+        ReviewVersion::V1 | ReviewVersion::V1beta1 => writer.map("request", |writer| {
+            writer.request(call, request, uid, object);
+        }),
+        ReviewVersion::V1alpha1 => {
+            writer.map("spec", |writer| writer.spec(call, request, object));
+            writer.map("status", |writer| writer.flag("allowed", false));
+        }
+    }
+    writer.out.push('}');
+    writer.out.into_bytes()
+}
+
+/// Writes the fields of maps, in the order of their Go types.
+struct Writer {
+    out: String,
+    has_fields: bool,
+}
+
+// === impl Writer ===
+
+impl Writer {
+    fn request(&mut self, call: &Call, request: &Request<'_>, uid: &str, object: Option<Node<'_>>) {
+        self.text("uid", uid);
+        self.kind("kind", &call.kind);
+        self.resource("resource", &call.resource);
+        self.given("subResource", &request.subresource);
+        self.kind("requestKind", &request.request_kind);
+        self.resource("requestResource", &request.request_resource);
+        self.given("requestSubResource", &request.subresource);
+        self.given("name", &request.name);
+        self.given("namespace", &request.namespace);
+        self.text("operation", request.operation.as_str());
+        self.user(&request.user);
+        self.object("object", object);
+        self.object("oldObject", request.old_object);
+        self.flag("dryRun", request.dry_run);
+        self.object("options", request.options);
+    }
+
+    fn spec(&mut self, call: &Call, request: &Request<'_>, object: Option<Node<'_>>) {
+        self.kind("kind", &call.kind);
+        self.object("object", object);
+        self.object("oldObject", request.old_object);
+        self.text("operation", request.operation.as_str());
+        self.given("name", &request.name);
+        self.given("namespace", &request.namespace);
+        self.resource("resource", &call.resource);
+        self.given("subResource", &request.subresource);
+        self.user(&request.user);
+    }
+
+    fn user(&mut self, user: &User<'_>) {
+        self.map("userInfo", |writer| {
+            writer.given("username", &user.name);
+            writer.given("uid", &user.uid);
+            if !user.groups.is_empty() {
+                writer.texts("groups", &user.groups);
+            }
+            if !user.extra.is_empty() {
+                writer.map("extra", |writer| {
+                    for (key, values) in &user.extra {
+                        writer.texts(key, values);
+                    }
+                });
+            }
+        });
+    }
+
+    fn kind(&mut self, name: &str, kind: &GroupVersionKind<'_>) {
+        self.map(name, |writer| {
+            writer.text("group", &kind.group);
+            writer.text("version", &kind.version);
+            writer.text("kind", &kind.kind);
+        });
+    }
+
+    fn resource(&mut self, name: &str, resource: &GroupVersionResource<'_>) {
+        self.map(name, |writer| {
+            writer.text("group", &resource.group);
+            writer.text("version", &resource.version);
+            writer.text("resource", &resource.resource);
+        });
+    }
+
+    /// An object as it was received; `null` where there is none.
+    fn object(&mut self, name: &str, object: Option<Node<'_>>) {
+        self.name(name);
+        self.out.push_str(object.map_or("null", Node::raw));
+    }
+
+    /// A text that is left out when it is empty.
+    fn given(&mut self, name: &str, value: &str) {
+        if !value.is_empty() {
+            self.text(name, value);
+        }
+    }
+
+    fn text(&mut self, name: &str, value: &str) {
+        self.name(name);
+        write_string(&mut self.out, value);
+    }
+
+    fn texts(&mut self, name: &str, values: &[impl AsRef<str>]) {
+        self.name(name);
+        self.out.push('[');
+        for (position, value) in values.iter().enumerate() {
+            if position > 0 {
+                self.out.push(',');
+            }
+            write_string(&mut self.out, value.as_ref());
+        }
+        self.out.push(']');
+    }
+
+    fn flag(&mut self, name: &str, value: bool) {
+        self.name(name);
+        self.out.push_str(if value { "true" } else { "false" });
+    }
+
+    fn map(&mut self, name: &str, fields: impl FnOnce(&mut Self)) {
+        self.name(name);
+        self.out.push('{');
+        self.has_fields = false;
+        fields(self);
+        self.out.push('}');
+        self.has_fields = true;
+    }
+
+    fn name(&mut self, name: &str) {
+        if self.has_fields {
+            self.out.push(',');
+        }
+        write_string(&mut self.out, name);
+        self.out.push(':');
+        self.has_fields = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::AdmissionReview;
+    use crate::api::admission_review::fixtures;
+
+    /// Spaces, a number beyond 2^53 and an escape, which must stay as they are.
+    const OBJECT: &str =
+        r#"{ "kind":"Pod","metadata":{"name":"p"}, "n": 12345678901234567890.10, "t":"\u00e9" }"#;
+
+    fn received() -> String {
+        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
+            "uid": "theirs",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "subResource": "status", "requestSubResource": "status",
+            "requestKind": {"group": "old", "version": "v0", "kind": "Pod"},
+            "requestResource": {"group": "old", "version": "v0", "resource": "pods"},
+            "name": "p", "namespace": "n\"s", "operation": "UPDATE",
+            "userInfo": {"username": "alice", "uid": "1", "groups": ["devs"],
+                         "extra": {"Key/x": ["v"], "empty": []}},
+            "object": "OBJECT", "oldObject": {"kind": "Pod"}, "dryRun": true,
+            "options": {"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"}}})
+        .to_string()
+        .replace("\"OBJECT\"", OBJECT)
+    }
+
+    fn asked(call: &Call, body: &str) -> String {
+        let document = Document::parse(body).unwrap();
+        let review = AdmissionReview::decode(&document).unwrap();
+        String::from_utf8(ask(call, &review.request, "ours")).unwrap()
+    }
+
+    #[test]
+    fn a_question_is_the_one_received_under_a_uid_of_its_own() {
+        let body = asked(&fixtures::call(ReviewVersion::V1), &received());
+        assert!(body.contains(OBJECT), "{body}");
+        let mut expected: Value = serde_json::from_str(&received()).unwrap();
+        expected["request"]["uid"] = json!("ours");
+        assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), expected);
+        let beta = asked(&fixtures::call(ReviewVersion::V1beta1), &received());
+        assert_eq!(
+            beta,
+            body.replace("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
+        );
+    }
+
+    #[test]
+    fn a_question_gives_the_object_as_changed_in_the_kind_of_the_rule() {
+        let call = Call {
+            object: Some(Document::parse(r#"{"changed": true}"#).unwrap()),
+            kind: GroupVersionKind {
+                group: "new".into(),
+                ..fixtures::call(ReviewVersion::V1).kind
+            },
+            ..fixtures::call(ReviewVersion::V1)
+        };
+        let body: Value = serde_json::from_str(&asked(&call, &received())).unwrap();
+        assert_eq!(body["request"]["object"], json!({"changed": true}));
+        assert_eq!(body["request"]["kind"]["group"], "new");
+        assert_eq!(body["request"]["requestKind"]["group"], "old");
+    }
+
+    #[test]
+    fn what_is_absent_is_null_or_left_out_as_upstream() {
+        let mut bare: Value = serde_json::from_str(&received()).unwrap();
+        for name in [
+            "object",
+            "oldObject",
+            "options",
+            "dryRun",
+            "subResource",
+            "name",
+            "namespace",
+        ] {
+            bare["request"].as_object_mut().unwrap().remove(name);
+        }
+        bare["request"]["userInfo"] = json!({});
+        let body: Value =
+            serde_json::from_str(&asked(&fixtures::call(ReviewVersion::V1), &bare.to_string())).unwrap();
+        let request = body["request"].as_object().unwrap();
+        for name in ["object", "oldObject", "options"] {
+            assert_eq!(request.get(name), Some(&Value::Null), "{name}");
+        }
+        assert_eq!(request["dryRun"], false);
+        assert_eq!(request["userInfo"], json!({}));
+        for name in ["subResource", "requestSubResource", "name", "namespace"] {
+            assert_eq!(request.get(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_first_version_asks_in_a_spec_without_uid() {
+        let body = asked(&fixtures::call(ReviewVersion::V1alpha1), &received());
+        let shown: Value = serde_json::from_str(&body.replace(OBJECT, "{}")).unwrap();
+        assert_eq!(
+            shown,
+            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1alpha1", "spec": {
+                "kind": {"group": "", "version": "v1", "kind": "Pod"}, "object": {},
+                "oldObject": {"kind": "Pod"}, "operation": "UPDATE", "name": "p", "namespace": "n\"s",
+                "resource": {"group": "", "version": "v1", "resource": "pods"}, "subResource": "status",
+                "userInfo": {"username": "alice", "uid": "1", "groups": ["devs"],
+                             "extra": {"Key/x": ["v"], "empty": []}}},
+                "status": {"allowed": false}})
+        );
+    }
+}

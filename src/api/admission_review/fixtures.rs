@@ -1,0 +1,47 @@
+//! A call with which a test says only what it is about.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ReviewVersion;
+use crate::engine::admission::matching::Constraints;
+use crate::engine::admission::mutating::Reinvocation;
+use crate::engine::admission::webhook::{Call, ClientConfig, SideEffects, Webhook, WebhookTarget};
+use crate::engine::admission::{FailurePolicy, GroupVersionKind, GroupVersionResource};
+
+/// A call of `hook.example.com` about pods.
+pub(super) fn call(version: ReviewVersion) -> Call {
+    Call {
+        webhook: Arc::new(webhook(version)),
+        version,
+        kind: GroupVersionKind {
+            group: "".into(),
+            version: "v1".into(),
+            kind: "Pod".into(),
+        },
+        resource: GroupVersionResource {
+            group: "".into(),
+            version: "v1".into(),
+            resource: "pods".into(),
+        },
+        object: None,
+    }
+}
+
+fn webhook(version: ReviewVersion) -> Webhook {
+    Webhook {
+        configuration: "hooks".to_owned(),
+        name: "hook.example.com".to_owned(),
+        client: ClientConfig {
+            target: WebhookTarget::Url("https://hook.example.com".to_owned()),
+            ca_bundle: Vec::new(),
+        },
+        constraints: Constraints::default(),
+        match_conditions: Vec::new(),
+        failure_policy: FailurePolicy::Fail,
+        timeout: Duration::from_secs(10),
+        side_effects: Some(SideEffects::None),
+        version: Some(version),
+        reinvocation: Reinvocation::Never,
+    }
+}

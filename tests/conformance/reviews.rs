@@ -1,0 +1,155 @@
+//! AdmissionReviews: the questions that an API server asks, read, and asked of webhooks in turn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis::api::{AdmissionReview, ReviewVersion, ask};
+use portcullis::engine::admission::matching::Constraints;
+use portcullis::engine::admission::mutating::Reinvocation;
+use portcullis::engine::admission::webhook::{Call, ClientConfig, SideEffects, Webhook, WebhookTarget};
+use portcullis::engine::admission::{FailurePolicy, GroupVersionKind, GroupVersionResource, Request};
+use portcullis::json::{Document, Node};
+use serde_json::{Value, json};
+
+use crate::harness::{Case, Mismatch, Table};
+
+pub(crate) const REQUESTS: Table = &[("requestWire", wire), ("requestBody", body)];
+
+// === questions ===
+
+/// Whether the API server finds no version to ask in, and so does not ask.
+pub(crate) fn is_not_asked(case: &Case<'_>) -> bool {
+    case.expect()["error"] == true
+}
+
+fn wire(case: &Case<'_>) -> Result<(), Mismatch> {
+    reads(case, &case.expect()["body"])
+}
+
+fn body(case: &Case<'_>) -> Result<(), Mismatch> {
+    for version in case.input()["admissionReviewVersions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        let version = version.as_str().unwrap();
+        let review = json!({
+            "apiVersion": format!("admission.k8s.io/{version}"), "kind": "AdmissionReview",
+            "request": case.expect()["request"],
+        });
+        reads(case, &review)?;
+    }
+    Ok(())
+}
+
+/// What is read of a body says again what the body says.
+fn reads(case: &Case<'_>, body: &Value) -> Result<(), Mismatch> {
+    let document = Document::parse(body.to_string()).unwrap();
+    let review = AdmissionReview::decode(&document).map_err(|error| Mismatch::new(error.to_string()))?;
+    case.same(
+        "version",
+        &json!(review.version.api_version()),
+        &body["apiVersion"],
+    )?;
+    let mut expected = body["request"].clone();
+    // Text of the request that is empty is left out, the objects that are not there are null.
+    let fields = expected.as_object_mut().unwrap();
+    for name in ["object", "oldObject", "options"] {
+        fields.entry(name).or_insert(Value::Null);
+    }
+    fields.entry("dryRun").or_insert(Value::Bool(false));
+    case.same("request", &shown(&review.request), &expected)?;
+    asks(case, &review, &expected)
+}
+
+/// What a webhook is asked about it, under the same uid, is the same.
+fn asks(case: &Case<'_>, review: &AdmissionReview<'_>, expected: &Value) -> Result<(), Mismatch> {
+    let AdmissionReview { version, request } = review;
+    let call = Call {
+        kind: request.kind.clone().into_owned(),
+        resource: request.resource.clone().into_owned(),
+        ..call(*version, "hook.example.com")
+    };
+    let asked: Value = serde_json::from_slice(&ask(&call, request, &request.uid)).unwrap();
+    let expected =
+        json!({"kind": "AdmissionReview", "apiVersion": version.api_version(), "request": expected});
+    case.same("question", &asked, &expected)
+}
+
+/// A call of a webhook of this name.
+fn call(version: ReviewVersion, name: &str) -> Call {
+    let webhook = Webhook {
+        configuration: "test-webhooks".to_owned(),
+        name: name.to_owned(),
+        client: ClientConfig {
+            target: WebhookTarget::Url("https://hook.example.com".to_owned()),
+            ca_bundle: Vec::new(),
+        },
+        constraints: Constraints::default(),
+        match_conditions: Vec::new(),
+        failure_policy: FailurePolicy::Fail,
+        timeout: Duration::from_secs(10),
+        side_effects: Some(SideEffects::None),
+        version: Some(version),
+        reinvocation: Reinvocation::Never,
+    };
+    Call {
+        webhook: Arc::new(webhook),
+        version,
+        kind: GroupVersionKind::default(),
+        resource: GroupVersionResource::default(),
+        object: None,
+    }
+}
+
+fn shown(request: &Request<'_>) -> Value {
+    let mut shown = json!({
+        "uid": request.uid,
+        "kind": kind(&request.kind),
+        "resource": resource(&request.resource),
+        "requestKind": kind(&request.request_kind),
+        "requestResource": resource(&request.request_resource),
+        "operation": request.operation.as_str(),
+        "object": object(request.object),
+        "oldObject": object(request.old_object),
+        "options": object(request.options),
+        "dryRun": request.dry_run,
+        "userInfo": {},
+    });
+    let mut put = |parent: Option<&str>, name: &str, value: Value| {
+        let parent = match parent {
+            Some(parent) => &mut shown[parent],
+            None => &mut shown,
+        };
+        if value != "" && value != json!([]) && value != json!({}) {
+            parent[name] = value;
+        }
+    };
+    put(None, "name", json!(request.name));
+    put(None, "namespace", json!(request.namespace));
+    put(None, "subResource", json!(request.subresource));
+    put(None, "requestSubResource", json!(request.subresource));
+    let user = &request.user;
+    let extra: serde_json::Map<String, Value> = user
+        .extra
+        .iter()
+        .map(|(key, values)| (key.to_string(), json!(values)))
+        .collect();
+    put(Some("userInfo"), "username", json!(user.name));
+    put(Some("userInfo"), "uid", json!(user.uid));
+    put(Some("userInfo"), "groups", json!(user.groups));
+    put(Some("userInfo"), "extra", Value::Object(extra));
+    shown
+}
+
+fn kind(kind: &GroupVersionKind<'_>) -> Value {
+    json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
+}
+
+fn resource(resource: &GroupVersionResource<'_>) -> Value {
+    json!({"group": resource.group, "version": resource.version, "resource": resource.resource})
+}
+
+fn object(object: Option<Node<'_>>) -> Value {
+    object.map_or(Value::Null, |object| serde_json::from_str(object.raw()).unwrap())
+}
