@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use portcullis::api::AdmissionReview;
 use portcullis::engine::PolicySet;
-use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Outcome, Run};
+use portcullis::engine::admission::webhook::nobody;
+use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
 use portcullis::json::Document;
 use portcullis::manifest::{Options, Source, load};
 use std::sync::Arc;
@@ -58,7 +59,8 @@ fn mk_review(object: &Value) -> Value {
 fn validated(set: &AdmissionSet, review: &Value) -> Outcome {
     let document = Document::parse(review.to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
-    set.validate(&review.request, Run::new(&PolicySet::default()))
+    let (access, request) = (PolicySet::default(), &review.request);
+    Chain::run(Phase::Validate, set, request, Run::new(&access), &mut nobody)
 }
 
 fn message(outcome: &Outcome) -> &str {
@@ -112,9 +114,9 @@ fn a_validation_that_fails_refuses_with_its_message() {
     let denial = large.denial.unwrap();
     assert_eq!(
         (
-            denial.reason.code(),
-            denial.name.as_str(),
-            denial.resource.as_str()
+            denial.code,
+            denial.details.name.as_str(),
+            denial.details.kind.as_str()
         ),
         (413, "c", "configmaps")
     );
@@ -125,7 +127,7 @@ fn a_validation_that_fails_refuses_with_its_message() {
         message(&other),
         "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no a among 1"
     );
-    assert_eq!(other.denial.unwrap().reason.code(), 422);
+    assert_eq!(other.denial.unwrap().code, 422);
 }
 
 #[test]
@@ -276,13 +278,12 @@ fn a_review_may_be_limited_to_one_policy() {
     let document = Document::parse(mk_review(&json!({})).to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
     let run = |only| {
-        set.validate(
-            &review.request,
-            Run {
-                only: Some(only),
-                ..Run::new(&PolicySet::default())
-            },
-        )
+        let access = PolicySet::default();
+        let run = Run {
+            only: Some(only),
+            ..Run::new(&access)
+        };
+        Chain::run(Phase::Validate, &set, &review.request, run, &mut nobody)
     };
     assert!(run("p").denial.is_some());
     assert!(run("q").denial.is_none());
@@ -355,7 +356,8 @@ fn mutated(text: &str, object: &Value) -> Outcome {
     let set = mk_set(text);
     let document = Document::parse(mk_review(object).to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
-    set.mutate(&review.request, Run::new(&PolicySet::default()))
+    let (access, request) = (PolicySet::default(), &review.request);
+    Chain::run(Phase::Mutate, &set, request, Run::new(&access), &mut nobody)
 }
 
 #[test]
@@ -405,7 +407,7 @@ fn a_mutation_that_does_not_apply_refuses() {
         "{}",
         denial.message
     );
-    assert_eq!((denial.reason.as_str(), denial.code), ("Invalid", 403));
+    assert_eq!((denial.reason.as_ref(), denial.code), ("Invalid", 403));
 }
 
 #[test]
@@ -482,10 +484,9 @@ spec:
     let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
     let document = Document::parse(mk_review(&json!({})).to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
-    manifests
-        .admission(&AdmissionSettings::default())
-        .shared
-        .validate(&review.request, Run::new(&*manifests.policies.shared))
+    let set = manifests.admission(&AdmissionSettings::default()).shared;
+    let run = Run::new(&*manifests.policies.shared);
+    Chain::run(Phase::Validate, &set, &review.request, run, &mut nobody)
 }
 
 #[test]

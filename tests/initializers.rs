@@ -9,7 +9,8 @@
 
 use portcullis::api::AdmissionReview;
 use portcullis::engine::PolicySet;
-use portcullis::engine::admission::{AdmissionSettings, FailurePolicy, Outcome, Run};
+use portcullis::engine::admission::webhook::nobody;
+use portcullis::engine::admission::{AdmissionSettings, Chain, FailurePolicy, Outcome, Phase, Run};
 use portcullis::json::{Document, patch};
 use portcullis::manifest::{Options, Source, load};
 use serde_json::{Value, json};
@@ -78,10 +79,9 @@ fn mutated(text: &str, failure_policy: FailurePolicy, object: &Value, change: &V
     let document = Document::parse(review.to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
     let access = PolicySet::default();
-    manifests
-        .admission(&settings)
-        .for_cluster("default")
-        .mutate(&review.request, Run::new(&access))
+    let sets = manifests.admission(&settings);
+    let (set, run) = (sets.for_cluster("default"), Run::new(&access));
+    Chain::run(Phase::Mutate, set, &review.request, run, &mut nobody)
 }
 
 /// The object that is stored instead.

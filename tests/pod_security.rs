@@ -15,7 +15,8 @@ use std::sync::{Arc, LazyLock};
 
 use portcullis::api::AdmissionReview;
 use portcullis::engine::PolicySet;
-use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Run};
+use portcullis::engine::admission::webhook::nobody;
+use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Phase, Run};
 use portcullis::json::Document;
 use portcullis::manifest::{Options, Source, load};
 use serde_json::{Value, json};
@@ -106,8 +107,8 @@ fn refusals(asked: &Asked<'_>) -> Vec<(String, String)> {
             only: Some(policy),
             ..Run::new(&access)
         };
-        if let Some(denial) = SET.validate(&review.request, run).denial {
-            assert_eq!(denial.reason.code(), 403, "{}", denial.message);
+        if let Some(denial) = Chain::run(Phase::Validate, &SET, &review.request, run, &mut nobody).denial {
+            assert_eq!(denial.code, 403, "{}", denial.message);
             let message = denial.message.split_once(" denied request: ").unwrap().1;
             let control = policy.strip_prefix("pod-security-").unwrap();
             refusals.push((control.to_owned(), message.to_owned()));

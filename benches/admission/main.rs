@@ -15,7 +15,8 @@ use std::sync::Arc;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use portcullis::api::AdmissionReview;
 use portcullis::engine::PolicySet;
-use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Run};
+use portcullis::engine::admission::webhook::nobody;
+use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run};
 use portcullis::json::Document;
 use portcullis::manifest;
 use workload::Workload;
@@ -35,6 +36,10 @@ fn policies() -> (Arc<AdmissionSet>, Arc<PolicySet>) {
     (admission.shared, manifests.policies.shared)
 }
 
+fn judged(set: &AdmissionSet, request: &Request<'_>, access: &PolicySet) -> Outcome {
+    Chain::run(Phase::Validate, set, request, Run::new(access), &mut nobody)
+}
+
 fn benches(criterion: &mut Criterion) {
     let (set, access) = policies();
     let mut group = criterion.benchmark_group("admission");
@@ -44,7 +49,7 @@ fn benches(criterion: &mut Criterion) {
         group.throughput(Throughput::Bytes(body.len() as u64));
         let document = Document::parse(body).expect("JSON");
         let review = AdmissionReview::decode(&document).expect("a sound review");
-        let passed = set.validate(&review.request, Run::new(&*access));
+        let passed = judged(&set, &review.request, &access);
         assert!(passed.denial.is_none(), "the policies must pass: {passed:?}");
         assert_eq!(passed.evaluations.len(), 5, "every policy is to be evaluated");
         group.bench_function(of("decode"), |bencher| {
@@ -55,13 +60,13 @@ fn benches(criterion: &mut Criterion) {
             });
         });
         group.bench_function(of("judge"), |bencher| {
-            bencher.iter(|| set.validate(black_box(&review.request), Run::new(&*access)));
+            bencher.iter(|| judged(&set, black_box(&review.request), &access));
         });
         group.bench_function(of("whole"), |bencher| {
             bencher.iter(|| {
                 let document = Document::parse(black_box(body)).expect("JSON");
                 let review = AdmissionReview::decode(&document).expect("a sound review");
-                review.reply(&set.validate(&review.request, Run::new(&*access)))
+                review.reply(&judged(&set, &review.request, &access))
             });
         });
     }

@@ -6,10 +6,10 @@ use std::time::SystemTime;
 
 use super::Error;
 use crate::config::{self, ManifestPath};
+use crate::engine::admission::Phase;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings};
 use crate::engine::{NeverDeny, Policies};
 use crate::field::{Fault, Faults, Severity};
-use crate::telemetry::metrics::Phase;
 use crate::{manifest, reload};
 
 /// The configuration of the development set-up, used where none is named.
@@ -52,10 +52,7 @@ impl Deciding {
     /// Whether one of the phases has a policy of this name.
     pub(super) fn has_policy(&self, cluster: &str, phases: &[Phase], name: &str) -> bool {
         let policies = self.admission.for_cluster(cluster);
-        phases.iter().any(|phase| match phase {
-            Phase::Mutate => policies.has_mutating_policy(name),
-            Phase::Validate => policies.has_validating_policy(name),
-        })
+        phases.iter().any(|phase| policies.has(*phase, name))
     }
 }
 

@@ -19,11 +19,12 @@ use super::gateway::Shared;
 use super::respond::Rejection;
 use super::routes::Received;
 use crate::api::{AdmissionReview, AdmissionReviewError};
-use crate::engine::admission::{AdmissionSet, Clock, Outcome, Request, Run};
+use crate::engine::admission::Phase;
+use crate::engine::admission::webhook::nobody;
+use crate::engine::admission::{AdmissionSet, Chain, Clock, Outcome, Request, Run};
 use crate::engine::{Decision, PolicySet};
 use crate::json::Document;
 use crate::telemetry::decision_log::{DecisionLog, Question, Record};
-use crate::telemetry::metrics::Phase;
 
 /// The largest body that a worker reads itself: some 50 µs.
 const SMALL_BYTES: usize = 64 << 10;
@@ -77,11 +78,7 @@ impl Asked {
             return Ok(());
         };
         let policies = self.policies();
-        let is_known = match self.phase {
-            Phase::Validate => policies.has_validating_policy(name),
-            Phase::Mutate => policies.has_mutating_policy(name),
-        };
-        if is_known {
+        if policies.has(self.phase, name) {
             Ok(())
         } else {
             Err(Rejection::NoSuchPolicy { name: name.clone() })
@@ -132,10 +129,7 @@ impl Asked {
             recorder: None,
         };
         let policies = self.policies();
-        let outcome = match self.phase {
-            Phase::Validate => policies.validate(request, run),
-            Phase::Mutate => policies.mutate(request, run),
-        };
+        let outcome = Chain::run(self.phase, policies, request, run, &mut nobody);
         (!was_over.get()).then_some(outcome)
     }
 

@@ -9,7 +9,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use portcullis::api::AdmissionReview;
 use portcullis::engine::PolicySet;
-use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Outcome, Request, Run};
+use portcullis::engine::admission::webhook::nobody;
+use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run};
 use portcullis::json::{Document, patch};
 use portcullis::manifest::{Options, Source, load};
 
@@ -48,13 +49,13 @@ fn endpoint(case: &Case<'_>) -> Result<(), Mismatch> {
 
     let expected = &case.expect()["body"]["response"];
     let allowed = expected["allowed"].as_bool().unwrap();
-    let mutated = set.mutate(&review.request, run(&name));
+    let mutated = Chain::run(Phase::Mutate, &set, &review.request, run(&name), &mut nobody);
     let object = patched(&review.request, &mutated.patch);
     let request = Request {
         object: object.as_ref().map(Document::root),
         ..review.request.clone()
     };
-    let validated = set.validate(&request, run(&name));
+    let validated = Chain::run(Phase::Validate, &set, &request, run(&name), &mut nobody);
     let refusal = refusal(&name, &mutated).or_else(|| refusal(&name, &validated));
     case.same("allowed", &refusal.is_none(), &allowed)?;
     if let Some(refusal) = refusal {

@@ -5,9 +5,10 @@ use portcullis::cel::{
     self, Activation, AdmissionVariables, Answer, Authorize, Budget, Question, Type, Version,
 };
 use portcullis::engine::Attributes;
+use portcullis::engine::admission::webhook::nobody;
 use portcullis::engine::admission::{
-    AdmissionSet, AdmissionSettings, Authority, GroupVersionKind, GroupVersionResource, Operation, Outcome,
-    Request, Run,
+    AdmissionSet, AdmissionSettings, Authority, Chain, GroupVersionKind, GroupVersionResource, Operation,
+    Outcome, Phase, Request, Run,
 };
 use portcullis::json::Document;
 use portcullis::manifest::{Manifests, Options, Source, load};
@@ -412,7 +413,7 @@ fn manifests(spec: &Value, case: Option<&Value>) -> Result<Manifests, String> {
 fn validated(manifests: &Manifests, authority: &dyn Authority, request: &Request<'_>) -> Outcome {
     let objects = manifests.shared.admission.clone();
     let set = AdmissionSet::new(objects, &AdmissionSettings::default());
-    set.validate(request, Run::new(authority))
+    Chain::run(Phase::Validate, &set, request, Run::new(authority), &mut nobody)
 }
 
 fn document(value: &Value) -> Document<'static> {

@@ -2,7 +2,8 @@
 
 use portcullis::api::AdmissionReview;
 use portcullis::engine::PolicySet;
-use portcullis::engine::admission::{AdmissionSettings, Outcome, Run};
+use portcullis::engine::admission::webhook::nobody;
+use portcullis::engine::admission::{AdmissionSettings, Chain, Outcome, Phase, Run};
 use portcullis::json::{Document, patch};
 use portcullis::manifest::{Options, Source, load};
 use serde_json::{Value, json};
@@ -121,7 +122,8 @@ fn mutate(case: &Case<'_>, mutation: &Value) -> Result<Outcome, Mismatch> {
     let review = AdmissionReview::decode(&document).unwrap();
     let access = PolicySet::default();
     let run = Run::new(&access);
-    Ok(sets.for_cluster("default").mutate(&review.request, run))
+    let set = sets.for_cluster("default");
+    Ok(Chain::run(Phase::Mutate, set, &review.request, run, &mut nobody))
 }
 
 fn compare(case: &Case<'_>, outcome: &Outcome) -> Result<(), Mismatch> {

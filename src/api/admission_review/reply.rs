@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::ReviewVersion;
-use crate::engine::admission::{Denial, Outcome, Reason};
+use crate::engine::admission::{Denial, Details, Outcome, Reason, StatusCause};
 use crate::json::write_string;
 
 /// The longest key of an audit annotation. The API server puts the webhook's
@@ -43,15 +43,12 @@ pub(super) fn tellable(version: ReviewVersion, mut outcome: Outcome) -> Outcome 
     let is_untellable = version == ReviewVersion::V1alpha1 && !outcome.patch.is_empty();
     if is_untellable && outcome.denial.is_none() {
         outcome.denial = Some(Denial {
-            reason: Reason::InternalError,
+            reason: Reason::InternalError.as_str().into(),
             code: Reason::InternalError.code(),
             message: "the object would have to be changed, and a review of admission.k8s.io/v1alpha1 \
                       has no room for a patch"
                 .to_owned(),
-            name: String::new(),
-            group: String::new(),
-            resource: String::new(),
-            causes: Vec::new(),
+            details: Details::default(),
         });
     }
     outcome
@@ -73,44 +70,65 @@ fn verdict(out: &mut String, separator: &str, denial: Option<&Denial>) {
     };
     out.push_str(r#""allowed":false,"status":{"metadata":{},"status":"Failure","message":"#);
     write_string(out, &denial.message);
-    out.push_str(r#","reason":"#);
-    write_string(out, denial.reason.as_str());
-    details(out, denial);
+    if !denial.reason.is_empty() {
+        out.push_str(r#","reason":"#);
+        write_string(out, &denial.reason);
+    }
+    details(out, &denial.details);
     out.push_str(r#","code":"#);
     out.push_str(&denial.code.to_string());
     out.push('}');
 }
 
-fn details(out: &mut String, denial: &Denial) {
+fn details(out: &mut String, details: &Details) {
+    if details.is_empty() {
+        return;
+    }
     out.push_str(r#","details":{"#);
+    let written = texts(
+        out,
+        &[
+            ("name", &details.name),
+            ("group", &details.group),
+            ("kind", &details.kind),
+            ("uid", &details.uid),
+        ],
+    );
+    let mut separator = if written { "," } else { "" };
+    for (position, cause) in details.causes.iter().enumerate() {
+        out.push_str(if position > 0 { "," } else { separator });
+        out.push_str(if position > 0 { "{" } else { r#""causes":[{"# });
+        let StatusCause {
+            reason,
+            message,
+            field,
+        } = cause;
+        texts(out, &[("reason", reason), ("message", message), ("field", field)]);
+        out.push('}');
+    }
+    if !details.causes.is_empty() {
+        out.push(']');
+        separator = ",";
+    }
+    if details.retry_after_seconds != 0 {
+        out.push_str(separator);
+        out.push_str(r#""retryAfterSeconds":"#);
+        out.push_str(&details.retry_after_seconds.to_string());
+    }
+    out.push('}');
+}
+
+/// Writes the members that are not empty; true if there is any.
+fn texts(out: &mut String, members: &[(&str, &str)]) -> bool {
     let mut separator = "";
-    let fields = [
-        ("name", &denial.name),
-        ("group", &denial.group),
-        ("kind", &denial.resource),
-    ];
-    for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
+    for (name, value) in members.iter().filter(|(_, value)| !value.is_empty()) {
         out.push_str(separator);
         write_string(out, name);
         out.push(':');
         write_string(out, value);
         separator = ",";
     }
-    if !denial.causes.is_empty() {
-        out.push_str(separator);
-        out.push_str(r#""causes":["#);
-        for (position, cause) in denial.causes.iter().enumerate() {
-            out.push_str(if position > 0 {
-                r#",{"message":"#
-            } else {
-                r#"{"message":"#
-            });
-            write_string(out, cause);
-            out.push('}');
-        }
-        out.push(']');
-    }
-    out.push('}');
+    !separator.is_empty()
 }
 
 fn annotations(out: &mut String, annotations: &BTreeMap<String, String>) {

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::admission::{Denial, Reason};
+use crate::engine::admission::{Denial, Details, Reason, StatusCause};
 
 const POD: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u-1",
     "kind":{"group":"","version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"},
@@ -21,13 +21,15 @@ fn replied(body: &str, outcome: &Outcome) -> Value {
 
 fn refused() -> Outcome {
     let denial = Denial {
-        reason: Reason::Invalid,
+        reason: Reason::Invalid.as_str().into(),
         code: 422,
         message: "no \"such\" thing".into(),
-        name: "p".into(),
-        group: String::new(),
-        resource: "pods".into(),
-        causes: vec!["no".into()],
+        details: Details {
+            name: "p".into(),
+            kind: "pods".into(),
+            causes: vec![StatusCause::of("no")],
+            ..Details::default()
+        },
     };
     Outcome {
         denial: Some(denial),
@@ -176,4 +178,44 @@ fn refuses_what_no_api_server_sends() {
         let error = AdmissionReview::decode(&document).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn whatever_status_a_webhook_gave_is_passed_on() {
+    let mut outcome = refused();
+    let denial = outcome.denial.as_mut().unwrap();
+    denial.reason = "TeaTime".into();
+    denial.code = 418;
+    denial.details.uid = "u".into();
+    denial.details.retry_after_seconds = 3;
+    denial.details.causes = vec![
+        StatusCause {
+            reason: "FieldValueInvalid".into(),
+            field: "spec.cup".into(),
+            ..StatusCause::default()
+        },
+        StatusCause::of("no milk"),
+    ];
+    let status = &replied(POD, &outcome)["response"]["status"];
+    assert_eq!(
+        (&status["reason"], &status["code"]),
+        (&json!("TeaTime"), &json!(418))
+    );
+    assert_eq!(
+        status["details"],
+        json!({
+            "name": "p", "kind": "pods", "uid": "u", "retryAfterSeconds": 3,
+            "causes": [{"reason": "FieldValueInvalid", "field": "spec.cup"}, {"message": "no milk"}],
+        })
+    );
+
+    let denial = outcome.denial.as_mut().unwrap();
+    denial.reason = "".into();
+    denial.details = Details {
+        retry_after_seconds: 1,
+        ..Details::default()
+    };
+    let status = &replied(POD, &outcome)["response"]["status"];
+    assert_eq!(status["details"], json!({"retryAfterSeconds": 1}));
+    assert!(status.get("reason").is_none());
 }

@@ -7,9 +7,10 @@
 use super::trace::{Tape, Traced};
 use crate::api::{AdmissionReview, AdmissionReviewError};
 use crate::cli::loading::Deciding;
-use crate::engine::admission::{Outcome, Run};
+use crate::engine::admission::Phase;
+use crate::engine::admission::webhook::nobody;
+use crate::engine::admission::{Chain, Outcome, Run};
 use crate::json::{Document, patch, write_string};
-use crate::telemetry::metrics::Phase;
 
 /// How to answer.
 #[derive(Clone, Copy)]
@@ -83,10 +84,7 @@ impl Asked<'_> {
             ..Run::new(&**self.deciding.policies.for_cluster(self.cluster))
         };
         let policies = self.deciding.admission.for_cluster(self.cluster);
-        let outcome = match phase {
-            Phase::Mutate => policies.mutate(&review.request, run),
-            Phase::Validate => policies.validate(&review.request, run),
-        };
+        let outcome = Chain::run(phase, policies, &review.request, run, &mut nobody);
         (outcome, tape.into_steps())
     }
 }

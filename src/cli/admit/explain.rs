@@ -38,13 +38,7 @@ impl fmt::Display for InWords<'_> {
         let Answered { outcome, trace, .. } = self.0;
         match &outcome.denial {
             None => writeln!(f, "allow")?,
-            Some(denial) => writeln!(
-                f,
-                "deny: {} ({} {})",
-                denial.message,
-                denial.code,
-                denial.reason.as_str()
-            )?,
+            Some(denial) => writeln!(f, "deny: {} ({} {})", denial.message, denial.code, denial.reason)?,
         }
         if let Some(cause) = &outcome.cause {
             writeln!(f, "cause: {}", cause_in_words(cause))?;

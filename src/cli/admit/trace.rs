@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 
 use crate::cel::{EvalError, Value};
 use crate::engine::CauseKind;
+use crate::engine::admission::Phase;
 use crate::engine::admission::trace::{Finding, Part, Recorder, Step, to_json};
 use crate::engine::admission::{GroupVersionResource, trace};
-use crate::telemetry::metrics::Phase;
 
 /// Keeps what it hears.
 pub(super) struct Tape {

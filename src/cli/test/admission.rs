@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::run::Difference;
 use crate::cli::admit::answer::Answered;
 use crate::cli::explain::object;
-use crate::telemetry::metrics::Phase;
+use crate::engine::admission::Phase;
 
 /// A review, and its answer.
 pub(super) struct AdmissionCase {
@@ -56,7 +56,7 @@ impl AdmissionExpectation {
             (
                 "reason",
                 self.reason.clone(),
-                text(denial.map(|denial| denial.reason.as_str())),
+                text(denial.map(|denial| denial.reason.as_ref())),
             ),
             (
                 "code",

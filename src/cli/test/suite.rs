@@ -12,9 +12,9 @@ use crate::cli::admit::PHASES;
 use crate::cli::request::Request;
 use crate::config::DEFAULT_CLUSTER;
 use crate::document::Document;
+use crate::engine::admission::Phase;
 use crate::engine::{Attributes, Decision};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
-use crate::telemetry::metrics::Phase;
 
 /// Cases, and what they are decided by.
 pub(super) struct Suite {

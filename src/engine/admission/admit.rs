@@ -18,7 +18,7 @@ use audit::{Annotations, Failures};
 use super::authorizer::{Access, Authority, Authorizer};
 use super::evaluation::Clock;
 use super::matching::{Constraints, Fault, Matched, Subject};
-use super::outcome::{Denial, Outcome, Reason};
+use super::outcome::{Denial, Details, Outcome, Reason, StatusCause};
 use super::policy::{Action, Applicability, Binding, FailurePolicy};
 use super::set::{AdmissionSet, Bound};
 use super::trace::{Finding, Miss, Recorder, Step};
@@ -88,8 +88,7 @@ impl<'r> Run<'r> {
 
 impl AdmissionSet {
     /// Runs the ValidatingAdmissionPolicies.
-    #[must_use]
-    pub fn validate(&self, request: &Request<'_>, run: Run<'_>) -> Outcome {
+    pub(super) fn validate(&self, request: &Request<'_>, run: Run<'_>) -> Outcome {
         let authorizer = Authorizer::new(run.access, request);
         let mut walk = Walk {
             request,
@@ -121,12 +120,6 @@ impl AdmissionSet {
             (outcome.denial, outcome.cause) = (Some(too_late(request)), None);
         }
         outcome
-    }
-
-    /// Whether there is a ValidatingAdmissionPolicy of this name, bound or not.
-    #[must_use]
-    pub fn has_validating_policy(&self, name: &str) -> bool {
-        self.validating.has(name)
     }
 
     /// The names of the policies that are bound, in the order of the places in
@@ -375,13 +368,16 @@ pub(super) fn too_late(request: &Request<'_>) -> Denial {
 pub(super) fn denial(request: &Request<'_>, message: String, reason: Reason) -> Denial {
     let GroupVersionResource { group, resource, .. } = &request.request_resource;
     Denial {
-        reason,
+        reason: reason.as_str().into(),
         code: reason.code(),
-        causes: vec![message.clone()],
+        details: Details {
+            name: object_name(request),
+            group: group.to_string(),
+            kind: resource.to_string(),
+            causes: vec![StatusCause::of(message.clone())],
+            ..Details::default()
+        },
         message,
-        name: object_name(request),
-        group: group.to_string(),
-        resource: resource.to_string(),
     }
 }
 

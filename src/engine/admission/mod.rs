@@ -12,6 +12,7 @@
 mod admit;
 pub mod apply;
 mod authorizer;
+pub mod chain;
 pub mod conditions;
 mod environment;
 mod evaluation;
@@ -30,11 +31,12 @@ pub mod webhook;
 
 pub use admit::Run;
 pub use authorizer::Authority;
+pub use chain::{Chain, Phase, Progress};
 pub use environment::{Environment, Expression};
 pub use evaluation::{Clock, Evaluated};
 pub use initializers::{Initializer, InitializerConfiguration, InitializerRule};
 pub use mutating::MutatingPolicy;
-pub use outcome::{Denial, Outcome, Reason, Warnings};
+pub use outcome::{Denial, Details, Outcome, Reason, StatusCause, Warnings};
 pub use parameters::{NotFound, ParamFault, ParamKind, ParamRef, ParamTarget, Parameters};
 pub use policy::{Action, Applicability, Binding, Condition, FailurePolicy};
 pub use request::{GroupVersionKind, GroupVersionResource, Operation, Request};

@@ -1,11 +1,13 @@
 //! What is answered to an admission question.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use super::webhook::{Call, WebhookResult};
 use crate::engine::{Cause, CauseKind, Evaluation};
 
 /// The answer.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// Why the request is refused; allowed if there is none.
     pub denial: Option<Denial>,
@@ -21,30 +23,59 @@ pub struct Outcome {
     /// What each policy that was looked at came to, by its kind and its place
     /// among those of the kind.
     pub evaluations: Vec<(CauseKind, usize, Evaluation)>,
+    /// What each webhook that was to be asked came to, in the order asked.
+    pub webhooks: Vec<WebhookResult>,
+    /// What to ask webhooks in shadow mode, once the answer is on its way: they
+    /// decide nothing.
+    pub shadows: Vec<Call>,
 }
 
 /// Why a request is refused, as a `metav1.Status` tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// What sort of refusal.
-    pub reason: Reason,
+    /// What sort of refusal: mostly one of [`Reason`], but webhooks give what they like.
+    pub reason: Cow<'static, str>,
     /// The HTTP status code; mostly that of the reason.
-    pub code: u16,
+    pub code: i32,
     /// What and why, for the user.
     pub message: String,
-    /// The name of the object; empty where there is none.
+    /// What it is about.
+    pub details: Details,
+}
+
+/// `metav1.StatusDetails`; what is empty is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Details {
+    /// The name of the object.
     pub name: String,
     /// The group of the resource.
     pub group: String,
-    /// The resource, which `metav1.StatusDetails` calls its kind.
-    pub resource: String,
+    /// The resource, which Kubernetes calls its kind here.
+    pub kind: String,
+    /// The uid of the object.
+    pub uid: String,
     /// Each cause.
-    pub causes: Vec<String>,
+    pub causes: Vec<StatusCause>,
+    /// After how many seconds to try again; 0 if nobody says.
+    pub retry_after_seconds: i32,
+}
+
+/// `metav1.StatusCause`; what is empty is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StatusCause {
+    /// What sort of cause.
+    pub reason: String,
+    /// What and why, for people.
+    pub message: String,
+    /// The field of the object.
+    pub field: String,
 }
 
 /// `metav1.StatusReason`, as far as admission gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
+    /// 400.
+    BadRequest,
     /// 401.
     Unauthorized,
     /// 403.
@@ -83,6 +114,7 @@ impl Reason {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::BadRequest => "BadRequest",
             Self::Unauthorized => "Unauthorized",
             Self::Forbidden => "Forbidden",
             Self::NotFound => "NotFound",
@@ -96,8 +128,9 @@ impl Reason {
 
     /// The HTTP status code that goes with it.
     #[must_use]
-    pub const fn code(self) -> u16 {
+    pub const fn code(self) -> i32 {
         match self {
+            Self::BadRequest => 400,
             Self::Unauthorized => 401,
             Self::Forbidden => 403,
             Self::NotFound => 404,
@@ -118,6 +151,29 @@ impl Reason {
             "Invalid" => Some(Self::Invalid),
             "RequestEntityTooLarge" => Some(Self::RequestEntityTooLarge),
             _ => None,
+        }
+    }
+}
+
+// === impl Details ===
+
+impl Details {
+    /// Whether there is nothing to tell.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+// === impl StatusCause ===
+
+impl StatusCause {
+    /// A cause of which only the words are known.
+    #[must_use]
+    pub fn of(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            ..Self::default()
         }
     }
 }

@@ -8,7 +8,7 @@ use super::matching::{Equivalents, FixedNamespaces, Index, MissingNamespace, Nam
 use super::policy::{Binding, FailurePolicy};
 use super::trace::{Finding, Miss, Recorder, Step};
 use super::webhook::WebhookConfiguration;
-use super::{MutatingPolicy, Parameters, Request, ValidatingPolicy};
+use super::{MutatingPolicy, Parameters, Phase, Request, ValidatingPolicy};
 use crate::engine::CauseKind;
 use crate::json::{Document, Node};
 
@@ -44,6 +44,9 @@ pub struct AdmissionSettings {
     pub failure_policy: FailurePolicy,
     /// Which resources are the same.
     pub equivalents: Arc<Equivalents>,
+    /// The webhooks that decide nothing, by their own name or as
+    /// `configuration/name`: what they would have said is only compared.
+    pub shadow_webhooks: BTreeSet<String>,
 }
 
 /// The policies of every cluster.
@@ -97,6 +100,7 @@ impl Default for AdmissionSettings {
             missing_namespace: MissingNamespace::default(),
             failure_policy: FailurePolicy::default(),
             equivalents: Arc::new(Equivalents::kubernetes()),
+            shadow_webhooks: BTreeSet::new(),
         }
     }
 }
@@ -128,6 +132,16 @@ impl AdmissionSet {
             namespaces: Arc::new(FixedNamespaces::new(objects.namespaces)),
             missing_namespace: settings.missing_namespace,
             equivalents,
+        }
+    }
+
+    /// Whether there is a policy, bound or not, or a webhook configuration of
+    /// this name for `phase`.
+    #[must_use]
+    pub fn has(&self, phase: Phase, name: &str) -> bool {
+        match phase {
+            Phase::Mutate => self.mutating.has(name),
+            Phase::Validate => self.validating.has(name),
         }
     }
 

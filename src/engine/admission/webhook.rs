@@ -149,7 +149,9 @@ pub struct Reply {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallFailure {
     /// It could not be reached, was too slow, or answered what is no reply:
-    /// under `failurePolicy`.
+    /// under `failurePolicy`. The text follows `failed calling webhook "NAME": `
+    /// and begins as upstream's, `failed to call webhook: …` or
+    /// `received invalid webhook response: …`.
     #[error("{0}")]
     Failed(String),
     /// The caller's own deadline passed: whatever `failurePolicy` says, the
@@ -190,6 +192,17 @@ pub enum Verdict {
         /// Whether its failurePolicy passes over that.
         is_ignored: bool,
     },
+}
+
+/// Answers for a run that calls nobody: every call fails.
+#[must_use]
+pub fn nobody(_: &Call) -> Answer {
+    Answer {
+        result: Err(CallFailure::Failed(
+            "failed to call webhook: this run calls no webhooks".to_owned(),
+        )),
+        took: Duration::ZERO,
+    }
 }
 
 // === impl Webhook ===

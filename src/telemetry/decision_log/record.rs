@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use time::OffsetDateTime;
 
+use crate::engine::admission::Phase;
 use crate::engine::admission::Request;
 use crate::engine::{Attributes, Cause, Decision, Operator, Requirement, Target, User};
-use crate::telemetry::metrics::Phase;
 
 /// Longest text of a line, in bytes.
 const TEXT_BYTES: usize = 2048;

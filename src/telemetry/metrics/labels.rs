@@ -1,6 +1,7 @@
 //! The values that labels take.
 
 use crate::engine::Decision;
+pub use crate::engine::admission::Phase;
 
 /// A label whose values are known when the program is built.
 pub trait Label: Copy + Eq + 'static {
@@ -63,16 +64,6 @@ label! {
         Mutate => "mutate",
         /// A path that is none of these.
         Other => "other",
-    }
-}
-
-label! {
-    /// `phase`: which half of admission.
-    Phase {
-        /// `/validate`.
-        Validate => "validate",
-        /// `/mutate`.
-        Mutate => "mutate",
     }
 }
 
@@ -151,6 +142,14 @@ label! {
 impl Endpoint {
     /// Those that answer reviews.
     pub const REVIEWS: [Self; 3] = [Self::Authorize, Self::Validate, Self::Mutate];
+}
+
+impl Label for Phase {
+    const VALUES: &'static [Self] = &Self::ALL;
+
+    fn as_str(self) -> &'static str {
+        Self::as_str(self)
+    }
 }
 
 impl Phase {

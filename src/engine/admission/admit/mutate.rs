@@ -21,7 +21,7 @@ use crate::engine::admission::authorizer::{Access, Authorizer};
 use crate::engine::admission::conditions::Conditions;
 use crate::engine::admission::matching::Matched;
 use crate::engine::admission::mutating::{MutatingPolicy, Reinvocation};
-use crate::engine::admission::outcome::{Outcome, Reason};
+use crate::engine::admission::outcome::{Outcome, Reason, StatusCause};
 use crate::engine::admission::policy::{Binding, FailurePolicy};
 use crate::engine::admission::set::{AdmissionSet, Bound};
 use crate::engine::admission::trace::Step;
@@ -69,8 +69,7 @@ struct Refusal {
 
 impl AdmissionSet {
     /// Runs the MutatingAdmissionPolicies.
-    #[must_use]
-    pub fn mutate(&self, request: &Request<'_>, run: Run<'_>) -> Outcome {
+    pub(in crate::engine::admission) fn mutate(&self, request: &Request<'_>, run: Run<'_>) -> Outcome {
         if request.request_resource.is_virtual() || request.request_resource.is_policy() {
             return Outcome::default();
         }
@@ -97,12 +96,6 @@ impl AdmissionSet {
             };
         }
         walk.outcome()
-    }
-
-    /// Whether there is a MutatingAdmissionPolicy of this name, bound or not.
-    #[must_use]
-    pub fn has_mutating_policy(&self, name: &str) -> bool {
-        self.mutating.has(name)
     }
 
     /// The names of the policies that are bound, in the order of the places in
@@ -366,7 +359,11 @@ impl<'w> Walk<'w> {
             let mut refusal = denial(self.request, first.message.clone(), first.reason);
             // Whatever the reason, upstream answers these as forbidden.
             refusal.code = Reason::Forbidden.code();
-            refusal.causes = self.faults.iter().map(|fault| fault.message.clone()).collect();
+            refusal.details.causes = self
+                .faults
+                .iter()
+                .map(|fault| StatusCause::of(&fault.message))
+                .collect();
             outcome.denial = Some(refusal);
             outcome.cause = Some(Cause {
                 kind,
