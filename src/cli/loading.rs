@@ -10,6 +10,7 @@ use crate::engine::admission::Phase;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings};
 use crate::engine::{NeverDeny, Policies};
 use crate::field::{Fault, Faults, Severity};
+use crate::reload::FilesAlone;
 use crate::{manifest, reload};
 
 /// The configuration of the development set-up, used where none is named.
@@ -83,7 +84,12 @@ pub(super) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults 
     let files = sources.into_iter().map(|source| PathBuf::from(source.file));
     let is_new = |file: &PathBuf| file.canonicalize().is_ok_and(|file| !own.contains(&file));
     let more: Vec<PathBuf> = files.filter(is_new).collect();
-    faults.append(reload::check(path, &everywhere(&more), SystemTime::now()));
+    faults.append(reload::check(
+        path,
+        &FilesAlone,
+        &everywhere(&more),
+        SystemTime::now(),
+    ));
     // Offline commands do without callers, but `serve` will refuse to start.
     let nobody = config.and_then(|config| config.require_callers().err());
     faults.extend(nobody.map(|fault| Fault {

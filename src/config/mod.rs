@@ -14,6 +14,7 @@ mod admission;
 mod authorization;
 pub mod authorizers;
 mod callers;
+mod clusters;
 mod decision_log;
 mod duration;
 mod files;
@@ -35,6 +36,7 @@ pub use authorization::Authorization;
 pub use authorizers::{Authorizer, AuthorizerTypes, SubjectAccessReviewVersion};
 pub(crate) use callers::one_cluster;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
+pub use clusters::{ClusterEntry, Selector};
 pub use decision_log::{DecisionLog, LogPath};
 pub use files::{Disk, Files};
 pub use jwt::Jwt;
@@ -67,6 +69,8 @@ pub struct Config {
     pub callers: Vec<CallerEntry>,
     /// Where policies and their like are read from.
     pub manifests: Vec<ManifestPath>,
+    /// API servers that further manifests are watched from.
+    pub clusters: Vec<ClusterEntry>,
     /// What holds for authorization beside the manifests.
     pub authorization: Authorization,
     /// What holds for admission beside the manifests.
@@ -178,11 +182,11 @@ fn resolve(file: &Path, document: &Document, folder: &Path) -> (Option<Config>, 
 fn sections(file: &Path, root: &Section<'_>) -> Option<Config> {
     type_meta(root);
     root.not_yet("upstreams");
-    root.not_yet("clusters");
     let server = server::server(root);
     let admin = server::admin(root, server.as_ref());
     let callers = callers::callers(root, server.as_ref());
     let manifests = manifests::manifests(root);
+    let clusters = clusters::clusters(root);
     let authorization = authorization::authorization(root);
     let admission = admission::admission(root);
     let limits = limits::limits(root);
@@ -194,6 +198,7 @@ fn sections(file: &Path, root: &Section<'_>) -> Option<Config> {
         admin,
         callers,
         manifests,
+        clusters,
         authorization,
         admission,
         limits,

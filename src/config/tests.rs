@@ -262,12 +262,66 @@ gateway.yaml:20: sevrer: Unsupported value: unknown field `sevrer`";
 
 #[test]
 fn what_a_later_version_will_do_is_a_fault_today() {
-    let text = "authorization: {webhooks: [{type: Webhook}]}\nupstreams: {kubeconfig: u}\nclusters: [{name: east}]\n";
+    let text = "authorization: {webhooks: [{type: Webhook}]}\nupstreams: {kubeconfig: u}\n";
     let expected = "\
 4: authorization.webhooks: Unsupported value: not supported by this version of portcullis
-5: upstreams: Unsupported value: not supported by this version of portcullis
-6: clusters: Unsupported value: not supported by this version of portcullis";
+5: upstreams: Unsupported value: not supported by this version of portcullis";
     assert_eq!(faults(text), expected);
+}
+
+#[test]
+#[cfg(not(feature = "cluster"))]
+fn clusters_need_their_feature() {
+    let expected = "4: clusters: Unsupported value: this program was built without the feature `cluster`, \
+                    which watches API servers";
+    assert_eq!(faults("clusters: [{name: east, kubeconfig: k}]"), expected);
+}
+
+#[test]
+#[cfg(feature = "cluster")]
+fn clusters_are_api_servers_to_watch() {
+    let text = format!(
+        "{HEAD}{SERVER}callers: []\nclusters:\n\
+         - {{name: east, kubeconfig: k, snapshot: s}}\n\
+         - {{name: west, kubeconfig: k, snapshot: t, selector: {{matchLabels: {{a: b, e: ''}}, matchExpressions: [\
+         {{key: c, operator: NotIn, values: [d, e]}}, {{key: f, operator: DoesNotExist}}]}}}}\n"
+    );
+    let (config, faults) = read(&text);
+    assert_eq!(faults, "");
+    let clusters = config.unwrap().clusters;
+    assert_eq!(clusters[0].kubeconfig, Path::new("/etc/portcullis/k"));
+    assert_eq!(clusters[0].selector, None);
+    let selector = clusters[1].selector.as_ref().unwrap();
+    assert_eq!(selector.text, "a=b,e=,c notin (d,e),!f");
+}
+
+#[test]
+#[cfg(feature = "cluster")]
+fn faults_of_clusters_are_told_at_their_fields() {
+    let text = "clusters:\n\
+                - {kubeconfig: k, snapshot: s}\n\
+                - {name: a, snapshot: s}\n\
+                - {name: a, kubeconfig: k, snapshot: x}\n\
+                - {name: a, kubeconfig: k, snapshot: x}\n\
+                - {name: b, kubeconfig: k, selector: {}}\n\
+                - {name: c, kubeconfig: k, snapshot: y, selector: {matchExpressions: [{key: a, operator: Gt, values: [b]}]}}\n\
+                - {name: d, kubeconfig: k, snapshot: z, selector: {matchLabels: {a: 1}}}\n";
+    let found = faults(text);
+    let lines: Vec<&str> = found.lines().collect();
+    let expected = [
+        "5: clusters[0].name: Required value: the `cluster` of the callers",
+        "6: clusters[1].kubeconfig: Required value: how to reach",
+        "8: clusters[3].name: Duplicate value: `a` stands here twice",
+        "8: clusters[3].snapshot: Duplicate value: another cluster is saved there",
+        "9: clusters[4].snapshot: warning: Required value: without it a start needs",
+        "9: clusters[4].selector: warning: Suspicious: this takes every policy",
+        "10: clusters[5].selector: Invalid value: `Gt` is not a valid label selector operator",
+        "11: clusters[6].selector.matchLabels.a: Invalid type: must be text",
+    ];
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.starts_with(expected), "{line}\n{expected}");
+    }
+    assert!(lines.len() >= expected.len(), "{found}");
 }
 
 #[test]

@@ -3,12 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::object::{Content, Object};
-use super::{Manifests, Options, Scope, admission};
+use super::object::Content;
+use super::sound::SoundObject;
+use super::{Manifests, Options, Scope};
 use crate::engine::{Objects, Policies, PolicySet};
 
 /// Sorts `objects` by cluster and kind, and indexes what decides.
-pub(super) fn assemble(objects: Vec<Object>, options: &Options) -> Manifests {
+///
+/// No two of them may be the same object of one cluster.
+#[must_use]
+pub fn assemble(objects: impl IntoIterator<Item = SoundObject>, options: &Options) -> Manifests {
     let (mut shared, mut clusters) = (Sorted::default(), BTreeMap::<String, Sorted>::new());
     for object in objects {
         match &object.cluster {
@@ -61,23 +65,19 @@ struct Sorted {
 }
 
 impl Sorted {
-    fn add(&mut self, object: Object) {
+    fn add(&mut self, object: SoundObject) {
         match object.content {
             Content::Role(role) => self.objects.roles.push(role),
             Content::Binding(binding) => self.objects.bindings.push(binding),
             Content::Policy(policy) => self.objects.policies.push(*policy),
             Content::Namespace(labels) => {
-                let json = admission::json(&object.document);
-                self.scope.admission.namespaces.extend(json);
+                self.scope.admission.namespaces.extend(object.json);
                 if let Some(name) = labels.get(super::namespace::NAME_LABEL).cloned() {
                     self.scope.namespaces.insert(name, labels);
                 }
             }
             Content::Admission(admission) => admission.add_to(&mut self.scope.admission),
-            Content::Parameter => {
-                let json = admission::json(&object.document);
-                self.scope.admission.parameters.extend(json);
-            }
+            Content::Parameter => self.scope.admission.parameters.extend(object.json),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Policies as users write them, to policies as the engine decides by them.
 //!
 //! ```text
-//! Source --stream--> Document --object--> Object --assemble--> Manifests
-//!  file, text,   a YAML stream  kind, decode,  duplicates,   engine::Policies, and
-//!  cluster       or a List      defaults,      lint          what admission uses
-//!                flattened      validation
+//! Source --stream--> Document --object--> Object --read--> SoundObject --assemble--> Manifests
+//!  file, text,   a YAML stream  kind, decode,  duplicates,       |       engine::Policies, and
+//!  cluster       or a List      defaults,      lint              |       what admission uses
+//!                flattened      validation                      |
+//!                                  what an API server tells of --'
 //! ```
 //!
 //! Every step collects all the faults that it finds; the last happens only if
@@ -25,6 +26,7 @@ mod object;
 mod rbac;
 mod report;
 mod selector;
+mod sound;
 mod stream;
 mod v1alpha1;
 
@@ -32,6 +34,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use admission::{Migrated, migrate};
+pub use assemble::assemble;
+pub use sound::{Identity, SoundObject};
 
 use crate::engine::admission::AdmissionObjects;
 use crate::engine::{NeverDeny, Policies};
@@ -81,13 +85,20 @@ pub struct Scope {
 /// are no manifests; warnings are lint, and stand beside sound manifests.
 #[must_use]
 pub fn load(sources: &[Source], options: &Options) -> (Option<Manifests>, Faults) {
+    let (objects, faults) = read(sources, options);
+    (objects.map(|objects| assemble(objects, options)), faults)
+}
+
+/// Like [`load`], as far as the objects that there are.
+#[must_use]
+pub fn read(sources: &[Source], options: &Options) -> (Option<Vec<SoundObject>>, Faults) {
     let mut faults = Faults::new();
     let objects = objects(sources, &mut faults);
     if faults.has_errors() {
         return (None, faults);
     }
     lint::lint(&objects, &options.never_deny, &mut faults);
-    (Some(assemble::assemble(objects, options)), faults)
+    (Some(objects.into_iter().map(Into::into).collect()), faults)
 }
 
 fn objects(sources: &[Source], faults: &mut Faults) -> Vec<object::Object> {

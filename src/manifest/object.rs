@@ -10,6 +10,7 @@ use super::admission::{self, Admission};
 use super::kind::{self, Kind};
 use super::rbac::Rbac;
 use super::report::Report;
+use super::sound::Identity;
 use super::{authorization_policy, compile, namespace, rbac, v1alpha1};
 use crate::document::Document;
 use crate::engine::{AuthorizationPolicy, Binding, Role};
@@ -26,7 +27,7 @@ pub(super) struct Object {
 }
 
 /// What an object says.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Content {
     /// A Role or ClusterRole.
     Role(Role),
@@ -143,7 +144,7 @@ fn parameter(document: &Document, faults: &mut Faults) -> Option<Content> {
 
 /// Reports each object that holds for a cluster together with an earlier one of the same identity.
 pub(super) fn refuse_duplicates(objects: &[Object], faults: &mut Faults) {
-    let mut seen: HashMap<Identity<'_>, Vec<&Object>> = HashMap::with_capacity(objects.len());
+    let mut seen: HashMap<Identity, Vec<&Object>> = HashMap::with_capacity(objects.len());
     for object in objects {
         let namesakes = seen.entry(Identity::of(&object.document)).or_default();
         if let Some(first) = namesakes.iter().find(|first| meet(first, object)) {
@@ -160,27 +161,6 @@ pub(super) fn refuse_duplicates(objects: &[Object], faults: &mut Faults) {
             ));
         }
         namesakes.push(object);
-    }
-}
-
-/// What there is once in a cluster.
-#[derive(PartialEq, Eq, Hash)]
-struct Identity<'d> {
-    group: &'d str,
-    kind: &'d str,
-    namespace: &'d str,
-    name: &'d str,
-}
-
-impl<'d> Identity<'d> {
-    fn of(document: &'d Document) -> Self {
-        let metadata = |field| document.root().get("metadata")?.get(field)?.as_str();
-        Self {
-            group: kind::group(document.text("apiVersion").unwrap_or_default()),
-            kind: document.text("kind").unwrap_or_default(),
-            namespace: metadata("namespace").unwrap_or_default(),
-            name: metadata("name").unwrap_or_default(),
-        }
     }
 }
 

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use openssl::sha::Sha256;
 
+use super::source::Watched;
 use crate::config::{Config, ManifestPath};
 use crate::field::{Fault, FaultKind, Faults, Place};
 use crate::manifest::Source;
@@ -154,24 +156,42 @@ pub(super) fn fingerprint(files: &[PathBuf]) -> Fingerprint {
     Fingerprint(digest.finish())
 }
 
-/// The revision of a set: its configuration and manifests, without their paths
-/// on this machine and without any secret.
-pub(super) fn revision(config_text: &str, sources: &[Source]) -> String {
-    let mut digest = Sha256::new();
-    part(&mut digest, config_text.as_bytes());
-    for source in sources {
-        part(
-            &mut digest,
-            source.cluster.as_deref().unwrap_or_default().as_bytes(),
-        );
-        part(&mut digest, source.text.as_bytes());
+/// What the revision of a set is made of: its configuration and manifests,
+/// without their paths on this machine and without any secret.
+#[derive(Clone)]
+pub(super) struct Revision(Sha256);
+
+// === impl Revision ===
+
+impl Revision {
+    /// Of a set of files alone.
+    pub(super) fn of_files(config_text: &str, sources: &[Source]) -> Self {
+        let mut digest = Sha256::new();
+        part(&mut digest, config_text.as_bytes());
+        for source in sources {
+            part(
+                &mut digest,
+                source.cluster.as_deref().unwrap_or_default().as_bytes(),
+            );
+            part(&mut digest, source.text.as_bytes());
+        }
+        Self(digest)
     }
-    digest
-        .finish()
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+
+    /// With what is beside the files.
+    pub(super) fn with(mut self, watched: &[Watched]) -> Self {
+        for watched in watched {
+            part(&mut self.0, &watched.digest);
+        }
+        self
+    }
+
+    /// As it is shown.
+    pub(super) fn name(self) -> Arc<str> {
+        let digits = self.0.finish();
+        let digits = digits.iter().take(6).map(|byte| format!("{byte:02x}"));
+        digits.collect::<String>().into()
+    }
 }
 
 /// One part, with its length before it: no two lists of parts read the same.
@@ -252,10 +272,27 @@ mod tests {
             text: text.into(),
             cluster: cluster.map(str::to_owned),
         };
+        let revision = |config: &str, sources: &[Source]| Revision::of_files(config, sources).name();
         let one = revision("c", &[source("a", None)]);
         assert_eq!(one.len(), 12);
         assert_ne!(one, revision("c", &[source("a", Some("east"))]));
         assert_ne!(one, revision("c", &[source("a", None), source("", None)]));
         assert_ne!(one, revision("d", &[source("a", None)]));
+    }
+
+    #[test]
+    fn the_revision_is_of_what_is_beside_the_files_too() {
+        let files = Revision::of_files("c", &[]);
+        let watched = |byte| Watched {
+            digest: [byte; 32],
+            ..Watched::default()
+        };
+        let names = [
+            files.clone().name(),
+            files.clone().with(&[watched(1)]).name(),
+            files.clone().with(&[watched(2)]).name(),
+            files.with(&[watched(1), watched(2)]).name(),
+        ];
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), 4);
     }
 }

@@ -4,66 +4,92 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Snapshot, files};
+use super::files::{self, Revision};
+use super::source::{self, ManifestSource, Watched};
+use super::{Base, Snapshot};
 use crate::authentication::Authenticator;
 use crate::config::{self, Config, ManifestPath};
+use crate::engine::Policies;
 use crate::engine::admission::matching::MissingNamespace;
-use crate::engine::admission::{AdmissionSettings, FailurePolicy};
+use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, FailurePolicy};
 use crate::field::{Fault, FaultKind, Faults, Place};
-use crate::manifest;
+use crate::manifest::{self, SoundObject};
 use crate::tls::TlsContext;
 
-/// Builds a snapshot from the configuration at `path`, aside from any in force.
+/// Builds a snapshot from the configuration at `path` and what `source` has
+/// beside it, aside from any in force.
 ///
 /// Credentials that `previous` accepted and a newer one replaced stay accepted
 /// for a while (see [`Authenticator`]). There is a snapshot only where no fault
 /// is an error; warnings come beside it. Blocks: it reads files and compiles
 /// policies.
 #[must_use]
-pub fn load(path: &Path, previous: Option<&Snapshot>, now: SystemTime) -> (Option<Snapshot>, Faults) {
+pub fn load(
+    path: &Path,
+    source: &dyn ManifestSource,
+    previous: Option<&Snapshot>,
+    now: SystemTime,
+) -> (Option<Snapshot>, Faults) {
     let (config, mut faults) = config::load(path);
     let Some(config) = config else {
         return (None, faults);
     };
     faults.extend(config.require_callers().err());
-    let snapshot = assemble(path, config, previous, now, &mut faults);
+    let snapshot = assemble(path, config, source, previous, now, &mut faults);
     (snapshot.filter(|_| !faults.has_errors()), faults)
 }
 
-/// Every fault of the configuration at `path` and of all that it names, and of
-/// `more` manifests together with its own. Blocks, as [`load`] does.
+/// Every fault of the configuration at `path` and of all that it names, for
+/// `source` too, and of `more` manifests together with its own. Blocks, as
+/// [`load`] does.
 #[must_use]
-pub fn check(path: &Path, more: &[ManifestPath], now: SystemTime) -> Faults {
+pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], now: SystemTime) -> Faults {
     let (config, mut faults) = config::load(path);
     if let Some(mut config) = config {
         config.manifests.extend_from_slice(more);
-        assemble(path, config, None, now, &mut faults);
+        assemble(path, config, source, None, now, &mut faults);
     }
     faults
+}
+
+/// `current` with what `source` has now. What the files say is not read again.
+/// `None` where its configuration names no source.
+pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option<Snapshot> {
+    let own = current.base.objects.clone()?;
+    let watched = source.objects(&current.config);
+    let (policies, admission) = index(&current.config, own, &watched);
+    Some(Snapshot {
+        revision: current.base.revision.clone().with(&watched).name(),
+        policies,
+        admission,
+        config: Arc::clone(&current.config),
+        authenticator: Arc::clone(&current.authenticator),
+        tls: current.tls.clone(),
+        base: Arc::clone(&current.base),
+    })
 }
 
 /// Each part is built even where another has failed: one run tells all.
 fn assemble(
     path: &Path,
     config: Config,
+    source: &dyn ManifestSource,
     previous: Option<&Snapshot>,
     now: SystemTime,
     faults: &mut Faults,
 ) -> Option<Snapshot> {
     let (sources, unreadable) = files::read_manifests(&config.manifests);
     faults.append(unreadable);
-    let options = manifest::Options {
-        never_deny: config.authorization.never_deny.clone(),
-    };
-    let (manifests, found) = manifest::load(&sources, &options);
+    let (objects, found) = manifest::read(&sources, &options(&config));
     faults.append(found);
-    let earlier = previous.map(|previous| &previous.authenticator);
+    let earlier = previous.map(|previous| &*previous.authenticator);
     let (authenticator, found) = Authenticator::build(&config, earlier, now);
     faults.append(found);
     let tls = TlsContext::build(&config.server.tls)
         .map_err(|found| faults.append(found))
         .ok();
     faults.extend(tls.iter().flat_map(|tls| tls.warnings().iter().cloned()));
+    faults.append(source.check(&config).1);
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) => {
@@ -75,17 +101,38 @@ fn assemble(
             return None;
         }
     };
-    let revision = Arc::from(files::revision(&text, &sources));
-    let manifests = manifests?;
-    let admission = manifests.admission(&admission_settings(&config));
+    let (objects, tls) = (objects?, tls?);
+    if faults.has_errors() {
+        return None;
+    }
+    let watched = source.objects(&config);
+    let base = Base {
+        revision: Revision::of_files(&text, &sources),
+        objects: (!config.clusters.is_empty()).then(|| objects.clone()),
+    };
+    let (policies, admission) = index(&config, objects, &watched);
     Some(Snapshot {
-        revision,
-        config,
-        policies: manifests.policies,
+        revision: base.revision.clone().with(&watched).name(),
+        policies,
         admission,
-        authenticator,
-        tls: tls?,
+        config: Arc::new(config),
+        authenticator: Arc::new(authenticator),
+        tls,
+        base: Arc::new(base),
     })
+}
+
+/// What the files and the source say together.
+fn index(config: &Config, own: Vec<SoundObject>, watched: &[Watched]) -> (Policies, AdmissionPolicies) {
+    let manifests = manifest::assemble(source::together(own, watched), &options(config));
+    let admission = manifests.admission(&admission_settings(config));
+    (manifests.policies, admission)
+}
+
+fn options(config: &Config) -> manifest::Options {
+    manifest::Options {
+        never_deny: config.authorization.never_deny.clone(),
+    }
 }
 
 /// What `admission` of the configuration says, in the engine's terms.

@@ -4,6 +4,8 @@
 //!  watch, poll, SIGHUP --> files: what is there now? --(changed)--> load: read, check, build aside
 //!                                                                       |
 //!            State::current() <-- one pointer --- Snapshot <--(no fault)-'--(faults)--> log, count, keep
+//!                                                                       |
+//!                              ManifestSource: objects of clusters -----'
 //! ```
 //!
 //! A request takes [`State::current`] once and keeps it to its end: it sees one
@@ -12,6 +14,7 @@
 
 mod files;
 mod load;
+mod source;
 mod watch;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,32 +27,45 @@ use crate::config::Config;
 use crate::engine::Policies;
 use crate::engine::admission::AdmissionPolicies;
 use crate::field::Faults;
+use crate::manifest::SoundObject;
 use crate::tls::TlsContext;
+
+use files::Revision;
 
 pub use files::read_manifests;
 pub use load::{admission_settings, check, load};
+pub use source::{FilesAlone, ManifestSource, Origin, SourceStatus, Watched};
 pub use watch::{Observer, Reloader, Trigger};
 
 /// Everything that a request is judged by, as it was at one moment.
 pub struct Snapshot {
-    /// Names the content of configuration and manifests: equal text, equal
+    /// Names the content of configuration and manifests, those of clusters too: equal text, equal
     /// revision, on every replica. Twelve hexadecimal digits.
     pub revision: Arc<str>,
     /// The configuration.
-    pub config: Config,
+    pub config: Arc<Config>,
     /// What decides authorization, by cluster.
     pub policies: Policies,
     /// What decides admission, by cluster.
     pub admission: AdmissionPolicies,
     /// Who may call.
-    pub authenticator: Authenticator,
+    pub authenticator: Arc<Authenticator>,
     /// What new connections are accepted with.
     pub tls: TlsContext,
+    base: Arc<Base>,
+}
+
+/// What the files said, for when only what is beside them changes.
+struct Base {
+    revision: Revision,
+    /// Kept only where something can be beside them.
+    objects: Option<Vec<SoundObject>>,
 }
 
 /// The snapshot in force, and how the last attempt to replace it went.
 pub struct State {
     current: ArcSwap<Snapshot>,
+    source: Arc<dyn ManifestSource>,
     last_failure: Mutex<Option<Failure>>,
 }
 
@@ -63,13 +79,20 @@ pub struct Failure {
 }
 
 impl State {
-    /// A state in which `snapshot` is in force.
+    /// A state in which `snapshot` is in force, whose `source` may change it.
     #[must_use]
-    pub fn new(snapshot: Snapshot) -> Arc<Self> {
+    pub fn new(snapshot: Snapshot, source: Arc<dyn ManifestSource>) -> Arc<Self> {
         Arc::new(Self {
             current: ArcSwap::from_pointee(snapshot),
+            source,
             last_failure: Mutex::new(None),
         })
+    }
+
+    /// Where objects come from beside the files.
+    #[must_use]
+    pub fn source(&self) -> &dyn ManifestSource {
+        &*self.source
     }
 
     /// The snapshot in force. Take it once for each request.
@@ -87,10 +110,16 @@ impl State {
             .clone()
     }
 
-    /// Puts `snapshot` in force for every request that begins after this.
+    /// Puts `snapshot`, of files just read, in force for every request that begins after this.
     fn replace(&self, snapshot: Snapshot) {
-        self.current.store(Arc::new(snapshot));
         self.note(None);
+        self.refresh(snapshot);
+    }
+
+    /// The same where the files are those of before: a failure to load newer ones still stands.
+    fn refresh(&self, snapshot: Snapshot) {
+        self.current.store(Arc::new(snapshot));
+        self.source.follow(&self.current());
     }
 
     /// Keeps the snapshot in force and remembers why.

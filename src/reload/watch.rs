@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use notify::event::ModifyKind;
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
@@ -26,8 +26,12 @@ use crate::field::{Faults, Severity};
 /// copy of a folder writes several times.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// After so many quiet waits the files are read although they still change.
-const PATIENCE: usize = 20;
+/// After this the files are read although they still change.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How much longer than its last rebuild took the thread rests before the next:
+/// a cluster that changes all the time must not cost a processor.
+const REST: u32 = 4;
 
 /// How often a set is loaded anew because it changed under the last load.
 const ATTEMPTS: usize = 3;
@@ -50,6 +54,8 @@ enum Event {
     Changed,
     /// Somebody asks, whether or not anything changed.
     Asked,
+    /// What is beside the files changed.
+    Beside,
     /// The reloader is dropped.
     Stop,
 }
@@ -61,6 +67,11 @@ impl Trigger {
     pub fn reload(&self) {
         // An error means that the reloader has stopped: nothing to ask any more.
         let _ = self.0.send(Event::Asked);
+    }
+
+    /// Puts what the [`ManifestSource`](super::ManifestSource) has now beside the files, soon.
+    pub fn refresh(&self) {
+        let _ = self.0.send(Event::Beside);
     }
 }
 
@@ -95,6 +106,7 @@ impl Reloader {
             watched: BTreeSet::new(),
             interest,
             last: Fingerprint::none(),
+            rested: Instant::now(),
         };
         worker.last = worker.look();
         let thread = thread::Builder::new()
@@ -168,24 +180,34 @@ struct Worker {
     interest: Arc<Mutex<Interest>>,
     /// What the files said at the last attempt, good or bad.
     last: Fingerprint,
+    /// Before this nothing is rebuilt for what is beside the files.
+    rested: Instant,
 }
 
 impl Worker {
     fn run(mut self, events: &Receiver<Event>) {
+        let mut looked = Instant::now();
         loop {
             let interval = self.state.current().config.reload.interval;
-            let asked = match events.recv_timeout(interval) {
+            let told = match events.recv_timeout(interval.saturating_sub(looked.elapsed())) {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(Event::Asked) => true,
-                Err(RecvTimeoutError::Timeout) => false,
-                Ok(Event::Changed) => match settle(events) {
-                    Some(asked) => asked,
+                Err(RecvTimeoutError::Timeout) => Told::default(),
+                Ok(Event::Asked) => Told::of(&Event::Asked),
+                Ok(event) => match settle(&event, events, self.rested) {
+                    Some(told) => told,
                     None => return,
                 },
             };
+            if told.beside_alone() && looked.elapsed() < interval {
+                self.refresh();
+                continue;
+            }
+            looked = Instant::now();
             let seen = self.look();
-            if asked || seen != self.last {
+            if told.asked || seen != self.last {
                 self.last = self.reload_until_still(seen);
+            } else if told.beside {
+                self.refresh();
             }
         }
     }
@@ -212,12 +234,13 @@ impl Worker {
         let snapshot = self.state.current();
         let (config, _) = config::load(&self.path);
         let config = config.as_ref().unwrap_or(&snapshot.config);
-        let mut callers = snapshot.authenticator.files().clone();
+        let mut others = snapshot.authenticator.files().clone();
+        others.extend(self.state.source().check(config).0);
         if self.state.last_failure().is_some() {
             let (authenticator, _) = Authenticator::build(config, None, SystemTime::now());
-            callers.extend(authenticator.files().iter().cloned());
+            others.extend(authenticator.files().iter().cloned());
         }
-        let files = files::all_files(&self.path, config, &callers);
+        let files = files::all_files(&self.path, config, &others);
         let folders = files::folders_of(config, &files);
         let interest = Interest::new(&files, config.decision_log.as_ref());
         drop(snapshot);
@@ -245,10 +268,25 @@ impl Worker {
         self.watched = watched;
     }
 
+    /// Puts in force what is beside the files now.
+    fn refresh(&mut self) {
+        let start = Instant::now();
+        let current = self.state.current();
+        let snapshot = load::refresh(&current, self.state.source());
+        self.rested = Instant::now() + start.elapsed() * REST;
+        let Some(snapshot) = snapshot.filter(|new| new.revision != current.revision) else {
+            return;
+        };
+        tracing::info!(revision = %snapshot.revision, "the objects of clusters changed");
+        drop(current);
+        self.state.refresh(snapshot);
+        (self.observer)(Ok(&self.state));
+    }
+
     fn reload(&self) {
         let current = self.state.current();
         let now = SystemTime::now();
-        let (snapshot, faults) = load(&self.path, Some(&current), now);
+        let (snapshot, faults) = load::load(&self.path, self.state.source(), Some(&current), now);
         log(&faults);
         if let Some(snapshot) = snapshot {
             tracing::info!(revision = %snapshot.revision, "reloaded");
@@ -272,18 +310,58 @@ impl Worker {
     }
 }
 
-/// Waits until the files are quiet. Whether somebody asked meanwhile; `None` to stop.
-fn settle(events: &Receiver<Event>) -> Option<bool> {
-    let mut asked = false;
-    for _ in 0..PATIENCE {
-        match events.recv_timeout(QUIET) {
-            Ok(Event::Changed) => {}
-            Ok(Event::Asked) => asked = true,
-            Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return None,
-            Err(RecvTimeoutError::Timeout) => break,
+/// What the worker was told of.
+#[derive(Debug, Default, Clone, Copy)]
+struct Told {
+    asked: bool,
+    files: bool,
+    beside: bool,
+}
+
+// === impl Told ===
+
+impl Told {
+    fn of(event: &Event) -> Self {
+        Self {
+            asked: matches!(event, Event::Asked),
+            files: matches!(event, Event::Changed),
+            beside: matches!(event, Event::Beside),
         }
     }
-    Some(asked)
+
+    const fn and(self, other: Self) -> Self {
+        Self {
+            asked: self.asked || other.asked,
+            files: self.files || other.files,
+            beside: self.beside || other.beside,
+        }
+    }
+
+    /// Whether the files need no look.
+    const fn beside_alone(self) -> bool {
+        self.beside && !self.asked && !self.files
+    }
+}
+
+/// Waits from the first event on until all is quiet, and until `earliest`. What
+/// came; `None` to stop.
+fn settle(first: &Event, events: &Receiver<Event>, earliest: Instant) -> Option<Told> {
+    let mut told = Told::of(first);
+    let latest = earliest.max(Instant::now() + PATIENCE);
+    loop {
+        let quiet = match events.recv_timeout(QUIET) {
+            Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return None,
+            Ok(event) => {
+                told = told.and(Told::of(&event));
+                false
+            }
+            Err(RecvTimeoutError::Timeout) => true,
+        };
+        let now = Instant::now();
+        if now >= latest || (quiet && now >= earliest) {
+            return Some(told);
+        }
+    }
 }
 
 fn log(faults: &Faults) {

@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::output::{self, Format};
 use super::{Error, Verdict, loading};
 use crate::config::LogPath;
-use crate::reload::{self, Reloader, State, Trigger};
+use crate::reload::{self, FilesAlone, ManifestSource, Reloader, State, Trigger};
 use crate::server::{Addresses, Gateway, Server, Signals};
 use crate::telemetry::decision_log::Destination;
 use crate::telemetry::metrics::Outcome;
@@ -56,7 +56,8 @@ impl Serve {
             None => development::set_up(format)?,
         };
         let now = SystemTime::now();
-        let (snapshot, faults) = reload::load(&path, None, now);
+        let source: Arc<dyn ManifestSource> = Arc::new(FilesAlone);
+        let (snapshot, faults) = reload::load(&path, &*source, None, now);
         let Some(snapshot) = snapshot else {
             output::complain(Error::Faulty {
                 path: path.display().to_string(),
@@ -74,7 +75,7 @@ impl Serve {
             &metrics,
         )?;
         let revision = Arc::clone(&snapshot.revision);
-        let state = State::new(snapshot);
+        let state = State::new(snapshot, source);
         let reloader = reloader(&state, &path, &metrics)?;
         let gateway = Gateway {
             state,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use portcullis::reload::{self, State};
+use portcullis::reload::{self, FilesAlone, State};
 use portcullis::server::{Addresses, Gateway as Parts, Server};
 use portcullis::telemetry::Metrics;
 use portcullis::telemetry::decision_log::{DecisionLog, Destination};
@@ -169,8 +169,11 @@ impl Gateway {
 
     fn start(folder: TempDir, authority: Identity) -> Self {
         let config = folder.path().join("config.yaml");
-        let (snapshot, faults) = reload::load(&config, None, SystemTime::now());
-        let state = State::new(snapshot.unwrap_or_else(|| panic!("{faults}")));
+        let (snapshot, faults) = reload::load(&config, &FilesAlone, None, SystemTime::now());
+        let state = State::new(
+            snapshot.unwrap_or_else(|| panic!("{faults}")),
+            Arc::new(FilesAlone),
+        );
         let metrics = Arc::new(Metrics::new().unwrap());
         let log = Destination::File(folder.path().join("decisions.log"));
         let decision_log = Some(DecisionLog::open(log, metrics.decision_log_dropped()).unwrap());

@@ -1,0 +1,134 @@
+//! `clusters`: API servers that manifests are watched from.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::section::{Item, Section};
+use crate::document::{Node, Value};
+use crate::engine::matching::{LabelExpression, LabelSelector};
+use crate::field::{FaultKind, Place};
+
+/// One API server, and what is taken from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterEntry {
+    /// Where the entry stands, for faults of what it refers to.
+    pub place: Place,
+    /// The cluster whose requests alone these objects hold for.
+    pub name: String,
+    /// How to reach the API server, as an absolute path.
+    pub kubeconfig: PathBuf,
+    /// Where the last complete set is saved, as an absolute path.
+    pub snapshot: Option<PathBuf>,
+    /// Which policies and webhooks of admission are taken; `None`: none.
+    pub selector: Option<Selector>,
+}
+
+/// A label selector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selector {
+    /// As the API server reads it in a request.
+    pub text: String,
+    /// As it matches here.
+    pub labels: LabelSelector,
+}
+
+pub(super) fn clusters(root: &Section<'_>) -> Vec<ClusterEntry> {
+    if cfg!(not(feature = "cluster")) && root.value("clusters").is_some() {
+        let message = "this program was built without the feature `cluster`, which watches API servers";
+        root.fault("clusters", FaultKind::NotSupported, message);
+        return Vec::new();
+    }
+    let mut clusters: Vec<ClusterEntry> = Vec::new();
+    for item in root.items("clusters") {
+        let section = item.section(&["name", "kubeconfig", "snapshot", "selector"]);
+        let Some(cluster) = cluster(&section) else {
+            continue;
+        };
+        if clusters.iter().any(|other| other.name == cluster.name) {
+            let message = format!("`{}` stands here twice", cluster.name);
+            section.fault("name", FaultKind::Duplicate, message);
+        }
+        let saved = |other: &ClusterEntry| other.snapshot.is_some() && other.snapshot == cluster.snapshot;
+        if clusters.iter().any(saved) {
+            let message = "another cluster is saved there: each has a file of its own";
+            section.fault("snapshot", FaultKind::Duplicate, message);
+        }
+        clusters.push(cluster);
+    }
+    clusters
+}
+
+fn cluster(section: &Section<'_>) -> Option<ClusterEntry> {
+    let name = section.required_text("name", "the `cluster` of the callers that this API server is");
+    let kubeconfig = section.required_path("kubeconfig", "how to reach the API server");
+    let snapshot = section.path("snapshot");
+    if snapshot.is_none() && section.value("snapshot").is_none() {
+        let message = "without it a start needs the API server to know the cluster's policies: name a file";
+        section.warn("snapshot", FaultKind::Required, message);
+    }
+    let selector = section
+        .optional("selector", &["matchLabels", "matchExpressions"])
+        .map(|selector| read_selector(section, &selector));
+    Some(ClusterEntry {
+        place: section.here(),
+        name: name?.to_owned(),
+        kubeconfig: kubeconfig?,
+        snapshot,
+        selector,
+    })
+}
+
+fn read_selector(entry: &Section<'_>, section: &Section<'_>) -> Selector {
+    let labels = match_labels(section);
+    let expressions: Vec<_> = section.items("matchExpressions").iter().map(expression).collect();
+    let compiled = LabelSelector::compile(&labels, &expressions)
+        .map_err(|fault| section.fault_here(FaultKind::Invalid, fault.to_string()))
+        .unwrap_or_default();
+    if labels.is_empty() && expressions.is_empty() {
+        let message = "this takes every policy and webhook that the API server stores, which runs them \
+                       too: label those that are meant for the gateway alone";
+        entry.warn("selector", FaultKind::Suspicious, message);
+    }
+    let equal = labels.iter().map(|(key, value)| format!("{key}={value}"));
+    let terms: Vec<String> = equal.chain(expressions.iter().map(term)).collect();
+    Selector {
+        text: terms.join(","),
+        labels: compiled,
+    }
+}
+
+fn match_labels(section: &Section<'_>) -> BTreeMap<String, String> {
+    let labels = section.foreign_section("matchLabels");
+    let keys = match section.value("matchLabels").map(|node| &node.value) {
+        Some(Value::Map(entries)) => entries.iter().map(|entry| entry.key.as_str()).collect(),
+        _ => Vec::new(),
+    };
+    let value_of = |key: &str| {
+        let empty = labels.value(key).and_then(Node::as_str) == Some("");
+        let value = if empty { Some("") } else { labels.text(key) };
+        Some((key.to_owned(), value?.to_owned()))
+    };
+    keys.into_iter().filter_map(value_of).collect()
+}
+
+fn expression(item: &Item<'_>) -> LabelExpression {
+    let section = item.section(&["key", "operator", "values"]);
+    let text = |field, what| section.required_text(field, what).unwrap_or_default().to_owned();
+    LabelExpression {
+        key: text("key", "the label"),
+        operator: text("operator", "`In`, `NotIn`, `Exists` or `DoesNotExist`"),
+        values: section.strings("values"),
+    }
+}
+
+/// As `labels.Requirement` of apimachinery writes it.
+fn term(expression: &LabelExpression) -> String {
+    let key = &expression.key;
+    let values = expression.values.join(",");
+    match expression.operator.as_str() {
+        "In" => format!("{key} in ({values})"),
+        "NotIn" => format!("{key} notin ({values})"),
+        "DoesNotExist" => format!("!{key}"),
+        _ => key.clone(),
+    }
+}

@@ -1,0 +1,122 @@
+//! Manifests that come from elsewhere than files.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::Snapshot;
+use crate::config::Config;
+use crate::field::Faults;
+use crate::manifest::{Identity, SoundObject};
+
+/// Where objects come from beside the files, and change by themselves.
+///
+/// It tells of a change by a [`Trigger`](super::Trigger). Its objects are
+/// sound: what is wrong with one stays with it, and stops no other.
+pub trait ManifestSource: Send + Sync {
+    /// The files that `config` names for it, and what is wrong with them. Blocks.
+    fn check(&self, config: &Config) -> (BTreeSet<PathBuf>, Faults);
+
+    /// What holds now for each cluster of `config`. Blocks where that must
+    /// first be read from a disk; it waits for no server.
+    fn objects(&self, config: &Config) -> Vec<Watched>;
+
+    /// `snapshot` is in force: its configuration says what to follow, its
+    /// policies which parameters they take. Called again with each snapshot.
+    fn follow(&self, snapshot: &Snapshot);
+
+    /// How it stands with each cluster, in the order of the configuration.
+    fn status(&self) -> Vec<SourceStatus>;
+}
+
+/// The objects of one cluster at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Watched {
+    /// Each object once, in an order of its own.
+    pub objects: Vec<Arc<SoundObject>>,
+    /// Names their content: equal objects, equal digest.
+    pub digest: [u8; 32],
+}
+
+/// How it stands with one cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceStatus {
+    /// The cluster.
+    pub cluster: String,
+    /// What its objects are.
+    pub origin: Origin,
+    /// How many objects there are.
+    pub objects: usize,
+    /// How many have faults; of each the last good version holds, if there was one.
+    pub faulty: usize,
+}
+
+/// Where the objects of a cluster are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// There are none yet: the files alone hold.
+    Nowhere,
+    /// As they were when they were last saved.
+    Saved,
+    /// As the API server tells of them.
+    Live,
+}
+
+/// No such source: the files alone.
+#[derive(Debug, Clone, Copy)]
+pub struct FilesAlone;
+
+// === impl FilesAlone ===
+
+impl ManifestSource for FilesAlone {
+    fn check(&self, _: &Config) -> (BTreeSet<PathBuf>, Faults) {
+        (BTreeSet::new(), Faults::new())
+    }
+
+    fn objects(&self, _: &Config) -> Vec<Watched> {
+        Vec::new()
+    }
+
+    fn follow(&self, _: &Snapshot) {}
+
+    fn status(&self) -> Vec<SourceStatus> {
+        Vec::new()
+    }
+}
+
+/// `own` and what is `watched` beside it, to be one set. The same object cannot
+/// hold twice: that of the files does, since whoever may write to the API
+/// server must not take away what the gateway's own files say.
+pub(super) fn together(own: Vec<SoundObject>, watched: &[Watched]) -> Vec<SoundObject> {
+    let mut clusters: HashMap<Identity, BTreeSet<Option<String>>> = HashMap::new();
+    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+    if !watched.is_empty() {
+        for object in &own {
+            let cluster = object.cluster().map(str::to_owned);
+            clusters
+                .entry(object.identity().clone())
+                .or_default()
+                .insert(cluster);
+        }
+    }
+    let mut all = own;
+    for object in watched.iter().flat_map(|watched| &watched.objects) {
+        let cluster = object.cluster().map(str::to_owned);
+        let in_files = clusters
+            .get(object.identity())
+            .is_some_and(|of| of.contains(&None) || of.contains(&cluster));
+        if in_files {
+            *kinds.entry(object.identity().kind().to_owned()).or_default() += 1;
+        } else {
+            all.push(SoundObject::clone(object));
+        }
+    }
+    for (kind, count) in kinds {
+        tracing::debug!(
+            kind,
+            count,
+            "objects of a cluster stand in files too: those of the files hold"
+        );
+    }
+    all
+}
