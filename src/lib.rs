@@ -6,7 +6,7 @@
 //! - inner, without IO, clock or HTTP: [`field`], [`json`], [`document`], [`cel`],
 //!   [`engine`] (the decision), [`manifest`] (policies as users write them) and
 //!   [`api`] (Kubernetes' wire types);
-//! - outer: `config`, `authentication`, `telemetry`, `tls`, `reload`, `server`, `cli`.
+//! - outer: `config`, `authentication`, `telemetry`, `tls`, `upstream`, `reload`, `server`, `cli`.
 
 pub mod api;
 pub mod cel;
@@ -30,3 +30,5 @@ pub mod server;
 pub mod telemetry;
 #[cfg(feature = "server")]
 pub mod tls;
+#[cfg(feature = "server")]
+pub mod upstream;

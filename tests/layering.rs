@@ -26,6 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("telemetry", &["config", "engine"]),
     ("tls", &["config", "field"]),
     ("authentication", &["config", "field", "telemetry"]),
+    ("upstream", &["config", "engine", "field", "telemetry", "tls"]),
     (
         "reload",
         &[
@@ -37,6 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "manifest",
             "telemetry",
             "tls",
+            "upstream",
         ],
     ),
     (
@@ -53,6 +55,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "reload",
             "telemetry",
             "tls",
+            "upstream",
         ],
     ),
     (
@@ -71,6 +74,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "server",
             "telemetry",
             "tls",
+            "upstream",
         ],
     ),
     ("lib", &[]),
@@ -84,6 +88,8 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
     ("actix_web", &["src/server/"]),
     ("clap", &["src/cli/"]),
     ("jsonwebtoken", &["src/authentication/", "src/config/"]),
+    ("hyper", &["src/upstream/"]),
+    ("hyper_util", &["src/upstream/"]),
     ("k8s_openapi", &["src/manifest/"]),
     ("notify", &["src/reload/"]),
     (
@@ -95,10 +101,12 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
             "src/reload/",
             "src/server/",
             "src/tls/",
+            "src/upstream/",
         ],
     ),
     ("prometheus", &["src/telemetry/"]),
     ("serde_saphyr", &["src/document/"]),
+    ("tokio_openssl", &["src/upstream/"]),
 ];
 
 #[test]

@@ -1,0 +1,196 @@
+//! New connections: an address, TCP, TLS.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use hyper::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use openssl::ssl::SslConnector;
+use openssl::x509::X509VerifyResult;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use tokio_openssl::SslStream;
+
+use super::{Error, Settings, Unusable, tls};
+
+/// How long one of several addresses may take before the next is tried.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a connection is silent before the peer is probed; as Go's dialer.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// How long what a name led to is believed.
+const REMEMBERED: Duration = Duration::from_secs(5);
+
+/// Connects to one webhook; clones are the same.
+#[derive(Clone)]
+pub(super) struct Connector(Arc<Route>);
+
+/// The way there.
+struct Route {
+    settings: Settings,
+    tls: SslConnector,
+    /// What the name last led to; locked while it is being found out, so that
+    /// calls at once ask once.
+    resolved: Mutex<Option<(Instant, Vec<SocketAddr>)>>,
+}
+
+/// A connection after its handshake.
+pub(super) struct Io(TokioIo<SslStream<TcpStream>>);
+
+// === impl Connector ===
+
+impl Connector {
+    pub(super) fn new(settings: &Settings) -> Result<Self, Unusable> {
+        Ok(Self(Arc::new(Route {
+            settings: settings.clone(),
+            tls: tls::connector(settings)?,
+            resolved: Mutex::new(None),
+        })))
+    }
+}
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = Io;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Io, Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// The URI says nothing that the settings do not.
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let route = Arc::clone(&self.0);
+        Box::pin(async move { route.connect().await })
+    }
+}
+
+// === impl Route ===
+
+impl Route {
+    async fn connect(&self) -> Result<Io, Error> {
+        let addresses = self.resolve().await?;
+        let stream = dial(&addresses).await?;
+        let url = &self.settings.url;
+        let name = self.settings.server_name.as_deref().unwrap_or(url.host());
+        let failed = |error: &dyn ToString| Error::Tls(error.to_string());
+        let ssl = tls::handshake(&self.tls, name).map_err(|error| failed(&error))?;
+        let mut stream = SslStream::new(ssl, stream).map_err(|error| failed(&error))?;
+        match Pin::new(&mut stream).connect().await {
+            Ok(()) => Ok(Io(TokioIo::new(stream))),
+            Err(error) => Err(Error::Tls(reason(&stream, &error))),
+        }
+    }
+
+    async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
+        let mut resolved = self.resolved.lock().await;
+        if let Some((at, addresses)) = &*resolved
+            && at.elapsed() < REMEMBERED
+        {
+            return Ok(addresses.clone());
+        }
+        let Settings { url, addresses, .. } = &self.settings;
+        let found = addresses.resolve(url.host(), url.port()).await?;
+        *resolved = Some((Instant::now(), found.clone()));
+        Ok(found)
+    }
+}
+
+/// The first of `addresses` that answers; the last one's error if none does.
+async fn dial(addresses: &[SocketAddr]) -> Result<TcpStream, Error> {
+    let mut failure = Error::Runtime;
+    for (index, address) in addresses.iter().enumerate() {
+        let connecting = TcpStream::connect(address);
+        let connected = if index + 1 == addresses.len() {
+            connecting.await
+        } else {
+            timeout(PATIENCE, connecting)
+                .await
+                .unwrap_or(Err(io::ErrorKind::TimedOut.into()))
+        };
+        match connected.and_then(ready) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => {
+                failure = Error::Dial {
+                    address: *address,
+                    reason: error.to_string(),
+                };
+            }
+        }
+    }
+    Err(failure)
+}
+
+/// Sends at once, and notices a peer that went without a word.
+fn ready(stream: TcpStream) -> io::Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    Ok(stream)
+}
+
+/// What is wrong with the certificate, or else what the peer or the network did.
+fn reason(stream: &SslStream<TcpStream>, error: &openssl::ssl::Error) -> String {
+    let verified = stream.ssl().verify_result();
+    if verified != X509VerifyResult::OK {
+        return format!("the certificate is not trusted: {}", verified.error_string());
+    }
+    let told = error
+        .ssl_error()
+        .and_then(|stack| stack.errors().first()?.reason());
+    match (told, error.io_error()) {
+        (Some(reason), _) => reason.to_owned(),
+        (None, Some(error)) => error.to_string(),
+        (None, None) => "the connection ended during the handshake".to_owned(),
+    }
+}
+
+// === impl Io ===
+
+impl Io {
+    fn stream(self: Pin<&mut Self>) -> Pin<&mut TokioIo<SslStream<TcpStream>>> {
+        Pin::new(&mut self.get_mut().0)
+    }
+}
+
+impl Read for Io {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.stream().poll_read(cx, buffer)
+    }
+}
+
+impl Write for Io {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.stream().poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_shutdown(cx)
+    }
+}
+
+impl Connection for Io {
+    fn connected(&self) -> Connected {
+        let connected = Connected::new();
+        if self.0.inner().ssl().selected_alpn_protocol() == Some(b"h2") {
+            connected.negotiated_h2()
+        } else {
+            connected
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What can happen instead of a reply.
+
+use std::error::Error as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hyper_util::client::legacy;
+
+/// Why a call got no reply. No text holds a credential or what the webhook sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The name has no address.
+    #[error("no address for `{host}`: {reason}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// What the resolver said.
+        reason: String,
+    },
+    /// The address is not among those that may be dialled.
+    #[error("`{0}` is not among the allowed addresses")]
+    Forbidden(SocketAddr),
+    /// The address is where this gateway listens: the call would come back.
+    #[error("`{0}` is this gateway itself")]
+    Itself(SocketAddr),
+    /// No connection came about.
+    #[error("dial `{address}`: {reason}")]
+    Dial {
+        /// Where to.
+        address: SocketAddr,
+        /// What the system said.
+        reason: String,
+    },
+    /// The handshake failed, or the certificate is not to be trusted.
+    #[error("tls: {0}")]
+    Tls(String),
+    /// The connection broke, or what came over it is not HTTP.
+    #[error("{0}")]
+    Exchange(String),
+    /// A status other than 200 to 206; a redirect is one.
+    #[error("the webhook answered with status {0}")]
+    Status(u16),
+    /// The reply is larger than this many bytes.
+    #[error("the reply is larger than {0} bytes")]
+    TooLarge(usize),
+    /// The reply is not in the encoding that it claims.
+    #[error("the reply cannot be decompressed")]
+    Encoding,
+    /// The time is over.
+    #[error("no reply within {0:?}")]
+    Timeout(Duration),
+    /// The threads that make calls are not there.
+    #[error("no thread to call from")]
+    Runtime,
+}
+
+/// Why nothing could be called with some settings.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// The URL is none, or not one of the scheme `https`.
+    #[error("`{url}` is no URL of a webhook: {reason}")]
+    Url {
+        /// As written.
+        url: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A CA bundle without a certificate.
+    #[error("the CA bundle holds no certificate in PEM, or a damaged one")]
+    Authorities,
+    /// A client certificate that is none.
+    #[error("the client certificate is none in PEM, or damaged")]
+    Certificate,
+    /// A key that is none, or is encrypted.
+    #[error("the client key is none in PEM, damaged, or encrypted")]
+    Key,
+    /// A key of another certificate.
+    #[error("the client key does not belong to the client certificate")]
+    Mismatch,
+    /// A host or credential that no header can hold.
+    #[error("a host, user agent or credential holds what no HTTP header can")]
+    Header,
+    /// OpenSSL refused.
+    #[error("openssl: {0}")]
+    OpenSsl(String),
+}
+
+// === impl Error ===
+
+impl From<legacy::Error> for Error {
+    /// Our own error where connecting failed, else what the connection met.
+    fn from(error: legacy::Error) -> Self {
+        let mut texts = Vec::new();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            if let Some(own) = cause.downcast_ref::<Self>() {
+                return own.clone();
+            }
+            texts.push(cause.to_string());
+            source = cause.source();
+        }
+        Self::Exchange(texts.join(": "))
+    }
+}
+
+impl From<hyper::Error> for Error {
+    fn from(error: hyper::Error) -> Self {
+        let cause = error.source().map(|cause| format!(": {cause}"));
+        Self::Exchange(format!("{error}{}", cause.unwrap_or_default()))
+    }
+}
+
+// === impl Unusable ===
+
+impl From<openssl::error::ErrorStack> for Unusable {
+    fn from(error: openssl::error::ErrorStack) -> Self {
+        Self::OpenSsl(error.to_string())
+    }
+}

@@ -1,0 +1,159 @@
+//! The reply: its status, and its body within bounds.
+
+use std::io::{self, Write};
+
+use bytes::Bytes;
+use flate2::write::MultiGzDecoder;
+use http_body_util::BodyExt;
+use hyper::Response;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::CONTENT_ENCODING;
+
+use super::Error;
+
+/// What the body is collected in.
+enum Sink {
+    Plain(Bounded),
+    Gzip(Box<MultiGzDecoder<Bounded>>),
+}
+
+/// Bytes, no more than a limit.
+struct Bounded {
+    bytes: Vec<u8>,
+    limit: usize,
+    is_exceeded: bool,
+}
+
+/// The body of `response`, of at most `limit` bytes once decompressed.
+pub(super) async fn read(response: Response<Incoming>, limit: usize) -> Result<Bytes, Error> {
+    let status = response.status().as_u16();
+    if !(200..=206).contains(&status) {
+        return Err(Error::Status(status));
+    }
+    let is_gzip = response
+        .headers()
+        .get(CONTENT_ENCODING)
+        .is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"gzip"));
+    let mut body = response.into_body();
+    let mut sink = Sink::new(is_gzip, limit);
+    if body.size_hint().lower() > u64::try_from(limit).unwrap_or(u64::MAX) {
+        return Err(Error::TooLarge(limit));
+    }
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            sink.write(&data)?;
+        }
+    }
+    sink.finish()
+}
+
+// === impl Sink ===
+
+impl Sink {
+    fn new(is_gzip: bool, limit: usize) -> Self {
+        let bounded = Bounded {
+            bytes: Vec::new(),
+            limit,
+            is_exceeded: false,
+        };
+        if is_gzip {
+            Self::Gzip(Box::new(MultiGzDecoder::new(bounded)))
+        } else {
+            Self::Plain(bounded)
+        }
+    }
+
+    fn write(&mut self, data: &[u8]) -> Result<(), Error> {
+        let written = match self {
+            Self::Plain(bounded) => bounded.write_all(data),
+            Self::Gzip(decoder) => decoder.write_all(data),
+        };
+        written.map_err(|_| self.failure())
+    }
+
+    fn finish(mut self) -> Result<Bytes, Error> {
+        if let Self::Gzip(decoder) = &mut self
+            && decoder.try_finish().is_err()
+        {
+            return Err(self.failure());
+        }
+        Ok(std::mem::take(&mut self.bounded_mut().bytes).into())
+    }
+
+    fn failure(&mut self) -> Error {
+        let bounded = self.bounded_mut();
+        if bounded.is_exceeded {
+            Error::TooLarge(bounded.limit)
+        } else {
+            Error::Encoding
+        }
+    }
+
+    fn bounded_mut(&mut self) -> &mut Bounded {
+        match self {
+            Self::Plain(bounded) => bounded,
+            Self::Gzip(decoder) => decoder.get_mut(),
+        }
+    }
+}
+
+// === impl Bounded ===
+
+impl Write for Bounded {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if data.len() > self.limit.saturating_sub(self.bytes.len()) {
+            self.is_exceeded = true;
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        self.bytes.extend_from_slice(data);
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn collect(is_gzip: bool, limit: usize, data: &[u8]) -> Result<Bytes, Error> {
+        let mut sink = Sink::new(is_gzip, limit);
+        for chunk in data.chunks(7) {
+            sink.write(chunk)?;
+        }
+        sink.finish()
+    }
+
+    #[test]
+    fn a_body_up_to_the_limit_is_taken() {
+        assert_eq!(collect(false, 10, b"0123456789").unwrap(), "0123456789");
+        assert_eq!(collect(false, 9, b"0123456789"), Err(Error::TooLarge(9)));
+        assert_eq!(collect(true, 10, &gzip(b"0123456789")).unwrap(), "0123456789");
+    }
+
+    #[test]
+    fn the_limit_is_on_what_comes_out_of_gzip() {
+        let bomb = gzip(&vec![0; 1 << 20]);
+        assert!(bomb.len() < 2_000);
+        assert_eq!(collect(true, 100_000, &bomb), Err(Error::TooLarge(100_000)));
+    }
+
+    #[test]
+    fn damaged_gzip_is_no_reply() {
+        let mut damaged = gzip(b"hello");
+        damaged.truncate(12);
+        assert_eq!(collect(true, 100, &damaged), Err(Error::Encoding));
+        assert_eq!(collect(true, 100, b"plain text"), Err(Error::Encoding));
+    }
+}

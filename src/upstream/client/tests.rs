@@ -1,0 +1,319 @@
+//! Calls over loopback connections.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+
+use super::*;
+use crate::config::Secret;
+use crate::upstream::fixtures::{Action, Authority, Issued, Received, Webhook, ok, reply};
+
+const BOUNDS: Bounds = Bounds {
+    timeout: Duration::from_secs(30),
+    announced: Duration::from_secs(5),
+    reply_bytes: 1_000,
+};
+
+fn settings(url: &str, authorities: &[&[u8]]) -> Settings {
+    Settings {
+        url: Url::parse(url).unwrap(),
+        server_name: None,
+        authorities: authorities.iter().map(|pem| pem.to_vec()).collect(),
+        identity: None,
+        addresses: Arc::default(),
+        is_http2: false,
+        user_agent: "test".to_owned(),
+    }
+}
+
+fn post(client: &Client, bounds: Bounds) -> Result<Bytes, Error> {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(client.post(Bytes::from_static(b"{}"), bounds))
+}
+
+/// A client of a webhook that answers with `respond`, whose certificate is right.
+fn pair(respond: impl Fn(&Received) -> Action + Send + Sync + 'static) -> (Webhook, Client) {
+    let authority = Authority::new("ca");
+    let webhook = Webhook::start(&authority.issue(&["127.0.0.1"]), respond);
+    let settings = settings(&webhook.url("/some/path"), &[&authority.pem()]);
+    (webhook, Client::new(settings, Authorization::None).unwrap())
+}
+
+fn sends(bytes: Vec<u8>) -> (Webhook, Client) {
+    pair(move |_| Action::Send(bytes.clone()))
+}
+
+#[test]
+fn a_request_is_the_one_that_the_api_server_sends() {
+    let (webhook, client) = sends(ok(b"{}"));
+    assert_eq!(post(&client, BOUNDS).unwrap(), "{}");
+    let request = webhook.received().remove(0);
+    assert_eq!(request.line, "POST /some/path?timeout=5s HTTP/1.1");
+    assert_eq!(request.body, b"{}");
+    assert_eq!(request.server_name, None, "an address is not sent as name");
+    let headers: Vec<(&str, &str)> = request
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    let expected = [
+        ("accept", "application/json, */*"),
+        ("accept-encoding", "gzip"),
+        ("content-length", "2"),
+        ("content-type", "application/json"),
+        ("host", &webhook.address.to_string()),
+        ("user-agent", "test"),
+    ];
+    assert_eq!(headers, expected);
+}
+
+#[test]
+fn a_connection_serves_one_call_after_another() {
+    let (webhook, client) = sends(ok(b"{}"));
+    for _ in 0..3 {
+        post(&client, BOUNDS).unwrap();
+    }
+    let connections: Vec<usize> = webhook
+        .received()
+        .iter()
+        .map(|request| request.connection)
+        .collect();
+    assert_eq!(connections, [0, 0, 0]);
+}
+
+#[test]
+fn a_connection_that_died_idle_is_replaced() {
+    let (webhook, client) = pair(|_| Action::SendAndClose(ok(b"{}")));
+    for _ in 0..5 {
+        assert_eq!(post(&client, BOUNDS).unwrap(), "{}");
+    }
+    assert_eq!(webhook.received().len(), 5);
+}
+
+#[test]
+fn a_connection_that_breaks_after_the_request_is_not_tried_again() {
+    for cut in [&b""[..], b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{"] {
+        let (webhook, client) = pair(|_| Action::SendAndClose(cut.to_vec()));
+        let result = post(&client, BOUNDS);
+        assert!(matches!(result, Err(Error::Exchange(_))), "{result:?}");
+        assert_eq!(webhook.received().len(), 1);
+    }
+}
+
+#[test]
+fn only_replies_of_200_to_206_count() {
+    for (status, headers, expected) in [
+        ("200 OK", "", Ok("{}")),
+        ("202 Accepted", "Retry-After: 1\r\n", Ok("{}")),
+        ("206 Partial Content", "", Ok("{}")),
+        ("207 Multi-Status", "", Err(207)),
+        ("302 Found", "Location: /other\r\n", Err(302)),
+        ("308 Permanent Redirect", "Location: /other\r\n", Err(308)),
+        ("400 Bad Request", "", Err(400)),
+        ("429 Too Many Requests", "Retry-After: 0\r\n", Err(429)),
+        ("503 Service Unavailable", "Retry-After: 0\r\n", Err(503)),
+    ] {
+        let (webhook, client) = sends(reply(status, headers, b"{}"));
+        let result = post(&client, BOUNDS);
+        assert_eq!(
+            result,
+            expected.map(Bytes::from).map_err(Error::Status),
+            "{status}"
+        );
+        assert_eq!(webhook.received().len(), 1, "{status} is asked once");
+    }
+}
+
+#[test]
+fn a_reply_is_bounded_whether_it_tells_its_length_or_not() {
+    let (_webhook, client) = sends(ok(&[b' '; 1_001]));
+    assert_eq!(post(&client, BOUNDS), Err(Error::TooLarge(1_000)));
+    let mut endless = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
+    endless.extend_from_slice(&[b' '; 1_001]);
+    let (_webhook, client) = sends(endless);
+    assert_eq!(post(&client, BOUNDS), Err(Error::TooLarge(1_000)));
+}
+
+#[test]
+fn what_is_not_http_is_no_reply() {
+    let (_webhook, client) = pair(|_| Action::SendAndClose(b"SSH-2.0-hello\r\n\r\n".to_vec()));
+    let result = post(&client, BOUNDS);
+    assert!(matches!(result, Err(Error::Exchange(_))), "{result:?}");
+}
+
+#[test]
+fn the_deadline_ends_every_stage() {
+    let bounds = Bounds {
+        timeout: Duration::from_millis(300),
+        ..BOUNDS
+    };
+    let timed_out = Err(Error::Timeout(bounds.timeout));
+    let (_webhook, silent) = pair(|_| Action::Hang);
+    assert_eq!(post(&silent, bounds), timed_out);
+    let (_webhook, slow) = pair(|_| Action::Send(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{".to_vec()));
+    assert_eq!(post(&slow, bounds), timed_out);
+    // Connections are taken by the system; nobody shakes hands.
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/", mute.local_addr().unwrap());
+    let client = Client::new(settings(&url, &[]), Authorization::None).unwrap();
+    assert_eq!(post(&client, bounds), timed_out);
+}
+
+#[test]
+fn a_port_without_listener_refuses() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let client = Client::new(settings(&format!("https://{closed}/"), &[]), Authorization::None).unwrap();
+    let result = post(&client, BOUNDS);
+    assert!(
+        matches!(&result, Err(Error::Dial { address, .. }) if *address == closed),
+        "{result:?}"
+    );
+}
+
+fn tls_failure(issued: &Issued, authorities: &[&[u8]]) -> String {
+    let webhook = Webhook::start(issued, |_| Action::Send(ok(b"{}")));
+    let client = Client::new(settings(&webhook.url("/"), authorities), Authorization::None).unwrap();
+    match post(&client, BOUNDS) {
+        Err(Error::Tls(reason)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_certificate_that_go_would_refuse_is_refused() {
+    let (authority, other) = (Authority::new("ca"), Authority::new("other"));
+    let right = authority.issue(&["127.0.0.1"]);
+    let table = [
+        (&right, vec![other.pem()], "issuer certificate"),
+        (&right, vec![], "issuer certificate"),
+        (
+            &authority.issue_for_days(&["127.0.0.1"], 1),
+            vec![authority.pem()],
+            "expired",
+        ),
+        (
+            &authority.issue(&["127.0.0.2"]),
+            vec![authority.pem()],
+            "IP address mismatch",
+        ),
+        (
+            &authority.issue(&[]),
+            vec![authority.pem()],
+            "IP address mismatch",
+        ),
+    ];
+    for (issued, authorities, expected) in table {
+        let authorities: Vec<&[u8]> = authorities.iter().map(Vec::as_slice).collect();
+        let reason = tls_failure(issued, &authorities);
+        assert!(reason.contains(expected), "{reason}");
+    }
+}
+
+/// A client of the service `svc` in `ns`, which is at `webhook`.
+fn of_service(webhook: &Webhook, authority: &[u8]) -> Settings {
+    let fixed = BTreeMap::from([("svc.ns.svc:443".to_owned(), webhook.address)]);
+    let addresses = Addresses {
+        fixed,
+        ..Addresses::default()
+    };
+    Settings {
+        url: Url::of_service("ns", "svc", 443, "/").unwrap(),
+        addresses: Arc::new(addresses),
+        ..settings("https://replaced", &[authority])
+    }
+}
+
+#[test]
+fn a_service_is_asked_by_its_name_wherever_it_is() {
+    let authority = Authority::new("ca");
+    let webhook = Webhook::start(&authority.issue(&["svc.ns.svc"]), |_| Action::Send(ok(b"{}")));
+    let client = Client::new(of_service(&webhook, &authority.pem()), Authorization::None).unwrap();
+    post(&client, BOUNDS).unwrap();
+    let request = webhook.received().remove(0);
+    assert_eq!(request.server_name.as_deref(), Some("svc.ns.svc"));
+    assert_eq!(request.headers["host"], "svc.ns.svc:443");
+    let elsewhere = Settings {
+        server_name: Some("other.ns.svc".to_owned()),
+        ..of_service(&webhook, &authority.pem())
+    };
+    let client = Client::new(elsewhere, Authorization::None).unwrap();
+    let result = post(&client, BOUNDS);
+    assert!(
+        matches!(&result, Err(Error::Tls(reason)) if reason.contains("hostname mismatch")),
+        "{result:?}"
+    );
+}
+
+#[test]
+fn a_common_name_is_no_name() {
+    let own = Authority::new("ca");
+    let named = own.issue_with_common_name("svc.ns.svc");
+    let webhook = Webhook::start(&named, |_| Action::Send(ok(b"{}")));
+    let client = Client::new(of_service(&webhook, &own.pem()), Authorization::None).unwrap();
+    let result = post(&client, BOUNDS);
+    assert!(matches!(result, Err(Error::Tls(_))), "{result:?}");
+}
+
+#[test]
+fn a_certificate_may_be_trusted_by_itself() {
+    let issued = Authority::new("forgotten").issue(&["127.0.0.1"]);
+    let webhook = Webhook::start(&issued, |_| Action::Send(ok(b"{}")));
+    let other = Authority::new("other").pem();
+    let settings = settings(&webhook.url("/"), &[&other, &issued.pem()]);
+    let client = Client::new(settings, Authorization::None).unwrap();
+    assert_eq!(post(&client, BOUNDS).unwrap(), "{}");
+}
+
+#[test]
+fn a_client_certificate_is_shown() {
+    let authority = Authority::new("ca");
+    let webhook = Webhook::start(&authority.issue(&["127.0.0.1"]), |_| Action::Send(ok(b"{}")));
+    let settings = Settings {
+        identity: Some(authority.issue(&["gateway"]).identity()),
+        ..settings(&webhook.url("/"), &[&authority.pem()])
+    };
+    let client = Client::new(settings, Authorization::None).unwrap();
+    post(&client, BOUNDS).unwrap();
+    assert_eq!(webhook.received()[0].client.as_deref(), Some("gateway"));
+}
+
+#[test]
+fn another_authorization_goes_over_the_same_connection() {
+    let (webhook, client) = sends(ok(b"{}"));
+    let bearer = Authorization::bearer(&Secret::new("t1")).unwrap();
+    post(&client, BOUNDS).unwrap();
+    post(&client.with_authorization(bearer), BOUNDS).unwrap();
+    let received = webhook.received();
+    let shown: Vec<Option<&str>> = received
+        .iter()
+        .map(|request| request.headers.get("authorization").map(String::as_str))
+        .collect();
+    assert_eq!(shown, [None, Some("Bearer t1")]);
+    assert_eq!(received[1].connection, 0);
+}
+
+#[test]
+fn what_cannot_be_used_is_said_at_once() {
+    let issued = Authority::new("ca").issue(&["a"]);
+    let mut mismatched = issued.identity();
+    mismatched.key = Authority::new("ca").issue(&["a"]).identity().key;
+    let mut keyless = issued.identity();
+    keyless.key = Secret::new("no key");
+    let with = |identity| Settings {
+        identity: Some(identity),
+        ..settings("https://a/", &[])
+    };
+    let table = [
+        (
+            settings("https://a/", &[b"no certificate"]),
+            Unusable::Authorities,
+        ),
+        (settings("https://a/", &[b""]), Unusable::Authorities),
+        (with(mismatched), Unusable::Mismatch),
+        (with(keyless), Unusable::Key),
+    ];
+    for (settings, expected) in table {
+        assert_eq!(Client::new(settings, Authorization::None).unwrap_err(), expected);
+    }
+}

@@ -1,0 +1,123 @@
+//! Whom a client trusts, and what it shows of itself.
+//!
+//! As Go judges certificates: every certificate of a bundle is an anchor, an
+//! intermediate or a server's own included; names stand in subjectAltName
+//! alone; TLS 1.2 and 1.3.
+
+use std::path::Path;
+
+use openssl::error::ErrorStack;
+use openssl::pkey::{PKey, Private};
+use openssl::ssl::{Ssl, SslConnector, SslConnectorBuilder, SslMethod, SslVersion};
+use openssl::x509::X509;
+use openssl::x509::store::X509StoreBuilder;
+use openssl::x509::verify::{X509CheckFlags, X509VerifyFlags};
+
+use super::{Settings, Unusable};
+use crate::config::Secret;
+
+/// A client certificate and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// PEM: the certificate, and then its intermediates.
+    pub certificate: Vec<u8>,
+    /// PEM, not encrypted.
+    pub key: Secret,
+}
+
+/// Where systems keep the authorities that they trust, in Go's order
+/// (`crypto/x509/root_linux.go`). OpenSSL compiled in knows a folder that no
+/// system has.
+const SYSTEM_BUNDLES: [&str; 6] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// What handshakes to a webhook are made with.
+pub(super) fn connector(settings: &Settings) -> Result<SslConnector, Unusable> {
+    let mut builder = SslConnector::builder(SslMethod::tls_client())?;
+    builder.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+    builder.set_read_ahead(true);
+    builder.set_alpn_protos(if settings.is_http2 {
+        b"\x02h2\x08http/1.1"
+    } else {
+        b"\x08http/1.1"
+    })?;
+    trust(&mut builder, &settings.authorities)?;
+    if let Some(identity) = &settings.identity {
+        show(&mut builder, identity)?;
+    }
+    Ok(builder.build())
+}
+
+/// One handshake, in which the certificate must be that of `server_name`. An
+/// address as name is not sent along.
+pub(super) fn handshake(connector: &SslConnector, server_name: &str) -> Result<Ssl, ErrorStack> {
+    let mut ssl = connector.configure()?.into_ssl(server_name)?;
+    ssl.param_mut()
+        .set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS | X509CheckFlags::NEVER_CHECK_SUBJECT);
+    Ok(ssl)
+}
+
+fn trust(builder: &mut SslConnectorBuilder, bundles: &[Vec<u8>]) -> Result<(), Unusable> {
+    if bundles.is_empty() {
+        return Ok(trust_system(builder)?);
+    }
+    let mut store = X509StoreBuilder::new()?;
+    for bundle in bundles {
+        for certificate in certificates(bundle).ok_or(Unusable::Authorities)? {
+            store.add_cert(certificate)?;
+        }
+    }
+    store.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
+    builder.set_cert_store(store.build());
+    Ok(())
+}
+
+/// OpenSSL's own places, which `SSL_CERT_FILE` and `SSL_CERT_DIR` set, are in
+/// force already.
+fn trust_system(builder: &mut SslConnectorBuilder) -> Result<(), ErrorStack> {
+    if std::env::var_os("SSL_CERT_FILE").is_some() || std::env::var_os("SSL_CERT_DIR").is_some() {
+        return Ok(());
+    }
+    match SYSTEM_BUNDLES.iter().find(|file| Path::new(file).is_file()) {
+        Some(file) => builder.set_ca_file(file),
+        None => Ok(()),
+    }
+}
+
+fn show(builder: &mut SslConnectorBuilder, identity: &Identity) -> Result<(), Unusable> {
+    let mut chain = certificates(&identity.certificate)
+        .ok_or(Unusable::Certificate)?
+        .into_iter();
+    let certificate = chain.next().ok_or(Unusable::Certificate)?;
+    let key = private_key(identity.key.reveal()).ok_or(Unusable::Key)?;
+    if !certificate
+        .public_key()
+        .is_ok_and(|public| public.public_eq(&key))
+    {
+        return Err(Unusable::Mismatch);
+    }
+    builder.set_certificate(&certificate)?;
+    for intermediate in chain {
+        builder.add_extra_chain_cert(intermediate)?;
+    }
+    builder.set_private_key(&key)?;
+    Ok(())
+}
+
+/// At least one.
+fn certificates(pem: &[u8]) -> Option<Vec<X509>> {
+    X509::stack_from_pem(pem)
+        .ok()
+        .filter(|certificates| !certificates.is_empty())
+}
+
+fn private_key(pem: &[u8]) -> Option<PKey<Private>> {
+    // Without a callback OpenSSL would ask the terminal for a passphrase.
+    PKey::private_key_from_pem_callback(pem, |_| Err(ErrorStack::get())).ok()
+}

@@ -1,0 +1,213 @@
+//! The URL of a webhook, as client-go takes it apart.
+
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper::http::uri::Scheme;
+
+use super::Unusable;
+
+/// Where a webhook is: `https`, a host, a port and a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    authority: String,
+    host: String,
+    port: u16,
+    path: String,
+}
+
+// === impl Url ===
+
+impl Url {
+    /// Reads `url`. A query or fragment is dropped, as client-go does.
+    ///
+    /// # Errors
+    ///
+    /// No URL, another scheme than `https`, no host, or a user in it.
+    pub fn parse(url: &str) -> Result<Self, Unusable> {
+        let refused = |reason| Unusable::Url {
+            url: url.to_owned(),
+            reason,
+        };
+        let uri: Uri = url.parse().map_err(|_| refused("it cannot be read"))?;
+        let authority = uri.authority().ok_or_else(|| refused("it names no host"))?;
+        if uri.scheme() != Some(&Scheme::HTTPS) {
+            return Err(refused("the scheme must be https"));
+        }
+        if authority.as_str().contains('@') || authority.host().is_empty() {
+            return Err(refused("it must name a host, and no user"));
+        }
+        let port = match authority.as_str().strip_prefix(authority.host()) {
+            None | Some("" | ":") => Some(443),
+            Some(port) => port.trim_start_matches(':').parse().ok().filter(|port| *port > 0),
+        };
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        Ok(Self {
+            authority: authority.as_str().trim_end_matches(':').to_owned(),
+            host: host.to_owned(),
+            port: port.ok_or_else(|| refused("the port must be 1 to 65535"))?,
+            path: clean(uri.path()),
+        })
+    }
+
+    /// That of a service: `name.namespace.svc`, with `port` and `path`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Url::parse`]: names or a path that no URL can hold.
+    pub fn of_service(namespace: &str, name: &str, port: u16, path: &str) -> Result<Self, Unusable> {
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        Self::parse(&format!("https://{name}.{namespace}.svc:{port}{slash}{path}"))
+    }
+
+    /// The host, without the brackets of an IPv6 address.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `host:port`, with brackets around an IPv6 address: what users of a
+    /// kubeconfig and static addresses are named by.
+    #[must_use]
+    pub fn host_port(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
+    /// The path that is asked for.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Host and port as written.
+    pub(super) fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// The whole, with the parameter `timeout` unless it is zero.
+    pub(super) fn with_timeout(&self, timeout: Duration) -> String {
+        let query = if timeout.is_zero() {
+            String::new()
+        } else {
+            format!("?timeout={}", go_duration(timeout))
+        };
+        format!("https://{}{}{query}", self.authority, self.path)
+    }
+}
+
+/// `path` as Go's `path.Join("/", path)` leaves it: no empty segment, no `.`
+/// and `..`, no slash at the end.
+fn clean(path: &str) -> String {
+    let mut segments = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => {
+                segments.pop();
+            }
+            segment => segments.push(segment),
+        }
+    }
+    format!("/{}", segments.join("/"))
+}
+
+/// `timeout` as Go prints a duration of less than a minute or of whole seconds.
+fn go_duration(timeout: Duration) -> String {
+    let fraction = |whole: u64, nanoseconds: u32, digits: usize, unit: &str| {
+        let text = format!("{whole}.{nanoseconds:0digits$}");
+        format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
+    };
+    let (seconds, nanoseconds) = (timeout.as_secs(), timeout.subsec_nanos());
+    match (seconds, nanoseconds) {
+        (0, 0) => "0s".to_owned(),
+        (0, 1..1_000) => format!("{nanoseconds}ns"),
+        (0, 1_000..1_000_000) => fraction(u64::from(nanoseconds / 1_000), nanoseconds % 1_000, 3, "\u{b5}s"),
+        (0, _) => fraction(
+            u64::from(nanoseconds / 1_000_000),
+            nanoseconds % 1_000_000,
+            6,
+            "ms",
+        ),
+        _ => {
+            let minutes = seconds / 60;
+            let rest = fraction(seconds % 60, nanoseconds, 9, "s");
+            match (minutes / 60, minutes % 60) {
+                (0, 0) => rest,
+                (0, minutes) => format!("{minutes}m{rest}"),
+                (hours, minutes) => format!("{hours}h{minutes}m{rest}"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_a_url_apart() {
+        let url = Url::parse("HTTPS://Hooks.example.com/a//b/./c/../d/?x=1").unwrap();
+        assert_eq!(
+            (url.host(), url.port(), url.path()),
+            ("Hooks.example.com", 443, "/a/b/d")
+        );
+        assert_eq!(url.host_port(), "Hooks.example.com:443");
+        let url = Url::parse("https://[::1]:8443").unwrap();
+        assert_eq!((url.host(), url.port(), url.path()), ("::1", 8443, "/"));
+        assert_eq!(url.host_port(), "[::1]:8443");
+        assert_eq!(
+            Url::of_service("ns", "svc", 8443, "/x").unwrap().host_port(),
+            "svc.ns.svc:8443"
+        );
+    }
+
+    #[test]
+    fn refuses_what_is_no_webhook() {
+        for url in [
+            "",
+            "http://a",
+            "a",
+            "/a",
+            "https://",
+            "https://u@a/",
+            "https://a:0/",
+            "https://a:65536/",
+        ] {
+            assert!(Url::parse(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn tells_the_timeout_as_go_prints_it() {
+        let table = [
+            (Duration::from_secs(3), "3s"),
+            (Duration::from_secs(30), "30s"),
+            (Duration::from_millis(1_500), "1.5s"),
+            (Duration::from_millis(500), "500ms"),
+            (Duration::from_micros(1_500), "1.5ms"),
+            (Duration::from_nanos(1_500), "1.5\u{b5}s"),
+            (Duration::from_nanos(7), "7ns"),
+            (Duration::from_secs(60), "1m0s"),
+            (Duration::from_secs(3_661), "1h1m1s"),
+        ];
+        for (timeout, expected) in table {
+            assert_eq!(go_duration(timeout), expected);
+        }
+        let url = Url::parse("https://a/b").unwrap();
+        assert_eq!(
+            url.with_timeout(Duration::from_secs(10)),
+            "https://a/b?timeout=10s"
+        );
+        assert_eq!(url.with_timeout(Duration::ZERO), "https://a/b");
+    }
+}

@@ -1,0 +1,5 @@
+//! Other webhooks, called as the API server would call them.
+
+pub mod client;
+#[cfg(test)]
+mod fixtures;
