@@ -198,9 +198,9 @@ externalAdmissionHooks:
             "initializers[1].rules[0].apiVersions",
             "initializers[1].rules[0].resources",
             "initializers[2].rules",
-            "externalAdmissionHooks[0].clientConfig.service.namespace",
             "externalAdmissionHooks[0].rules[0].operations[0]",
             "externalAdmissionHooks[0].failurePolicy",
+            "externalAdmissionHooks[0].clientConfig.service.namespace",
         ]
     );
 }

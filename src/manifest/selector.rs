@@ -59,8 +59,9 @@ fn validate_operator(operator: &str, values: &[String], path: &FieldPath, report
             );
         }
         other => {
-            let supported = ["In", "NotIn", "Exists", "DoesNotExist"];
-            report.not_supported(&path.field("operator"), other, &supported);
+            // `Invalid` and not `NotSupported`: so it is upstream.
+            let rule = "must be `In`, `NotIn`, `Exists` or `DoesNotExist`";
+            report.invalid(&path.field("operator"), other, rule);
         }
     }
 }

@@ -130,7 +130,7 @@ aggregationRule: {}
             "aggregationRule.clusterRoleSelectors[0].matchExpressions[0].values: Required value",
             "aggregationRule.clusterRoleSelectors[0].matchExpressions[0].key: Invalid value",
             "aggregationRule.clusterRoleSelectors[0].matchExpressions[1].values: Forbidden",
-            "aggregationRule.clusterRoleSelectors[0].matchExpressions[2].operator: Unsupported value",
+            "aggregationRule.clusterRoleSelectors[0].matchExpressions[2].operator: Invalid value",
             "aggregationRule.clusterRoleSelectors[0].matchExpressions[2].values[0]: Invalid value",
             "aggregationRule.clusterRoleSelectors: Required value",
         ]

@@ -38,6 +38,7 @@ mod reviews;
 mod sar;
 mod selectors;
 mod skips;
+mod validation;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -59,7 +60,7 @@ const CHECKS: &[(&str, Table)] = &[
     ("nonresource.json", nonresource::CHECKS),
     ("object_selector.json", matching::OBJECTS),
     ("policy_match.json", matching::POLICIES),
-    ("policy_validation.json", policy::VALIDATION),
+    ("policy_validation.json", validation::POLICIES),
     ("rbac.json", rbac::CHECKS),
     ("rules.json", matching::RULES),
     ("sar_v1beta1_v1.json", sar::CHECKS),
@@ -67,6 +68,7 @@ const CHECKS: &[(&str, Table)] = &[
     ("should_call_hook.json", matching::HOOKS),
     ("vap_validator.json", decisions::VALIDATIONS),
     ("warnings.json", decisions::WARNINGS),
+    ("webhook_validation.json", validation::WEBHOOKS),
 ];
 
 #[test]

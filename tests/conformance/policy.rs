@@ -1,75 +1,20 @@
-//! Admission policies: validation of their manifests, and what mutations make.
+//! Admission policies: what mutations make.
 
 use portcullis::api::AdmissionReview;
 use portcullis::engine::PolicySet;
 use portcullis::engine::admission::webhook::nobody;
 use portcullis::engine::admission::{AdmissionSettings, Chain, Outcome, Phase, Run};
 use portcullis::json::{Document, patch};
-use portcullis::manifest::{Options, Source, load};
+use portcullis::manifest::{Options, load};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
+use crate::validation::source;
 
-pub(crate) const VALIDATION: Table = &[
-    ("validateValidatingAdmissionPolicy", validate),
-    ("validateValidatingAdmissionPolicyBinding", validate),
-    ("validateMutatingAdmissionPolicy", validate),
-    ("validateMutatingAdmissionPolicyBinding", validate),
-];
 pub(crate) const PATCHES: Table = &[
     ("applyConfiguration", apply_configuration),
     ("jsonPatch", json_patch),
 ];
-
-/// Fields whose defaults are filled in before anything is checked.
-const DEFAULTED: [&str; 4] = [
-    "failurePolicy",
-    "matchPolicy",
-    "namespaceSelector",
-    "objectSelector",
-];
-
-fn source(objects: &[Value]) -> Source {
-    let text = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
-    Source {
-        file: "case.json".into(),
-        text,
-        cluster: None,
-    }
-}
-
-fn validate(case: &Case<'_>) -> Result<(), Mismatch> {
-    let (_, faults) = load(&[source(&[case.input()["object"].clone()])], &Options::default());
-    let kind = |fault: &portcullis::field::Fault| match fault.kind.as_str() {
-        "Required value" => "FieldValueRequired",
-        "Invalid value" => "FieldValueInvalid",
-        "Unsupported value" => "FieldValueNotSupported",
-        "Duplicate value" => "FieldValueDuplicate",
-        "Forbidden" => "FieldValueForbidden",
-        "Too many" => "FieldValueTooMany",
-        _ => "other",
-    };
-    let told: Vec<(String, String)> = faults
-        .iter()
-        .map(|fault| (kind(fault).to_owned(), fault.place.path.to_string()))
-        .collect();
-    let expected: Vec<(String, String)> = case.expect()["errors"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|error| {
-            (
-                error["type"].as_str().unwrap().to_owned(),
-                error["field"].as_str().unwrap().to_owned(),
-            )
-        })
-        .filter(|(kind, field)| {
-            let is_defaulted = DEFAULTED.iter().any(|name| field.ends_with(&format!(".{name}")));
-            kind != "FieldValueRequired" || !is_defaulted
-        })
-        .collect();
-    case.same("faults", &told, &expected)
-}
 
 fn json_patch(case: &Case<'_>) -> Result<(), Mismatch> {
     let outcome = mutate(

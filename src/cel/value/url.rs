@@ -5,7 +5,7 @@
 pub struct Url {
     pub(crate) scheme: String,
     opaque: String,
-    user: String,
+    user: Option<String>,
     /// With the port, if there is one.
     pub(crate) host: String,
     /// As it is written, or else escaped anew.
@@ -40,12 +40,48 @@ impl Url {
         if !Self::is_request(text) {
             return None;
         }
+        Self::read(text)
+    }
+
+    /// Reads any URL, relative ones too (`url.Parse`).
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
         unescape(fragment, Place::Fragment)?;
         Some(Self {
             fragment: fragment.into(),
             ..parse(rest, false)?
         })
+    }
+
+    /// The scheme, in lower case; empty if there is none.
+    #[must_use]
+    pub fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    /// The host with its port; empty if there is none.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// What stands before an `@`.
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// What follows a `?`, as it is written.
+    #[must_use]
+    pub fn raw_query(&self) -> Option<&str> {
+        self.query.as_deref()
+    }
+
+    /// What follows a `#`; empty if there is nothing.
+    #[must_use]
+    pub fn fragment(&self) -> &str {
+        &self.fragment
     }
 
     /// The host without port and brackets.
@@ -108,7 +144,7 @@ fn parse(text: &str, request: bool) -> Option<Url> {
     let mut url = Url {
         scheme: scheme.to_ascii_lowercase(),
         opaque: String::new(),
-        user: String::new(),
+        user: None,
         host: String::new(),
         escaped_path: String::new(),
         query,
@@ -155,20 +191,22 @@ fn scheme(text: &str) -> Option<(&str, &str)> {
     Some(("", text))
 }
 
-fn parse_authority(authority: &str) -> Option<(String, String)> {
-    let (user, host) = match authority.rsplit_once('@') {
-        Some((user, host)) => (user, host),
-        None => ("", authority),
+fn parse_authority(authority: &str) -> Option<(Option<String>, String)> {
+    let Some((user, host)) = authority.rsplit_once('@') else {
+        return Some((None, parse_host(authority)?));
     };
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte);
     if !user.bytes().all(fits) {
         return None;
     }
     unescape(user, Place::User)?;
-    Some((user.into(), parse_host(host)?))
+    Some((Some(user.into()), parse_host(host)?))
 }
 
 fn parse_host(host: &str) -> Option<String> {
+    if host.rfind('[').is_some_and(|at| at > 0) {
+        return None;
+    }
     if let Some(rest) = host.strip_prefix('[') {
         let (address, port) = rest.rsplit_once(']')?;
         let port_fits = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);

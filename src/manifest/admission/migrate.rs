@@ -40,7 +40,7 @@ fn of_document(document: &Document, migrated: &mut Vec<Migrated>, faults: &mut F
         }
         Some("ExternalAdmissionHookConfiguration") => {
             migrated.extend(
-                past::read_hooks(document, faults).map(|configuration| Migrated {
+                past::read_hooks(document, faults).map(|(configuration, _)| Migrated {
                     remarks: vec![
                         format!("from {}", document.object()),
                         "its webhooks must answer AdmissionReviews of v1 or v1beta1, and have no side effects on dry runs"

@@ -10,6 +10,7 @@ mod past;
 mod policy;
 mod rules;
 mod validating;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ pub use migrate::{Migrated, migrate};
 use super::report::Report;
 use super::{Manifests, Scope};
 use crate::document::Document;
+use crate::engine::admission::webhook::WebhookConfiguration;
 use crate::engine::admission::{
     AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings, Binding, InitializerConfiguration,
     MutatingPolicy, ValidatingPolicy,
@@ -33,7 +35,13 @@ pub(super) enum Admission {
     MutatingPolicy(Arc<MutatingPolicy>),
     MutatingBinding(Arc<Binding>),
     Initializers(Arc<InitializerConfiguration>),
+    ValidatingWebhooks(Arc<WebhookConfiguration>),
+    MutatingWebhooks(Arc<WebhookConfiguration>),
 }
+
+/// Whether webhooks are called. As long as they are not, their configurations
+/// are checked and then refused.
+const CALLS_WEBHOOKS: bool = cfg!(test);
 
 impl Admission {
     /// Puts it where the engine looks for it.
@@ -44,6 +52,8 @@ impl Admission {
             Self::MutatingPolicy(policy) => objects.mutating.push(policy),
             Self::MutatingBinding(binding) => objects.mutating_bindings.push(binding),
             Self::Initializers(configuration) => objects.initializers.push(configuration),
+            Self::ValidatingWebhooks(configuration) => objects.validating_webhooks.push(configuration),
+            Self::MutatingWebhooks(configuration) => objects.mutating_webhooks.push(configuration),
         }
     }
 }
@@ -116,16 +126,39 @@ pub(super) fn read(document: &Document, faults: &mut Faults) -> Option<Admission
             let configuration = past::read_initializers(document, faults)?;
             Some(Admission::Initializers(Arc::new(past::compile(configuration))))
         }
-        "ExternalAdmissionHookConfiguration" => {
-            past::read_hooks(document, faults)?;
-            unsupported(document, faults)
+        "ValidatingWebhookConfiguration" => {
+            let configuration = webhooks::read(document, webhooks::Kind::Validating, faults)?;
+            in_force(
+                Admission::ValidatingWebhooks(Arc::new(configuration)),
+                document,
+                faults,
+            )
         }
-        _ => unsupported(document, faults),
+        "MutatingWebhookConfiguration" => {
+            let configuration = webhooks::read(document, webhooks::Kind::Mutating, faults)?;
+            in_force(
+                Admission::MutatingWebhooks(Arc::new(configuration)),
+                document,
+                faults,
+            )
+        }
+        "ExternalAdmissionHookConfiguration" => {
+            let (_, configuration) = past::read_hooks(document, faults)?;
+            in_force(
+                Admission::ValidatingWebhooks(Arc::new(configuration)),
+                document,
+                faults,
+            )
+        }
+        _ => None,
     }
 }
 
 /// A kind that nothing here acts on must not look as if it were in force.
-fn unsupported(document: &Document, faults: &mut Faults) -> Option<Admission> {
+fn in_force(webhooks: Admission, document: &Document, faults: &mut Faults) -> Option<Admission> {
+    if CALLS_WEBHOOKS {
+        return Some(webhooks);
+    }
     let kind = document.text("kind").unwrap_or_default();
     let message = format!("`{kind}` is not supported by this version");
     Report::new(document, faults).fault(FaultKind::NotSupported, &FieldPath::root().field("kind"), message);

@@ -3,6 +3,7 @@
 //!
 //! `pkg/apis/admissionregistration/validation/validation.go` of Kubernetes 1.8.
 
+use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,13 +12,12 @@ use super::super::metadata::{self, Scope};
 use super::super::names;
 use super::super::report::Report;
 use super::super::v1alpha1::nullable;
-use super::rules::{one_of, validate_resources, wildcard_alone};
+use super::rules;
+use super::webhooks::{self, V1ALPHA1, Webhook, read_webhooks, validate_name};
 use crate::document::Document;
 use crate::engine::admission as engine;
+use crate::engine::admission::webhook::WebhookConfiguration;
 use crate::field::{FaultKind, Faults, FieldPath};
-
-const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -115,6 +115,7 @@ pub(in crate::manifest) fn read_initializers(
     let path = FieldPath::root().field("initializers");
     for (index, initializer) in configuration.initializers.iter().enumerate() {
         let path = path.index(index);
+        // The name is also that of the policy that is to run.
         validate_name(&initializer.name, &path.field("name"), &mut report);
         if initializer.rules.is_empty() {
             report.required(&path.field("rules"), "what the initializer is for");
@@ -124,7 +125,7 @@ pub(in crate::manifest) fn read_initializers(
             if !rule.operations.is_empty() {
                 report.forbidden(&path.field("operations"), "initializers are for `CREATE` alone");
             }
-            validate_rule(rule, &path, &mut report);
+            rules::validate_rule((&rule.modern()).into(), &path, &mut report);
             if rule.resources.iter().any(|resource| resource.contains('/')) {
                 let message = "initializers are not for subresources";
                 report.fault(FaultKind::Invalid, &path.field("resources"), message);
@@ -132,33 +133,6 @@ pub(in crate::manifest) fn read_initializers(
         }
     }
     report.sound().then_some(configuration)
-}
-
-/// The name is that of a domain, and of the policy that is to run.
-fn validate_name(name: &str, path: &FieldPath, report: &mut Report<'_>) {
-    report.syntax(path, name, names::dns_subdomain(name));
-    if name.split('.').count() < 3 {
-        report.invalid(
-            path,
-            name,
-            "must be a domain of at least three parts, such as `a.example.com`",
-        );
-    }
-}
-
-fn validate_rule(rule: &Rule, path: &FieldPath, report: &mut Report<'_>) {
-    let lists = [
-        (&rule.api_groups, "apiGroups"),
-        (&rule.api_versions, "apiVersions"),
-    ];
-    for (list, field) in lists {
-        let path = path.field(field);
-        if list.is_empty() {
-            report.required(&path, "name at least one, or `*`");
-        }
-        wildcard_alone(list, &path, field, report);
-    }
-    validate_resources(&rule.resources, &path.field("resources"), report);
 }
 
 /// The configuration as the engine has it.
@@ -180,11 +154,12 @@ pub(super) fn compile(written: InitializerConfiguration) -> engine::InitializerC
 
 // === hooks ===
 
-/// Reads the configuration; `None` if anything is wrong with it.
+/// Reads the configuration, as written and as the engine has it; `None` if
+/// anything is wrong with it.
 pub(in crate::manifest) fn read_hooks(
     document: &Document,
     faults: &mut Faults,
-) -> Option<ExternalAdmissionHookConfiguration> {
+) -> Option<(ExternalAdmissionHookConfiguration, WebhookConfiguration)> {
     let configuration: ExternalAdmissionHookConfiguration = document.decode(faults)?;
     let mut report = Report::new(document, faults);
     metadata::validate(
@@ -193,37 +168,52 @@ pub(in crate::manifest) fn read_hooks(
         names::dns_subdomain,
         &mut report,
     );
+    let name = configuration.metadata.name.clone().unwrap_or_default();
+    let hooks = configuration.external_admission_hooks.iter();
     let path = FieldPath::root().field("externalAdmissionHooks");
-    for (index, hook) in configuration.external_admission_hooks.iter().enumerate() {
-        let path = path.index(index);
-        validate_name(&hook.name, &path.field("name"), &mut report);
-        validate_hook(hook, &path, &mut report);
-    }
-    report.sound().then_some(configuration)
+    let webhooks = read_webhooks(
+        &name,
+        hooks.map(Hook::webhook).collect(),
+        &V1ALPHA1,
+        &path,
+        &mut report,
+    );
+    let compiled = WebhookConfiguration { name, webhooks };
+    report.sound().then_some((configuration, compiled))
 }
 
-fn validate_hook(hook: &Hook, path: &FieldPath, report: &mut Report<'_>) {
-    let service = path.field("clientConfig").field("service");
-    let Service { namespace, name } = &hook.client_config.service;
-    for (text, field) in [(namespace, "namespace"), (name, "name")] {
-        if text.is_empty() {
-            report.required(&service.field(field), "the service that answers");
+impl Hook {
+    /// The webhook that it became. What it cannot say is left to defaults.
+    fn webhook(&self) -> Webhook {
+        let Service { namespace, name } = self.client_config.service.clone();
+        Webhook {
+            name: self.name.clone(),
+            client_config: webhooks::ClientConfig {
+                service: Some(webhooks::Service {
+                    namespace,
+                    name,
+                    ..webhooks::Service::default()
+                }),
+                ca_bundle: self.client_config.ca_bundle.clone(),
+                ..webhooks::ClientConfig::default()
+            },
+            rules: self.rules.iter().map(Rule::modern).collect(),
+            failure_policy: self.failure_policy.clone(),
+            ..Webhook::default()
         }
     }
-    for (index, rule) in hook.rules.iter().enumerate() {
-        let path = path.field("rules").index(index);
-        let operations = path.field("operations");
-        if rule.operations.is_empty() {
-            report.required(&operations, "name at least one operation, or `*`");
+}
+
+impl Rule {
+    /// The rule as it is written now.
+    fn modern(&self) -> RuleWithOperations {
+        RuleWithOperations {
+            operations: Some(self.operations.clone()),
+            api_groups: Some(self.api_groups.clone()),
+            api_versions: Some(self.api_versions.clone()),
+            resources: Some(self.resources.clone()),
+            scope: None,
         }
-        wildcard_alone(&rule.operations, &operations, "operations", report);
-        for (index, operation) in rule.operations.iter().enumerate() {
-            one_of(operation, &OPERATIONS, &operations.index(index), report);
-        }
-        validate_rule(rule, &path, report);
-    }
-    if let Some(policy) = &hook.failure_policy {
-        one_of(policy, &FAILURE_POLICIES, &path.field("failurePolicy"), report);
     }
 }
 

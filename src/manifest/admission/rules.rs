@@ -20,7 +20,7 @@ use crate::field::{FaultKind, FieldPath};
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const MUTATING_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 const SCOPES: [&str; 3] = ["*", "Cluster", "Namespaced"];
-const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
+pub(super) const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
 
 /// A rule of a policy or webhook, as written.
 #[derive(Clone, Copy)]
@@ -76,6 +76,11 @@ pub(super) fn validate(rule: Written<'_>, path: &FieldPath, report: &mut Report<
     for (index, operation) in rule.operations.iter().enumerate() {
         one_of(operation, &OPERATIONS, &operations.index(index), report);
     }
+    validate_rule(rule, path, report);
+}
+
+/// Checks the rule at `path` but for its operations.
+pub(super) fn validate_rule(rule: Written<'_>, path: &FieldPath, report: &mut Report<'_>) {
     let groups = path.field("apiGroups");
     if rule.api_groups.is_empty() {
         report.required(
@@ -116,7 +121,7 @@ fn validate_versions(versions: &[String], path: &FieldPath, report: &mut Report<
     }
 }
 
-pub(super) fn wildcard_alone(items: &[String], path: &FieldPath, what: &str, report: &mut Report<'_>) {
+fn wildcard_alone(items: &[String], path: &FieldPath, what: &str, report: &mut Report<'_>) {
     if items.len() > 1 && items.iter().any(|item| item == "*") {
         let message = format!("if `*` is present, must not specify other {what}");
         report.fault(FaultKind::Invalid, path, message);
@@ -125,7 +130,7 @@ pub(super) fn wildcard_alone(items: &[String], path: &FieldPath, what: &str, rep
 
 /// Checks resources and subresources. What overlaps is refused only where the
 /// wider one stands first, as the API server does.
-pub(super) fn validate_resources(resources: &[String], path: &FieldPath, report: &mut Report<'_>) {
+fn validate_resources(resources: &[String], path: &FieldPath, report: &mut Report<'_>) {
     if resources.is_empty() {
         report.required(path, "name at least one resource, or `*`");
     }
