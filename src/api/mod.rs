@@ -22,4 +22,4 @@ pub use admission_review::{AdmissionReview, AdmissionReviewError, ReviewVersion,
 pub use error::Error;
 pub use reply::Reply;
 pub use status::{Reason, Status};
-pub use subject_access_review::{SubjectAccessReview, Version};
+pub use subject_access_review::{ReplyError, SubjectAccessReview, Version};

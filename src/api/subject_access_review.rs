@@ -4,6 +4,8 @@
 //! bytes ── wire ──▶ Raw: as written ── validate ──▶ faults ──▶ Attributes
 //! ```
 //!
+//! And the other way: the question to another authorizer (`ask`), and its answer (`wire::answer`).
+//!
 //! One pass over the body, text borrowed from it. What a first pass cannot
 //! settle goes a slower way that is bounded all the same: a body whose
 //! `apiVersion` follows its `spec`, and bytes that are not UTF-8.
@@ -12,6 +14,7 @@
 //! `api/authorization/{v1,v1beta1}/types.go`, and for duplicate keys and `null`
 //! Go's `encoding/json`.
 
+mod ask;
 #[cfg(test)]
 mod hostile;
 mod owned;
@@ -28,6 +31,8 @@ use super::text;
 use crate::engine::{Attributes, ResourceAttributes, Selectors, Target, User};
 use crate::field::Faults;
 use wire::{Raw, RawResource, RawSpec};
+
+pub use wire::ReplyError;
 
 /// Longest part of a foreign kind or version that an error repeats.
 const FOUND_BYTES: usize = 64;
@@ -84,6 +89,15 @@ impl<'a> SubjectAccessReview<'a> {
         let text = text::utf8(bytes);
         let version = Version::of(&text)?;
         Ok(validate::all(&Raw::read(&text, Some(version))?))
+    }
+
+    /// The same review with text of its own.
+    #[must_use]
+    pub fn into_owned(self) -> SubjectAccessReview<'static> {
+        SubjectAccessReview {
+            version: self.version,
+            attributes: owned::attributes(self.attributes),
+        }
     }
 
     fn decode_slowly(bytes: &'a [u8]) -> Result<Self, Error> {

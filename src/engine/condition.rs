@@ -63,6 +63,17 @@ pub enum EvaluationFault {
     NotBool,
 }
 
+/// What several conditions say together.
+#[derive(Debug)]
+pub(super) enum Conditions<'c> {
+    /// All hold.
+    Hold,
+    /// The one of this name is false.
+    False(&'c str),
+    /// None is false, and the one of this name has no result.
+    Failed(&'c str, EvaluationFault),
+}
+
 // === impl Condition ===
 
 impl Condition {
@@ -87,6 +98,21 @@ impl Condition {
                 program,
             }),
         })
+    }
+
+    /// All must hold; a false one beats one that has no result, and ends it.
+    pub(super) fn all<'c>(conditions: &'c [Self], activation: &Activation<'_>) -> Conditions<'c> {
+        let mut failed = None;
+        for condition in conditions {
+            match condition.evaluate(activation) {
+                Ok(true) => {}
+                Ok(false) => return Conditions::False(condition.name()),
+                Err(fault) => {
+                    failed.get_or_insert((condition.name(), fault));
+                }
+            }
+        }
+        failed.map_or(Conditions::Hold, |(name, fault)| Conditions::Failed(name, fault))
     }
 
     /// The name given to it in the manifest.

@@ -123,6 +123,8 @@ pub enum CauseKind {
     ValidatingAdmissionPolicy,
     /// `admissionregistration.k8s.io` MutatingAdmissionPolicy.
     MutatingAdmissionPolicy,
+    /// One of `authorization.webhooks`.
+    Webhook,
 }
 
 impl CauseKind {
@@ -135,6 +137,7 @@ impl CauseKind {
             Self::AuthorizationPolicy => "AuthorizationPolicy",
             Self::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
             Self::MutatingAdmissionPolicy => "MutatingAdmissionPolicy",
+            Self::Webhook => "Webhook",
         }
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod admission;
 mod attributes;
+pub mod authorizer;
 pub mod condition;
 mod decision;
 #[cfg(test)]

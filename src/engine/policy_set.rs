@@ -116,6 +116,13 @@ impl PolicySet {
         (authorization, recording.0)
     }
 
+    /// Whether `neverDeny` protects this request: no Deny, not even another
+    /// authorizer's, can hold it up.
+    #[must_use]
+    pub fn is_protected(&self, attributes: &Attributes<'_>) -> bool {
+        self.protection.covers(attributes)
+    }
+
     /// Says why nothing decided; meaningful where [`PolicySet::authorize`] has
     /// no opinion. Linear in the user's bindings and the policies that allow,
     /// and bounded: it looks at no more than a few thousand rules.

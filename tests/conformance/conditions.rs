@@ -4,10 +4,8 @@
 use std::path::Path;
 
 use portcullis::config::{AuthorizerTypes, authorizers};
-use portcullis::engine::{
-    Attributes, AuthorizationPolicy, Condition, Decision, Effect, FailurePolicy, Mode, NeverDeny,
-    NonResourceRule, Objects, PolicySet, ResourceRule, Subject,
-};
+use portcullis::engine::authorizer::{Authorizer, Relevance};
+use portcullis::engine::{Attributes, Condition, Decision, FailurePolicy};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
@@ -82,59 +80,29 @@ fn validate(case: &Case<'_>) -> Result<(), Mismatch> {
     }
 }
 
-/// An Allow applies when all conditions hold; a Deny also when one errors, if
-/// its failure policy says so. The API server asks its webhook in the first
-/// case, and denies in the second.
+/// Whether the webhook is asked, and what comes of it where conditions fail.
 fn combine(case: &Case<'_>) -> Result<(), Mismatch> {
-    let decides = |effect: Effect| -> Result<Decision, Mismatch> {
-        let policies = vec![policy(case, effect)?];
-        let set = PolicySet::new(
-            Objects {
-                policies,
-                ..Objects::default()
-            },
-            &NeverDeny::nobody(),
-        );
-        Ok(set.authorize(&attributes(case.input())).decision)
+    let compile = |expression: &str| {
+        let compiled = Condition::compile(expression, expression);
+        compiled.map_err(|fault| Mismatch::new(fault.to_string()))
     };
-    let actual = match (decides(Effect::Allow)?, decides(Effect::Deny)?) {
-        (Decision::Allow, _) => case.input()["webhookWouldAnswer"].as_str().unwrap(),
-        (_, Decision::Deny) => "Deny",
-        _ => "NoOpinion",
-    };
-    case.same("decision", &actual, &case.expect()["decision"].as_str().unwrap())
-}
-
-fn policy(case: &Case<'_>, effect: Effect) -> Result<AuthorizationPolicy, Mismatch> {
-    let all = || vec!["*".to_owned()];
-    let conditions = expressions(case).into_iter().enumerate();
-    let conditions = conditions
-        .map(|(index, one)| Condition::compile(&format!("c{index}"), one))
-        .collect::<Result<_, _>>()
-        .map_err(|fault| Mismatch::new(fault.to_string()))?;
-    Ok(AuthorizationPolicy {
-        name: "p".into(),
-        effect,
-        mode: Mode::Enforce,
-        subjects: vec![Subject::group("*")],
-        exclude_subjects: Vec::new(),
-        resource_rules: vec![ResourceRule {
-            verbs: all(),
-            api_groups: all(),
-            resources: all(),
-            ..ResourceRule::default()
-        }],
-        non_resource_rules: vec![NonResourceRule {
-            verbs: all(),
-            paths: all(),
-        }],
-        conditions,
+    let authorizer = Authorizer {
+        name: "w".into(),
+        match_conditions: expressions(case)
+            .into_iter()
+            .map(compile)
+            .collect::<Result<_, _>>()?,
         failure_policy: match case.input()["failurePolicy"].as_str() {
             Some("Deny") => FailurePolicy::Deny,
             _ => FailurePolicy::NoOpinion,
         },
-        reason: String::new(),
-    })
+    };
+    let actual = match authorizer.relevance(&attributes(case.input())) {
+        Relevance::Asked => case.input()["webhookWouldAnswer"].as_str().unwrap(),
+        Relevance::Failed(_) if authorizer.failed("").decision == Decision::Deny => "Deny",
+        Relevance::Failed(_) | Relevance::Skipped(_) => "NoOpinion",
+    };
+    case.same("decision", &actual, &case.expect()["decision"].as_str().unwrap())
 }
 
 fn attributes(input: &Value) -> Attributes<'_> {

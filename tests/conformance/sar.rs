@@ -1,4 +1,5 @@
-//! SubjectAccessReview: what an API server writes is what we read.
+//! SubjectAccessReview: what an API server writes is what we read, and what we
+//! write to other authorizers.
 
 use std::borrow::Cow;
 
@@ -10,9 +11,11 @@ use crate::harness::{Case, Mismatch, Table};
 
 pub(crate) const CHECKS: Table = &[("sarRequestWire", sar_request_wire), ("sarSchema", sar_schema)];
 
-/// The body that the API server sends for some attributes is read as those
-/// attributes; but for one that names nobody, which its API refuses and we too.
+/// The body that the API server sends for some attributes is what we send, and
+/// is read as those attributes; but for one that names nobody, which its API
+/// refuses and we too.
 fn sar_request_wire(case: &Case<'_>) -> Result<(), Mismatch> {
+    asked(case)?;
     let body = case.expect()["body"].to_string();
     let input = case.input();
     let expected = user(&input["user"]);
@@ -26,17 +29,38 @@ fn sar_request_wire(case: &Case<'_>) -> Result<(), Mismatch> {
         return case.same("whether it is refused", &of_user, &true);
     }
     let review = decode(&body)?;
-    let version = if input["version"] == "v1" {
-        Version::V1
-    } else {
-        Version::V1beta1
-    };
-    case.same("version", &review.version, &version)?;
+    case.same("version", &review.version, &version(input))?;
     let expected = Attributes {
         user: user(&input["user"]),
         target: target(&input["attributes"]),
     };
     case.same("attributes", &review.attributes, &expected)
+}
+
+/// What we ask another authorizer. A list that is null is one without items to us.
+fn asked(case: &Case<'_>) -> Result<(), Mismatch> {
+    let input = case.input();
+    let review = SubjectAccessReview {
+        version: version(input),
+        attributes: Attributes {
+            user: user(&input["user"]),
+            target: target(&input["attributes"]),
+        },
+    };
+    let actual: Value = serde_json::from_slice(&review.encode()).unwrap();
+    let mut expected = case.expect()["body"].clone();
+    let extra = expected.pointer_mut("/spec/extra").and_then(Value::as_object_mut);
+    for (_, values) in extra.into_iter().flatten().filter(|(_, values)| values.is_null()) {
+        *values = json!([]);
+    }
+    case.same("body", &actual, &expected)
+}
+
+fn version(input: &Value) -> Version {
+    match input["version"].as_str() {
+        Some("v1") => Version::V1,
+        _ => Version::V1beta1,
+    }
 }
 
 /// Each version has its own key for groups; that of the other is no group.

@@ -5,10 +5,13 @@
 //! objects add up. `null` leaves a scalar or a struct as it is and empties a
 //! list, a map or a pointer. (`encoding/json`, `sigs.k8s.io/json`.)
 
+mod answer;
 mod object;
 mod reader;
 
 use std::borrow::Cow;
+
+pub use answer::ReplyError;
 
 use super::Version;
 use crate::engine::{Operator, Requirement, ResourceAttributes};
@@ -206,6 +209,16 @@ impl<'a> RawSpec<'a> {
         }
         let mut keep = keep.into_iter();
         self.extra.retain(|_| keep.next().unwrap_or_default());
+    }
+}
+
+impl RawSpec<'_> {
+    /// With the groups of `version`.
+    fn of_version(version: Version) -> Self {
+        Self {
+            version: Some(version),
+            ..Self::default()
+        }
     }
 }
 

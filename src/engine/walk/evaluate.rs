@@ -1,18 +1,11 @@
 //! A policy one of whose rules applies: what it comes to.
 
-use crate::engine::condition::EvaluationFault;
+use crate::engine::condition::{Condition, Conditions, EvaluationFault};
 use crate::engine::{
     AuthorizationPolicy, CauseKind, Decision, Effect, Evaluation, FailurePolicy, Finding, Mode, Shadow,
 };
 
 use super::{Applied, Recorder, Walk};
-
-/// What the conditions of a policy say together.
-enum Conditions<'p> {
-    Hold,
-    False(&'p str),
-    Failed(&'p str, EvaluationFault),
-}
 
 impl<R: Recorder> Walk<'_, '_, R> {
     /// What the policy comes to whose rule `rule` applies; `Some` where that decides.
@@ -49,23 +42,12 @@ impl<R: Recorder> Walk<'_, '_, R> {
             .get_or_init(|| self.set.protection.covers(self.attributes))
     }
 
-    /// All must hold; a false one beats one that has no result.
     fn conditions<'p>(&self, policy: &'p AuthorizationPolicy) -> Conditions<'p> {
         let activation = match policy.mode {
             Mode::Enforce => &self.activation,
             Mode::Shadow => &self.shadow_activation,
         };
-        let mut failed = None;
-        for condition in &policy.conditions {
-            match condition.evaluate(activation) {
-                Ok(true) => {}
-                Ok(false) => return Conditions::False(condition.name()),
-                Err(fault) => {
-                    failed.get_or_insert((condition.name(), fault));
-                }
-            }
-        }
-        failed.map_or(Conditions::Hold, |(name, fault)| Conditions::Failed(name, fault))
+        Condition::all(&policy.conditions, activation)
     }
 
     fn applies(&mut self, policy: usize, written: &AuthorizationPolicy, rule: usize) -> Option<Applied> {

@@ -115,6 +115,16 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// `true` or `false`; `null` changes nothing.
+    pub(super) fn boolean(&mut self, into: &mut bool) -> Result<(), Error> {
+        match self.peek() {
+            Some(b't') => self.literal("true").map(|()| *into = true),
+            Some(b'f') => self.literal("false").map(|()| *into = false),
+            _ if self.take_null()? => Ok(()),
+            _ => Err(self.expected("`true` or `false`")),
+        }
+    }
+
     /// A list of strings, replacing what was there; `null` empties it.
     pub(super) fn strings(&mut self, into: &mut Vec<Cow<'a, str>>, budget: &Budget) -> Result<(), Error> {
         into.clear();
