@@ -219,6 +219,29 @@ mod tests {
         );
     }
 
+    /// What a real kube-apiserver sent.
+    const CAPTURED: [&str; 2] = [
+        include_str!("../../../tests/captures/admission-v1.jsonl"),
+        include_str!("../../../tests/captures/admission-v1beta1.jsonl"),
+    ];
+
+    #[test]
+    fn what_an_api_server_asked_is_asked_byte_for_byte() {
+        for line in CAPTURED.into_iter().flat_map(str::lines) {
+            let line = Document::parse(line).unwrap();
+            let body = line.root().get("body").unwrap().raw();
+            let document = Document::parse(body).unwrap();
+            let AdmissionReview { version, request } = AdmissionReview::decode(&document).unwrap();
+            let call = Call {
+                kind: request.kind.clone().into_owned(),
+                resource: request.resource.clone().into_owned(),
+                ..fixtures::call(version)
+            };
+            let asked = ask(&call, &request, &request.uid);
+            assert_eq!(std::str::from_utf8(&asked).unwrap(), body);
+        }
+    }
+
     #[test]
     fn a_question_gives_the_object_as_changed_in_the_kind_of_the_rule() {
         let call = Call {
