@@ -3,8 +3,9 @@
 //! ```text
 //! bytes ─json─▶ Document ─decode─▶ AdmissionReview { version, request } ─▶ engine
 //! bytes ◀──────────────── reply { version, uid, outcome } ◀────────────────┤
-//!                                                                         ▼
-//!                              webhook ◀─bytes── ask(call, request, uid) ◀─┘
+//!                                                                          │ Call
+//!           webhook ◀─bytes── ask(call, request, uid) ◀────────────────────┤
+//!                   ─bytes─▶ verify(call, uid, phase) ─▶ Reply ────────────┘
 //! ```
 //!
 //! The body is indexed once and stays where it is; `object` and `oldObject` are
@@ -15,6 +16,7 @@ mod ask;
 #[cfg(test)]
 mod fixtures;
 mod reply;
+mod verify;
 
 #[cfg(test)]
 mod tests;
@@ -22,6 +24,7 @@ mod tests;
 use std::borrow::Cow;
 
 pub use ask::ask;
+pub use verify::verify;
 
 use crate::engine::User;
 pub use crate::engine::admission::webhook::ReviewVersion;
@@ -244,7 +247,10 @@ fn texts<'r>(list: Option<Node<'r>>, field: &'static str) -> Result<Vec<Cow<'r, 
         None => Ok(Vec::new()),
         Some(list) if list.kind() == Kind::Array => list
             .items()
-            .map(|item| item.as_str().ok_or_else(|| wrong.clone()))
+            .map(|item| match item.kind() {
+                Kind::Null => Ok(Cow::Borrowed("")),
+                _ => item.as_str().ok_or_else(|| wrong.clone()),
+            })
             .collect(),
         Some(_) => Err(wrong),
     }

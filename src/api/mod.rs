@@ -12,13 +12,15 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod admission_review;
+#[cfg(test)]
+mod damage;
 mod error;
 mod reply;
 mod status;
 mod subject_access_review;
 mod text;
 
-pub use admission_review::{AdmissionReview, AdmissionReviewError, ReviewVersion, ask};
+pub use admission_review::{AdmissionReview, AdmissionReviewError, ReviewVersion, ask, verify};
 pub use error::Error;
 pub use reply::Reply;
 pub use status::{Reason, Status};

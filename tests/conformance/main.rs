@@ -62,6 +62,7 @@ const CHECKS: &[(&str, Table)] = &[
     ("policy_match.json", matching::POLICIES),
     ("policy_validation.json", validation::POLICIES),
     ("rbac.json", rbac::CHECKS),
+    ("review_response.json", reviews::REPLIES),
     ("rules.json", matching::RULES),
     ("sar_v1beta1_v1.json", sar::CHECKS),
     ("selectors.json", selectors::CHECKS),

@@ -3,17 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis::api::{AdmissionReview, ReviewVersion, ask};
+use portcullis::api::{AdmissionReview, ReviewVersion, ask, verify};
 use portcullis::engine::admission::matching::Constraints;
 use portcullis::engine::admission::mutating::Reinvocation;
-use portcullis::engine::admission::webhook::{Call, ClientConfig, SideEffects, Webhook, WebhookTarget};
-use portcullis::engine::admission::{FailurePolicy, GroupVersionKind, GroupVersionResource, Request};
+use portcullis::engine::admission::webhook::{
+    Call, ClientConfig, Reply, SideEffects, Webhook, WebhookTarget,
+};
+use portcullis::engine::admission::{
+    Denial, FailurePolicy, GroupVersionKind, GroupVersionResource, Phase, Request,
+};
 use portcullis::json::{Document, Node};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
 
 pub(crate) const REQUESTS: Table = &[("requestWire", wire), ("requestBody", body)];
+pub(crate) const REPLIES: Table = &[("verifyResponse", verified), ("rejectionStatus", rejected)];
 
 // === questions ===
 
@@ -152,4 +157,79 @@ fn resource(resource: &GroupVersionResource<'_>) -> Value {
 
 fn object(object: Option<Node<'_>>) -> Value {
     object.map_or(Value::Null, |object| serde_json::from_str(object.raw()).unwrap())
+}
+
+// === replies ===
+
+fn verified(case: &Case<'_>) -> Result<(), Mismatch> {
+    let (input, expect) = (case.input(), case.expect());
+    let version = match input["requestVersion"].as_str().unwrap() {
+        "v1" => ReviewVersion::V1,
+        "v1beta1" => ReviewVersion::V1beta1,
+        other => return Err(Mismatch::new(format!("unknown version {other}"))),
+    };
+    let phase = if input["mutating"] == true {
+        Phase::Mutate
+    } else {
+        Phase::Validate
+    };
+    let uid = input["requestUID"].as_str().unwrap();
+    let body = input["review"].to_string();
+    let reply = match verify(&call(version, "foo"), uid, phase, body.as_bytes()) {
+        Ok(reply) => reply,
+        Err(failure) => {
+            let part = expect["errorContains"].as_str().unwrap_or_default();
+            let is_told = failure.to_string().contains(part);
+            return case.same("an error", &(true, is_told), &(expect["error"] == true, true));
+        }
+    };
+    believed(case, &reply)
+}
+
+fn believed(case: &Case<'_>, reply: &Reply) -> Result<(), Mismatch> {
+    let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).unwrap();
+    let given = |value: Value, is_absent: bool| if is_absent { Value::Null } else { value };
+    let shown = json!({
+        "allowed": reply.denial.is_none(),
+        "patch": reply.patch.as_ref().map(text),
+        "patchType": given(json!(reply.patch_type), reply.patch_type.is_empty()),
+        "auditAnnotations": given(json!(reply.audit_annotations), reply.audit_annotations.is_empty()),
+        "result": null,
+    });
+    let mut expected = case.expect().clone();
+    // The Status of a reply is kept as the refusal that it becomes.
+    let result = expected["result"].take();
+    if let Some(denial) = &reply.denial {
+        let message = result["message"].as_str().unwrap_or_default();
+        case.same("message kept", &denial.message.contains(message), &true)?;
+        if let Some(code) = result["code"].as_i64().filter(|code| *code >= 400) {
+            case.same("code", &i64::from(denial.code), &code)?;
+        }
+    }
+    case.same("reply", &shown, &expected)
+}
+
+/// The refusal that a Status becomes in the mouth of a webhook.
+fn rejected(case: &Case<'_>) -> Result<(), Mismatch> {
+    let name = case.input()["webhookName"].as_str().unwrap();
+    let body = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+                      "response": {"uid": "u", "allowed": false, "status": case.input()["result"]}});
+    let body = body.to_string();
+    let reply = verify(
+        &call(ReviewVersion::V1, name),
+        "u",
+        Phase::Validate,
+        body.as_bytes(),
+    );
+    let denial = reply
+        .map_err(|failure| Mismatch::new(failure.to_string()))?
+        .denial;
+    let Denial {
+        status,
+        code,
+        message,
+        ..
+    } = denial.ok_or_else(|| Mismatch::new("allowed"))?;
+    let shown = json!({"status": status, "code": code, "message": message});
+    case.same("status", &shown, case.expect())
 }

@@ -68,8 +68,6 @@ pub(crate) const SKIPS: &[Skip] = &[
     Skip::all("requestinfo.json", "isResourceRequest", CALLER),
     Skip::all("requestinfo.json", "requestInfo", CALLER),
     Skip::all("review_response.json", "dispatchResponse", NO_WEBHOOKS),
-    Skip::all("review_response.json", "rejectionStatus", NO_WEBHOOKS),
-    Skip::all("review_response.json", "verifyResponse", NO_WEBHOOKS),
     Skip::all("sar_v1beta1_v1.json", "sarCacheStep", NO_WEBHOOKS),
     Skip::all("sar_v1beta1_v1.json", "sarRedirect", NO_WEBHOOKS),
     Skip::all("sar_v1beta1_v1.json", "sarResponse", NO_WEBHOOKS),

@@ -43,6 +43,7 @@ pub(super) fn tellable(version: ReviewVersion, mut outcome: Outcome) -> Outcome 
     let is_untellable = version == ReviewVersion::V1alpha1 && !outcome.patch.is_empty();
     if is_untellable && outcome.denial.is_none() {
         outcome.denial = Some(Denial {
+            status: Denial::FAILURE.into(),
             reason: Reason::InternalError.as_str().into(),
             code: Reason::InternalError.code(),
             message: "the object would have to be changed, and a review of admission.k8s.io/v1alpha1 \
@@ -68,7 +69,9 @@ fn verdict(out: &mut String, separator: &str, denial: Option<&Denial>) {
         out.push_str(r#""allowed":true"#);
         return;
     };
-    out.push_str(r#""allowed":false,"status":{"metadata":{},"status":"Failure","message":"#);
+    out.push_str(r#""allowed":false,"status":{"metadata":{},"status":"#);
+    write_string(out, &denial.status);
+    out.push_str(r#","message":"#);
     write_string(out, &denial.message);
     if !denial.reason.is_empty() {
         out.push_str(r#","reason":"#);

@@ -21,6 +21,7 @@ fn replied(body: &str, outcome: &Outcome) -> Value {
 
 fn refused() -> Outcome {
     let denial = Denial {
+        status: Denial::FAILURE.into(),
         reason: Reason::Invalid.as_str().into(),
         code: 422,
         message: "no \"such\" thing".into(),

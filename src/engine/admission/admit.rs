@@ -368,6 +368,7 @@ pub(super) fn too_late(request: &Request<'_>) -> Denial {
 pub(super) fn denial(request: &Request<'_>, message: String, reason: Reason) -> Denial {
     let GroupVersionResource { group, resource, .. } = &request.request_resource;
     Denial {
+        status: Denial::FAILURE.into(),
         reason: reason.as_str().into(),
         code: reason.code(),
         details: Details {

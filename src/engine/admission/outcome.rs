@@ -33,6 +33,8 @@ pub struct Outcome {
 /// Why a request is refused, as a `metav1.Status` tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
+    /// `Failure`, but webhooks give what they like.
+    pub status: Cow<'static, str>,
     /// What sort of refusal: mostly one of [`Reason`], but webhooks give what they like.
     pub reason: Cow<'static, str>,
     /// The HTTP status code; mostly that of the reason.
@@ -153,6 +155,13 @@ impl Reason {
             _ => None,
         }
     }
+}
+
+// === impl Denial ===
+
+impl Denial {
+    /// The `status` of a refusal.
+    pub const FAILURE: &'static str = "Failure";
 }
 
 // === impl Details ===

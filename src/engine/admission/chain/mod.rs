@@ -128,6 +128,7 @@ impl Chain {
 fn ended() -> Outcome {
     Outcome {
         denial: Some(Denial {
+            status: Denial::FAILURE.into(),
             reason: Reason::InternalError.as_str().into(),
             code: Reason::InternalError.code(),
             message: "Internal error occurred: the run of admission has ended".to_owned(),

@@ -1,0 +1,174 @@
+//! The reply of a webhook behind the gateway: read without trust, field by
+//! field, before any of it counts.
+//!
+//! ```text
+//! body ─json─▶ fields of the right types ─▶ version, uid, patch with patchType ─▶ Reply
+//!         └────────── failed to call ┴────────────── received invalid ──────────▶ CallFailure
+//! ```
+//!
+//! Facts: `VerifyAdmissionResponse` of
+//! `apiserver/pkg/admission/plugin/webhook/request/admissionreview.go`; what
+//! comes before it is what `client-go` decodes.
+
+mod rejection;
+mod response;
+
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use response::Response;
+
+use super::{AdmissionReviewError, ReviewVersion, cut, map, text};
+use crate::api::text::utf8;
+use crate::engine::admission::Phase;
+use crate::engine::admission::webhook::{Call, CallFailure, Reply};
+use crate::json::{self, Document, Kind, Node};
+
+/// The only kind of a reply.
+const KIND: &str = "AdmissionReview";
+
+/// Reads the body of the reply to a [question](super::ask()).
+///
+/// JSON alone, as Go reads it: keys count by case, unknown ones are ignored, of
+/// equal ones the last counts, a byte order mark is passed over. A reply in
+/// `v1` names its kind and repeats the `uid`; its patch goes with a patchType,
+/// and comes from mutating webhooks alone. One in `v1beta1` need not, and its
+/// patches are JSON Patches. One in `v1alpha1` has a verdict and nothing else.
+///
+/// # Errors
+///
+/// [`CallFailure::Failed`] for whatever else.
+pub fn verify(call: &Call, uid: &str, phase: Phase, body: &[u8]) -> Result<Reply, CallFailure> {
+    let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
+    let undecodable = |error: Undecodable| CallFailure::Failed(format!("failed to call webhook: {error}"));
+    let document = Document::parse(utf8(body)).map_err(|error| undecodable(error.into()))?;
+    Review::read(call, document.root())
+        .map_err(undecodable)?
+        .verified(call.version, uid, phase)
+        .map_err(|error| CallFailure::Failed(format!("received invalid webhook response: {error}")))
+}
+
+/// A reply whose fields are of the right types.
+struct Review<'r> {
+    header: Header<'r>,
+    response: Option<Response<'r>>,
+}
+
+struct Header<'r> {
+    kind: Cow<'r, str>,
+    api_version: Cow<'r, str>,
+}
+
+/// Why it is no AdmissionReview of the version asked.
+#[derive(Debug, thiserror::Error)]
+enum Undecodable {
+    #[error(transparent)]
+    Malformed(#[from] json::Error),
+    #[error("{0}")]
+    Field(#[from] AdmissionReviewError),
+    #[error(transparent)]
+    Kind(#[from] WrongKind),
+}
+
+/// Why it is none that can be believed.
+#[derive(Debug, thiserror::Error)]
+enum Invalid {
+    #[error("webhook response was absent")]
+    Absent,
+    #[error("expected response.uid={expected:?}, got {found:?}")]
+    Uid { expected: String, found: String },
+    #[error(transparent)]
+    Kind(#[from] WrongKind),
+    #[error("webhook returned response.patch but not response.patchType")]
+    PatchAlone,
+    #[error("webhook returned response.patchType but not response.patch")]
+    PatchTypeAlone,
+    #[error("webhook returned invalid response.patchType of \"\"")]
+    EmptyPatchType,
+    #[error("validating webhook may not return response.patch")]
+    PatchOfValidating,
+    #[error("validating webhook may not return response.patchType")]
+    PatchTypeOfValidating,
+}
+
+/// Its kind or version is another than was asked, or is missing where it must not.
+#[derive(Debug, thiserror::Error)]
+#[error("expected webhook response of {asked}, Kind={KIND}, got {found}")]
+struct WrongKind {
+    asked: &'static str,
+    found: String,
+}
+
+// === impl Review ===
+
+impl<'r> Review<'r> {
+    fn read(call: &Call, root: Node<'r>) -> Result<Self, Undecodable> {
+        if root.kind() != Kind::Object {
+            return Err(wrong("the reply", "a map").into());
+        }
+        let header = Header {
+            kind: text(root, "kind", "kind")?,
+            api_version: text(root, "apiVersion", "apiVersion")?,
+        };
+        header.check(call.version)?;
+        let (question, answer) = match call.version {
+            ReviewVersion::V1 | ReviewVersion::V1beta1 => ("request", "response"),
+            ReviewVersion::V1alpha1 => ("spec", "status"),
+        };
+        map(root, question, question)?;
+        let answer = map(root, answer, answer)?;
+        let response = match call.version {
+            ReviewVersion::V1 | ReviewVersion::V1beta1 => {
+                answer.map(|node| Response::read(call, node)).transpose()?
+            }
+            ReviewVersion::V1alpha1 => Some(Response::read_alpha(call, answer)?),
+        };
+        Ok(Self { header, response })
+    }
+
+    fn verified(self, version: ReviewVersion, uid: &str, phase: Phase) -> Result<Reply, Invalid> {
+        let response = self.response.ok_or(Invalid::Absent)?;
+        match version {
+            ReviewVersion::V1 if response.uid != uid => Err(Invalid::Uid {
+                expected: uid.to_owned(),
+                found: cut(&response.uid),
+            }),
+            ReviewVersion::V1 if self.header.is_partial() => Err(self.header.wrong(version).into()),
+            ReviewVersion::V1 => response.with_patch_of_its_type(phase),
+            ReviewVersion::V1beta1 => Ok(response.with_json_patch(phase)),
+            ReviewVersion::V1alpha1 => Ok(response.reply),
+        }
+    }
+}
+
+// === impl Header ===
+
+impl Header<'_> {
+    /// What is absent is taken for what was asked.
+    fn check(&self, version: ReviewVersion) -> Result<(), WrongKind> {
+        let is_kind = self.kind.is_empty() || self.kind == KIND;
+        if is_kind && (self.api_version.is_empty() || self.api_version == version.api_version()) {
+            return Ok(());
+        }
+        Err(self.wrong(version))
+    }
+
+    fn wrong(&self, version: ReviewVersion) -> WrongKind {
+        WrongKind {
+            asked: version.api_version(),
+            found: format!("{}, Kind={}", cut(&self.api_version), cut(&self.kind)),
+        }
+    }
+
+    fn is_partial(&self) -> bool {
+        self.kind.is_empty() || self.api_version.is_empty()
+    }
+}
+
+const fn wrong(field: &'static str, expected: &'static str) -> AdmissionReviewError {
+    AdmissionReviewError::Field { field, expected }
+}
