@@ -2,13 +2,16 @@
 //!
 //! Each warning is precise, and says what to write instead. `policy` looks at
 //! one AuthorizationPolicy at a time, `binding` at a binding with the role that
-//! it grants, `parameters` at what no policy reads.
+//! it grants, `webhook` at one configuration of webhooks, `parameters` at what no
+//! policy reads.
 
 mod binding;
 mod grants;
 mod parameters;
 mod policy;
+mod webhook;
 
+use super::admission::Admission;
 use super::object::{Content, Object};
 use crate::document::Document;
 use crate::engine::NeverDeny;
@@ -18,6 +21,7 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath};
 pub(super) fn lint(objects: &[Object], never_deny: &NeverDeny, faults: &mut Faults) {
     let roles = binding::RolesByCluster::new(objects);
     let grants = binding::Grants::new(&roles, never_deny);
+    let namespaces = webhook::Namespaces::new(objects);
     for object in objects {
         let mut lint = Lint {
             document: &object.document,
@@ -29,6 +33,9 @@ pub(super) fn lint(objects: &[Object], never_deny: &NeverDeny, faults: &mut Faul
             Content::Binding(binding) => {
                 binding::lint(binding, object.cluster.as_deref(), &grants, &mut lint)
             }
+            Content::Admission(
+                Admission::ValidatingWebhooks(configuration) | Admission::MutatingWebhooks(configuration),
+            ) => webhook::lint(configuration, object.cluster.as_deref(), &namespaces, &mut lint),
             Content::Namespace(_) | Content::Admission(_) | Content::Parameter => {}
         }
     }

@@ -3,7 +3,7 @@
 use crate::engine::NeverDeny;
 use crate::manifest::{Options, Source, load};
 
-fn source(text: &str, cluster: Option<&str>) -> Source {
+pub(super) fn source(text: &str, cluster: Option<&str>) -> Source {
     Source {
         file: "f.yaml".into(),
         text: text.into(),
@@ -11,7 +11,7 @@ fn source(text: &str, cluster: Option<&str>) -> Source {
     }
 }
 
-fn warnings_of(sources: &[Source]) -> Vec<String> {
+pub(super) fn warnings_of(sources: &[Source]) -> Vec<String> {
     let (manifests, faults) = load(
         sources,
         &Options {
@@ -30,7 +30,7 @@ fn warnings(text: &str) -> Vec<String> {
 }
 
 /// The only warning about `text` is at `path` and says `words`.
-fn warns(text: &str, path: &str, words: &str) {
+pub(super) fn warns(text: &str, path: &str, words: &str) {
     let all = warnings(text);
     assert!(
         all.len() == 1 && all[0].starts_with(&format!("{path}: ")) && all[0].contains(words),
@@ -38,7 +38,7 @@ fn warns(text: &str, path: &str, words: &str) {
     );
 }
 
-fn silent(text: &str) {
+pub(super) fn silent(text: &str) {
     assert_eq!(warnings(text), Vec::<String>::new());
 }
 

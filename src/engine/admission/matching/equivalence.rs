@@ -65,25 +65,28 @@ impl Equivalents {
         resource: &GroupVersionResource<'_>,
         subresource: &str,
     ) -> Option<Vec<(&GroupVersionResource<'static>, &GroupVersionKind<'static>)>> {
-        let names = (resource.group.to_string(), resource.resource.to_string());
-        let class = self
-            .class_of
-            .get(&names)
-            .and_then(|class| self.classes.get(class));
-        let Some(class) = class else {
+        let Some(class) = self.class(&resource.group, &resource.resource) else {
             return is_single(resource).then(Vec::new);
         };
         let same = class.iter().filter(|one| one.subresource == subresource);
         Some(same.map(|one| (&one.resource, &one.kind)).collect())
     }
 
+    /// Every group and version under which a resource of `group` is known;
+    /// empty if it has one alone, or nothing is known of it.
+    #[must_use]
+    pub fn names(&self, group: &str, resource: &str) -> Vec<GroupVersionResource<'static>> {
+        let class = self.class(group, resource);
+        let whole = class
+            .into_iter()
+            .flatten()
+            .filter(|one| one.subresource.is_empty());
+        whole.map(|one| one.resource.clone()).collect()
+    }
+
     /// The groups under which a resource of `group` is known, that one included.
     pub(super) fn groups_of(&self, group: &str, resource: &str) -> Vec<Cow<'static, str>> {
-        let names = (group.to_owned(), resource.to_owned());
-        let class = self
-            .class_of
-            .get(&names)
-            .and_then(|class| self.classes.get(class));
+        let class = self.class(group, resource);
         let mut groups: Vec<Cow<'static, str>> = vec![Cow::Owned(group.to_owned())];
         for one in class.into_iter().flatten() {
             if !groups.contains(&one.resource.group) {
@@ -91,6 +94,12 @@ impl Equivalents {
             }
         }
         groups
+    }
+
+    fn class(&self, group: &str, resource: &str) -> Option<&[Registered]> {
+        let names = (group.to_owned(), resource.to_owned());
+        let class = self.class_of.get(&names)?;
+        self.classes.get(class).map(Vec::as_slice)
     }
 }
 
