@@ -3,10 +3,13 @@
 //! Reads what client-go reads (`tools/clientcmd/api/v1`): fields that it does
 //! not know are passed over, relative paths start at the file's own folder,
 //! `client-certificate-data` wins over `client-certificate`, text that is empty
-//! is absent. Keys are not read: a copy of the file without them will do.
+//! is absent. Of callers, keys are not read: a copy of the file without them
+//! will do. What the holder itself needs is in [`client`].
 //!
 //! Credentials that another program makes (`exec`, `auth-provider`) are faults:
-//! nobody can know them beforehand.
+//! nobody can know them beforehand, and none is started here.
+
+pub mod client;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -65,56 +68,74 @@ pub fn read(files: &dyn Files, path: &Path) -> (Kubeconfig, Faults) {
         files: vec![path.to_owned()],
         ..Kubeconfig::default()
     };
+    let faults = open(files, path, |root| {
+        config(files, root, &mut kubeconfig);
+    });
+    (kubeconfig, faults)
+}
+
+/// Has `act` read the one document of the file at `path`.
+fn open(files: &dyn Files, path: &Path, act: impl FnOnce(&Section<'_>)) -> Faults {
     let mut faults = Faults::new();
-    let unreadable = |message: String| {
+    let fault = |kind, message: String| {
         let place = Place {
             file: Some(path.display().to_string().into()),
             ..Place::default()
         };
-        Fault::error(place, FaultKind::Unreadable, message)
+        Fault::error(place, kind, message)
     };
-    match files.read(path).map(Zeroizing::new) {
-        Err(error) => faults.push(unreadable(error.to_string())),
-        Ok(bytes) => match std::str::from_utf8(&bytes) {
-            Err(_) => faults.push(unreadable("not UTF-8".into())),
-            Ok(text) => faults.append(parse(files, path, text, &mut kubeconfig)),
-        },
-    }
-    (kubeconfig, faults)
-}
-
-fn parse(files: &dyn Files, path: &Path, text: &str, kubeconfig: &mut Kubeconfig) -> Faults {
-    let mut faults = Faults::new();
+    let bytes = match files.read(path).map(Zeroizing::new) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            faults.push(fault(FaultKind::Unreadable, error.to_string()));
+            return faults;
+        }
+    };
+    let Ok(text) = std::str::from_utf8(&bytes) else {
+        faults.push(fault(FaultKind::Unreadable, "not UTF-8".into()));
+        return faults;
+    };
     match document::parse(Some(&path.display().to_string()), text).as_deref() {
         Err(fault) => faults.push(fault.clone()),
         Ok([document]) => {
             let reading = Reading::new(document, path.parent().unwrap_or(path));
-            config(files, &reading.foreign_root(), kubeconfig);
+            let root = reading.foreign_root();
+            type_meta(&root);
+            act(&root);
             faults.append(reading.into_faults());
         }
-        Ok(_) => {
-            let place = Place {
-                file: Some(path.display().to_string().into()),
-                ..Place::default()
-            };
-            faults.push(Fault::error(
-                place,
-                FaultKind::Invalid,
-                "must hold one kubeconfig",
-            ));
-        }
+        Ok(_) => faults.push(fault(FaultKind::Invalid, "must hold one kubeconfig".into())),
     }
     faults
 }
 
-fn config(files: &dyn Files, root: &Section<'_>, kubeconfig: &mut Kubeconfig) {
+fn type_meta(root: &Section<'_>) {
     for (field, expected) in [("apiVersion", "v1"), ("kind", "Config")] {
         if root.text_if_any(field).is_some_and(|text| text != expected) {
             root.fault(field, FaultKind::NotSupported, format!("must be `{expected}`"));
         }
     }
+}
+
+fn config(files: &dyn Files, root: &Section<'_>, kubeconfig: &mut Kubeconfig) {
+    for (name, section) in named(root, "users", "user") {
+        let user = user(files, name, &section, &mut kubeconfig.files, UNKNOWABLE);
+        kubeconfig.users.push(user);
+    }
+    if kubeconfig.users.is_empty() {
+        root.fault(
+            "users",
+            FaultKind::Required,
+            "without users nobody calls with this file",
+        );
+    }
+}
+
+/// The items of `list`, each a name and what `field` holds. A name twice is a fault.
+fn named<'r>(root: &Section<'r>, list: &str, field: &str) -> Vec<(&'r str, Section<'r>)> {
     let mut names = BTreeSet::new();
-    for item in root.items("users") {
+    let mut found = Vec::new();
+    for item in root.items(list) {
         let section = item.foreign_section();
         let name = section.text_if_any("name").unwrap_or_default();
         if !names.insert(name) {
@@ -124,29 +145,24 @@ fn config(files: &dyn Files, root: &Section<'_>, kubeconfig: &mut Kubeconfig) {
                 format!("`{name}` stands here twice"),
             );
         }
-        let user = user(
-            files,
-            name,
-            &section.foreign_section("user"),
-            &mut kubeconfig.files,
-        );
-        kubeconfig.users.push(user);
+        found.push((name, section.foreign_section(field)));
     }
-    if names.is_empty() {
-        root.fault(
-            "users",
-            FaultKind::Required,
-            "without users nobody calls with this file",
-        );
-    }
+    found
 }
 
-fn user(files: &dyn Files, name: &str, section: &Section<'_>, read: &mut Vec<PathBuf>) -> User {
+const UNKNOWABLE: &str = "nobody can know beforehand what it will show: use a certificate, token or password";
+
+/// `refusal`: what is wrong with credentials that another program makes.
+fn user(
+    files: &dyn Files,
+    name: &str,
+    section: &Section<'_>,
+    read: &mut Vec<PathBuf>,
+    refusal: &str,
+) -> User {
     for field in ["exec", "auth-provider"] {
         if section.value(field).is_some() {
-            let message =
-                "nobody can know beforehand what it will show: use a certificate, token or password";
-            section.fault(field, FaultKind::Forbidden, message);
+            section.fault(field, FaultKind::Forbidden, refusal);
         }
     }
     let user = User {
@@ -168,26 +184,38 @@ fn user(files: &dyn Files, name: &str, section: &Section<'_>, read: &mut Vec<Pat
 }
 
 fn certificate(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> Option<Vec<u8>> {
-    const DATA: &str = "client-certificate-data";
-    const FILE: &str = "client-certificate";
-    if let Some(text) = section.text_if_any(DATA) {
-        let text: String = text.split_ascii_whitespace().collect();
-        let decoded = STANDARD.decode(text).ok();
+    data_or_file(
+        files,
+        section,
+        "client-certificate-data",
+        "client-certificate",
+        read,
+    )
+}
+
+/// What is in `data`, in base64, or else in the file that `file` names.
+fn data_or_file(
+    files: &dyn Files,
+    section: &Section<'_>,
+    data: &str,
+    file: &str,
+    read: &mut Vec<PathBuf>,
+) -> Option<Vec<u8>> {
+    if let Some(text) = section.text_if_any(data) {
+        let text: Zeroizing<String> = Zeroizing::new(text.split_ascii_whitespace().collect());
+        let decoded = STANDARD.decode(text.as_bytes()).ok();
         if decoded.is_none() {
-            section.fault(DATA, FaultKind::Invalid, "not base64");
+            section.fault(data, FaultKind::Invalid, "not base64");
         }
         return decoded;
     }
-    let path = section.path_if_any(FILE)?;
+    let path = section.path_if_any(file)?;
     let content = files.read(&path);
     read.push(path.clone());
     content
         .map_err(|error| {
-            section.fault(
-                FILE,
-                FaultKind::Unreadable,
-                format!("`{}`: {error}", path.display()),
-            )
+            let message = format!("`{}`: {error}", path.display());
+            section.fault(file, FaultKind::Unreadable, message);
         })
         .ok()
 }

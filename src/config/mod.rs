@@ -27,6 +27,7 @@ mod san;
 mod secret;
 mod section;
 mod server;
+mod upstreams;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,6 +47,7 @@ pub use reload::Reload;
 pub use san::SanPattern;
 pub use secret::Secret;
 pub use server::{Admin, Server, Tls};
+pub use upstreams::{Breaker, Upstreams};
 
 use crate::document::{self, Document};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
@@ -75,6 +77,8 @@ pub struct Config {
     pub authorization: Authorization,
     /// What holds for admission beside the manifests.
     pub admission: Admission,
+    /// How webhooks behind the gateway are called.
+    pub upstreams: Upstreams,
     /// How much is taken on at once.
     pub limits: Limits,
     /// How changed files are noticed.
@@ -181,7 +185,6 @@ fn resolve(file: &Path, document: &Document, folder: &Path) -> (Option<Config>, 
 /// Reads every section, whatever is wrong with those before.
 fn sections(file: &Path, root: &Section<'_>) -> Option<Config> {
     type_meta(root);
-    root.not_yet("upstreams");
     let server = server::server(root);
     let admin = server::admin(root, server.as_ref());
     let callers = callers::callers(root, server.as_ref());
@@ -189,6 +192,7 @@ fn sections(file: &Path, root: &Section<'_>) -> Option<Config> {
     let clusters = clusters::clusters(root);
     let authorization = authorization::authorization(root);
     let admission = admission::admission(root);
+    let upstreams = upstreams::upstreams(root);
     let limits = limits::limits(root);
     let reload = reload::reload(root);
     let decision_log = decision_log::decision_log(root);
@@ -201,6 +205,7 @@ fn sections(file: &Path, root: &Section<'_>) -> Option<Config> {
         clusters,
         authorization,
         admission,
+        upstreams,
         limits,
         reload,
         decision_log,

@@ -190,6 +190,29 @@ impl<'r> Section<'r> {
         }
     }
 
+    /// The entries of the mapping in the field `name`, by key.
+    pub(super) fn entries(&self, name: &str) -> Vec<(&'r str, Item<'r>)> {
+        let path = self.path.field(name);
+        match self.value(name).map(|node| &node.value) {
+            None => Vec::new(),
+            Some(Value::Map(entries)) => entries
+                .iter()
+                .map(|entry| {
+                    let item = Item {
+                        reading: self.reading,
+                        path: path.field(&entry.key),
+                        node: &entry.value,
+                    };
+                    (entry.key.as_str(), item)
+                })
+                .collect(),
+            Some(_) => {
+                self.fault(name, FaultKind::TypeInvalid, "must be a mapping");
+                Vec::new()
+            }
+        }
+    }
+
     /// The text in the field `name`, not empty.
     pub(super) fn text(&self, name: &str) -> Option<&'r str> {
         match self.value(name)?.as_str() {
@@ -305,6 +328,15 @@ impl<'r> Section<'r> {
 
     /// The whole number in the field `name`, from 1.
     pub(super) fn positive(&self, name: &str) -> Option<usize> {
+        self.whole(name, 1)
+    }
+
+    /// The whole number in the field `name`, from 0.
+    pub(super) fn count(&self, name: &str) -> Option<usize> {
+        self.whole(name, 0)
+    }
+
+    fn whole(&self, name: &str, from: usize) -> Option<usize> {
         let number = match &self.value(name)?.value {
             Value::Number(number) => number,
             _ => {
@@ -313,12 +345,12 @@ impl<'r> Section<'r> {
             }
         };
         match number.as_u64().and_then(|number| usize::try_from(number).ok()) {
-            Some(number) if number > 0 => Some(number),
+            Some(number) if number >= from => Some(number),
             _ => {
                 self.fault(
                     name,
                     FaultKind::Invalid,
-                    format!("`{number}`: must be a whole number from 1"),
+                    format!("`{number}`: must be a whole number from {from}"),
                 );
                 None
             }

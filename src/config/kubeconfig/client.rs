@@ -1,0 +1,270 @@
+//! A kubeconfig as its holder reads it: what to show, and to whom.
+//!
+//! Two kinds of file. Of webhooks, users are named by the hosts that they are
+//! shown to ([`by_host`]); of anything else the current context tells the server
+//! and the user ([`of_context`]). What would weaken a connection is a fault:
+//! `insecure-skip-tls-verify`, a proxy, `http`; so is what would start a program
+//! (`exec`) or speak in another's name (`as`).
+//!
+//! Facts: `apiserver/pkg/util/webhook/authentication.go`;
+//! `client-go/tools/clientcmd/client_config.go`.
+
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use super::{Basic, Files, Secret, Section, data_or_file, named, open, user};
+use crate::field::{FaultKind, Faults, Place};
+
+/// Users, by the hosts that they are shown to.
+#[derive(Debug, Default)]
+pub struct ByHost {
+    /// All of them, in the order written.
+    pub users: Vec<ClientUser>,
+    /// The user of the current context, for hosts that no name fits.
+    pub current: Option<String>,
+    /// Every file that was read or should have been.
+    pub files: Vec<PathBuf>,
+}
+
+/// The server of the current context, and what is shown to it.
+#[derive(Debug)]
+pub struct Context {
+    /// The server.
+    pub cluster: Cluster,
+    /// The user; `None`: nothing is shown.
+    pub user: Option<ClientUser>,
+}
+
+/// One user, and what it shows.
+#[derive(Debug)]
+pub struct ClientUser {
+    /// Its name within the file.
+    pub name: String,
+    /// Where it stands.
+    pub place: Place,
+    /// A certificate and its key.
+    pub certificate: Option<KeyPair>,
+    /// A token.
+    pub bearer: Option<Bearer>,
+    /// A name and password.
+    pub basic: Option<Basic>,
+}
+
+/// A certificate and its key.
+#[derive(Debug)]
+pub struct KeyPair {
+    /// PEM: the certificate, and then its intermediates.
+    pub certificate: Vec<u8>,
+    /// PEM.
+    pub key: Secret,
+}
+
+/// A token.
+#[derive(Debug)]
+pub struct Bearer {
+    /// What it is now.
+    pub token: Secret,
+    /// Where newer ones are found.
+    pub file: Option<PathBuf>,
+}
+
+/// A server.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Where it stands.
+    pub place: Place,
+    /// `server`: a URL of the scheme https.
+    pub server: String,
+    /// `tls-server-name`.
+    pub server_name: Option<String>,
+    /// PEM: whom it must be signed by; `None`: by whom the system trusts.
+    pub authorities: Option<Vec<u8>>,
+}
+
+const NO_PROGRAMS: &str = "no program is started for a credential: use a certificate, token or password";
+const NO_OTHERS: &str = "nobody is called in another's name: remove it";
+
+/// Reads the kubeconfig at `path`, an absolute path, whose users are named by
+/// host. Clusters are passed over, as the API server does.
+///
+/// What is returned is complete only where there is no error among the faults.
+#[must_use]
+pub fn by_host(files: &dyn Files, path: &Path) -> (ByHost, Faults) {
+    let mut read = ByHost {
+        files: vec![path.to_owned()],
+        ..ByHost::default()
+    };
+    let faults = open(files, path, |root| {
+        for (name, section) in named(root, "users", "user") {
+            let user = client_user(files, name, &section, &mut read.files);
+            read.users.push(user);
+        }
+        read.current = context(root)
+            .and_then(|context| context.text_if_any("user"))
+            .map(str::to_owned);
+    });
+    (read, faults)
+}
+
+/// Reads the server and user of the current context of the kubeconfig at
+/// `path`, an absolute path, and tells every file that was read or should have
+/// been. There is no context where there is an error among the faults.
+#[must_use]
+pub fn of_context(files: &dyn Files, path: &Path) -> (Option<Context>, Vec<PathBuf>, Faults) {
+    let mut read = vec![path.to_owned()];
+    let mut found = None;
+    let faults = open(files, path, |root| {
+        found = current(files, root, &mut read);
+    });
+    (found.filter(|_| !faults.has_errors()), read, faults)
+}
+
+fn current(files: &dyn Files, root: &Section<'_>, read: &mut Vec<PathBuf>) -> Option<Context> {
+    root.required_text("current-context", "it tells the server to call")?;
+    let Some(context) = context(root) else {
+        let message = "there is no context of this name";
+        root.fault("current-context", FaultKind::NotFound, message);
+        return None;
+    };
+    let of = |list, field, wanted: &str| {
+        let entry = named(root, list, field)
+            .into_iter()
+            .find(|(name, _)| *name == wanted);
+        if entry.is_none() {
+            context.fault(field, FaultKind::NotFound, format!("there is no `{wanted}`"));
+        }
+        entry
+    };
+    let wanted = context.required_text("cluster", "the server to call")?;
+    let cluster = of("clusters", "cluster", wanted).and_then(|(_, section)| cluster(files, &section, read));
+    let user = context
+        .text_if_any("user")
+        .and_then(|wanted| of("users", "user", wanted))
+        .map(|(name, section)| client_user(files, name, &section, read));
+    Some(Context {
+        cluster: cluster?,
+        user,
+    })
+}
+
+/// The current context, if it is named and there.
+fn context<'r>(root: &Section<'r>) -> Option<Section<'r>> {
+    let current = root.text_if_any("current-context")?;
+    named(root, "contexts", "context")
+        .into_iter()
+        .find(|(name, _)| *name == current)
+        .map(|(_, context)| context)
+}
+
+fn cluster(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> Option<Cluster> {
+    if section.boolean("insecure-skip-tls-verify") == Some(true) {
+        let message = "anybody could answer: name the certificate-authority instead";
+        section.fault("insecure-skip-tls-verify", FaultKind::Forbidden, message);
+    }
+    if section.text_if_any("proxy-url").is_some() {
+        section.fault(
+            "proxy-url",
+            FaultKind::NotSupported,
+            "no proxy is used: remove it",
+        );
+    }
+    let server = section.required_text("server", "the URL to call");
+    let is_https = |server: &str| server.len() > 8 && server.to_ascii_lowercase().starts_with("https://");
+    if server.is_some_and(|server| !is_https(server)) {
+        section.fault("server", FaultKind::Invalid, "must be a URL of the scheme https");
+    }
+    Some(Cluster {
+        place: section.here(),
+        server: server?.to_owned(),
+        server_name: section.text_if_any("tls-server-name").map(str::to_owned),
+        authorities: data_or_file(
+            files,
+            section,
+            "certificate-authority-data",
+            "certificate-authority",
+            read,
+        ),
+    })
+}
+
+fn client_user(files: &dyn Files, name: &str, section: &Section<'_>, read: &mut Vec<PathBuf>) -> ClientUser {
+    for field in ["as", "as-uid", "as-groups", "as-user-extra"] {
+        if section.value(field).is_some() {
+            section.fault(field, FaultKind::Forbidden, NO_OTHERS);
+        }
+    }
+    let user = user(files, name, section, read, NO_PROGRAMS);
+    let file = section.path_if_any("tokenFile");
+    let token = user.file_token.or(user.token);
+    ClientUser {
+        name: user.name,
+        place: user.place,
+        certificate: key_pair(files, section, user.certificate, read),
+        bearer: token.map(|token| Bearer { token, file }),
+        // As client-go: without a name there is no header.
+        basic: user.basic.filter(|basic| !basic.username.is_empty()),
+    }
+}
+
+fn key_pair(
+    files: &dyn Files,
+    section: &Section<'_>,
+    certificate: Option<Vec<u8>>,
+    read: &mut Vec<PathBuf>,
+) -> Option<KeyPair> {
+    const DATA: &str = "client-key-data";
+    const FILE: &str = "client-key";
+    let certificate = certificate?;
+    if section.text_if_any(DATA).is_none() && section.text_if_any(FILE).is_none() {
+        let message = "the key of the client certificate: without it the certificate proves nothing";
+        section.fault(FILE, FaultKind::Required, message);
+    }
+    let key = data_or_file(files, section, DATA, FILE, read).map(Zeroizing::new)?;
+    Some(KeyPair {
+        certificate,
+        key: Secret::new(key.as_slice()),
+    })
+}
+
+// === impl ByHost ===
+
+impl ByHost {
+    /// The user that is shown to `target`, a `host:port`; `None`: nothing is.
+    ///
+    /// The first that there is of: the very name; `*.` and what follows the
+    /// first labels, the longest first; both again without the port if it is
+    /// 443; `*`; the user of the current context.
+    #[must_use]
+    pub fn user_for(&self, target: &str) -> Option<&ClientUser> {
+        let without_port = target.strip_suffix(":443").map(bare);
+        let named = |name: &str| self.users.iter().find(|user| user.name == name);
+        self.fitting(target)
+            .or_else(|| self.fitting(without_port?))
+            .or_else(|| named("*"))
+            .or_else(|| named(self.current.as_deref()?))
+    }
+
+    /// By the whole of `target`, or what follows one of its dots.
+    fn fitting(&self, target: &str) -> Option<&ClientUser> {
+        let exact = self.users.iter().find(|user| user.name == target);
+        exact.or_else(|| {
+            let mut suffixes = target.match_indices('.').filter_map(|(dot, _)| target.get(dot..));
+            suffixes.find_map(|suffix| {
+                self.users
+                    .iter()
+                    .find(|user| user.name.strip_prefix('*') == Some(suffix))
+            })
+        })
+    }
+}
+
+/// A host without the brackets of an IPv6 address.
+fn bare(host: &str) -> &str {
+    host.strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! `upstreams`: webhooks behind the gateway, and how they are called.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::section::{Item, Section};
+use crate::field::{FaultKind, Place};
+
+/// How webhooks behind the gateway are called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstreams {
+    /// Where the section stands, for faults of what it refers to.
+    pub place: Place,
+    /// Credentials, users named by host; an absolute path.
+    pub kubeconfig: Option<PathBuf>,
+    /// PEM: authorities trusted beside each webhook's own; an absolute path.
+    pub ca_bundle: Option<PathBuf>,
+    /// Where each `host:port`, in lower case, is.
+    pub addresses: BTreeMap<String, SocketAddr>,
+    /// Networks that may be dialled; `None`: any.
+    pub allowed_addresses: Option<Vec<IpNet>>,
+    /// The largest reply, in bytes.
+    pub reply_bytes: usize,
+    /// Calls at once, for each webhook.
+    pub in_flight: usize,
+    /// When a webhook that fails is left alone; `None`: never.
+    pub breaker: Option<Breaker>,
+    /// Webhooks that decide nothing, by name or as `configuration/name`.
+    pub shadow: BTreeSet<String>,
+    /// Whether HTTP/2 is offered to webhooks beside HTTP/1.1.
+    pub is_http2: bool,
+}
+
+/// When a webhook that fails is left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Breaker {
+    /// After how many failures in a row.
+    pub failures: usize,
+    /// For how long, until one call tries again.
+    pub open_for: Duration,
+}
+
+/// A validated reply carries a patch of an object of 3 MiB at most, in base64.
+const fn default_reply_bytes() -> usize {
+    16 * 1024 * 1024
+}
+
+const fn default_in_flight() -> usize {
+    64
+}
+
+// === impl Breaker ===
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self {
+            failures: 5,
+            open_for: Duration::from_secs(10),
+        }
+    }
+}
+
+pub(super) fn upstreams(root: &Section<'_>) -> Upstreams {
+    let section = root.section(
+        "upstreams",
+        &[
+            "kubeconfig",
+            "caBundle",
+            "addresses",
+            "allowedAddresses",
+            "replyBytes",
+            "inFlight",
+            "breaker",
+            "shadow",
+            "http2",
+        ],
+    );
+    let shadow = section.texts("shadow");
+    Upstreams {
+        place: section.here(),
+        kubeconfig: section.path("kubeconfig"),
+        ca_bundle: section.path("caBundle"),
+        addresses: addresses(&section),
+        allowed_addresses: allowed_addresses(&section),
+        reply_bytes: section.positive("replyBytes").unwrap_or_else(default_reply_bytes),
+        in_flight: section.positive("inFlight").unwrap_or_else(default_in_flight),
+        breaker: breaker(&section),
+        shadow: shadow.into_iter().map(|(_, name)| name.to_owned()).collect(),
+        is_http2: section.boolean("http2").unwrap_or_default(),
+    }
+}
+
+fn addresses(section: &Section<'_>) -> BTreeMap<String, SocketAddr> {
+    let mut addresses = BTreeMap::new();
+    for (name, item) in section.entries("addresses") {
+        let address = item.text().and_then(|text| {
+            let address: Option<SocketAddr> = text.parse().ok();
+            if address.is_none() {
+                let message = format!("`{text}` is not an IP address and port, such as `127.0.0.1:9443`");
+                item.fault(FaultKind::Invalid, message);
+            }
+            address
+        });
+        if !is_host_port(name) {
+            let message = format!("`{name}` is not a host and port, such as `hooks.infra.svc:443`");
+            item.fault(FaultKind::Invalid, message);
+        }
+        let Some(address) = address else { continue };
+        if addresses.insert(name.to_ascii_lowercase(), address).is_some() {
+            let message = format!("`{name}` stands here twice: hosts are told apart without regard to case");
+            item.fault(FaultKind::Duplicate, message);
+        }
+    }
+    addresses
+}
+
+fn is_host_port(name: &str) -> bool {
+    name.rsplit_once(':').is_some_and(|(host, port)| {
+        let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+        let is_bracketed = host.starts_with('[') && host.ends_with(']');
+        let is_host = !host.is_empty() && (is_bracketed || !host.contains([':', '/', '@', ' ']));
+        is_port && is_host
+    })
+}
+
+fn allowed_addresses(section: &Section<'_>) -> Option<Vec<IpNet>> {
+    section.value("allowedAddresses")?;
+    let items = section.items("allowedAddresses");
+    if items.is_empty() {
+        let message = "without a network no webhook could be called: name some, or leave it out to allow any";
+        section.fault("allowedAddresses", FaultKind::Required, message);
+    }
+    Some(items.iter().filter_map(network).collect())
+}
+
+/// A network, or an address alone.
+fn network(item: &Item<'_>) -> Option<IpNet> {
+    let text = item.text()?;
+    let alone = text.parse::<IpAddr>().map(IpNet::from);
+    let network = text.parse().or(alone).ok();
+    if network.is_none() {
+        let message = format!("`{text}` is not a network such as `10.0.0.0/8`");
+        item.fault(FaultKind::Invalid, message);
+    }
+    network
+}
+
+fn breaker(section: &Section<'_>) -> Option<Breaker> {
+    let section = section.section("breaker", &["failures", "openFor"]);
+    let open_for = section.positive_duration("openFor");
+    let failures = section.count("failures").unwrap_or(Breaker::default().failures);
+    (failures > 0).then(|| Breaker {
+        failures,
+        open_for: open_for.unwrap_or(Breaker::default().open_for),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{config, faults};
+    use super::*;
+
+    #[test]
+    fn reads_every_field() {
+        let upstreams = config(
+            r#"
+upstreams:
+  kubeconfig: hooks.kubeconfig
+  caBundle: pki/hooks.crt
+  addresses: {"Hooks.infra.svc:443": "127.0.0.1:9443", "[::1]:8443": "[::1]:1"}
+  allowedAddresses: [10.0.0.0/8, 127.0.0.1, "::1/128"]
+  replyBytes: 1024
+  inFlight: 2
+  breaker: {failures: 3, openFor: 1m}
+  shadow: [a.example.com, config/b.example.com]
+  http2: true
+"#,
+        )
+        .upstreams;
+        let networks = ["10.0.0.0/8", "127.0.0.1/32", "::1/128"].map(|network| network.parse().unwrap());
+        let expected = Upstreams {
+            place: upstreams.place.clone(),
+            kubeconfig: Some("/etc/portcullis/hooks.kubeconfig".into()),
+            ca_bundle: Some("/etc/portcullis/pki/hooks.crt".into()),
+            addresses: BTreeMap::from([
+                (
+                    "hooks.infra.svc:443".to_owned(),
+                    "127.0.0.1:9443".parse().unwrap(),
+                ),
+                ("[::1]:8443".to_owned(), "[::1]:1".parse().unwrap()),
+            ]),
+            allowed_addresses: Some(networks.into()),
+            reply_bytes: 1024,
+            in_flight: 2,
+            breaker: Some(Breaker {
+                failures: 3,
+                open_for: Duration::from_secs(60),
+            }),
+            shadow: ["a.example.com", "config/b.example.com"]
+                .map(str::to_owned)
+                .into(),
+            is_http2: true,
+        };
+        assert_eq!(upstreams, expected);
+    }
+
+    #[test]
+    fn has_the_defaults_of_the_documentation() {
+        let upstreams = config("").upstreams;
+        assert_eq!(upstreams.reply_bytes, 16_777_216);
+        assert_eq!(upstreams.in_flight, 64);
+        assert_eq!(
+            upstreams.breaker,
+            Some(Breaker {
+                failures: 5,
+                open_for: Duration::from_secs(10)
+            })
+        );
+        assert_eq!(upstreams.allowed_addresses, None);
+        assert!(!upstreams.is_http2);
+        assert_eq!(
+            config("upstreams: {breaker: {failures: 0}}").upstreams.breaker,
+            None
+        );
+        let breaker = config("upstreams: {breaker: {openFor: 3s}}").upstreams.breaker;
+        assert_eq!(breaker.map(|breaker| breaker.failures), Some(5));
+    }
+
+    #[test]
+    fn reports_what_cannot_be() {
+        for (section, expected) in [
+            ("{proxy: x}", "upstreams.proxy: Unsupported value: unknown field"),
+            (
+                "{addresses: [a]}",
+                "upstreams.addresses: Invalid type: must be a mapping",
+            ),
+            ("{addresses: {'a:443': b}}", "`b` is not an IP address and port"),
+            ("{addresses: {a: '127.0.0.1:1'}}", "`a` is not a host and port"),
+            (
+                "{addresses: {'a:0': '127.0.0.1:1'}}",
+                "`a:0` is not a host and port",
+            ),
+            (
+                "{addresses: {'a:1': '127.0.0.1:1', 'A:1': '127.0.0.1:2'}}",
+                "stands here twice",
+            ),
+            (
+                "{allowedAddresses: []}",
+                "upstreams.allowedAddresses: Required value",
+            ),
+            (
+                "{allowedAddresses: [10.0.0.0/33]}",
+                "`10.0.0.0/33` is not a network",
+            ),
+            ("{replyBytes: 0}", "upstreams.replyBytes: Invalid value"),
+            ("{inFlight: 0}", "upstreams.inFlight: Invalid value"),
+            (
+                "{breaker: {failures: -1}}",
+                "upstreams.breaker.failures: Invalid value",
+            ),
+            (
+                "{breaker: {openFor: 0s}}",
+                "upstreams.breaker.openFor: Invalid value",
+            ),
+            ("{shadow: [1]}", "upstreams.shadow[0]: Invalid type"),
+            ("{http2: 1}", "upstreams.http2: Invalid type"),
+        ] {
+            let found = faults(&format!("upstreams: {section}\n"));
+            assert!(found.contains(expected), "{section}: {found}");
+        }
+    }
+}
