@@ -83,6 +83,7 @@ fn start(folder: &Folder, policies: &str) -> Gateway {
         keys: &Keys::new(),
         callers: Vec::new(),
         manifests: &[("policies.yaml", policies)],
+        more: Value::Null,
     })
 }
 

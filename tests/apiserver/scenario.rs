@@ -90,6 +90,7 @@ impl Scenario {
             keys: &keys,
             callers: routes.iter().filter_map(|route| route.caller.clone()).collect(),
             manifests: &manifests,
+            more: serde_json::Value::Null,
         });
         let users: Vec<User> = PARTS.iter().flat_map(|part| part.users).copied().collect();
         let configuration = folder.write("authorization.yaml", routes::configuration(&routes, &folder));
@@ -116,6 +117,7 @@ impl Scenario {
             keys: &self.keys,
             callers: Vec::new(),
             manifests: &[("callers.yaml", callers::PART.policies)],
+            more: serde_json::Value::Null,
         })
     }
 

@@ -42,6 +42,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) callers: Vec<Value>,
     /// Files of its manifests folder: name and content.
     pub(crate) manifests: &'a [(&'a str, &'a str)],
+    /// What else its configuration says.
+    pub(crate) more: Value,
 }
 
 /// A gateway that serves.
@@ -49,6 +51,7 @@ pub(crate) struct Gateway {
     process: Process,
     address: SocketAddr,
     admin: SocketAddr,
+    folder: PathBuf,
     manifests: PathBuf,
     authority: Vec<u8>,
     caller: Identity,
@@ -75,6 +78,7 @@ impl Gateway {
             process,
             address: setup.address,
             admin,
+            folder: setup.folder.to_owned(),
             manifests,
             authority: setup.keys.servers.pem(),
             caller: setup.keys.caller.clone(),
@@ -140,6 +144,16 @@ impl Gateway {
         );
     }
 
+    /// The lines of its decision log so far.
+    pub(crate) fn decisions(&self) -> Vec<Value> {
+        let log = fs::read_to_string(self.folder.join("decisions.jsonl")).unwrap_or_default();
+        let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
     pub(crate) fn tail(&self) -> String {
         self.process.tail()
     }
@@ -153,7 +167,7 @@ fn write_config(setup: &Setup<'_>, admin: SocketAddr) -> PathBuf {
     let server = setup.keys.servers.server();
     let mut callers = vec![json!({"clientCertificate": {"commonNames": ["kube-apiserver"]}})];
     callers.extend(setup.callers.iter().cloned());
-    let config = json!({
+    let mut config = json!({
         "apiVersion": "config.portcullis.dev/v1alpha1",
         "kind": "GatewayConfiguration",
         "server": {
@@ -169,6 +183,9 @@ fn write_config(setup: &Setup<'_>, admin: SocketAddr) -> PathBuf {
         "manifests": ["policies"],
         "decisionLog": {"path": "decisions.jsonl"},
     });
+    for (key, value) in setup.more.as_object().into_iter().flatten() {
+        config[key] = value.clone();
+    }
     let path = setup.folder.join("portcullis.yaml");
     fs::write(&path, format!("{config:#}\n")).unwrap();
     path

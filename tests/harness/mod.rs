@@ -1,11 +1,11 @@
 //! What tests of the built gateway share: throwaway keys, programs that end
-//! with the test, an HTTPS client, and the gateway itself.
+//! with the test, an HTTPS client, the gateway itself, and webhooks behind it.
 //!
 //! ```text
 //!  folder ── pki ──> kubeconfig ─┐
 //!    │                           ├─> gateway ── process (ends with the test)
-//!    └──── ports ────────────────┘       ^
-//!                                     client (HTTPS)
+//!    └──── ports ────────────────┘    ^   │
+//!                       client (HTTPS)┘   └─> webhooks (in the test)
 //! ```
 
 #![allow(dead_code, reason = "each test program uses its own part of the harness")]
@@ -18,6 +18,7 @@ pub(crate) mod kubeconfig;
 pub(crate) mod pki;
 pub(crate) mod ports;
 pub(crate) mod process;
+pub(crate) mod webhooks;
 
 use std::thread;
 use std::time::{Duration, Instant};

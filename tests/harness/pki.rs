@@ -9,6 +9,9 @@ use openssl::pkey::{PKey, Private};
 use openssl::x509::extension::{BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName};
 use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder, X509NameRef};
 
+/// When every certificate begins, in seconds since 1970: in 2023.
+const BEGINNING: i64 = 1_700_000_000;
+
 /// A certificate authority.
 pub(crate) struct Authority {
     certificate: X509,
@@ -52,15 +55,39 @@ impl Authority {
 
     /// A certificate for a server on the loopback address.
     pub(crate) fn server(&self) -> Identity {
+        self.server_named(&[])
+    }
+
+    /// The same for these names too.
+    pub(crate) fn server_named(&self, names: &[&str]) -> Identity {
         self.issue("server", &[], |builder, issuer| {
-            let usage = ExtendedKeyUsage::new().server_auth().build().unwrap();
-            builder.append_extension(usage).unwrap();
-            let names = SubjectAlternativeName::new()
-                .ip("127.0.0.1")
-                .dns("localhost")
-                .build(&builder.x509v3_context(Some(issuer), None))
-                .unwrap();
-            builder.append_extension(names).unwrap();
+            serve_as(
+                builder,
+                issuer,
+                SubjectAlternativeName::new().ip("127.0.0.1").dns("localhost"),
+                names,
+            );
+        })
+    }
+
+    /// A certificate for these names alone.
+    pub(crate) fn server_elsewhere(&self, names: &[&str]) -> Identity {
+        self.issue("server", &[], |builder, issuer| {
+            serve_as(builder, issuer, &mut SubjectAlternativeName::new(), names);
+        })
+    }
+
+    /// One whose time is over.
+    pub(crate) fn expired_server(&self) -> Identity {
+        self.issue("server", &[], |builder, issuer| {
+            serve_as(
+                builder,
+                issuer,
+                SubjectAlternativeName::new().ip("127.0.0.1").dns("localhost"),
+                &[],
+            );
+            let over = Asn1Time::from_unix(BEGINNING + 60).unwrap();
+            builder.set_not_after(&over).unwrap();
         })
     }
 
@@ -91,6 +118,16 @@ impl Authority {
     }
 }
 
+fn serve_as(builder: &mut X509Builder, issuer: &X509, names: &mut SubjectAlternativeName, more: &[&str]) {
+    let usage = ExtendedKeyUsage::new().server_auth().build().unwrap();
+    builder.append_extension(usage).unwrap();
+    for name in more {
+        names.dns(name);
+    }
+    let names = names.build(&builder.x509v3_context(Some(issuer), None)).unwrap();
+    builder.append_extension(names).unwrap();
+}
+
 fn new_key() -> PKey<Private> {
     let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
     PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap()
@@ -117,7 +154,7 @@ fn unsigned(subject: &X509NameRef, key: &PKey<Private>) -> X509Builder {
     builder.set_subject_name(subject).unwrap();
     builder.set_pubkey(key).unwrap();
     builder
-        .set_not_before(&Asn1Time::from_unix(1_700_000_000).unwrap())
+        .set_not_before(&Asn1Time::from_unix(BEGINNING).unwrap())
         .unwrap();
     builder
         .set_not_after(&Asn1Time::days_from_now(2).unwrap())

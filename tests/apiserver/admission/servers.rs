@@ -76,6 +76,7 @@ impl Servers {
                 ("custom_resources.yaml", custom_resources::POLICIES),
                 ("differential.yaml", &differential::manifest()),
             ],
+            more: Value::Null,
         });
         let flag = format!("--admission-control-config-file={}", configuration.display());
         let cluster = Cluster::start(binaries, folder, &[], &[flag]);

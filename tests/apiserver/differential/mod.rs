@@ -165,6 +165,7 @@ fn gateway_of(cluster: &Cluster, name: &str) -> Gateway {
         keys: &Keys::new(),
         callers: Vec::new(),
         manifests: &[("export.yaml", &export)],
+        more: Value::Null,
     })
 }
 

@@ -1,0 +1,188 @@
+//! Webhooks for the gateway to call, in the test's own process.
+//!
+//! ```text
+//! gateway ──TLS──▶ server ─▶ route by path ─▶ Called ─▶ behaviour ─▶ Answer
+//!                                               │                      └─ a review, or a fault
+//!                                               └─▶ calls(): what came, for the test to look at
+//! ```
+
+mod answer;
+mod server;
+
+#[allow(unused_imports, reason = "each test program uses its own part of the harness")]
+pub(crate) use answer::{Answer, Review};
+
+use super::pki::{Authority, Identity};
+use super::ports;
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a webhook does with a call.
+type Behaviour = Arc<dyn Fn(&Called) -> Answer + Send + Sync>;
+
+/// Webhooks on one address, each at a path of its own.
+pub(crate) struct Webhooks {
+    address: SocketAddr,
+    authority: Vec<u8>,
+    calls: Arc<Mutex<Vec<Called>>>,
+    /// Ends the server when it is dropped.
+    _runtime: tokio::runtime::Runtime,
+}
+
+/// Webhooks to be started.
+pub(crate) struct Builder {
+    identity: Identity,
+    authority: Vec<u8>,
+    client_authority: Option<Vec<u8>>,
+    http2: bool,
+    routes: Vec<(String, Behaviour)>,
+}
+
+/// One call of a webhook.
+#[derive(Debug, Clone)]
+pub(crate) struct Called {
+    /// The path, without query.
+    pub(crate) path: String,
+    /// What stands after the `?`.
+    pub(crate) query: String,
+    /// Names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    /// The review.
+    pub(crate) body: Value,
+    /// Which of the server's connections it came on, from 0.
+    pub(crate) connection: usize,
+    /// What the connection is like.
+    pub(crate) tls: Tls,
+}
+
+/// What a handshake came to.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tls {
+    /// The server name asked for.
+    pub(crate) server_name: Option<String>,
+    /// The protocol agreed on by ALPN.
+    pub(crate) protocol: Option<String>,
+    /// The common name of the caller's certificate.
+    pub(crate) client: Option<String>,
+}
+
+impl Webhooks {
+    /// A server that the authority vouches for under these names, beside
+    /// `localhost` and `127.0.0.1`.
+    pub(crate) fn of(authority: &Authority, names: &[&str]) -> Builder {
+        Self::with(authority, authority.server_named(names))
+    }
+
+    /// A server that shows this certificate, whatever the authority says of it.
+    pub(crate) fn with(authority: &Authority, identity: Identity) -> Builder {
+        Builder {
+            identity,
+            authority: authority.pem(),
+            client_authority: None,
+            http2: false,
+            routes: Vec::new(),
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL of the webhook at this path, on `127.0.0.1`.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address)
+    }
+
+    /// The authority that signed for the server, as PEM.
+    pub(crate) fn authority(&self) -> &[u8] {
+        &self.authority
+    }
+
+    /// Every call so far, in the order in which their bodies were read.
+    pub(crate) fn calls(&self) -> Vec<Called> {
+        lock(&self.calls).clone()
+    }
+
+    /// The calls of the webhook at this path.
+    pub(crate) fn calls_at(&self, path: &str) -> Vec<Called> {
+        let mut calls = self.calls();
+        calls.retain(|call| call.path == path);
+        calls
+    }
+
+    /// Forgets the calls so far.
+    pub(crate) fn forget(&self) {
+        lock(&self.calls).clear();
+    }
+}
+
+impl Builder {
+    /// A webhook at this path. Paths without one answer 404.
+    pub(crate) fn on(
+        mut self,
+        path: &str,
+        behaviour: impl Fn(&Called) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        self.routes.push((path.to_owned(), Arc::new(behaviour)));
+        self
+    }
+
+    /// A webhook that answers every call alike.
+    pub(crate) fn always(self, path: &str, answer: impl Into<Answer>) -> Self {
+        let answer = answer.into();
+        self.on(path, move |_| answer.clone())
+    }
+
+    /// Asks callers for a certificate, and takes those of this authority, or none.
+    pub(crate) fn client_authority(self, authority: &Authority) -> Self {
+        Self {
+            client_authority: Some(authority.pem()),
+            ..self
+        }
+    }
+
+    /// Prefers HTTP/2 where the caller offers it.
+    pub(crate) fn http2(self) -> Self {
+        Self { http2: true, ..self }
+    }
+
+    /// Serves on a free port.
+    pub(crate) fn start(self) -> Webhooks {
+        self.start_at(ports::free())
+    }
+
+    /// Serves on this address.
+    pub(crate) fn start_at(self, address: SocketAddr) -> Webhooks {
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let authority = self.authority.clone();
+        let runtime = server::start(self, address, Arc::clone(&calls));
+        Webhooks {
+            address,
+            authority,
+            calls,
+            _runtime: runtime,
+        }
+    }
+}
+
+impl Called {
+    /// The request of the review; its spec in v1alpha1.
+    pub(crate) fn request(&self) -> &Value {
+        match &self.body["request"] {
+            Value::Null => &self.body["spec"],
+            request => request,
+        }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        headers
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
