@@ -38,6 +38,7 @@ mod evaluate;
 mod function;
 mod library;
 mod program;
+mod quote;
 mod syntax;
 #[cfg(test)]
 mod tests;
@@ -51,8 +52,10 @@ pub use declarations::AdmissionVariables;
 pub use environment::{Environment, Version};
 pub use error::{CompileError, EvalError};
 pub use program::Program;
+pub use quote::quote;
 pub use syntax::{MAX_DEPTH, MAX_LENGTH, MAX_NESTING};
 pub use types::{ObjectType, Type};
 pub use value::{
-    Bytes, Duration, Entries, Key, List, Map, Object, Opaque, Quantity, Semver, Text, Timestamp, Url, Value,
+    Bytes, Duration, Entries, Key, List, Map, Object, Opaque, Quantity, QuantityFault, Semver, SemverFault,
+    Text, Timestamp, Url, Value,
 };

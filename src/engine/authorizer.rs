@@ -13,8 +13,9 @@
 //! `apiserver/pkg/authorization/{cel/matcher,union/union}.go`.
 
 use super::condition::{Activation, Condition, Conditions};
-use super::text::{cut, quote};
+use super::text::cut;
 use super::{Attributes, Authorization, Cause, CauseKind, Decision, FailurePolicy};
+use crate::cel::quote;
 
 /// One of `authorization.webhooks`, as far as it is decided here.
 #[derive(Debug, Clone, PartialEq)]

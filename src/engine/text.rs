@@ -1,47 +1,4 @@
-//! Texts for people: quoted, and cut to size.
-
-use std::fmt::Write;
-
-/// Quotes as Go's `%q`, in which kube-apiserver's reasons are written.
-pub(super) fn quote(into: &mut String, text: &str) {
-    into.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => into.push_str("\\\""),
-            '\\' => into.push_str("\\\\"),
-            '\x07' => into.push_str("\\a"),
-            '\x08' => into.push_str("\\b"),
-            '\x0c' => into.push_str("\\f"),
-            '\n' => into.push_str("\\n"),
-            '\r' => into.push_str("\\r"),
-            '\t' => into.push_str("\\t"),
-            '\x0b' => into.push_str("\\v"),
-            ' '..='~' => into.push(character),
-            _ => push_escaped(into, character),
-        }
-    }
-    into.push('"');
-}
-
-fn push_escaped(into: &mut String, character: char) {
-    let code = u32::from(character);
-    // Writing to a String cannot fail.
-    let _ = match code {
-        0..=0x1f | 0x7f => write!(into, "\\x{code:02x}"),
-        _ if is_printable(character) => into.write_char(character),
-        0x80..=0xffff => write!(into, "\\u{code:04x}"),
-        _ => write!(into, "\\U{code:08x}"),
-    };
-}
-
-/// Whether Rust would print it as it is after another character, where unlike
-/// at the start of a text it leaves combining marks alone, as Go does.
-fn is_printable(character: char) -> bool {
-    let mut text = String::with_capacity(8);
-    text.push('a');
-    text.push(character);
-    text.escape_debug().count() == 2
-}
+//! Texts for people: cut to size.
 
 /// Cuts `text` to at most `limit` bytes between characters; what is cut ends in `…`.
 pub(super) fn cut(mut text: String, limit: usize) -> String {
@@ -56,22 +13,6 @@ pub(super) fn cut(mut text: String, limit: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quotes_as_go_does() {
-        for (text, quoted) in [
-            ("alice", r#""alice""#),
-            ("a\"b\\c", r#""a\"b\\c""#),
-            ("a\nb\t\x00\x7f", r#""a\nb\t\x00\x7f""#),
-            ("zoë 日本", "\"zoë 日本\""),
-            ("e\u{301}", "\"e\u{301}\""),
-            ("\u{a0}\u{200b}\u{e0001}", r#""\u00a0\u200b\U000e0001""#),
-        ] {
-            let mut actual = String::new();
-            quote(&mut actual, text);
-            assert_eq!(actual, quoted);
-        }
-    }
 
     #[test]
     fn cuts_between_characters() {

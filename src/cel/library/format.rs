@@ -7,6 +7,7 @@ use super::standard::{Computed, mismatched, shortest};
 use crate::cel::error::EvalError;
 use crate::cel::evaluate::Evaluation;
 use crate::cel::program::Call;
+use crate::cel::quote::quote;
 use crate::cel::types::Type;
 use crate::cel::value::{Key, Text, Value};
 
@@ -210,41 +211,18 @@ fn entries(
 /// A value within a list or a map: as CEL would have it written.
 fn member(own: &mut Evaluation<'_, '_>, value: &Value<'_>, text: &mut String) -> Result<(), EvalError> {
     match value {
-        Value::String(string) => quoted(string, text),
+        Value::String(string) => quote(text, string),
         Value::Bytes(bytes) => {
             text.push('b');
-            quoted(utf8(bytes)?, text);
+            quote(text, utf8(bytes)?);
         }
         Value::Timestamp(timestamp) => written(text, format_args!("timestamp(\"{timestamp}\")")),
         Value::Duration(duration) => written(text, format_args!("duration(\"{duration}\")")),
         Value::Double(double) if double.is_finite() => written(text, format_args!("{double:.PRECISION$}")),
-        Value::Double(double) => quoted(&shortest(*double), text),
+        Value::Double(double) => quote(text, &shortest(*double)),
         other => string(own, other, text)?,
     }
     Ok(())
-}
-
-/// As Go quotes.
-fn quoted(string: &str, text: &mut String) {
-    text.push('"');
-    for character in string.chars() {
-        match character {
-            '"' => text.push_str("\\\""),
-            '\\' => text.push_str("\\\\"),
-            '\n' => text.push_str("\\n"),
-            '\t' => text.push_str("\\t"),
-            '\r' => text.push_str("\\r"),
-            '\u{7}' => text.push_str("\\a"),
-            '\u{8}' => text.push_str("\\b"),
-            '\u{b}' => text.push_str("\\v"),
-            '\u{c}' => text.push_str("\\f"),
-            control if (control as u32) < 0x20 || control as u32 == 0x7f => {
-                written(text, format_args!("\\x{:02x}", control as u32));
-            }
-            other => text.push(other),
-        }
-    }
-    text.push('"');
 }
 
 fn decimal(value: &Value<'_>) -> Result<String, EvalError> {

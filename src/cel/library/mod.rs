@@ -3,6 +3,7 @@
 
 mod addresses;
 mod authorizer;
+mod comparisons;
 mod format;
 pub(crate) mod formats;
 pub(crate) mod lists;

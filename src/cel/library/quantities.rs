@@ -1,8 +1,8 @@
 //! Amounts of a resource (apiserver `pkg/cel/library/quantity.go`).
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
+use super::comparisons;
 use super::standard::{Computed, mismatched};
 use super::strings::first_size;
 use crate::cel::cost;
@@ -20,20 +20,15 @@ pub(super) fn functions() -> Vec<Overload> {
     let read = Cost::OfFunction(|arguments, _| first_size(arguments, cost::traverse));
     let nominal = Cost::OfFunction(|_, _| 1);
     let two = [QUANTITY, QUANTITY];
-    vec![
+    let names = [
+        "quantity_is_greater_than",
+        "quantity_is_less_than",
+        "quantity_compare_to",
+    ];
+    let mut functions = vec![
         Overload::global("string_to_quantity", "quantity", [Str], QUANTITY, quantity).cost(read),
         Overload::global("is_quantity_string", "isQuantity", [Str], Bool, is_quantity).cost(read),
         Overload::global("quantity_sign", "sign", [QUANTITY], Int, sign).cost(nominal),
-        Overload::member(
-            "quantity_is_greater_than",
-            "isGreaterThan",
-            two.clone(),
-            Bool,
-            is_greater,
-        )
-        .cost(nominal),
-        Overload::member("quantity_is_less_than", "isLessThan", two.clone(), Bool, is_less).cost(nominal),
-        Overload::member("quantity_compare_to", "compareTo", two.clone(), Int, compare_to).cost(nominal),
         Overload::member(
             "quantity_get_float",
             "asApproximateFloat",
@@ -48,7 +43,9 @@ pub(super) fn functions() -> Vec<Overload> {
         Overload::member("quantity_add_int", "add", [QUANTITY, Int], QUANTITY, add).cost(nominal),
         Overload::member("quantity_sub", "sub", two, QUANTITY, subtract).cost(nominal),
         Overload::member("quantity_sub_int", "sub", [QUANTITY, Int], QUANTITY, subtract).cost(nominal),
-    ]
+    ];
+    functions.extend(comparisons::functions(&QUANTITY, names));
+    functions
 }
 
 fn value<'a>(quantity: Quantity) -> Value<'a> {
@@ -60,10 +57,9 @@ fn quantity<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
         return mismatched();
     };
     own.work(text.len().saturating_mul(60))?;
-    let quantity = Quantity::parse(text);
-    quantity
+    Quantity::parse(text)
         .map(value)
-        .ok_or_else(|| EvalError::failed("quantities must be a number with a known suffix"))
+        .map_err(|fault| EvalError::failed(fault.to_string()))
 }
 
 fn is_quantity<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -71,22 +67,12 @@ fn is_quantity<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value
         return mismatched();
     };
     own.work(text.len().saturating_mul(60))?;
-    Ok(Value::Bool(Quantity::parse(text).is_some()))
+    Ok(Value::Bool(Quantity::parse(text).is_ok()))
 }
 
 fn one<'l>(arguments: &'l [Value<'_>]) -> Result<&'l Quantity, EvalError> {
     match arguments {
         [Value::Opaque(Opaque::Quantity(quantity))] => Ok(quantity),
-        _ => Err(EvalError::no_such_overload()),
-    }
-}
-
-fn order(arguments: &[Value<'_>]) -> Result<Ordering, EvalError> {
-    match arguments {
-        [
-            Value::Opaque(Opaque::Quantity(left)),
-            Value::Opaque(Opaque::Quantity(right)),
-        ] => Ok(left.compare(right)),
         _ => Err(EvalError::no_such_overload()),
     }
 }
@@ -107,18 +93,6 @@ fn as_int<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
 
 fn is_int<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     one(arguments).map(|quantity| Value::Bool(quantity.as_int().is_some()))
-}
-
-fn is_greater<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    order(arguments).map(|order| Value::Bool(order.is_gt()))
-}
-
-fn is_less<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    order(arguments).map(|order| Value::Bool(order.is_lt()))
-}
-
-fn compare_to<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    order(arguments).map(|order| Value::Int(order as i64))
 }
 
 fn combined<'a>(

@@ -1,8 +1,8 @@
 //! Versions (apiserver `pkg/cel/library/semverlib.go`, version 1).
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
+use super::comparisons;
 use super::standard::{Computed, mismatched};
 use super::strings::first_size;
 use crate::cel::cost;
@@ -11,7 +11,7 @@ use crate::cel::evaluate::Evaluation;
 use crate::cel::function::{Cost, Overload};
 use crate::cel::program::Call;
 use crate::cel::types::Type::{self, Bool, Int, String as Str};
-use crate::cel::value::{Opaque, Semver, Value};
+use crate::cel::value::{Opaque, Semver, SemverFault, Value};
 
 /// The type of a version.
 pub(super) const SEMVER: Type = Type::Opaque("kubernetes.Semver");
@@ -19,29 +19,25 @@ pub(super) const SEMVER: Type = Type::Opaque("kubernetes.Semver");
 pub(super) fn functions() -> Vec<Overload> {
     let read = Cost::OfFunction(|arguments, _| first_size(arguments, cost::traverse));
     let nominal = Cost::OfFunction(|_, _| 1);
-    let two = [SEMVER, SEMVER];
-    vec![
+    let names = [
+        "semver_is_greater_than",
+        "semver_is_less_than",
+        "semver_compare_to",
+    ];
+    let mut functions = vec![
         Overload::global("string_to_semver", "semver", [Str], SEMVER, semver).cost(read),
         Overload::global("string_bool_to_semver", "semver", [Str, Bool], SEMVER, semver).cost(read),
         Overload::global("is_semver_string", "isSemver", [Str], Bool, is_semver).cost(read),
         Overload::global("is_semver_string_bool", "isSemver", [Str, Bool], Bool, is_semver).cost(read),
-        Overload::member(
-            "semver_is_greater_than",
-            "isGreaterThan",
-            two.clone(),
-            Bool,
-            is_greater,
-        )
-        .cost(nominal),
-        Overload::member("semver_is_less_than", "isLessThan", two.clone(), Bool, is_less).cost(nominal),
-        Overload::member("semver_compare_to", "compareTo", two, Int, compare_to).cost(nominal),
         Overload::member("semver_major", "major", [SEMVER], Int, major).cost(nominal),
         Overload::member("semver_minor", "minor", [SEMVER], Int, minor).cost(nominal),
         Overload::member("semver_patch", "patch", [SEMVER], Int, patch).cost(nominal),
-    ]
+    ];
+    functions.extend(comparisons::functions(&SEMVER, names));
+    functions
 }
 
-fn parse(arguments: &[Value<'_>]) -> Result<Option<Semver>, EvalError> {
+fn parse(arguments: &[Value<'_>]) -> Result<Result<Semver, SemverFault>, EvalError> {
     match arguments {
         [Value::String(text)] | [Value::String(text), Value::Bool(false)] => Ok(Semver::parse(text)),
         [Value::String(text), Value::Bool(true)] => Ok(Semver::parse_lenient(text)),
@@ -50,34 +46,12 @@ fn parse(arguments: &[Value<'_>]) -> Result<Option<Semver>, EvalError> {
 }
 
 fn semver<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let semver = parse(arguments)?.ok_or_else(|| EvalError::failed("not a semantic version"))?;
+    let semver = parse(arguments)?.map_err(|fault| EvalError::failed(fault.to_string()))?;
     Ok(Value::Opaque(Opaque::Semver(Arc::new(semver))))
 }
 
 fn is_semver<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    parse(arguments).map(|semver| Value::Bool(semver.is_some()))
-}
-
-fn order(arguments: &[Value<'_>]) -> Result<Ordering, EvalError> {
-    match arguments {
-        [
-            Value::Opaque(Opaque::Semver(left)),
-            Value::Opaque(Opaque::Semver(right)),
-        ] => Ok(left.compare(right)),
-        _ => Err(EvalError::no_such_overload()),
-    }
-}
-
-fn is_greater<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    order(arguments).map(|order| Value::Bool(order.is_gt()))
-}
-
-fn is_less<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    order(arguments).map(|order| Value::Bool(order.is_lt()))
-}
-
-fn compare_to<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    order(arguments).map(|order| Value::Int(order as i64))
+    parse(arguments).map(|semver| Value::Bool(semver.is_ok()))
 }
 
 /// As Go converts: a number beyond int64 wraps around.

@@ -38,11 +38,28 @@ enum Suffix {
     Binary(u32),
 }
 
+/// Why a text is no amount, in upstream's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityFault {
+    /// Something stands behind the suffix, or nothing is there at all.
+    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+    Format,
+    /// There is no digit.
+    #[error("unable to parse numeric part of quantity")]
+    Number,
+    /// The suffix is none that is known.
+    #[error("unable to parse quantity's suffix")]
+    Suffix,
+}
+
 /// The parts of a written amount.
 struct Parts<'t> {
     negative: bool,
+    /// Without leading zeros.
     whole: &'t str,
     fraction: &'t str,
+    /// Whether there is a digit, be it a zero.
+    has_digits: bool,
     suffix: Suffix,
 }
 
@@ -56,10 +73,16 @@ impl Quantity {
     }
 
     /// Reads an amount.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the text.
+    pub fn parse(text: &str) -> Result<Self, QuantityFault> {
         let parts = split(text)?;
-        parts.small().or_else(|| parts.large())
+        parts
+            .small()
+            .or_else(|| parts.large())
+            .ok_or(QuantityFault::Number)
     }
 
     /// How two amounts compare.
@@ -170,27 +193,43 @@ fn shifted(value: i64, places: i64) -> Option<i64> {
 }
 
 /// Reads sign, digits and suffix.
-fn split(text: &str) -> Option<Parts<'_>> {
+fn split(text: &str) -> Result<Parts<'_>, QuantityFault> {
     if text.is_empty() {
-        return None;
+        return Err(QuantityFault::Format);
     }
-    let (negative, rest) = match text.as_bytes().first()? {
-        b'-' => (true, text.get(1..)?),
-        b'+' => (false, text.get(1..)?),
-        _ => (false, text),
+    let (negative, rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
-    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-    let (whole, mut rest) = rest.split_at_checked(digits(rest))?;
+    let (whole, mut rest) = leading(rest, |byte| byte.is_ascii_digit());
     let mut fraction = "";
     if let Some(after) = rest.strip_prefix('.') {
-        (fraction, rest) = after.split_at_checked(digits(after))?;
+        (fraction, rest) = leading(after, |byte| byte.is_ascii_digit());
     }
-    Some(Parts {
+    if !is_suffix(rest) {
+        return Err(QuantityFault::Format);
+    }
+    Ok(Parts {
         negative,
         whole: whole.trim_start_matches('0'),
         fraction,
-        suffix: suffix(rest)?,
+        // A sign alone is zero.
+        has_digits: !whole.is_empty() || !fraction.is_empty() || text.len() == 1 && rest.is_empty(),
+        suffix: suffix(rest).ok_or(QuantityFault::Suffix)?,
     })
+}
+
+/// The bytes of ASCII at the start of `text` for which `fits` holds, and the rest.
+fn leading(text: &str, fits: impl Fn(u8) -> bool) -> (&str, &str) {
+    let length = text.bytes().take_while(|byte| fits(*byte)).count();
+    text.split_at_checked(length).unwrap_or((text, ""))
+}
+
+/// Whether `text` has the form of a suffix, known or not.
+fn is_suffix(text: &str) -> bool {
+    let (_, rest) = leading(text, |byte| b"eEinumkKMGTP".contains(&byte));
+    let rest = rest.strip_prefix(['-', '+']).unwrap_or(rest);
+    rest.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn suffix(text: &str) -> Option<Suffix> {
@@ -212,10 +251,16 @@ fn suffix(text: &str) -> Option<Suffix> {
         "Pi" => Suffix::Binary(50),
         "Ei" => Suffix::Binary(60),
         exponent => {
-            let exponent = exponent.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?;
-            Suffix::Decimal(i64::from(exponent))
+            let exponent = exponent.strip_prefix(['e', 'E'])?.parse::<i64>().ok()?;
+            Suffix::Decimal(i64::from(wrapped(exponent)))
         }
     })
+}
+
+/// Upstream keeps the low half of an exponent that is too large.
+#[expect(clippy::cast_possible_truncation, reason = "as upstream")]
+const fn wrapped(exponent: i64) -> i32 {
+    exponent as i32
 }
 
 impl Parts<'_> {
@@ -249,9 +294,10 @@ impl Parts<'_> {
         })
     }
 
+    /// The amount, if there is a digit.
     fn large(&self) -> Option<Quantity> {
-        if self.whole.is_empty() && self.fraction.is_empty() {
-            return Some(Quantity::Large(Decimal::new(false, "", 0)));
+        if !self.has_digits {
+            return None;
         }
         let places = i64::try_from(self.fraction.len()).ok()?;
         let digits = format!("{}{}", self.whole, self.fraction);
@@ -499,10 +545,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount_is_refused() {
-        for text in ["", "Mi", "1.2.3", "1MiB", "1 Gi", "e", "1e", "--1", "0x1", "1KI"] {
-            let parsed = Quantity::parse(text);
-            assert!(parsed.is_none() || text == "Mi", "{text}: {parsed:?}");
+    fn what_is_no_amount_is_told_in_upstreams_words() {
+        for (texts, fault) in [
+            (
+                &["", "1.2.3", "1MiB", "1 Gi", "0x1", "1Ki+1.", "1KI", "1e1e1", "1é"][..],
+                QuantityFault::Format,
+            ),
+            (
+                &["e", "1e", "1Kk", "--1", "1Mi5", "1-1", "1mm"][..],
+                QuantityFault::Suffix,
+            ),
+            (&["Ei", ".Pi", "-e-10"][..], QuantityFault::Number),
+        ] {
+            for text in texts {
+                assert_eq!(Quantity::parse(text), Err(fault), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_digit_it_may_be_zero() {
+        for text in ["Mi", "+", "-", ".", "e5", "0Ei", "0e-10"] {
+            assert_eq!(Quantity::parse(text).map(|zero| zero.sign()), Ok(0), "{text}");
         }
     }
 

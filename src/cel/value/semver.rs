@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use crate::cel::quote::quote;
+
 /// A version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Semver {
@@ -16,14 +18,29 @@ enum Part {
     Text(String),
 }
 
+/// Why a text is no version, in upstream's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SemverFault(String);
+
+type Parsed<T> = Result<T, SemverFault>;
+
 // === impl Semver ===
 
 impl Semver {
     /// Reads a version of exactly three numbers.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong with the text.
+    pub fn parse(text: &str) -> Result<Self, SemverFault> {
+        if text.is_empty() {
+            return Err(SemverFault("Version string empty".into()));
+        }
         let mut numbers = text.splitn(3, '.');
-        let (major, minor, rest) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let (Some(major), Some(minor), Some(rest)) = (numbers.next(), numbers.next(), numbers.next()) else {
+            return Err(SemverFault("No Major.Minor.Patch elements found".into()));
+        };
         let (rest, build) = match rest.split_once('+') {
             Some((rest, build)) => (rest, Some(build)),
             None => (rest, None),
@@ -32,24 +49,28 @@ impl Semver {
             Some((patch, before)) => (patch, Some(before)),
             None => (rest, None),
         };
-        if build.is_some_and(|build| !build.split('.').all(is_identifier)) {
-            return None;
-        }
-        let before = before.map_or(Some(Vec::new()), |before| before.split('.').map(part).collect())?;
-        Some(Self {
-            numbers: [number(major)?, number(minor)?, number(patch)?],
-            before,
-        })
+        let numbers = [
+            number("major", "Major", major)?,
+            number("minor", "Minor", minor)?,
+            number("patch", "Patch", patch)?,
+        ];
+        let before = before.map_or(Ok(Vec::new()), |before| before.split('.').map(part).collect())?;
+        build.map_or(Ok(()), |build| build.split('.').try_for_each(check_build))?;
+        Ok(Self { numbers, before })
     }
 
     /// Reads a version that may begin with `v`, have leading zeros, or lack
     /// numbers at its end.
-    #[must_use]
-    pub fn parse_lenient(text: &str) -> Option<Self> {
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse).
+    pub fn parse_lenient(text: &str) -> Result<Self, SemverFault> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
-        if parts.len() < 3 && parts.last()?.contains(['+', '-']) {
-            return None;
+        if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
+            let message = "short version cannot contain PreRelease/Build meta data";
+            return Err(SemverFault(message.into()));
         }
         while parts.len() < 3 {
             parts.push("0".into());
@@ -83,26 +104,80 @@ fn without_zeros(part: &str) -> String {
     }
 }
 
-fn number(text: &str) -> Option<u64> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    (digits && (text.len() == 1 || !text.starts_with('0'))).then(|| text.parse().ok())?
+impl SemverFault {
+    /// `what`, and the text that it is about.
+    fn about(what: &str, text: &str) -> Self {
+        let mut message = format!("{what} ");
+        quote(&mut message, text);
+        Self(message)
+    }
 }
 
-fn is_identifier(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+fn number(name: &str, title: &str, text: &str) -> Parsed<u64> {
+    if !is_numeric(text) {
+        let what = format!("Invalid character(s) found in {name} number");
+        return Err(SemverFault::about(&what, text));
+    }
+    if has_leading_zeros(text) {
+        let what = format!("{title} number must not contain leading zeroes");
+        return Err(SemverFault::about(&what, text));
+    }
+    parse_number(text)
 }
 
-fn part(text: &str) -> Option<Part> {
-    if !is_identifier(text) {
-        return None;
+/// As `strconv.ParseUint` of digits alone, or of nothing.
+fn parse_number(text: &str) -> Parsed<u64> {
+    text.parse().map_err(|_| {
+        let SemverFault(message) = SemverFault::about("strconv.ParseUint: parsing", text);
+        let reason = if text.is_empty() {
+            "invalid syntax"
+        } else {
+            "value out of range"
+        };
+        SemverFault(format!("{message}: {reason}"))
+    })
+}
+
+fn has_leading_zeros(text: &str) -> bool {
+    text.len() > 1 && text.starts_with('0')
+}
+
+fn is_numeric(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_alphanumeric(text: &str) -> bool {
+    text.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+fn check_build(text: &str) -> Parsed<()> {
+    if text.is_empty() {
+        return Err(SemverFault("Build meta data is empty".into()));
     }
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return number(text).map(Part::Number);
+    if !is_alphanumeric(text) {
+        let what = "Invalid character(s) found in build meta data";
+        return Err(SemverFault::about(what, text));
     }
-    Some(Part::Text(text.into()))
+    Ok(())
+}
+
+fn part(text: &str) -> Parsed<Part> {
+    if text.is_empty() {
+        return Err(SemverFault("Prerelease is empty".into()));
+    }
+    if !is_alphanumeric(text) {
+        let what = "Invalid character(s) found in prerelease";
+        return Err(SemverFault::about(what, text));
+    }
+    if !is_numeric(text) {
+        return Ok(Part::Text(text.into()));
+    }
+    if has_leading_zeros(text) {
+        let what = "Numeric PreRelease version must not contain leading zeroes";
+        return Err(SemverFault::about(what, text));
+    }
+    parse_number(text).map(Part::Number)
 }
 
 fn compare_parts(left: &[Part], right: &[Part]) -> Ordering {
@@ -115,4 +190,49 @@ fn compare_parts(left: &[Part], right: &[Part]) -> Ordering {
     pairs
         .fold(Ordering::Equal, Ordering::then)
         .then(left.len().cmp(&right.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_version_is_told_in_upstreams_words() {
+        for (text, message) in [
+            ("", "Version string empty"),
+            ("1.2", "No Major.Minor.Patch elements found"),
+            ("v1.2.3", r#"Invalid character(s) found in major number "v1""#),
+            ("1.02.3", r#"Minor number must not contain leading zeroes "02""#),
+            ("1.2.x-0", r#"Invalid character(s) found in patch number "x""#),
+            ("1..3", r#"strconv.ParseUint: parsing "": invalid syntax"#),
+            (
+                "1.2.99999999999999999999",
+                r#"strconv.ParseUint: parsing "99999999999999999999": value out of range"#,
+            ),
+            ("1.2.3-", "Prerelease is empty"),
+            (
+                "1.2.3-01",
+                r#"Numeric PreRelease version must not contain leading zeroes "01""#,
+            ),
+            ("1.2.3-a.b_+", r#"Invalid character(s) found in prerelease "b_""#),
+            ("1.2.3+", "Build meta data is empty"),
+            (
+                "1.2.3+a\n",
+                r#"Invalid character(s) found in build meta data "a\n""#,
+            ),
+        ] {
+            let told = Semver::parse(text).unwrap_err();
+            assert_eq!(told.to_string(), message, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_short_version_ends_there() {
+        let told = Semver::parse_lenient("v1.2-rc").unwrap_err();
+        assert_eq!(
+            told.to_string(),
+            "short version cannot contain PreRelease/Build meta data"
+        );
+        assert_eq!(Semver::parse_lenient("v01.2"), Semver::parse("1.2.0"));
+    }
 }

@@ -1,7 +1,8 @@
 //! What is told to the person who asked.
 
+use crate::cel::quote;
 use crate::engine::rbac::{RoleFault, applying_subject};
-use crate::engine::text::{cut, quote};
+use crate::engine::text::cut;
 use crate::engine::{Binding, Subject, SubjectKind};
 
 use super::{Applied, Authorization, Cause, CauseKind, Decision, Grant, Recorder, Walk, binding_kind};
