@@ -42,6 +42,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "cluster",
+        &["config", "document", "engine", "field", "manifest", "reload"],
+    ),
+    (
         "server",
         &[
             "api",
@@ -64,6 +68,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "api",
             "authentication",
             "cel",
+            "cluster",
             "config",
             "document",
             "engine",
@@ -91,12 +96,14 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
     ("hyper", &["src/upstream/"]),
     ("hyper_util", &["src/upstream/"]),
     ("k8s_openapi", &["src/manifest/"]),
+    ("kube", &["src/cluster/"]),
     ("notify", &["src/reload/"]),
     (
         "openssl",
         &[
             "src/authentication/",
             "src/cli/",
+            "src/cluster/",
             "src/config/",
             "src/reload/",
             "src/server/",

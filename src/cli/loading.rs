@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::Error;
@@ -10,7 +11,7 @@ use crate::engine::admission::Phase;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings};
 use crate::engine::{NeverDeny, Policies};
 use crate::field::{Fault, Faults, Severity};
-use crate::reload::FilesAlone;
+use crate::reload::ManifestSource;
 use crate::{manifest, reload};
 
 /// The configuration of the development set-up, used where none is named.
@@ -41,6 +42,18 @@ pub(super) fn readable(path: &Path) -> Result<(), Error> {
         Ok(_) => Ok(()),
         Err(source) => Err(Error::file("read", path, source)),
     }
+}
+
+/// What manifests come from beside files.
+#[cfg(feature = "cluster")]
+pub(super) fn source() -> Arc<dyn ManifestSource> {
+    Arc::new(crate::cluster::Clusters::new())
+}
+
+/// What manifests come from beside files.
+#[cfg(not(feature = "cluster"))]
+pub(super) fn source() -> Arc<dyn ManifestSource> {
+    Arc::new(reload::FilesAlone)
 }
 
 /// All that decides.
@@ -86,7 +99,7 @@ pub(super) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults 
     let more: Vec<PathBuf> = files.filter(is_new).collect();
     faults.append(reload::check(
         path,
-        &FilesAlone,
+        &*source(),
         &everywhere(&more),
         SystemTime::now(),
     ));

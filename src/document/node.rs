@@ -137,6 +137,29 @@ impl Node {
         }
     }
 
+    /// `value`, which stands on no line.
+    #[must_use]
+    pub fn from_json(value: serde_json::Value) -> Self {
+        let value = match value {
+            serde_json::Value::Null => Value::Null,
+            serde_json::Value::Bool(value) => Value::Bool(value),
+            serde_json::Value::Number(number) => Value::Number(number),
+            serde_json::Value::String(text) => Value::String(text),
+            serde_json::Value::Array(items) => Value::List(items.into_iter().map(Self::from_json).collect()),
+            serde_json::Value::Object(entries) => Value::Map(
+                entries
+                    .into_iter()
+                    .map(|(key, value)| Entry {
+                        key,
+                        line: 0,
+                        value: Self::from_json(value),
+                    })
+                    .collect(),
+            ),
+        };
+        Self { line: 0, value }
+    }
+
     /// The same value without its lines.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {

@@ -17,6 +17,7 @@ mod load;
 mod source;
 mod watch;
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -108,6 +109,17 @@ impl State {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Has what is beside the files followed from now on, and told of to `trigger`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ManifestSource::start`].
+    pub fn follow(&self, trigger: Trigger) -> io::Result<()> {
+        self.source.start(trigger)?;
+        self.source.follow(&self.current());
+        Ok(())
     }
 
     /// Puts `snapshot`, of files just read, in force for every request that begins after this.

@@ -1,19 +1,27 @@
 //! Manifests that come from elsewhere than files.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Snapshot;
+use super::{Snapshot, Trigger};
 use crate::config::Config;
 use crate::field::Faults;
 use crate::manifest::{Identity, SoundObject};
 
 /// Where objects come from beside the files, and change by themselves.
 ///
-/// It tells of a change by a [`Trigger`](super::Trigger). Its objects are
+/// It tells of a change by a [`Trigger`]. Its objects are
 /// sound: what is wrong with one stays with it, and stops no other.
 pub trait ManifestSource: Send + Sync {
+    /// Follows what it is told to from now on, and says so to `trigger`. Once.
+    ///
+    /// # Errors
+    ///
+    /// The operating system refused a thread.
+    fn start(&self, trigger: Trigger) -> io::Result<()>;
+
     /// The files that `config` names for it, and what is wrong with them. Blocks.
     fn check(&self, config: &Config) -> (BTreeSet<PathBuf>, Faults);
 
@@ -49,6 +57,10 @@ pub struct SourceStatus {
     pub objects: usize,
     /// How many have faults; of each the last good version holds, if there was one.
     pub faulty: usize,
+    /// The faults of some of these.
+    pub faults: Vec<Faults>,
+    /// How many lists and watches have failed since the start.
+    pub failures: u64,
 }
 
 /// Where the objects of a cluster are from.
@@ -69,6 +81,10 @@ pub struct FilesAlone;
 // === impl FilesAlone ===
 
 impl ManifestSource for FilesAlone {
+    fn start(&self, _: Trigger) -> io::Result<()> {
+        Ok(())
+    }
+
     fn check(&self, _: &Config) -> (BTreeSet<PathBuf>, Faults) {
         (BTreeSet::new(), Faults::new())
     }

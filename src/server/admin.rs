@@ -6,9 +6,14 @@
 //! | `/readyz`, `/healthz` | 200 when reviews are answered; 503 while starting and draining |
 //! | `/metrics` | Prometheus' text format |
 //!
-//! With `?verbose` a probe lists its checks, as at a kube-apiserver, and which
-//! files are in force. A reload that failed does not make the gateway unready:
-//! the last good files serve.
+//! With `?verbose` a probe lists its checks, as at a kube-apiserver, which
+//! files are in force, and how it stands with the clusters that are watched. A
+//! reload that failed does not make the gateway unready: the last good files serve.
+//!
+//! A cluster of which nothing is known makes the gateway unready, but only for a
+//! while: an API server that cannot reach it can never be watched.
+
+use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::web::{self, Data, ServiceConfig};
@@ -16,7 +21,12 @@ use actix_web::{HttpRequest, HttpResponse};
 
 use super::gateway::Shared;
 use super::lifecycle::Phase;
-use crate::field::Severity;
+use crate::field::{Faults, Severity};
+use crate::reload::{Origin, SourceStatus};
+use crate::telemetry::metrics::ClusterState;
+
+/// How long a cluster of which nothing is known keeps the gateway unready.
+const AWAITED: Duration = Duration::from_secs(30);
 
 /// The routes of the admin listener.
 pub(super) fn routes(config: &mut ServiceConfig) {
@@ -30,6 +40,16 @@ pub(super) fn routes(config: &mut ServiceConfig) {
 async fn metrics(shared: Data<Shared>) -> HttpResponse {
     // After a reload the series of new policies begin here, if no request came first.
     shared.counters(&shared.state.current());
+    let clusters = shared.state.source().status();
+    shared
+        .metrics
+        .clusters(clusters.iter().map(|status| ClusterState {
+            cluster: &status.cluster,
+            synced: status.origin == Origin::Live,
+            objects: status.objects,
+            faulty: status.faulty,
+            failures: status.failures,
+        }));
     match shared.metrics.encode() {
         Ok(text) => HttpResponse::Ok()
             .content_type("text/plain; version=0.0.4; charset=utf-8")
@@ -54,7 +74,45 @@ async fn readyz(request: HttpRequest, shared: Data<Shared>) -> HttpResponse {
             Phase::Draining => Some("draining"),
         },
     };
-    answer(&request, "readyz", &[PING, serving], &in_force(&shared))
+    let clusters = shared.state.source().status();
+    let known = Check {
+        name: "clusters",
+        fault: awaited(&clusters, shared.start.elapsed()),
+    };
+    let detail = in_force(&shared) + &clusters.iter().map(told).collect::<String>();
+    let checks = [PING, serving, known];
+    let checks = if clusters.is_empty() {
+        checks.get(..2).unwrap_or_default()
+    } else {
+        &checks
+    };
+    answer(&request, "readyz", checks, &detail)
+}
+
+/// Why the gateway is not ready for its clusters, `elapsed` after its start.
+fn awaited(clusters: &[SourceStatus], elapsed: Duration) -> Option<&'static str> {
+    let unknown = clusters.iter().any(|status| status.origin == Origin::Nowhere);
+    (unknown && elapsed < AWAITED).then_some("nothing is known yet of a cluster")
+}
+
+/// How it stands with one cluster, and what is wrong with its objects.
+fn told(status: &SourceStatus) -> String {
+    let SourceStatus {
+        cluster,
+        objects,
+        faulty,
+        ..
+    } = status;
+    let origin = match status.origin {
+        Origin::Nowhere => "not synced yet: the files alone hold for it".to_owned(),
+        Origin::Saved => format!("not synced yet: {objects} objects hold as last saved"),
+        Origin::Live => format!("synced: {objects} objects hold"),
+    };
+    let mut text = format!("cluster {cluster} is {origin}; {faulty} have faults\n");
+    for fault in status.faults.iter().flat_map(Faults::iter) {
+        text.push_str(&format!("  {fault}\n"));
+    }
+    text
 }
 
 /// Which files are in force, and whether newer ones were refused.
@@ -116,4 +174,51 @@ fn answer(request: &HttpRequest, probe: &str, checks: &[Check], detail: &str) ->
         if passed { "passed" } else { "failed" }
     ));
     response.body(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mk_status(origin: Origin) -> SourceStatus {
+        SourceStatus {
+            cluster: "east".into(),
+            origin,
+            objects: 3,
+            faulty: 1,
+            faults: Vec::new(),
+            failures: 0,
+        }
+    }
+
+    #[test]
+    fn an_unknown_cluster_delays_readiness_for_a_while_and_no_longer() {
+        let (soon, late) = (Duration::from_secs(29), Duration::from_secs(30));
+        let (live, unknown) = (mk_status(Origin::Live), mk_status(Origin::Nowhere));
+        assert!(awaited(&[live.clone(), unknown.clone()], soon).is_some());
+        assert!(awaited(&[live.clone(), unknown], late).is_none());
+        assert!(awaited(&[live, mk_status(Origin::Saved)], soon).is_none());
+        assert!(awaited(&[], soon).is_none());
+    }
+
+    #[test]
+    fn the_detail_says_what_holds() {
+        let table = [
+            (
+                Origin::Nowhere,
+                "cluster east is not synced yet: the files alone hold for it; 1 have faults\n",
+            ),
+            (
+                Origin::Saved,
+                "cluster east is not synced yet: 3 objects hold as last saved; 1 have faults\n",
+            ),
+            (
+                Origin::Live,
+                "cluster east is synced: 3 objects hold; 1 have faults\n",
+            ),
+        ];
+        for (origin, expected) in table {
+            assert_eq!(told(&mk_status(origin)), expected);
+        }
+    }
 }

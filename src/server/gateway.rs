@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
+use std::time::Instant;
 
 use crate::telemetry::metrics::IntGauge;
 use arc_swap::{ArcSwapOption, Guard};
@@ -28,6 +29,8 @@ pub struct Gateway {
 /// A gateway at work.
 pub(super) struct Shared {
     pub(super) state: Arc<State>,
+    /// When it was made.
+    pub(super) start: Instant,
     pub(super) metrics: Arc<Metrics>,
     pub(super) decision_log: Option<DecisionLog>,
     pub(super) lifecycle: Lifecycle,
@@ -62,6 +65,7 @@ impl Shared {
             refusals: Refusals::new(),
             counters: ArcSwapOption::empty(),
             counting: Mutex::new(()),
+            start: Instant::now(),
             state,
             metrics,
             decision_log,

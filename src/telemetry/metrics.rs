@@ -37,6 +37,21 @@ pub struct Metrics {
 #[derive(Debug, Clone)]
 pub struct PolicyCounters(ByLabel<PolicyResult, IntCounter>);
 
+/// How it stands with one cluster whose objects are watched.
+#[derive(Debug, Clone, Copy)]
+pub struct ClusterState<'a> {
+    /// Its name in the configuration.
+    pub cluster: &'a str,
+    /// Whether all of its objects were listed.
+    pub synced: bool,
+    /// How many hold.
+    pub objects: usize,
+    /// How many have faults.
+    pub faulty: usize,
+    /// How many lists and watches failed so far.
+    pub failures: u64,
+}
+
 /// The recorders of one webhook behind the gateway.
 #[derive(Debug, Clone)]
 pub struct UpstreamRecorder {
@@ -206,6 +221,29 @@ impl Metrics {
                 .certificate_expiry
                 .with_label_values(&[file.as_ref()])
                 .set(seconds(expiry));
+        }
+    }
+
+    /// How it stands with the clusters that are watched now. Series of others end.
+    pub fn clusters<'a>(&self, clusters: impl IntoIterator<Item = ClusterState<'a>>) {
+        let families = &self.families;
+        let gauges = [
+            &families.cluster_synced,
+            &families.cluster_objects,
+            &families.cluster_faulty_objects,
+        ];
+        gauges.iter().for_each(|family| family.reset());
+        families.cluster_watch_failures.reset();
+        for state in clusters {
+            let values = [usize::from(state.synced), state.objects, state.faulty];
+            for (family, value) in gauges.iter().zip(values) {
+                let value = i64::try_from(value).unwrap_or(i64::MAX);
+                family.with_label_values(&[state.cluster]).set(value);
+            }
+            let failures = families
+                .cluster_watch_failures
+                .with_label_values(&[state.cluster]);
+            failures.inc_by(state.failures);
         }
     }
 

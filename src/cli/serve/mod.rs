@@ -4,7 +4,7 @@
 //! configuration --reload::load--> Snapshot --> State --.--> Server --until SIGTERM--> drained
 //!                                               ^      |
 //!                              Reloader --------'   metrics, decision log
-//!                                 ^-- SIGHUP
+//!                                 ^-- SIGHUP, clusters
 //! ```
 
 mod development;
@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::output::{self, Format};
 use super::{Error, Verdict, loading};
 use crate::config::LogPath;
-use crate::reload::{self, FilesAlone, ManifestSource, Reloader, State, Trigger};
+use crate::reload::{self, Reloader, State, Trigger};
 use crate::server::{Addresses, Gateway, Server, Signals};
 use crate::telemetry::decision_log::Destination;
 use crate::telemetry::metrics::Outcome;
@@ -56,7 +56,7 @@ impl Serve {
             None => development::set_up(format)?,
         };
         let now = SystemTime::now();
-        let source: Arc<dyn ManifestSource> = Arc::new(FilesAlone);
+        let source = loading::source();
         let (snapshot, faults) = reload::load(&path, &*source, None, now);
         let Some(snapshot) = snapshot else {
             output::complain(Error::Faulty {
@@ -77,6 +77,9 @@ impl Serve {
         let revision = Arc::clone(&snapshot.revision);
         let state = State::new(snapshot, source);
         let reloader = reloader(&state, &path, &metrics)?;
+        state
+            .follow(reloader.trigger())
+            .map_err(|error| Error::Serve(error.into()))?;
         let gateway = Gateway {
             state,
             metrics,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::initializers::{InitializerConfiguration, Initializers};
 use super::matching::{Equivalents, FixedNamespaces, Index, MissingNamespace, Namespaces, Subject};
+use super::parameters::ParamKind;
 use super::policy::{Binding, FailurePolicy};
 use super::trace::{Finding, Miss, Recorder, Step};
 use super::webhook::WebhookConfiguration;
@@ -143,6 +144,23 @@ impl AdmissionSet {
             Phase::Mutate => self.mutating.has(name),
             Phase::Validate => self.validating.has(name),
         }
+    }
+
+    /// The kinds of the parameters that bound policies take, with repetitions.
+    pub fn param_kinds(&self) -> impl Iterator<Item = &ParamKind> {
+        let validating = self
+            .validating
+            .bound
+            .iter()
+            .map(|bound| bound.policy.applicability());
+        let mutating = self
+            .mutating
+            .bound
+            .iter()
+            .map(|bound| bound.policy.applicability());
+        validating
+            .chain(mutating)
+            .filter_map(|applicability| applicability.param_kind.as_ref())
     }
 
     pub(super) fn subject<'s>(&'s self, request: &'s Request<'s>, object: Option<Node<'s>>) -> Subject<'s> {

@@ -27,6 +27,10 @@ pub(super) struct Families {
     pub(super) in_flight: IntGaugeVec,
     pub(super) decision_log_dropped: IntCounter,
     pub(super) certificate_expiry: GaugeVec,
+    pub(super) cluster_synced: IntGaugeVec,
+    pub(super) cluster_objects: IntGaugeVec,
+    pub(super) cluster_faulty_objects: IntGaugeVec,
+    pub(super) cluster_watch_failures: IntCounterVec,
     pub(super) build_info: IntGaugeVec,
 }
 
@@ -68,6 +72,14 @@ impl Families {
             certificate_expiry: make.register(GaugeVec::new(
                 options("certificate_expiry_timestamp_seconds", "When the first certificate of a file expires."),
                 &["file"])?)?,
+            cluster_synced: make.gauges("cluster_synced", &["cluster"],
+                "1 once every object of the cluster was listed; 0 while those last saved hold, or none.")?,
+            cluster_objects: make.gauges("cluster_objects", &["cluster"],
+                "Objects watched from the cluster that hold.")?,
+            cluster_faulty_objects: make.gauges("cluster_faulty_objects", &["cluster"],
+                "Objects of the cluster that have faults: the last good version holds, if there was one.")?,
+            cluster_watch_failures: make.counters("cluster_watch_failures_total", &["cluster"],
+                "Lists and watches of the cluster that failed.")?,
             build_info: make.gauges("build_info", &["version"],
                 "Always 1.")?,
         })

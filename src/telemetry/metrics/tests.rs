@@ -79,8 +79,21 @@ fn series_follow_the_configuration() {
     metrics.certificates([("old.crt", SystemTime::UNIX_EPOCH)]);
     metrics.certificates([("new.crt", SystemTime::UNIX_EPOCH + Duration::from_secs(9))]);
     metrics.upstream("hook").record(Outcome::Success, Duration::ZERO);
+    let cluster = |cluster| ClusterState {
+        cluster,
+        synced: true,
+        objects: 12,
+        faulty: 1,
+        failures: 3,
+    };
+    metrics.clusters([cluster("gone"), cluster("east")]);
+    metrics.clusters([cluster("east")]);
     let text = text(&metrics);
     for line in [
+        r#"portcullis_cluster_synced{cluster="east"} 1"#,
+        r#"portcullis_cluster_objects{cluster="east"} 12"#,
+        r#"portcullis_cluster_faulty_objects{cluster="east"} 1"#,
+        r#"portcullis_cluster_watch_failures_total{cluster="east"} 3"#,
         r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="b",result="shadowDeny"} 1"#,
         r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="b",result="match"} 0"#,
         r#"portcullis_certificate_expiry_timestamp_seconds{file="new.crt"} 9"#,
@@ -92,5 +105,5 @@ fn series_follow_the_configuration() {
             "{line} is not in\n{text}"
         );
     }
-    assert!(!text.contains(r#"name="a""#) && !text.contains("old.crt"));
+    assert!(!text.contains(r#"name="a""#) && !text.contains("old.crt") && !text.contains("gone"));
 }

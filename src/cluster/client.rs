@@ -1,0 +1,118 @@
+//! A client of one API server.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::config::AuthInfo;
+use kube::{Client, Config};
+use openssl::pkey::PKey;
+use openssl::x509::X509;
+
+use crate::config::Secret;
+use crate::config::connection::{Connection, Token};
+
+/// A connection may be silent for this long. A watch ends before.
+const SILENCE: Duration = Duration::from_secs(75);
+
+/// How long a connection may take to be there.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// The server is no address.
+    #[error("`server`: {0}")]
+    Server(String),
+    /// What signs the server's certificate is none.
+    #[error("`certificate-authority`: {0}")]
+    Authority(openssl::error::ErrorStack),
+    /// There is none in it.
+    #[error("`certificate-authority`: no certificate in it")]
+    NoAuthority,
+    /// The certificate is none.
+    #[error("`client-certificate`: {0}")]
+    Certificate(openssl::error::ErrorStack),
+    /// The key is none, or not the certificate's.
+    #[error("`client-key`: {0}")]
+    Key(&'static str),
+    /// Whatever else.
+    #[error("{0}")]
+    Client(#[from] Box<kube::Error>),
+}
+
+/// How to be a client, with everything in `connection` looked at.
+///
+/// Nothing of the environment counts, neither a proxy nor a debugging aid.
+///
+/// # Errors
+///
+/// What in `connection` cannot be used.
+pub(super) fn config(connection: &Connection) -> Result<Config, Error> {
+    let server = connection
+        .server
+        .parse()
+        .map_err(|error| Error::Server(format!("{error}")))?;
+    let mut config = Config::new(server);
+    config.root_cert = connection.authority.as_deref().map(authority).transpose()?;
+    config.tls_server_name.clone_from(&connection.server_name);
+    config.connect_timeout = Some(CONNECT);
+    config.read_timeout = Some(SILENCE);
+    config.reset_reader_on_write = true;
+    config.auth_info = auth_info(connection)?;
+    Ok(config)
+}
+
+/// A client as `config` says. Needs a runtime around it.
+///
+/// # Errors
+///
+/// A token's file cannot be read.
+pub(super) fn client(config: Config) -> Result<Client, Error> {
+    Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
+}
+
+fn authority(pem: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    let certificates = X509::stack_from_pem(pem).map_err(Error::Authority)?;
+    if certificates.is_empty() {
+        return Err(Error::NoAuthority);
+    }
+    let der = certificates.iter().map(|certificate| certificate.to_der());
+    der.collect::<Result<_, _>>().map_err(Error::Authority)
+}
+
+fn auth_info(connection: &Connection) -> Result<AuthInfo, Error> {
+    let mut user = AuthInfo::default();
+    if let Some((certificate, key)) = &connection.identity {
+        fits(certificate, key)?;
+        user.client_certificate_data = Some(STANDARD.encode(certificate));
+        user.client_key_data = Some(STANDARD.encode(key.reveal()).into());
+    }
+    match &connection.token {
+        Some(Token::File(path)) => user.token_file = Some(path.display().to_string()),
+        Some(Token::Inline(token)) => user.token = Some(text(token).into()),
+        None => {}
+    }
+    if let Some((name, password)) = &connection.basic {
+        user.username = Some(name.clone());
+        user.password = Some(text(password).into());
+    }
+    Ok(user)
+}
+
+fn fits(certificate: &[u8], key: &Secret) -> Result<(), Error> {
+    let chain = X509::stack_from_pem(certificate).map_err(Error::Certificate)?;
+    // What OpenSSL says of a key could quote it.
+    let key = PKey::private_key_from_pem(key.reveal()).map_err(|_| Error::Key("not a private key in PEM"))?;
+    let leaf = chain.first().and_then(|leaf| leaf.public_key().ok());
+    if leaf.is_some_and(|leaf| leaf.public_eq(&key)) {
+        Ok(())
+    } else {
+        Err(Error::Key("not the key of the certificate"))
+    }
+}
+
+/// A secret that was read from text.
+fn text(secret: &Secret) -> String {
+    String::from_utf8_lossy(secret.reveal()).into_owned()
+}

@@ -1,0 +1,128 @@
+//! One cluster, followed: a watch for each kind, and the set saved when it changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::{Client, Config};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
+
+use super::kind::Kind;
+use super::reporter::Reporter;
+use super::store::Store;
+use super::watch::Watch;
+use super::{client, saved};
+
+/// How long after a change the set is saved: others may come with it.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// How long to wait for a credential that cannot be read just now.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// What is followed of one API server.
+pub(super) struct Following {
+    pub(super) config: Config,
+    /// Restricts what is selected; `None`: nothing is.
+    pub(super) labels: Option<String>,
+    pub(super) snapshot: Option<PathBuf>,
+    pub(super) store: Arc<Store>,
+    pub(super) reporter: Reporter,
+}
+
+// === impl Following ===
+
+impl Following {
+    /// Follows it, with the kinds of parameters that are `wanted` at the time,
+    /// for as long as it is polled.
+    pub(super) async fn run(self, mut wanted: watch::Receiver<BTreeSet<Kind>>) {
+        let client = self.client().await;
+        let mut tasks = JoinSet::new();
+        let mut watches: BTreeMap<Kind, AbortHandle> = BTreeMap::new();
+        self.store.await_all();
+        tasks.spawn(save(
+            self.snapshot.clone(),
+            Arc::clone(&self.store),
+            self.reporter.clone(),
+        ));
+        loop {
+            let mut kinds: BTreeSet<Kind> = Kind::fixed(self.labels.is_some()).into_iter().collect();
+            kinds.extend(wanted.borrow_and_update().iter().cloned());
+            watches.retain(|kind, watch| {
+                let keep = kinds.contains(kind);
+                if !keep {
+                    watch.abort();
+                }
+                keep
+            });
+            if self.store.keep(&kinds) {
+                self.reporter.changed();
+            }
+            for kind in kinds {
+                let watch = || tasks.spawn(self.watch(&kind, &client).run());
+                watches.entry(kind.clone()).or_insert_with(watch);
+            }
+            if wanted.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn client(&self) -> Client {
+        loop {
+            match client::client(self.config.clone()) {
+                Ok(client) => return client,
+                Err(error) => {
+                    self.reporter.failed();
+                    tracing::error!(cluster = &**self.reporter.cluster(), %error, "the API server cannot be asked");
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    fn watch(&self, kind: &Kind, client: &Client) -> Watch {
+        Watch {
+            kind: kind.clone(),
+            client: client.clone(),
+            labels: self.labels.clone(),
+            store: Arc::clone(&self.store),
+            reporter: self.reporter.clone(),
+        }
+    }
+}
+
+/// Saves the set, as soon as it is complete, and again when it changed.
+async fn save(path: Option<PathBuf>, store: Arc<Store>, reporter: Reporter) {
+    let Some(path) = path else { return };
+    let mut last = None;
+    loop {
+        reporter.news().await;
+        tokio::time::sleep(SETTLE).await;
+        if !store.is_complete() {
+            continue;
+        }
+        let (path, cluster) = (path.clone(), Arc::clone(reporter.cluster()));
+        let (store, before) = (Arc::clone(&store), last);
+        let write = move || {
+            let (digest, texts) = store.texts();
+            let same = before == Some(digest);
+            let outcome = if same {
+                Ok(())
+            } else {
+                saved::write(&path, &cluster, &texts)
+            };
+            (outcome, digest)
+        };
+        match spawn_blocking(write).await {
+            Ok((Ok(()), digest)) => last = Some(digest),
+            Ok((Err(error), _)) => {
+                tracing::error!(cluster = &**reporter.cluster(), %error, "the cluster's objects cannot be saved");
+                reporter.listed();
+                tokio::time::sleep(AGAIN).await;
+            }
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The kinds that are watched.
+
+use std::fmt;
+
+use crate::engine::admission::ParamKind;
+
+/// A kind, and the versions in which it can be taken, best first.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Kind {
+    /// The API group; empty for the core group.
+    pub(super) group: String,
+    pub(super) kind: String,
+    pub(super) versions: Vec<String>,
+    pub(super) role: Role,
+}
+
+/// Why a kind is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Role {
+    /// Each of its objects decides, or tells of a namespace.
+    Base,
+    /// What the API server runs itself: only objects that the entry selects.
+    Selected,
+    /// Policies take its objects as parameters.
+    Parameter,
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
+const BASE: [(&str, &str, &str); 6] = [
+    (RBAC, "v1", "ClusterRole"),
+    (RBAC, "v1", "ClusterRoleBinding"),
+    (RBAC, "v1", "Role"),
+    (RBAC, "v1", "RoleBinding"),
+    ("portcullis.dev", "v1alpha1", "AuthorizationPolicy"),
+    ("", "v1", "Namespace"),
+];
+
+const SELECTED: [&str; 6] = [
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
+    "MutatingWebhookConfiguration",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "ValidatingWebhookConfiguration",
+];
+
+// === impl Kind ===
+
+impl Kind {
+    /// The kinds that are watched in any case, and with a selector those that it selects from.
+    pub(super) fn fixed(with_selector: bool) -> Vec<Self> {
+        let base = BASE.map(|(group, version, kind)| Self::new(group, kind, &[version], Role::Base));
+        let selected = SELECTED.map(|kind| Self::new(ADMISSION, kind, &["v1", "v1beta1"], Role::Selected));
+        let selected = selected.into_iter().filter(|_| with_selector);
+        base.into_iter().chain(selected).collect()
+    }
+
+    /// That of parameters; `None` for what is watched for its own sake, and is
+    /// no parameter here.
+    pub(super) fn of_parameters(kind: &ParamKind) -> Option<Self> {
+        let kind = Self::of_object(&kind.api_version, &kind.kind);
+        (kind.role == Role::Parameter).then_some(kind)
+    }
+
+    /// That of an object which says what it is.
+    pub(super) fn of_object(api_version: &str, kind: &str) -> Self {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let fixed = Self::fixed(true).into_iter();
+        let mut own = fixed.filter(|fixed| fixed.group == group && fixed.kind == kind);
+        own.next()
+            .unwrap_or_else(|| Self::new(group, kind, &[version], Role::Parameter))
+    }
+
+    fn new(group: &str, kind: &str, versions: &[&str], role: Role) -> Self {
+        Self {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            versions: versions.iter().map(|version| (*version).to_owned()).collect(),
+            role,
+        }
+    }
+
+    /// `version` with the group.
+    pub(super) fn api_version(&self, version: &str) -> String {
+        match self.group.as_str() {
+            "" => version.to_owned(),
+            group => format!("{group}/{version}"),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.group.as_str() {
+            "" => f.write_str(&self.kind),
+            group => write!(f, "{}.{group}", self.kind),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn param(api_version: &str, kind: &str) -> Option<Kind> {
+        Kind::of_parameters(&ParamKind {
+            api_version: api_version.into(),
+            kind: kind.into(),
+        })
+    }
+
+    #[test]
+    fn policies_and_webhooks_of_admission_need_a_selector() {
+        let names = |with: bool| {
+            Kind::fixed(with)
+                .iter()
+                .filter(|kind| kind.group == ADMISSION)
+                .count()
+        };
+        assert_eq!((names(false), names(true)), (0, 6));
+    }
+
+    #[test]
+    fn parameters_are_of_any_other_kind() {
+        let kind = param("rules.example.com/v1", "Limit").unwrap();
+        assert_eq!(kind.to_string(), "Limit.rules.example.com");
+        assert_eq!(kind.api_version("v1"), "rules.example.com/v1");
+        assert_eq!(param("v1", "ConfigMap").unwrap().api_version("v1"), "v1");
+        assert_eq!(param("v1", "Namespace"), None);
+    }
+}

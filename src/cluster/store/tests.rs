@@ -1,0 +1,243 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::engine::matching::LabelSelector;
+
+const ROLES: &str = "ClusterRole";
+const POLICIES: &str = "AuthorizationPolicy";
+
+fn kind(name: &str) -> Kind {
+    let mut kinds = Kind::fixed(true).into_iter();
+    kinds.find(|kind| kind.kind == name).unwrap()
+}
+
+fn received(kind: &Kind, value: Value) -> Received {
+    Received::new(kind, &kind.api_version(&kind.versions[0]), value)
+}
+
+fn mk_role(name: &str, verb: &str) -> Received {
+    let rules = json!([{"verbs": [verb], "apiGroups": [""], "resources": ["pods"]}]);
+    received(&kind(ROLES), json!({"metadata": {"name": name}, "rules": rules}))
+}
+
+fn mk_policy(name: &str, effect: &str) -> Received {
+    let value = json!({"metadata": {"name": name}, "spec": policy_spec(effect)});
+    received(&kind(POLICIES), value)
+}
+
+fn policy_spec(effect: &str) -> Value {
+    json!({
+        "effect": effect,
+        "subjects": [{"kind": "Group", "name": "agents"}],
+        "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}],
+    })
+}
+
+/// A store of a cluster whose every kind was listed, without objects.
+fn mk_store() -> Store {
+    let store = Store::new("east", None);
+    let kinds: BTreeSet<Kind> = Kind::fixed(true).into_iter().collect();
+    store.keep(&kinds);
+    for kind in &kinds {
+        store.replace(kind, Vec::new());
+    }
+    store
+}
+
+fn names(store: &Store) -> Vec<String> {
+    names_for(store, None)
+}
+
+fn names_for(store: &Store, selector: Option<&Selector>) -> Vec<String> {
+    let watched = store.watched(selector);
+    watched
+        .objects
+        .iter()
+        .map(|object| object.identity().to_string())
+        .collect()
+}
+
+#[test]
+fn objects_come_change_and_go() {
+    let store = mk_store();
+    let none = store.watched(None).digest;
+    assert!(store.apply(&kind(ROLES), mk_role("a", "get")));
+    assert!(store.apply(&kind(POLICIES), mk_policy("p", "Deny")));
+    assert_eq!(names(&store), ["AuthorizationPolicy/p", "ClusterRole/a"]);
+    let one = store.watched(None).digest;
+    assert!(store.apply(&kind(ROLES), mk_role("a", "list")), "another version");
+    assert!(!store.apply(&kind(ROLES), mk_role("a", "list")), "the same again");
+    assert_ne!(store.watched(None).digest, one);
+    assert!(store.delete(&kind(ROLES), &(String::new(), "a".into())));
+    assert!(
+        !store.delete(&kind(ROLES), &(String::new(), "a".into())),
+        "it is gone"
+    );
+    assert!(store.delete(&kind(POLICIES), &(String::new(), "p".into())));
+    assert_eq!(names(&store), Vec::<String>::new());
+    assert_eq!(store.watched(None).digest, none);
+}
+
+#[test]
+fn what_the_api_server_notes_beside_an_object_is_no_change() {
+    let store = mk_store();
+    let noted = |version: &str| {
+        let metadata =
+            json!({"name": "p", "resourceVersion": version, "managedFields": [{"manager": version}]});
+        let spec = policy_spec("Deny");
+        let mut value = json!({"metadata": metadata, "spec": spec});
+        value["status"] = json!({"seen": version});
+        received(&kind(POLICIES), value)
+    };
+    assert!(store.apply(&kind(POLICIES), noted("1")));
+    assert!(!store.apply(&kind(POLICIES), noted("2")));
+}
+
+#[test]
+fn the_last_good_version_of_a_faulty_object_holds() {
+    let store = mk_store();
+    assert!(store.apply(&kind(POLICIES), mk_policy("p", "Deny")));
+    let before = store.watched(None).digest;
+    assert!(!store.apply(&kind(POLICIES), mk_policy("p", "Nonsense")));
+    assert!(!store.apply(&kind(POLICIES), mk_policy("new", "Nonsense")));
+    assert!(
+        store.apply(&kind(POLICIES), mk_policy("other", "Deny")),
+        "no other is stopped"
+    );
+    assert_eq!(
+        names(&store),
+        ["AuthorizationPolicy/other", "AuthorizationPolicy/p"]
+    );
+    store.delete(&kind(POLICIES), &(String::new(), "other".into()));
+    assert_eq!(store.watched(None).digest, before);
+
+    let status = store.status();
+    assert_eq!((status.objects, status.faulty), (1, 2));
+    let faults = status.faults[0].to_string();
+    assert!(
+        faults.starts_with("cluster east: AuthorizationPolicy/new: spec.effect: "),
+        "{faults}"
+    );
+
+    assert!(store.apply(&kind(POLICIES), mk_policy("p", "Allow")), "mended");
+    assert!(!store.apply(&kind(POLICIES), mk_policy("p", "Nonsense")));
+    assert!(
+        !store.apply(&kind(POLICIES), mk_policy("p", "Allow")),
+        "back to what holds"
+    );
+    store.delete(&kind(POLICIES), &(String::new(), "new".into()));
+    assert_eq!(store.status().faulty, 0);
+}
+
+#[test]
+fn a_faulty_object_that_is_deleted_is_gone() {
+    let store = mk_store();
+    store.apply(&kind(POLICIES), mk_policy("p", "Deny"));
+    store.apply(&kind(POLICIES), mk_policy("p", "Nonsense"));
+    assert!(store.delete(&kind(POLICIES), &(String::new(), "p".into())));
+    assert_eq!((names(&store).len(), store.status().faulty), (0, 0));
+}
+
+#[test]
+fn a_list_replaces_what_was_known_of_its_kind() {
+    let store = mk_store();
+    store.apply(&kind(POLICIES), mk_policy("p", "Deny"));
+    store.apply(&kind(ROLES), mk_role("a", "get"));
+    store.apply(&kind(ROLES), mk_role("b", "get"));
+    assert!(store.replace(&kind(ROLES), vec![mk_role("b", "get"), mk_role("c", "get")]));
+    assert_eq!(
+        names(&store),
+        ["AuthorizationPolicy/p", "ClusterRole/b", "ClusterRole/c"]
+    );
+    assert!(!store.replace(&kind(ROLES), vec![mk_role("c", "get"), mk_role("b", "get")]));
+}
+
+#[test]
+fn nothing_is_shown_before_every_kind_was_listed() {
+    let store = Store::new("east", None);
+    let kinds: BTreeSet<Kind> = Kind::fixed(false).into_iter().collect();
+    store.keep(&kinds);
+    let (last, others) = (kind(POLICIES), kinds.iter().filter(|kind| kind.kind != POLICIES));
+    for kind in others {
+        store.replace(
+            kind,
+            if kind.kind == ROLES {
+                vec![mk_role("a", "get")]
+            } else {
+                Vec::new()
+            },
+        );
+    }
+    assert_eq!(names(&store), Vec::<String>::new());
+    assert_eq!(store.status().origin, Origin::Nowhere);
+    assert!(!store.is_complete());
+    assert!(store.replace(&last, vec![mk_policy("p", "Deny")]));
+    assert_eq!(names(&store), ["AuthorizationPolicy/p", "ClusterRole/a"]);
+    assert_eq!(store.status().origin, Origin::Live);
+    assert!(store.is_complete());
+}
+
+#[test]
+fn a_saved_set_is_shown_until_its_kinds_are_listed() {
+    let saved = vec![
+        (kind(ROLES), mk_role("a", "get")),
+        (kind(POLICIES), mk_policy("p", "Deny")),
+    ];
+    let store = Store::new("east", Some(saved));
+    assert_eq!(names(&store), ["AuthorizationPolicy/p", "ClusterRole/a"]);
+    assert_eq!(store.status().origin, Origin::Saved);
+    store.keep(&Kind::fixed(false).into_iter().collect());
+    store.replace(&kind(ROLES), vec![mk_role("b", "get")]);
+    assert_eq!(names(&store), ["AuthorizationPolicy/p", "ClusterRole/b"]);
+    assert!(!store.is_complete(), "it is not saved over what was complete");
+    store.replace(&kind(POLICIES), vec![mk_policy("p", "Nonsense")]);
+    assert_eq!(
+        names(&store),
+        ["AuthorizationPolicy/p", "ClusterRole/b"],
+        "as saved, it holds"
+    );
+}
+
+#[test]
+fn policies_of_admission_must_be_selected() {
+    let store = mk_store();
+    let bindings = kind("ValidatingAdmissionPolicyBinding");
+    let mk_binding = |name: &str, label: &str| {
+        let spec = json!({"policyName": "p", "validationActions": ["Deny"]});
+        received(
+            &bindings,
+            json!({"metadata": {"name": name, "labels": {"run-by": label}}, "spec": spec}),
+        )
+    };
+    store.apply(&bindings, mk_binding("a", "gateway"));
+    store.apply(&bindings, mk_binding("b", "apiserver"));
+    let labels = BTreeMap::from([("run-by".to_owned(), "gateway".to_owned())]);
+    let selector = Selector {
+        text: "run-by=gateway".into(),
+        labels: LabelSelector::compile(&labels, &[]).unwrap(),
+    };
+    assert_eq!(names(&store), Vec::<String>::new());
+    assert_eq!(
+        names_for(&store, Some(&selector)),
+        ["ValidatingAdmissionPolicyBinding/a"]
+    );
+}
+
+#[test]
+fn parameters_that_may_not_be_listed_hold_nothing_up() {
+    let store = mk_store();
+    let secrets = Kind::of_object("v1", "Secret");
+    let mut kinds: BTreeSet<Kind> = Kind::fixed(true).into_iter().collect();
+    kinds.insert(secrets.clone());
+    store.keep(&kinds);
+    assert_eq!(
+        (store.status().origin, store.is_complete()),
+        (Origin::Live, false)
+    );
+    store.refused(&secrets);
+    assert!(store.is_complete());
+    assert!(
+        store.keep(&Kind::fixed(true).into_iter().collect()),
+        "they are dropped"
+    );
+}

@@ -1,0 +1,251 @@
+//! The watch of one kind: listed, followed, and taken up again where it broke.
+//!
+//! A watch that breaks goes on where it was; one that is too old for that
+//! lists anew. What is held holds on meanwhile, however long that takes.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use serde_json::Value;
+
+use super::kind::{Kind, Role};
+use super::object::{Received, name_of};
+use super::reporter::Reporter;
+use super::store::Store;
+
+/// After so many seconds the API server ends a watch, which then goes on: a
+/// connection that died silently is noticed no later.
+const WATCH: u32 = 60;
+
+/// How long a kind is left alone that the API server does not serve.
+const ABSENT: Duration = Duration::from_secs(5);
+
+/// The shortest and the longest wait after a failure.
+const WAITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+
+/// Follows one kind for as long as it is polled.
+pub(super) struct Watch {
+    pub(super) kind: Kind,
+    pub(super) client: Client,
+    /// Restricts what is selected.
+    pub(super) labels: Option<String>,
+    pub(super) store: Arc<Store>,
+    pub(super) reporter: Reporter,
+}
+
+/// A kind as the API server serves it.
+struct Served {
+    resource: ApiResource,
+    api_version: String,
+}
+
+// === impl Watch ===
+
+impl Watch {
+    pub(super) async fn run(self) {
+        let mut failures = Failures::default();
+        loop {
+            match self.served().await {
+                Ok(Some(served)) => self.follow(&served, &mut failures).await,
+                Ok(None) => {
+                    // Without the kind there are no objects of it: its definition took them along.
+                    self.changed(self.store.replace(&self.kind, Vec::new()));
+                    self.reporter.listed();
+                    tokio::time::sleep(ABSENT).await;
+                }
+                Err(error) => self.failed(&error, &mut failures).await,
+            }
+        }
+    }
+
+    /// How the API server serves the kind; `None` if it does not.
+    async fn served(&self) -> Result<Option<Served>, kube::Error> {
+        for version in &self.kind.versions {
+            let api_version = self.kind.api_version(version);
+            let listed = if self.kind.group.is_empty() {
+                self.client.list_core_api_resources(version).await
+            } else {
+                self.client.list_api_group_resources(&api_version).await
+            };
+            let resources = match listed {
+                Ok(listed) => listed.resources,
+                Err(error) if is(&error, 404) => continue,
+                Err(error) => return Err(error),
+            };
+            let watchable = |verbs: &[String]| {
+                ["list", "watch"]
+                    .iter()
+                    .all(|verb| verbs.iter().any(|one| one == verb))
+            };
+            let found = resources.into_iter().find(|resource| {
+                resource.kind == self.kind.kind && !resource.name.contains('/') && watchable(&resource.verbs)
+            });
+            if let Some(found) = found {
+                let resource = ApiResource {
+                    group: self.kind.group.clone(),
+                    version: version.clone(),
+                    api_version: api_version.clone(),
+                    kind: found.kind,
+                    plural: found.name,
+                };
+                return Ok(Some(Served {
+                    resource,
+                    api_version,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Follows the kind until it is not served any more.
+    async fn follow(&self, served: &Served, failures: &mut Failures) {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &served.resource);
+        let config = watcher::Config {
+            label_selector: self.labels.clone().filter(|_| self.kind.role == Role::Selected),
+            timeout: Some(WATCH),
+            ..watcher::Config::default()
+        };
+        let mut events = pin!(watcher::watcher(api, config));
+        let mut listing = Vec::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    // A list that only begins may yet fail.
+                    if !matches!(event, Event::Init) {
+                        failures.end();
+                    }
+                    self.take(event, served, &mut listing);
+                }
+                Err(error) => {
+                    let cause = cause(&error);
+                    if cause.is_some_and(|error| is(error, 404)) {
+                        return;
+                    }
+                    if cause.is_some_and(|error| is(error, 403)) {
+                        self.store.refused(&self.kind);
+                    }
+                    self.failed(&error, failures).await;
+                }
+            }
+        }
+    }
+
+    fn take(&self, event: Event<DynamicObject>, served: &Served, listing: &mut Vec<Received>) {
+        let received = |object| Some(Received::new(&self.kind, &served.api_version, value(object)?));
+        match event {
+            Event::Init => listing.clear(),
+            Event::InitApply(object) => listing.extend(received(object)),
+            Event::InitDone => {
+                let all = std::mem::take(listing);
+                tracing::debug!(kind = %self.kind, objects = all.len(), "listed");
+                self.changed(self.store.replace(&self.kind, all));
+                self.reporter.listed();
+            }
+            Event::Apply(object) => {
+                let changed = received(object).is_some_and(|object| self.store.apply(&self.kind, object));
+                self.changed(changed);
+            }
+            Event::Delete(object) => {
+                let name = value(object).map(|value| name_of(&value)).unwrap_or_default();
+                self.changed(self.store.delete(&self.kind, &name));
+            }
+        }
+    }
+
+    fn changed(&self, changed: bool) {
+        if changed {
+            self.reporter.changed();
+        }
+    }
+
+    async fn failed(&self, error: &(dyn std::error::Error + Send + Sync), failures: &mut Failures) {
+        self.reporter.failed();
+        let told = told(error);
+        let kind = &self.kind;
+        let cluster = &**self.reporter.cluster();
+        if failures.is_new(&told) {
+            tracing::warn!(cluster, %kind, error = told, "a watch failed: it is tried again, and what is known holds");
+        } else {
+            tracing::debug!(cluster, %kind, error = told, "a watch failed again");
+        }
+        tokio::time::sleep(failures.wait()).await;
+    }
+}
+
+fn value(object: DynamicObject) -> Option<Value> {
+    serde_json::to_value(object).ok()
+}
+
+fn cause(error: &watcher::Error) -> Option<&kube::Error> {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => Some(error),
+        _ => None,
+    }
+}
+
+fn is(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+/// The error with what caused it, without the debugging form that one of them prints.
+fn told(error: &(dyn std::error::Error + Send + Sync)) -> String {
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+/// What went wrong one after another.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u32,
+    last: String,
+}
+
+// === impl Failures ===
+
+impl Failures {
+    /// Whether it is worth a line: not the same again.
+    fn is_new(&mut self, told: &str) -> bool {
+        let new = self.last != told;
+        told.clone_into(&mut self.last);
+        new
+    }
+
+    /// How long to wait, longer each time.
+    fn wait(&mut self) -> Duration {
+        let (shortest, longest) = WAITS;
+        let wait = shortest.saturating_mul(1 << self.count.min(10)).min(longest);
+        self.count += 1;
+        wait
+    }
+
+    /// It works again.
+    fn end(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_up_to_a_bound_and_begin_anew() {
+        let mut failures = Failures::default();
+        let waits: Vec<u128> = (0..8).map(|_| failures.wait().as_millis()).collect();
+        assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
+        assert!(failures.is_new("a") && !failures.is_new("a") && failures.is_new("b"));
+        failures.end();
+        assert_eq!(failures.wait().as_millis(), 250);
+        assert!(failures.is_new("b"));
+    }
+}
