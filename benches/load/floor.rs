@@ -1,4 +1,5 @@
-//! The floor: actix-web and OpenSSL by the gateway's settings, and a fixed answer.
+//! The floors: actix-web and OpenSSL by the gateway's settings, and a fixed
+//! answer, to a body that was only received or also decoded.
 
 use std::fs::read;
 use std::path::Path;
@@ -9,6 +10,8 @@ use actix_web::{App, HttpResponse, HttpServer, web};
 use openssl::pkey::PKey;
 use openssl::ssl::{AlpnError, SslAcceptor, SslMethod, SslVerifyMode, select_next_proto};
 use openssl::x509::X509;
+
+use super::review::Review;
 
 /// Larger than any body that is sent.
 const BODY_BYTES: usize = 8 << 20;
@@ -30,6 +33,7 @@ pub(crate) fn run(folder: &Path) {
                 .app_data(web::PayloadConfig::new(BODY_BYTES))
                 .route("/authorize", web::post().to(answer))
                 .route("/validate", web::post().to(admit))
+                .route("/decode", web::post().to(decode))
         })
         .workers(1)
         .keep_alive(Duration::from_secs(120))
@@ -49,6 +53,17 @@ async fn answer(body: Bytes) -> HttpResponse {
 async fn admit(body: Bytes) -> HttpResponse {
     std::hint::black_box(&body);
     HttpResponse::Ok().content_type("application/json").body(ADMITTED)
+}
+
+/// Reads what a webhook cannot do without; the objects stay text.
+async fn decode(body: Bytes) -> HttpResponse {
+    match serde_json::from_slice::<Review<'_>>(&body) {
+        Ok(review) => {
+            std::hint::black_box(&review);
+            HttpResponse::Ok().content_type("application/json").body(ADMITTED)
+        }
+        Err(error) => HttpResponse::BadRequest().body(error.to_string()),
+    }
 }
 
 fn acceptor(folder: &Path) -> openssl::ssl::SslAcceptorBuilder {

@@ -14,7 +14,6 @@ use tokio_openssl::SslStream;
 
 use super::server::Server;
 use super::setup::Setup;
-use super::workload::Workload;
 
 const CONNECTIONS: usize = 32;
 
@@ -56,8 +55,8 @@ impl Client {
     }
 
     /// Asks for as long as `turn`, each connection as fast as it is answered.
-    pub(crate) fn measure(&self, server: &Server, workload: &Workload, turn: Duration) -> Measure {
-        let request: Arc<str> = request(workload).into();
+    pub(crate) fn measure(&self, server: &Server, path: &str, body: &str, turn: Duration) -> Measure {
+        let request: Arc<str> = request(path, body).into();
         pin_to_core_1();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -98,8 +97,7 @@ impl Client {
     }
 }
 
-fn request(workload: &Workload) -> String {
-    let Workload { path, body, .. } = workload;
+fn request(path: &str, body: &str) -> String {
     format!(
         "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: Go-http-client/1.1\r\n\
          Content-Length: {}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n\

@@ -3,12 +3,15 @@
 //! Both servers speak TLS with client certificates by the same settings, run on
 //! core 0, and are asked in turn from core 1, in one run. The floor reads the
 //! body and gives a fixed answer: what it reaches is what actix-web and OpenSSL
-//! leave to reach. Read the ratios, not the rates: machines differ and are noisy.
+//! leave to reach. Of admission there is a second one, that of a server which
+//! can do nothing but read: it decodes the review by serde, borrowed and with
+//! its objects left raw, and gives the fixed answer. Read the ratios, not the
+//! rates: machines differ and are noisy.
 //!
 //! Options, after `--`: `--seconds N` for each turn (default 5), `--rounds N`
 //! (default 3), `--bindings N` (default 10000), `--policies N` (default 500),
-//! `--workload authorization`, `admission` (2, 10, 100 and 1000 KB) or `all`
-//! (default).
+//! `--workload authorization`, `admission` (2, 10, 100 and 1000 KB), one of
+//! them such as `"admission 10 KB"`, or `all` (default).
 //! Everything stays on loopback and ends by itself.
 
 #![allow(
@@ -21,6 +24,7 @@
 mod floor;
 mod generator;
 mod options;
+mod review;
 mod server;
 mod setup;
 mod workload;
@@ -60,17 +64,26 @@ fn main() {
 
 fn measure(client: &Client, workload: &Workload, floor: &Server, gateway: &Server, options: &Options) {
     println!("\n{}: {} bytes", workload.name, workload.body.len());
-    let mut floors = Vec::new();
-    let mut gateways = Vec::new();
+    let sides: Vec<_> = workload
+        .floors
+        .iter()
+        .map(|(name, path)| (*name, *path, floor))
+        .chain([("gateway", workload.path, gateway)])
+        .collect();
+    let mut measures: Vec<Vec<Measure>> = sides.iter().map(|_| Vec::new()).collect();
     for round in 1..=options.rounds {
-        let bare = client.measure(floor, workload, options.turn());
-        let ours = client.measure(gateway, workload, options.turn());
-        println!("round {round}: floor   {bare}");
-        println!("round {round}: gateway {ours}");
-        floors.push(bare);
-        gateways.push(ours);
+        for ((name, path, server), own) in sides.iter().zip(&mut measures) {
+            let measure = client.measure(server, path, &workload.body, options.turn());
+            println!("round {round}: {name:16} {measure}");
+            own.push(measure);
+        }
     }
-    summarise(&floors, &gateways);
+    let Some((ours, floors)) = measures.split_last() else {
+        return;
+    };
+    for ((name, _), floor) in workload.floors.iter().zip(floors) {
+        summarise(name, floor, ours);
+    }
     println!(
         "gateway afterwards: {:.1} MB resident",
         gateway.resident_megabytes()
@@ -78,15 +91,12 @@ fn measure(client: &Client, workload: &Workload, floor: &Server, gateway: &Serve
 }
 
 /// The figures to quote: medians of the rounds, gateway over floor.
-fn summarise(floors: &[Measure], gateways: &[Measure]) {
+fn summarise(name: &str, floors: &[Measure], gateways: &[Measure]) {
     let ratio = |of: fn(&Measure) -> f64| median(gateways, of) / median(floors, of);
-    println!("gateway / floor: requests {:.2}", ratio(Measure::rate));
     println!(
-        "gateway / floor: processor time of the server for a request {:.2}",
-        ratio(Measure::cpu_micros)
-    );
-    println!(
-        "gateway / floor: p50 {:.2}, p99 {:.2}",
+        "gateway / {name}: requests {:.2}, processor time of the server for a request {:.2}, p50 {:.2}, p99 {:.2}",
+        ratio(Measure::rate),
+        ratio(Measure::cpu_micros),
         ratio(|m| m.p50),
         ratio(|m| m.p99)
     );

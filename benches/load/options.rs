@@ -47,14 +47,16 @@ impl Options {
 
     /// What is asked.
     pub(crate) fn workloads(&self) -> Vec<Workload> {
-        match self.workload.as_str() {
-            "authorization" => vec![Workload::access()],
-            "admission" => Workload::admission(),
-            "all" => std::iter::once(Workload::access())
-                .chain(Workload::admission())
-                .collect(),
-            other => panic!("unknown workload `{other}`: see the head of benches/load/main.rs"),
-        }
+        let wanted = |workload: &Workload| {
+            self.workload == "all" || workload.name == self.workload || workload.sort() == self.workload
+        };
+        let workloads: Vec<_> = Workload::all().into_iter().filter(wanted).collect();
+        assert!(
+            !workloads.is_empty(),
+            "unknown workload `{}`: see the head of benches/load/main.rs",
+            self.workload
+        );
+        workloads
     }
 
     /// How long each server is asked in each round.

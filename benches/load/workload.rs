@@ -18,16 +18,29 @@ const POD_10K: &str = include_str!("pod-10k.json");
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) path: &'static str,
+    /// What it is measured beside, each with its path.
+    pub(crate) floors: &'static [(&'static str, &'static str)],
     pub(crate) body: String,
 }
 
 #[allow(dead_code, reason = "each bench uses its own part")]
 impl Workload {
+    /// Every one.
+    pub(crate) fn all() -> Vec<Self> {
+        std::iter::once(Self::access()).chain(Self::admission()).collect()
+    }
+
+    /// The first word of its name.
+    pub(crate) fn sort(&self) -> &str {
+        self.name.split(' ').next().unwrap_or_default()
+    }
+
     /// One SubjectAccessReview.
     pub(crate) fn access() -> Self {
         Self {
             name: "authorization",
             path: "/authorize?timeout=3s",
+            floors: &[("floor", "/authorize")],
             body: ACCESS.to_owned(),
         }
     }
@@ -38,6 +51,7 @@ impl Workload {
         let of = |name, body| Self {
             name,
             path: "/validate?timeout=10s",
+            floors: &[("floor", "/validate"), ("decoding floor", "/decode")],
             body,
         };
         vec![
