@@ -1,10 +1,24 @@
 //! The pass over the text: checks the grammar and writes the tape.
+//!
+//! ```text
+//! text ─▶ quotes: where strings end ─▶ scan: grammar, tokens ─▶ index: equal keys, wide maps
+//! ```
+//!
+//! What stands in an object of the API server is short: names, keys, empty
+//! maps. A token is therefore read in a few steps without a loop, and the place
+//! in the text is handed from one to the next.
 
-use super::document::{Tape, Token, WIDE, Wide};
-use super::text::unescape;
+mod index;
+mod quotes;
+mod shape;
+
+use super::document::{Tape, Token, WIDE};
 use super::{Error, Kind, MAX_DEPTH, MAX_TEXT, MAX_TOKENS};
+use quotes::{End, Quotes};
+use shape::shape;
 
 /// A list or map that is still open.
+#[derive(Clone, Copy)]
 struct Frame {
     token: u32,
     count: u32,
@@ -14,14 +28,21 @@ struct Frame {
     maybe_repeated: bool,
 }
 
+/// Where to go on.
+enum Step {
+    /// With the value that begins here, in the innermost list or map.
+    Into(usize),
+    /// With what follows the value that ends here.
+    Past(usize),
+}
+
 struct Scanner<'t> {
     text: &'t str,
     bytes: &'t [u8],
-    at: usize,
+    quotes: Quotes<'t>,
     tape: Tape,
+    /// The outermost first.
     frames: Vec<Frame>,
-    /// Whether the last string has an escape that could be spelt otherwise.
-    is_ambiguous: bool,
 }
 
 pub(super) fn scan(text: &str) -> Result<Tape, Error> {
@@ -29,19 +50,29 @@ pub(super) fn scan(text: &str) -> Result<Tape, Error> {
         return Err(Error::TooLong);
     }
     let mut tape = Tape::default();
-    // Kubernetes' objects have a token for every 11 to 20 bytes.
-    tape.tokens.reserve((text.len() / 12).min(MAX_TOKENS) + 4);
+    // Kubernetes' objects have a token for every 9 to 20 bytes.
+    tape.tokens.reserve_exact((text.len() / 9 + 4).min(MAX_TOKENS));
     let mut scanner = Scanner {
         text,
         bytes: text.as_bytes(),
-        at: 0,
+        quotes: Quotes::new(text.as_bytes()),
         tape,
         frames: Vec::with_capacity(16),
-        is_ambiguous: false,
     };
     scanner.document()?;
     scanner.tape.wide.sort_unstable_by_key(|wide| wide.token);
     Ok(scanner.tape)
+}
+
+/// Makes room for more tokens, up to [`MAX_TOKENS`].
+#[cold]
+fn grow(tokens: &mut Vec<Token>) -> Result<(), Error> {
+    if tokens.len() >= MAX_TOKENS {
+        return Err(Error::TooMany);
+    }
+    let more = tokens.len().min(MAX_TOKENS - tokens.len());
+    tokens.reserve_exact(more.max(4));
+    Ok(())
 }
 
 /// An offset or count within a text shorter than [`MAX_TEXT`].
@@ -50,417 +81,288 @@ const fn small(number: usize) -> u32 {
     number as u32
 }
 
-impl Scanner<'_> {
-    fn document(&mut self) -> Result<(), Error> {
-        loop {
-            if self.value()? {
-                continue;
-            }
-            if self.after_value()? {
-                break;
-            }
-        }
-        self.skip_space();
-        match self.peek() {
-            None => Ok(()),
-            Some(_) => Err(self.expected("the end")),
-        }
-    }
+/// What stands beyond the end of the text: nothing that any step accepts.
+const END: u8 = 0;
 
-    /// Reads one value, or opens one: then its first item is to be read next.
-    fn value(&mut self) -> Result<bool, Error> {
-        self.skip_space();
-        match self.peek() {
-            Some(b'"') => self.string().map(|()| false),
-            Some(b'{') => self.open(Kind::Object, b'}'),
-            Some(b'[') => self.open(Kind::Array, b']'),
-            Some(b'-' | b'0'..=b'9') => self.number().map(|()| false),
-            Some(b't') => self.literal("true", Kind::Bool),
-            Some(b'f') => self.literal("false", Kind::Bool),
-            Some(b'n') => self.literal("null", Kind::Null),
-            _ => Err(self.expected("a value")),
-        }
-    }
+const fn expected(at: usize, expected: &'static str) -> Error {
+    Error::Unexpected { at, expected }
+}
 
-    /// What follows a value: a comma, or the ends of what it is in. True at the end of all.
-    fn after_value(&mut self) -> Result<bool, Error> {
-        loop {
-            let Some(frame) = self.frames.last_mut() else {
-                return Ok(true);
-            };
-            frame.count += 1;
-            let is_map = frame.is_map;
-            self.skip_space();
-            match (self.peek(), is_map) {
-                (Some(b','), false) => {
-                    self.at += 1;
-                    return Ok(false);
-                }
-                (Some(b','), true) => {
-                    self.at += 1;
-                    self.skip_space();
-                    self.key()?;
-                    return Ok(false);
-                }
-                (Some(b'}'), true) | (Some(b']'), false) => self.close(),
-                (_, true) => return Err(self.expected("`,` or `}`")),
-                (_, false) => return Err(self.expected("`,` or `]`")),
-            }
-        }
-    }
+// === impl Frame ===
 
-    /// Opens a list or map; true if it has a first item.
-    fn open(&mut self, kind: Kind, end: u8) -> Result<bool, Error> {
-        if self.frames.len() >= MAX_DEPTH {
-            return Err(Error::TooDeep { at: self.at });
-        }
-        let token = self.push(Token::new(kind, small(self.at), 0, 0))?;
-        let is_map = kind == Kind::Object;
-        self.frames.push(Frame {
+impl Frame {
+    const fn new(token: u32, is_map: bool) -> Self {
+        Self {
             token,
             count: 0,
             is_map,
             shapes: 0,
             maybe_repeated: false,
-        });
-        self.at += 1;
-        self.skip_space();
-        if self.peek() == Some(end) {
-            self.close();
-            return Ok(false);
         }
-        if is_map {
-            self.key()?;
+    }
+}
+
+// === impl Scanner: each step takes the place that it begins at and returns the one after it ===
+
+impl Scanner<'_> {
+    fn document(&mut self) -> Result<(), Error> {
+        let mut at = 0;
+        loop {
+            at = match self.value(self.space(at))? {
+                Step::Into(first) => first,
+                Step::Past(end) => match self.after_value(end)? {
+                    Step::Into(next) => next,
+                    Step::Past(end) => break self.end(end),
+                },
+            };
         }
-        Ok(true)
     }
 
-    fn close(&mut self) {
-        self.at += 1;
+    fn end(&self, at: usize) -> Result<(), Error> {
+        let at = self.space(at);
+        if at >= self.bytes.len() {
+            Ok(())
+        } else {
+            Err(expected(at, "the end"))
+        }
+    }
+
+    /// Reads one value, or goes into one.
+    #[inline(always)]
+    fn value(&mut self, at: usize) -> Result<Step, Error> {
+        match self.byte(at) {
+            b'"' => self.string(at, false).map(Step::Past),
+            b'{' => self.open(at, true),
+            b'[' => self.open(at, false),
+            _ => self.scalar(at).map(Step::Past),
+        }
+    }
+
+    #[inline(never)]
+    fn scalar(&mut self, start: usize) -> Result<usize, Error> {
+        let (kind, end) = match self.byte(start) {
+            b'-' | b'0'..=b'9' => (Kind::Number, self.number(start)?),
+            b't' => (Kind::Bool, self.word(start, "true")?),
+            b'f' => (Kind::Bool, self.word(start, "false")?),
+            b'n' => (Kind::Null, self.word(start, "null")?),
+            _ => return Err(expected(start, "a value")),
+        };
+        self.leaf(kind, start, end)?;
+        Ok(end)
+    }
+
+    /// What follows a value: a comma, and the key after it, or the ends of what it is in.
+    #[inline(always)]
+    fn after_value(&mut self, mut at: usize) -> Result<Step, Error> {
+        while let Some(frame) = self.frames.last_mut() {
+            frame.count += 1;
+            let is_map = frame.is_map;
+            at = self.space(at);
+            match (self.byte(at), is_map) {
+                (b',', true) => return self.key(self.space(at + 1)).map(Step::Into),
+                (b',', false) => return Ok(Step::Into(at + 1)),
+                (b'}', true) | (b']', false) => {
+                    at += 1;
+                    self.close(at);
+                }
+                (_, true) => return Err(expected(at, "`,` or `}`")),
+                (_, false) => return Err(expected(at, "`,` or `]`")),
+            }
+        }
+        Ok(Step::Past(at))
+    }
+
+    /// Goes into a list or map, unless it is empty.
+    #[inline(always)]
+    fn open(&mut self, start: usize, is_map: bool) -> Result<Step, Error> {
+        if self.frames.len() >= MAX_DEPTH {
+            return Err(Error::TooDeep { at: start });
+        }
+        let (kind, end) = if is_map {
+            (Kind::Object, b'}')
+        } else {
+            (Kind::Array, b']')
+        };
+        let at = self.space(start + 1);
+        if self.byte(at) == end {
+            self.leaf(kind, start, at + 1)?;
+            return Ok(Step::Past(at + 1));
+        }
+        let token = self.push(Token::new(kind, small(start), 0, 0))?;
+        self.frames.push(Frame::new(token, is_map));
+        let first = if is_map { self.key(at)? } else { at };
+        Ok(Step::Into(first))
+    }
+
+    #[inline(always)]
+    fn close(&mut self, end: usize) {
         let Some(frame) = self.frames.pop() else { return };
         let mut count = frame.count;
-        if frame.is_map && (count as usize > WIDE || frame.maybe_repeated) {
-            count -= self.index_keys(frame.token, count);
-        } else if count as usize > WIDE {
-            self.index_items(frame.token, count);
+        if count as usize > WIDE || frame.maybe_repeated {
+            count -= self.index(frame);
         }
         let next = small(self.tape.tokens.len());
         if let Some(token) = self.tape.tokens.get_mut(frame.token as usize) {
-            token.close(small(self.at), next, count);
+            token.close(small(end), next, count);
         }
     }
 
-    fn key(&mut self) -> Result<(), Error> {
-        if self.peek() != Some(b'"') {
-            return Err(self.expected("a key"));
+    /// A key and the colon after it.
+    #[inline(always)]
+    fn key(&mut self, start: usize) -> Result<usize, Error> {
+        if self.byte(start) != b'"' {
+            return Err(expected(start, "a key"));
         }
-        let start = self.at;
-        let key = self.tape.tokens.len();
-        self.is_ambiguous = false;
-        self.string()?;
-        let shape = 1u64 << (self.shape(start, self.at) & 63);
-        if let Some(&Frame {
-            token, count, shapes, ..
-        }) = self.frames.last()
-        {
-            let is_suspect = shapes & shape != 0 && count as usize <= WIDE;
-            let is_repeated = self.is_ambiguous || (is_suspect && self.repeats(token, count, key));
-            if let Some(frame) = self.frames.last_mut() {
-                frame.maybe_repeated |= is_repeated;
-                frame.shapes |= shape;
+        let key = small(self.tape.tokens.len());
+        let end = self.string(start, true)?;
+        let shape = 1u64 << shape(self.bytes, start, end);
+        if let Some(frame) = self.frames.last_mut() {
+            let is_suspect = frame.shapes & shape != 0;
+            frame.shapes |= shape;
+            if is_suspect {
+                self.suspect(key);
             }
         }
-        self.skip_space();
-        if self.peek() != Some(b':') {
-            return Err(self.expected("`:`"));
+        let at = self.space(end);
+        if self.byte(at) == b':' {
+            Ok(at + 1)
+        } else {
+            Err(expected(at, "`:`"))
         }
-        self.at += 1;
-        Ok(())
     }
 
-    /// Whether one of the `count` entries of the map at `token` has the text of `key`.
-    fn repeats(&self, token: u32, count: u32, key: usize) -> bool {
-        let text = |token: Token| self.bytes.get(token.start as usize..token.end as usize);
-        let Some(text_of_key) = self.tape.tokens.get(key).map(|key| text(*key)) else {
-            return false;
-        };
-        let mut at = token as usize + 1;
-        for _ in 0..count {
-            let Some(earlier) = self.tape.tokens.get(at) else {
-                return false;
-            };
-            if text(*earlier) == text_of_key {
-                return true;
+    #[inline(always)]
+    fn string(&mut self, start: usize, is_key: bool) -> Result<usize, Error> {
+        match self.quotes.string(start) {
+            Some(End { at, is_plain: true }) => {
+                self.text(start, at + 1, false)?;
+                Ok(at + 1)
             }
-            at = self
-                .tape
-                .tokens
-                .get(at + 1)
-                .map_or(at, |value| value.next as usize);
+            _ => self.escaped(start, is_key),
         }
-        false
     }
 
-    /// A cheap mix of length, first, middle and last byte of a key: equal keys have equal shapes.
-    fn shape(&self, start: usize, end: usize) -> usize {
-        let byte = |at: usize| self.bytes.get(at).copied().map_or(0, usize::from);
-        let length = end - start;
-        length ^ (byte(start + 1) << 1) ^ (byte(start + length / 2) << 3) ^ (byte(end.wrapping_sub(2)) << 2)
-    }
-
-    #[inline]
-    fn string(&mut self) -> Result<(), Error> {
-        let start = self.at;
-        self.at += 1;
-        let mut escaped = false;
+    /// A string that is not plain, or does not end.
+    #[inline(never)]
+    fn escaped(&mut self, start: usize, is_key: bool) -> Result<usize, Error> {
+        let mut at = start + 1;
+        let mut is_ambiguous = false;
         loop {
-            self.at += plain_prefix(self.bytes.get(self.at..).unwrap_or_default());
-            match self.peek() {
-                Some(b'"') => break,
-                Some(b'\\') => {
-                    escaped = true;
-                    self.escape()?;
+            match self.byte(at) {
+                b'"' => break,
+                b'\\' => {
+                    let length = self.escape(at)?;
+                    // What a letter stands for has this one spelling and the one by number.
+                    is_ambiguous |= length > 2 || self.byte(at + 1) == b'/';
+                    at += length;
                 }
-                Some(_) => return Err(self.expected("no control character in a string")),
-                None => return Err(self.expected("`\"`")),
+                END if at >= self.bytes.len() => return Err(expected(at, "`\"`")),
+                0..0x20 => return Err(expected(at, "no control character in a string")),
+                _ => at += 1,
             }
         }
-        self.at += 1;
-        let next = small(self.tape.tokens.len()) + 1;
-        self.push(Token::string(small(start), small(self.at), next, escaped))
-            .map(|_| ())
+        if let Some(frame) = self.frames.last_mut().filter(|_| is_key) {
+            frame.maybe_repeated |= is_ambiguous;
+        }
+        self.text(start, at + 1, true)?;
+        Ok(at + 1)
     }
 
-    fn escape(&mut self) -> Result<(), Error> {
-        match self.bytes.get(self.at + 1) {
-            Some(b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
-            Some(b'/') => {
-                self.at += 2;
-                self.is_ambiguous = true;
-            }
-            Some(b'u')
-                if self
-                    .bytes
-                    .get(self.at + 2..self.at + 6)
-                    .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) =>
+    #[inline(always)]
+    fn text(&mut self, start: usize, end: usize, escaped: bool) -> Result<u32, Error> {
+        let next = small(self.tape.tokens.len()) + 1;
+        self.push(Token::string(small(start), small(end), next, escaped))
+    }
+
+    /// How long the escape here is.
+    fn escape(&self, at: usize) -> Result<usize, Error> {
+        match self.byte(at + 1) {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Ok(2),
+            b'u' if self
+                .bytes
+                .get(at + 2..at + 6)
+                .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) =>
             {
-                self.at += 6;
-                self.is_ambiguous = true;
+                Ok(6)
             }
-            _ => return Err(self.expected("a known escape")),
-        }
-        Ok(())
-    }
-
-    fn number(&mut self) -> Result<(), Error> {
-        let start = self.at;
-        if self.peek() == Some(b'-') {
-            self.at += 1;
-        }
-        match self.peek() {
-            Some(b'0') => self.at += 1,
-            Some(b'1'..=b'9') => self.skip_digits(),
-            _ => return Err(self.expected("a digit")),
-        }
-        if self.peek() == Some(b'.') {
-            self.at += 1;
-            self.digits()?;
-        }
-        if matches!(self.peek(), Some(b'e' | b'E')) {
-            self.at += 1;
-            if matches!(self.peek(), Some(b'+' | b'-')) {
-                self.at += 1;
-            }
-            self.digits()?;
-        }
-        self.scalar(Kind::Number, start)
-    }
-
-    fn digits(&mut self) -> Result<(), Error> {
-        match self.peek() {
-            Some(b'0'..=b'9') => {
-                self.skip_digits();
-                Ok(())
-            }
-            _ => Err(self.expected("a digit")),
+            _ => Err(expected(at, "a known escape")),
         }
     }
 
-    fn skip_digits(&mut self) {
-        while matches!(self.peek(), Some(b'0'..=b'9')) {
-            self.at += 1;
-        }
-    }
-
-    fn literal(&mut self, word: &'static str, kind: Kind) -> Result<bool, Error> {
-        let start = self.at;
-        if !self
-            .bytes
-            .get(start..)
-            .is_some_and(|rest| rest.starts_with(word.as_bytes()))
-        {
-            return Err(self.expected(word));
-        }
-        self.at += word.len();
-        self.scalar(kind, start).map(|()| false)
-    }
-
-    fn scalar(&mut self, kind: Kind, start: usize) -> Result<(), Error> {
-        let next = small(self.tape.tokens.len()) + 1;
-        self.push(Token::new(kind, small(start), small(self.at), next))
-            .map(|_| ())
-    }
-
-    fn push(&mut self, token: Token) -> Result<u32, Error> {
-        let position = self.tape.tokens.len();
-        if position >= MAX_TOKENS {
-            return Err(Error::TooMany);
-        }
-        self.tape.tokens.push(token);
-        Ok(small(position))
-    }
-
-    fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
-    }
-
-    fn skip_space(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\n' | b'\r' | b'\t')) {
-            self.at += 1;
-        }
-    }
-
-    const fn expected(&self, expected: &'static str) -> Error {
-        Error::Unexpected {
-            at: self.at,
-            expected,
-        }
-    }
-
-    // --- indexes of what has just been closed ---
-
-    fn index_items(&mut self, token: u32, count: u32) {
-        let from = self.tape.order.len();
-        let mut item = token + 1;
-        for _ in 0..count {
-            self.tape.order.push(item);
-            item = self
-                .tape
-                .tokens
-                .get(item as usize)
-                .map_or(item, |token| token.next);
-        }
-        self.wide(token, from);
-    }
-
-    /// Orders the keys, marks those that a later equal key supersedes, and
-    /// keeps the order if the map is wide. Returns how many were superseded.
-    fn index_keys(&mut self, token: u32, count: u32) -> u32 {
-        let mut keys = Vec::with_capacity(count as usize);
-        let mut key = token + 1;
-        for _ in 0..count {
-            keys.push(key);
-            key = self
-                .tape
-                .tokens
-                .get(key as usize + 1)
-                .map_or(key, |value| value.next);
-        }
-        // Stable: of equal keys the last written stays last.
-        keys.sort_by(|left, right| self.key_bytes(*left).cmp(&self.key_bytes(*right)));
-        let repeated: Vec<u32> = keys
-            .windows(2)
-            .filter_map(|pair| match pair {
-                [left, right] if self.key_bytes(*left) == self.key_bytes(*right) => Some(*left),
-                _ => None,
-            })
-            .collect();
-        for key in &repeated {
-            if let Some(token) = self.tape.tokens.get_mut(*key as usize) {
-                token.supersede();
-            }
-        }
-        keys.retain(|key| {
-            !self
-                .tape
-                .tokens
-                .get(*key as usize)
-                .is_some_and(|token| token.superseded())
-        });
-        if keys.len() > WIDE {
-            let from = self.tape.order.len();
-            self.tape.order.extend(keys);
-            self.wide(token, from);
-        }
-        small(repeated.len())
-    }
-
-    fn wide(&mut self, token: u32, from: usize) {
-        self.tape.wide.push(Wide {
-            token,
-            from: small(from),
-            to: small(self.tape.order.len()),
-        });
-    }
-
-    fn key_bytes(&self, key: u32) -> std::borrow::Cow<'_, str> {
-        let Some(token) = self.tape.tokens.get(key as usize) else {
-            return "".into();
+    fn number(&self, start: usize) -> Result<usize, Error> {
+        let mut at = start + usize::from(self.byte(start) == b'-');
+        at = match self.byte(at) {
+            b'0' => at + 1,
+            _ => self.digits(at)?,
         };
-        let quoted = self
-            .text
-            .get(token.start as usize..token.end as usize)
-            .unwrap_or_default();
-        unescape(quoted, token.escaped())
-    }
-}
-
-/// How many bytes from the start are neither quote, backslash nor control character.
-#[inline]
-fn plain_prefix(bytes: &[u8]) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGHS: u64 = 0x8080_8080_8080_8080;
-    const fn zeros(word: u64) -> u64 {
-        word.wrapping_sub(ONES) & !word & HIGHS
-    }
-    let mut length = 0;
-    for chunk in bytes.as_chunks::<8>().0 {
-        let word = u64::from_le_bytes(*chunk);
-        let control = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
-        let special =
-            zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\'))) | control;
-        // A borrow can only mark bytes above the first true one, and that is the one looked for.
-        if special != 0 {
-            return length + (special.trailing_zeros() / 8) as usize;
+        if self.byte(at) == b'.' {
+            at = self.digits(at + 1)?;
         }
-        length += 8;
-    }
-    let rest = bytes.get(length..).unwrap_or_default();
-    length
-        + rest
-            .iter()
-            .position(|byte| matches!(byte, b'"' | b'\\') || *byte < 0x20)
-            .unwrap_or(rest.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plain_prefix_finds_the_first_special_byte_at_every_offset() {
-        for special in [b'"', b'\\', 0x00, 0x1f, b'\n'] {
-            for length in 0..40 {
-                let mut bytes = vec![b'!'; 40];
-                bytes[length] = special;
-                assert_eq!(plain_prefix(&bytes), length, "{special:#x} at {length}");
-            }
+        if matches!(self.byte(at), b'e' | b'E') {
+            at += 1;
+            at += usize::from(matches!(self.byte(at), b'+' | b'-'));
+            at = self.digits(at)?;
         }
-        let text = "ünïcödé and a long tail without quotes";
-        assert_eq!(plain_prefix(text.as_bytes()), text.len());
-        assert_eq!(
-            plain_prefix(&[0x7f, 0x80, 0xff, b' ', b'!', b'#', b'[', b']', 0x21]),
-            9
-        );
+        Ok(at)
+    }
+
+    fn digits(&self, mut at: usize) -> Result<usize, Error> {
+        let is_digit = |at| self.byte(at).is_ascii_digit();
+        if !is_digit(at) {
+            return Err(expected(at, "a digit"));
+        }
+        while is_digit(at) {
+            at += 1;
+        }
+        Ok(at)
+    }
+
+    fn word(&self, start: usize, word: &'static str) -> Result<usize, Error> {
+        let rest = self.bytes.get(start..).unwrap_or_default();
+        if rest.starts_with(word.as_bytes()) {
+            Ok(start + word.len())
+        } else {
+            Err(expected(start, word))
+        }
+    }
+
+    /// A token with none within it.
+    #[inline(always)]
+    fn leaf(&mut self, kind: Kind, start: usize, end: usize) -> Result<u32, Error> {
+        let next = small(self.tape.tokens.len()) + 1;
+        self.push(Token::new(kind, small(start), small(end), next))
+    }
+
+    #[inline(always)]
+    fn push(&mut self, token: Token) -> Result<u32, Error> {
+        let tokens = &mut self.tape.tokens;
+        let position = small(tokens.len());
+        if tokens.len() == tokens.capacity() {
+            grow(tokens)?;
+        }
+        tokens.push(token);
+        Ok(position)
+    }
+
+    #[inline(always)]
+    fn byte(&self, at: usize) -> u8 {
+        self.bytes.get(at).copied().unwrap_or(END)
+    }
+
+    /// Past white space; API servers write none.
+    #[inline(always)]
+    fn space(&self, at: usize) -> usize {
+        match self.byte(at) {
+            0..=b' ' => self.more_space(at),
+            _ => at,
+        }
+    }
+
+    #[inline(never)]
+    fn more_space(&self, mut at: usize) -> usize {
+        while matches!(self.byte(at), b' ' | b'\n' | b'\r' | b'\t') {
+            at += 1;
+        }
+        at
     }
 }
