@@ -11,10 +11,12 @@ use crate::authentication::Authenticator;
 use crate::config::{self, Config, ManifestPath};
 use crate::engine::Policies;
 use crate::engine::admission::matching::MissingNamespace;
+use crate::engine::admission::webhook::Webhook;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, FailurePolicy};
 use crate::field::{Fault, FaultKind, Faults, Place};
-use crate::manifest::{self, SoundObject};
+use crate::manifest::{self, Manifests, SoundObject};
 use crate::tls::TlsContext;
+use crate::upstream::Upstreams;
 
 /// Builds a snapshot from the configuration at `path` and what `source` has
 /// beside it, aside from any in force.
@@ -57,13 +59,15 @@ pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], no
 pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option<Snapshot> {
     let own = current.base.objects.clone()?;
     let watched = source.objects(&current.config);
-    let (policies, admission) = index(&current.config, own, &watched);
+    let (policies, admission, webhooks) = index(&current.config, own, &watched);
+    let upstreams = current.upstreams.with(&webhooks, Some(&current.upstreams));
     Some(Snapshot {
         revision: current.base.revision.clone().with(&watched).name(),
         policies,
         admission,
         config: Arc::clone(&current.config),
         authenticator: Arc::clone(&current.authenticator),
+        upstreams,
         tls: current.tls.clone(),
         base: Arc::clone(&current.base),
     })
@@ -84,6 +88,8 @@ fn assemble(
     faults.append(found);
     let earlier = previous.map(|previous| &*previous.authenticator);
     let (authenticator, found) = Authenticator::build(&config, earlier, now);
+    faults.append(found);
+    let (upstreams, found) = Upstreams::read(&config);
     faults.append(found);
     let tls = TlsContext::build(&config.server.tls)
         .map_err(|found| faults.append(found))
@@ -110,23 +116,43 @@ fn assemble(
         revision: Revision::of_files(&text, &sources),
         objects: (!config.clusters.is_empty()).then(|| objects.clone()),
     };
-    let (policies, admission) = index(&config, objects, &watched);
+    let (policies, admission, webhooks) = index(&config, objects, &watched);
+    let upstreams = upstreams.with(&webhooks, previous.map(|previous| &previous.upstreams));
+    faults.append(upstreams.warnings(&config));
     Some(Snapshot {
         revision: base.revision.clone().with(&watched).name(),
         policies,
         admission,
         config: Arc::new(config),
         authenticator: Arc::new(authenticator),
+        upstreams,
         tls,
         base: Arc::new(base),
     })
 }
 
 /// What the files and the source say together.
-fn index(config: &Config, own: Vec<SoundObject>, watched: &[Watched]) -> (Policies, AdmissionPolicies) {
+fn index(
+    config: &Config,
+    own: Vec<SoundObject>,
+    watched: &[Watched],
+) -> (Policies, AdmissionPolicies, Vec<Arc<Webhook>>) {
     let manifests = manifest::assemble(source::together(own, watched), &options(config));
+    let webhooks = webhooks(&manifests);
     let admission = manifests.admission(&admission_settings(config));
-    (manifests.policies, admission)
+    (manifests.policies, admission, webhooks)
+}
+
+fn webhooks(manifests: &Manifests) -> Vec<Arc<Webhook>> {
+    let scopes = [&manifests.shared].into_iter().chain(manifests.clusters.values());
+    let configurations = scopes.flat_map(|scope| {
+        let admission = &scope.admission;
+        let mutating = admission.mutating_webhooks.iter();
+        mutating.chain(&admission.validating_webhooks)
+    });
+    configurations
+        .flat_map(|configuration| configuration.webhooks.iter().cloned())
+        .collect()
 }
 
 fn options(config: &Config) -> manifest::Options {
@@ -147,6 +173,7 @@ pub fn admission_settings(config: &Config) -> AdmissionSettings {
             config::FailurePolicy::Fail => FailurePolicy::Fail,
             config::FailurePolicy::Ignore => FailurePolicy::Ignore,
         },
+        shadow_webhooks: config.upstreams.shadow.clone(),
         ..AdmissionSettings::default()
     }
 }

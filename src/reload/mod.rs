@@ -30,6 +30,7 @@ use crate::engine::admission::AdmissionPolicies;
 use crate::field::Faults;
 use crate::manifest::SoundObject;
 use crate::tls::TlsContext;
+use crate::upstream::Upstreams;
 
 use files::Revision;
 
@@ -51,6 +52,8 @@ pub struct Snapshot {
     pub admission: AdmissionPolicies,
     /// Who may call.
     pub authenticator: Arc<Authenticator>,
+    /// Whom admission asks.
+    pub upstreams: Upstreams,
     /// What new connections are accepted with.
     pub tls: TlsContext,
     base: Arc<Base>,

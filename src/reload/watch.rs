@@ -21,6 +21,7 @@ use super::{Failure, State, load};
 use crate::authentication::Authenticator;
 use crate::config::{self, DecisionLog, LogPath};
 use crate::field::{Faults, Severity};
+use crate::upstream;
 
 /// How long the files must be quiet before they are read: an editor or a
 /// copy of a folder writes several times.
@@ -235,6 +236,7 @@ impl Worker {
         let (config, _) = config::load(&self.path);
         let config = config.as_ref().unwrap_or(&snapshot.config);
         let mut others = snapshot.authenticator.files().clone();
+        others.extend(upstream::files(config));
         others.extend(self.state.source().check(config).0);
         if self.state.last_failure().is_some() {
             let (authenticator, _) = Authenticator::build(config, None, SystemTime::now());

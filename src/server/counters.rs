@@ -42,6 +42,7 @@ impl Counters {
                 .iter()
                 .map(|expiry| (expiry.file.to_string_lossy(), expiry.at)),
         );
+        snapshot.upstreams.observe(metrics);
         let policies = &snapshot.policies;
         let sets: Vec<_> = [&policies.shared]
             .into_iter()

@@ -57,6 +57,7 @@ pub struct ClusterState<'a> {
 pub struct UpstreamRecorder {
     requests: ByLabel<Outcome, IntCounter>,
     duration: Histogram,
+    breaker_open: IntGauge,
 }
 
 // === impl Metrics ===
@@ -187,17 +188,30 @@ impl Metrics {
         counters
     }
 
-    /// The recorders of a webhook of the configuration.
-    #[must_use]
-    pub fn upstream(&self, webhook: &str) -> UpstreamRecorder {
-        UpstreamRecorder {
-            requests: ByLabel::new(|outcome: Outcome| {
-                self.families
-                    .upstream_requests
-                    .with_label_values(&[webhook, outcome.as_str()])
-            }),
-            duration: self.families.upstream_duration.with_label_values(&[webhook]),
+    /// The recorders of each webhook behind the gateway, in the order given.
+    /// Series of webhooks that are not among them end.
+    pub fn upstreams<'a>(&self, webhooks: impl IntoIterator<Item = &'a str>) -> Vec<UpstreamRecorder> {
+        let families = &self.families;
+        let mut names = HashSet::new();
+        let recorder_of = |webhook: &'a str| {
+            names.insert(webhook);
+            UpstreamRecorder {
+                requests: ByLabel::new(|outcome: Outcome| {
+                    families
+                        .upstream_requests
+                        .with_label_values(&[webhook, outcome.as_str()])
+                }),
+                duration: families.upstream_duration.with_label_values(&[webhook]),
+                breaker_open: families.upstream_breaker_open.with_label_values(&[webhook]),
+            }
+        };
+        let recorders = webhooks.into_iter().map(recorder_of).collect();
+        for (webhook, _) in label_pairs(&families.upstream_requests, "webhook", "result") {
+            if !names.contains(webhook.as_str()) {
+                families.end_upstream(&webhook);
+            }
         }
+        recorders
     }
 
     /// How many requests of an endpoint are being read or answered.
@@ -274,6 +288,16 @@ impl UpstreamRecorder {
     pub fn record(&self, outcome: Outcome, took: Duration) {
         self.requests.record(outcome, IntCounter::inc);
         self.duration.observe(took.as_secs_f64());
+    }
+
+    /// A request was not made: there are too many, or it would be no use.
+    pub fn refused(&self) {
+        self.requests.record(Outcome::Failure, IntCounter::inc);
+    }
+
+    /// Whether the webhook is left alone.
+    pub fn breaker_open(&self, is_open: bool) {
+        self.breaker_open.set(i64::from(is_open));
     }
 }
 

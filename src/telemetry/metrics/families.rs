@@ -6,9 +6,16 @@ use prometheus::{
     Registry,
 };
 
+use super::Outcome;
+
 /// Upper bounds of the buckets for durations, in seconds: from 1 µs.
 const BUCKETS: [f64; 16] = [
     1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 2e-2, 0.1, 0.5, 2.0, 10.0,
+];
+
+/// The same for calls over a network: from 0.2 ms to the longest timeout.
+const CALL_BUCKETS: [f64; 16] = [
+    2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 ];
 
 /// The metrics, before their labels have values.
@@ -24,6 +31,7 @@ pub(super) struct Families {
     pub(super) policy_evaluations: IntCounterVec,
     pub(super) upstream_requests: IntCounterVec,
     pub(super) upstream_duration: HistogramVec,
+    pub(super) upstream_breaker_open: IntGaugeVec,
     pub(super) in_flight: IntGaugeVec,
     pub(super) decision_log_dropped: IntCounter,
     pub(super) certificate_expiry: GaugeVec,
@@ -51,7 +59,7 @@ impl Families {
                 "Answers to SubjectAccessReviews.")?,
             admission_decisions: make.counters("admission_decisions_total", &["phase", "decision"],
                 "Answers to AdmissionReviews.")?,
-            decision_duration: make.histograms("decision_duration_seconds", &["endpoint"],
+            decision_duration: make.histograms("decision_duration_seconds", &["endpoint"], &BUCKETS,
                 "Time from the decoded review to the decision.")?,
             authentications: make.counters("caller_authentications_total", &["method", "result"],
                 "Requests by the credential that decided who calls, and whether it was accepted.")?,
@@ -63,8 +71,10 @@ impl Families {
                 "What policies said of requests that they were asked about.")?,
             upstream_requests: make.counters("upstream_requests_total", &["webhook", "result"],
                 "Requests to webhooks behind the gateway.")?,
-            upstream_duration: make.histograms("upstream_duration_seconds", &["webhook"],
+            upstream_duration: make.histograms("upstream_duration_seconds", &["webhook"], &CALL_BUCKETS,
                 "Time of requests to webhooks behind the gateway.")?,
+            upstream_breaker_open: make.gauges("upstream_breaker_open", &["webhook"],
+                "1 while a webhook behind the gateway is left alone after failures in a row.")?,
             in_flight: make.gauges("in_flight_requests", &["endpoint"],
                 "Requests being read or answered.")?,
             decision_log_dropped: make.counter("decision_log_dropped_total",
@@ -83,6 +93,17 @@ impl Families {
             build_info: make.gauges("build_info", &["version"],
                 "Always 1.")?,
         })
+    }
+
+    /// Ends the series of a webhook. An error means that one is gone already.
+    pub(super) fn end_upstream(&self, webhook: &str) {
+        for outcome in Outcome::ALL {
+            let _gone = self
+                .upstream_requests
+                .remove_label_values(&[webhook, outcome.as_str()]);
+        }
+        let _gone = self.upstream_duration.remove_label_values(&[webhook]);
+        let _gone = self.upstream_breaker_open.remove_label_values(&[webhook]);
     }
 }
 
@@ -105,8 +126,14 @@ impl Registrar<'_> {
         self.register(IntGaugeVec::new(options(name, help), labels)?)
     }
 
-    fn histograms(&self, name: &str, labels: &[&str], help: &str) -> Result<HistogramVec, Error> {
-        let options = HistogramOpts::from(options(name, help)).buckets(BUCKETS.to_vec());
+    fn histograms(
+        &self,
+        name: &str,
+        labels: &[&str],
+        buckets: &[f64],
+        help: &str,
+    ) -> Result<HistogramVec, Error> {
+        let options = HistogramOpts::from(options(name, help)).buckets(buckets.to_vec());
         self.register(HistogramVec::new(options, labels)?)
     }
 

@@ -78,7 +78,6 @@ fn series_follow_the_configuration() {
     metrics.policies([(CauseKind::AuthorizationPolicy, "b")]);
     metrics.certificates([("old.crt", SystemTime::UNIX_EPOCH)]);
     metrics.certificates([("new.crt", SystemTime::UNIX_EPOCH + Duration::from_secs(9))]);
-    metrics.upstream("hook").record(Outcome::Success, Duration::ZERO);
     let cluster = |cluster| ClusterState {
         cluster,
         synced: true,
@@ -88,6 +87,12 @@ fn series_follow_the_configuration() {
     };
     metrics.clusters([cluster("gone"), cluster("east")]);
     metrics.clusters([cluster("east")]);
+    metrics.upstreams(["old", "hook"]);
+    for upstream in metrics.upstreams(["hook"]) {
+        upstream.record(Outcome::Success, Duration::ZERO);
+        upstream.refused();
+        upstream.breaker_open(true);
+    }
     let text = text(&metrics);
     for line in [
         r#"portcullis_cluster_synced{cluster="east"} 1"#,
@@ -98,7 +103,9 @@ fn series_follow_the_configuration() {
         r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="b",result="match"} 0"#,
         r#"portcullis_certificate_expiry_timestamp_seconds{file="new.crt"} 9"#,
         r#"portcullis_upstream_requests_total{result="success",webhook="hook"} 1"#,
-        r#"portcullis_upstream_requests_total{result="failure",webhook="hook"} 0"#,
+        r#"portcullis_upstream_requests_total{result="failure",webhook="hook"} 1"#,
+        r#"portcullis_upstream_duration_seconds_count{webhook="hook"} 1"#,
+        r#"portcullis_upstream_breaker_open{webhook="hook"} 1"#,
     ] {
         assert!(
             text.lines().any(|found| found == line),
@@ -106,4 +113,5 @@ fn series_follow_the_configuration() {
         );
     }
     assert!(!text.contains(r#"name="a""#) && !text.contains("old.crt") && !text.contains("gone"));
+    assert!(!text.contains(r#"webhook="old""#), "{text}");
 }

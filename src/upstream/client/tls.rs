@@ -37,6 +37,19 @@ const SYSTEM_BUNDLES: [&str; 6] = [
     "/etc/ssl/cert.pem",
 ];
 
+// === impl Identity ===
+
+impl Identity {
+    /// Whether it can be shown.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the certificate, the key, or both together.
+    pub fn check(&self) -> Result<(), Unusable> {
+        show(&mut SslConnector::builder(SslMethod::tls_client())?, self)
+    }
+}
+
 /// What handshakes to a webhook are made with.
 pub(super) fn connector(settings: &Settings) -> Result<SslConnector, Unusable> {
     let mut builder = SslConnector::builder(SslMethod::tls_client())?;

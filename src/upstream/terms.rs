@@ -1,0 +1,166 @@
+//! What `upstreams` says, with the files that it names read.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use openssl::x509::X509;
+
+use super::client::{Addresses, Authorization, Identity, Settings, Unusable, Url};
+use crate::config::kubeconfig::client::{self, ByHost, ClientUser};
+use crate::config::{Breaker, Config, Files};
+use crate::engine::admission::webhook::{ClientConfig, WebhookTarget};
+use crate::field::{Fault, FaultKind, Faults};
+
+/// As whom the API server calls webhooks: some look at it.
+const USER_AGENT: &str = "kube-apiserver-admission";
+
+/// On what terms webhooks are called.
+#[derive(Debug)]
+pub(super) struct Terms {
+    pub(super) reply_bytes: usize,
+    pub(super) in_flight: usize,
+    pub(super) breaker: Option<Breaker>,
+    is_http2: bool,
+    addresses: Arc<Addresses>,
+    /// Trusted beside each webhook's own.
+    authorities: Option<Vec<u8>>,
+    users: ByHost,
+    /// What each user shows, by its name.
+    shown: HashMap<String, Shown>,
+}
+
+/// What a user of a kubeconfig shows.
+#[derive(Debug, Clone, Default)]
+pub struct Shown {
+    /// In a header.
+    pub authorization: Authorization,
+    /// In the handshake.
+    pub identity: Option<Identity>,
+}
+
+// === impl Terms ===
+
+impl Terms {
+    /// Reads the files of `upstreams`, and tells every one that was read or
+    /// should have been.
+    pub(super) fn read(config: &Config, files: &dyn Files) -> (Self, Vec<PathBuf>, Faults) {
+        let upstreams = &config.upstreams;
+        let mut faults = Faults::new();
+        let (users, found) = match &upstreams.kubeconfig {
+            Some(path) => client::by_host(files, path),
+            None => Default::default(),
+        };
+        faults.append(found);
+        let mut read = users.files.clone();
+        read.extend(upstreams.ca_bundle.clone());
+        let own = config.server.address;
+        let addresses = Addresses {
+            fixed: upstreams.addresses.clone(),
+            allowed: upstreams.allowed_addresses.clone(),
+            // Port 0 lets the system choose one that nobody could have written down.
+            own: Some(own).filter(|own| own.port() != 0).into_iter().collect(),
+        };
+        let terms = Self {
+            reply_bytes: upstreams.reply_bytes,
+            in_flight: upstreams.in_flight,
+            breaker: upstreams.breaker,
+            is_http2: upstreams.is_http2,
+            addresses: Arc::new(addresses),
+            authorities: authorities(config, files, &mut faults),
+            shown: shown_by_all(&users, &mut faults),
+            users,
+        };
+        (terms, read, faults)
+    }
+
+    /// How to call a webhook, and what is shown to it.
+    pub(super) fn of(&self, webhook: &ClientConfig) -> Result<(Settings, Authorization), Unusable> {
+        let url = match &webhook.target {
+            WebhookTarget::Url(url) => Url::parse(url)?,
+            WebhookTarget::Service {
+                namespace,
+                name,
+                port,
+                path,
+            } => Url::of_service(namespace, name, *port, path)?,
+        };
+        let user = self.users.user_for(&url.host_port());
+        let shown = user
+            .and_then(|user| self.shown.get(&user.name))
+            .cloned()
+            .unwrap_or_default();
+        let own = Some(&webhook.ca_bundle).filter(|bundle| !bundle.is_empty());
+        let settings = Settings {
+            url,
+            server_name: None,
+            authorities: self.authorities.iter().chain(own).cloned().collect(),
+            identity: shown.identity,
+            addresses: Arc::clone(&self.addresses),
+            is_http2: self.is_http2,
+            user_agent: USER_AGENT.to_owned(),
+        };
+        Ok((settings, shown.authorization))
+    }
+}
+
+/// What `user` shows.
+///
+/// # Errors
+///
+/// A certificate and key, or a token, that cannot be used.
+pub fn shown_by(user: &ClientUser) -> Result<Shown, Unusable> {
+    let authorization = match (&user.bearer, &user.basic) {
+        (Some(bearer), _) => match &bearer.file {
+            Some(path) => Authorization::token_file(path, &bearer.token)?,
+            None => Authorization::bearer(&bearer.token)?,
+        },
+        (None, Some(basic)) => Authorization::basic(&basic.username, &basic.password)?,
+        (None, None) => Authorization::None,
+    };
+    let identity = user.certificate.as_ref().map(|pair| Identity {
+        certificate: pair.certificate.clone(),
+        key: pair.key.clone(),
+    });
+    identity.iter().try_for_each(Identity::check)?;
+    Ok(Shown {
+        authorization,
+        identity,
+    })
+}
+
+fn shown_by_all(users: &ByHost, faults: &mut Faults) -> HashMap<String, Shown> {
+    let mut shown = HashMap::new();
+    for user in &users.users {
+        match shown_by(user) {
+            Ok(by_user) => {
+                shown.insert(user.name.clone(), by_user);
+            }
+            Err(error) => {
+                let message = format!("user `{}`: {error}", user.name);
+                faults.push(Fault::error(user.place.clone(), FaultKind::Invalid, message));
+            }
+        }
+    }
+    shown
+}
+
+fn authorities(config: &Config, files: &dyn Files, faults: &mut Faults) -> Option<Vec<u8>> {
+    let path = config.upstreams.ca_bundle.as_ref()?;
+    let place = &config.upstreams.place;
+    let place = place.at(place.path.field("caBundle"));
+    let named = |what: &str| format!("`{}`: {what}", path.display());
+    match files.read(path) {
+        Ok(pem) if X509::stack_from_pem(&pem).is_ok_and(|found| !found.is_empty()) => Some(pem),
+        Ok(_) => {
+            let message = named("holds no certificate in PEM, or a damaged one");
+            faults.push(Fault::error(place, FaultKind::Invalid, message));
+            None
+        }
+        Err(error) => {
+            let message = named(&error.to_string());
+            faults.push(Fault::error(place, FaultKind::Unreadable, message));
+            None
+        }
+    }
+}

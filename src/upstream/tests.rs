@@ -1,0 +1,392 @@
+//! Webhooks on the loopback address, called on the terms of a configuration.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use tempfile::TempDir;
+
+use super::fixtures::{self, Action, Authority, Issued, Received, ok, reply};
+use super::*;
+use crate::config;
+use crate::engine::admission::FailurePolicy;
+use crate::engine::admission::matching::Constraints;
+use crate::engine::admission::mutating::Reinvocation;
+use crate::engine::admission::webhook::{ClientConfig, WebhookTarget};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A configuration whose `upstreams` is `section`, and the folder that its paths start at.
+fn config_in(folder: &Path, section: &str) -> Config {
+    let text = format!(
+        "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n\
+         server: {{address: '127.0.0.1:18443', tls: {{certificate: s.crt, privateKey: s.key}}}}\n\
+         upstreams: {section}\n"
+    );
+    let (config, faults) = config::parse(Path::new("gateway.yaml"), &text, folder);
+    assert!(!faults.has_errors(), "{faults}");
+    config.unwrap()
+}
+
+fn webhook(name: &str, target: WebhookTarget, ca_bundle: Vec<u8>) -> Arc<Webhook> {
+    Arc::new(Webhook {
+        configuration: "config".to_owned(),
+        name: name.to_owned(),
+        client: ClientConfig { target, ca_bundle },
+        constraints: Constraints::default(),
+        match_conditions: Vec::new(),
+        failure_policy: FailurePolicy::Fail,
+        timeout: Duration::from_secs(10),
+        side_effects: None,
+        version: None,
+        reinvocation: Reinvocation::Never,
+    })
+}
+
+/// A server with a certificate of its own authority, and the webhook that it is.
+struct Pair {
+    server: fixtures::Webhook,
+    webhook: Arc<Webhook>,
+    authority: Authority,
+}
+
+impl Pair {
+    fn new(respond: impl Fn(&Received) -> Action + Send + Sync + 'static) -> Self {
+        let authority = Authority::new("ca");
+        let server = fixtures::Webhook::start(&authority.issue(&["127.0.0.1"]), respond);
+        let target = WebhookTarget::Url(server.url("/hook"));
+        let webhook = webhook("hook", target, authority.pem());
+        Self {
+            server,
+            webhook,
+            authority,
+        }
+    }
+
+    fn sends(bytes: Vec<u8>) -> Self {
+        Self::new(move |_| Action::Send(bytes.clone()))
+    }
+}
+
+fn build(
+    folder: &Path,
+    section: &str,
+    webhooks: &[&Arc<Webhook>],
+    previous: Option<&Upstreams>,
+) -> Upstreams {
+    let config = config_in(folder, section);
+    let (read, faults) = Upstreams::read(&config);
+    assert_eq!(faults.to_string(), "");
+    let built = read.with(webhooks.iter().copied(), previous);
+    assert_eq!(built.warnings(&config).to_string(), "");
+    built
+}
+
+fn call(upstreams: &Upstreams, webhook: &Arc<Webhook>) -> Result<String, String> {
+    let called = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(upstreams.call(webhook, "{}", PATIENCE));
+    called
+        .map(|body| String::from_utf8(body.to_vec()).unwrap())
+        .map_err(|failure| failure.to_string())
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "not yet: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn no_files() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+#[test]
+fn a_webhook_is_called_with_the_credential_of_its_host() {
+    let pair = Pair::sends(ok(b"{}"));
+    let folder = tempfile::tempdir().unwrap();
+    let users = format!(
+        "users: [{{name: '*', user: {{token: other}}}}, {{name: '{}', user: {{token: mine}}}}]",
+        pair.server.address
+    );
+    std::fs::write(folder.path().join("users"), users).unwrap();
+    let upstreams = build(folder.path(), "{kubeconfig: users}", &[&pair.webhook], None);
+    assert_eq!(call(&upstreams, &pair.webhook).as_deref(), Ok("{}"));
+    let request = pair.server.received().remove(0);
+    assert_eq!(request.line, "POST /hook?timeout=30s HTTP/1.1");
+    assert_eq!(request.headers["authorization"], "Bearer mine");
+    assert_eq!(request.headers["user-agent"], "kube-apiserver-admission");
+}
+
+#[test]
+fn a_service_is_where_the_addresses_say_and_is_trusted_by_the_shared_bundle() {
+    let authority = Authority::new("shared");
+    let issued: Issued = authority.issue(&["svc.ns.svc"]);
+    let server = fixtures::Webhook::start(&issued, |_| Action::Send(ok(b"{}")));
+    let target = WebhookTarget::Service {
+        namespace: "ns".to_owned(),
+        name: "svc".to_owned(),
+        port: 8443,
+        path: "/a/".to_owned(),
+    };
+    let webhook = webhook("hook", target, Authority::new("own").pem());
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("ca.crt"), authority.pem()).unwrap();
+    let section = format!(
+        "{{caBundle: ca.crt, addresses: {{'svc.ns.svc:8443': '{}'}}}}",
+        server.address
+    );
+    let upstreams = build(folder.path(), &section, &[&webhook], None);
+    assert_eq!(call(&upstreams, &webhook).as_deref(), Ok("{}"));
+    let request = server.received().remove(0);
+    assert_eq!(request.line, "POST /a?timeout=30s HTTP/1.1");
+    assert_eq!(request.headers["host"], "svc.ns.svc:8443");
+}
+
+#[test]
+fn connections_go_on_when_a_reload_leaves_them_as_they_are() {
+    let pair = Pair::sends(ok(b"{}"));
+    let folder = tempfile::tempdir().unwrap();
+    let users = |token: &str| {
+        let text = format!("users: [{{name: '*', user: {{token: {token}}}}}]");
+        std::fs::write(folder.path().join("users"), text).unwrap();
+    };
+    users("t1");
+    let first = build(folder.path(), "{kubeconfig: users}", &[&pair.webhook], None);
+    call(&first, &pair.webhook).unwrap();
+    users("t2");
+    let second = build(
+        folder.path(),
+        "{kubeconfig: users}",
+        &[&pair.webhook],
+        Some(&first),
+    );
+    call(&second, &pair.webhook).unwrap();
+    // Another bundle is another trust.
+    let mut trusts_more = pair.authority.pem();
+    trusts_more.extend(Authority::new("more").pem());
+    let changed = webhook("hook", pair.webhook.client.target.clone(), trusts_more);
+    let third = second.with([&changed], Some(&second));
+    call(&third, &changed).unwrap();
+    let shown: Vec<(usize, String)> = pair
+        .server
+        .received()
+        .into_iter()
+        .map(|request| (request.connection, request.headers["authorization"].clone()))
+        .collect();
+    let expected = [(0, "Bearer t1"), (0, "Bearer t2"), (1, "Bearer t2")];
+    assert_eq!(
+        shown,
+        expected.map(|(connection, token)| (connection, token.to_owned()))
+    );
+}
+
+#[test]
+fn a_call_over_the_limit_fails_at_once() {
+    let pair = Pair::new(|_| Action::Hang);
+    let upstreams = build(no_files().path(), "{inFlight: 1}", &[&pair.webhook], None);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .build()
+        .unwrap();
+    let hanging = runtime.spawn({
+        let (upstreams, webhook) = (upstreams.clone(), Arc::clone(&pair.webhook));
+        async move { upstreams.call(&webhook, "{}", PATIENCE).await }
+    });
+    eventually("it hangs", || pair.server.received().len() == 1);
+    let full = Err("failed to call webhook: it has 1 calls in flight already".to_owned());
+    assert_eq!(call(&upstreams, &pair.webhook), full);
+    let more = build(
+        no_files().path(),
+        "{inFlight: 1}",
+        &[&pair.webhook],
+        Some(&upstreams),
+    );
+    assert_eq!(call(&more, &pair.webhook), full, "a reload does not forget it");
+    hanging.abort();
+    assert_eq!(pair.server.received().len(), 1);
+}
+
+#[test]
+fn a_webhook_that_fails_is_left_alone_and_tried_again() {
+    let is_well = Arc::new(AtomicBool::new(false));
+    let pair = Pair::new({
+        let is_well = Arc::clone(&is_well);
+        move |_| {
+            Action::Send(if is_well.load(Ordering::SeqCst) {
+                ok(b"{}")
+            } else {
+                reply("503 Service Unavailable", "", b"")
+            })
+        }
+    });
+    let section = "{breaker: {failures: 2, openFor: 10m}}";
+    let upstreams = build(no_files().path(), section, &[&pair.webhook], None);
+    let unwell = Err("failed to call webhook: the webhook answered with status 503".to_owned());
+    assert_eq!(call(&upstreams, &pair.webhook), unwell);
+    assert_eq!(call(&upstreams, &pair.webhook), unwell);
+    let alone = Err("failed to call webhook: it is left alone after failures in a row".to_owned());
+    assert_eq!(call(&upstreams, &pair.webhook), alone);
+    let after = build(no_files().path(), section, &[&pair.webhook], Some(&upstreams));
+    assert_eq!(call(&after, &pair.webhook), alone, "a reload does not forget it");
+    assert_eq!(pair.server.received().len(), 2);
+
+    is_well.store(true, Ordering::SeqCst);
+    let sooner = "{breaker: {failures: 2, openFor: 1ms}}";
+    let other = build(no_files().path(), sooner, &[&pair.webhook], Some(&after));
+    assert_eq!(
+        call(&other, &pair.webhook).as_deref(),
+        Ok("{}"),
+        "other limits, another breaker"
+    );
+    is_well.store(false, Ordering::SeqCst);
+    for _ in 0..2 {
+        call(&other, &pair.webhook).unwrap_err();
+    }
+    is_well.store(true, Ordering::SeqCst);
+    eventually("it is tried again", || call(&other, &pair.webhook).is_ok());
+}
+
+#[test]
+fn a_breaker_can_be_left_out() {
+    let pair = Pair::sends(reply("500 Internal Server Error", "", b""));
+    let upstreams = build(
+        no_files().path(),
+        "{breaker: {failures: 0}}",
+        &[&pair.webhook],
+        None,
+    );
+    for _ in 0..10 {
+        call(&upstreams, &pair.webhook).unwrap_err();
+    }
+    assert_eq!(pair.server.received().len(), 10);
+}
+
+#[test]
+fn the_gateway_does_not_call_itself() {
+    let target = WebhookTarget::Url("https://127.0.0.1:18443/validate".to_owned());
+    let webhook = webhook("hook", target, Vec::new());
+    let upstreams = build(no_files().path(), "{}", &[&webhook], None);
+    let itself = Err("failed to call webhook: `127.0.0.1:18443` is this gateway itself".to_owned());
+    for _ in 0..10 {
+        assert_eq!(call(&upstreams, &webhook), itself);
+    }
+}
+
+#[test]
+fn addresses_outside_the_list_are_not_called() {
+    let pair = Pair::sends(ok(b"{}"));
+    let upstreams = build(
+        no_files().path(),
+        "{allowedAddresses: [10.0.0.0/8]}",
+        &[&pair.webhook],
+        None,
+    );
+    let failure = call(&upstreams, &pair.webhook).unwrap_err();
+    assert!(
+        failure.ends_with("is not among the allowed addresses"),
+        "{failure}"
+    );
+    assert!(pair.server.received().is_empty());
+}
+
+#[test]
+fn series_are_there_before_the_first_call_and_go_with_the_webhook() {
+    let pair = Pair::sends(reply("503 Service Unavailable", "", b""));
+    let section = "{breaker: {failures: 1, openFor: 10m}}";
+    let upstreams = build(no_files().path(), section, &[&pair.webhook], None);
+    let metrics = Metrics::new().unwrap();
+    let value = |series: &str| {
+        let text = String::from_utf8(metrics.encode().unwrap()).unwrap();
+        text.lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' ').map(str::to_owned))
+    };
+    let failures = r#"portcullis_upstream_requests_total{result="failure",webhook="config/hook"}"#;
+    let calls = r#"portcullis_upstream_duration_seconds_count{webhook="config/hook"}"#;
+    let open = r#"portcullis_upstream_breaker_open{webhook="config/hook"}"#;
+    let values = || [failures, calls, open].map(value);
+    upstreams.observe(&metrics);
+    assert_eq!(values(), ["0", "0", "0"].map(|value| Some(value.to_owned())));
+    for _ in 0..3 {
+        call(&upstreams, &pair.webhook).unwrap_err();
+    }
+    assert_eq!(values(), ["3", "1", "1"].map(|value| Some(value.to_owned())));
+    let after = build(no_files().path(), section, &[&pair.webhook], Some(&upstreams));
+    call(&after, &pair.webhook).unwrap_err();
+    assert_eq!(
+        value(failures).as_deref(),
+        Some("4"),
+        "counted without being told again"
+    );
+    after.observe(&metrics);
+    assert_eq!(values(), ["4", "1", "1"].map(|value| Some(value.to_owned())));
+    after.with([], Some(&after)).observe(&metrics);
+    assert_eq!(values(), [None, None, None]);
+}
+
+#[test]
+fn faults_are_told_where_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("ca.crt", "no certificate");
+    write(
+        "users",
+        "users: [{name: a, user: {client-certificate-data: QQ==, client-key-data: QQ==}}, {name: b, user: {token: \"a\\tb\\x01\"}}]",
+    );
+    let faults = |section: &str| {
+        let config = config_in(folder.path(), section);
+        let (_, faults) = Upstreams::read(&config);
+        assert!(faults.has_errors(), "{section}");
+        faults
+            .to_string()
+            .replace(&format!("{}/", folder.path().display()), "")
+    };
+    for (section, expected) in [
+        (
+            "{caBundle: ca.crt}",
+            "gateway.yaml:4: upstreams.caBundle: Invalid value: `ca.crt`: holds no certificate",
+        ),
+        (
+            "{caBundle: gone}",
+            "gateway.yaml:4: upstreams.caBundle: Unreadable: `gone`: ",
+        ),
+        ("{kubeconfig: gone}", "gone: Unreadable"),
+        (
+            "{kubeconfig: users}",
+            "users:1: users[0].user: Invalid value: user `a`: the client certificate is none",
+        ),
+        (
+            "{kubeconfig: users}",
+            "users:1: users[1].user: Invalid value: user `b`: a host, user agent or credential",
+        ),
+    ] {
+        let found = faults(section);
+        assert!(found.contains(expected), "{section}: {found}");
+    }
+    let files: Vec<_> = files(&config_in(folder.path(), "{kubeconfig: users, caBundle: ca.crt}"));
+    assert_eq!(files, [folder.path().join("users"), folder.path().join("ca.crt")]);
+}
+
+#[test]
+fn a_webhook_that_cannot_be_called_is_a_warning_and_fails() {
+    let target = || WebhookTarget::Url("https://hooks.example.com/".to_owned());
+    let webhook = webhook("hook", target(), b"no certificate".to_vec());
+    let section = "{shadow: [hook, config/hook, gone]}";
+    let config = config_in(no_files().path(), section);
+    let upstreams = Upstreams::read(&config).0.with([&webhook], None);
+    assert_eq!(
+        upstreams.warnings(&config).to_string(),
+        "webhook/config/hook: warning: Invalid value: the CA bundle holds no certificate in PEM, \
+         or a damaged one: no call can be made, and its failurePolicy decides\n\
+         gateway.yaml:4: upstreams.shadow: warning: Not found: there is no webhook `gone` among the manifests"
+    );
+    let failure = call(&upstreams, &webhook).unwrap_err();
+    assert!(failure.starts_with("failed to call webhook: the CA bundle holds no certificate"));
+    let stranger = super::tests::webhook("other", target(), Vec::new());
+    let failure = call(&upstreams, &stranger).unwrap_err();
+    assert!(failure.ends_with("not among the manifests in force"), "{failure}");
+}
