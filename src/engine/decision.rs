@@ -91,7 +91,8 @@ pub struct Cause {
     /// Its name.
     pub name: String,
     /// The rule within it: an index into the rules of the role (for a binding)
-    /// or into the resource rules, then non-resource rules, of a policy.
+    /// or into the resource rules, then non-resource rules, of a policy; of a
+    /// webhook configuration, into its webhooks.
     pub rule: Option<usize>,
 }
 
@@ -125,6 +126,12 @@ pub enum CauseKind {
     MutatingAdmissionPolicy,
     /// One of `authorization.webhooks`.
     Webhook,
+    /// `admissionregistration.k8s.io` ValidatingWebhookConfiguration.
+    ValidatingWebhookConfiguration,
+    /// `admissionregistration.k8s.io` MutatingWebhookConfiguration.
+    MutatingWebhookConfiguration,
+    /// `admissionregistration.k8s.io` ExternalAdmissionHookConfiguration.
+    ExternalAdmissionHookConfiguration,
 }
 
 impl CauseKind {
@@ -138,6 +145,9 @@ impl CauseKind {
             Self::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
             Self::MutatingAdmissionPolicy => "MutatingAdmissionPolicy",
             Self::Webhook => "Webhook",
+            Self::ValidatingWebhookConfiguration => "ValidatingWebhookConfiguration",
+            Self::MutatingWebhookConfiguration => "MutatingWebhookConfiguration",
+            Self::ExternalAdmissionHookConfiguration => "ExternalAdmissionHookConfiguration",
         }
     }
 }

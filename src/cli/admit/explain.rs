@@ -86,6 +86,40 @@ fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {
             writeln!(f, "        {result}  (cost {cost}, {took:.1?})")
         }
         Traced::Changed { patch } => writeln!(f, "        patch {}", shown(patch.get())),
+        Traced::Webhook {
+            configuration,
+            name,
+            finding,
+        } => writeln!(f, "  webhook {configuration}/{name}  {finding}"),
+        Traced::Asked { version, shadow, .. } => {
+            let shadow = if *shadow { ", in shadow" } else { "" };
+            writeln!(f, "    asked in {version}{shadow}")
+        }
+        Traced::Answered {
+            configuration,
+            name,
+            verdict,
+            message,
+        } => {
+            let separator = if message.is_empty() { "" } else { ": " };
+            writeln!(
+                f,
+                "    {configuration}/{name}: {verdict}{separator}{}",
+                shown(message)
+            )
+        }
+        Traced::Initializer {
+            configuration,
+            name,
+            policy,
+        } => {
+            let missing = if *policy {
+                ""
+            } else {
+                ", whose policy is not there"
+            };
+            writeln!(f, "  initializer {configuration}/{name}{missing}")
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::cel::{EvalError, Value};
 use crate::engine::CauseKind;
 use crate::engine::admission::Phase;
 use crate::engine::admission::trace::{Finding, Part, Recorder, Step, to_json};
+use crate::engine::admission::webhook::{Verdict, WebhookResult};
 use crate::engine::admission::{GroupVersionResource, trace};
 
 /// Keeps what it hears.
@@ -61,8 +62,36 @@ pub(in crate::cli) enum Traced {
         #[serde(serialize_with = "seconds", rename = "durationSeconds")]
         took: Duration,
     },
-    /// A mutation changed the object.
+    /// A mutation or webhook changed the object.
     Changed { patch: Box<RawValue> },
+    /// A webhook applies or not.
+    Webhook {
+        configuration: String,
+        name: String,
+        #[serde(flatten)]
+        finding: Found,
+    },
+    /// That webhook is asked.
+    Asked {
+        configuration: String,
+        name: String,
+        version: &'static str,
+        shadow: bool,
+    },
+    /// It answered, or there is no answer.
+    Answered {
+        configuration: String,
+        name: String,
+        verdict: &'static str,
+        #[serde(skip_serializing_if = "String::is_empty")]
+        message: String,
+    },
+    /// An initializer is passed.
+    Initializer {
+        configuration: String,
+        name: String,
+        policy: bool,
+    },
 }
 
 /// Whether something applies.
@@ -152,8 +181,45 @@ impl Recorder for Tape {
                 phase: self.phase.as_str(),
                 again: true,
             },
+            Step::Webhook { webhook, finding } => Traced::Webhook {
+                configuration: webhook.configuration.clone(),
+                name: webhook.name.clone(),
+                finding: Found::from(finding),
+            },
+            Step::Asked { call, is_shadow } => Traced::Asked {
+                configuration: call.webhook.configuration.clone(),
+                name: call.webhook.name.clone(),
+                version: call.version.api_version(),
+                shadow: is_shadow,
+            },
+            Step::Answered(result) => answered(result),
+            Step::Initializer {
+                configuration,
+                name,
+                is_there,
+            } => Traced::Initializer {
+                configuration: configuration.to_owned(),
+                name: name.to_owned(),
+                policy: is_there,
+            },
         };
         self.steps.borrow_mut().push(traced);
+    }
+}
+
+fn answered(result: &WebhookResult) -> Traced {
+    let (verdict, message) = match &result.verdict {
+        Verdict::Allowed => ("allow", ""),
+        Verdict::Denied(message) => ("deny", message.as_str()),
+        Verdict::Failed { message, is_ignored } => {
+            (if *is_ignored { "ignored" } else { "error" }, message.as_str())
+        }
+    };
+    Traced::Answered {
+        configuration: result.webhook.configuration.clone(),
+        name: result.webhook.name.clone(),
+        verdict,
+        message: message.to_owned(),
     }
 }
 

@@ -10,12 +10,12 @@
 //! run in the order of their names, where upstream leaves it open.
 
 mod audit;
-mod mutate;
+pub(super) mod mutate;
 mod namespace;
 
 use audit::{Annotations, Failures};
 
-use super::authorizer::{Access, Authority, Authorizer};
+use super::authorizer::{Access, Authority};
 use super::evaluation::Clock;
 use super::matching::{Constraints, Fault, Matched, Subject};
 use super::outcome::{Denial, Details, Outcome, Reason, StatusCause};
@@ -54,6 +54,14 @@ enum Unusable {
     Version(Fault),
 }
 
+/// What all parts of a run have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'c> {
+    pub(super) request: &'c Request<'c>,
+    pub(super) access: &'c Access<'c>,
+    pub(super) run: Run<'c>,
+}
+
 /// The walk so far.
 struct Walk<'w> {
     request: &'w Request<'w>,
@@ -77,7 +85,7 @@ impl<'r> Run<'r> {
     }
 
     /// Tells the recorder, if there is one.
-    fn tell<'s>(&self, step: impl FnOnce() -> Step<'s>) {
+    pub(super) fn tell<'s>(&self, step: impl FnOnce() -> Step<'s>) {
         if let Some(recorder) = self.recorder {
             recorder.record(step());
         }
@@ -88,11 +96,11 @@ impl<'r> Run<'r> {
 
 impl AdmissionSet {
     /// Runs the ValidatingAdmissionPolicies.
-    pub(super) fn validate(&self, request: &Request<'_>, run: Run<'_>) -> Outcome {
-        let authorizer = Authorizer::new(run.access, request);
+    pub(super) fn validate(&self, context: Context<'_>) -> Outcome {
+        let Context { request, access, run } = context;
         let mut walk = Walk {
             request,
-            access: &Access::new(&authorizer, request),
+            access,
             outcome: Outcome::default(),
             failures: Failures::default(),
         };
@@ -313,7 +321,7 @@ impl Walk<'_> {
 // === steps ===
 
 /// What the constraints found, for a recorder.
-fn finding<'f>(
+pub(super) fn finding<'f>(
     constraints: &Constraints,
     subject: Subject<'_>,
     found: &'f Result<Option<Matched<'_>>, Fault>,

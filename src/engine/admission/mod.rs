@@ -28,6 +28,7 @@ pub mod trace;
 pub mod validating;
 mod variables;
 pub mod webhook;
+mod webhooks;
 
 pub use admit::Run;
 pub use authorizer::Authority;

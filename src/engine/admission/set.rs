@@ -8,8 +8,9 @@ use super::matching::{Equivalents, FixedNamespaces, Index, MissingNamespace, Nam
 use super::parameters::ParamKind;
 use super::policy::{Binding, FailurePolicy};
 use super::trace::{Finding, Miss, Recorder, Step};
-use super::webhook::WebhookConfiguration;
-use super::{MutatingPolicy, Parameters, Phase, Request, ValidatingPolicy};
+use super::webhook::{Webhook, WebhookConfiguration};
+use super::webhooks::Webhooks;
+use super::{Environment, MutatingPolicy, Parameters, Phase, Request, ValidatingPolicy};
 use crate::engine::CauseKind;
 use crate::json::{Document, Node};
 
@@ -64,6 +65,10 @@ pub struct AdmissionPolicies {
 pub struct AdmissionSet {
     pub(super) validating: Policies<ValidatingPolicy>,
     pub(super) mutating: Policies<MutatingPolicy>,
+    pub(super) validating_webhooks: Webhooks,
+    pub(super) mutating_webhooks: Webhooks,
+    /// What the match conditions of webhooks may name.
+    pub(super) webhook_environment: Environment,
     pub(super) initializers: Initializers,
     pub(super) failure_policy: FailurePolicy,
     pub(super) parameters: Parameters,
@@ -124,7 +129,12 @@ impl AdmissionSet {
     #[must_use]
     pub fn new(objects: AdmissionObjects, settings: &AdmissionSettings) -> Self {
         let equivalents = Arc::clone(&settings.equivalents);
+        let webhooks =
+            |configurations| Webhooks::new(configurations, &settings.shadow_webhooks, &equivalents);
         Self {
+            validating_webhooks: webhooks(objects.validating_webhooks),
+            mutating_webhooks: webhooks(objects.mutating_webhooks),
+            webhook_environment: Environment::new(false),
             validating: Policies::new(objects.validating, objects.validating_bindings, &equivalents),
             initializers: Initializers::new(objects.initializers, &objects.mutating),
             failure_policy: settings.failure_policy,
@@ -141,8 +151,16 @@ impl AdmissionSet {
     #[must_use]
     pub fn has(&self, phase: Phase, name: &str) -> bool {
         match phase {
-            Phase::Mutate => self.mutating.has(name),
-            Phase::Validate => self.validating.has(name),
+            Phase::Mutate => self.mutating.has(name) || self.mutating_webhooks.has(name),
+            Phase::Validate => self.validating.has(name) || self.validating_webhooks.has(name),
+        }
+    }
+
+    /// The webhooks of `phase`, in the order in which they are asked.
+    pub fn webhooks(&self, phase: Phase) -> impl Iterator<Item = &Arc<Webhook>> {
+        match phase {
+            Phase::Mutate => self.mutating_webhooks.iter(),
+            Phase::Validate => self.validating_webhooks.iter(),
         }
     }
 

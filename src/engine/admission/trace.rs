@@ -5,6 +5,7 @@
 
 use super::GroupVersionResource;
 use super::mutating::to_json;
+use super::webhook::{Call, Webhook, WebhookResult};
 use crate::cel::{EvalError, Value};
 use crate::engine::CauseKind;
 use crate::json::write_string;
@@ -69,8 +70,33 @@ pub enum Step<'s> {
         /// What changed, as a JSON Patch.
         patch: String,
     },
-    /// Policies that want to see what others changed after them run once more.
+    /// Policies and webhooks that want to see what others changed after them run once more.
     Again,
+    /// A webhook was looked at. Its match conditions follow, if it has any.
+    Webhook {
+        /// Which.
+        webhook: &'s Webhook,
+        /// Whether it applies.
+        finding: Finding<'s>,
+    },
+    /// That webhook is to be asked.
+    Asked {
+        /// How.
+        call: &'s Call,
+        /// Whether its answer is only compared, once the reply is on its way.
+        is_shadow: bool,
+    },
+    /// A webhook answered, or there is no answer. What it changed follows.
+    Answered(&'s WebhookResult),
+    /// An initializer is to be passed.
+    Initializer {
+        /// The name of its configuration.
+        configuration: &'s str,
+        /// Its name, which is that of its policy.
+        name: &'s str,
+        /// Whether there is such a policy.
+        is_there: bool,
+    },
 }
 
 /// Whether a policy or binding applies, or why not.
@@ -102,6 +128,8 @@ pub enum Miss {
     Object,
     /// There is no parameter, which the binding allows.
     NoParameter,
+    /// Webhooks do not see what configures admission, nor reviews of access.
+    Exempt,
 }
 
 /// A part of a policy that is an expression.
@@ -143,6 +171,7 @@ impl Miss {
             Self::Namespace => "namespaceSelector does not select the namespace",
             Self::Object => "objectSelector selects neither the object nor the old one",
             Self::NoParameter => "there is no parameter, which the binding allows",
+            Self::Exempt => "no webhook is shown such objects",
         }
     }
 }

@@ -132,7 +132,7 @@ pub struct Answer {
 /// patch with patchType have been checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// Why it refuses; `None` if it allows.
+    /// Why it refuses, as the user is to hear it; `None` if it allows.
     pub denial: Option<Denial>,
     /// `patch`, decoded: the text of a JSON Patch, of a mutating webhook alone.
     /// `None` where there is none.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! pass 1: which policies apply to the object received ─▶ each changes it in turn
-//! pass 2: if any changed it, those of IfNeeded that ran, once more
+//! pass 2: if policies or webhooks changed it, those of IfNeeded that ran, once more
 //! then:   the policies of initializers, if the object is created
 //! ```
 //!
@@ -12,16 +12,16 @@
 
 mod initialize;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Run, Unusable, denial, fails, finding, no_parameter, runs, too_late, worse};
+use super::{Context, Unusable, denial, fails, finding, no_parameter, runs, worse};
+use crate::engine::admission::Denial;
 use crate::engine::admission::Request;
-use crate::engine::admission::authorizer::{Access, Authorizer};
+use crate::engine::admission::chain::Reinvocable;
 use crate::engine::admission::conditions::Conditions;
 use crate::engine::admission::matching::Matched;
 use crate::engine::admission::mutating::{MutatingPolicy, Reinvocation};
-use crate::engine::admission::outcome::{Outcome, Reason, StatusCause};
+use crate::engine::admission::outcome::{Reason, StatusCause};
 use crate::engine::admission::policy::{Binding, FailurePolicy};
 use crate::engine::admission::set::{AdmissionSet, Bound};
 use crate::engine::admission::trace::Step;
@@ -43,22 +43,26 @@ struct Invocation<'s> {
 /// Place of the policy, binding, parameter.
 type Key = (usize, String, usize);
 
-/// The walk so far.
-struct Walk<'w> {
-    request: &'w Request<'w>,
-    access: &'w Access<'w>,
-    run: Run<'w>,
+/// What the policies have done so far, over both passes. It outlives a step of
+/// the run.
+#[derive(Debug)]
+pub(in crate::engine::admission) struct Mutated {
     /// The object after the last change; none yet.
-    object: Option<Document<'static>>,
+    pub(in crate::engine::admission) object: Option<Document<'static>>,
     faults: Vec<Refusal>,
     evaluations: Vec<(usize, Evaluation)>,
-    /// Those that ran and want to see later changes.
-    ran: BTreeSet<Key>,
-    /// Those after which something changed.
-    again: BTreeSet<Key>,
+    invocations: Reinvocable<Key>,
+}
+
+/// One pass.
+struct Walk<'w> {
+    context: Context<'w>,
+    so_far: &'w mut Mutated,
+    is_changed: bool,
 }
 
 /// Why a policy whose failure policy is Fail could not run.
+#[derive(Debug)]
 struct Refusal {
     policy: String,
     message: String,
@@ -68,34 +72,23 @@ struct Refusal {
 // === impl AdmissionSet ===
 
 impl AdmissionSet {
-    /// Runs the MutatingAdmissionPolicies.
-    pub(in crate::engine::admission) fn mutate(&self, request: &Request<'_>, run: Run<'_>) -> Outcome {
-        if request.request_resource.is_virtual() || request.request_resource.is_policy() {
-            return Outcome::default();
+    /// Runs the MutatingAdmissionPolicies once, in the first pass or the second.
+    /// True if the object is another one afterwards.
+    pub(in crate::engine::admission) fn mutate(
+        &self,
+        so_far: &mut Mutated,
+        context: Context<'_>,
+        is_second: bool,
+    ) -> bool {
+        if is_exempt(context.request) {
+            return false;
         }
-        let authorizer = Authorizer::new(run.access, request);
-        let access = Access::new(&authorizer, request);
-        let mut walk = Walk::new(request, &access, run);
-        self.pass(&mut walk, false);
-        if walk.object.is_some() {
-            // The chain ends in telling all that ran of the change, so that one
-            // is run again after a change of its own too.
-            walk.again.append(&mut walk.ran);
-            if !walk.again.is_empty() {
-                run.tell(|| Step::Again);
-                self.pass(&mut walk, true);
-            }
+        if is_second && !so_far.are_to_run_again() {
+            return false;
         }
-        if run.only.is_none() {
-            self.initialize(&mut walk);
-        }
-        if run.clock.is_over() {
-            return Outcome {
-                denial: Some(too_late(request)),
-                ..Outcome::default()
-            };
-        }
-        walk.outcome()
+        let mut walk = Walk::new(context, so_far);
+        self.pass(&mut walk, is_second);
+        walk.is_changed
     }
 
     /// The names of the policies that are bound, in the order of the places in
@@ -106,23 +99,23 @@ impl AdmissionSet {
 
     fn pass(&self, walk: &mut Walk<'_>, is_second: bool) {
         // Selectors see the object as it is before the pass.
-        let object = walk.object.clone();
-        let object = object.as_ref().map(Document::root).or(walk.request.object);
+        let Context { request, run, .. } = walk.context;
+        let object = walk.so_far.object.clone();
+        let object = object.as_ref().map(Document::root).or(request.object);
         let mut invocations = Vec::new();
-        if let (Some(recorder), false) = (walk.run.recorder, is_second) {
+        if let (Some(recorder), false) = (run.recorder, is_second) {
             let kind = CauseKind::MutatingAdmissionPolicy;
-            self.mutating
-                .tell_others(kind, walk.request, walk.run.only, recorder);
+            self.mutating.tell_others(kind, request, run.only, recorder);
         }
-        for (place, bound) in self.mutating.candidates(walk.request, walk.run.only) {
-            if walk.run.clock.is_over() {
+        for (place, bound) in self.mutating.candidates(request, run.only) {
+            if run.clock.is_over() {
                 return;
             }
             self.invocations(place, bound, object, walk, &mut invocations);
         }
-        let namespace = self.namespace_of(walk.request);
+        let namespace = self.namespace_of(request);
         for invocation in &invocations {
-            if walk.run.clock.is_over() {
+            if run.clock.is_over() {
                 return;
             }
             walk.invoke(invocation, namespace.as_variable(), is_second);
@@ -139,9 +132,10 @@ impl AdmissionSet {
     ) {
         let policy = &*bound.policy;
         let applicability = &policy.applicability;
-        let subject = self.subject(walk.request, object);
+        let Context { request, run, .. } = walk.context;
+        let subject = self.subject(request, object);
         let found = applicability.constraints.matches(subject);
-        walk.run.tell(|| Step::Policy {
+        run.tell(|| Step::Policy {
             kind: CauseKind::MutatingAdmissionPolicy,
             name: &applicability.name,
             finding: finding(&applicability.constraints, subject, &found),
@@ -154,7 +148,7 @@ impl AdmissionSet {
         for binding in &bound.bindings {
             if let Some(constraints) = &binding.constraints {
                 let found = constraints.matches(subject);
-                walk.run.tell(|| Step::Binding {
+                run.tell(|| Step::Binding {
                     name: &binding.name,
                     finding: finding(constraints, subject, &found),
                 });
@@ -167,23 +161,23 @@ impl AdmissionSet {
                     }
                 }
             }
-            if let Err(fault) = matched.as_sent(walk.request) {
-                walk.run.tell(|| fails(binding, &fault));
+            if let Err(fault) = matched.as_sent(request) {
+                run.tell(|| fails(binding, &fault));
                 walk.unusable(place, policy, None, &Unusable::Policy(fault));
                 continue;
             }
             let kind = applicability.param_kind.as_ref();
             match self
                 .parameters
-                .collect(kind, binding.param_ref.as_ref(), &walk.request.namespace)
+                .collect(kind, binding.param_ref.as_ref(), &request.namespace)
             {
                 Err(fault) => {
-                    walk.run.tell(|| fails(binding, &fault));
+                    run.tell(|| fails(binding, &fault));
                     walk.unusable(place, policy, Some(binding), &Unusable::Parameters(fault));
                 }
                 Ok(params) => {
                     if params.is_empty() {
-                        walk.run.tell(|| no_parameter(binding));
+                        run.tell(|| no_parameter(binding));
                     }
                     invocations.extend(params.into_iter().enumerate().map(|(number, param)| Invocation {
                         place,
@@ -202,16 +196,11 @@ impl AdmissionSet {
 // === impl Walk ===
 
 impl<'w> Walk<'w> {
-    const fn new(request: &'w Request<'w>, access: &'w Access<'w>, run: Run<'w>) -> Self {
+    const fn new(context: Context<'w>, so_far: &'w mut Mutated) -> Self {
         Self {
-            request,
-            access,
-            run,
-            object: None,
-            faults: Vec::new(),
-            evaluations: Vec::new(),
-            ran: BTreeSet::new(),
-            again: BTreeSet::new(),
+            context,
+            so_far,
+            is_changed: false,
         }
     }
 
@@ -221,7 +210,7 @@ impl<'w> Walk<'w> {
             invocation.binding.name.clone(),
             invocation.number,
         );
-        self.run.tell(|| {
+        self.context.run.tell(|| {
             let param = invocation.param.as_deref().map(Document::root);
             runs(&invocation.policy.applicability, invocation.binding, param)
         });
@@ -230,72 +219,64 @@ impl<'w> Walk<'w> {
             Conditions::NoMatch(_) => return self.evaluated(invocation.place, Evaluation::NoMatch),
             Conditions::Error(message) => return self.refuse(invocation, message),
         }
-        if is_second && !self.again.contains(&key) {
+        if is_second && !self.so_far.invocations.is_required(&key) {
             return;
         }
         self.evaluated(invocation.place, Evaluation::Match);
-        let is_changed = self.mutations(invocation, namespace);
-        if is_changed {
-            self.again.append(&mut self.ran);
+        if self.mutations(invocation, namespace) {
+            self.is_changed = true;
+            self.so_far.invocations.require();
         }
         if invocation.policy.reinvocation == Reinvocation::IfNeeded {
-            self.ran.insert(key);
+            self.so_far.invocations.ran(key);
         }
     }
 
     fn conditions(&self, invocation: &Invocation<'_>) -> Conditions {
-        let view = RequestView::for_conditions(self.request, &invocation.matched);
+        let Context { request, access, run } = self.context;
+        let view = RequestView::for_conditions(request, &invocation.matched);
         let given = Given {
-            object: self.object.as_ref().map(Document::root).or(self.request.object),
-            old_object: self.request.old_object,
+            object: self.so_far.object_of(request),
+            old_object: request.old_object,
             request: &view,
             params: invocation.param.as_deref().map(Document::root),
             namespace: NamespaceObject::Null,
-            access: self.access,
-            recorder: self.run.recorder,
+            access,
+            recorder: run.recorder,
         };
-        invocation.policy.conditions(&given, self.run.clock)
+        invocation.policy.conditions(&given, run.clock)
     }
 
     /// Applies each mutation; true if the object is another one afterwards.
     fn mutations(&mut self, invocation: &Invocation<'_>, namespace: NamespaceObject<'_>) -> bool {
+        let Context { request, access, run } = self.context;
         let mut is_changed = false;
         for (index, mutation) in invocation.policy.mutations.iter().enumerate() {
             let changed = {
-                let view = RequestView::new(self.request, &invocation.matched);
+                let view = RequestView::new(request, &invocation.matched);
                 let given = Given {
-                    object: self.object.as_ref().map(Document::root).or(self.request.object),
-                    old_object: self.request.old_object,
+                    object: self.so_far.object_of(request),
+                    old_object: request.old_object,
                     request: &view,
                     params: invocation.param.as_deref().map(Document::root),
                     namespace,
-                    access: self.access,
-                    recorder: self.run.recorder,
+                    access,
+                    recorder: run.recorder,
                 };
                 let environment = &invocation.policy.environment;
-                let kind = &self.request.kind;
-                mutation.apply(index, kind, environment, &given, self.run.clock)
+                mutation.apply(index, &request.kind, environment, &given, run.clock)
             };
             match changed {
                 Ok(None) => {}
                 Ok(Some(object)) => {
-                    self.tell_change(&object);
-                    self.object = Some(object);
+                    self.so_far.tell_change(self.context, &object);
+                    self.so_far.object = Some(object);
                     is_changed = true;
                 }
                 Err(fault) => self.refuse(invocation, fault.to_string()),
             }
         }
         is_changed
-    }
-
-    fn tell_change(&self, after: &Document<'_>) {
-        let before = self.object.as_ref().map(Document::root).or(self.request.object);
-        self.run.tell(|| Step::Changed {
-            patch: before
-                .map(|before| patch::write(&diff(before, after.root())))
-                .unwrap_or_default(),
-        });
     }
 
     fn refuse(&mut self, invocation: &Invocation<'_>, message: String) {
@@ -333,7 +314,7 @@ impl<'w> Walk<'w> {
             ),
             None => format!("policy \"{name}\" denied request: {message}"),
         };
-        self.faults.push(Refusal {
+        self.so_far.faults.push(Refusal {
             policy: name.clone(),
             message,
             reason,
@@ -341,44 +322,78 @@ impl<'w> Walk<'w> {
     }
 
     fn evaluated(&mut self, place: usize, evaluation: Evaluation) {
-        match self.evaluations.iter_mut().find(|(own, _)| *own == place) {
+        let evaluations = &mut self.so_far.evaluations;
+        match evaluations.iter_mut().find(|(own, _)| *own == place) {
             Some((_, own)) => *own = worse(*own, evaluation),
-            None => self.evaluations.push((place, evaluation)),
+            None => evaluations.push((place, evaluation)),
+        }
+    }
+}
+
+// === impl Mutated ===
+
+impl Mutated {
+    pub(in crate::engine::admission) const fn new() -> Self {
+        Self {
+            object: None,
+            faults: Vec::new(),
+            evaluations: Vec::new(),
+            invocations: Reinvocable::new(),
         }
     }
 
-    fn outcome(self) -> Outcome {
-        let mut outcome = Outcome::default();
+    /// The object as it is now.
+    pub(in crate::engine::admission) fn object_of<'o>(&'o self, request: &Request<'o>) -> Option<Node<'o>> {
+        self.object.as_ref().map(Document::root).or(request.object)
+    }
+
+    /// Whether any policy is to run in the second pass, which there is if
+    /// anything changed the object: then all that want to see changes, for
+    /// upstream tells them at the end of a pass even of their own.
+    pub(in crate::engine::admission) fn are_to_run_again(&mut self) -> bool {
+        self.invocations.require();
+        self.invocations.is_any_required()
+    }
+
+    /// Tells a recorder what the object is about to become.
+    pub(in crate::engine::admission) fn tell_change(&self, context: Context<'_>, after: &Document<'_>) {
+        let before = self.object_of(context.request);
+        context.run.tell(|| Step::Changed {
+            patch: before
+                .map(|before| patch::write(&diff(before, after.root())))
+                .unwrap_or_default(),
+        });
+    }
+
+    /// Why the request is refused, if it is.
+    pub(in crate::engine::admission) fn refusal(&self, request: &Request<'_>) -> Option<(Denial, Cause)> {
+        let first = self.faults.first()?;
+        let mut refusal = denial(request, first.message.clone(), first.reason);
+        // Whatever the reason, upstream answers these as forbidden.
+        refusal.code = Reason::Forbidden.code();
+        let causes = self.faults.iter().map(|fault| StatusCause::of(&fault.message));
+        refusal.details.causes = causes.collect();
+        let cause = Cause {
+            kind: CauseKind::MutatingAdmissionPolicy,
+            namespace: String::new(),
+            name: first.policy.clone(),
+            rule: None,
+        };
+        Some((refusal, cause))
+    }
+
+    /// What each policy came to, by its place.
+    pub(in crate::engine::admission) fn evaluations(&mut self) -> Vec<(CauseKind, usize, Evaluation)> {
         let kind = CauseKind::MutatingAdmissionPolicy;
-        outcome.evaluations = self
-            .evaluations
+        let evaluations = std::mem::take(&mut self.evaluations);
+        evaluations
             .into_iter()
             .map(|(place, evaluation)| (kind, place, evaluation))
-            .collect();
-        if let Some(first) = self.faults.first() {
-            let mut refusal = denial(self.request, first.message.clone(), first.reason);
-            // Whatever the reason, upstream answers these as forbidden.
-            refusal.code = Reason::Forbidden.code();
-            refusal.details.causes = self
-                .faults
-                .iter()
-                .map(|fault| StatusCause::of(&fault.message))
-                .collect();
-            outcome.denial = Some(refusal);
-            outcome.cause = Some(Cause {
-                kind,
-                namespace: String::new(),
-                name: first.policy.clone(),
-                rule: None,
-            });
-            return outcome;
-        }
-        if let (Some(before), Some(after)) = (self.request.object, &self.object) {
-            let operations = diff(before, after.root());
-            if !operations.is_empty() {
-                outcome.patch = patch::write(&operations);
-            }
-        }
-        outcome
+            .collect()
     }
+}
+
+/// Reviews of access and policies are shown to no policy.
+fn is_exempt(request: &Request<'_>) -> bool {
+    request.request_resource.is_virtual() || request.request_resource.is_policy()
 }

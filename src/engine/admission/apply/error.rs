@@ -106,7 +106,12 @@ impl Mismatches {
 
     /// The error that `of` makes of them, if there are any.
     pub(super) fn into_error(self, of: impl FnOnce(Self) -> Error) -> Result<(), Error> {
-        if self.0.is_empty() { Ok(()) } else { Err(of(self)) }
+        self.none().map_err(of)
+    }
+
+    /// That there are none.
+    pub(super) fn none(self) -> Result<(), Self> {
+        if self.0.is_empty() { Ok(()) } else { Err(self) }
     }
 }
 

@@ -19,6 +19,7 @@
 
 mod check;
 mod configuration;
+mod decode;
 mod error;
 mod item;
 mod merge;
@@ -29,6 +30,7 @@ use crate::cel::Value;
 use crate::json::{Document, Node, Tree};
 
 pub use configuration::configuration;
+pub use decode::is_changed;
 pub use error::{Error, Mismatch, Mismatches};
 pub use schema::Schemas;
 

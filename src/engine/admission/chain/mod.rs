@@ -16,9 +16,27 @@
 //! Facts: `apiserver/pkg/admission/{chain,reinvocation}.go`, and below
 //! `plugin/webhook` `{mutating,validating}/dispatcher.go`.
 
-use super::admit::Run;
-use super::webhook::{Answer, Call};
-use super::{AdmissionSet, Denial, Details, Outcome, Reason, Request};
+mod annotations;
+mod ask;
+mod mutating;
+mod patch;
+mod reinvocation;
+mod shadow;
+mod status;
+mod validating;
+
+use super::admit::{Context, Run};
+use super::authorizer::{Access, Authorizer};
+use super::policy::FailurePolicy;
+use super::webhook::{Answer, Call, CallFailure, Reply, ReviewVersion, Verdict, Webhook};
+use super::webhooks::Listed;
+use super::{AdmissionSet, Denial, Outcome, Request};
+use crate::engine::{Cause, CauseKind};
+
+use mutating::Mutating;
+pub(super) use reinvocation::Reinvocable;
+pub use shadow::{Comparison, compare};
+use validating::Validating;
 
 /// Which half of admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,7 +51,28 @@ pub enum Phase {
 #[derive(Debug)]
 pub struct Chain {
     phase: Phase,
-    is_over: bool,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    New,
+    Mutating(Box<Mutating>),
+    Validating(Box<Validating>),
+    Ended,
+}
+
+/// Why a webhook does not simply allow a request.
+#[derive(Debug)]
+enum Objection {
+    /// It refuses.
+    Denial(Box<Denial>),
+    /// It could not be asked or not be believed: under its failurePolicy.
+    Call(String),
+    /// The request is refused, whatever it said and its failurePolicy says.
+    Fatal(Box<Denial>),
+    /// The deadline of the request itself passed, likewise.
+    Expired,
 }
 
 /// How far a run is.
@@ -78,7 +117,7 @@ impl Chain {
     pub const fn new(phase: Phase) -> Self {
         Self {
             phase,
-            is_over: false,
+            state: State::New,
         }
     }
 
@@ -86,22 +125,51 @@ impl Chain {
     ///
     /// Set, request and run must say the same each time; clock, authority and
     /// recorder may be others. `answers` are those to what the last step asked,
-    /// in its order, and none for the first. A run that has ended refuses.
+    /// in its order, and none for the first; one that is missing is a call that
+    /// failed. A run that has ended refuses.
     pub fn advance(
         &mut self,
         set: &AdmissionSet,
         request: &Request<'_>,
         run: Run<'_>,
-        _answers: Vec<Answer>,
+        answers: Vec<Answer>,
     ) -> Progress {
-        if std::mem::replace(&mut self.is_over, true) {
-            return Progress::Done(Box::new(ended()));
-        }
-        let outcome = match self.phase {
-            Phase::Validate => set.validate(request, run),
-            Phase::Mutate => set.mutate(request, run),
+        let authorizer = Authorizer::new(run.access, request);
+        let access = &Access::new(&authorizer, request);
+        let context = Context { request, access, run };
+        let state = std::mem::replace(&mut self.state, State::Ended);
+        let outcome = match (state, self.phase) {
+            (State::New, Phase::Mutate) => {
+                let mut mutating = Mutating::new();
+                match mutating.advance(set, context) {
+                    Some(call) => return self.rest(State::Mutating(Box::new(mutating)), vec![call]),
+                    None => mutating.outcome(context),
+                }
+            }
+            (State::Mutating(mut mutating), _) => {
+                mutating.answered(context, answers.into_iter().next());
+                match mutating.advance(set, context) {
+                    Some(call) => return self.rest(State::Mutating(mutating), vec![call]),
+                    None => mutating.outcome(context),
+                }
+            }
+            (State::New, Phase::Validate) => {
+                let mut validating = Validating::new(set, context);
+                let calls = validating.matched(set, context);
+                if !calls.is_empty() {
+                    return self.rest(State::Validating(Box::new(validating)), calls);
+                }
+                validating.answered(context, Vec::new())
+            }
+            (State::Validating(validating), _) => validating.answered(context, answers),
+            (State::Ended, _) => ended(),
         };
         Progress::Done(Box::new(outcome))
+    }
+
+    fn rest(&mut self, state: State, calls: Vec<Call>) -> Progress {
+        self.state = state;
+        Progress::Ask(calls)
     }
 
     /// Runs to the end with somebody who answers on the spot.
@@ -127,13 +195,73 @@ impl Chain {
 /// Nothing is decided twice, and nothing by default.
 fn ended() -> Outcome {
     Outcome {
-        denial: Some(Denial {
-            status: Denial::FAILURE.into(),
-            reason: Reason::InternalError.as_str().into(),
-            code: Reason::InternalError.code(),
-            message: "Internal error occurred: the run of admission has ended".to_owned(),
-            details: Details::default(),
-        }),
+        denial: Some(status::internal("the run of admission has ended".to_owned())),
         ..Outcome::default()
+    }
+}
+
+// === impl Objection ===
+
+impl Objection {
+    /// What a call came to, if there was an answer at all.
+    fn to(result: Option<Result<Reply, CallFailure>>) -> Result<Reply, Self> {
+        match result {
+            Some(Ok(reply)) => Ok(reply),
+            Some(Err(CallFailure::Failed(why))) => Err(Self::Call(why)),
+            Some(Err(CallFailure::RequestExpired)) => Err(Self::Expired),
+            None => Err(Self::Call("failed to call webhook: nobody answered".to_owned())),
+        }
+    }
+
+    fn verdict(&self, webhook: &Webhook) -> Verdict {
+        let message = match self {
+            Self::Denial(denial) => return Verdict::Denied(denial.message.clone()),
+            Self::Call(why) => why.clone(),
+            Self::Fatal(denial) => denial.message.clone(),
+            Self::Expired => CallFailure::RequestExpired.to_string(),
+        };
+        Verdict::Failed {
+            message,
+            is_ignored: self.is_ignored(webhook),
+        }
+    }
+
+    fn is_ignored(&self, webhook: &Webhook) -> bool {
+        matches!(self, Self::Call(_)) && webhook.failure_policy == FailurePolicy::Ignore
+    }
+
+    /// What refuses the request; none if the failure is passed over.
+    fn refusal(self, webhook: &Webhook) -> Option<Denial> {
+        if self.is_ignored(webhook) {
+            return None;
+        }
+        Some(match self {
+            Self::Denial(denial) | Self::Fatal(denial) => *denial,
+            Self::Call(why) => status::failed_call(webhook, &why),
+            Self::Expired => status::timeout(),
+        })
+    }
+}
+
+/// Passes on what the webhook says beside its verdict, also when it refuses.
+fn hear(outcome: &mut Outcome, webhook: &Webhook, reply: &Reply) {
+    annotations::own(&mut outcome.audit_annotations, webhook, &reply.audit_annotations);
+    for warning in &reply.warnings {
+        outcome.warnings.push(warning);
+    }
+}
+
+/// The webhook as what refused the request.
+fn cause(phase: Phase, listed: &Listed) -> Cause {
+    let is_alpha = listed.webhook.version == Some(ReviewVersion::V1alpha1);
+    Cause {
+        kind: match phase {
+            _ if is_alpha => CauseKind::ExternalAdmissionHookConfiguration,
+            Phase::Mutate => CauseKind::MutatingWebhookConfiguration,
+            Phase::Validate => CauseKind::ValidatingWebhookConfiguration,
+        },
+        namespace: String::new(),
+        name: listed.webhook.configuration.clone(),
+        rule: Some(listed.position),
     }
 }

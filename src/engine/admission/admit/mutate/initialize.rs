@@ -1,65 +1,72 @@
-//! What initializers make of an object, after the mutating policies.
+//! What initializers make of an object, after policies and webhooks.
 
-use super::{Refusal, Walk};
+use super::{Context, Mutated, Refusal, Walk, is_exempt};
 use crate::engine::admission::initializers::{self, Installed};
 use crate::engine::admission::outcome::Reason;
 use crate::engine::admission::set::AdmissionSet;
+use crate::engine::admission::trace::Step;
 use crate::json::{Document, patch};
 
 impl AdmissionSet {
     /// Runs the policies of the initializers that the object has to pass, and
     /// takes away the list of those that are pending.
-    pub(super) fn initialize(&self, walk: &mut Walk<'_>) {
-        let request = walk.request;
+    pub(in crate::engine::admission) fn initialize(&self, so_far: &mut Mutated, context: Context<'_>) {
+        let request = context.request;
         let mut initializers = self.initializers.of(request).peekable();
-        if initializers.peek().is_none() {
+        if is_exempt(request) || initializers.peek().is_none() {
             return;
         }
         for installed in initializers {
-            if walk.run.clock.is_over() {
+            if context.run.clock.is_over() {
                 return;
             }
-            self.initialize_by(installed, walk);
+            context.run.tell(|| Step::Initializer {
+                configuration: &installed.configuration,
+                name: &installed.initializer.name,
+                is_there: installed.policy.is_some(),
+            });
+            self.initialize_by(installed, so_far, context);
         }
-        walk.complete();
+        so_far.complete(context);
     }
 
-    fn initialize_by(&self, installed: &Installed, walk: &mut Walk<'_>) {
+    fn initialize_by(&self, installed: &Installed, so_far: &mut Mutated, context: Context<'_>) {
         let Some(policy) = &installed.policy else {
-            walk.faults
-                .extend(installed.missing(self.failure_policy).map(|message| Refusal {
-                    policy: installed.initializer.name.clone(),
-                    message,
-                    reason: Reason::InternalError,
-                }));
+            let missing = installed.missing(self.failure_policy);
+            so_far.faults.extend(missing.map(|message| Refusal {
+                policy: installed.initializer.name.clone(),
+                message,
+                reason: Reason::InternalError,
+            }));
             return;
         };
-        // Its own walk: the places of the other policies are not its own.
-        let mut own = Walk::new(walk.request, walk.access, walk.run);
-        own.object = walk.object.take();
+        // On its own: the places of the other policies are not its own.
+        let mut own = Mutated::new();
+        own.object = so_far.object.take();
         let object = own.object.clone();
-        let seen = object.as_ref().map(Document::root).or(walk.request.object);
+        let seen = object.as_ref().map(Document::root).or(context.request.object);
+        let mut walk = Walk::new(context, &mut own);
         let mut invocations = Vec::new();
-        self.invocations(0, policy, seen, &mut own, &mut invocations);
-        let namespace = self.namespace_of(walk.request);
+        self.invocations(0, policy, seen, &mut walk, &mut invocations);
+        let namespace = self.namespace_of(context.request);
         for invocation in &invocations {
-            own.invoke(invocation, namespace.as_variable(), false);
+            walk.invoke(invocation, namespace.as_variable(), false);
         }
-        walk.object = own.object;
-        walk.faults.append(&mut own.faults);
+        so_far.object = own.object;
+        so_far.faults.append(&mut own.faults);
     }
 }
 
-impl Walk<'_> {
-    fn complete(&mut self) {
-        let object = self.object.as_ref().map(Document::root).or(self.request.object);
-        let completed = object.and_then(|object| {
+impl Mutated {
+    fn complete(&mut self, context: Context<'_>) {
+        let completed = self.object_of(context.request).and_then(|object| {
             let written = Document::parse(initializers::completion(object)?).ok()?;
             let tree = patch::apply(object, &patch::read(written.root()).ok()?).ok()?;
             Document::parse(tree.to_text()).ok()
         });
-        if completed.is_some() {
-            self.object = completed;
+        if let Some(object) = completed {
+            self.tell_change(context, &object);
+            self.object = Some(object);
         }
     }
 }

@@ -1,0 +1,105 @@
+//! What a run writes into the audit log about webhooks.
+
+use std::collections::BTreeMap;
+
+use crate::engine::admission::webhook::Webhook;
+use crate::engine::matching::is_label_key;
+use crate::json::write_string;
+
+const MUTATION: &str = "mutation.webhook.admission.k8s.io";
+const MUTATION_FAILED_OPEN: &str = "failed-open.mutation.webhook.admission.k8s.io";
+const VALIDATION_FAILED_OPEN: &str = "failed-open.validating.webhook.admission.k8s.io";
+/// Which webhook changed what. The API server's own, `patch.webhook.…`, has the
+/// values too, and is written at the audit level Request alone; from outside
+/// there is only the level Metadata, where the data of Secrets must not go.
+const PATHS: &str = "paths.webhook.portcullis.dev";
+/// The longest value of [`PATHS`], in bytes.
+const PATHS_BYTES: usize = 4 << 10;
+
+/// The annotations of one request, by key.
+pub(super) type Annotations = BTreeMap<String, String>;
+
+/// That a webhook was to be asked, and whether it changed the object.
+pub(super) fn mutation(
+    all: &mut Annotations,
+    (round, index): (usize, usize),
+    webhook: &Webhook,
+    mutated: bool,
+) {
+    let mut value = named(webhook);
+    value.push_str(if mutated {
+        ",\"mutated\":true}"
+    } else {
+        ",\"mutated\":false}"
+    });
+    add(all, key(MUTATION, round, index), value);
+}
+
+/// Which paths a webhook changed, if any; past the bound, how many more.
+pub(super) fn paths(
+    all: &mut Annotations,
+    (round, index): (usize, usize),
+    webhook: &Webhook,
+    paths: &[String],
+) {
+    if paths.is_empty() {
+        return;
+    }
+    let mut value = named(webhook);
+    value.push_str(",\"paths\":[");
+    let mut written = 0;
+    for path in paths {
+        let back = value.len();
+        value.push_str(if written > 0 { "," } else { "" });
+        write_string(&mut value, path);
+        if value.len() > PATHS_BYTES {
+            value.truncate(back);
+            break;
+        }
+        written += 1;
+    }
+    value.push(']');
+    if written < paths.len() {
+        value.push_str(&format!(",\"more\":{}", paths.len() - written));
+    }
+    value.push('}');
+    add(all, key(PATHS, round, index), value);
+}
+
+/// That a mutating webhook could not be asked or believed, and was passed over.
+pub(super) fn failed_open(all: &mut Annotations, (round, index): (usize, usize), webhook: &Webhook) {
+    add(all, key(MUTATION_FAILED_OPEN, round, index), webhook.name.clone());
+}
+
+/// The same of a validating webhook.
+pub(super) fn validation_failed_open(all: &mut Annotations, index: usize, webhook: &Webhook) {
+    add(all, key(VALIDATION_FAILED_OPEN, 0, index), webhook.name.clone());
+}
+
+/// What the webhook itself wants written, under its name. What is then no
+/// qualified name with one slash is dropped.
+pub(super) fn own(all: &mut Annotations, webhook: &Webhook, annotations: &BTreeMap<String, String>) {
+    for (name, value) in annotations {
+        let key = format!("{}/{name}", webhook.name);
+        if !name.contains('/') && is_label_key(&key) {
+            add(all, key, value.clone());
+        }
+    }
+}
+
+/// The first value of a key stays.
+fn add(all: &mut Annotations, key: String, value: String) {
+    all.entry(key).or_insert(value);
+}
+
+fn key(prefix: &str, round: usize, index: usize) -> String {
+    format!("{prefix}/round_{round}_index_{index}")
+}
+
+fn named(webhook: &Webhook) -> String {
+    let mut value = String::from("{\"configuration\":");
+    write_string(&mut value, &webhook.configuration);
+    value.push_str(",\"webhook\":");
+    write_string(&mut value, &webhook.name);
+    value
+}

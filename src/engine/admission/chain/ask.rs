@@ -1,0 +1,144 @@
+//! Whether a webhook is to be asked, and how.
+//!
+//! ```text
+//! selectors, rules ─▶ version of the object ─▶ matchConditions ─▶ dry run ─▶ version of the review
+//! ```
+//!
+//! `ShouldCallHook` of `apiserver/pkg/admission/plugin/webhook/generic/webhook.go`
+//! and the beginnings of `callAttrMutatingHook` and `callHook`.
+
+use super::{Objection, status};
+use crate::engine::admission::admit::{Context, finding};
+use crate::engine::admission::conditions::{self, Conditions};
+use crate::engine::admission::matching::{Fault, Matched};
+use crate::engine::admission::set::AdmissionSet;
+use crate::engine::admission::trace::Step;
+use crate::engine::admission::variables::{Given, NamespaceObject, RequestView};
+use crate::engine::admission::webhook::{Call, SideEffects, Webhook};
+use crate::engine::admission::webhooks::Listed;
+use crate::engine::admission::{Denial, Request};
+use crate::json::Node;
+
+/// Whether a webhook is to be asked.
+pub(super) enum Matching {
+    /// No.
+    Not,
+    /// Yes, about the object as this resource.
+    As(Matched<'static>),
+    /// Yes, but it cannot be.
+    Fails(Objection),
+}
+
+impl AdmissionSet {
+    /// Whether the webhook is for this request, with the object as it is now.
+    ///
+    /// # Errors
+    ///
+    /// What refuses the request whatever `failurePolicy` says.
+    pub(super) fn matches(
+        &self,
+        listed: &Listed,
+        context: Context<'_>,
+        object: Option<Node<'_>>,
+    ) -> Result<Matching, Box<Denial>> {
+        let webhook = &*listed.webhook;
+        let subject = self.subject(context.request, object);
+        let found = webhook.constraints.matches(subject);
+        context.run.tell(|| Step::Webhook {
+            webhook,
+            finding: finding(&webhook.constraints, subject, &found),
+        });
+        let matched = match found {
+            Ok(Some(matched)) => matched,
+            Ok(None) => return Ok(Matching::Not),
+            Err(fault) => return Err(Box::new(refusal(&fault))),
+        };
+        if let Err(fault) = matched.as_sent(context.request) {
+            return Ok(Matching::Fails(Objection::Call(unconverted(&fault))));
+        }
+        match self.conditions(webhook, context, &matched, object) {
+            Conditions::Match => Ok(Matching::As(matched.into_owned())),
+            Conditions::NoMatch(_) => Ok(Matching::Not),
+            Conditions::Error(why) => Err(Box::new(status::forbidden(context.request, &why))),
+        }
+    }
+
+    fn conditions(
+        &self,
+        webhook: &Webhook,
+        context: Context<'_>,
+        matched: &Matched<'_>,
+        object: Option<Node<'_>>,
+    ) -> Conditions {
+        let view = RequestView::for_conditions(context.request, matched);
+        let given = Given {
+            object,
+            old_object: context.request.old_object,
+            request: &view,
+            params: None,
+            namespace: NamespaceObject::Null,
+            access: context.access,
+            recorder: context.run.recorder,
+        };
+        let Webhook {
+            match_conditions,
+            failure_policy,
+            ..
+        } = webhook;
+        conditions::evaluate(
+            match_conditions,
+            *failure_policy,
+            &self.webhook_environment,
+            &given,
+            context.run.clock,
+        )
+    }
+}
+
+/// How to ask a webhook that matched, but for the object.
+pub(super) fn call(
+    listed: &Listed,
+    request: &Request<'_>,
+    matched: Matched<'static>,
+) -> Result<Call, Objection> {
+    let webhook = &listed.webhook;
+    if request.dry_run {
+        match webhook.side_effects {
+            None => return Err(Objection::Call("Webhook SideEffects is nil".to_owned())),
+            Some(SideEffects::None | SideEffects::NoneOnDryRun) => {}
+            Some(SideEffects::Some | SideEffects::Unknown) => {
+                return Err(Objection::Fatal(Box::new(status::no_dry_run(webhook))));
+            }
+        }
+    }
+    let Some(version) = webhook.version else {
+        let why = "could not create admission objects: webhook does not accept known AdmissionReview \
+                   versions (v1, v1beta1)";
+        return Err(Objection::Call(why.to_owned()));
+    };
+    Ok(Call {
+        webhook: webhook.clone(),
+        version,
+        kind: matched.kind,
+        resource: matched.resource,
+        object: None,
+    })
+}
+
+/// The API server converts; whoever stands behind it can only be sent the right version.
+fn unconverted(fault: &Fault) -> String {
+    match fault {
+        Fault::OtherVersion { wanted, sent } => format!(
+            "could not convert the object: the webhook is for {wanted} and the API server sent {sent}; \
+             register this gateway for {wanted}, so that the API server converts, or the webhook for {sent}"
+        ),
+        other => other.to_string(),
+    }
+}
+
+fn refusal(fault: &Fault) -> Denial {
+    match fault {
+        Fault::UnknownNamespace { name } => status::unknown_namespace(name, fault.to_string()),
+        other => status::internal(other.to_string()),
+    }
+}

@@ -1,0 +1,338 @@
+//! The run of `/mutate`.
+//!
+//! ```text
+//! pass 0: policies ─▶ webhook ─▶ webhook ─▶ …        each sees the object as changed so far
+//!                        │ any changed it
+//! pass 1: policies ─▶ webhooks: those of IfNeeded after which something changed
+//!                        │
+//!         initializers ─▶ the patch from the object received to the object now
+//! ```
+//!
+//! `Dispatch` of `apiserver/pkg/admission/plugin/webhook/mutating/dispatcher.go`
+//! and `apiserver/pkg/admission/reinvocation.go`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ask::{self, Matching};
+use super::patch::{self, Patched};
+use super::{Objection, Phase, Reinvocable, annotations, cause, hear};
+use crate::engine::Cause;
+use crate::engine::admission::admit::mutate::Mutated;
+use crate::engine::admission::admit::{Context, too_late};
+use crate::engine::admission::mutating::Reinvocation;
+use crate::engine::admission::set::AdmissionSet;
+use crate::engine::admission::trace::Step;
+use crate::engine::admission::webhook::{Answer, Call, Reply, Verdict, Webhook, WebhookResult};
+use crate::engine::admission::webhooks::Listed;
+use crate::engine::admission::{Denial, Outcome};
+use crate::json::{Document, diff, patch as json_patch};
+
+/// What is known between two steps.
+#[derive(Debug)]
+pub(super) struct Mutating {
+    policies: Mutated,
+    webhooks: Reinvocable<usize>,
+    stage: Stage,
+    /// 0 in the first pass, 1 in that of reinvocation.
+    round: usize,
+    /// The places of the webhooks that could match.
+    candidates: Option<Vec<usize>>,
+    /// The webhook whose answer is awaited.
+    asked: Option<Asked>,
+    /// Whether anything changed the object, so that there is a second pass.
+    is_changed: bool,
+    /// The object after the webhooks of the first pass, if there is a second;
+    /// none while it is as received.
+    last_output: Option<Document<'static>>,
+    outcome: Outcome,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Policies,
+    /// The next of the candidates.
+    Webhooks(usize),
+    Initializers,
+    End,
+}
+
+#[derive(Debug)]
+struct Asked {
+    place: usize,
+    cause: Cause,
+    call: Call,
+}
+
+// === impl Mutating ===
+
+impl Mutating {
+    pub(super) fn new() -> Self {
+        Self {
+            policies: Mutated::new(),
+            webhooks: Reinvocable::new(),
+            stage: Stage::Policies,
+            round: 0,
+            candidates: None,
+            asked: None,
+            is_changed: false,
+            last_output: None,
+            outcome: Outcome::default(),
+        }
+    }
+
+    /// Goes on to the next webhook that is to be asked, or to the end.
+    pub(super) fn advance(&mut self, set: &AdmissionSet, context: Context<'_>) -> Option<Call> {
+        while self.stage != Stage::End && self.outcome.denial.is_none() {
+            if context.run.clock.is_over() {
+                self.outcome.denial = Some(too_late(context.request));
+                break;
+            }
+            match self.stage {
+                Stage::Policies => self.policies(set, context),
+                Stage::Webhooks(next) => {
+                    if let Some(call) = self.webhook(next, set, context) {
+                        return Some(call);
+                    }
+                }
+                Stage::Initializers => self.initializers(set, context),
+                Stage::End => {}
+            }
+        }
+        None
+    }
+
+    fn policies(&mut self, set: &AdmissionSet, context: Context<'_>) {
+        self.is_changed |= set.mutate(&mut self.policies, context, self.round > 0);
+        self.stage = Stage::Webhooks(0);
+        self.refuse_by_policies(context);
+        if self.round > 0 && self.is_other_than_last_output(context) {
+            self.webhooks.require();
+        }
+    }
+
+    fn refuse_by_policies(&mut self, context: Context<'_>) {
+        if let Some((denial, cause)) = self.policies.refusal(context.request) {
+            self.refuse(denial, Some(cause));
+        }
+    }
+
+    /// `IsOutputChangedSinceLastWebhookInvocation`.
+    fn is_other_than_last_output(&self, context: Context<'_>) -> bool {
+        let last = self.last_output.as_ref().map(Document::root);
+        match (
+            last.or(context.request.object),
+            self.policies.object_of(context.request),
+        ) {
+            (Some(last), Some(now)) => !last.same(now),
+            (last, now) => last.is_some() != now.is_some(),
+        }
+    }
+
+    /// Looks at one webhook. The call, if it is to be asked.
+    fn webhook(&mut self, next: usize, set: &AdmissionSet, context: Context<'_>) -> Option<Call> {
+        let Context { request, run, .. } = context;
+        let candidates = self.candidates.get_or_insert_with(|| {
+            if let Some(recorder) = run.recorder {
+                set.mutating_webhooks.tell_others(request, run.only, recorder);
+            }
+            set.mutating_webhooks.candidates(request, run.only)
+        });
+        let Some(place) = candidates.get(next).copied() else {
+            self.end_of_pass(context);
+            return None;
+        };
+        self.stage = Stage::Webhooks(next + 1);
+        let listed = set.mutating_webhooks.get(place)?;
+        // A shadow is asked about what it would first have seen.
+        if self.round > 0 && listed.is_shadow {
+            return None;
+        }
+        let matched = match set.matches(listed, context, self.policies.object_of(request)) {
+            Ok(Matching::Not) => return None,
+            Ok(Matching::As(matched)) => Ok(matched),
+            Ok(Matching::Fails(objection)) => Err(objection),
+            Err(_) if listed.is_shadow => return None,
+            Err(denial) => {
+                self.refuse(*denial, Some(cause(Phase::Mutate, listed)));
+                return None;
+            }
+        };
+        if self.round > 0 && !self.webhooks.is_required(&place) {
+            return None;
+        }
+        let call = matched.and_then(|matched| ask::call(listed, request, matched));
+        self.ask(place, listed, call, context)
+    }
+
+    fn ask(
+        &mut self,
+        place: usize,
+        listed: &Listed,
+        call: Result<Call, Objection>,
+        context: Context<'_>,
+    ) -> Option<Call> {
+        let is_shadow = listed.is_shadow;
+        match call {
+            Ok(call) => {
+                let object = self.policies.object.clone();
+                let call = Call { object, ..call };
+                let step = || Step::Asked {
+                    call: &call,
+                    is_shadow,
+                };
+                context.run.tell(step);
+                if is_shadow {
+                    self.outcome.shadows.push(call);
+                    return None;
+                }
+                let cause = cause(Phase::Mutate, listed);
+                self.asked = Some(Asked {
+                    place,
+                    cause,
+                    call: call.clone(),
+                });
+                Some(call)
+            }
+            Err(_) if is_shadow => None,
+            Err(objection) => {
+                let cause = cause(Phase::Mutate, listed);
+                self.settle(context, (place, cause), &listed.webhook, Err(objection), None);
+                None
+            }
+        }
+    }
+
+    /// The second pass is left out if nobody is to run in it.
+    fn end_of_pass(&mut self, context: Context<'_>) {
+        let is_last = self.round > 0 || !self.is_changed;
+        if is_last || !(self.policies.are_to_run_again() | self.webhooks.is_any_required()) {
+            self.stage = Stage::Initializers;
+            return;
+        }
+        self.round = 1;
+        self.last_output.clone_from(&self.policies.object);
+        self.stage = Stage::Policies;
+        context.run.tell(|| Step::Again);
+    }
+
+    fn initializers(&mut self, set: &AdmissionSet, context: Context<'_>) {
+        self.stage = Stage::End;
+        if context.run.only.is_none() {
+            set.initialize(&mut self.policies, context);
+            self.refuse_by_policies(context);
+        }
+    }
+
+    // === answers ===
+
+    /// Takes the answer to what was asked.
+    pub(super) fn answered(&mut self, context: Context<'_>, answer: Option<Answer>) {
+        let Some(Asked { place, cause, call }) = self.asked.take() else {
+            return;
+        };
+        let (result, took) = match answer {
+            Some(Answer { result, took }) => (Some(result), Some(took)),
+            None => (None, None),
+        };
+        let result = Objection::to(result).and_then(|reply| self.heard(&call, &reply, context));
+        self.settle(context, (place, cause), &call.webhook, result, took);
+    }
+
+    /// What the reply changes, if it allows the request.
+    fn heard(
+        &mut self,
+        call: &Call,
+        reply: &Reply,
+        context: Context<'_>,
+    ) -> Result<Option<Patched>, Objection> {
+        hear(&mut self.outcome, &call.webhook, reply);
+        if let Some(denial) = &reply.denial {
+            return Err(Objection::Denial(Box::new(denial.clone())));
+        }
+        patch::patched(call, reply, self.policies.object_of(context.request))
+    }
+
+    fn settle(
+        &mut self,
+        context: Context<'_>,
+        (place, cause): (usize, Cause),
+        webhook: &Arc<Webhook>,
+        result: Result<Option<Patched>, Objection>,
+        took: Option<Duration>,
+    ) {
+        let at = (self.round, place);
+        let (patched, objection) = match result {
+            Ok(patched) => (patched, None),
+            Err(objection) => (None, Some(objection)),
+        };
+        let result = WebhookResult {
+            webhook: Arc::clone(webhook),
+            round: self.round,
+            index: place,
+            verdict: objection
+                .as_ref()
+                .map_or(Verdict::Allowed, |objection| objection.verdict(webhook)),
+            changed: self.paths(context, patched.as_ref()),
+            took,
+        };
+        context.run.tell(|| Step::Answered(&result));
+        let is_changed = patched.as_ref().is_some_and(|patched| patched.is_changed);
+        annotations::mutation(&mut self.outcome.audit_annotations, at, webhook, is_changed);
+        annotations::paths(&mut self.outcome.audit_annotations, at, webhook, &result.changed);
+        self.outcome.webhooks.push(result);
+        if let Some(Patched { object, .. }) = patched {
+            self.policies.tell_change(context, &object);
+            self.policies.object = Some(object);
+        }
+        self.count(place, webhook, is_changed);
+        let Some(objection) = objection else { return };
+        if objection.is_ignored(webhook) {
+            annotations::failed_open(&mut self.outcome.audit_annotations, at, webhook);
+        }
+        if let Some(denial) = objection.refusal(webhook) {
+            self.refuse(denial, Some(cause));
+        }
+    }
+
+    fn paths(&self, context: Context<'_>, patched: Option<&Patched>) -> Vec<String> {
+        let before = self.policies.object_of(context.request);
+        match (before, patched) {
+            (Some(before), Some(patched)) => patch::paths(before, patched.object.root()),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Keeps the books of reinvocation, also of a call that failed.
+    fn count(&mut self, place: usize, webhook: &Webhook, is_changed: bool) {
+        if is_changed {
+            self.is_changed = true;
+            self.webhooks.require();
+        }
+        if webhook.reinvocation == Reinvocation::IfNeeded {
+            self.webhooks.ran(place);
+        }
+    }
+
+    fn refuse(&mut self, denial: Denial, cause: Option<Cause>) {
+        self.outcome.denial = Some(denial);
+        self.outcome.cause = cause;
+    }
+
+    // === end ===
+
+    pub(super) fn outcome(mut self, context: Context<'_>) -> Outcome {
+        let mut outcome = self.outcome;
+        outcome.evaluations = self.policies.evaluations();
+        if outcome.denial.is_some() {
+            return outcome;
+        }
+        if let (Some(before), Some(after)) = (context.request.object, &self.policies.object) {
+            let operations = diff(before, after.root());
+            if !operations.is_empty() {
+                outcome.patch = json_patch::write(&operations);
+            }
+        }
+        outcome
+    }
+}

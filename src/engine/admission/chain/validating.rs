@@ -1,0 +1,166 @@
+//! The run of `/validate`.
+//!
+//! ```text
+//! policies ─▶ which webhooks match ─▶ all of them asked at once ─▶ the first denial, in their order
+//! ```
+//!
+//! `Dispatch` of `apiserver/pkg/admission/plugin/webhook/validating/dispatcher.go`,
+//! where the denial told is the first to arrive; here it does not depend on
+//! who is faster.
+
+use std::sync::Arc;
+
+use super::ask::{self, Matching};
+use super::{Objection, Phase, annotations, cause, hear, status};
+use crate::engine::Cause;
+use crate::engine::admission::Outcome;
+use crate::engine::admission::admit::Context;
+use crate::engine::admission::set::AdmissionSet;
+use crate::engine::admission::trace::Step;
+use crate::engine::admission::webhook::{Answer, Call, Reply, Verdict, Webhook, WebhookResult};
+use crate::engine::admission::webhooks::Listed;
+
+/// What is known between the two steps.
+#[derive(Debug)]
+pub(super) struct Validating {
+    /// What the policies said.
+    outcome: Outcome,
+    matched: Vec<Matched>,
+}
+
+/// A webhook that matched.
+#[derive(Debug)]
+struct Matched {
+    webhook: Arc<Webhook>,
+    cause: Cause,
+    /// Why it is not asked.
+    objection: Option<Objection>,
+}
+
+// === impl Validating ===
+
+impl Validating {
+    /// Runs the policies.
+    pub(super) fn new(set: &AdmissionSet, context: Context<'_>) -> Self {
+        Self {
+            outcome: set.validate(context),
+            matched: Vec::new(),
+        }
+    }
+
+    /// Finds the webhooks that match. The calls of those that are to be asked;
+    /// none if the request is refused already.
+    pub(super) fn matched(&mut self, set: &AdmissionSet, context: Context<'_>) -> Vec<Call> {
+        let Context { request, run, .. } = context;
+        if self.outcome.denial.is_some() {
+            return Vec::new();
+        }
+        if let Some(recorder) = run.recorder {
+            set.validating_webhooks.tell_others(request, run.only, recorder);
+        }
+        let mut calls = Vec::new();
+        for place in set.validating_webhooks.candidates(request, run.only) {
+            let Some(listed) = set.validating_webhooks.get(place) else {
+                continue;
+            };
+            let call = match set.matches(listed, context, request.object) {
+                Ok(Matching::Not) => continue,
+                Ok(Matching::As(matched)) => ask::call(listed, request, matched),
+                Ok(Matching::Fails(objection)) => Err(objection),
+                Err(_) if listed.is_shadow => continue,
+                Err(denial) => {
+                    self.outcome.denial = Some(*denial);
+                    self.outcome.cause = Some(cause(Phase::Validate, listed));
+                    self.matched.clear();
+                    return Vec::new();
+                }
+            };
+            calls.extend(self.ask(listed, call, context));
+        }
+        if !self.matched.is_empty() && run.clock.is_over() {
+            self.outcome.denial = Some(status::timeout());
+            self.matched.clear();
+            return Vec::new();
+        }
+        calls
+    }
+
+    fn ask(&mut self, listed: &Listed, call: Result<Call, Objection>, context: Context<'_>) -> Option<Call> {
+        let (call, objection) = match call {
+            Ok(call) => (Some(call), None),
+            Err(objection) => (None, Some(objection)),
+        };
+        if let Some(call) = &call {
+            context.run.tell(|| Step::Asked {
+                call,
+                is_shadow: listed.is_shadow,
+            });
+        }
+        if listed.is_shadow {
+            self.outcome.shadows.extend(call);
+            return None;
+        }
+        self.matched.push(Matched {
+            webhook: Arc::clone(&listed.webhook),
+            cause: cause(Phase::Validate, listed),
+            objection,
+        });
+        call
+    }
+
+    /// Takes the answers: the end.
+    pub(super) fn answered(mut self, context: Context<'_>, answers: Vec<Answer>) -> Outcome {
+        let mut answers = answers.into_iter();
+        for (index, matched) in std::mem::take(&mut self.matched).into_iter().enumerate() {
+            let answer = match matched.objection {
+                None => answers.next(),
+                Some(_) => None,
+            };
+            self.settle(context, index, matched, answer);
+        }
+        self.outcome
+    }
+
+    fn settle(&mut self, context: Context<'_>, index: usize, matched: Matched, answer: Option<Answer>) {
+        let Matched {
+            webhook,
+            cause,
+            objection,
+        } = matched;
+        let took = answer.as_ref().map(|answer| answer.took);
+        let objection = match objection {
+            Some(objection) => Some(objection),
+            None => Objection::to(answer.map(|answer| answer.result))
+                .and_then(|reply| self.heard(&webhook, &reply))
+                .err(),
+        };
+        let result = WebhookResult {
+            webhook: Arc::clone(&webhook),
+            round: 0,
+            index,
+            verdict: objection
+                .as_ref()
+                .map_or(Verdict::Allowed, |objection| objection.verdict(&webhook)),
+            changed: Vec::new(),
+            took,
+        };
+        context.run.tell(|| Step::Answered(&result));
+        self.outcome.webhooks.push(result);
+        let Some(objection) = objection else { return };
+        if objection.is_ignored(&webhook) {
+            annotations::validation_failed_open(&mut self.outcome.audit_annotations, index, &webhook);
+        }
+        if let (None, Some(denial)) = (&self.outcome.denial, objection.refusal(&webhook)) {
+            self.outcome.denial = Some(denial);
+            self.outcome.cause = Some(cause);
+        }
+    }
+
+    fn heard(&mut self, webhook: &Webhook, reply: &Reply) -> Result<(), Objection> {
+        hear(&mut self.outcome, webhook, reply);
+        match &reply.denial {
+            None => Ok(()),
+            Some(denial) => Err(Objection::Denial(Box::new(denial.clone()))),
+        }
+    }
+}

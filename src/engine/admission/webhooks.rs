@@ -1,0 +1,119 @@
+//! The webhooks of one phase, indexed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Request;
+use super::matching::{Equivalents, Index};
+use super::trace::{Finding, Miss, Recorder, Step};
+use super::webhook::{Webhook, WebhookConfiguration};
+
+/// Webhooks in the order in which they are asked: that of the names of their
+/// configurations, then of the lists
+/// (`apiserver/pkg/admission/configuration/{mutating,validating}_webhook_manager.go`).
+#[derive(Debug)]
+pub(super) struct Webhooks {
+    listed: Vec<Listed>,
+    /// The names of configurations, those without webhooks among them.
+    configurations: BTreeSet<String>,
+    index: Index,
+}
+
+/// A webhook in its place.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) webhook: Arc<Webhook>,
+    /// Its place in its configuration.
+    pub(super) position: usize,
+    /// Whether it decides nothing.
+    pub(super) is_shadow: bool,
+}
+
+// === impl Webhooks ===
+
+impl Webhooks {
+    pub(super) fn new(
+        mut configurations: Vec<Arc<WebhookConfiguration>>,
+        shadow: &BTreeSet<String>,
+        equivalents: &Equivalents,
+    ) -> Self {
+        configurations.sort_by(|one, other| one.name.cmp(&other.name));
+        let of = |configuration: &Arc<WebhookConfiguration>| {
+            let webhooks = configuration.webhooks.iter().enumerate();
+            let listed = webhooks.map(|(position, webhook)| Listed {
+                webhook: Arc::clone(webhook),
+                position,
+                is_shadow: shadow.contains(&webhook.name) || shadow.contains(&webhook.id()),
+            });
+            listed.collect::<Vec<_>>()
+        };
+        let listed: Vec<Listed> = configurations.iter().flat_map(of).collect();
+        let constraints = listed.iter().map(|listed| &listed.webhook.constraints);
+        Self {
+            index: Index::new(constraints, equivalents),
+            configurations: configurations
+                .iter()
+                .map(|configuration| configuration.name.clone())
+                .collect(),
+            listed,
+        }
+    }
+
+    /// The places of those that could match, rising. Admission itself and what
+    /// is nowhere stored is shown to none.
+    pub(super) fn candidates(&self, request: &Request<'_>, only: Option<&str>) -> Vec<usize> {
+        if self.listed.is_empty() || is_exempt(request) {
+            return Vec::new();
+        }
+        let mut places = self.index.candidates(request);
+        if let Some(only) = only {
+            places.retain(|place| self.get(*place).is_some_and(|one| one.is_of(only)));
+        }
+        places
+    }
+
+    /// Tells of those that [`candidates`](Self::candidates) leaves out.
+    #[cold]
+    pub(super) fn tell_others(&self, request: &Request<'_>, only: Option<&str>, recorder: &dyn Recorder) {
+        let candidates = self.candidates(request, only);
+        let miss = if is_exempt(request) {
+            Miss::Exempt
+        } else {
+            Miss::Rules
+        };
+        for (place, listed) in self.listed.iter().enumerate() {
+            if only.is_none_or(|only| listed.is_of(only)) && !candidates.contains(&place) {
+                recorder.record(Step::Webhook {
+                    webhook: &listed.webhook,
+                    finding: Finding::Misses(miss),
+                });
+            }
+        }
+    }
+
+    pub(super) fn get(&self, place: usize) -> Option<&Listed> {
+        self.listed.get(place)
+    }
+
+    /// Whether there is a configuration of this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.configurations.contains(name)
+    }
+
+    /// Each, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Webhook>> {
+        self.listed.iter().map(|listed| &listed.webhook)
+    }
+}
+
+fn is_exempt(request: &Request<'_>) -> bool {
+    request.is_admission_configuration() || request.request_resource.is_virtual()
+}
+
+// === impl Listed ===
+
+impl Listed {
+    fn is_of(&self, configuration: &str) -> bool {
+        self.webhook.configuration == configuration
+    }
+}
