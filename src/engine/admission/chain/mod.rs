@@ -265,3 +265,6 @@ fn cause(phase: Phase, listed: &Listed) -> Cause {
         rule: Some(listed.position),
     }
 }
+
+#[cfg(test)]
+mod tests;

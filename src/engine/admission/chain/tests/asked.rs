@@ -1,0 +1,115 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+#[test]
+fn nobody_is_shown_what_configures_admission_or_is_not_stored() {
+    let object = pod();
+    let mut configuration = mk_request(&object);
+    configuration.request_kind.group = "admissionregistration.k8s.io".into();
+    configuration.request_kind.kind = "MutatingWebhookConfiguration".into();
+    let mut review = mk_request(&object);
+    review.request_resource.group = "authorization.k8s.io".into();
+    review.request_resource.resource = "subjectaccessreviews".into();
+    for phase in Phase::ALL {
+        for request in [&configuration, &review] {
+            let (outcome, asked) = run(phase, &mk_set(vec![mk_webhook("deny")]), request);
+            assert!(asked.is_empty() && outcome.denial.is_none());
+        }
+    }
+}
+
+#[test]
+fn a_run_may_be_limited_to_one_configuration() {
+    let of = |configuration: &str, name: &str| Webhook {
+        configuration: configuration.into(),
+        ..mk_webhook(name)
+    };
+    let set = mk_set(vec![
+        of("a", "once a=1"),
+        of("b", "once b=1"),
+        of("b", "once c=1"),
+    ]);
+    assert!(set.has(Phase::Mutate, "b") && !set.has(Phase::Validate, "c"));
+    let access = PolicySet::default();
+    let (object, mut asked) = (pod(), Vec::new());
+    let limited = Run {
+        only: Some("b"),
+        ..Run::new(&access)
+    };
+    let outcome = Chain::run(Phase::Mutate, &set, &mk_request(&object), limited, &mut |call| {
+        asked.push(call.webhook.name.clone());
+        behave(&call.webhook.name, call, &object)
+    });
+    assert_eq!(labels(&outcome), json!({"app": "a", "b": "1", "c": "1"}));
+    assert_eq!(asked, ["once b=1", "once c=1"]);
+}
+
+#[test]
+fn a_webhook_in_shadow_decides_nothing() {
+    let object = pod();
+    let request = mk_request(&object);
+    for names in [["set s=1", "deny"], ["c/set s=1", "c/deny"]] {
+        let settings = AdmissionSettings {
+            shadow_webhooks: names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<BTreeSet<_>>(),
+            ..AdmissionSettings::default()
+        };
+        let webhooks = || vec![mk_webhook("set a=1"), mk_webhook("set s=1"), mk_webhook("deny")];
+        let set = mk_set_with(webhooks(), &settings);
+        let (outcome, asked) = mutate(&set);
+        assert_eq!(asked, ["set a=1"]);
+        assert_eq!(labels(&outcome), json!({"app": "a", "a": "1"}));
+        assert!(outcome.denial.is_none());
+        let compared: Vec<Comparison> = outcome
+            .shadows
+            .iter()
+            .map(|call| compare(call, &request, behave(&call.webhook.name, call, &object)))
+            .collect();
+        assert_eq!(
+            compared[0].changed,
+            ["/metadata/labels/s"],
+            "as at its place in the chain"
+        );
+        assert!(compared[0].allows());
+        assert_eq!(compared[1].verdict, Verdict::Denied("no".into()));
+        assert!(!compared[1].allows());
+
+        let (outcome, asked) = validate(&set);
+        assert_eq!((asked.len(), outcome.shadows.len()), (1, 2));
+        assert!(outcome.denial.is_none());
+    }
+}
+
+#[test]
+fn a_shadow_whose_namespace_is_not_known_refuses_nothing() {
+    let settings = AdmissionSettings {
+        shadow_webhooks: ["noop".to_owned()].into(),
+        ..AdmissionSettings::default()
+    };
+    let mut unsettled = mk_webhook("noop");
+    let labels = [("team".to_owned(), "a".to_owned())].into();
+    unsettled.constraints.namespace_selector = LabelSelector::compile(&labels, &[]).unwrap();
+    let set = mk_set_with(vec![unsettled], &settings);
+    assert!(mutate(&set).0.denial.is_none() && validate(&set).0.denial.is_none());
+}
+
+#[test]
+fn past_the_deadline_nobody_is_asked() {
+    let access = PolicySet::default();
+    let object = pod();
+    for phase in Phase::ALL {
+        let late = Run {
+            clock: Clock { expired: &|| true },
+            ..Run::new(&access)
+        };
+        let set = mk_set(vec![mk_webhook("noop")]);
+        let Progress::Done(outcome) = Chain::new(phase).advance(&set, &mk_request(&object), late, Vec::new())
+        else {
+            panic!("somebody is asked");
+        };
+        assert_eq!(outcome.denial.unwrap().code, 504);
+    }
+}
