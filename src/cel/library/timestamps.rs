@@ -1,12 +1,15 @@
 //! Parts of points in time and of lengths of time. Without a zone, UTC is meant.
 
+use std::num::IntErrorKind;
+
 use super::standard::{Computed, mismatched};
 use crate::cel::error::EvalError;
 use crate::cel::evaluate::Evaluation;
 use crate::cel::function::{Apply, Overload};
 use crate::cel::program::Call;
+use crate::cel::quote::quote;
 use crate::cel::types::Type;
-use crate::cel::value::{Timestamp, Value};
+use crate::cel::value::{Timestamp, Value, zone_offset};
 
 pub(super) fn functions() -> Vec<Overload> {
     let mut all = Vec::new();
@@ -54,27 +57,44 @@ pub(super) fn functions() -> Vec<Overload> {
 fn local(arguments: &[Value<'_>]) -> Result<(Timestamp, i64), EvalError> {
     match arguments {
         [Value::Timestamp(time)] => Ok((*time, 0)),
-        [Value::Timestamp(time), Value::String(zone)] => Ok((*time, offset(zone)?)),
+        [Value::Timestamp(time), Value::String(zone)] => Ok((*time, offset(zone, *time)?)),
         _ => Err(EvalError::no_such_overload()),
     }
 }
 
-/// A zone as `+05:30` or `-08:00`, or `UTC`. Of the others' rules nothing is
-/// known here.
-fn offset(zone: &str) -> Result<i64, EvalError> {
-    let unknown = || EvalError::failed(format!("unknown time zone {zone}"));
+/// A zone by its name, or as `+05:30` or `-08:00`. `Local` is none: decisions
+/// do not depend on the machine that they are made on.
+fn offset(zone: &str, time: Timestamp) -> Result<i64, EvalError> {
     if matches!(zone, "" | "UTC") {
         return Ok(0);
     }
-    let (hours, minutes) = zone.split_once(':').ok_or_else(unknown)?;
-    let hours: i32 = hours.parse().map_err(|_| unknown())?;
-    let minutes: i32 = minutes.parse().map_err(|_| unknown())?;
-    let minutes = if zone.starts_with('-') {
-        -i64::from(minutes)
-    } else {
-        i64::from(minutes)
+    let Some((hours, minutes)) = zone.split_once(':') else {
+        return zone_offset(zone, time.seconds()).ok_or_else(|| unknown(zone));
     };
-    Ok((i64::from(hours) * 60 + minutes) * 60)
+    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    let minutes = if zone.starts_with('-') { -minutes } else { minutes };
+    Ok((hours * 60 + minutes) * 60)
+}
+
+fn unknown(zone: &str) -> EvalError {
+    if zone.contains("..") || zone.starts_with(['/', '\\']) {
+        return EvalError::failed("time: invalid location name");
+    }
+    EvalError::failed(format!("unknown time zone {zone}"))
+}
+
+/// As `strconv.Atoi`, within what no clock needs.
+fn number(text: &str) -> Result<i64, EvalError> {
+    let number: Result<i32, _> = text.parse();
+    number.map(i64::from).map_err(|error| {
+        let reason = match error.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        let mut message = "strconv.Atoi: parsing ".to_owned();
+        quote(&mut message, text);
+        EvalError::failed(format!("{message}: {reason}"))
+    })
 }
 
 fn part<'a>(arguments: &[Value<'a>], part: impl FnOnce(crate::cel::value::Civil) -> i64) -> Computed<'a> {

