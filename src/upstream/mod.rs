@@ -33,7 +33,11 @@ use crate::telemetry::Metrics;
 use terms::Terms;
 use webhook::Upstream;
 
-pub use terms::shown_by;
+pub use terms::{Shown, USER_AGENT, shown_by};
+
+/// The most time that a call may take, whoever allows it more: as in
+/// `apiserver/pkg/util/webhook/authentication.go`.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The webhooks of one set of manifests, ready to be called. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -110,7 +114,12 @@ impl Upstreams {
             .get(&webhook.id())
             .and_then(|same| same.iter().find(|upstream| upstream.is(&webhook.client)))
             .ok_or_else(|| failed(&"it is not among the manifests in force"))?;
-        let called = upstream.call(body.into(), timeout, webhook.timeout, self.terms.reply_bytes);
+        let called = upstream.call(
+            body.into(),
+            timeout.min(TIMEOUT),
+            webhook.timeout,
+            self.terms.reply_bytes,
+        );
         called.await.map_err(|error| failed(&error))
     }
 

@@ -12,8 +12,8 @@ use crate::config::{Breaker, Config, Files};
 use crate::engine::admission::webhook::{ClientConfig, WebhookTarget};
 use crate::field::{Fault, FaultKind, Faults};
 
-/// As whom the API server calls webhooks: some look at it.
-const USER_AGENT: &str = "kube-apiserver-admission";
+/// `User-Agent`: as the API server calls webhooks of admission.
+pub const USER_AGENT: &str = "kube-apiserver-admission";
 
 /// On what terms webhooks are called.
 #[derive(Debug)]

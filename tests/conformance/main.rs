@@ -20,6 +20,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::expect_used,
     clippy::indexing_slicing,
     reason = "in a test, a panic is a failure"
 )]
@@ -38,6 +39,9 @@ mod reviews;
 mod sar;
 mod selectors;
 mod skips;
+#[path = "../harness/mod.rs"]
+mod tools;
+mod upstreams;
 mod validation;
 
 use std::io::Write;
@@ -49,9 +53,11 @@ use skips::SKIPS;
 /// Every check that has a counterpart, by the file of its vectors. A file may have several tables.
 const CHECKS: &[(&str, Table)] = &[
     ("admission_request.json", reviews::REQUESTS),
+    ("admission_request.json", upstreams::ENVELOPE),
     ("agnhost.json", agnhost::CHECKS),
     ("authz_config.json", authorizers::CONFIGURATION),
     ("cel_evaluation.json", expressions::EVALUATION),
+    ("kubeconfig_auth.json", upstreams::CREDENTIALS),
     ("match_conditions.json", conditions::CHECKS),
     ("match_conditions.json", expressions::CONDITIONS),
     ("match_conditions.json", decisions::CONDITIONS),
