@@ -41,6 +41,20 @@ impl<'a> Activation<'a> {
         }
     }
 
+    /// The first variables have these values, in the order of their slots, and
+    /// the others none yet.
+    #[must_use]
+    pub fn of(environment: &Environment, values: impl IntoIterator<Item = Option<Value<'a>>>) -> Self {
+        let mut variables = Vec::with_capacity(environment.variables());
+        let of = |value: Option<_>| value.map_or(Variable::Absent, Variable::Value);
+        variables.extend(values.into_iter().map(of));
+        variables.resize(variables.len().max(environment.variables()), Variable::Absent);
+        Self {
+            variables,
+            answers: HashMap::new(),
+        }
+    }
+
     /// Gives the variable `slot` a value; see [`Environment::slot`].
     pub fn set(&mut self, slot: usize, value: Value<'a>) {
         self.put(slot, Variable::Value(value));

@@ -115,14 +115,22 @@ fn is_a(of: &Type, value: &Value<'_>) -> bool {
         | (Type::Optional(_), Value::Optional(_))
         | (Type::Type(_), Value::Type(_)) => true,
         // Its first item or entry stands for all.
-        (Type::List(of), Value::List(list)) => list.get(0).is_none_or(|item| is_a(of, &item)),
-        (Type::Map(of), Value::Map(map)) => map
-            .entries()
-            .first()
-            .is_none_or(|(key, value)| is_a(&of.0, key) && is_a(&of.1, value)),
+        (Type::List(of), Value::List(list)) => is_any(of) || list.get(0).is_none_or(|item| is_a(of, &item)),
+        (Type::Map(of), Value::Map(map)) => {
+            is_any(&of.0) && is_any(&of.1)
+                || map
+                    .entries()
+                    .first()
+                    .is_none_or(|(key, value)| is_a(&of.0, key) && is_a(&of.1, value))
+        }
         (Type::Opaque(name), Value::Opaque(opaque)) => *name == opaque.type_name(),
         _ => false,
     }
+}
+
+/// Whether every value is of this type.
+const fn is_any(of: &Type) -> bool {
+    matches!(of, Type::Dyn | Type::Param(_))
 }
 
 impl fmt::Debug for Overload {

@@ -92,6 +92,11 @@ impl Token {
         self.meta & ESCAPED != 0
     }
 
+    /// Whether the string may be one of `length` bytes.
+    pub(super) const fn may_be(self, length: usize) -> bool {
+        (self.end - self.start) as usize == length + 2 || self.escaped()
+    }
+
     /// Whether a later entry of the same map has the same key.
     pub(super) const fn superseded(self) -> bool {
         self.meta & SUPERSEDED != 0

@@ -89,17 +89,16 @@ impl<'d> Node<'d> {
         if token.count() > WIDE {
             return self.find(name);
         }
-        let tokens = &self.document.tape.tokens;
-        let mut key = self.token + 1;
-        while key < token.next {
-            let data = tokens.get(key as usize)?;
-            if is_key(self.document, *data, name) && !data.superseded() {
+        let (mut at, end) = (self.token as usize + 1, token.next as usize);
+        while let Some([key, value, ..]) = self.document.tape.tokens.get(at..end) {
+            if key.may_be(name.len()) && is_key(self.document, *key, name) && !key.superseded() {
+                // A key is followed by its value.
                 return Some(Self {
-                    token: key + 1,
+                    token: key.next,
                     ..self
                 });
             }
-            key = tokens.get(key as usize + 1)?.next;
+            at = value.next as usize;
         }
         None
     }
@@ -261,12 +260,12 @@ fn is_key(document: &Document<'_>, token: Token, name: &str) -> bool {
     if token.escaped() {
         return unescape(text_of(document, token), true) == name;
     }
-    (token.end - token.start) as usize == name.len() + 2
-        && document
-            .text
-            .as_bytes()
-            .get(token.start as usize + 1..token.end as usize - 1)
-            == Some(name.as_bytes())
+    let text = document.text.as_bytes();
+    let Some(text) = text.get(token.start as usize + 1..token.end as usize - 1) else {
+        return false;
+    };
+    // Most keys of one length differ at once.
+    text.first() == name.as_bytes().first() && text == name.as_bytes()
 }
 
 impl fmt::Debug for Node<'_> {

@@ -3,7 +3,8 @@
 use super::Evaluation;
 use crate::cel::error::EvalError;
 use crate::cel::program::{Attribute, Base, FoldKind, Node, Qualifier, QualifierKey};
-use crate::cel::value::{List, Value, exact_int};
+use crate::cel::value::{List, Map, Value, exact_int};
+use crate::json;
 
 impl<'a> Evaluation<'_, 'a> {
     /// The attribute's value. It costs one unit beside its selections, but for
@@ -80,7 +81,19 @@ impl<'a> Evaluation<'_, 'a> {
             base => base,
         };
         let last = qualifiers.len() - 1;
-        for (position, qualifier) in qualifiers.iter().enumerate() {
+        let mut begin = 0;
+        if let (Value::Map(Map::Json(node)), false) = (&value, optional) {
+            let (node, steps) = self.select_fields(*node, qualifiers)?;
+            if steps > last {
+                return Ok(if test {
+                    Value::Bool(true)
+                } else {
+                    Value::json(node)
+                });
+            }
+            (value, begin) = (Value::json(node), steps);
+        }
+        for (position, qualifier) in qualifiers.iter().enumerate().skip(begin) {
             optional |= qualifier.optional;
             let tested = test && position == last;
             match self.step(&value, qualifier, optional, tested)? {
@@ -92,6 +105,27 @@ impl<'a> Evaluation<'_, 'a> {
             }
         }
         Ok(if optional { Value::some(value) } else { value })
+    }
+
+    /// Selects plain fields that are there, as many as follow each other, and
+    /// returns how many: of what lies between no value is made.
+    fn select_fields(
+        &mut self,
+        mut node: json::Node<'a>,
+        qualifiers: &'a [Qualifier],
+    ) -> Result<(json::Node<'a>, usize), EvalError> {
+        for (position, qualifier) in qualifiers.iter().enumerate() {
+            let field = match &qualifier.key {
+                QualifierKey::Field(name) if !qualifier.optional => node.get(name),
+                _ => None,
+            };
+            let Some(field) = field else {
+                return Ok((node, position));
+            };
+            self.charge(1)?;
+            node = field;
+        }
+        Ok((node, qualifiers.len()))
     }
 
     /// One selection; none if there is nothing to select and that is no error.

@@ -25,6 +25,8 @@ pub(super) const AUTHORIZER: usize = 5;
 /// The question whether the user may do this to the request's resource:
 /// `authorizer.requestResource`.
 pub(super) const REQUEST_RESOURCE: usize = 6;
+/// How many these are.
+pub(super) const FIXED: usize = 7;
 
 /// An expression, compiled.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use super::evaluation::{Clock, Evaluated};
 use super::policy::{Applicability, FailurePolicy};
 use super::trace::Part;
 use super::variables::Given;
-use crate::cel::{Value, cost};
+use crate::cel::{Budget, EvalError, Value, cost};
 
 /// The longest text that a message expression may give, in bytes.
 const MESSAGE_BYTES: usize = 5 * 1024;
@@ -130,13 +130,14 @@ impl ValidatingPolicy {
             Ok(results) => results,
             Err(error) => return Validated::failed(policy, error.to_string()),
         };
-        let messages = self
-            .validations
-            .iter()
-            .enumerate()
-            .map(|(index, validation)| (Part::Message(index), validation.message_expression.as_ref()));
-        let messages = given.sequence(&self.environment).run(messages, &mut budget);
+        let messages = self.messages(given, &mut budget);
         let decisions = self.decisions(&results, messages.as_deref().map_err(ToString::to_string));
+        if self.audit_annotations.is_empty() {
+            return Validated {
+                decisions,
+                annotations: Vec::new(),
+            };
+        }
         let annotations = self
             .audit_annotations
             .iter()
@@ -149,6 +150,22 @@ impl ValidatingPolicy {
             },
             Err(error) => Validated::failed(policy, error.to_string()),
         }
+    }
+
+    /// What the message expressions give; nothing if there are none.
+    fn messages<'g>(
+        &'g self,
+        given: &Given<'g>,
+        budget: &mut Budget<'_>,
+    ) -> Result<Vec<Evaluated<'g>>, EvalError> {
+        let expressions = self.validations.iter().map(|one| one.message_expression.as_ref());
+        if expressions.clone().all(|expression| expression.is_none()) {
+            return Ok(Vec::new());
+        }
+        let parts = expressions
+            .enumerate()
+            .map(|(index, expression)| (Part::Message(index), expression));
+        given.sequence(&self.environment).run(parts, budget)
     }
 
     fn decisions(

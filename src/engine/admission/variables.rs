@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 use super::authorizer::Access;
 use super::environment::{
-    AUTHORIZER, Environment, NAMESPACE, OBJECT, OLD_OBJECT, PARAMS, REQUEST, REQUEST_RESOURCE,
+    AUTHORIZER, Environment, FIXED, NAMESPACE, OBJECT, OLD_OBJECT, PARAMS, REQUEST, REQUEST_RESOURCE,
 };
 use super::evaluation::Sequence;
 use super::matching::Matched;
@@ -84,19 +84,21 @@ impl<'g> Given<'g> {
     }
 
     fn activation(&self, environment: &'g Environment) -> Activation<'g> {
-        let node = |node: Option<Node<'g>>| node.map_or(Value::Null, Value::json);
-        let mut activation = Activation::new(environment.cel());
-        activation.set(OBJECT, node(self.object));
-        activation.set(OLD_OBJECT, node(self.old_object));
-        activation.set(REQUEST, Value::Map(Map::Object(self.request)));
-        activation.set(PARAMS, node(self.params));
-        match self.namespace {
-            NamespaceObject::Null => activation.set(NAMESPACE, Value::Null),
-            NamespaceObject::Known(object) => activation.set(NAMESPACE, Value::json(object)),
-            NamespaceObject::Unknown => {}
-        }
-        activation.set(AUTHORIZER, self.access.authorizer.clone());
-        activation.set(REQUEST_RESOURCE, self.access.request_resource.clone());
+        let node = |node: Option<Node<'g>>| Some(node.map_or(Value::Null, Value::json));
+        let namespace = match self.namespace {
+            NamespaceObject::Null => Some(Value::Null),
+            NamespaceObject::Known(object) => Some(Value::json(object)),
+            NamespaceObject::Unknown => None,
+        };
+        let mut values = [const { None }; FIXED];
+        values[OBJECT] = node(self.object);
+        values[OLD_OBJECT] = node(self.old_object);
+        values[REQUEST] = Some(Value::Map(Map::Object(self.request)));
+        values[NAMESPACE] = namespace;
+        values[PARAMS] = node(self.params);
+        values[AUTHORIZER] = Some(self.access.authorizer.clone());
+        values[REQUEST_RESOURCE] = Some(self.access.request_resource.clone());
+        let mut activation = Activation::of(environment.cel(), values);
         for variable in environment.variables() {
             activation.set_lazy(variable.slot, variable.expression.program());
         }

@@ -142,6 +142,9 @@ impl Constraints {
 
     /// The first rule that matches: exactly, then through an equivalent resource.
     fn find<'m>(&self, rules: &[Rule], subject: Subject<'m>) -> Found<'m> {
+        if rules.is_empty() {
+            return Found::Nothing;
+        }
         let request = subject.request;
         if rules
             .iter()
