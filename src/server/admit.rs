@@ -162,6 +162,7 @@ impl Asked {
             reason,
             cause: outcome.cause.as_ref(),
             shadow: &[],
+            webhooks: &[],
             duration,
         });
     }

@@ -87,6 +87,7 @@ fn record(
         },
         cause: authorization.cause.as_ref(),
         shadow: &shadow,
+        webhooks: &[],
         duration,
     });
 }

@@ -1,5 +1,7 @@
 //! One line: what was asked, by whom, what was answered and why.
 
+mod webhooks;
+
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime};
@@ -8,6 +10,7 @@ use time::OffsetDateTime;
 
 use crate::engine::admission::Phase;
 use crate::engine::admission::Request;
+use crate::engine::admission::webhook::WebhookResult;
 use crate::engine::{Attributes, Cause, Decision, Operator, Requirement, Target, User};
 
 /// Longest text of a line, in bytes.
@@ -35,8 +38,10 @@ pub struct Record<'a> {
     pub reason: &'a str,
     /// The object that decided.
     pub cause: Option<&'a Cause>,
-    /// What policies in shadow would have said.
+    /// What policies and webhooks in shadow would have said.
     pub shadow: &'a [ShadowDecision<'a>],
+    /// What webhooks behind the gateway came to, in the order asked.
+    pub webhooks: &'a [WebhookResult],
     /// How long the decision took.
     pub duration: Duration,
 }
@@ -50,12 +55,12 @@ pub enum Question<'a> {
     Admission(Phase, &'a Request<'a>),
 }
 
-/// What a policy in shadow would have said.
+/// What a policy or webhook in shadow would have said.
 #[derive(Debug, Clone, Copy)]
 pub struct ShadowDecision<'a> {
-    /// The policy's kind.
+    /// The policy's kind; `Webhook`.
     pub kind: &'a str,
-    /// Its name.
+    /// Its name; of a webhook `configuration/webhook`.
     pub name: &'a str,
     /// What it would have decided.
     pub decision: Decision,
@@ -119,6 +124,7 @@ impl Record<'_> {
         line.text(self.reason);
         line.cause(self.cause);
         line.shadow(self.shadow);
+        line.webhooks(self.webhooks);
         line.raw(r#","durationSeconds":"#);
         line.seconds(self.duration);
         if line.truncated {

@@ -5,6 +5,10 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::engine::admission::FailurePolicy;
+use crate::engine::admission::matching::Constraints;
+use crate::engine::admission::mutating::Reinvocation;
+use crate::engine::admission::webhook::{ClientConfig, Verdict, Webhook, WebhookResult, WebhookTarget};
 use crate::engine::{
     Attributes, Cause, CauseKind, Decision, Operator, Requirement, ResourceAttributes, Selectors, Target,
     User,
@@ -74,6 +78,7 @@ fn mk_record<'a>(attributes: &'a Attributes<'a>) -> Record<'a> {
         reason: "no rule names jane",
         cause: None,
         shadow: &[],
+        webhooks: &[],
         duration: Duration::from_nanos(812),
     }
 }
@@ -158,6 +163,65 @@ fn selectors_extra_cause_and_shadow_are_in_it() {
         json!([{"kind": "AuthorizationPolicy", "name": "trial", "decision": "deny"}])
     );
     assert!(line.get("truncated").is_none());
+}
+
+fn mk_result(verdict: Verdict, changed: &[&str], took: Option<Duration>) -> WebhookResult {
+    let webhook = Webhook {
+        configuration: "trial".to_owned(),
+        name: "labels.example.com".to_owned(),
+        client: ClientConfig {
+            target: WebhookTarget::Url("https://hooks.example.com".to_owned()),
+            ca_bundle: Vec::new(),
+        },
+        constraints: Constraints::default(),
+        match_conditions: Vec::new(),
+        failure_policy: FailurePolicy::Ignore,
+        timeout: LONG,
+        side_effects: None,
+        version: None,
+        reinvocation: Reinvocation::Never,
+    };
+    WebhookResult {
+        webhook: Arc::new(webhook),
+        round: 1,
+        index: 0,
+        verdict,
+        changed: changed.iter().map(|&path| path.to_owned()).collect(),
+        took,
+    }
+}
+
+#[test]
+fn webhooks_are_told_with_what_they_said_and_changed() {
+    let message = || "unreachable".to_owned();
+    let failed = |is_ignored| Verdict::Failed {
+        message: message(),
+        is_ignored,
+    };
+    let (attributes, took) = (mk_attributes(), Some(Duration::from_millis(12)));
+    let results = [
+        mk_result(Verdict::Allowed, &["/metadata/labels/a", "/spec"], took),
+        mk_result(Verdict::Denied(message()), &[], took),
+        mk_result(failed(false), &[], None),
+        mk_result(failed(true), &[], None),
+    ];
+    let record = Record {
+        webhooks: &results,
+        ..mk_record(&attributes)
+    };
+    let line: Value = serde_json::from_str(&line(&record)).unwrap();
+    let told = |decision: &str| json!({"configuration": "trial", "webhook": "labels.example.com", "round": 1,
+            "decision": decision, "reason": "unreachable", "changed": []});
+    let mut denied = told("deny");
+    denied["durationSeconds"] = json!(0.012);
+    assert_eq!(
+        line["webhooks"],
+        json!([
+            {"configuration": "trial", "webhook": "labels.example.com", "round": 1, "decision": "allow",
+                "changed": ["/metadata/labels/a", "/spec"], "durationSeconds": 0.012},
+            denied, told("error"), told("ignored"),
+        ])
+    );
 }
 
 #[test]
