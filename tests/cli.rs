@@ -24,3 +24,5 @@ mod run;
 mod serve;
 #[path = "cli/test.rs"]
 mod test;
+#[path = "cli/webhooks.rs"]
+mod webhooks;

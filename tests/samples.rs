@@ -13,6 +13,8 @@
 mod admission;
 #[path = "samples/authorization_configuration.rs"]
 mod authorization_configuration;
+#[path = "samples/compose.rs"]
+mod compose;
 #[path = "samples/configuration.rs"]
 mod configuration;
 #[path = "samples/flags.rs"]

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use actix_web::web::Bytes;
 use actix_web::{App, HttpResponse, HttpServer, web};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use openssl::pkey::PKey;
 use openssl::ssl::{AlpnError, SslAcceptor, SslMethod, SslVerifyMode, select_next_proto};
 use openssl::x509::X509;
@@ -34,6 +36,8 @@ pub(crate) fn run(folder: &Path) {
                 .route("/authorize", web::post().to(answer))
                 .route("/validate", web::post().to(admit))
                 .route("/decode", web::post().to(decode))
+                .route("/hook/validate", web::post().to(allow))
+                .route("/hook/mutate/{number}", web::post().to(label))
         })
         .workers(1)
         .keep_alive(Duration::from_secs(120))
@@ -64,6 +68,29 @@ async fn decode(body: Bytes) -> HttpResponse {
         }
         Err(error) => HttpResponse::BadRequest().body(error.to_string()),
     }
+}
+
+/// As a webhook that allows everything.
+async fn allow(body: Bytes) -> HttpResponse {
+    reply(&body, "")
+}
+
+/// As one that adds a label of its own.
+async fn label(number: web::Path<u32>, body: Bytes) -> HttpResponse {
+    let patch = format!(r#"[{{"op":"add","path":"/metadata/labels/hook-{number}","value":"x"}}]"#);
+    let patch = STANDARD.encode(patch);
+    reply(&body, &format!(r#","patch":"{patch}","patchType":"JSONPatch""#))
+}
+
+fn reply(review: &[u8], more: &str) -> HttpResponse {
+    const UID: &[u8] = br#""uid":""#;
+    let begin = review.windows(UID.len()).position(|window| window == UID);
+    let uid = &review[begin.expect("a uid") + UID.len()..];
+    let end = uid.iter().position(|byte| *byte == b'"').expect("its end");
+    let uid = std::str::from_utf8(&uid[..end]).expect("a uid in ASCII");
+    HttpResponse::Ok().content_type("application/json").body(format!(
+        r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{{"uid":"{uid}","allowed":true{more}}}}}"#
+    ))
 }
 
 fn acceptor(folder: &Path) -> openssl::ssl::SslAcceptorBuilder {

@@ -81,6 +81,30 @@ impl Client {
         })
     }
 
+    /// Asks over one connection, for as long as `turn`; a latency is that of all
+    /// paths, one after the other.
+    pub(crate) fn measure_one_by_one(
+        &self,
+        server: &Server,
+        paths: &[String],
+        body: &str,
+        turn: Duration,
+    ) -> Measure {
+        let requests: Vec<String> = paths.iter().map(|path| request(path, body)).collect();
+        pin_to_core_1();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let mut stream = self.connect(server.port).await;
+            let cpu = server.cpu();
+            let begin = Instant::now();
+            let latencies = ask_all(&mut stream, &requests, begin + turn).await;
+            Measure::new(latencies, begin.elapsed(), server.cpu() - cpu)
+        })
+    }
+
     async fn connect(&self, port: u16) -> SslStream<TcpStream> {
         let stream = TcpStream::connect(("127.0.0.1", port))
             .await
@@ -108,15 +132,21 @@ fn request(path: &str, body: &str) -> String {
 
 /// Asks over one connection until `end`; the latency of each answer in microseconds.
 async fn ask(mut stream: SslStream<TcpStream>, request: Arc<str>, end: Instant) -> Vec<u32> {
+    ask_all(&mut stream, &[request.as_ref()], end).await
+}
+
+async fn ask_all(stream: &mut SslStream<TcpStream>, requests: &[impl AsRef<str>], end: Instant) -> Vec<u32> {
     let mut latencies = Vec::with_capacity(1 << 16);
     let mut buffer = vec![0; 16 << 10];
     while Instant::now() < end {
         let begin = Instant::now();
-        stream
-            .write_all(request.as_bytes())
-            .await
-            .expect("the server reads");
-        answer(&mut stream, &mut buffer).await;
+        for request in requests {
+            stream
+                .write_all(request.as_ref().as_bytes())
+                .await
+                .expect("the server reads");
+            answer(stream, &mut buffer).await;
+        }
         latencies.push(u32::try_from(begin.elapsed().as_micros()).unwrap_or(u32::MAX));
     }
     latencies

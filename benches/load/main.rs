@@ -11,7 +11,8 @@
 //! Options, after `--`: `--seconds N` for each turn (default 5), `--rounds N`
 //! (default 3), `--bindings N` (default 10000), `--policies N` (default 500),
 //! `--workload authorization`, `admission` (2, 10, 100 and 1000 KB), one of
-//! them such as `"admission 10 KB"`, or `all` (default).
+//! them such as `"admission 10 KB"`, `all` (these; default), or `webhooks` (2 KB,
+//! called through the gateway and directly).
 //! Everything stays on loopback and ends by itself.
 
 #![allow(
@@ -27,6 +28,7 @@ mod options;
 mod review;
 mod server;
 mod setup;
+mod webhooks;
 mod workload;
 
 use generator::{Client, Measure};
@@ -57,6 +59,9 @@ fn main() {
         gateway.resident_megabytes()
     );
     let client = Client::new(&setup);
+    if options.has_webhooks() {
+        return webhooks::measure(&client, &floor, &gateway, &options);
+    }
     for workload in options.workloads() {
         measure(&client, &workload, &floor, &gateway, &options);
     }

@@ -59,6 +59,11 @@ impl Options {
         workloads
     }
 
+    /// Whether the workload is that of webhooks behind the gateway.
+    pub(crate) fn has_webhooks(&self) -> bool {
+        self.workload == "webhooks"
+    }
+
     /// How long each server is asked in each round.
     pub(crate) fn turn(&self) -> Duration {
         Duration::from_secs(self.seconds)

@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::options::Options;
+use super::webhooks;
 use super::workload::ADMISSION_POLICIES;
 
 pub(crate) const PORTCULLIS: &str = env!("CARGO_BIN_EXE_portcullis");
@@ -45,7 +46,13 @@ impl Setup {
         )
         .expect("policies");
         fs::write(policies.join("admission.yaml"), ADMISSION_POLICIES).expect("admission policies");
-        fs::write(setup.configuration(), setup.configuration_text()).expect("a configuration");
+        let mut configuration = setup.configuration_text();
+        if options.has_webhooks() {
+            fs::write(policies.join("webhooks.yaml"), webhooks::manifests()).expect("webhooks");
+            fs::write(setup.path("upstreams.kubeconfig"), setup.upstreams()).expect("a kubeconfig");
+            configuration.push_str("upstreams: {kubeconfig: upstreams.kubeconfig, caBundle: pki/ca.crt}\n");
+        }
+        fs::write(setup.configuration(), configuration).expect("a configuration");
         setup
     }
 
@@ -71,9 +78,19 @@ impl Setup {
              \x20 tls: {{certificate: pki/server.crt, privateKey: pki/server.key, clientCA: pki/ca.crt}}\n\
              admin: {{address: 127.0.0.1:{}}}\n\
              callers:\n\
-             - {{kubeconfig: kubeconfigs/authorization.kubeconfig, endpoints: [authorize, validate]}}\n\
+             - {{kubeconfig: kubeconfigs/authorization.kubeconfig, endpoints: [authorize, validate, mutate]}}\n\
              manifests: [policies]\n",
             self.port, self.admin_port
+        )
+    }
+
+    /// What the gateway shows to webhooks: as the API server, so that both can be asked alike.
+    fn upstreams(&self) -> String {
+        let (certificate, key) = self.client();
+        format!(
+            "apiVersion: v1\nkind: Config\nusers:\n- name: '*'\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\n",
+            STANDARD.encode(certificate),
+            STANDARD.encode(key)
         )
     }
 

@@ -23,6 +23,10 @@ pub(crate) struct Workload {
     pub(crate) body: String,
 }
 
+/// The review of 2 KB.
+#[allow(dead_code, reason = "each bench uses its own part")]
+pub(crate) const REVIEW: &str = POD_2K;
+
 #[allow(dead_code, reason = "each bench uses its own part")]
 impl Workload {
     /// Every one.

@@ -6,6 +6,7 @@ mod trace;
 
 use std::path::PathBuf;
 
+use super::answers::Answers;
 use super::output::{self, Format};
 use super::{Error, Verdict, authorize, loading};
 use crate::config::DEFAULT_CLUSTER;
@@ -17,7 +18,8 @@ pub(super) use explain::InWords;
 /// Answer an AdmissionReview offline, and show how.
 ///
 /// Without `--phase` the object is changed first and then judged as changed,
-/// as an API server with both registrations would have it.
+/// as an API server with both registrations would have it. Where a webhook would
+/// be called, its answer is taken from `--answers`; without one nothing is decided.
 #[derive(Debug, clap::Args)]
 pub(super) struct Admit {
     /// The configuration whose policies decide [default: that of the development set-up]
@@ -29,9 +31,12 @@ pub(super) struct Admit {
     /// Only change, or only judge [default: both]
     #[arg(long, value_enum)]
     phase: Option<Phase>,
-    /// Ask this policy alone, as `/validate/NAME` and `/mutate/NAME` do.
+    /// Ask this policy or webhook configuration alone, as `/validate/NAME` and `/mutate/NAME` do.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
+    /// What webhooks answer, in YAML or JSON; none is ever called.
+    #[arg(long, value_name = "FILE")]
+    answers: Option<PathBuf>,
     /// The cluster that the request is of.
     #[arg(long, default_value = DEFAULT_CLUSTER)]
     cluster: String,
@@ -57,9 +62,11 @@ impl Admit {
             review,
             phase,
             policy,
+            answers,
             cluster,
         } = self;
         let body = authorize::read(&review)?;
+        let answers = answers.map(|path| Answers::of_file(&path)).transpose()?;
         let path = loading::configuration(config.as_deref())?;
         let (deciding, faults) = loading::of_configuration(&path);
         let deciding = deciding.ok_or_else(|| Error::Faulty {
@@ -81,14 +88,15 @@ impl Admit {
             cluster: &cluster,
             phases,
             only: policy.as_deref(),
+            answers: &answers.unwrap_or_default(),
         };
         let answered = asked.answer(&body).map_err(|error| {
             Error::Usage(format!("`{}` is no review to answer: {error}", review.display()))
         })?;
         output::print(format, InWords(&answered), &Explained::new(&answered))?;
-        Ok(match answered.outcome.denial {
-            None => Verdict::Sound,
-            Some(_) => Verdict::Unsound,
+        Ok(match &answered.decided {
+            Ok(decided) if decided.outcome.denial.is_none() => Verdict::Sound,
+            _ => Verdict::Unsound,
         })
     }
 }

@@ -10,6 +10,7 @@
 //! No command decides anything itself: each calls what the server calls.
 
 mod admit;
+mod answers;
 mod authorize;
 mod check;
 mod explain;

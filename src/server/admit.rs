@@ -1,30 +1,40 @@
 //! `POST /validate` and `/mutate`: one AdmissionReview.
 //!
 //! ```text
-//! small ─▶ the worker that read it, for a moment ── done ─▶ reply
-//!                       │ not done: from the beginning
-//! large ────────────────┴─▶ a thread of the pool, until the caller's deadline ─▶ reply | 504
+//! small ─▶ the worker that read it, for a moment ── done ──▶ reply
+//!            │ not done: from the beginning     └─ asks ─┐     ▲
+//! large ─────┴─▶ a thread of the pool ── done ───────────┼─────┘
+//!                     ▲             └─ asks ─▶ job ◀─────┘
+//!                     └── their replies ── webhooks
 //! ```
 //!
 //! A worker answers authorization too, and must not keep anybody waiting. A
 //! run changes nothing, so that one given up can be begun anew; only a run
-//! that came to its end is counted and logged.
+//! that came to its end is counted and logged. Where webhooks are to be asked,
+//! the review goes on as a [job], which holds up no thread while it waits.
+
+mod calls;
+mod job;
+mod settle;
+mod shadow;
 
 use std::cell::Cell;
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use actix_web::web::Data;
 
+use self::calls::Asking;
+use self::job::Job;
+use self::settle::Unlogged;
 use super::gateway::Shared;
 use super::respond::Rejection;
 use super::routes::Received;
 use crate::api::{AdmissionReview, AdmissionReviewError};
-use crate::engine::admission::Phase;
-use crate::engine::admission::webhook::nobody;
-use crate::engine::admission::{AdmissionSet, Chain, Clock, Outcome, Request, Run};
-use crate::engine::{Decision, PolicySet};
+use crate::engine::PolicySet;
+use crate::engine::admission::webhook::Answer;
+use crate::engine::admission::{AdmissionSet, Chain, Clock, Phase, Progress, Request, Run};
 use crate::json::Document;
-use crate::telemetry::decision_log::{DecisionLog, Question, Record};
 
 /// The largest body that a worker reads itself: some 50 µs.
 const SMALL_BYTES: usize = 64 << 10;
@@ -36,9 +46,24 @@ const TRIAL: Duration = Duration::from_micros(500);
 struct Asked {
     received: Received,
     phase: Phase,
-    /// The only policy that is to be asked.
+    /// The only policy or webhook configuration that is to be asked.
     only: Option<String>,
     since: Instant,
+}
+
+/// How far a step brought a review.
+enum Step {
+    /// To its reply, and to what is left for afterwards.
+    Settled(Vec<u8>, Option<Box<Unlogged>>),
+    /// To webhooks, whose answers it needs.
+    Asks(Box<Asking>),
+}
+
+/// What a worker could do in a moment.
+enum Tried {
+    Answered(Vec<u8>),
+    Begun(Document<'static>, Step),
+    Nothing,
 }
 
 /// The reply to the review in the body.
@@ -55,37 +80,27 @@ pub(super) async fn answer(
         since: Instant::now(),
     };
     asked.check_name()?;
-    if asked.received.body.len() <= SMALL_BYTES {
-        let end = asked.received.deadline.min(asked.since + TRIAL);
-        if let Some(answer) = asked.answer(shared, &|| Instant::now() >= end) {
-            return answer;
-        }
-    }
-    let of_job = shared.clone();
-    let run = move |is_abandoned: &dyn Fn() -> bool| {
-        let end = asked.received.deadline;
-        asked.answer(&of_job, &|| Instant::now() >= end || is_abandoned())
+    let (job, step) = match asked.try_at_once(shared)? {
+        Tried::Answered(reply) => return Ok(reply),
+        Tried::Begun(body, step) => (Job::new(asked, body), step),
+        Tried::Nothing => Job::begin(shared, asked).await?,
     };
-    let ended = shared.pool.run(run).await.ok_or(Rejection::Internal)?;
-    ended.unwrap_or(Err(Rejection::TooLate))
+    job.finish(shared, step).await
 }
 
 // === impl Asked ===
 
 impl Asked {
     fn check_name(&self) -> Result<(), Rejection> {
-        let Some(name) = &self.only else {
-            return Ok(());
-        };
-        let policies = self.policies();
-        if policies.has(self.phase, name) {
-            Ok(())
-        } else {
-            Err(Rejection::NoSuchPolicy { name: name.clone() })
+        match &self.only {
+            Some(name) if !self.policies().has(self.phase, name) => {
+                Err(Rejection::NoSuchPolicy { name: name.clone() })
+            }
+            _ => Ok(()),
         }
     }
 
-    fn policies(&self) -> &AdmissionSet {
+    fn policies(&self) -> &Arc<AdmissionSet> {
         let Received { snapshot, caller, .. } = &self.received;
         snapshot.admission.for_cluster(&caller.cluster)
     }
@@ -96,26 +111,45 @@ impl Asked {
         snapshot.policies.for_cluster(&caller.cluster)
     }
 
-    /// The answer, if there is one before `is_over` says so.
-    fn answer(&self, shared: &Shared, is_over: &dyn Fn() -> bool) -> Option<Result<Vec<u8>, Rejection>> {
-        let body = match Document::parse_bytes(&self.received.body) {
-            Ok(body) => body,
-            Err(error) => return Some(Err(AdmissionReviewError::from(error).into())),
-        };
-        let review = match AdmissionReview::decode(&body) {
-            Ok(review) => review,
-            Err(error) => return Some(Err(error.into())),
-        };
-        let outcome = review.tellable(self.decide(&review.request, is_over)?);
-        let took = self.since.elapsed();
-        self.count(shared, &outcome, took);
-        if let Some(log) = &shared.decision_log {
-            self.record(log, &review.request, &outcome, took);
+    fn try_at_once(&self, shared: &Shared) -> Result<Tried, Rejection> {
+        if self.received.body.len() > SMALL_BYTES {
+            return Ok(Tried::Nothing);
         }
-        Some(Ok(review.reply(&outcome)))
+        let end = self.received.deadline.min(self.since + TRIAL);
+        let body = Document::parse_bytes(&self.received.body).map_err(AdmissionReviewError::from)?;
+        let is_over = || Instant::now() >= end;
+        let step = self.advance(shared, &body, Chain::new(self.phase), Vec::new(), &is_over)?;
+        Ok(match step {
+            None => Tried::Nothing,
+            Some(Step::Settled(reply, None)) => Tried::Answered(reply),
+            Some(step) => Tried::Begun(body.into_owned(), step),
+        })
     }
 
-    fn decide(&self, request: &Request<'_>, is_over: &dyn Fn() -> bool) -> Option<Outcome> {
+    /// The next step of the run, unless it is over before.
+    fn advance(
+        &self,
+        shared: &Shared,
+        body: &Document<'_>,
+        mut chain: Chain,
+        answers: Vec<Answer>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Option<Step>, Rejection> {
+        let review = AdmissionReview::decode(body)?;
+        let progress = self.run(&mut chain, &review.request, answers, is_over);
+        Ok(progress.map(|progress| match progress {
+            Progress::Ask(calls) => Step::Asks(Box::new(Asking::new(chain, calls, &review.request))),
+            Progress::Done(outcome) => self.settle(shared, &review, *outcome),
+        }))
+    }
+
+    fn run(
+        &self,
+        chain: &mut Chain,
+        request: &Request<'_>,
+        answers: Vec<Answer>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Option<Progress> {
         let was_over = Cell::new(false);
         let expired = || {
             let is_over = was_over.get() || is_over();
@@ -128,42 +162,7 @@ impl Asked {
             access: self.access(),
             recorder: None,
         };
-        let policies = self.policies();
-        let outcome = Chain::run(self.phase, policies, request, run, &mut nobody);
-        (!was_over.get()).then_some(outcome)
-    }
-
-    fn count(&self, shared: &Shared, outcome: &Outcome, took: Duration) {
-        let Received { snapshot, caller, .. } = &self.received;
-        shared
-            .metrics
-            .admission(self.phase, outcome.denial.is_none(), took);
-        if let Some(counters) = shared.counters(snapshot).as_ref() {
-            let policies = snapshot.admission.for_cluster(&caller.cluster);
-            for (kind, place, evaluation) in &outcome.evaluations {
-                counters.admission_evaluated(policies, *kind, *place, *evaluation);
-            }
-        }
-    }
-
-    fn record(&self, log: &DecisionLog, request: &Request<'_>, outcome: &Outcome, duration: Duration) {
-        let Received { snapshot, caller, .. } = &self.received;
-        let (decision, reason) = match &outcome.denial {
-            None => (Decision::Allow, ""),
-            Some(denial) => (Decision::Deny, denial.message.as_str()),
-        };
-        log.record(&Record {
-            time: SystemTime::now(),
-            revision: &snapshot.revision,
-            cluster: &caller.cluster,
-            caller: &caller.name,
-            question: Question::Admission(self.phase, request),
-            decision,
-            reason,
-            cause: outcome.cause.as_ref(),
-            shadow: &[],
-            webhooks: &[],
-            duration,
-        });
+        let progress = chain.advance(self.policies(), request, run, answers);
+        (!was_over.get()).then_some(progress)
     }
 }

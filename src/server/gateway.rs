@@ -41,6 +41,8 @@ pub(super) struct Shared {
     pub(super) validating: IntGauge,
     /// The same of `/mutate`.
     pub(super) mutating: IntGauge,
+    /// `portcullis_shadow_reviews_in_flight`.
+    pub(super) shadowing: IntGauge,
     /// Where costly admission reviews run.
     pub(super) pool: Pool,
     counters: ArcSwapOption<Counters>,
@@ -60,6 +62,7 @@ impl Shared {
             authorizing: metrics.in_flight(Endpoint::Authorize),
             validating: metrics.in_flight(Endpoint::Validate),
             mutating: metrics.in_flight(Endpoint::Mutate),
+            shadowing: metrics.shadow_in_flight(),
             pool: Pool::start(available_parallelism().map_or(1, usize::from))?,
             lifecycle: Lifecycle::default(),
             refusals: Refusals::new(),

@@ -35,6 +35,8 @@ pub(super) struct Lifecycle {
     pub(super) authorization: Arc<Lane>,
     /// Requests for admission.
     pub(super) admission: Arc<Lane>,
+    /// Requests that are answered, about which webhooks in shadow are asked.
+    pub(super) shadow: Arc<Lane>,
     /// The connections.
     pub(super) farewell: Farewell,
 }
@@ -70,12 +72,18 @@ impl Lifecycle {
         }
     }
 
+    fn is_idle(&self) -> bool {
+        [&self.authorization, &self.admission, &self.shadow]
+            .iter()
+            .all(|lane| lane.is_empty())
+    }
+
     /// Waits until nothing is in flight, `limit` at most. Whether nothing is.
     pub(super) async fn drained(&self, limit: Duration) -> bool {
         let start = Instant::now();
         loop {
             let since = start.elapsed();
-            if since >= SETTLE.min(limit) && self.authorization.is_empty() && self.admission.is_empty() {
+            if since >= SETTLE.min(limit) && self.is_idle() {
                 return true;
             }
             if since >= limit {

@@ -102,6 +102,8 @@ fn connections(
         .keep_alive(KEEP_ALIVE)
         .client_request_timeout(HEAD)
         .client_disconnect_timeout(DISCONNECT)
+        // Who closes has gone: an API server that gives up, a webhook that waits for nobody.
+        .h1_allow_half_closed(false)
         .on_connect_ext(|stream: &Stream<TlsStream<TcpStream>>, data: &mut Extensions| {
             connection::remember_peer(stream.io(), data);
         })

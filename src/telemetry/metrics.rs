@@ -220,6 +220,17 @@ impl Metrics {
         self.families.in_flight.with_label_values(&[endpoint.as_str()])
     }
 
+    /// About how many reviews webhooks in shadow are being asked.
+    #[must_use]
+    pub fn shadow_in_flight(&self) -> IntGauge {
+        self.families.shadow_in_flight.clone()
+    }
+
+    /// Webhooks in shadow were not asked about a review.
+    pub fn shadow_dropped(&self) {
+        self.families.shadow_dropped.inc();
+    }
+
     /// The count of lines that the decision log lost.
     #[must_use]
     pub fn decision_log_dropped(&self) -> IntCounter {

@@ -19,3 +19,4 @@ mod process;
 mod reload;
 mod seeing;
 mod tls;
+mod webhooks;

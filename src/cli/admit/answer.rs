@@ -2,14 +2,20 @@
 //!
 //! ```text
 //! review ─▶ mutate ─▶ the review with the object changed ─▶ validate ─▶ one reply
+//!             └── webhooks: recorded answers ───────────────────┘
 //! ```
+//!
+//! Nobody is called. Where a webhook that would be has no recorded answer, the
+//! run ends, and nothing is decided.
 
 use super::trace::{Tape, Traced};
 use crate::api::{AdmissionReview, AdmissionReviewError};
+use crate::cli::answers::{Answering, Answers};
 use crate::cli::loading::Deciding;
-use crate::engine::admission::Phase;
-use crate::engine::admission::webhook::nobody;
-use crate::engine::admission::{Chain, Outcome, Run};
+use crate::engine::admission::chain::{Comparison, compare};
+use crate::engine::admission::trace::{Recorder, Step};
+use crate::engine::admission::webhook::{Answer, Call, WebhookResult};
+use crate::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
 use crate::json::{Document, patch, write_string};
 
 /// How to answer.
@@ -18,18 +24,43 @@ pub(in crate::cli) struct Asked<'a> {
     pub(in crate::cli) deciding: &'a Deciding,
     pub(in crate::cli) cluster: &'a str,
     pub(in crate::cli) phases: &'a [Phase],
-    /// The only policy that is to be asked.
+    /// The only policy or webhook configuration that is to be asked.
     pub(in crate::cli) only: Option<&'a str>,
+    /// What webhooks answer.
+    pub(in crate::cli) answers: &'a Answers,
+}
+
+/// What came of a review.
+pub(in crate::cli) struct Answered {
+    pub(in crate::cli) decided: Result<Decided, Unknown>,
+    /// The webhooks that were asked, in order, as `configuration/webhook`.
+    pub(in crate::cli) asked: Vec<String>,
+    pub(in crate::cli) trace: Vec<Traced>,
 }
 
 /// The answer of all phases together.
-pub(in crate::cli) struct Answered {
+pub(in crate::cli) struct Decided {
     pub(in crate::cli) outcome: Outcome,
     /// The reply as it goes over the wire.
     pub(in crate::cli) reply: String,
     /// The object after the mutations; none where the review has none.
     pub(in crate::cli) object: Option<String>,
-    pub(in crate::cli) trace: Vec<Traced>,
+}
+
+/// What would be decided depends on webhooks of which no answer is recorded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("it depends on what {} would answer, of which nothing is recorded", webhooks.join(", "))]
+pub(in crate::cli) struct Unknown {
+    /// As `configuration/webhook`.
+    pub(in crate::cli) webhooks: Vec<String>,
+}
+
+/// One run of all phases.
+struct Running<'a> {
+    asked: Asked<'a>,
+    answering: Answering<'a>,
+    webhooks: Vec<String>,
+    trace: Vec<Traced>,
 }
 
 /// Why a review has no answer.
@@ -49,12 +80,37 @@ impl Asked<'_> {
     /// It is no AdmissionReview.
     pub(in crate::cli) fn answer(&self, body: &[u8]) -> Result<Answered, Unanswerable> {
         let received = Document::parse_bytes(body).map_err(AdmissionReviewError::from)?;
-        let received_review = AdmissionReview::decode(&received)?;
-        let (mut outcome, mut trace, mut changed) = (Outcome::default(), Vec::new(), None);
-        for phase in self.phases {
-            let document: &Document<'_> = changed.as_ref().unwrap_or(&received);
-            let (of_phase, steps) = self.run(*phase, &AdmissionReview::decode(document)?);
-            trace.extend(steps);
+        let review = AdmissionReview::decode(&received)?;
+        let mut running = Running {
+            asked: *self,
+            answering: Answering::new(self.answers),
+            webhooks: Vec::new(),
+            trace: Vec::new(),
+        };
+        let decided = running.all(&received, &review)?;
+        Ok(Answered {
+            decided,
+            asked: running.webhooks,
+            trace: running.trace,
+        })
+    }
+}
+
+// === impl Running ===
+
+impl Running<'_> {
+    fn all(
+        &mut self,
+        received: &Document<'_>,
+        review: &AdmissionReview<'_>,
+    ) -> Result<Result<Decided, Unknown>, Unanswerable> {
+        let (mut outcome, mut changed) = (Outcome::default(), None);
+        for phase in self.asked.phases {
+            let document: &Document<'_> = changed.as_ref().unwrap_or(received);
+            let of_phase = match self.run(*phase, &AdmissionReview::decode(document)?) {
+                Ok(of_phase) => of_phase,
+                Err(unknown) => return Ok(Err(unknown)),
+            };
             if !of_phase.patch.is_empty() {
                 changed = Some(with_patch(document, &of_phase.patch)?);
             }
@@ -63,29 +119,88 @@ impl Asked<'_> {
                 break;
             }
         }
-        let outcome = received_review.tellable(outcome);
-        let object = AdmissionReview::decode(changed.as_ref().unwrap_or(&received))?
+        let outcome = review.tellable(outcome);
+        let object = AdmissionReview::decode(changed.as_ref().unwrap_or(received))?
             .request
             .object
             .map(|object| object.raw().to_owned());
-        Ok(Answered {
-            reply: String::from_utf8(received_review.reply(&outcome)).unwrap_or_default(),
+        Ok(Ok(Decided {
+            reply: String::from_utf8(review.reply(&outcome)).unwrap_or_default(),
             outcome,
             object,
-            trace,
-        })
+        }))
     }
 
-    fn run(&self, phase: Phase, review: &AdmissionReview<'_>) -> (Outcome, Vec<Traced>) {
+    fn run(&mut self, phase: Phase, review: &AdmissionReview<'_>) -> Result<Outcome, Unknown> {
+        let Asked {
+            deciding,
+            cluster,
+            only,
+            ..
+        } = self.asked;
         let tape = Tape::new(phase);
         let run = Run {
-            only: self.only,
+            only,
             recorder: Some(&tape),
-            ..Run::new(&**self.deciding.policies.for_cluster(self.cluster))
+            ..Run::new(&**deciding.policies.for_cluster(cluster))
         };
-        let policies = self.deciding.admission.for_cluster(self.cluster);
-        let outcome = Chain::run(phase, policies, &review.request, run, &mut nobody);
-        (outcome, tape.into_steps())
+        let policies = deciding.admission.for_cluster(cluster);
+        let (mut chain, mut answers) = (Chain::new(phase), Ok(Vec::new()));
+        let outcome = loop {
+            let given = match answers {
+                Ok(given) => given,
+                Err(unknown) => break Err(unknown),
+            };
+            match chain.advance(policies, &review.request, run, given) {
+                Progress::Done(outcome) => {
+                    self.compare(&outcome.shadows, phase, &review.request, &tape);
+                    break Ok(*outcome);
+                }
+                Progress::Ask(calls) => answers = self.ask(&calls, phase),
+            }
+        };
+        self.trace.extend(tape.into_steps());
+        outcome
+    }
+
+    /// Tells what webhooks in shadow would have said, as far as that is recorded.
+    fn compare(&mut self, shadows: &[Call], phase: Phase, request: &Request<'_>, tape: &Tape) {
+        for call in shadows {
+            let Some(answer) = self.answering.answer(call, phase) else {
+                continue;
+            };
+            let Comparison {
+                webhook,
+                verdict,
+                changed,
+                ..
+            } = compare(call, request, answer);
+            tape.record(Step::Answered(&WebhookResult {
+                webhook,
+                round: 0,
+                index: 0,
+                verdict,
+                changed,
+                took: None,
+            }));
+        }
+    }
+
+    fn ask(&mut self, calls: &[Call], phase: Phase) -> Result<Vec<Answer>, Unknown> {
+        let (mut answers, mut missing) = (Vec::new(), Vec::new());
+        for call in calls {
+            let answer = self.answering.answer(call, phase);
+            self.webhooks.push(call.webhook.id());
+            match answer {
+                Some(answer) => answers.push(answer),
+                None => missing.push(call.webhook.id()),
+            }
+        }
+        if missing.is_empty() {
+            Ok(answers)
+        } else {
+            Err(Unknown { webhooks: missing })
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use super::answer::Answered;
 use super::trace::{Found, Outcome, Traced};
 use crate::cli::explain::cause_in_words;
+use crate::engine::admission;
 
 /// Longest value or expression that is shown to people, in characters.
 const SHOWN: usize = 160;
@@ -15,8 +16,12 @@ const SHOWN: usize = 160;
 /// An answer as JSON.
 #[derive(Serialize)]
 pub(super) struct Explained<'a> {
-    allowed: bool,
+    /// `null` where it is not known.
+    allowed: Option<bool>,
     reply: &'a RawValue,
+    /// The webhooks whose answers are missing.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    unknown: &'a [String],
     trace: &'a [Traced],
 }
 
@@ -25,9 +30,17 @@ pub(in crate::cli) struct InWords<'a>(pub(in crate::cli) &'a Answered);
 
 impl<'a> Explained<'a> {
     pub(super) fn new(answered: &'a Answered) -> Self {
+        let (allowed, reply, unknown) = match &answered.decided {
+            Ok(decided) => {
+                let reply = serde_json::from_str(&decided.reply).unwrap_or(RawValue::NULL);
+                (Some(decided.outcome.denial.is_none()), reply, &[][..])
+            }
+            Err(unknown) => (None, RawValue::NULL, &unknown.webhooks[..]),
+        };
         Self {
-            allowed: answered.outcome.denial.is_none(),
-            reply: serde_json::from_str(&answered.reply).unwrap_or(RawValue::NULL),
+            allowed,
+            reply,
+            unknown,
             trace: &answered.trace,
         }
     }
@@ -35,25 +48,33 @@ impl<'a> Explained<'a> {
 
 impl fmt::Display for InWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Answered { outcome, trace, .. } = self.0;
-        match &outcome.denial {
-            None => writeln!(f, "allow")?,
-            Some(denial) => writeln!(f, "deny: {} ({} {})", denial.message, denial.code, denial.reason)?,
-        }
-        if let Some(cause) = &outcome.cause {
-            writeln!(f, "cause: {}", cause_in_words(cause))?;
-        }
-        for warning in outcome.warnings.iter() {
-            writeln!(f, "warning: {warning}")?;
-        }
-        for (key, value) in &outcome.audit_annotations {
-            writeln!(f, "audit: {key}: {value}")?;
-        }
-        if !outcome.patch.is_empty() {
-            writeln!(f, "patch: {}", outcome.patch)?;
+        let Answered { decided, trace, .. } = self.0;
+        match decided {
+            Ok(decided) => write_outcome(f, &decided.outcome)?,
+            Err(unknown) => writeln!(f, "unknown: {unknown} (see --answers)")?,
         }
         trace.iter().try_for_each(|step| write_step(f, step))
     }
+}
+
+fn write_outcome(f: &mut fmt::Formatter<'_>, outcome: &admission::Outcome) -> fmt::Result {
+    match &outcome.denial {
+        None => writeln!(f, "allow")?,
+        Some(denial) => writeln!(f, "deny: {} ({} {})", denial.message, denial.code, denial.reason)?,
+    }
+    if let Some(cause) = &outcome.cause {
+        writeln!(f, "cause: {}", cause_in_words(cause))?;
+    }
+    for warning in outcome.warnings.iter() {
+        writeln!(f, "warning: {warning}")?;
+    }
+    for (key, value) in &outcome.audit_annotations {
+        writeln!(f, "audit: {key}: {value}")?;
+    }
+    if !outcome.patch.is_empty() {
+        writeln!(f, "patch: {}", outcome.patch)?;
+    }
+    Ok(())
 }
 
 fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::run::Difference;
-use crate::cli::admit::answer::Answered;
+use crate::cli::admit::answer::{Answered, Decided};
+use crate::cli::answers::Answers;
 use crate::cli::explain::object;
 use crate::engine::admission::Phase;
 
@@ -14,8 +15,10 @@ pub(super) struct AdmissionCase {
     /// An AdmissionReview in JSON.
     pub(super) review: String,
     pub(super) phases: &'static [Phase],
-    /// The only policy that is to be asked.
+    /// The only policy or webhook configuration that is to be asked.
     pub(super) policy: Option<String>,
+    /// What webhooks answer.
+    pub(super) answers: Answers,
     pub(super) expect: AdmissionExpectation,
 }
 
@@ -29,6 +32,8 @@ pub(super) struct AdmissionExpectation {
     pub(super) cause: Option<String>,
     pub(super) rule: Option<usize>,
     pub(super) warnings: Option<Vec<String>>,
+    /// The webhooks that are asked, in order, as `configuration/webhook`.
+    pub(super) webhooks: Option<Vec<String>>,
     /// Some of the annotations, by their keys in the reply.
     pub(super) audit_annotations: BTreeMap<String, String>,
     /// A part of the object after all mutations.
@@ -38,7 +43,25 @@ pub(super) struct AdmissionExpectation {
 impl AdmissionExpectation {
     /// What of `answered` is otherwise.
     pub(super) fn differences(&self, answered: &Answered) -> Vec<Difference> {
-        let outcome = &answered.outcome;
+        let mut differences = match &answered.decided {
+            Ok(decided) => self.decision_differences(decided),
+            Err(unknown) => {
+                let expected = format!("allowed: {}", self.allowed);
+                vec![Difference::new(
+                    "decision".to_owned(),
+                    expected,
+                    unknown.to_string(),
+                )]
+            }
+        };
+        differences.extend(self.webhooks.as_ref().and_then(|webhooks| {
+            Difference::between("webhooks", webhooks.join(", "), answered.asked.join(", "))
+        }));
+        differences
+    }
+
+    fn decision_differences(&self, decided: &Decided) -> Vec<Difference> {
+        let outcome = &decided.outcome;
         let denial = outcome.denial.as_ref();
         let cause = outcome.cause.as_ref();
         let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
@@ -87,13 +110,13 @@ impl AdmissionExpectation {
         .into_iter()
         .filter_map(|(what, expected, actual)| Difference::between(what, expected?, actual))
         .collect();
-        differences.extend(self.annotation_differences(answered));
-        differences.extend(self.object_difference(answered));
+        differences.extend(self.annotation_differences(decided));
+        differences.extend(self.object_difference(decided));
         differences
     }
 
-    fn annotation_differences(&self, answered: &Answered) -> Vec<Difference> {
-        let reply: Value = serde_json::from_str(&answered.reply).unwrap_or_default();
+    fn annotation_differences(&self, decided: &Decided) -> Vec<Difference> {
+        let reply: Value = serde_json::from_str(&decided.reply).unwrap_or_default();
         let actual = reply.pointer("/response/auditAnnotations");
         let of = |(key, expected): (&String, &String)| {
             let actual = actual.and_then(|all| all.get(key)?.as_str());
@@ -107,9 +130,9 @@ impl AdmissionExpectation {
         self.audit_annotations.iter().filter_map(of).collect()
     }
 
-    fn object_difference(&self, answered: &Answered) -> Option<Difference> {
+    fn object_difference(&self, decided: &Decided) -> Option<Difference> {
         let expected = self.object.as_ref()?;
-        let actual: Value = answered
+        let actual: Value = decided
             .object
             .as_deref()
             .and_then(|object| serde_json::from_str(object).ok())

@@ -94,6 +94,7 @@ fn admit(deciding: &Deciding, cluster: &str, case: &AdmissionCase) -> (Vec<Diffe
         cluster,
         phases: case.phases,
         only: case.policy.as_deref(),
+        answers: &case.answers,
     };
     match asked.answer(case.review.as_bytes()) {
         Ok(answered) => (

@@ -9,6 +9,7 @@ use super::admission::{AdmissionCase, AdmissionExpectation};
 use super::find::API_VERSION;
 use super::review::WrittenReview;
 use crate::cli::admit::PHASES;
+use crate::cli::answers::Answers;
 use crate::cli::request::Request;
 use crate::config::DEFAULT_CLUSTER;
 use crate::document::Document;
@@ -95,6 +96,8 @@ struct WrittenCase {
     phase: Option<String>,
     #[serde(default)]
     policy: Option<String>,
+    #[serde(default)]
+    webhooks: Option<serde_json::Value>,
     expect: WrittenExpectation,
 }
 
@@ -111,6 +114,8 @@ struct WrittenExpectation {
     code: Option<u16>,
     #[serde(default)]
     warnings: Option<Vec<String>>,
+    #[serde(default)]
+    webhooks: Option<Vec<String>>,
     #[serde(default)]
     audit_annotations: Option<BTreeMap<String, String>>,
     #[serde(default)]
@@ -190,6 +195,7 @@ fn read_case(
         review_file,
         phase,
         policy,
+        webhooks,
         expect,
     } = written;
     let review = match (&request, review, review_file) {
@@ -210,6 +216,7 @@ fn read_case(
             review,
             phases: phases(phase.as_deref(), path, fault)?,
             policy,
+            answers: answers(webhooks.as_ref(), path, fault),
             expect: expect.of_admission(&path.field("expect"), fault)?,
         }),
         Some(Err((field, message))) => {
@@ -217,7 +224,11 @@ fn read_case(
             return None;
         }
         None => {
-            for (field, is_written) in [("phase", phase.is_some()), ("policy", policy.is_some())] {
+            for (field, is_written) in [
+                ("phase", phase.is_some()),
+                ("policy", policy.is_some()),
+                ("webhooks", webhooks.is_some()),
+            ] {
                 if is_written {
                     fault(path.field(field), FaultKind::Forbidden, OF_REVIEWS.to_owned());
                 }
@@ -246,6 +257,13 @@ fn attributes(request: &Request, path: &FieldPath, fault: Fail<'_>) -> Option<At
     attributes.ok()
 }
 
+fn answers(written: Option<&serde_json::Value>, path: &FieldPath, fault: Fail<'_>) -> Answers {
+    let mut fault = |path, message| fault(path, FaultKind::Invalid, message);
+    written.map_or_else(Answers::default, |written| {
+        Answers::read(written, &path.field("webhooks"), &mut fault)
+    })
+}
+
 fn phases(written: Option<&str>, path: &FieldPath, fault: Fail<'_>) -> Option<&'static [Phase]> {
     match written {
         None => Some(&PHASES),
@@ -268,6 +286,7 @@ impl WrittenExpectation {
             ("message", self.message.is_some()),
             ("code", self.code.is_some()),
             ("warnings", self.warnings.is_some()),
+            ("webhooks", self.webhooks.is_some()),
             ("auditAnnotations", self.audit_annotations.is_some()),
             ("object", self.object.is_some()),
         ] {
@@ -317,6 +336,7 @@ impl WrittenExpectation {
             cause: self.cause,
             rule: self.rule,
             warnings: self.warnings,
+            webhooks: self.webhooks,
             audit_annotations: self.audit_annotations.unwrap_or_default(),
             object: self.object,
         })

@@ -24,7 +24,7 @@ use crate::engine::admission::{
     AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings, Binding, InitializerConfiguration,
     MutatingPolicy, ValidatingPolicy,
 };
-use crate::field::{FaultKind, Faults, FieldPath};
+use crate::field::Faults;
 use crate::json;
 
 /// What such an object says.
@@ -38,10 +38,6 @@ pub(super) enum Admission {
     ValidatingWebhooks(Arc<WebhookConfiguration>),
     MutatingWebhooks(Arc<WebhookConfiguration>),
 }
-
-/// Whether webhooks are called. As long as they are not, their configurations
-/// are checked and then refused.
-const CALLS_WEBHOOKS: bool = cfg!(test);
 
 impl Admission {
     /// Puts it where the engine looks for it.
@@ -128,39 +124,16 @@ pub(super) fn read(document: &Document, faults: &mut Faults) -> Option<Admission
         }
         "ValidatingWebhookConfiguration" => {
             let configuration = webhooks::read(document, webhooks::Kind::Validating, faults)?;
-            in_force(
-                Admission::ValidatingWebhooks(Arc::new(configuration)),
-                document,
-                faults,
-            )
+            Some(Admission::ValidatingWebhooks(Arc::new(configuration)))
         }
         "MutatingWebhookConfiguration" => {
             let configuration = webhooks::read(document, webhooks::Kind::Mutating, faults)?;
-            in_force(
-                Admission::MutatingWebhooks(Arc::new(configuration)),
-                document,
-                faults,
-            )
+            Some(Admission::MutatingWebhooks(Arc::new(configuration)))
         }
         "ExternalAdmissionHookConfiguration" => {
             let (_, configuration) = past::read_hooks(document, faults)?;
-            in_force(
-                Admission::ValidatingWebhooks(Arc::new(configuration)),
-                document,
-                faults,
-            )
+            Some(Admission::ValidatingWebhooks(Arc::new(configuration)))
         }
         _ => None,
     }
-}
-
-/// A kind that nothing here acts on must not look as if it were in force.
-fn in_force(webhooks: Admission, document: &Document, faults: &mut Faults) -> Option<Admission> {
-    if CALLS_WEBHOOKS {
-        return Some(webhooks);
-    }
-    let kind = document.text("kind").unwrap_or_default();
-    let message = format!("`{kind}` is not supported by this version");
-    Report::new(document, faults).fault(FaultKind::NotSupported, &FieldPath::root().field("kind"), message);
-    None
 }

@@ -210,8 +210,10 @@ fn webhooks_are_told_with_what_they_said_and_changed() {
         ..mk_record(&attributes)
     };
     let line: Value = serde_json::from_str(&line(&record)).unwrap();
-    let told = |decision: &str| json!({"configuration": "trial", "webhook": "labels.example.com", "round": 1,
-            "decision": decision, "reason": "unreachable", "changed": []});
+    let told = |decision: &str| {
+        json!({"configuration": "trial", "webhook": "labels.example.com", "round": 1,
+            "decision": decision, "reason": "unreachable", "changed": []})
+    };
     let mut denied = told("deny");
     denied["durationSeconds"] = json!(0.012);
     assert_eq!(

@@ -2,8 +2,8 @@
 
 use prometheus::core::Collector;
 use prometheus::{
-    Error, Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts,
-    Registry,
+    Error, Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry,
 };
 
 use super::Outcome;
@@ -33,6 +33,8 @@ pub(super) struct Families {
     pub(super) upstream_duration: HistogramVec,
     pub(super) upstream_breaker_open: IntGaugeVec,
     pub(super) in_flight: IntGaugeVec,
+    pub(super) shadow_in_flight: IntGauge,
+    pub(super) shadow_dropped: IntCounter,
     pub(super) decision_log_dropped: IntCounter,
     pub(super) certificate_expiry: GaugeVec,
     pub(super) cluster_synced: IntGaugeVec,
@@ -77,6 +79,10 @@ impl Families {
                 "1 while a webhook behind the gateway is left alone after failures in a row.")?,
             in_flight: make.gauges("in_flight_requests", &["endpoint"],
                 "Requests being read or answered.")?,
+            shadow_in_flight: make.gauge_of_counts("shadow_reviews_in_flight",
+                "Reviews about which webhooks in shadow are being asked, after their reply.")?,
+            shadow_dropped: make.counter("shadow_reviews_dropped_total",
+                "Reviews about which webhooks in shadow were not asked: too many were in flight.")?,
             decision_log_dropped: make.counter("decision_log_dropped_total",
                 "Lines of the decision log that were lost: its queue was full or writing failed.")?,
             certificate_expiry: make.register(GaugeVec::new(
@@ -120,6 +126,10 @@ impl Registrar<'_> {
 
     fn gauge(&self, name: &str, help: &str) -> Result<Gauge, Error> {
         self.register(Gauge::with_opts(options(name, help))?)
+    }
+
+    fn gauge_of_counts(&self, name: &str, help: &str) -> Result<IntGauge, Error> {
+        self.register(IntGauge::with_opts(options(name, help))?)
     }
 
     fn gauges(&self, name: &str, labels: &[&str], help: &str) -> Result<IntGaugeVec, Error> {

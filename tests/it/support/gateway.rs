@@ -59,6 +59,7 @@ pub(crate) struct Builder {
     limits: &'static str,
     drain: &'static str,
     reload: &'static str,
+    upstreams: &'static str,
 }
 
 /// A running gateway. Dropping it stops it.
@@ -81,6 +82,7 @@ impl Builder {
             limits: "{}",
             drain: "25s",
             reload: "1h",
+            upstreams: "{}",
         }
     }
 
@@ -105,6 +107,11 @@ impl Builder {
     /// `reload.interval` of the configuration.
     pub(crate) fn reload(self, reload: &'static str) -> Self {
         Self { reload, ..self }
+    }
+
+    /// `upstreams` of the configuration, as YAML.
+    pub(crate) fn upstreams(self, upstreams: &'static str) -> Self {
+        Self { upstreams, ..self }
     }
 
     /// Starts it in this process.
@@ -152,11 +159,13 @@ callers:
 manifests: [policies]
 limits: {limits}
 reload: {{interval: {reload}}}
+upstreams: {upstreams}
 decisionLog: {{path: decisions.log}}
 ",
             drain = self.drain,
             limits = self.limits,
             reload = self.reload,
+            upstreams = self.upstreams,
         )
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod client;
 pub(crate) mod gateway;
 pub(crate) mod pki;
 pub(crate) mod process;
+pub(crate) mod webhook;
 
 pub(crate) use client::{Client, get, request};
 pub(crate) use gateway::{Builder, Gateway, until};

@@ -1,0 +1,95 @@
+//! Webhooks behind the gateway: what a call through it costs over a call that
+//! the API server makes itself.
+//!
+//! One connection, one review after the other, so that latency is the way of a
+//! review and not the length of a queue. Gateway and webhook share core 0.
+
+use std::fmt::Write as _;
+
+use super::floor;
+use super::generator::{Client, Measure};
+use super::median;
+use super::options::Options;
+use super::server::Server;
+use super::workload::REVIEW;
+
+/// How many mutating webhooks are asked one after another.
+const CHAIN: usize = 10;
+
+/// The manifests: `one` validates, `ten` mutate.
+pub(crate) fn manifests() -> String {
+    let mut text = configuration(
+        "ValidatingWebhookConfiguration",
+        "one",
+        &["/hook/validate".to_owned()],
+    );
+    let paths: Vec<String> = (0..CHAIN)
+        .map(|number| format!("/hook/mutate/{number}"))
+        .collect();
+    text.push_str(&configuration("MutatingWebhookConfiguration", "ten", &paths));
+    text
+}
+
+fn configuration(kind: &str, name: &str, paths: &[String]) -> String {
+    let mut text = format!(
+        "---\napiVersion: admissionregistration.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nwebhooks:\n"
+    );
+    for (number, path) in paths.iter().enumerate() {
+        let _ = write!(
+            text,
+            "- name: hook-{number}.load.example.com\n\
+             \x20 clientConfig: {{url: 'https://127.0.0.1:{}{path}'}}\n\
+             \x20 rules: [{{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}}]\n\
+             \x20 sideEffects: None\n\
+             \x20 admissionReviewVersions: [v1]\n",
+            floor::PORT
+        );
+    }
+    text
+}
+
+/// Measures both in turn, in one run, and says what lies between them.
+pub(crate) fn measure(client: &Client, floor: &Server, gateway: &Server, options: &Options) {
+    let path = |path: &str| vec![path.to_owned()];
+    for (name, direct, through) in [
+        (
+            "one webhook",
+            path("/hook/validate"),
+            path("/validate/one?timeout=10s"),
+        ),
+        ("ten mutating webhooks", chain(), path("/mutate/ten?timeout=10s")),
+    ] {
+        println!("\n{name}:");
+        let (mut directs, mut throughs) = (Vec::new(), Vec::new());
+        for round in 1..=options.rounds {
+            let one = client.measure_one_by_one(floor, &direct, REVIEW, options.turn());
+            println!("round {round}: directly {one}");
+            directs.push(one);
+            let one = client.measure_one_by_one(gateway, &through, REVIEW, options.turn());
+            println!("round {round}: through  {one}");
+            throughs.push(one);
+        }
+        summarise(&directs, &throughs);
+    }
+}
+
+fn chain() -> Vec<String> {
+    (0..CHAIN)
+        .map(|number| format!("/hook/mutate/{number}"))
+        .collect()
+}
+
+fn summarise(directs: &[Measure], throughs: &[Measure]) {
+    let between = |of: fn(&Measure) -> f64| median(throughs, of) - median(directs, of);
+    println!(
+        "through - directly: p50 {:.0} us, p99 {:.0} us",
+        between(|m| m.p50),
+        between(|m| m.p99)
+    );
+    let ratio = |of: fn(&Measure) -> f64| median(throughs, of) / median(directs, of);
+    println!(
+        "through / directly: p50 {:.2}, p99 {:.2}",
+        ratio(|m| m.p50),
+        ratio(|m| m.p99)
+    );
+}

@@ -1,0 +1,92 @@
+//! A run that came to its end: counted, logged, answered.
+
+use std::time::{Duration, SystemTime};
+
+use super::{Asked, Step};
+use crate::api::AdmissionReview;
+use crate::authentication::Caller;
+use crate::engine::Decision;
+use crate::engine::admission::{Outcome, Phase, Request};
+use crate::reload::Snapshot;
+use crate::server::gateway::Shared;
+use crate::server::routes::Received;
+use crate::telemetry::decision_log::{DecisionLog, Question, Record, ShadowDecision};
+
+/// What was decided, for a line that waits for webhooks in shadow.
+pub(super) struct Unlogged {
+    pub(super) outcome: Outcome,
+    pub(super) time: SystemTime,
+    pub(super) took: Duration,
+}
+
+/// Whose decision it was, and what it was about.
+pub(super) struct About<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) caller: &'a Caller,
+    pub(super) phase: Phase,
+    pub(super) request: &'a Request<'a>,
+}
+
+// === impl Asked ===
+
+impl Asked {
+    pub(super) fn settle(&self, shared: &Shared, review: &AdmissionReview<'_>, outcome: Outcome) -> Step {
+        let Received { snapshot, caller, .. } = &self.received;
+        let decided = Unlogged {
+            outcome: review.tellable(outcome),
+            time: SystemTime::now(),
+            took: self.since.elapsed(),
+        };
+        self.count(shared, &decided);
+        let reply = review.reply(&decided.outcome);
+        if !decided.outcome.shadows.is_empty() {
+            return Step::Settled(reply, Some(Box::new(decided)));
+        }
+        if let Some(log) = &shared.decision_log {
+            let about = About {
+                snapshot,
+                caller,
+                phase: self.phase,
+                request: &review.request,
+            };
+            decided.record(log, &about, &[]);
+        }
+        Step::Settled(reply, None)
+    }
+
+    fn count(&self, shared: &Shared, decided: &Unlogged) {
+        let Unlogged { outcome, took, .. } = decided;
+        let is_allowed = outcome.denial.is_none();
+        shared.metrics.admission(self.phase, is_allowed, *took);
+        if let Some(counters) = shared.counters(&self.received.snapshot).as_ref() {
+            for (kind, place, evaluation) in &outcome.evaluations {
+                counters.admission_evaluated(self.policies(), *kind, *place, *evaluation);
+            }
+        }
+    }
+}
+
+// === impl Unlogged ===
+
+impl Unlogged {
+    /// Writes the line.
+    pub(super) fn record(&self, log: &DecisionLog, about: &About<'_>, shadow: &[ShadowDecision<'_>]) {
+        let (decision, reason) = match &self.outcome.denial {
+            None => (Decision::Allow, ""),
+            Some(denial) => (Decision::Deny, denial.message.as_str()),
+        };
+        log.record(&Record {
+            time: self.time,
+            revision: &about.snapshot.revision,
+            cluster: &about.caller.cluster,
+            caller: &about.caller.name,
+            question: Question::Admission(about.phase, about.request),
+            decision,
+            reason,
+            cause: self.outcome.cause.as_ref(),
+            shadow,
+            webhooks: &self.outcome.webhooks,
+            duration: self.took,
+        });
+    }
+}

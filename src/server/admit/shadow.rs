@@ -1,0 +1,148 @@
+//! Webhooks in shadow: asked once the reply is on its way, told in the log,
+//! never waited for.
+//!
+//! They have a lane of their own. What finds no place there is not asked, which
+//! is counted; its line is written all the same, as is that of a review whose
+//! asking is cut short.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use actix_web::rt;
+use actix_web::web::Data;
+use futures_util::future::join_all;
+
+use super::calls::{Question, Returned, questions};
+use super::job::Job;
+use super::settle::{About, Unlogged};
+use crate::api::AdmissionReview;
+use crate::authentication::Caller;
+use crate::engine::Decision;
+use crate::engine::admission::Phase;
+use crate::engine::admission::chain::compare;
+use crate::engine::admission::webhook::Call;
+use crate::json::Document;
+use crate::reload::Snapshot;
+use crate::server::gateway::Shared;
+use crate::server::limits::Room;
+use crate::telemetry::decision_log::{DecisionLog, ShadowDecision};
+
+/// How many reviews wait for webhooks in shadow at once, and the bytes that they hold.
+const ROOM: Room = Room {
+    requests: 64,
+    bytes: 64 << 20,
+};
+
+/// A review whose line waits. It is written when this is dropped.
+struct Waiting {
+    shared: Data<Shared>,
+    snapshot: Arc<Snapshot>,
+    caller: Caller,
+    phase: Phase,
+    body: Arc<Document<'static>>,
+    decided: Unlogged,
+    /// `configuration/webhook`, and what it would have said.
+    told: Vec<(String, Decision)>,
+}
+
+/// Has the webhooks in shadow asked about a review that is answered.
+pub(super) fn spawn(shared: &Data<Shared>, job: &Job, mut decided: Unlogged) {
+    let calls = std::mem::take(&mut decided.outcome.shadows);
+    let waiting = Waiting {
+        shared: shared.clone(),
+        snapshot: Arc::clone(&job.asked.received.snapshot),
+        caller: job.asked.received.caller.clone(),
+        phase: job.asked.phase,
+        body: Arc::clone(&job.body),
+        decided,
+        told: Vec::new(),
+    };
+    let lane = &shared.lifecycle.shadow;
+    match lane.enter(ROOM, job.body.text().len(), &shared.shadowing) {
+        None => shared.metrics.shadow_dropped(),
+        Some(permit) => {
+            rt::spawn(async move {
+                waiting.ask(calls).await;
+                drop(permit);
+            });
+        }
+    }
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    async fn ask(mut self, calls: Vec<Call>) {
+        let mut left = VecDeque::from(calls);
+        while !left.is_empty() {
+            let body = Arc::clone(&self.body);
+            let encode = move |_: &dyn Fn() -> bool| written(&body, left);
+            // None where it broke off, which the pool has told.
+            let Some(Some((questions, still_left))) = self.shared.pool.run(encode).await else {
+                return;
+            };
+            let upstreams = &self.snapshot.upstreams;
+            let put = questions.into_iter().map(|question| {
+                let timeout = question.timeout();
+                question.put(upstreams, timeout)
+            });
+            let returned = join_all(put).await;
+            let (body, phase) = (Arc::clone(&self.body), self.phase);
+            let compare = move |_: &dyn Fn() -> bool| told(&body, returned, phase);
+            let Some(Some(told)) = self.shared.pool.run(compare).await else {
+                return;
+            };
+            self.told.extend(told);
+            left = still_left;
+        }
+    }
+
+    fn record(&self, log: &DecisionLog) {
+        let Ok(review) = AdmissionReview::decode(&self.body) else {
+            return;
+        };
+        let told = self.told.iter().map(|(name, decision)| ShadowDecision {
+            kind: "Webhook",
+            name,
+            decision: *decision,
+        });
+        let about = About {
+            snapshot: &self.snapshot,
+            caller: &self.caller,
+            phase: self.phase,
+            request: &review.request,
+        };
+        self.decided.record(log, &about, &told.collect::<Vec<_>>());
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(log) = &self.shared.decision_log {
+            self.record(log);
+        }
+    }
+}
+
+/// As many questions as may be held at once, and the calls that are left.
+fn written(body: &Document<'static>, mut left: VecDeque<Call>) -> Option<(Vec<Question>, VecDeque<Call>)> {
+    let review = AdmissionReview::decode(body).ok()?;
+    let questions = questions(&mut left, &review.request);
+    Some((questions, left))
+}
+
+/// What each would have said.
+fn told(body: &Document<'static>, returned: Vec<Returned>, phase: Phase) -> Option<Vec<(String, Decision)>> {
+    let review = AdmissionReview::decode(body).ok()?;
+    let one = |returned: Returned| {
+        let (call, answer) = returned.answer(phase);
+        let comparison = compare(&call, &review.request, answer);
+        let decision = if comparison.allows() {
+            Decision::Allow
+        } else {
+            Decision::Deny
+        };
+        (call.webhook.id(), decision)
+    };
+    Some(returned.into_iter().map(one).collect())
+}
