@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::{Client, Config};
 use tokio::sync::watch;
@@ -74,8 +74,11 @@ impl Following {
             match client::client(self.config.clone()) {
                 Ok(client) => return client,
                 Err(error) => {
-                    self.reporter.failed();
-                    tracing::error!(cluster = &**self.reporter.cluster(), %error, "the API server cannot be asked");
+                    let error = error.to_string();
+                    if self.reporter.failed("client", &error, Instant::now()) {
+                        let cluster = &**self.reporter.cluster();
+                        tracing::error!(cluster, error, "the API server cannot be asked");
+                    }
                     tokio::time::sleep(AGAIN).await;
                 }
             }

@@ -64,6 +64,15 @@ impl Kind {
         (kind.role == Role::Parameter).then_some(kind)
     }
 
+    /// What policies call it, where its objects are parameters.
+    pub(super) fn param_kind(&self) -> Option<ParamKind> {
+        let version = self.versions.first().filter(|_| self.role == Role::Parameter)?;
+        Some(ParamKind {
+            api_version: self.api_version(version),
+            kind: self.kind.clone(),
+        })
+    }
+
     /// That of an object which says what it is.
     pub(super) fn of_object(api_version: &str, kind: &str) -> Self {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -129,5 +138,7 @@ mod tests {
         assert_eq!(kind.api_version("v1"), "rules.example.com/v1");
         assert_eq!(param("v1", "ConfigMap").unwrap().api_version("v1"), "v1");
         assert_eq!(param("v1", "Namespace"), None);
+        let named = kind.param_kind().map(|kind| kind.to_string());
+        assert_eq!(named.as_deref(), Some("rules.example.com/v1, Kind=Limit"));
     }
 }

@@ -1,7 +1,9 @@
 //! What the watches of a cluster tell others.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -20,8 +22,16 @@ pub(super) struct Reporter {
     cluster: Arc<str>,
     signal: Arc<Signal>,
     failures: Arc<AtomicU64>,
+    news: Arc<Mutex<News>>,
     saver: Arc<Notify>,
 }
+
+/// What was said last about each kind, and of the connection, and when.
+#[derive(Default)]
+struct News(BTreeMap<String, (String, Instant)>);
+
+/// After so long without it, what was said before is news again.
+const FORGOTTEN: Duration = Duration::from_secs(60);
 
 // === impl Signal ===
 
@@ -53,6 +63,7 @@ impl Reporter {
             cluster: cluster.into(),
             signal,
             failures: Arc::default(),
+            news: Arc::default(),
             saver: Arc::default(),
         }
     }
@@ -72,9 +83,12 @@ impl Reporter {
         self.saver.notify_one();
     }
 
-    /// A list or a watch failed.
-    pub(super) fn failed(&self) {
+    /// A list or a watch failed. Whether that is worth a line: what is said about
+    /// `about` was not said just before.
+    pub(super) fn failed(&self, about: &str, said: &str, now: Instant) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed);
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        news.is_new(about, said, now)
     }
 
     /// How many lists and watches have failed.
@@ -85,5 +99,37 @@ impl Reporter {
     /// Waits until there may be something to save.
     pub(super) async fn news(&self) {
         self.saver.notified().await;
+    }
+}
+
+// === impl News ===
+
+impl News {
+    /// Of a connection that is gone, each attempt says something else of the same.
+    fn is_new(&mut self, about: &str, said: &str, now: Instant) -> bool {
+        let before = self.0.insert(about.to_owned(), (said.to_owned(), now));
+        before.is_none_or(|(last, at)| {
+            let same = about.is_empty() || last == said;
+            !same || now.duration_since(at) >= FORGOTTEN
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_failure_is_told_once_until_it_was_gone_for_a_while() {
+        let mut news = News::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(news.is_new("Role", "forbidden", at(0)));
+        assert!(!news.is_new("Role", "forbidden", at(10)));
+        assert!(news.is_new("Role", "gone", at(20)), "something else");
+        assert!(news.is_new("Namespace", "gone", at(20)), "of another kind");
+        assert!(!news.is_new("Role", "gone", at(79)));
+        assert!(news.is_new("Role", "gone", at(139)), "it was gone");
+        assert!(news.is_new("", "refused", at(0)) && !news.is_new("", "reset", at(10)));
     }
 }

@@ -38,6 +38,8 @@ struct Known {
 #[derive(Default)]
 struct Objects {
     progress: Progress,
+    /// Whether all of them were listed before, or saved.
+    known: bool,
     objects: BTreeMap<Name, Held>,
 }
 
@@ -86,6 +88,8 @@ impl Store {
         };
         for (kind, received) in saved.into_iter().flatten() {
             store.apply(&kind, received);
+            // What is saved is complete.
+            store.known().kinds.entry(kind).or_default().known = true;
         }
         store
     }
@@ -181,7 +185,8 @@ impl Store {
         let before = objects.objects.len();
         objects.objects.retain(|name, _| names.contains(name));
         changed |= objects.objects.len() != before;
-        objects.progress = Progress::Listed;
+        changed |= kind.role == Role::Parameter && !objects.known;
+        (objects.progress, objects.known) = (Progress::Listed, true);
         if known.is_listed() && known.origin != Origin::Live {
             tracing::info!(cluster = &*self.cluster, "every object of the cluster is known");
             known.origin = Origin::Live;
@@ -201,12 +206,19 @@ impl Store {
     /// What holds, of what must be selected as far as `selector` selects it.
     pub(super) fn watched(&self, selector: Option<&Selector>) -> Watched {
         let known = self.known();
-        let mut watched = Watched::default();
+        let mut watched = Watched {
+            cluster: self.cluster.to_string(),
+            ..Watched::default()
+        };
         if known.origin == Origin::Nowhere {
             return watched;
         }
         let mut digest = Sha256::new();
         for (kind, objects) in &known.kinds {
+            if let Some(parameters) = kind.param_kind().filter(|_| objects.known) {
+                digest.update(parameters.to_string().as_bytes());
+                watched.parameters.insert(parameters);
+            }
             for good in objects.objects.values().filter_map(|held| held.good.as_ref()) {
                 if kind.role == Role::Selected && !selects(selector, good) {
                     continue;

@@ -5,10 +5,11 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use kube::api::{ApiResource, DynamicObject};
+use kube::core::Status;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use serde_json::Value;
@@ -48,7 +49,7 @@ struct Served {
 
 impl Watch {
     pub(super) async fn run(self) {
-        let mut failures = Failures::default();
+        let mut failures = 0;
         loop {
             match self.served().await {
                 Ok(Some(served)) => self.follow(&served, &mut failures).await,
@@ -103,7 +104,7 @@ impl Watch {
     }
 
     /// Follows the kind until it is not served any more.
-    async fn follow(&self, served: &Served, failures: &mut Failures) {
+    async fn follow(&self, served: &Served, failures: &mut u32) {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &served.resource);
         let config = watcher::Config {
             label_selector: self.labels.clone().filter(|_| self.kind.role == Role::Selected),
@@ -117,7 +118,7 @@ impl Watch {
                 Ok(event) => {
                     // A list that only begins may yet fail.
                     if !matches!(event, Event::Init) {
-                        failures.end();
+                        *failures = 0;
                     }
                     self.take(event, served, &mut listing);
                 }
@@ -163,17 +164,34 @@ impl Watch {
         }
     }
 
-    async fn failed(&self, error: &(dyn std::error::Error + Send + Sync), failures: &mut Failures) {
-        self.reporter.failed();
+    async fn failed(&self, error: &(dyn std::error::Error + Send + Sync + 'static), failures: &mut u32) {
         let told = told(error);
         let kind = &self.kind;
         let cluster = &**self.reporter.cluster();
-        if failures.is_new(&told) {
-            tracing::warn!(cluster, %kind, error = told, "a watch failed: it is tried again, and what is known holds");
+        let about = if told.is_answer {
+            kind.to_string()
         } else {
-            tracing::debug!(cluster, %kind, error = told, "a watch failed again");
+            String::new()
+        };
+        let error = told.text;
+        match (
+            self.reporter.failed(&about, &error, Instant::now()),
+            told.is_answer,
+        ) {
+            (false, _) => tracing::debug!(cluster, %kind, error, "a watch failed again"),
+            (true, true) => {
+                tracing::error!(cluster, %kind, error, "a kind cannot be watched: it is tried again");
+            }
+            (true, false) => {
+                tracing::warn!(
+                    cluster,
+                    error,
+                    "the API server cannot be reached: what is known holds"
+                );
+            }
         }
-        tokio::time::sleep(failures.wait()).await;
+        tokio::time::sleep(wait(*failures)).await;
+        *failures = failures.saturating_add(1);
     }
 }
 
@@ -194,44 +212,30 @@ fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// The error with what caused it, without the debugging form that one of them prints.
-fn told(error: &(dyn std::error::Error + Send + Sync)) -> String {
-    let mut innermost: &dyn std::error::Error = error;
+/// What a failure says, and whether it is the API server that says it.
+struct ToldFailure {
+    text: String,
+    is_answer: bool,
+}
+
+/// The innermost cause: those around it quote it, or print it for debugging.
+fn told(error: &(dyn std::error::Error + Send + Sync + 'static)) -> ToldFailure {
+    let mut innermost: &(dyn std::error::Error + 'static) = error;
+    let mut is_answer = false;
     while let Some(source) = innermost.source() {
         innermost = source;
+        is_answer |= innermost.is::<Status>() || innermost.is::<Box<Status>>();
     }
-    innermost.to_string()
+    ToldFailure {
+        text: innermost.to_string(),
+        is_answer,
+    }
 }
 
-/// What went wrong one after another.
-#[derive(Debug, Default)]
-struct Failures {
-    count: u32,
-    last: String,
-}
-
-// === impl Failures ===
-
-impl Failures {
-    /// Whether it is worth a line: not the same again.
-    fn is_new(&mut self, told: &str) -> bool {
-        let new = self.last != told;
-        told.clone_into(&mut self.last);
-        new
-    }
-
-    /// How long to wait, longer each time.
-    fn wait(&mut self) -> Duration {
-        let (shortest, longest) = WAITS;
-        let wait = shortest.saturating_mul(1 << self.count.min(10)).min(longest);
-        self.count += 1;
-        wait
-    }
-
-    /// It works again.
-    fn end(&mut self) {
-        *self = Self::default();
-    }
+/// How long to wait after so many failures before, longer each time.
+fn wait(failures: u32) -> Duration {
+    let (shortest, longest) = WAITS;
+    shortest.saturating_mul(1 << failures.min(10)).min(longest)
 }
 
 #[cfg(test)]
@@ -239,13 +243,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_up_to_a_bound_and_begin_anew() {
-        let mut failures = Failures::default();
-        let waits: Vec<u128> = (0..8).map(|_| failures.wait().as_millis()).collect();
+    fn waits_grow_up_to_a_bound() {
+        let waits: Vec<u128> = (0..8).map(|failures| wait(failures).as_millis()).collect();
         assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
-        assert!(failures.is_new("a") && !failures.is_new("a") && failures.is_new("b"));
-        failures.end();
-        assert_eq!(failures.wait().as_millis(), 250);
-        assert!(failures.is_new("b"));
+        assert_eq!(wait(u32::MAX).as_millis(), 10_000);
+    }
+
+    #[test]
+    fn what_the_api_server_answers_is_told_from_what_it_could_not_be_asked() {
+        let status = Status::failure("roles is forbidden", "Forbidden").with_code(403);
+        let answer = watcher::Error::InitialListFailed(kube::Error::Api(status.boxed()));
+        let answer = told(&answer);
+        assert!(
+            answer.is_answer && answer.text.contains("roles is forbidden"),
+            "{}",
+            answer.text
+        );
+        let silence = std::io::Error::other("connection refused");
+        assert!(!told(&kube::Error::Service(silence.into())).is_answer);
     }
 }

@@ -137,7 +137,11 @@ fn index(
     own: Vec<SoundObject>,
     watched: &[Watched],
 ) -> (Policies, AdmissionPolicies, Vec<Arc<Webhook>>) {
-    let manifests = manifest::assemble(source::together(own, watched), &options(config));
+    let mut manifests = manifest::assemble(source::together(own, watched), &options(config));
+    for watched in watched {
+        let scope = manifests.clusters.entry(watched.cluster.clone()).or_default();
+        scope.admission.complete_parameters = Some(watched.parameters.clone());
+    }
     let webhooks = webhooks(&manifests);
     let admission = manifests.admission(&admission_settings(config));
     (manifests.policies, admission, webhooks)

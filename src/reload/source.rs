@@ -1,12 +1,13 @@
 //! Manifests that come from elsewhere than files.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Snapshot, Trigger};
 use crate::config::Config;
+use crate::engine::admission::ParamKind;
 use crate::field::Faults;
 use crate::manifest::{Identity, SoundObject};
 
@@ -40,8 +41,12 @@ pub trait ManifestSource: Send + Sync {
 /// The objects of one cluster at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Watched {
+    /// The cluster.
+    pub cluster: String,
     /// Each object once, in an order of its own.
     pub objects: Vec<Arc<SoundObject>>,
+    /// The kinds of parameters of which every object is among them.
+    pub parameters: HashSet<ParamKind>,
     /// Names their content: equal objects, equal digest.
     pub digest: [u8; 32],
 }

@@ -10,8 +10,9 @@ use tracing_subscriber::EnvFilter;
 /// `portcullis::reload=debug,warn`, …; absent, `info` of Portcullis and warnings of the rest.
 pub const FILTER_VARIABLE: &str = "PORTCULLIS_LOG";
 
-/// What the libraries tell of their threads interests nobody.
-const DEFAULT_FILTER: &str = "portcullis=info,warn";
+/// What the libraries tell of their threads interests nobody, and what kube
+/// tells of a failure is told once, by whoever asked.
+const DEFAULT_FILTER: &str = "kube_runtime=off,kube_client=off,portcullis=info,warn";
 
 /// How events look: `text` (absent) or `json`.
 pub const FORMAT_VARIABLE: &str = "PORTCULLIS_LOG_FORMAT";

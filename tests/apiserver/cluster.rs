@@ -43,10 +43,20 @@ impl Cluster {
     /// # Panics
     /// When it does not become ready; with both logs.
     pub(crate) fn start(binaries: &Binaries, folder: Folder, users: &[User], flags: &[String]) -> Self {
+        Self::start_as(binaries, folder, &Authority::new("apiserver"), users, flags)
+    }
+
+    /// Like [`Cluster::start`], with a certificate that this authority signs.
+    pub(crate) fn start_as(
+        binaries: &Binaries,
+        folder: Folder,
+        authority: &Authority,
+        users: &[User],
+        flags: &[String],
+    ) -> Self {
         let (etcd, store) = start_etcd(binaries, folder.path());
-        let authority = Authority::new("apiserver");
         let address = ports::free();
-        let mut arguments = server_arguments(&folder, &authority, address, &store, users);
+        let mut arguments = server_arguments(&folder, authority, address, &store, users);
         arguments.extend_from_slice(flags);
         let home = folder.path().join("apiserver");
         let apiserver = Process::start("kube-apiserver", &home, None, &binaries.kube_apiserver, arguments);
@@ -79,6 +89,11 @@ impl Cluster {
             "the API server did not become ready\n{}",
             self.tails()
         );
+    }
+
+    /// Where the API server listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// A client that is the user of that name.
@@ -165,7 +180,7 @@ impl Cluster {
 }
 
 /// The token of a user, made from the name.
-fn token(user: &str) -> String {
+pub(crate) fn token(user: &str) -> String {
     format!("token-of-{}", user.replace(':', "-"))
 }
 

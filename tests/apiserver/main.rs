@@ -20,6 +20,8 @@ mod admission;
 mod binaries;
 mod callers;
 mod cluster;
+#[cfg(feature = "cluster")]
+mod cluster_source;
 mod decisions;
 mod differential;
 mod failures;

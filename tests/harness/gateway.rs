@@ -1,6 +1,6 @@
 //! The built `portcullis` program, serving.
 
-use super::client::Client;
+use super::client::{Client, Response};
 use super::eventually;
 use super::pki::{Authority, Identity};
 use super::ports;
@@ -64,6 +64,15 @@ impl Gateway {
     /// # Panics
     /// When it does not become ready; with its log.
     pub(crate) fn start(setup: &Setup<'_>) -> Self {
+        Self::start_until(setup, "/readyz")
+    }
+
+    /// Like [`Gateway::start`], waiting until this path of its admin listener
+    /// answers 200.
+    ///
+    /// # Panics
+    /// When it does not; with its log.
+    pub(crate) fn start_until(setup: &Setup<'_>, awaited: &str) -> Self {
         let manifests = setup.folder.join("policies");
         fs::create_dir_all(&manifests).unwrap();
         for (name, content) in setup.manifests {
@@ -87,7 +96,7 @@ impl Gateway {
         let mut ended = false;
         let ready = eventually(|| {
             ended = !gateway.process.runs();
-            ended || probe.get("/readyz").is_ok_and(|response| response.status == 200)
+            ended || probe.get(awaited).is_ok_and(|response| response.status == 200)
         });
         assert!(
             ready && !ended,
@@ -114,6 +123,11 @@ impl Gateway {
     /// The folder of its manifests, which it watches.
     pub(crate) fn manifests(&self) -> &Path {
         &self.manifests
+    }
+
+    /// What a path of its admin listener answers.
+    pub(crate) fn probe(&self, path: &str) -> Response {
+        Client::http(self.admin).get(path).unwrap()
     }
 
     /// The value of one series, written as `/metrics` writes it.

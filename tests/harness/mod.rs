@@ -18,6 +18,7 @@ pub(crate) mod kubeconfig;
 pub(crate) mod pki;
 pub(crate) mod ports;
 pub(crate) mod process;
+pub(crate) mod relay;
 pub(crate) mod webhooks;
 
 use std::thread;

@@ -47,6 +47,7 @@ fn the_full_configuration_has_every_section() {
         "manifests",
         "authorization",
         "admission",
+        "clusters",
         "limits",
         "reload",
         "decisionLog",

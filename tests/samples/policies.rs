@@ -26,6 +26,11 @@ fn every_policy_for_admission_is_sound_with_its_neighbours() {
 }
 
 #[test]
+fn what_the_user_of_the_gateway_may_do_is_sound() {
+    project::sound_manifests(&project::files(&project::path("config/cluster"), ".yaml"));
+}
+
+#[test]
 fn every_example_has_cases_beside_it() {
     for file in project::files(&project::path("config/policies"), ".yaml") {
         let name = file.to_string_lossy();

@@ -1,6 +1,7 @@
 //! Parameter objects: what a policy is told by its bindings.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::matching::LabelSelector;
@@ -48,6 +49,8 @@ pub enum NotFound {
 #[derive(Debug, Clone, Default)]
 pub struct Parameters {
     kinds: HashMap<ParamKind, Objects>,
+    /// The kinds of which every object is known; `None`: of each.
+    complete: Option<HashSet<ParamKind>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -69,6 +72,22 @@ pub enum ParamFault {
     /// The kind is cluster-scoped, but the binding names a namespace.
     #[error("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")]
     NamespaceOfClusterScoped,
+    /// Its objects are watched, and not all of them known yet.
+    #[error("paramKind kind `{0}` not yet synced to use for admission")]
+    NotSynced(String),
+}
+
+// === impl ParamKind ===
+
+/// As Go prints a `schema.GroupVersionKind`.
+impl fmt::Display for ParamKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (group, version) = self
+            .api_version
+            .split_once('/')
+            .unwrap_or(("", &self.api_version));
+        write!(f, "{group}/{version}, Kind={}", self.kind)
+    }
 }
 
 // === impl Parameters ===
@@ -83,6 +102,18 @@ impl Parameters {
             parameters.add(document);
         }
         parameters
+    }
+
+    /// The same, where only of these kinds every object is known: of others a
+    /// list may lack some, and a name that is not found may be there.
+    #[must_use]
+    pub fn complete_for(mut self, kinds: Option<HashSet<ParamKind>>) -> Self {
+        self.complete = kinds;
+        self
+    }
+
+    fn is_complete(&self, kind: &ParamKind) -> bool {
+        self.complete.as_ref().is_none_or(|kinds| kinds.contains(kind))
     }
 
     fn add(&mut self, document: Arc<Document<'static>>) -> Option<()> {
@@ -124,6 +155,10 @@ impl Parameters {
             Some(objects) => objects.find(reference, namespace)?,
             None => Vec::new(),
         };
+        let certain = !found.is_empty() && matches!(reference.target, ParamTarget::Name(_));
+        if !certain && !self.is_complete(kind) {
+            return Err(ParamFault::NotSynced(kind.to_string()));
+        }
         if found.is_empty() && reference.not_found == NotFound::Deny {
             return Err(ParamFault::NotFound);
         }
@@ -270,5 +305,24 @@ mod tests {
         );
         assert_eq!(found("ConfigMap", &all, "x").unwrap().len(), 2);
         assert_eq!(found("Unknown", &all, "x").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_may_be_missing_is_an_error() {
+        let known = HashSet::from([mk_kind("Limit")]);
+        let parameters = mk_parameters().complete_for(Some(known));
+        let collect = |kind: &str, target: ParamTarget| {
+            let reference = mk_reference(target, "", NotFound::Allow);
+            parameters
+                .collect(Some(&mk_kind(kind)), Some(&reference), "x")
+                .map(|found| found.len())
+        };
+        let named = |name: &str| ParamTarget::Name(name.into());
+        let all = || ParamTarget::Selector(LabelSelector::default());
+        let fault = ParamFault::NotSynced("/v1, Kind=ConfigMap".into());
+        assert_eq!(collect("ConfigMap", named("a")), Ok(1), "what is there is there");
+        assert_eq!(collect("ConfigMap", named("absent")), Err(fault.clone()));
+        assert_eq!(collect("ConfigMap", all()), Err(fault));
+        assert_eq!(collect("Limit", named("absent")), Ok(0));
     }
 }

@@ -1,6 +1,6 @@
 //! The policies of one cluster, indexed.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::initializers::{InitializerConfiguration, Initializers};
@@ -35,6 +35,8 @@ pub struct AdmissionObjects {
     pub namespaces: Vec<Arc<Document<'static>>>,
     /// Objects of the kinds that policies take as parameters.
     pub parameters: Vec<Arc<Document<'static>>>,
+    /// The kinds of parameters of which every object is known; `None`: of each.
+    pub complete_parameters: Option<HashSet<ParamKind>>,
 }
 
 /// What holds beside the manifests.
@@ -139,7 +141,7 @@ impl AdmissionSet {
             initializers: Initializers::new(objects.initializers, &objects.mutating),
             failure_policy: settings.failure_policy,
             mutating: Policies::new(objects.mutating, objects.mutating_bindings, &equivalents),
-            parameters: Parameters::new(objects.parameters),
+            parameters: Parameters::new(objects.parameters).complete_for(objects.complete_parameters),
             namespaces: Arc::new(FixedNamespaces::new(objects.namespaces)),
             missing_namespace: settings.missing_namespace,
             equivalents,

@@ -92,6 +92,7 @@ fn together(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
     shared.mutating_webhooks.extend(own.mutating_webhooks);
     shared.namespaces.extend(own.namespaces);
     shared.parameters.extend(own.parameters);
+    shared.complete_parameters = own.complete_parameters;
     shared
 }
 

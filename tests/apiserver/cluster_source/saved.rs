@@ -1,0 +1,107 @@
+//! A gateway that starts while its API server is not there.
+
+use super::servers::{self, CLUSTER};
+use crate::harness::eventually;
+use crate::harness::folder::Folder;
+use crate::harness::gateway::{Gateway, Setup};
+use crate::harness::ports;
+use crate::harness::relay::Relay;
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+const POLICY: &str = "
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: saved}
+spec:
+  effect: Deny
+  subjects: [{kind: Group, name: people}]
+  nonResourceRules: [{verbs: [get], paths: [/saved]}]
+";
+
+#[test]
+fn what_was_saved_decides_until_the_api_server_is_there() {
+    let Some(servers) = servers::shared() else { return };
+    servers.apply("saved.yaml", POLICY);
+    let saved = || fs::read_to_string(&servers.snapshot).unwrap_or_default();
+    assert!(
+        eventually(|| saved().contains(r#""name":"saved""#)),
+        "{}",
+        saved()
+    );
+    let mode = fs::metadata(&servers.snapshot).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    let (folder, relay) = (Folder::new("cluster-saved"), Relay::new());
+    folder.write("gateway/default.json", saved());
+    let gateway = Gateway::start(&Setup {
+        folder: &folder.path().join("gateway"),
+        address: ports::free(),
+        keys: &servers.keys,
+        callers: Vec::new(),
+        manifests: &[],
+        more: json!({"clusters": [servers::entry(&folder, CLUSTER, &relay, &servers.authority)]}),
+    });
+    let synced = || gateway.metric(r#"portcullis_cluster_synced{cluster="default"}"#);
+    let outcome = || servers::outcome(&servers::decision(&gateway.client(), "carol", "/saved"));
+    assert_eq!((outcome(), synced()), ("deny", Some(0.0)));
+    let detail = gateway.probe("/readyz?verbose").text();
+    assert!(
+        detail.contains("cluster default is not synced yet: ")
+            && detail.contains(" objects hold as last saved"),
+        "{detail}"
+    );
+
+    servers.kubectl(&["delete", "authorizationpolicy", "saved"]);
+    servers.wait_for("carol", "/saved", "noOpinion");
+    assert_eq!(outcome(), "deny", "nothing else is known here");
+    relay.lead_to(servers.cluster.address());
+    assert!(
+        eventually(|| synced() == Some(1.0) && outcome() == "noOpinion"),
+        "{}",
+        gateway.tail()
+    );
+}
+
+#[test]
+fn a_damaged_file_is_told_of_and_not_used() {
+    let Some(servers) = servers::shared() else { return };
+    let (folder, relay) = (Folder::new("cluster-damaged"), Relay::new());
+    let damaged = "{\"apiVersion\": \"portcullis.dev/v1alpha1\"}\n";
+    let file = folder.write("gateway/default.json", damaged);
+    let gateway = Gateway::start_until(
+        &Setup {
+            folder: &folder.path().join("gateway"),
+            address: ports::free(),
+            keys: &servers.keys,
+            callers: Vec::new(),
+            manifests: &[("saved.yaml", POLICY)],
+            more: json!({"clusters": [servers::entry(&folder, CLUSTER, &relay, &servers.authority)]}),
+        },
+        "/livez",
+    );
+    let decision = |path: &str| servers::outcome(&servers::decision(&gateway.client(), "carol", path));
+    assert_eq!(decision("/saved"), "deny", "the files hold alone");
+    assert!(
+        gateway.tail().contains("the set as last saved cannot be used"),
+        "{}",
+        gateway.tail()
+    );
+    let unready = gateway.probe("/readyz");
+    assert_eq!(unready.status, 503);
+    assert!(
+        unready
+            .text()
+            .contains("[-]clusters failed: nothing is known yet of a cluster"),
+        "{}",
+        unready.text()
+    );
+    assert_eq!(fs::read_to_string(file).unwrap(), damaged, "it is left as it was");
+    relay.lead_to(servers.cluster.address());
+    assert!(
+        eventually(|| gateway.probe("/readyz").status == 200),
+        "{}",
+        gateway.tail()
+    );
+}

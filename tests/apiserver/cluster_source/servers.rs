@@ -1,0 +1,266 @@
+//! One API server with the gateway that watches it, shared by these tests: each
+//! has objects of its own.
+
+use crate::binaries::{self, Binaries};
+use crate::cluster::{self, Cluster, User};
+use crate::harness::client::Client;
+use crate::harness::eventually;
+use crate::harness::folder::Folder;
+use crate::harness::gateway::{Gateway, Keys, Setup};
+use crate::harness::kubeconfig::{self, Credential};
+use crate::harness::pki::Authority;
+use crate::harness::ports;
+use crate::harness::relay::Relay;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex};
+use std::thread;
+
+/// Whom the gateway is to the API server.
+pub(super) const GATEWAY: User = User {
+    name: "portcullis",
+    groups: &[],
+};
+
+/// Who asks for paths of the API server. One for each test.
+pub(super) const USERS: [User; 3] = [
+    GATEWAY,
+    User {
+        name: "carol",
+        groups: &["people"],
+    },
+    User {
+        name: "dave",
+        groups: &["people"],
+    },
+];
+
+/// The cluster of callers that name none.
+pub(super) const CLUSTER: &str = "default";
+
+/// What is meant for the gateway has this label.
+pub(super) const LABEL: (&str, &str) = ("run-by", "gateway");
+
+/// The API server, the gateway, and what is between them.
+pub(super) struct Servers {
+    pub(super) cluster: Cluster,
+    pub(super) gateway: Gateway,
+    pub(super) relay: Relay,
+    pub(super) keys: Keys,
+    pub(super) authority: Authority,
+    /// Where the gateway saves what it knows.
+    pub(super) snapshot: PathBuf,
+    /// Held by a test that cuts the relay, and by those that count failures.
+    pub(super) quiet: Mutex<()>,
+}
+
+static SHARED: LazyLock<Servers> = LazyLock::new(|| Servers::start(&binaries::find().unwrap()));
+
+/// The shared servers; `None` without the programs.
+pub(super) fn shared() -> Option<Lease> {
+    binaries::find()?;
+    Some(Lease(&SHARED))
+}
+
+/// Prints the servers' logs when the test that holds it fails.
+pub(super) struct Lease(&'static Servers);
+
+impl Servers {
+    /// The gateway is there before the API server that it watches, and knows
+    /// nothing of it. All that the API server decides about the gateway's own
+    /// user it asks the gateway first.
+    fn start(binaries: &Binaries) -> Self {
+        let folder = Folder::new("cluster-source");
+        let (keys, authority, relay) = (Keys::new(), Authority::new("apiserver"), Relay::new());
+        let address = ports::free();
+        let home = folder.path().join("gateway");
+        let gateway = Gateway::start_until(
+            &Setup {
+                folder: &home,
+                address,
+                keys: &keys,
+                callers: Vec::new(),
+                manifests: &[("own.yaml", OWN)],
+                more: json!({"clusters": [entry(&folder, CLUSTER, &relay, &authority)]}),
+            },
+            "/livez",
+        );
+        assert_eq!(
+            gateway.probe("/readyz").status,
+            503,
+            "nothing is known of the cluster"
+        );
+        let flag = authorization(&folder, &keys, address);
+        let cluster = Cluster::start_as(binaries, folder, &authority, &USERS, &[flag]);
+        relay.lead_to(cluster.address());
+        for file in [
+            "crd/authorizationpolicies.yaml",
+            "cluster/gateway.yaml",
+            "cluster/admission.yaml",
+        ] {
+            apply(&cluster, &shipped(file));
+        }
+        let synced = || gateway.metric(r#"portcullis_cluster_synced{cluster="default"}"#) == Some(1.0);
+        assert!(eventually(synced), "{}{}", gateway.tail(), cluster.tails());
+        assert!(eventually(|| defined(&cluster)), "{}", cluster.tails());
+        Self {
+            snapshot: home.join("default.json"),
+            cluster,
+            gateway,
+            relay,
+            keys,
+            authority,
+            quiet: Mutex::new(()),
+        }
+    }
+
+    /// What the gateway answers about a user who gets a path.
+    pub(super) fn decision(&self, user: &str, path: &str) -> Value {
+        decision(&self.gateway.client(), user, path)
+    }
+
+    /// Waits until the gateway decides so.
+    pub(super) fn wait_for(&self, user: &str, path: &str, expected: &str) {
+        let mut last = Value::Null;
+        let decided = eventually(|| {
+            last = self.decision(user, path);
+            outcome(&last) == expected
+        });
+        assert!(decided, "{user} gets {path}: {last}, not {expected}");
+    }
+
+    /// Runs kubectl as admin, which must succeed.
+    pub(super) fn kubectl(&self, arguments: &[&str]) -> String {
+        kubectl(&self.cluster, arguments)
+    }
+
+    /// Creates or changes objects as `kubectl apply` does.
+    pub(super) fn apply(&self, name: &str, text: &str) {
+        let file = self.cluster.folder().join(name);
+        std::fs::write(&file, text).unwrap();
+        apply(&self.cluster, &file);
+    }
+
+    pub(super) fn metric(&self, name: &str) -> f64 {
+        let series = format!(r#"portcullis_{name}{{cluster="default"}}"#);
+        self.gateway.metric(&series).unwrap_or_default()
+    }
+}
+
+/// What the files of the gateway say.
+const OWN: &str = "
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: of-the-files}
+spec:
+  effect: Deny
+  subjects: [{kind: Group, name: people}]
+  nonResourceRules: [{verbs: [get], paths: [/of-the-files]}]
+  reason: the files say so
+";
+
+/// An entry of `clusters`, whose API server is behind the relay.
+pub(super) fn entry(folder: &Folder, name: &str, relay: &Relay, authority: &Authority) -> Value {
+    let token = Credential::Token(cluster::token(GATEWAY.name));
+    let text = kubeconfig::render(&format!("https://{}", relay.address()), &authority.pem(), &token);
+    json!({
+        "name": name,
+        "kubeconfig": folder.write(&format!("gateway/{name}.kubeconfig"), text),
+        "snapshot": format!("{name}.json"),
+        "selector": {"matchLabels": {LABEL.0: LABEL.1}},
+    })
+}
+
+/// The flag by which the API server asks the gateway, and then its own RBAC.
+fn authorization(folder: &Folder, keys: &Keys, gateway: SocketAddr) -> String {
+    let credential = Credential::Certificate(keys.caller.clone());
+    let server = format!("https://{gateway}/authorize");
+    let kubeconfig = folder.write(
+        "authorization.kubeconfig",
+        kubeconfig::render(&server, &keys.servers.pem(), &credential),
+    );
+    let configuration = json!({
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AuthorizationConfiguration",
+        "authorizers": [
+            {"type": "Webhook", "name": "portcullis", "webhook": {
+                "timeout": "30s",
+                "cacheAuthorizedRequests": false,
+                "cacheUnauthorizedRequests": false,
+                "subjectAccessReviewVersion": "v1",
+                "matchConditionSubjectAccessReviewVersion": "v1",
+                "failurePolicy": "Deny",
+                "connectionInfo": {"type": "KubeConfigFile", "kubeConfigFile": kubeconfig},
+            }},
+            {"type": "RBAC", "name": "rbac"},
+        ],
+    });
+    let file = folder.write("authorization.yaml", configuration.to_string());
+    format!("--authorization-config={}", file.display())
+}
+
+/// What a gateway answers about a user who gets a path.
+pub(super) fn decision(gateway: &Client, user: &str, path: &str) -> Value {
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": user,
+            "groups": ["people"],
+            "nonResourceAttributes": {"verb": "get", "path": path},
+        },
+    });
+    let response = gateway.post("/authorize", &review).unwrap();
+    assert_eq!(response.status, 200, "{}", response.text());
+    response.json()["status"].clone()
+}
+
+/// `allow`, `deny` or `noOpinion`.
+pub(super) fn outcome(status: &Value) -> &'static str {
+    match (status["allowed"] == true, status["denied"] == true) {
+        (true, _) => "allow",
+        (_, true) => "deny",
+        _ => "noOpinion",
+    }
+}
+
+/// A file that the project ships in `config`.
+pub(super) fn shipped(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(file)
+}
+
+pub(super) fn apply(cluster: &Cluster, file: &Path) {
+    kubectl(cluster, &["apply", "-f", file.to_str().unwrap()]);
+}
+
+/// Runs kubectl as admin, which must succeed.
+pub(super) fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
+    let run = cluster.kubectl("admin", arguments);
+    let told = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(run.status.success(), "{arguments:?}: {}", told(&run.stderr));
+    told(&run.stdout)
+}
+
+/// Whether the API server serves AuthorizationPolicies.
+pub(super) fn defined(cluster: &Cluster) -> bool {
+    let path = "/apis/portcullis.dev/v1alpha1/authorizationpolicies";
+    cluster.status("admin", path) == 200
+}
+
+impl Deref for Lease {
+    type Target = Servers;
+
+    fn deref(&self) -> &Servers {
+        self.0
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}{}", self.gateway.tail(), self.cluster.tails());
+        }
+    }
+}
