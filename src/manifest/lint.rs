@@ -2,11 +2,12 @@
 //!
 //! Each warning is precise, and says what to write instead. `policy` looks at
 //! one AuthorizationPolicy at a time, `binding` at a binding with the role that
-//! it grants, `webhook` at one configuration of webhooks, `parameters` at what no
-//! policy reads.
+//! it grants, `mutation` at one MutatingAdmissionPolicy, `webhook` at one
+//! configuration of webhooks, `parameters` at what no policy reads.
 
 mod binding;
 mod grants;
+mod mutation;
 mod parameters;
 mod policy;
 mod webhook;
@@ -36,6 +37,7 @@ pub(super) fn lint(objects: &[Object], never_deny: &NeverDeny, faults: &mut Faul
             Content::Admission(
                 Admission::ValidatingWebhooks(configuration) | Admission::MutatingWebhooks(configuration),
             ) => webhook::lint(configuration, object.cluster.as_deref(), &namespaces, &mut lint),
+            Content::Admission(Admission::MutatingPolicy(policy)) => mutation::lint(policy, &mut lint),
             Content::Namespace(_) | Content::Admission(_) | Content::Parameter => {}
         }
     }

@@ -323,3 +323,26 @@ fn a_parameter_that_no_policy_reads() {
     );
     silent(&format!("{parameter}\n---\n{reader}"));
 }
+
+#[test]
+fn a_configuration_for_a_kind_without_schema() {
+    let policy = |resource: &str, mutation: &str| {
+        format!(
+            "{{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingAdmissionPolicy, metadata: {{name: a}}, spec: \
+             {{reinvocationPolicy: Never, matchConstraints: {{resourceRules: [{{operations: [UPDATE], apiGroups: [apps], \
+             apiVersions: [v1], resources: [deployments, {resource}]}}]}}, mutations: [{{{mutation}}}]}}}}"
+        )
+    };
+    let apply = "patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{}'}";
+    warns(
+        &policy("deployments/scale", apply),
+        "spec.matchConstraints.resourceRules[0].resources[1]",
+        "of kind `Scale`",
+    );
+    silent(&policy("deployments/status", apply));
+    silent(&policy("pods/binding", apply));
+    silent(&policy(
+        "deployments/scale",
+        "patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: \"/spec\"}]'}",
+    ));
+}
