@@ -73,6 +73,12 @@ impl Admit {
             path: path.display().to_string(),
             faults,
         })?;
+        let answers = answers.unwrap_or_default();
+        if let Some(name) = answers.foreign(deciding.admission.for_cluster(&cluster)).next() {
+            return Err(Error::Usage(format!(
+                "there is no webhook `{name}` that could answer"
+            )));
+        }
         let phases = match phase {
             None => &PHASES[..],
             Some(Phase::Mutate) => &[metrics::Phase::Mutate],
@@ -81,14 +87,16 @@ impl Admit {
         if let Some(name) = &policy
             && !deciding.has_policy(&cluster, phases, name)
         {
-            return Err(Error::Usage(format!("there is no policy `{name}` for this")));
+            return Err(Error::Usage(format!(
+                "there is no policy or webhook configuration `{name}` for this"
+            )));
         }
         let asked = Asked {
             deciding: &deciding,
             cluster: &cluster,
             phases,
             only: policy.as_deref(),
-            answers: &answers.unwrap_or_default(),
+            answers: &answers,
         };
         let answered = asked.answer(&body).map_err(|error| {
             Error::Usage(format!("`{}` is no review to answer: {error}", review.display()))

@@ -8,7 +8,7 @@
 //! - failure: connection refused
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use serde_json::{Map, Value, json};
 use super::Error;
 use crate::api;
 use crate::document::{self, Document};
-use crate::engine::admission::Phase;
 use crate::engine::admission::webhook::{Answer, Call, CallFailure, ReviewVersion};
+use crate::engine::admission::{AdmissionSet, Phase};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// What each webhook answers, by `configuration/webhook`, or with the kind of the
@@ -80,6 +80,17 @@ impl Answers {
             return Ok(answers);
         }
         Err(Error::Faulty { path: name, faults })
+    }
+
+    /// The names that are of no webhook there.
+    pub(super) fn foreign(&self, policies: &AdmissionSet) -> impl Iterator<Item = &str> {
+        let names = |phase: Phase| {
+            let webhooks = policies.webhooks(phase).map(|webhook| webhook.id());
+            webhooks.flat_map(move |id| [format!("{}/{id}", configuration_kind(phase)), id])
+        };
+        let known: BTreeSet<String> = Phase::ALL.into_iter().flat_map(names).collect();
+        let written = self.0.keys().map(String::as_str);
+        written.filter(move |name| !known.contains(*name))
     }
 
     fn of_document(document: &Document, faults: &mut Faults) -> Self {

@@ -55,8 +55,8 @@ pub(super) enum Rejection {
     /// The review was not answered before its deadline.
     #[error("the deadline passed before the review was answered")]
     TooLate,
-    /// The path names a policy that is not there.
-    #[error("there is no policy `{name}` for this")]
+    /// The path names a policy or webhook configuration that is not there.
+    #[error("there is no policy or webhook configuration `{name}` for this")]
     NoSuchPolicy {
         /// The name in the path.
         name: String,

@@ -140,6 +140,15 @@ fn what_is_no_answer_is_2_with_its_place() {
         assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
         assert!(run.stderr.contains(place), "`{place}`: {}", run.stderr);
     }
+    let run = admit(
+        "--answers answers.yaml",
+        "pods/label.example.com: {failure: gone}",
+    );
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+    assert!(
+        run.stderr.contains("no webhook `pods/label.example.com`"),
+        "{run:?}"
+    );
     let run = admit("--answers nowhere.yaml", "");
     assert!(run.code == 2 && run.stderr.contains("nowhere.yaml"), "{run:?}");
 }
@@ -206,9 +215,14 @@ fn a_case_fails_where_answers_are_missing_or_others_are_called() {
   review: {POD}
   webhooks: {{pods/labels.example.com: {{failure: gone}}}}
   expect: {{allowed: false, webhooks: []}}
+- name: misspelt
+  review: {POD}
+  webhooks: {{pods/label.example.com: {{failure: gone}}}}
+  expect: {{allowed: true}}
 "
     ));
     for said in [
+        "webhooks: expected `pods/label.example.com`, got ``",
         "decision: expected `allowed: true`, got `it depends on what pods/labels.example.com would answer",
         "webhooks: expected ``, got `pods/labels.example.com`",
     ] {

@@ -3,10 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
-use portcullis::field::Faults;
+use portcullis::manifest::{self, Source};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -77,10 +74,13 @@ fn admission_configurations_name_a_kubeconfig_that_is_there() {
 /// The only webhook of each registration in `path`, by its kind.
 fn webhooks(path: &Path) -> Vec<(String, Value)> {
     let documents = project::documents(path);
-    let mut faults = Faults::new();
-    let _: Option<MutatingWebhookConfiguration> = documents[0].decode(&mut faults);
-    let _: Option<ValidatingWebhookConfiguration> = documents[1].decode(&mut faults);
-    assert_eq!(faults.to_string(), "");
+    let source = Source {
+        file: path.display().to_string(),
+        text: project::text(path),
+        cluster: None,
+    };
+    let (_, faults) = manifest::load(&[source], &manifest::Options::default());
+    assert!(!faults.has_errors(), "{faults}");
     let registrations: Vec<Value> = documents
         .iter()
         .map(|document| document.root().to_json())

@@ -89,6 +89,15 @@ fn admit(deciding: &Deciding, cluster: &str, case: &AdmissionCase) -> (Vec<Diffe
         let none = Difference::new("policy".to_owned(), name.clone(), String::new());
         return (vec![none], String::new());
     }
+    let policies = deciding.admission.for_cluster(cluster);
+    let foreign: Vec<_> = case
+        .answers
+        .foreign(policies)
+        .map(|name| Difference::new("webhooks".to_owned(), name.to_owned(), String::new()))
+        .collect();
+    if !foreign.is_empty() {
+        return (foreign, String::new());
+    }
     let asked = Asked {
         deciding,
         cluster,

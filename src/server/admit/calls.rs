@@ -65,8 +65,12 @@ impl Asking {
 
 /// Writes as many questions as may be held at once.
 pub(super) fn questions(calls: &mut VecDeque<Call>, request: &Request<'_>) -> Vec<Question> {
+    questions_of(QUESTION_BYTES, calls, request)
+}
+
+fn questions_of(most: usize, calls: &mut VecDeque<Call>, request: &Request<'_>) -> Vec<Question> {
     let (mut questions, mut bytes) = (Vec::new(), 0);
-    while bytes < QUESTION_BYTES
+    while bytes < most
         && let Some(call) = calls.pop_front()
     {
         let uid = Uuid::new_v4().to_string();
@@ -125,10 +129,13 @@ impl Returned {
 impl Asked {
     /// When calls must have ended.
     fn end_of_calls(&self) -> Instant {
-        let deadline = self.received.deadline;
-        let allowed = deadline.saturating_duration_since(self.since);
-        deadline.checked_sub(MARGIN.min(allowed / 10)).unwrap_or(deadline)
+        end_of_calls(self.since, self.received.deadline)
     }
+}
+
+fn end_of_calls(since: Instant, deadline: Instant) -> Instant {
+    let allowed = deadline.saturating_duration_since(since);
+    deadline.checked_sub(MARGIN.min(allowed / 10)).unwrap_or(deadline)
 }
 
 // === impl Job ===
@@ -162,5 +169,68 @@ impl Job {
             returned.result = Err(CallFailure::RequestExpired);
         }
         returned
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::engine::admission::FailurePolicy;
+    use crate::engine::admission::matching::Constraints;
+    use crate::engine::admission::mutating::Reinvocation;
+    use crate::engine::admission::webhook::{ClientConfig, ReviewVersion, Webhook, WebhookTarget};
+    use crate::engine::admission::{GroupVersionKind, GroupVersionResource};
+    use crate::json::Document;
+
+    fn mk_call() -> Call {
+        let webhook = Webhook {
+            configuration: "a".to_owned(),
+            name: "b".to_owned(),
+            client: ClientConfig {
+                target: WebhookTarget::Url("https://b".to_owned()),
+                ca_bundle: Vec::new(),
+            },
+            constraints: Constraints::default(),
+            match_conditions: Vec::new(),
+            failure_policy: FailurePolicy::Fail,
+            timeout: Duration::from_secs(10),
+            side_effects: None,
+            version: Some(ReviewVersion::V1),
+            reinvocation: Reinvocation::Never,
+        };
+        Call {
+            webhook: Arc::new(webhook),
+            version: ReviewVersion::V1,
+            kind: GroupVersionKind::default(),
+            resource: GroupVersionResource::default(),
+            object: None,
+        }
+    }
+
+    #[test]
+    fn questions_beyond_what_may_be_held_wait_but_one_is_always_put() {
+        let body = r#"{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request":
+            {"uid": "u", "operation": "CREATE", "resource": {"version": "v1", "resource": "pods"}, "object": {"a": "b"}}}"#;
+        let body = Document::parse(body).unwrap();
+        let review = AdmissionReview::decode(&body).unwrap();
+        let length = api::ask(&mk_call(), &review.request, &Uuid::new_v4().to_string()).len();
+        for (most, expected) in [(1, [1, 1, 1]), (length + 1, [2, 1, 0]), (usize::MAX, [3, 0, 0])] {
+            let mut left = VecDeque::from([mk_call(), mk_call(), mk_call()]);
+            let put = expected.map(|_| questions_of(most, &mut left, &review.request).len());
+            assert_eq!(put, expected, "{most}");
+        }
+    }
+
+    #[test]
+    fn calls_end_early_enough_for_the_reply_to_arrive() {
+        let since = Instant::now();
+        for (allowed, calls) in [(30_000, 29_900), (1_000, 900), (50, 45), (0, 0)] {
+            let of = |milliseconds| since + Duration::from_millis(milliseconds);
+            assert_eq!(end_of_calls(since, of(allowed)), of(calls), "{allowed}");
+        }
+        let late = since + Duration::from_secs(1);
+        assert_eq!(end_of_calls(late, since), since);
     }
 }
