@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use portcullis::config::Files;
+use portcullis::config::kubeconfig::client::by_host;
 use portcullis::config::kubeconfig::{self, Kubeconfig};
 use serde_json::Value;
 
@@ -39,8 +40,31 @@ fn example(name: &str) -> PathBuf {
 fn every_example_names_users_that_the_gateway_accepts() {
     let set_up = SetUp::new();
     for file in project::files(&project::path("kubeconfig-examples"), ".kubeconfig") {
-        sound(&set_up, &file);
+        if !file.ends_with("upstreams.kubeconfig") {
+            sound(&set_up, &file);
+        }
     }
+}
+
+#[test]
+fn the_example_for_webhooks_behind_the_gateway_has_each_way_to_name_and_to_show() {
+    /// The gateway's machine.
+    struct Machine;
+    impl Files for Machine {
+        fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+            if path.starts_with("/etc/portcullis") {
+                return Ok(b"PEM or token".to_vec());
+            }
+            std::fs::read(path)
+        }
+    }
+    let (hosts, faults) = by_host(&Machine, &example("upstreams.kubeconfig"));
+    assert_eq!(faults.to_string(), "");
+    let shown = |target: &str| hosts.user_for(target);
+    assert!(shown("policy.infra.svc:443").is_some_and(|user| user.certificate.is_some()));
+    assert!(shown("any.tools.svc:8443").is_some_and(|user| user.bearer.is_some()));
+    assert!(shown("hooks.example.com:9443").is_some_and(|user| user.basic.is_some()));
+    assert!(shown("hooks.example.com:443").is_none());
 }
 
 #[test]
