@@ -8,8 +8,8 @@ use super::servers::{self, LABEL, Servers};
 use crate::harness::eventually;
 use serde_json::{Value, json};
 
-/// What the gateway says of a ConfigMap in a namespace.
-fn review(servers: &Servers, namespace: &str, data: &Value) -> Value {
+/// What an endpoint of the gateway says of a ConfigMap in a namespace.
+pub(super) fn ask(servers: &Servers, endpoint: &str, namespace: &str, data: &Value) -> Value {
     let object = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -30,7 +30,7 @@ fn review(servers: &Servers, namespace: &str, data: &Value) -> Value {
             "object": object,
         },
     });
-    let response = servers.gateway.client().post("/validate", &review).unwrap();
+    let response = servers.gateway.client().post(endpoint, &review).unwrap();
     assert_eq!(response.status, 200, "{}", response.text());
     response.json()["response"].clone()
 }
@@ -38,7 +38,7 @@ fn review(servers: &Servers, namespace: &str, data: &Value) -> Value {
 fn wait_until(servers: &Servers, namespace: &str, data: &Value, allowed: bool) -> Value {
     let mut last = Value::Null;
     let heard = eventually(|| {
-        last = review(servers, namespace, data);
+        last = ask(servers, "/validate", namespace, data);
         last["allowed"] == allowed
     });
     assert!(heard, "{namespace} {data}: {last}");
@@ -69,7 +69,8 @@ fn policy(name: &str, labels: &Value, spec: &Value, binding: &Value) -> String {
     objects.map(|object| object.to_string()).join("\n---\n")
 }
 
-fn selected() -> Value {
+/// The labels of what is meant for the gateway.
+pub(super) fn selected() -> Value {
     json!({LABEL.0: LABEL.1})
 }
 

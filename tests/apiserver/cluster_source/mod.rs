@@ -13,3 +13,4 @@ mod objects;
 mod saved;
 mod servers;
 mod two_clusters;
+mod webhooks;
