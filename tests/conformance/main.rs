@@ -43,6 +43,7 @@ mod skips;
 mod tools;
 mod upstreams;
 mod validation;
+mod webhooks;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -61,6 +62,7 @@ const CHECKS: &[(&str, Table)] = &[
     ("match_conditions.json", conditions::CHECKS),
     ("match_conditions.json", expressions::CONDITIONS),
     ("match_conditions.json", decisions::CONDITIONS),
+    ("dispatch.json", webhooks::DISPATCH),
     ("map_patches.json", policy::PATCHES),
     ("namespace_selector.json", matching::NAMESPACES),
     ("nonresource.json", nonresource::CHECKS),
@@ -68,7 +70,9 @@ const CHECKS: &[(&str, Table)] = &[
     ("policy_match.json", matching::POLICIES),
     ("policy_validation.json", validation::POLICIES),
     ("rbac.json", rbac::CHECKS),
+    ("reinvocation.json", webhooks::REINVOCATION),
     ("review_response.json", reviews::REPLIES),
+    ("review_response.json", webhooks::RESPONSES),
     ("rules.json", matching::RULES),
     ("sar_v1beta1_v1.json", sar::CHECKS),
     ("selectors.json", selectors::CHECKS),

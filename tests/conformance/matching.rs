@@ -251,7 +251,7 @@ fn shown_kind(kind: &GroupVersionKind<'_>) -> Value {
     json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
 }
 
-fn rules(value: &Value) -> Vec<Rule> {
+pub(crate) fn rules(value: &Value) -> Vec<Rule> {
     value.as_array().into_iter().flatten().map(rule).collect()
 }
 

@@ -12,6 +12,7 @@ use crate::matching::selector;
 use crate::reviews;
 use crate::upstreams;
 use crate::validation;
+use crate::webhooks;
 
 const NO_WEBHOOKS: &str = "no other webhook is called";
 const NO_UPDATES: &str = "manifests are judged as they are: there is no older object to be lenient about";
@@ -38,13 +39,18 @@ pub(crate) const SKIPS: &[Skip] = &[
         when: agnhost::is_delay_or_abort,
         reason: "delays, hangs and broken connections are for test servers",
     },
-    Skip::all("dispatch.json", "dispatch", NO_WEBHOOKS),
     Skip {
         file: "kubeconfig_auth.json",
         check: "credentialKinds",
         when: upstreams::is_refused_at_load,
         reason: "a fault when the file is read: no program is started, nobody is called in another's \
                  name, and client-go too fails to show a token and a password at once",
+    },
+    Skip {
+        file: "dispatch.json",
+        check: "dispatch",
+        when: webhooks::has_no_client,
+        reason: "a webhook with neither url nor service is refused with its manifest",
     },
     Skip::all(
         "policy_validation.json",
@@ -66,12 +72,15 @@ pub(crate) const SKIPS: &[Skip] = &[
         "validateValidatingAdmissionPolicyUpdate",
         NO_UPDATES,
     ),
-    Skip::all("reinvocation.json", "reinvocation", NO_WEBHOOKS),
-    Skip::all("reinvocation.json", "reinvocationEndToEnd", NO_WEBHOOKS),
     Skip::all("reinvocation.json", "timeout", NO_WEBHOOKS),
     Skip::all("requestinfo.json", "isResourceRequest", CALLER),
     Skip::all("requestinfo.json", "requestInfo", CALLER),
-    Skip::all("review_response.json", "dispatchResponse", NO_WEBHOOKS),
+    Skip {
+        file: "review_response.json",
+        check: "dispatchResponse",
+        when: webhooks::is_yaml,
+        reason: "a reply is JSON; one in YAML is no reply",
+    },
     Skip::all("sar_v1beta1_v1.json", "sarCacheStep", NO_WEBHOOKS),
     Skip::all("sar_v1beta1_v1.json", "sarRedirect", NO_WEBHOOKS),
     Skip::all("sar_v1beta1_v1.json", "sarResponse", NO_WEBHOOKS),

@@ -43,6 +43,9 @@ pub enum Error {
     /// The reply is larger than this many bytes.
     #[error("the reply is larger than {0} bytes")]
     TooLarge(usize),
+    /// The reply says of itself what nobody can read.
+    #[error("the reply's Content-Type is no media type")]
+    ContentType,
     /// The reply is not in the encoding that it claims.
     #[error("the reply cannot be decompressed")]
     Encoding,
