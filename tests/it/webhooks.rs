@@ -352,3 +352,59 @@ fn what_cannot_be_asked_does_what_its_failure_policy_says() {
         assert_eq!(lines(&gateway, 1)[0]["webhooks"][0]["decision"], decision);
     }
 }
+
+/// Longer than what a worker reads itself.
+#[test]
+fn a_large_review_is_asked_about_whole() {
+    let webhook = by_path(&[(
+        "/label",
+        r#"{"allowed": true, "patch": [{"op": "add", "path": "/metadata/labels/b", "value": "c"}]}"#,
+    )]);
+    let gateway = gateway(mutating("a", &[entry(&webhook, "/label", json!({}))]));
+    let mut review = pod();
+    review["request"]["object"]["metadata"]["annotations"] = json!({"long": "x".repeat(1 << 20)});
+    let response = post(&mut gateway.connect(), "/mutate", &review);
+    assert_eq!(
+        patch(&response),
+        json!([{"op": "add", "path": "/metadata/labels/b", "value": "c"}])
+    );
+    assert_eq!(webhook.asked()[0].object(), &review["request"]["object"]);
+}
+
+#[test]
+fn hooks_of_the_past_are_asked_in_their_version_at_their_service() {
+    let webhook = Webhook::start(|asked| {
+        let is_pod = asked.review["spec"]["kind"]["kind"] == "Pod";
+        json!({"allowed": !is_pod, "status": {"status": "Failure", "message": "no pods in 1.7", "code": 403}})
+    });
+    let manifest = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1alpha1", "kind": "ExternalAdmissionHookConfiguration",
+        "metadata": {"name": "old"},
+        "externalAdmissionHooks": [{
+            "name": "old.hooks.example.com",
+            "clientConfig": {"service": {"namespace": "infra", "name": "hook"}, "caBundle": webhook.ca_bundle()},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+            "failurePolicy": "Fail",
+        }],
+    });
+    let gateway = Builder::new()
+        .manifests(manifest.to_string())
+        .upstreams(format!(
+            "{{addresses: {{'hook.infra.svc:443': '{}'}}}}",
+            webhook.address()
+        ))
+        .start();
+    let response = post(&mut gateway.connect(), "/validate?timeout=10s", &pod());
+    assert_eq!(response["allowed"], false);
+    let message = response["status"]["message"].as_str().unwrap();
+    assert!(message.ends_with("no pods in 1.7"), "{response}");
+    let asked = &webhook.asked()[0];
+    assert_eq!(
+        (
+            asked.at(),
+            &asked.review["apiVersion"],
+            &asked.review["spec"]["name"]
+        ),
+        ("/", &json!("admission.k8s.io/v1alpha1"), &json!("p"))
+    );
+}

@@ -59,7 +59,7 @@ pub(crate) struct Builder {
     limits: &'static str,
     drain: &'static str,
     reload: &'static str,
-    upstreams: &'static str,
+    upstreams: String,
 }
 
 /// A running gateway. Dropping it stops it.
@@ -82,7 +82,7 @@ impl Builder {
             limits: "{}",
             drain: "25s",
             reload: "1h",
-            upstreams: "{}",
+            upstreams: "{}".to_owned(),
         }
     }
 
@@ -110,8 +110,11 @@ impl Builder {
     }
 
     /// `upstreams` of the configuration, as YAML.
-    pub(crate) fn upstreams(self, upstreams: &'static str) -> Self {
-        Self { upstreams, ..self }
+    pub(crate) fn upstreams(self, upstreams: impl Into<String>) -> Self {
+        Self {
+            upstreams: upstreams.into(),
+            ..self
+        }
     }
 
     /// Starts it in this process.

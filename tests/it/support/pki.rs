@@ -40,6 +40,7 @@ impl Identity {
             let context = builder.x509v3_context(Some(&self.certificate), None);
             let names = SubjectAlternativeName::new()
                 .dns("localhost")
+                .dns("hook.infra.svc")
                 .ip("127.0.0.1")
                 .build(&context)
                 .unwrap();

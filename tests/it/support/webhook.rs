@@ -74,11 +74,21 @@ impl Webhook {
         }
     }
 
+    /// Where it listens.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its authority, as `caBundle` has it.
+    pub(crate) fn ca_bundle(&self) -> String {
+        STANDARD.encode(self.authority.certificate_pem())
+    }
+
     /// `clientConfig` that leads here.
     pub(crate) fn client_config(&self, path: &str) -> Value {
         json!({
             "url": format!("https://{}{path}", self.address),
-            "caBundle": STANDARD.encode(self.authority.certificate_pem()),
+            "caBundle": self.ca_bundle(),
         })
     }
 
@@ -159,6 +169,7 @@ fn receive(stream: &mut SslStream<TcpStream>) -> io::Result<Asked> {
 // === impl Shared ===
 
 impl Shared {
+    /// The reply in the version asked.
     fn reply(&self, asked: &Asked) -> Value {
         let mut state = self.state.lock().unwrap();
         state.asked.push(asked.clone());
@@ -167,6 +178,9 @@ impl Shared {
         }
         drop(state);
         let mut response = (self.answer)(asked);
+        if asked.review.get("spec").is_some() {
+            return json!({"kind": "AdmissionReview", "apiVersion": asked.review["apiVersion"], "status": response});
+        }
         response["uid"] = asked.review["request"]["uid"].clone();
         if let Some(patch) = response.get("patch").filter(|patch| patch.is_array()) {
             response["patch"] = json!(STANDARD.encode(patch.to_string()));
