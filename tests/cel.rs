@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::Path;
+use std::sync::Arc;
 
 use portcullis::cel::{
     Activation, AdmissionVariables, Answer, Authorize, Budget, Entries, Environment, Key, Question, Text,
@@ -19,7 +20,7 @@ use portcullis::json::Document;
 struct Host;
 
 impl Authorize for Host {
-    fn authorize(&self, question: &Question) -> Answer {
+    fn authorize(&self, question: Question) -> Arc<Answer> {
         let Question {
             verb,
             path,
@@ -28,18 +29,18 @@ impl Authorize for Host {
             subresource,
             namespace,
             name,
+            service_account,
             ..
         } = question;
-        let account = question.service_account.as_ref();
-        let user = account.map_or("user".into(), |(namespace, name)| {
+        let user = service_account.map_or("user".into(), |(namespace, name)| {
             format!("system:serviceaccount:{namespace}:{name}")
         });
         let path = path.as_deref().unwrap_or_default();
-        Answer {
+        Arc::new(Answer {
             allowed: verb == "get",
             reason: format!("{user} {verb} {path} {group}/{resource}/{subresource} {namespace}/{name}  "),
             error: (verb == "fail").then(|| "boom".into()),
-        }
+        })
     }
 }
 

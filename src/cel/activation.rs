@@ -1,9 +1,5 @@
 //! The variables of one evaluation.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use super::authorize::{Answer, Question};
 use super::environment::Environment;
 use super::error::EvalError;
 use super::program::Program;
@@ -16,8 +12,6 @@ use super::value::Value;
 #[derive(Debug, Default)]
 pub struct Activation<'a> {
     pub(crate) variables: Vec<Variable<'a>>,
-    /// What the authorizer has answered.
-    pub(crate) answers: HashMap<Question, Arc<Answer>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -37,7 +31,6 @@ impl<'a> Activation<'a> {
     pub fn new(environment: &Environment) -> Self {
         Self {
             variables: vec![Variable::Absent; environment.variables()],
-            answers: HashMap::new(),
         }
     }
 
@@ -49,10 +42,7 @@ impl<'a> Activation<'a> {
         let of = |value: Option<_>| value.map_or(Variable::Absent, Variable::Value);
         variables.extend(values.into_iter().map(of));
         variables.resize(variables.len().max(environment.variables()), Variable::Absent);
-        Self {
-            variables,
-            answers: HashMap::new(),
-        }
+        Self { variables }
     }
 
     /// Gives the variable `slot` a value; see [`Environment::slot`].

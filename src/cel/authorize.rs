@@ -8,10 +8,11 @@ use super::value::{Opaque, Value};
 
 /// Answers whether somebody may do something: the caller's own authorization.
 ///
-/// The answer to one question is asked for once in an [`super::Activation`].
+/// Expressions may put the same question many times; whoever answers remembers
+/// what is worth it.
 pub trait Authorize: Sync {
     /// Whether it is allowed.
-    fn authorize(&self, question: &Question) -> Answer;
+    fn authorize(&self, question: Question) -> Arc<Answer>;
 }
 
 /// May this user do this?

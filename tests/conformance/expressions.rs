@@ -1,6 +1,8 @@
 //! Expressions of admission: as match conditions and validations of policies,
 //! and what they cost.
 
+use std::sync::Arc;
+
 use portcullis::cel::{
     self, Activation, AdmissionVariables, Answer, Authorize, Budget, Question, Type, Version,
 };
@@ -352,8 +354,8 @@ impl Authority for ByTable {
 }
 
 impl Authorize for ByTable {
-    fn authorize(&self, question: &Question) -> Answer {
-        self.answer_to(|named| {
+    fn authorize(&self, question: Question) -> Arc<Answer> {
+        Arc::new(self.answer_to(|named| {
             ["group", "resource", "subresource", "namespace", "name", "verb"]
                 .into_iter()
                 .zip([
@@ -365,7 +367,7 @@ impl Authorize for ByTable {
                     &question.verb,
                 ])
                 .all(|(field, asked)| named[field] == asked.as_str())
-        })
+        }))
     }
 }
 

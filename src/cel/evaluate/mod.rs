@@ -11,10 +11,7 @@ mod attribute;
 mod call;
 mod fold;
 
-use std::sync::Arc;
-
 use super::activation::{Activation, Variable};
-use super::authorize::{Answer, Authorize, Question};
 use super::budget::{Budget, PATIENCE};
 use super::cost;
 use super::error::EvalError;
@@ -115,16 +112,6 @@ impl<'a> Evaluation<'_, 'a> {
             return Ok(());
         }
         self.charge(units)
-    }
-
-    /// The authorizer's answer, asked for once.
-    pub(crate) fn ask(&mut self, host: &dyn Authorize, question: Question) -> Arc<Answer> {
-        if let Some(answer) = self.variables.answers.get(&question) {
-            return Arc::clone(answer);
-        }
-        let answer = Arc::new(host.authorize(&question));
-        self.variables.answers.insert(question, Arc::clone(&answer));
-        answer
     }
 
     /// One round of a loop has passed: looks at the deadline now and then.

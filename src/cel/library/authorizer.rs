@@ -209,7 +209,7 @@ fn check<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
         verb: verb.to_string(),
         ..check.question.clone()
     };
-    Ok(Value::Opaque(Opaque::Decision(own.ask(check.host, question))))
+    Ok(Value::Opaque(Opaque::Decision(check.host.authorize(question))))
 }
 
 fn errored<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {

@@ -2,7 +2,9 @@
 //! answered by the policies that answer the API server's own.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Request;
 use crate::cel::{Answer, Authorize, Question, Value};
@@ -17,11 +19,18 @@ pub trait Authority: fmt::Debug + Sync {
     fn answer(&self, attributes: &Attributes<'_>) -> Answer;
 }
 
-/// Answers for the user of one request.
+/// The most answers of one request that are remembered.
+const MOST_ANSWERS: usize = 1024;
+/// The longest question, in bytes, whose answer is remembered.
+const QUESTION_BYTES: usize = 4096;
+
+/// Answers for the user of one request, each question once
+/// (`apiserver/pkg/admission/plugin/authorizer/caching_authorizer.go`).
 #[derive(Debug)]
 pub(super) struct Authorizer<'r> {
     authority: &'r dyn Authority,
     user: &'r User<'r>,
+    answers: Mutex<HashMap<Question, Arc<Answer>>>,
 }
 
 /// `authorizer` and `authorizer.requestResource` for one request.
@@ -48,16 +57,15 @@ impl Authority for PolicySet {
 // === impl Authorizer ===
 
 impl<'r> Authorizer<'r> {
-    pub(super) const fn new(authority: &'r dyn Authority, request: &'r Request<'r>) -> Self {
+    pub(super) fn new(authority: &'r dyn Authority, user: &'r User<'r>) -> Self {
         Self {
             authority,
-            user: &request.user,
+            user,
+            answers: Mutex::default(),
         }
     }
-}
 
-impl Authorize for Authorizer<'_> {
-    fn authorize(&self, question: &Question) -> Answer {
+    fn answer(&self, question: &Question) -> Answer {
         let user = match &question.service_account {
             None => self.user.clone(),
             Some((namespace, name)) => service_account(namespace, name),
@@ -67,6 +75,40 @@ impl Authorize for Authorizer<'_> {
             target: target(question),
         })
     }
+}
+
+impl Authorize for Authorizer<'_> {
+    fn authorize(&self, question: Question) -> Arc<Answer> {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(answer) = answers.get(&question) {
+            return Arc::clone(answer);
+        }
+        let answer = Arc::new(self.answer(&question));
+        if answers.len() < MOST_ANSWERS && length(&question) <= QUESTION_BYTES {
+            answers.insert(question, Arc::clone(&answer));
+        }
+        answer
+    }
+}
+
+/// How many bytes of text a question has.
+fn length(question: &Question) -> usize {
+    let account = question.service_account.iter();
+    let account: usize = account
+        .map(|(namespace, name)| namespace.len() + name.len())
+        .sum();
+    let texts = [
+        &question.verb,
+        question.path.as_ref().unwrap_or(&question.verb),
+        &question.group,
+        &question.resource,
+        &question.subresource,
+        &question.namespace,
+        &question.name,
+        &question.field_selector,
+        &question.label_selector,
+    ];
+    account + texts.map(String::len).iter().sum::<usize>()
 }
 
 /// As `ServiceAccountInfo.UserInfo` of `apiserver/pkg/authentication/serviceaccount`.
@@ -134,5 +176,55 @@ impl<'r> Access<'r> {
             authorizer: Value::authorizer(authorizer),
             request_resource: Value::resource_check(authorizer, question),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Counts how often it is asked.
+    #[derive(Debug, Default)]
+    struct Counting(AtomicUsize);
+
+    impl Authority for Counting {
+        fn answer(&self, _: &Attributes<'_>) -> Answer {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Answer::default()
+        }
+    }
+
+    fn question(name: &str) -> Question {
+        Question {
+            name: name.into(),
+            ..Question::default()
+        }
+    }
+
+    #[test]
+    fn a_question_is_asked_once_in_a_request() {
+        let (authority, user) = (Counting::default(), User::default());
+        let authorizer = Authorizer::new(&authority, &user);
+        for name in ["a", "b", "a", "b"] {
+            authorizer.authorize(question(name));
+        }
+        assert_eq!(authority.0.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (authority, user) = (Counting::default(), User::default());
+        let authorizer = Authorizer::new(&authority, &user);
+        let long = "a".repeat(QUESTION_BYTES + 1);
+        for _ in 0..2 {
+            authorizer.authorize(question(&long));
+        }
+        assert_eq!(authority.0.load(Ordering::Relaxed), 2);
+        for number in 0..2 * MOST_ANSWERS {
+            authorizer.authorize(question(&number.to_string()));
+        }
+        assert_eq!(authorizer.answers.lock().unwrap().len(), MOST_ANSWERS);
     }
 }
