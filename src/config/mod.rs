@@ -64,6 +64,8 @@ pub const KIND: &str = "GatewayConfiguration";
 pub struct Config {
     /// The file that it was read from, as the user named it.
     pub file: PathBuf,
+    /// What stands in the file.
+    pub text: Arc<str>,
     /// The listener that the API server calls.
     pub server: Server,
     /// The listener of probes and metrics.
@@ -131,7 +133,7 @@ pub fn parse(file: &Path, text: &str, folder: &Path) -> (Option<Config>, Faults)
         ..Place::default()
     };
     match documents.as_slice() {
-        [document] => resolve(file, document, folder),
+        [document] => resolve(file, text, document, folder),
         [] => (
             None,
             one(Fault::error(
@@ -176,15 +178,15 @@ const FIELDS: [&str; 13] = [
     "decisionLog",
 ];
 
-fn resolve(file: &Path, document: &Document, folder: &Path) -> (Option<Config>, Faults) {
+fn resolve(file: &Path, text: &str, document: &Document, folder: &Path) -> (Option<Config>, Faults) {
     let reading = Reading::new(document, folder);
-    let config = sections(file, &reading.root(&FIELDS));
+    let config = sections(file, text, &reading.root(&FIELDS));
     let faults = reading.into_faults();
     (config.filter(|_| !faults.has_errors()), faults)
 }
 
 /// Reads every section, whatever is wrong with those before.
-fn sections(file: &Path, root: &Section<'_>) -> Option<Config> {
+fn sections(file: &Path, text: &str, root: &Section<'_>) -> Option<Config> {
     type_meta(root);
     let server = server::server(root);
     let admin = server::admin(root, server.as_ref());
@@ -199,6 +201,7 @@ fn sections(file: &Path, root: &Section<'_>) -> Option<Config> {
     let decision_log = decision_log::decision_log(root);
     Some(Config {
         file: file.to_owned(),
+        text: text.into(),
         server: server?,
         admin,
         callers,

@@ -13,7 +13,7 @@ use crate::engine::Policies;
 use crate::engine::admission::matching::MissingNamespace;
 use crate::engine::admission::webhook::Webhook;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, FailurePolicy};
-use crate::field::{Fault, FaultKind, Faults, Place};
+use crate::field::Faults;
 use crate::manifest::{self, Manifests, SoundObject};
 use crate::tls::TlsContext;
 use crate::upstream::Upstreams;
@@ -37,7 +37,7 @@ pub fn load(
         return (None, faults);
     };
     faults.extend(config.require_callers().err());
-    let snapshot = assemble(path, config, source, previous, now, &mut faults);
+    let snapshot = assemble(config, source, previous, now, &mut faults);
     (snapshot.filter(|_| !faults.has_errors()), faults)
 }
 
@@ -49,7 +49,7 @@ pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], no
     let (config, mut faults) = config::load(path);
     if let Some(mut config) = config {
         config.manifests.extend_from_slice(more);
-        assemble(path, config, source, None, now, &mut faults);
+        assemble(config, source, None, now, &mut faults);
     }
     faults
 }
@@ -75,7 +75,6 @@ pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option
 
 /// Each part is built even where another has failed: one run tells all.
 fn assemble(
-    path: &Path,
     config: Config,
     source: &dyn ManifestSource,
     previous: Option<&Snapshot>,
@@ -96,24 +95,13 @@ fn assemble(
         .ok();
     faults.extend(tls.iter().flat_map(|tls| tls.warnings().iter().cloned()));
     faults.append(source.check(&config).1);
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) => {
-            let place = Place {
-                file: Some(path.display().to_string().into()),
-                ..Place::default()
-            };
-            faults.push(Fault::error(place, FaultKind::Unreadable, error.to_string()));
-            return None;
-        }
-    };
     let (objects, tls) = (objects?, tls?);
     if faults.has_errors() {
         return None;
     }
     let watched = source.objects(&config);
     let base = Base {
-        revision: Revision::of_files(&text, &sources),
+        revision: Revision::of_files(&config.text, &sources),
         objects: (!config.clusters.is_empty()).then(|| objects.clone()),
     };
     let (policies, admission, webhooks) = index(&config, objects, &watched);
