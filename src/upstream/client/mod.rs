@@ -46,6 +46,11 @@ const IDLE: Duration = Duration::from_secs(90);
 /// Idle connections to one webhook; client-go keeps 25.
 const IDLE_CONNECTIONS: usize = 64;
 
+/// Silence after which an HTTP/2 connection is probed, and how long it may take
+/// to answer; as `apimachinery/pkg/util/net/http.go` has them.
+const PING: Duration = Duration::from_secs(30);
+const PONG: Duration = Duration::from_secs(15);
+
 /// Whom to call, and how. Connections to equal settings are interchangeable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -106,6 +111,8 @@ impl Client {
             .timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
+            .http2_keep_alive_interval(PING)
+            .http2_keep_alive_timeout(PONG)
             .build(connector);
         let text = |text: &str| HeaderValue::from_str(text).map_err(|_| Unusable::Header);
         let connections = Connections {

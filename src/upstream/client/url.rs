@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use hyper::Uri;
-use hyper::http::uri::Scheme;
+use hyper::http::uri::Authority;
 
 use super::Unusable;
 
@@ -29,11 +28,14 @@ impl Url {
             url: url.to_owned(),
             reason,
         };
-        let uri: Uri = url.parse().map_err(|_| refused("it cannot be read"))?;
-        let authority = uri.authority().ok_or_else(|| refused("it names no host"))?;
-        if uri.scheme() != Some(&Scheme::HTTPS) {
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| refused("it names no host"))?;
+        if !scheme.eq_ignore_ascii_case("https") {
             return Err(refused("the scheme must be https"));
         }
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, rest) = rest.split_at_checked(end).unwrap_or((rest, ""));
+        let path = rest.split(['?', '#']).next().unwrap_or_default();
+        let authority: Authority = authority.parse().map_err(|_| refused("it names no host"))?;
         if authority.as_str().contains('@') || authority.host().is_empty() {
             return Err(refused("it must name a host, and no user"));
         }
@@ -46,7 +48,7 @@ impl Url {
             authority: authority.as_str().trim_end_matches(':').to_owned(),
             host: host.to_owned(),
             port: port.ok_or_else(|| refused("the port must be 1 to 65535"))?,
-            path: clean(uri.path()),
+            path: clean(path).ok_or_else(|| refused("a `%` stands before no number"))?,
         })
     }
 
@@ -105,20 +107,58 @@ impl Url {
     }
 }
 
-/// `path` as Go's `path.Join("/", path)` leaves it: no empty segment, no `.`
-/// and `..`, no slash at the end.
-fn clean(path: &str) -> String {
-    let mut segments = Vec::new();
-    for segment in path.split('/') {
+/// `path` as client-go sends it: as Go's `path.Join("/", path)` leaves it (no
+/// empty segment, no `.` and `..`, no slash at the end), decoded and encoded
+/// anew. `None` where a `%` stands before no number.
+fn clean(path: &str) -> Option<String> {
+    let decoded = decode(path.as_bytes())?;
+    let mut segments: Vec<&[u8]> = Vec::new();
+    for segment in decoded.split(|byte| *byte == b'/') {
         match segment {
-            "" | "." => {}
-            ".." => {
+            b"" | b"." => {}
+            b".." => {
                 segments.pop();
             }
             segment => segments.push(segment),
         }
     }
-    format!("/{}", segments.join("/"))
+    let encoded: Vec<String> = segments.into_iter().map(encode).collect();
+    Some(format!("/{}", encoded.join("/")))
+}
+
+fn decode(mut text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    while let Some((byte, rest)) = text.split_first() {
+        text = rest;
+        if *byte != b'%' {
+            bytes.push(*byte);
+            continue;
+        }
+        let (digits, rest) = text.split_at_checked(2)?;
+        let digits = std::str::from_utf8(digits).ok()?;
+        // `from_str_radix` alone would take a sign.
+        digits
+            .bytes()
+            .all(|digit| digit.is_ascii_hexdigit())
+            .then_some(())?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        text = rest;
+    }
+    Some(bytes)
+}
+
+/// As Go's `URL.EscapedPath` writes a segment.
+fn encode(segment: &[u8]) -> String {
+    let mut text = String::with_capacity(segment.len());
+    for byte in segment {
+        let is_plain = byte.is_ascii_alphanumeric() || b"-_.~$&+,:;=@".contains(byte);
+        if is_plain {
+            text.push(char::from(*byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
 }
 
 /// `timeout` as Go prints a duration of less than a minute or of whole seconds.
@@ -172,6 +212,22 @@ mod tests {
     }
 
     #[test]
+    fn a_path_is_written_as_go_writes_it() {
+        for (path, expected) in [
+            ("", "/"),
+            ("?a=/b", "/"),
+            ("/a%2fb", "/a/b"),
+            ("/%41", "/A"),
+            ("/a b!\u{e9}", "/a%20b%21%C3%A9"),
+            ("/$&+,:;=@-_.~", "/$&+,:;=@-_.~"),
+            ("/a/%2e%2e/b#c", "/b"),
+        ] {
+            let url = Url::parse(&format!("https://a{path}")).unwrap();
+            assert_eq!(url.path(), expected, "{path}");
+        }
+    }
+
+    #[test]
     fn refuses_what_is_no_webhook() {
         for url in [
             "",
@@ -182,6 +238,10 @@ mod tests {
             "https://u@a/",
             "https://a:0/",
             "https://a:65536/",
+            "https://a b/",
+            "https://a/%",
+            "https://a/%+1",
+            "https://a/%zz",
         ] {
             assert!(Url::parse(url).is_err(), "{url}");
         }
