@@ -33,3 +33,4 @@ mod routes;
 mod scenario;
 mod schema;
 mod selectors;
+mod webhooks;

@@ -75,7 +75,7 @@ spec: {policyName: widgets}
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/kittens/widgets";
 
 /// Defines widgets, and waits until the API server serves them.
-pub(super) fn define(cluster: &Cluster) {
+pub(crate) fn define(cluster: &Cluster) {
     let schema = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {
             "size": {"type": "integer"},

@@ -10,7 +10,7 @@
 //!                        gateway               the policies of each file here
 //! ```
 
-mod custom_resources;
+pub(crate) mod custom_resources;
 mod differential;
 mod pods;
-mod servers;
+pub(crate) mod servers;

@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::LazyLock;
 use std::thread;
 
@@ -112,8 +112,8 @@ fn caller(kubeconfig: &Path, endpoint: &str) -> Value {
 }
 
 /// The AdmissionConfiguration: how each plugin proves to its webhooks who it is.
-fn configuration(validating: &PathBuf, mutating: &PathBuf) -> String {
-    let plugin = |name: &str, kubeconfig: &PathBuf| {
+pub(crate) fn configuration(validating: &Path, mutating: &Path) -> String {
+    let plugin = |name: &str, kubeconfig: &Path| {
         json!({"name": name, "configuration": {
             "apiVersion": "apiserver.config.k8s.io/v1",
             "kind": "WebhookAdmissionConfiguration",

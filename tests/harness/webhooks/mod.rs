@@ -111,9 +111,9 @@ impl Webhooks {
         calls
     }
 
-    /// Forgets the calls so far.
-    pub(crate) fn forget(&self) {
-        lock(&self.calls).clear();
+    /// Takes the calls that are wanted out of those so far.
+    pub(crate) fn take(&self, is_wanted: impl Fn(&Called) -> bool) -> Vec<Called> {
+        lock(&self.calls).extract_if(.., |call| is_wanted(call)).collect()
     }
 }
 
