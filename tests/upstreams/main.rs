@@ -19,6 +19,7 @@ mod harness;
 mod connections;
 mod faults;
 mod protection;
+mod terms;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -77,7 +78,7 @@ impl Entry {
 }
 
 impl Running {
-    /// With these validating webhooks; `files` and `upstreams` as its configuration has them.
+    /// With these webhooks, both to validate and to mutate; `files` and `upstreams` as its configuration has them.
     fn start(name: &str, entries: &[Entry], upstreams: Value, files: &[(&str, &str)]) -> Self {
         let folder = Folder::new(name);
         for (file, content) in files {
@@ -85,7 +86,8 @@ impl Running {
         }
         let manifests: String = entries
             .iter()
-            .map(|entry| entry.manifest("ValidatingWebhookConfiguration"))
+            .flat_map(|entry| ["Validating", "Mutating"].map(|phase| (entry, phase)))
+            .map(|(entry, phase)| entry.manifest(&format!("{phase}WebhookConfiguration")))
             .collect();
         let gateway = Gateway::start(&Setup {
             folder: folder.path(),
@@ -100,8 +102,12 @@ impl Running {
 
     /// The `response` about a new pod, asked of the configuration `name` alone.
     fn ask(&self, name: &str) -> Value {
-        let target = format!("/validate/{name}?timeout=20s");
-        let reply = self.gateway.client().post(&target, &pod()).unwrap();
+        self.ask_at(&format!("/validate/{name}?timeout=20s"))
+    }
+
+    /// The `response` about a new pod, asked at this target.
+    fn ask_at(&self, target: &str) -> Value {
+        let reply = self.gateway.client().post(target, &pod()).unwrap();
         assert_eq!(reply.status, 200, "{}\n{}", reply.text(), self.gateway.tail());
         reply.json()["response"].clone()
     }
