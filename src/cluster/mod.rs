@@ -15,6 +15,7 @@ mod client;
 mod follow;
 mod kind;
 mod object;
+mod raw;
 mod reporter;
 mod saved;
 mod store;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::kind::{Kind, Role};
 use crate::document::{Document, Node};
-use crate::field::Faults;
+use crate::field::{Fault, FaultKind, Faults, Place};
 use crate::manifest::SoundObject;
 
 /// What an object is called: its namespace, empty where it has none, and its name.
@@ -18,7 +18,8 @@ pub(super) type Name = (String, String);
 #[derive(Debug, Clone)]
 pub(super) struct Received {
     pub(super) name: Name,
-    value: Value,
+    /// Or why there is none.
+    value: Result<Value, String>,
     /// Names the content.
     pub(super) digest: [u8; 32],
 }
@@ -37,32 +38,30 @@ pub(super) struct Good {
 // === impl Received ===
 
 impl Received {
-    /// `value`, of this kind and version. Lists leave the two out of their items.
-    pub(super) fn new(kind: &Kind, api_version: &str, mut value: Value) -> Self {
+    /// The object `text`, of this name, kind and version. Lists leave the latter
+    /// two out of their items.
+    pub(super) fn new(kind: &Kind, api_version: &str, name: Name, text: &str) -> Self {
+        match serde_json::from_str(text) {
+            Ok(value) => Self::of_value(kind, api_version, name, value),
+            Err(error) => Self {
+                name,
+                value: Err(error.to_string()),
+                digest: sha256(text.as_bytes()),
+            },
+        }
+    }
+
+    /// The same, read already.
+    pub(super) fn of_value(kind: &Kind, api_version: &str, name: Name, mut value: Value) -> Self {
         if let Value::Object(object) = &mut value {
             object.insert("apiVersion".into(), api_version.into());
             object.insert("kind".into(), kind.kind.as_str().into());
-            let decides = matches!(kind.group.as_str(), "" if kind.kind == "Namespace");
-            if !decides && kind.role != Role::Parameter {
-                // A type check of a policy's expressions that the API server notes is no change of it.
-                object.remove("status");
-            }
         }
-        if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
-            metadata.remove("managedFields");
-            if kind.role != Role::Parameter && kind.kind != "Namespace" {
-                for field in ["resourceVersion", "generation", "uid", "creationTimestamp"] {
-                    metadata.remove(field);
-                }
-                if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
-                    annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-                }
-            }
-        }
+        strip(kind, &mut value);
         Self {
-            name: name_of(&value),
+            name,
             digest: sha256(value.to_string().as_bytes()),
-            value,
+            value: Ok(value),
         }
     }
 
@@ -72,10 +71,13 @@ impl Received {
     ///
     /// Every fault of the object.
     pub(super) fn read(self, cluster: &Arc<str>) -> Result<Good, Faults> {
-        let text = self.value.to_string().into_boxed_str();
-        let labels = labels_of(&self.value);
         let source: Arc<str> = format!("cluster {cluster}").into();
-        let document = Document::new(Some(source), Node::from_json(self.value));
+        let value = self
+            .value
+            .map_err(|message| unreadable(&source, &self.name, message))?;
+        let text = value.to_string().into_boxed_str();
+        let labels = labels_of(&value);
+        let document = Document::new(Some(source), Node::from_json(value));
         let object = SoundObject::read(document, Arc::clone(cluster))?;
         Ok(Good {
             text,
@@ -84,6 +86,45 @@ impl Received {
             object: Arc::new(object),
         })
     }
+}
+
+/// Takes away what decides nothing, and would make a change of an object that is
+/// as it was: a type check of expressions that the API server notes, say. What
+/// expressions can look at stays.
+fn strip(kind: &Kind, value: &mut Value) {
+    let looked_at = kind.role == Role::Parameter || kind.kind == "Namespace";
+    if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
+        metadata.remove("managedFields");
+        let noted = ["resourceVersion", "generation", "uid", "creationTimestamp"];
+        for field in noted.iter().filter(|_| !looked_at) {
+            metadata.remove(*field);
+        }
+        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations")
+            && !looked_at
+        {
+            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        }
+    }
+    if let Value::Object(object) = value
+        && !looked_at
+    {
+        object.remove("status");
+    }
+}
+
+fn unreadable(source: &Arc<str>, (namespace, name): &Name, message: String) -> Faults {
+    let place = Place {
+        file: Some(Arc::clone(source)),
+        object: if namespace.is_empty() {
+            name.clone()
+        } else {
+            format!("{namespace}/{name}")
+        },
+        ..Place::default()
+    };
+    let mut faults = Faults::new();
+    faults.push(Fault::error(place, FaultKind::Unreadable, message));
+    faults
 }
 
 /// The name of the object `value`, as far as it has one.

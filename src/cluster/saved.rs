@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::kind::Kind;
-use super::object::Received;
+use super::object::{Received, name_of};
 
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
 const KIND: &str = "ClusterSnapshot";
@@ -141,7 +141,7 @@ fn object(line: &str) -> Option<(Kind, Received)> {
     let value: Value = serde_json::from_str(line).ok()?;
     let api_version = value.get("apiVersion")?.as_str()?.to_owned();
     let kind = Kind::of_object(&api_version, value.get("kind")?.as_str()?);
-    let received = Received::new(&kind, &api_version, value);
+    let received = Received::of_value(&kind, &api_version, name_of(&value), value);
     Some((kind, received))
 }
 

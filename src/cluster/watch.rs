@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::ApiResource;
 use kube::core::Status;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
-use serde_json::Value;
 
 use super::kind::{Kind, Role};
-use super::object::{Received, name_of};
+use super::object::Received;
+use super::raw::RawObject;
 use super::reporter::Reporter;
 use super::store::Store;
 
@@ -105,7 +105,7 @@ impl Watch {
 
     /// Follows the kind until it is not served any more.
     async fn follow(&self, served: &Served, failures: &mut u32) {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &served.resource);
+        let api: Api<RawObject> = Api::all_with(self.client.clone(), &served.resource);
         let config = watcher::Config {
             label_selector: self.labels.clone().filter(|_| self.kind.role == Role::Selected),
             timeout: Some(WATCH),
@@ -136,25 +136,20 @@ impl Watch {
         }
     }
 
-    fn take(&self, event: Event<DynamicObject>, served: &Served, listing: &mut Vec<Received>) {
-        let received = |object| Some(Received::new(&self.kind, &served.api_version, value(object)?));
+    fn take(&self, event: Event<RawObject>, served: &Served, listing: &mut Vec<Received>) {
+        let received =
+            |object: &RawObject| Received::new(&self.kind, &served.api_version, object.name(), object.text());
         match event {
             Event::Init => listing.clear(),
-            Event::InitApply(object) => listing.extend(received(object)),
+            Event::InitApply(object) => listing.push(received(&object)),
             Event::InitDone => {
                 let all = std::mem::take(listing);
                 tracing::debug!(kind = %self.kind, objects = all.len(), "listed");
                 self.changed(self.store.replace(&self.kind, all));
                 self.reporter.listed();
             }
-            Event::Apply(object) => {
-                let changed = received(object).is_some_and(|object| self.store.apply(&self.kind, object));
-                self.changed(changed);
-            }
-            Event::Delete(object) => {
-                let name = value(object).map(|value| name_of(&value)).unwrap_or_default();
-                self.changed(self.store.delete(&self.kind, &name));
-            }
+            Event::Apply(object) => self.changed(self.store.apply(&self.kind, received(&object))),
+            Event::Delete(object) => self.changed(self.store.delete(&self.kind, &object.name())),
         }
     }
 
@@ -193,10 +188,6 @@ impl Watch {
         tokio::time::sleep(wait(*failures)).await;
         *failures = failures.saturating_add(1);
     }
-}
-
-fn value(object: DynamicObject) -> Option<Value> {
-    serde_json::to_value(object).ok()
 }
 
 fn cause(error: &watcher::Error) -> Option<&kube::Error> {

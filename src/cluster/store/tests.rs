@@ -1,5 +1,6 @@
 use serde_json::{Value, json};
 
+use super::super::object::name_of;
 use super::*;
 use crate::engine::matching::LabelSelector;
 
@@ -12,7 +13,8 @@ fn kind(name: &str) -> Kind {
 }
 
 fn received(kind: &Kind, value: Value) -> Received {
-    Received::new(kind, &kind.api_version(&kind.versions[0]), value)
+    let api_version = kind.api_version(&kind.versions[0]);
+    Received::new(kind, &api_version, name_of(&value), &value.to_string())
 }
 
 fn mk_role(name: &str, verb: &str) -> Received {
@@ -239,5 +241,24 @@ fn parameters_that_may_not_be_listed_hold_nothing_up() {
     assert!(
         store.keep(&Kind::fixed(true).into_iter().collect()),
         "they are dropped"
+    );
+}
+
+#[test]
+fn an_object_that_cannot_be_read_leaves_the_version_before_in_force() {
+    let store = mk_store();
+    let limits = Kind::of_object("example.com/v1", "Limit");
+    let name = || ("n".to_owned(), "a".to_owned());
+    let sound = r#"{"metadata":{"namespace":"n","name":"a"},"data":[1]}"#;
+    let deep = sound.replace('1', &("[".repeat(500) + &"]".repeat(500)));
+    assert!(store.apply(&limits, Received::new(&limits, "example.com/v1", name(), sound)));
+    assert!(!store.apply(&limits, Received::new(&limits, "example.com/v1", name(), &deep)));
+    assert_eq!(names(&store), ["Limit/n/a"]);
+    let status = store.status();
+    assert_eq!((status.objects, status.faulty), (1, 1));
+    let faults = status.faults[0].to_string();
+    assert!(
+        faults.starts_with("cluster east: n/a: Unreadable: recursion limit"),
+        "{faults}"
     );
 }

@@ -6,7 +6,7 @@ use crate::harness::folder::Folder;
 use crate::harness::gateway::{Gateway, Setup};
 use crate::harness::ports;
 use crate::harness::relay::Relay;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -104,4 +104,53 @@ fn a_damaged_file_is_told_of_and_not_used() {
         "{}",
         gateway.tail()
     );
+}
+
+#[test]
+fn a_changed_kubeconfig_is_used_and_a_removed_cluster_forgotten_without_a_restart() {
+    let Some(servers) = servers::shared() else { return };
+    servers.apply("kept.yaml", &POLICY.replace("saved", "kept"));
+    let (folder, relay) = (Folder::new("cluster-changed"), Relay::new());
+    relay.lead_to(servers.cluster.address());
+    let entry = servers::entry(&folder, CLUSTER, &relay, &servers.authority);
+    let kubeconfig = folder.path().join("gateway/default.kubeconfig");
+    let sound = fs::read_to_string(&kubeconfig).unwrap();
+    fs::write(
+        &kubeconfig,
+        sound.replace("token-of-portcullis", "token-of-nobody"),
+    )
+    .unwrap();
+    let gateway = Gateway::start_until(
+        &Setup {
+            folder: &folder.path().join("gateway"),
+            address: ports::free(),
+            keys: &servers.keys,
+            callers: Vec::new(),
+            manifests: &[],
+            more: json!({"clusters": [entry]}),
+        },
+        "/livez",
+    );
+    let metric = |name: &str| gateway.metric(&format!(r#"portcullis_{name}{{cluster="default"}}"#));
+    let outcome = || servers::outcome(&servers::decision(&gateway.client(), "carol", "/kept"));
+    assert!(eventually(|| metric("cluster_watch_failures_total") > Some(0.0)));
+    assert_eq!((outcome(), metric("cluster_synced")), ("noOpinion", Some(0.0)));
+    fs::write(&kubeconfig, &sound).unwrap();
+    assert!(eventually(|| outcome() == "deny"), "{}", gateway.tail());
+    assert_eq!(metric("cluster_synced"), Some(1.0));
+
+    let file = folder.path().join("gateway/portcullis.yaml");
+    let with = fs::read_to_string(&file).unwrap();
+    let mut without: Value = serde_json::from_str(&with).unwrap();
+    without["clusters"] = json!([]);
+    fs::write(&file, without.to_string()).unwrap();
+    assert!(eventually(|| outcome() == "noOpinion"), "{}", gateway.tail());
+    assert_eq!(metric("cluster_synced"), None);
+    fs::write(&file, &with).unwrap();
+    assert!(
+        eventually(|| outcome() == "deny" && metric("cluster_synced") == Some(1.0)),
+        "{}",
+        gateway.tail()
+    );
+    servers.kubectl(&["delete", "authorizationpolicy", "kept"]);
 }
