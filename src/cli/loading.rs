@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::Error;
+use super::{Error, output};
 use crate::config::{self, ManifestPath};
+use crate::engine::Policies;
 use crate::engine::admission::Phase;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings};
-use crate::engine::{NeverDeny, Policies};
 use crate::field::{Fault, Faults, Severity};
-use crate::reload::ManifestSource;
+use crate::reload::{ManifestSource, Origin};
 use crate::{manifest, reload};
 
 /// The configuration of the development set-up, used where none is named.
@@ -70,15 +70,25 @@ impl Deciding {
     }
 }
 
-/// What the configuration at `path` decides by. Keys, certificates and callers are not looked at.
+/// What the configuration at `path` decides by, with what is saved of its
+/// clusters. Keys, certificates and callers are not looked at.
 pub(super) fn of_configuration(path: &Path) -> (Option<Deciding>, Faults) {
     let (config, mut faults) = config::load(path);
     let Some(config) = config else {
         return (None, faults);
     };
-    let settings = reload::admission_settings(&config);
-    let (deciding, found) = deciding(&config.manifests, config.authorization.never_deny, &settings);
-    faults.append(found);
+    let source = source();
+    let (found, more) = reload::policies(&config, &*source);
+    faults.append(more);
+    for status in source.status() {
+        if status.origin == Origin::Nowhere {
+            let cluster = status.cluster;
+            output::complain(format_args!(
+                "no sound set of the cluster `{cluster}` is saved: the files alone decide here"
+            ));
+        }
+    }
+    let deciding = found.map(|(policies, admission)| Deciding { policies, admission });
     (deciding.filter(|_| !faults.has_errors()), faults)
 }
 
@@ -114,8 +124,15 @@ pub(super) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults 
 
 /// What files and folders decide by, which hold for every cluster.
 pub(super) fn of_paths(paths: &[PathBuf]) -> (Option<Deciding>, Faults) {
-    let settings = AdmissionSettings::default();
-    deciding(&everywhere(paths), NeverDeny::default(), &settings)
+    let (sources, mut faults) = reload::read_manifests(&everywhere(paths));
+    let (manifests, found) = manifest::load(&sources, &manifest::Options::default());
+    faults.append(found);
+    let manifests = manifests.filter(|_| !faults.has_errors());
+    let deciding = manifests.map(|manifests| Deciding {
+        admission: manifests.admission(&AdmissionSettings::default()),
+        policies: manifests.policies,
+    });
+    (deciding, faults)
 }
 
 /// `paths` as a configuration would name them.
@@ -127,21 +144,4 @@ pub(super) fn everywhere(paths: &[PathBuf]) -> Vec<ManifestPath> {
             cluster: None,
         })
         .collect()
-}
-
-fn deciding(
-    manifests: &[ManifestPath],
-    never_deny: NeverDeny,
-    settings: &AdmissionSettings,
-) -> (Option<Deciding>, Faults) {
-    let (sources, mut faults) = reload::read_manifests(manifests);
-    let options = manifest::Options { never_deny };
-    let (manifests, found) = manifest::load(&sources, &options);
-    faults.append(found);
-    let manifests = manifests.filter(|_| !faults.has_errors());
-    let deciding = manifests.map(|manifests| Deciding {
-        admission: manifests.admission(settings),
-        policies: manifests.policies,
-    });
-    (deciding, faults)
 }

@@ -54,6 +54,24 @@ pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], no
     faults
 }
 
+/// What the manifests of `config` and `source` decide by, as [`load`] puts them
+/// together. Keys, certificates and callers are not looked at. Blocks.
+#[must_use]
+pub fn policies(
+    config: &Config,
+    source: &dyn ManifestSource,
+) -> (Option<(Policies, AdmissionPolicies)>, Faults) {
+    let (sources, mut faults) = files::read_manifests(&config.manifests);
+    let (objects, found) = manifest::read(&sources, &options(config));
+    faults.append(found);
+    let objects = objects.filter(|_| !faults.has_errors());
+    let indexed = objects.map(|own| index(config, own, &source.objects(config)));
+    (
+        indexed.map(|(policies, admission, _)| (policies, admission)),
+        faults,
+    )
+}
+
 /// `current` with what `source` has now. What the files say is not read again.
 /// `None` where its configuration names no source.
 pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option<Snapshot> {

@@ -35,7 +35,7 @@ use crate::upstream::Upstreams;
 use files::Revision;
 
 pub use files::read_manifests;
-pub use load::{admission_settings, check, load};
+pub use load::{admission_settings, check, load, policies};
 pub use source::{FilesAlone, ManifestSource, Origin, SourceStatus, Watched};
 pub use watch::{Observer, Reloader, Trigger};
 

@@ -229,3 +229,40 @@ spec:
         0
     );
 }
+
+#[test]
+#[cfg(feature = "cluster")]
+fn what_is_saved_of_a_cluster_decides_offline_too() {
+    let portcullis = set_up();
+    let file = portcullis.path("gateway/portcullis.yaml");
+    let config = std::fs::read_to_string(&file).unwrap_or_else(|_| panic!("{file:?}"));
+    let section = "clusters: [{name: default, kubeconfig: absent, snapshot: saved}]\n";
+    portcullis.write("gateway/portcullis.yaml", &(config + section));
+    let ask =
+        || portcullis.run("authorize --config gateway/portcullis.yaml --user carol --verb get --path /saved");
+    let without = ask();
+    assert!(without.stdout.starts_with("noOpinion"), "{without:?}");
+    assert!(
+        without
+            .stderr
+            .contains("no sound set of the cluster `default` is saved"),
+        "{without:?}"
+    );
+
+    let policy = r#"{"apiVersion":"portcullis.dev/v1alpha1","kind":"AuthorizationPolicy","metadata":{"name":"saved"},"spec":{"effect":"Deny","subjects":[{"kind":"User","name":"carol"}],"nonResourceRules":[{"verbs":["get"],"paths":["/saved"]}]}}"#;
+    let objects = format!("{policy}\n");
+    let digest: String = openssl::sha::sha256(objects.as_bytes())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let header = format!(
+        r#"{{"apiVersion":"portcullis.dev/v1alpha1","kind":"ClusterSnapshot","cluster":"default","objects":1,"sha256":"{digest}"}}"#
+    );
+    portcullis.write("gateway/saved", &format!("{header}\n{objects}"));
+    let with = ask();
+    assert!(
+        with.stdout.starts_with("deny") && with.stdout.contains("AuthorizationPolicy/saved"),
+        "{with:?}"
+    );
+    assert_eq!(with.stderr, "");
+}

@@ -214,3 +214,29 @@ fn what_is_of_the_past_is_migrated() {
     let checked = portcullis.run("check binding.yaml");
     assert_eq!(checked.code, 0, "{checked:?}");
 }
+
+#[test]
+#[cfg(feature = "cluster")]
+fn how_api_servers_are_reached_is_checked_without_asking_them() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init gateway").code, 0);
+    let file = portcullis.path("gateway/portcullis.yaml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    let section = "clusters: [{name: default, kubeconfig: default.kubeconfig, snapshot: saved/default}]\n";
+    portcullis.write("gateway/portcullis.yaml", &(config + section));
+    portcullis.write(
+        "gateway/default.kubeconfig",
+        "current-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n\
+         clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1', certificate-authority: pki/ca.crt}}]\n\
+         users: [{name: u, user: {exec: {command: aws}}}]\n",
+    );
+    let run = portcullis.run("check --config gateway/portcullis.yaml");
+    assert_eq!(run.code, 1, "{run:?}");
+    for said in [
+        "default.kubeconfig:4: users[0].user.exec: Forbidden: no program is run for a credential",
+        "clusters[0].snapshot: Not found: ",
+        "2 errors",
+    ] {
+        assert!(run.stdout.contains(said), "`{said}`: {run:?}");
+    }
+}
