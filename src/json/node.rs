@@ -264,8 +264,22 @@ fn is_key(document: &Document<'_>, token: Token, name: &str) -> bool {
     let Some(text) = text.get(token.start as usize + 1..token.end as usize - 1) else {
         return false;
     };
-    // Most keys of one length differ at once.
-    text.first() == name.as_bytes().first() && text == name.as_bytes()
+    same(text, name.as_bytes())
+}
+
+/// Whether both are the same. Keys are short: most fit into two words, which
+/// may overlap, and few that differ have the same first byte.
+fn same(left: &[u8], right: &[u8]) -> bool {
+    if left.len() != right.len() || left.first() != right.first() {
+        return false;
+    }
+    match (left.first_chunk::<8>(), left.last_chunk::<8>()) {
+        (Some(first), Some(last)) if left.len() <= 16 => {
+            right.first_chunk() == Some(first) && right.last_chunk() == Some(last)
+        }
+        (Some(_), _) => left == right,
+        (None, _) => left.iter().eq(right),
+    }
 }
 
 impl fmt::Debug for Node<'_> {
