@@ -40,6 +40,9 @@ use workload::Workload;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// How long a gateway is left alone before it is asked how much memory it holds.
+const IDLE: std::time::Duration = std::time::Duration::from_secs(4);
+
 fn main() {
     let mut arguments = std::env::args().skip(1).peekable();
     if arguments
@@ -52,6 +55,7 @@ fn main() {
     let setup = Setup::new(&options);
     let floor = Server::floor(&setup);
     let gateway = Server::gateway(&setup);
+    std::thread::sleep(IDLE);
     println!(
         "{} role bindings, {} policies; idle gateway {:.1} MB resident",
         options.bindings,
