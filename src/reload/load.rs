@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::apart::apart;
 use super::files::{self, Revision};
 use super::source::{self, ManifestSource, Watched};
 use super::{Base, Snapshot};
@@ -27,6 +28,15 @@ use crate::upstream::Upstreams;
 /// policies.
 #[must_use]
 pub fn load(
+    path: &Path,
+    source: &dyn ManifestSource,
+    previous: Option<&Snapshot>,
+    now: SystemTime,
+) -> (Option<Snapshot>, Faults) {
+    apart(|| load_here(path, source, previous, now))
+}
+
+fn load_here(
     path: &Path,
     source: &dyn ManifestSource,
     previous: Option<&Snapshot>,

@@ -12,6 +12,7 @@
 //! set of manifests, callers and certificates, whose revision is in its line of
 //! the decision log. A set with a fault in any of its files is not used at all.
 
+mod apart;
 mod files;
 mod load;
 mod source;
