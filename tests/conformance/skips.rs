@@ -72,7 +72,6 @@ pub(crate) const SKIPS: &[Skip] = &[
         "validateValidatingAdmissionPolicyUpdate",
         NO_UPDATES,
     ),
-    Skip::all("reinvocation.json", "timeout", NO_WEBHOOKS),
     Skip::all("requestinfo.json", "isResourceRequest", CALLER),
     Skip::all("requestinfo.json", "requestInfo", CALLER),
     Skip {

@@ -113,3 +113,20 @@ fn past_the_deadline_nobody_is_asked() {
         assert_eq!(outcome.denial.unwrap().code, 504);
     }
 }
+
+#[test]
+fn of_a_thousand_webhooks_only_those_for_the_resource_are_looked_at() {
+    let of = |number: usize| {
+        let mut webhook = mk_webhook("noop");
+        webhook.constraints.rules[0].resources = match number {
+            0..5 => vec!["pods".into()],
+            _ => vec![format!("kind{number}s")],
+        };
+        webhook
+    };
+    let set = mk_set((0..1000).map(of).collect());
+    let object = pod();
+    let looked_at = set.mutating_webhooks.candidates(&mk_request(&object), None);
+    assert_eq!(looked_at, [0, 1, 2, 3, 4]);
+    assert_eq!(mutate(&set).1.len(), 5);
+}
