@@ -23,6 +23,11 @@ use super::store::Store;
 /// connection that died silently is noticed no later.
 const WATCH: u32 = 60;
 
+/// After so long a kind is listed anew, whatever its watch says: an API server
+/// that was restored from a backup tells of nothing that is older there than
+/// what was known before.
+const RELIST: Duration = Duration::from_secs(30 * 60);
+
 /// How long a kind is left alone that the API server does not serve.
 const ABSENT: Duration = Duration::from_secs(5);
 
@@ -103,7 +108,7 @@ impl Watch {
         Ok(None)
     }
 
-    /// Follows the kind until it is not served any more.
+    /// Follows the kind until it is not served any more, or to be listed anew.
     async fn follow(&self, served: &Served, failures: &mut u32) {
         let api: Api<RawObject> = Api::all_with(self.client.clone(), &served.resource);
         let config = watcher::Config {
@@ -113,7 +118,13 @@ impl Watch {
         };
         let mut events = pin!(watcher::watcher(api, config));
         let mut listing = Vec::new();
-        while let Some(event) = events.next().await {
+        let mut relist = pin!(tokio::time::sleep(RELIST));
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = &mut relist => return,
+            };
+            let Some(event) = event else { return };
             match event {
                 Ok(event) => {
                     // A list that only begins may yet fail.
