@@ -153,6 +153,8 @@ impl Mutating {
             Ok(Matching::As(matched)) => Ok(matched),
             Ok(Matching::Fails(objection)) => Err(objection),
             Err(_) if listed.is_shadow => return None,
+            // Conditions without time fail; the next step says of what.
+            Err(_) if run.clock.is_over() => return None,
             Err(denial) => {
                 self.refuse(*denial, Some(cause(Phase::Mutate, listed)));
                 return None;

@@ -13,7 +13,8 @@ use crate::engine::admission::matching::{Constraints, NoRules, Operations, Rule,
 use crate::engine::admission::mutating::Reinvocation;
 use crate::engine::admission::webhook::{ClientConfig, SideEffects, WebhookConfiguration, WebhookTarget};
 use crate::engine::admission::{
-    AdmissionObjects, AdmissionSettings, Clock, Details, GroupVersionKind, GroupVersionResource, Operation,
+    AdmissionObjects, AdmissionSettings, Clock, Condition, Details, Environment, GroupVersionKind,
+    GroupVersionResource, Operation,
 };
 use crate::engine::matching::LabelSelector;
 use crate::engine::{PolicySet, User};

@@ -59,7 +59,8 @@ impl Validating {
             set.validating_webhooks.tell_others(request, run.only, recorder);
         }
         let mut calls = Vec::new();
-        for place in set.validating_webhooks.candidates(request, run.only) {
+        let candidates = set.validating_webhooks.candidates(request, run.only);
+        for &place in &candidates {
             let Some(listed) = set.validating_webhooks.get(place) else {
                 continue;
             };
@@ -71,16 +72,18 @@ impl Validating {
                 Err(denial) => {
                     self.outcome.denial = Some(*denial);
                     self.outcome.cause = Some(cause(Phase::Validate, listed));
-                    self.matched.clear();
-                    return Vec::new();
+                    break;
                 }
             };
             calls.extend(self.ask(listed, call, context));
         }
-        if !self.matched.is_empty() && run.clock.is_over() {
-            self.outcome.denial = Some(status::timeout());
+        // Conditions may have had no time to say anything.
+        if !candidates.is_empty() && run.clock.is_over() {
+            (self.outcome.denial, self.outcome.cause) = (Some(status::timeout()), None);
+        }
+        if self.outcome.denial.is_some() {
             self.matched.clear();
-            return Vec::new();
+            calls.clear();
         }
         calls
     }

@@ -130,3 +130,48 @@ fn of_a_thousand_webhooks_only_those_for_the_resource_are_looked_at() {
     assert_eq!(looked_at, [0, 1, 2, 3, 4]);
     assert_eq!(mutate(&set).1.len(), 5);
 }
+
+/// Whenever the time runs out, also between two looks at the clock.
+#[test]
+fn a_condition_without_time_lets_nothing_pass() {
+    let access = PolicySet::default();
+    let object = pod();
+    let condition = || Condition {
+        name: "c".into(),
+        expression: Environment::new(false).condition("[1, 2].all(n, n > 0)").unwrap(),
+    };
+    for (phase, failure_policy) in [
+        (Phase::Validate, FailurePolicy::Ignore),
+        (Phase::Validate, FailurePolicy::Fail),
+        (Phase::Mutate, FailurePolicy::Ignore),
+        (Phase::Mutate, FailurePolicy::Fail),
+    ] {
+        let set = mk_set(vec![Webhook {
+            failure_policy,
+            match_conditions: vec![condition()],
+            ..mk_webhook("noop")
+        }]);
+        let mut is_asked = false;
+        for looks in 0..100_usize {
+            let left = std::cell::Cell::new(looks);
+            let expired = || {
+                let is_over = left.get() == 0;
+                left.set(left.get().saturating_sub(1));
+                is_over
+            };
+            let limited = Run {
+                clock: Clock { expired: &expired },
+                ..Run::new(&access)
+            };
+            let request = mk_request(&object);
+            match Chain::new(phase).advance(&set, &request, limited, Vec::new()) {
+                Progress::Ask(_) => is_asked = true,
+                Progress::Done(outcome) => {
+                    let code = outcome.denial.map(|denial| denial.code);
+                    assert_eq!(code, Some(504), "{phase:?} after {looks} looks");
+                }
+            }
+        }
+        assert!(is_asked);
+    }
+}
