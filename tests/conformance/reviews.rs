@@ -13,22 +13,40 @@ use portcullis::engine::admission::{
     Denial, FailurePolicy, GroupVersionKind, GroupVersionResource, Phase, Request,
 };
 use portcullis::json::{Document, Node};
+use portcullis::manifest::{Options, load};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
+use crate::validation::source;
 
 pub(crate) const REQUESTS: Table = &[("requestWire", wire), ("requestBody", body)];
 pub(crate) const REPLIES: Table = &[("verifyResponse", verified), ("rejectionStatus", rejected)];
 
 // === questions ===
 
-/// Whether the API server finds no version to ask in, and so does not ask.
-pub(crate) fn is_not_asked(case: &Case<'_>) -> bool {
-    case.expect()["error"] == true
+fn wire(case: &Case<'_>) -> Result<(), Mismatch> {
+    if case.expect()["error"] == true {
+        return no_version(case);
+    }
+    reads(case, &case.expect()["body"])
 }
 
-fn wire(case: &Case<'_>) -> Result<(), Mismatch> {
-    reads(case, &case.expect()["body"])
+/// Where the API server would find no version to ask in, there is no such webhook.
+fn no_version(case: &Case<'_>) -> Result<(), Mismatch> {
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "hooks"},
+        "webhooks": [{
+            "name": "hook.example.com", "clientConfig": {"url": "https://hook.example.com/"}, "sideEffects": "None",
+            "admissionReviewVersions": case.input()["admissionReviewVersions"],
+        }],
+    });
+    let (_, faults) = load(&[source(&[configuration])], &Options::default());
+    let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    let is_told = faults
+        .iter()
+        .any(|fault| fault.contains("admissionReviewVersions"));
+    case.same("told", &(is_told, faults.len()), &(true, 1))
 }
 
 fn body(case: &Case<'_>) -> Result<(), Mismatch> {

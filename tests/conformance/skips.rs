@@ -9,7 +9,6 @@ use crate::decisions;
 use crate::expressions;
 use crate::harness::{Case, Skip};
 use crate::matching::selector;
-use crate::reviews;
 use crate::upstreams;
 use crate::validation;
 use crate::webhooks;
@@ -113,12 +112,6 @@ pub(crate) const SKIPS: &[Skip] = &[
         check: "validateValidatingWebhookConfigurationUpdate",
         when: validation::follows_a_bad_one,
         reason: NO_UPDATES,
-    },
-    Skip {
-        file: "admission_request.json",
-        check: "requestWire",
-        when: reviews::is_not_asked,
-        reason: "the API server finds no version to ask in, and asks nothing",
     },
     Skip {
         file: "cel_evaluation.json",
