@@ -6,7 +6,7 @@
 //! - inner, without IO, clock or HTTP: [`field`], [`json`], [`document`], [`cel`],
 //!   [`engine`] (the decision), [`manifest`] (policies as users write them) and
 //!   [`api`] (Kubernetes' wire types);
-//! - outer: `config`, `authentication`, `telemetry`, `tls`, `upstream`, `reload`, `cluster`, `server`, `cli`.
+//! - outer: `config`, `authentication`, `telemetry`, `tls`, `upstream`, `authorizers`, `reload`, `cluster`, `server`, `cli`.
 
 pub mod api;
 pub mod cel;
@@ -18,6 +18,8 @@ pub mod manifest;
 
 #[cfg(feature = "server")]
 pub mod authentication;
+#[cfg(feature = "server")]
+pub mod authorizers;
 #[cfg(feature = "server")]
 pub mod cli;
 #[cfg(feature = "cluster")]

@@ -14,6 +14,8 @@
 mod admit;
 #[path = "cli/authorize.rs"]
 mod authorize;
+#[path = "cli/authorizers.rs"]
+mod authorizers;
 #[path = "cli/check.rs"]
 mod check;
 #[path = "cli/init.rs"]

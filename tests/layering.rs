@@ -28,9 +28,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("authentication", &["config", "field", "telemetry"]),
     ("upstream", &["config", "engine", "field", "telemetry", "tls"]),
     (
+        "authorizers",
+        &["api", "config", "engine", "field", "telemetry", "upstream"],
+    ),
+    (
         "reload",
         &[
             "authentication",
+            "authorizers",
             "config",
             "document",
             "engine",
@@ -50,6 +55,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "api",
             "authentication",
+            "authorizers",
             "config",
             "document",
             "engine",
@@ -67,6 +73,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "api",
             "authentication",
+            "authorizers",
             "cel",
             "cluster",
             "config",

@@ -17,7 +17,6 @@
 mod ask;
 #[cfg(test)]
 mod hostile;
-mod owned;
 mod validate;
 mod wire;
 
@@ -91,15 +90,6 @@ impl<'a> SubjectAccessReview<'a> {
         Ok(validate::all(&Raw::read(&text, Some(version))?))
     }
 
-    /// The same review with text of its own.
-    #[must_use]
-    pub fn into_owned(self) -> SubjectAccessReview<'static> {
-        SubjectAccessReview {
-            version: self.version,
-            attributes: owned::attributes(self.attributes),
-        }
-    }
-
     fn decode_slowly(bytes: &'a [u8]) -> Result<Self, Error> {
         match text::utf8(bytes) {
             Cow::Borrowed(text) => Self::from_raw(Raw::read(text, Some(Version::of(text)?))?),
@@ -107,7 +97,7 @@ impl<'a> SubjectAccessReview<'a> {
                 let review = SubjectAccessReview::from_raw(Raw::read(&text, Some(Version::of(&text)?))?)?;
                 Ok(Self {
                     version: review.version,
-                    attributes: owned::attributes(review.attributes),
+                    attributes: review.attributes.into_owned(),
                 })
             }
         }

@@ -3,13 +3,15 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use super::authorizers::{self, Opinions};
 use super::explain::{Explained, InWords};
+use super::loading::Deciding;
 use super::output::{self, Format};
 use super::request::{Misfit, Request};
 use super::{Error, Verdict, loading};
 use crate::api::SubjectAccessReview;
 use crate::config::DEFAULT_CLUSTER;
-use crate::engine::{Attributes, Decision, Policies};
+use crate::engine::{Attributes, Decision};
 
 /// Decide one request offline, and show why.
 ///
@@ -93,42 +95,42 @@ impl Authorize {
             })?;
             return decide(
                 format,
-                &policies(config.as_deref())?,
+                &deciding(config.as_deref())?,
                 &cluster,
                 &review.attributes,
             );
         }
         let attributes = flags.request().attributes().map_err(|misfits| usage(&misfits))?;
-        decide(format, &policies(config.as_deref())?, &cluster, &attributes)
+        decide(format, &deciding(config.as_deref())?, &cluster, &attributes)
     }
 }
 
-fn policies(config: Option<&Path>) -> Result<Policies, Error> {
+fn deciding(config: Option<&Path>) -> Result<Deciding, Error> {
     let path = loading::configuration(config)?;
     let (deciding, faults) = loading::of_configuration(&path);
-    deciding
-        .map(|deciding| deciding.policies)
-        .ok_or_else(|| Error::Faulty {
-            path: path.display().to_string(),
-            faults,
-        })
+    deciding.ok_or_else(|| Error::Faulty {
+        path: path.display().to_string(),
+        faults,
+    })
 }
 
 fn decide(
     format: Format,
-    policies: &Policies,
+    deciding: &Deciding,
     cluster: &str,
     attributes: &Attributes<'_>,
 ) -> Result<Verdict, Error> {
-    let policies = policies.for_cluster(cluster);
-    let (authorization, trace) = policies.explain(attributes);
+    let policies = deciding.policies.for_cluster(cluster);
+    let (own, trace) = policies.explain(attributes);
+    let recorded = Opinions::default();
+    let consulted = authorizers::consult(policies, attributes, own, (&deciding.authorizers, &recorded));
     let words = InWords {
-        authorization: &authorization,
+        consulted: &consulted,
         trace: &trace,
         bindings: policies.unmatched(attributes).bindings,
     };
-    output::print(format, words, &Explained::new(&authorization, &trace))?;
-    Ok(match authorization.decision {
+    output::print(format, words, &Explained::new(&consulted, &trace))?;
+    Ok(match consulted.authorization.decision {
         Decision::Allow => Verdict::Sound,
         Decision::Deny | Decision::NoOpinion => Verdict::Unsound,
     })

@@ -4,7 +4,8 @@ use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
-use crate::engine::{Authorization, Cause, Criterion, Decision, Event, Finding, Mode, Trace};
+use super::authorizers::{Consulted, Fate, Turn};
+use crate::engine::{Cause, Criterion, Decision, Event, Finding, Mode, Trace};
 
 /// A decision as JSON.
 #[derive(Debug, Serialize)]
@@ -12,6 +13,9 @@ pub(super) struct Explained<'a> {
     decision: Decision,
     reason: &'a str,
     trace: &'a [Event],
+    /// Other authorizers whose turn it was.
+    #[serde(skip_serializing_if = "<[Turn]>::is_empty")]
+    webhooks: &'a [Turn],
     /// Events of a very long trace that are not listed.
     #[serde(skip_serializing_if = "is_zero")]
     omitted: usize,
@@ -19,18 +23,19 @@ pub(super) struct Explained<'a> {
 
 /// A decision in words.
 pub(super) struct InWords<'a> {
-    pub(super) authorization: &'a Authorization,
+    pub(super) consulted: &'a Consulted,
     pub(super) trace: &'a Trace,
     /// How many bindings apply to the user where the request is.
     pub(super) bindings: usize,
 }
 
 impl<'a> Explained<'a> {
-    pub(super) fn new(authorization: &'a Authorization, trace: &'a Trace) -> Self {
+    pub(super) fn new(consulted: &'a Consulted, trace: &'a Trace) -> Self {
         Self {
-            decision: authorization.decision,
-            reason: &authorization.reason,
+            decision: consulted.authorization.decision,
+            reason: &consulted.authorization.reason,
             trace: &trace.events,
+            webhooks: &consulted.turns,
             omitted: trace.omitted,
         }
     }
@@ -44,11 +49,16 @@ fn is_zero(number: &usize) -> bool {
 impl fmt::Display for InWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            authorization,
+            consulted,
             trace,
             bindings,
         } = self;
+        let authorization = &consulted.authorization;
+        let asked = asked(&consulted.turns);
         match authorization.decision {
+            Decision::NoOpinion if !asked.is_empty() => {
+                writeln!(f, "noOpinion: nothing matched here; {asked} would be asked")?;
+            }
             Decision::NoOpinion => {
                 writeln!(
                     f,
@@ -68,6 +78,12 @@ impl fmt::Display for InWords<'_> {
             )?;
         }
         considered(f, trace)?;
+        for turn in &consulted.turns {
+            writeln!(f, "  Webhook/{}  {}", turn.name, fate(&turn.fate))?;
+        }
+        if !consulted.error.is_empty() {
+            writeln!(f, "  {}", consulted.error)?;
+        }
         if authorization.decision == Decision::NoOpinion && *bindings == 0 {
             writeln!(
                 f,
@@ -75,6 +91,24 @@ impl fmt::Display for InWords<'_> {
             )?;
         }
         Ok(())
+    }
+}
+
+/// The names of those of whom nobody knows what they say.
+fn asked(turns: &[Turn]) -> String {
+    let asked = turns.iter().filter(|turn| matches!(turn.fate, Fate::Asked));
+    let names: Vec<_> = asked.map(|turn| format!("`{}`", turn.name)).collect();
+    names.join(", ")
+}
+
+fn fate(fate: &Fate) -> String {
+    match fate {
+        Fate::Asked => "would be asked: every matchCondition holds".to_owned(),
+        Fate::Answered { decision } => format!("is asked, and recorded to say {decision}"),
+        Fate::ConditionFalse { condition } => format!("is passed over: `{condition}` is false"),
+        Fate::ConditionError { error, decision } => {
+            format!("is not asked, a condition has no result: {error}; hence {decision}")
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::config::{self, ManifestPath};
 use crate::engine::Policies;
 use crate::engine::admission::Phase;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings};
+use crate::engine::authorizer::Authorizer;
 use crate::field::{Fault, Faults, Severity};
 use crate::reload::{ManifestSource, Origin};
 use crate::{manifest, reload};
@@ -59,6 +60,8 @@ pub(super) fn source() -> Arc<dyn ManifestSource> {
 /// All that decides.
 pub(super) struct Deciding {
     pub(super) policies: Policies,
+    /// Those of `authorization.webhooks`.
+    pub(super) authorizers: Vec<Authorizer>,
     pub(super) admission: AdmissionPolicies,
 }
 
@@ -88,7 +91,12 @@ pub(super) fn of_configuration(path: &Path) -> (Option<Deciding>, Faults) {
             ));
         }
     }
-    let deciding = found.map(|(policies, admission)| Deciding { policies, admission });
+    let webhooks = &config.authorization.webhooks;
+    let deciding = found.map(|(policies, admission)| Deciding {
+        policies,
+        admission,
+        authorizers: webhooks.iter().map(|entry| entry.rules.clone()).collect(),
+    });
     (deciding.filter(|_| !faults.has_errors()), faults)
 }
 
@@ -131,6 +139,7 @@ pub(super) fn of_paths(paths: &[PathBuf]) -> (Option<Deciding>, Faults) {
     let deciding = manifests.map(|manifests| Deciding {
         admission: manifests.admission(&AdmissionSettings::default()),
         policies: manifests.policies,
+        authorizers: Vec::new(),
     });
     (deciding, faults)
 }

@@ -12,6 +12,7 @@
 mod admit;
 mod answers;
 mod authorize;
+mod authorizers;
 mod check;
 mod explain;
 mod init;

@@ -1,6 +1,6 @@
 //! `authorization`: what holds for authorization beside the manifests.
 
-use super::authorizers::{self, Authorizer, AuthorizerTypes};
+use super::authorizers::{self, AuthorizerEntry, AuthorizerTypes};
 use super::section::Section;
 use crate::engine::{NeverDeny, ServiceAccount};
 use crate::field::FaultKind;
@@ -11,7 +11,7 @@ pub struct Authorization {
     /// Whom and what no Deny can hold up.
     pub never_deny: NeverDeny,
     /// Other authorizers, asked in this order where there is no opinion here.
-    pub webhooks: Vec<Authorizer>,
+    pub webhooks: Vec<AuthorizerEntry>,
 }
 
 /// What `webhooks` may hold.
@@ -23,7 +23,6 @@ const WEBHOOKS: AuthorizerTypes<'_> = AuthorizerTypes {
 
 pub(super) fn authorization(root: &Section<'_>) -> Authorization {
     let section = root.section("authorization", &["neverDeny", "webhooks"]);
-    section.not_yet("webhooks");
     let fields = ["groups", "users", "serviceAccounts", "paths"];
     let never_deny = section.optional("neverDeny", &fields);
     Authorization {

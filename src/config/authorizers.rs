@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use super::section::{Item, Reading, Section};
 use crate::document;
+use crate::engine::authorizer::Authorizer;
 use crate::engine::{Condition, ConditionFault, FailurePolicy};
-use crate::field::{FaultKind, Faults, Place};
+use crate::field::{FaultKind, Faults};
 use crate::manifest::names;
 
 /// The longest `timeout`.
@@ -26,21 +27,15 @@ const WEBHOOK: &str = "Webhook";
 
 /// An entry of type Webhook: another authorizer, over the network.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Authorizer {
-    /// Where the entry stands, for faults of what it refers to.
-    pub place: Place,
-    /// `name`: unique, a DNS subdomain.
-    pub name: String,
+pub struct AuthorizerEntry {
+    /// `name`, `matchConditions`, `failurePolicy`.
+    pub rules: Authorizer,
     /// `timeout`: of one call.
     pub timeout: Duration,
     /// `subjectAccessReviewVersion`: the version of the review it is asked in.
     pub version: SubjectAccessReviewVersion,
-    /// `failurePolicy`: what a call that fails comes to.
-    pub failure_policy: FailurePolicy,
     /// `connectionInfo.kubeConfigFile`, absolute: its current context is called.
     pub kubeconfig: PathBuf,
-    /// `matchConditions`: it is asked where all of them hold.
-    pub match_conditions: Vec<Condition>,
     /// How long an answer that allows is kept; `None`: not at all.
     pub authorized_ttl: Option<Duration>,
     /// How long any other answer is kept; `None`: not at all.
@@ -97,7 +92,11 @@ pub fn check(file: &str, text: &str, folder: &Path, types: AuthorizerTypes<'_>) 
 }
 
 /// The sound entries of type Webhook in the list `field`.
-pub(super) fn authorizers(root: &Section<'_>, field: &str, types: AuthorizerTypes<'_>) -> Vec<Authorizer> {
+pub(super) fn authorizers(
+    root: &Section<'_>,
+    field: &str,
+    types: AuthorizerTypes<'_>,
+) -> Vec<AuthorizerEntry> {
     let mut seen = Seen::default();
     root.items(field)
         .iter()
@@ -112,7 +111,11 @@ struct Seen<'r> {
     names: BTreeSet<&'r str>,
 }
 
-fn authorizer<'r>(item: &Item<'r>, types: AuthorizerTypes<'_>, seen: &mut Seen<'r>) -> Option<Authorizer> {
+fn authorizer<'r>(
+    item: &Item<'r>,
+    types: AuthorizerTypes<'_>,
+    seen: &mut Seen<'r>,
+) -> Option<AuthorizerEntry> {
     let section = item.section(&["type", "name", "webhook"]);
     let kind = section.required_text("type", "such as `Webhook`")?;
     if !types.known.contains(&kind) {
@@ -158,7 +161,7 @@ fn name<'r>(section: &Section<'r>, seen: &mut BTreeSet<&'r str>) -> Option<&'r s
 }
 
 /// Each field is read even where another is wrong: one run tells all.
-fn webhook(entry: &Section<'_>, name: Option<&str>, types: AuthorizerTypes<'_>) -> Option<Authorizer> {
+fn webhook(entry: &Section<'_>, name: Option<&str>, types: AuthorizerTypes<'_>) -> Option<AuthorizerEntry> {
     const FIELDS: [&str; 10] = [
         "authorizedTTL",
         "cacheAuthorizedRequests",
@@ -196,14 +199,15 @@ fn webhook(entry: &Section<'_>, name: Option<&str>, types: AuthorizerTypes<'_>) 
     let Connection::Kubeconfig(kubeconfig) = connection? else {
         return None;
     };
-    Some(Authorizer {
-        place: entry.here(),
-        name: name?.to_owned(),
+    Some(AuthorizerEntry {
+        rules: Authorizer {
+            name: name?.to_owned(),
+            match_conditions,
+            failure_policy: failure_policy?,
+        },
         timeout: timeout?,
         version: version?,
-        failure_policy: failure_policy?,
         kubeconfig,
-        match_conditions,
         authorized_ttl: authorized.filter(|_| keep_authorized),
         unauthorized_ttl: unauthorized.filter(|_| keep_unauthorized),
     })

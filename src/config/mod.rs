@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 pub use admission::{Admission, FailurePolicy, MissingNamespace};
 pub use authorization::Authorization;
-pub use authorizers::{Authorizer, AuthorizerTypes, SubjectAccessReviewVersion};
+pub use authorizers::{AuthorizerEntry, AuthorizerTypes, SubjectAccessReviewVersion};
 pub(crate) use callers::one_cluster;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
 pub use clusters::{ClusterEntry, Selector};

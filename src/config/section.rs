@@ -107,17 +107,6 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// Notes a field that this version knows of and cannot honour.
-    pub(super) fn not_yet(&self, name: &str) {
-        if self.value(name).is_some() {
-            self.fault(
-                name,
-                FaultKind::NotSupported,
-                "not supported by this version of portcullis",
-            );
-        }
-    }
-
     /// Where this section is.
     pub(super) fn here(&self) -> Place {
         self.reading.place(self.path.clone())

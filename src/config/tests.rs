@@ -266,11 +266,15 @@ gateway.yaml:20: sevrer: Unsupported value: unknown field `sevrer`";
 }
 
 #[test]
-fn what_a_later_version_will_do_is_a_fault_today() {
-    let found = faults("authorization: {webhooks: [{type: Webhook}]}\n");
-    let expected =
-        "4: authorization.webhooks: Unsupported value: not supported by this version of portcullis";
-    assert!(found.starts_with(expected), "{found}");
+fn other_authorizers_are_reached_by_their_kubeconfigs() {
+    let found = faults(
+        "authorization: {webhooks: [{type: RBAC, name: rbac}, {type: Webhook, name: w, webhook: {timeout: 3s, \
+         subjectAccessReviewVersion: v1, failurePolicy: Deny, connectionInfo: {type: InClusterConfig}}}]}\n",
+    );
+    let expected = "\
+4: authorization.webhooks[0].type: Unsupported value: `RBAC` is none of `Webhook`
+4: authorization.webhooks[1].webhook.connectionInfo.type: Unsupported value: `InClusterConfig`: must be `KubeConfigFile`";
+    assert_eq!(found, expected);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! What is asked: who wants to do what, as `SubjectAccessReview.spec` says it.
 
+mod owned;
+
 use std::borrow::Cow;
 
 /// One authorization question.

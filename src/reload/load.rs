@@ -9,7 +9,8 @@ use super::files::{self, Revision};
 use super::source::{self, ManifestSource, Watched};
 use super::{Base, Snapshot};
 use crate::authentication::Authenticator;
-use crate::config::{self, Config, ManifestPath};
+use crate::authorizers::Authorizers;
+use crate::config::{self, Config, Disk, ManifestPath};
 use crate::engine::Policies;
 use crate::engine::admission::matching::MissingNamespace;
 use crate::engine::admission::webhook::Webhook;
@@ -96,6 +97,7 @@ pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option
         config: Arc::clone(&current.config),
         authenticator: Arc::clone(&current.authenticator),
         upstreams,
+        authorizers: current.authorizers.clone(),
         tls: current.tls.clone(),
         base: Arc::clone(&current.base),
     })
@@ -117,6 +119,9 @@ fn assemble(
     let (authenticator, found) = Authenticator::build(&config, earlier, now);
     faults.append(found);
     let (upstreams, found) = Upstreams::read(&config);
+    faults.append(found);
+    let (authorizers, found) =
+        Authorizers::build(&config, &Disk, previous.map(|previous| &previous.authorizers));
     faults.append(found);
     let tls = TlsContext::build(&config.server.tls)
         .map_err(|found| faults.append(found))
@@ -142,6 +147,7 @@ fn assemble(
         config: Arc::new(config),
         authenticator: Arc::new(authenticator),
         upstreams,
+        authorizers,
         tls,
         base: Arc::new(base),
     })

@@ -25,6 +25,7 @@ use std::time::SystemTime;
 use arc_swap::{ArcSwap, Guard};
 
 use crate::authentication::Authenticator;
+use crate::authorizers::Authorizers;
 use crate::config::Config;
 use crate::engine::Policies;
 use crate::engine::admission::AdmissionPolicies;
@@ -55,6 +56,8 @@ pub struct Snapshot {
     pub authenticator: Arc<Authenticator>,
     /// Whom admission asks.
     pub upstreams: Upstreams,
+    /// Other authorizers, asked where `policies` have no opinion.
+    pub authorizers: Authorizers,
     /// What new connections are accepted with.
     pub tls: TlsContext,
     base: Arc<Base>,

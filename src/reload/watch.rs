@@ -19,6 +19,7 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use super::files::{self, Fingerprint};
 use super::{Failure, State, load};
 use crate::authentication::Authenticator;
+use crate::authorizers::Authorizers;
 use crate::config::{self, DecisionLog, LogPath};
 use crate::field::{Faults, Severity};
 use crate::upstream;
@@ -237,10 +238,13 @@ impl Worker {
         let config = config.as_ref().unwrap_or(&snapshot.config);
         let mut others = snapshot.authenticator.files().clone();
         others.extend(upstream::files(config));
+        others.extend(snapshot.authorizers.files().iter().cloned());
         others.extend(self.state.source().check(config).0);
         if self.state.last_failure().is_some() {
             let (authenticator, _) = Authenticator::build(config, None, SystemTime::now());
             others.extend(authenticator.files().iter().cloned());
+            let (authorizers, _) = Authorizers::build(config, &config::Disk, None);
+            others.extend(authorizers.files().iter().cloned());
         }
         let files = files::all_files(&self.path, config, &others);
         let folders = files::folders_of(config, &files);

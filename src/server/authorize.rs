@@ -1,4 +1,10 @@
 //! `POST /authorize`: one SubjectAccessReview, decoded, decided, logged, answered.
+//!
+//! ```text
+//! decode ─▶ own policies ── no opinion, and there are other authorizers ─▶ consult ─▶ ask, waiting
+//!                │                                                            │          │
+//!                └──────────────── decided ─────────────────────────────▶ answered ◀─────┘
+//! ```
 
 use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,35 +14,155 @@ use actix_web::web::Bytes;
 use super::gateway::Shared;
 use super::respond::Rejection;
 use super::routes::Received;
-use crate::api::{Reply, SubjectAccessReview};
+use crate::api::{Reply, SubjectAccessReview, Version};
+use crate::authorizers::{self, Pending};
 use crate::engine::{Attributes, Authorization, Decision, PolicySet};
 use crate::telemetry::decision_log::{DecisionLog, Question, Record, ShadowDecision};
 
-/// The reply to the review in the body.
-pub(super) fn answer(shared: &Shared, received: &Received) -> Result<Bytes, Rejection> {
+/// How far a review came without waiting for anybody.
+pub(super) enum Step {
+    /// To its reply.
+    Answered(Bytes),
+    /// To other authorizers.
+    Unsettled(Unsettled),
+}
+
+/// A review about which other authorizers must be asked.
+pub(super) struct Unsettled {
+    version: Version,
+    pending: Box<Pending>,
+    since: Instant,
+}
+
+/// What a review came to.
+struct Settled<'r> {
+    version: Version,
+    attributes: &'r Attributes<'r>,
+    authorization: &'r Authorization,
+    /// What went wrong on the way; empty if nothing did.
+    error: &'r str,
+    took: Duration,
+}
+
+/// The reply to the review in the body, unless others must be asked.
+pub(super) fn answer(shared: &Shared, received: &Received) -> Result<Step, Rejection> {
     let review = SubjectAccessReview::decode(&received.body)?;
     let policies = received.snapshot.policies.for_cluster(&received.caller.cluster);
     let counters = shared.counters(&received.snapshot);
 
-    let start = Instant::now();
-    let authorization = policies.authorize_observed(&review.attributes, &mut |policy, evaluation| {
+    let since = Instant::now();
+    let mut authorization = policies.authorize_observed(&review.attributes, &mut |policy, evaluation| {
         if let Some(counters) = counters.as_ref() {
             counters.evaluated(policies, policy, evaluation);
         }
     });
-    let took = start.elapsed();
-
-    shared.metrics.authorization(authorization.decision, took);
-    if let Some(log) = &shared.decision_log {
-        record(log, received, policies, &review.attributes, &authorization, took);
+    let mut error = String::new();
+    let authorizers = &received.snapshot.authorizers;
+    if authorization.decision == Decision::NoOpinion && !authorizers.is_empty() {
+        let own = (authorization, policies.is_protected(&review.attributes));
+        match authorizers.consult(&received.caller.cluster, &review.attributes, own, since) {
+            authorizers::Step::Done(decided, wrong) => (authorization, error) = (decided, wrong),
+            authorizers::Step::Ask(pending) => {
+                return Ok(Step::Unsettled(Unsettled {
+                    version: review.version,
+                    pending,
+                    since,
+                }));
+            }
+        }
     }
-    let reply = Reply {
+    let settled = Settled {
         version: review.version,
-        decision: authorization.decision,
-        reason: &authorization.reason,
-        evaluation_error: "",
+        attributes: &review.attributes,
+        authorization: &authorization,
+        error: &error,
+        took: since.elapsed(),
     };
-    Ok(encoded(&reply))
+    Ok(Step::Answered(settled.conclude(shared, received)))
+}
+
+// === impl Unsettled ===
+
+impl Unsettled {
+    /// Asks, and replies within the caller's deadline.
+    pub(super) async fn ask(self, shared: &Shared, received: &Received) -> Bytes {
+        let asking = self.pending.ask(received.deadline);
+        let (authorization, error, attributes) = asking.await;
+        let settled = Settled {
+            version: self.version,
+            attributes: &attributes,
+            authorization: &authorization,
+            error: &error,
+            took: self.since.elapsed(),
+        };
+        settled.conclude(shared, received)
+    }
+}
+
+// === impl Settled ===
+
+impl Settled<'_> {
+    /// Counts and logs it; the reply.
+    fn conclude(&self, shared: &Shared, received: &Received) -> Bytes {
+        shared
+            .metrics
+            .authorization(self.authorization.decision, self.took);
+        if let Some(log) = &shared.decision_log {
+            let policies = received.snapshot.policies.for_cluster(&received.caller.cluster);
+            self.record(log, received, policies);
+        }
+        encoded(&Reply {
+            version: self.version,
+            decision: self.authorization.decision,
+            reason: &self.authorization.reason,
+            evaluation_error: self.error,
+        })
+    }
+
+    fn record(&self, log: &DecisionLog, received: &Received, policies: &PolicySet) {
+        let authorization = self.authorization;
+        let shadow: Vec<_> = authorization
+            .shadow
+            .iter()
+            .map(|shadow| ShadowDecision {
+                kind: shadow.kind.as_str(),
+                name: &shadow.name,
+                decision: shadow.decision,
+            })
+            .collect();
+        let why_not = match authorization.decision {
+            Decision::NoOpinion => self.why_not(policies),
+            Decision::Allow | Decision::Deny => String::new(),
+        };
+        log.record(&Record {
+            time: SystemTime::now(),
+            revision: &received.snapshot.revision,
+            cluster: &received.caller.cluster,
+            caller: &received.caller.name,
+            question: Question::Authorization(self.attributes),
+            decision: authorization.decision,
+            reason: if why_not.is_empty() {
+                &authorization.reason
+            } else {
+                &why_not
+            },
+            cause: authorization.cause.as_ref(),
+            shadow: &shadow,
+            webhooks: &[],
+            evaluation_error: self.error,
+            duration: self.took,
+        });
+    }
+
+    /// Why nothing decided: neither own policies nor anybody else.
+    fn why_not(&self, policies: &PolicySet) -> String {
+        let mut why_not = policies.unmatched(self.attributes).to_string();
+        if !self.authorization.reason.is_empty() {
+            why_not.push_str("; ");
+            why_not.push_str(&self.authorization.reason);
+        }
+        why_not
+    }
 }
 
 /// The reply's bytes: written where the last one was, then copied once, to size.
@@ -50,44 +176,4 @@ fn encoded(reply: &Reply<'_>) -> Bytes {
     let bytes = Bytes::copy_from_slice(&written);
     REPLY.set(written);
     bytes
-}
-
-fn record(
-    log: &DecisionLog,
-    received: &Received,
-    policies: &PolicySet,
-    attributes: &Attributes<'_>,
-    authorization: &Authorization,
-    duration: Duration,
-) {
-    let why_not = match authorization.decision {
-        Decision::NoOpinion => policies.unmatched(attributes).to_string(),
-        Decision::Allow | Decision::Deny => String::new(),
-    };
-    let shadow: Vec<_> = authorization
-        .shadow
-        .iter()
-        .map(|shadow| ShadowDecision {
-            kind: shadow.kind.as_str(),
-            name: &shadow.name,
-            decision: shadow.decision,
-        })
-        .collect();
-    log.record(&Record {
-        time: SystemTime::now(),
-        revision: &received.snapshot.revision,
-        cluster: &received.caller.cluster,
-        caller: &received.caller.name,
-        question: Question::Authorization(attributes),
-        decision: authorization.decision,
-        reason: if why_not.is_empty() {
-            &authorization.reason
-        } else {
-            &why_not
-        },
-        cause: authorization.cause.as_ref(),
-        shadow: &shadow,
-        webhooks: &[],
-        duration,
-    });
 }

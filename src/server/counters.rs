@@ -42,7 +42,8 @@ impl Counters {
                 .iter()
                 .map(|expiry| (expiry.file.to_string_lossy(), expiry.at)),
         );
-        snapshot.upstreams.observe(metrics);
+        let authorizers = &snapshot.authorizers;
+        authorizers.record_to(snapshot.upstreams.observe(metrics, authorizers.names()));
         let policies = &snapshot.policies;
         let sets: Vec<_> = [&policies.shared]
             .into_iter()

@@ -22,6 +22,7 @@ use actix_web::http::header::{self, HeaderMap};
 use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, dev};
 
+use super::authorize::Step;
 use super::gateway::Shared;
 use super::lifecycle::Phase;
 use super::limits::{Lane, Permit, Room};
@@ -74,14 +75,21 @@ async fn authorize(request: HttpRequest, payload: Payload, shared: Data<Shared>)
 }
 
 /// Small reviews are answered on the worker; a large one, for which a user needs
-/// no more than a long selector, must not hold up the others of its worker.
+/// no more than a long selector, must not hold up the others of its worker. What
+/// waits for other authorizers is boxed: most reviews wait for nobody.
 async fn answer(shared: &Data<Shared>, received: Received) -> Result<Bytes, Rejection> {
     if received.body.len() < LARGE_BYTES {
-        return authorize::answer(shared, &received);
+        return match authorize::answer(shared, &received)? {
+            Step::Answered(reply) => Ok(reply),
+            Step::Unsettled(unsettled) => Ok(Box::pin(unsettled.ask(shared, &received)).await),
+        };
     }
-    let shared = shared.clone();
-    let answer = web::block(move || authorize::answer(&shared, &received)).await;
-    answer.unwrap_or(Err(Rejection::Internal))
+    let of_job = shared.clone();
+    let job = move || authorize::answer(&of_job, &received).map(|step| (step, received));
+    match web::block(job).await.unwrap_or(Err(Rejection::Internal))? {
+        (Step::Answered(reply), _) => Ok(reply),
+        (Step::Unsettled(unsettled), received) => Ok(Box::pin(unsettled.ask(shared, &received)).await),
+    }
 }
 
 async fn admit(

@@ -30,6 +30,7 @@ use crate::config::{Config, Disk};
 use crate::engine::admission::webhook::{CallFailure, Webhook};
 use crate::field::{Fault, FaultKind, Faults};
 use crate::telemetry::Metrics;
+use crate::telemetry::metrics::UpstreamRecorder;
 use terms::Terms;
 use webhook::Upstream;
 
@@ -123,14 +124,21 @@ impl Upstreams {
         called.await.map_err(|error| failed(&error))
     }
 
-    /// Counts calls in `metrics` from now on, and ends the series of webhooks
-    /// that are not here.
-    pub fn observe(&self, metrics: &Metrics) {
+    /// Counts calls in `metrics` from now on, and ends the series of whoever is
+    /// neither here nor among `others`. The recorders of those, in their order.
+    pub fn observe<'o>(
+        &'o self,
+        metrics: &Metrics,
+        others: impl IntoIterator<Item = &'o str>,
+    ) -> Vec<UpstreamRecorder> {
         let all: Vec<&Upstream> = self.webhooks.values().flatten().collect();
-        let recorders = metrics.upstreams(all.iter().map(|upstream| upstream.id()));
+        let names = all.iter().map(|upstream| upstream.id());
+        let mut recorders = metrics.upstreams(names.chain(others));
+        let of_others = recorders.split_off(all.len());
         for (upstream, recorder) in all.into_iter().zip(recorders) {
             upstream.record_to(recorder);
         }
+        of_others
     }
 
     /// What deserves a look: webhooks that can never be called, and names in

@@ -309,7 +309,7 @@ fn series_are_there_before_the_first_call_and_go_with_the_webhook() {
     let calls = r#"portcullis_upstream_duration_seconds_count{webhook="config/hook"}"#;
     let open = r#"portcullis_upstream_breaker_open{webhook="config/hook"}"#;
     let values = || [failures, calls, open].map(value);
-    upstreams.observe(&metrics);
+    upstreams.observe(&metrics, []);
     assert_eq!(values(), ["0", "0", "0"].map(|value| Some(value.to_owned())));
     for _ in 0..3 {
         call(&upstreams, &pair.webhook).unwrap_err();
@@ -322,9 +322,9 @@ fn series_are_there_before_the_first_call_and_go_with_the_webhook() {
         Some("4"),
         "counted without being told again"
     );
-    after.observe(&metrics);
+    after.observe(&metrics, []);
     assert_eq!(values(), ["4", "1", "1"].map(|value| Some(value.to_owned())));
-    after.with([], Some(&after)).observe(&metrics);
+    after.with([], Some(&after)).observe(&metrics, []);
     assert_eq!(values(), [None, None, None]);
 }
 

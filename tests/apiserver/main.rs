@@ -17,6 +17,9 @@
 mod harness;
 
 mod admission;
+#[path = "../harness/authorizer.rs"]
+mod authorizer;
+mod authorizers;
 mod binaries;
 mod callers;
 mod cluster;

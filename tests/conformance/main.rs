@@ -26,6 +26,8 @@
 )]
 
 mod agnhost;
+#[path = "../harness/authorizer.rs"]
+mod authorizer;
 mod authorizers;
 mod conditions;
 mod decisions;
@@ -75,6 +77,7 @@ const CHECKS: &[(&str, Table)] = &[
     ("review_response.json", webhooks::RESPONSES),
     ("rules.json", matching::RULES),
     ("sar_v1beta1_v1.json", sar::CHECKS),
+    ("sar_v1beta1_v1.json", authorizers::CALLS),
     ("selectors.json", selectors::CHECKS),
     ("should_call_hook.json", matching::HOOKS),
     ("vap_validator.json", decisions::VALIDATIONS),

@@ -7,10 +7,13 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "../harness/authorizer.rs"]
+mod authorizer;
 mod support;
 
 mod admission;
 mod answers;
+mod authorizers;
 mod drain;
 mod h2;
 mod hostile;

@@ -1,6 +1,7 @@
 //! GatewayConfigurations.
 
 use std::path::Path;
+use std::time::Duration;
 
 use portcullis::config::{self, Config};
 
@@ -31,7 +32,12 @@ fn the_full_configuration_shows_the_defaults() {
     let full = sound(&project::path("config/portcullis.full.yaml"));
     assert_eq!(full.server, smallest.server);
     assert_eq!(full.admin, smallest.admin);
-    assert_eq!(full.authorization, smallest.authorization);
+    assert_eq!(full.authorization.never_deny, smallest.authorization.never_deny);
+    let [webhook] = full.authorization.webhooks.as_slice() else {
+        panic!("one example")
+    };
+    assert_eq!(webhook.authorized_ttl, Some(Duration::from_secs(300)));
+    assert_eq!(webhook.unauthorized_ttl, Some(Duration::from_secs(30)));
     assert_eq!(full.admission, smallest.admission);
     assert_eq!(full.limits, smallest.limits);
     assert_eq!(full.reload, smallest.reload);

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use portcullis::config::Files;
-use portcullis::config::kubeconfig::client::by_host;
+use portcullis::config::kubeconfig::client::{by_host, of_context};
 use portcullis::config::kubeconfig::{self, Kubeconfig};
 use serde_json::Value;
 
@@ -111,4 +111,23 @@ fn authorization_kubeconfigs_lead_to_the_endpoint() {
         let cluster = &named("clusters", &context["cluster"])["cluster"];
         assert_eq!(cluster["server"], "https://portcullis.example.com:8443/authorize");
     }
+}
+
+/// A machine on which every file is there that an example names.
+struct Anywhere;
+
+impl Files for Anywhere {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        std::fs::read(path).or_else(|_| Ok(b"content\n".to_vec()))
+    }
+}
+
+#[test]
+fn the_example_of_another_authorizer_leads_to_it() {
+    let path = project::path("config/kubeconfigs/other-authorizer.kubeconfig");
+    let (context, _, faults) = of_context(&Anywhere, &path);
+    assert_eq!(faults.to_string(), "");
+    let context = context.unwrap();
+    assert_eq!(context.cluster.server, "https://authorizer.example.com/authorize");
+    assert!(context.user.unwrap().bearer.is_some());
 }

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use super::{SubjectAccessReview, Version};
+use super::Version;
 use crate::engine::{Attributes, Operator, Requirement, ResourceAttributes, Target, User};
 use crate::json::write_string;
 
@@ -14,24 +14,22 @@ struct Object<'o> {
     is_empty: bool,
 }
 
-// === impl SubjectAccessReview ===
+// === impl Version ===
 
-impl SubjectAccessReview<'_> {
-    /// The body of the question: what is empty is left out, of selectors the
-    /// requirements whose operators Kubernetes knows.
+impl Version {
+    /// The body of the question about `attributes`: what is empty is left out,
+    /// of selectors the requirements whose operators Kubernetes does not know.
     #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
+    pub fn encode(self, attributes: &Attributes<'_>) -> Vec<u8> {
         let mut out = String::with_capacity(512);
         out.push_str(r#"{"kind":"SubjectAccessReview","apiVersion":"#);
-        write_string(&mut out, self.version.as_str());
+        write_string(&mut out, self.as_str());
         out.push_str(r#","metadata":{},"spec":"#);
-        spec(&mut out, self.version, &self.attributes);
+        spec(&mut out, self, attributes);
         out.push_str(r#","status":{"allowed":false}}"#);
         out.into_bytes()
     }
-}
 
-impl Version {
     /// The spec alone, the same bytes for the same question.
     #[must_use]
     pub fn encode_spec(self, attributes: &Attributes<'_>) -> Vec<u8> {
@@ -180,10 +178,11 @@ impl<'o> Object<'o> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::SubjectAccessReview;
 
     fn written(body: &str) -> String {
         let review = SubjectAccessReview::decode(body.as_bytes()).unwrap();
-        String::from_utf8(review.encode()).unwrap()
+        String::from_utf8(review.version.encode(&review.attributes)).unwrap()
     }
 
     #[test]
@@ -208,7 +207,7 @@ mod tests {
             let body = format!(
                 r#"{{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","spec":{{"user":"u","extra":{extra},"nonResourceAttributes":{{}}}}}}"#
             );
-            let review = SubjectAccessReview::decode(body.as_bytes()).unwrap().into_owned();
+            let review = SubjectAccessReview::decode(body.as_bytes()).unwrap();
             Version::V1.encode_spec(&review.attributes)
         };
         assert_eq!(spec(r#"{"a":["1"],"b":[]}"#), spec(r#"{"b":[],"a":["1"]}"#));

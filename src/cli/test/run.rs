@@ -5,8 +5,9 @@ use std::fmt;
 use serde::Serialize;
 
 use super::admission::AdmissionCase;
-use super::suite::{Case, Expectation, PoliciesFrom, Question, Suite};
+use super::suite::{AccessCase, Case, Expectation, PoliciesFrom, Question, Suite};
 use crate::cli::admit::{self, answer::Asked};
+use crate::cli::authorizers;
 use crate::cli::explain::{InWords, object};
 use crate::cli::loading::{self, Deciding};
 use crate::engine::Authorization;
@@ -59,16 +60,7 @@ pub(super) fn run(suite: &Suite, faults: &mut Faults) -> Vec<Outcome> {
 
 fn decide(deciding: &Deciding, file: &str, case: &Case) -> Outcome {
     let (differences, explanation) = match &case.question {
-        Question::Access(attributes, expect) => {
-            let policies = deciding.policies.for_cluster(&case.cluster);
-            let (authorization, trace) = policies.explain(attributes);
-            let words = InWords {
-                authorization: &authorization,
-                trace: &trace,
-                bindings: policies.unmatched(attributes).bindings,
-            };
-            (differences(expect, &authorization), words.to_string())
-        }
+        Question::Access(asked) => access(deciding, &case.cluster, asked),
         Question::Admission(asked) => admit(deciding, &case.cluster, asked),
     };
     let passed = differences.is_empty();
@@ -82,6 +74,33 @@ fn decide(deciding: &Deciding, file: &str, case: &Case) -> Outcome {
     }
 }
 
+fn access(deciding: &Deciding, cluster: &str, case: &AccessCase) -> (Vec<Difference>, String) {
+    let foreign = none_of(case.opinions.foreign(&deciding.authorizers));
+    if !foreign.is_empty() {
+        return (foreign, String::new());
+    }
+    let policies = deciding.policies.for_cluster(cluster);
+    let (own, trace) = policies.explain(&case.attributes);
+    let webhooks = (deciding.authorizers.as_slice(), &case.opinions);
+    let consulted = authorizers::consult(policies, &case.attributes, own, webhooks);
+    let words = InWords {
+        consulted: &consulted,
+        trace: &trace,
+        bindings: policies.unmatched(&case.attributes).bindings,
+    };
+    (
+        differences(&case.expect, &consulted.authorization),
+        words.to_string(),
+    )
+}
+
+/// Recorded answers of webhooks that are not there.
+fn none_of<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Difference> {
+    names
+        .map(|name| Difference::new("webhooks".to_owned(), name.to_owned(), String::new()))
+        .collect()
+}
+
 fn admit(deciding: &Deciding, cluster: &str, case: &AdmissionCase) -> (Vec<Difference>, String) {
     if let Some(name) = &case.policy
         && !deciding.has_policy(cluster, case.phases, name)
@@ -90,11 +109,7 @@ fn admit(deciding: &Deciding, cluster: &str, case: &AdmissionCase) -> (Vec<Diffe
         return (vec![none], String::new());
     }
     let policies = deciding.admission.for_cluster(cluster);
-    let foreign: Vec<_> = case
-        .answers
-        .foreign(policies)
-        .map(|name| Difference::new("webhooks".to_owned(), name.to_owned(), String::new()))
-        .collect();
+    let foreign = none_of(case.answers.foreign(policies));
     if !foreign.is_empty() {
         return (foreign, String::new());
     }

@@ -10,6 +10,7 @@ use super::find::API_VERSION;
 use super::review::WrittenReview;
 use crate::cli::admit::PHASES;
 use crate::cli::answers::Answers;
+use crate::cli::authorizers::Opinions;
 use crate::cli::request::Request;
 use crate::config::DEFAULT_CLUSTER;
 use crate::document::Document;
@@ -44,8 +45,16 @@ pub(super) struct Case {
 
 /// What is asked, and what is to be answered.
 pub(super) enum Question {
-    Access(Attributes<'static>, Expectation),
+    Access(AccessCase),
     Admission(AdmissionCase),
+}
+
+/// Whether a user may do something.
+pub(super) struct AccessCase {
+    pub(super) attributes: Attributes<'static>,
+    /// What other authorizers answer.
+    pub(super) opinions: Opinions,
+    pub(super) expect: Expectation,
 }
 
 /// What is to be decided; what is `None` may be anything.
@@ -224,18 +233,19 @@ fn read_case(
             return None;
         }
         None => {
-            for (field, is_written) in [
-                ("phase", phase.is_some()),
-                ("policy", policy.is_some()),
-                ("webhooks", webhooks.is_some()),
-            ] {
+            for (field, is_written) in [("phase", phase.is_some()), ("policy", policy.is_some())] {
                 if is_written {
                     fault(path.field(field), FaultKind::Forbidden, OF_REVIEWS.to_owned());
                 }
             }
             let attributes = attributes(&request.unwrap_or_default(), &path.field("request"), fault);
             let expect = expect.of_access(&path.field("expect"), fault);
-            Question::Access(attributes?, expect?)
+            let opinions = opinions(webhooks.as_ref(), path, fault);
+            Question::Access(AccessCase {
+                attributes: attributes?,
+                opinions,
+                expect: expect?,
+            })
         }
     };
     Some(Case {
@@ -261,6 +271,13 @@ fn answers(written: Option<&serde_json::Value>, path: &FieldPath, fault: Fail<'_
     let mut fault = |path, message| fault(path, FaultKind::Invalid, message);
     written.map_or_else(Answers::default, |written| {
         Answers::read(written, &path.field("webhooks"), &mut fault)
+    })
+}
+
+fn opinions(written: Option<&serde_json::Value>, path: &FieldPath, fault: Fail<'_>) -> Opinions {
+    let mut fault = |path, message| fault(path, FaultKind::Invalid, message);
+    written.map_or_else(Opinions::default, |written| {
+        Opinions::read(written, &path.field("webhooks"), &mut fault)
     })
 }
 

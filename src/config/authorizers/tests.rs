@@ -42,7 +42,7 @@ fn faults_of(entries: &str) -> String {
         .replace("f:1: authorizers", "")
 }
 
-fn read(folder: &Path, entry: &str) -> Vec<Authorizer> {
+fn read(folder: &Path, entry: &str) -> Vec<AuthorizerEntry> {
     let text = format!("authorizers: [{entry}]");
     let documents = document::parse(None, &text).unwrap();
     let reading = Reading::new(&documents[0], folder);
@@ -58,14 +58,14 @@ fn reads_an_entry_with_upstreams_defaults() {
     let [authorizer] = read.as_slice() else {
         panic!("one")
     };
-    assert_eq!(authorizer.name, "w");
+    assert_eq!(authorizer.rules.name, "w");
     assert_eq!(authorizer.timeout, Duration::from_secs(3));
     assert_eq!(authorizer.version, SubjectAccessReviewVersion::V1);
-    assert_eq!(authorizer.failure_policy, FailurePolicy::NoOpinion);
+    assert_eq!(authorizer.rules.failure_policy, FailurePolicy::NoOpinion);
     assert_eq!(authorizer.kubeconfig, folder.path().join("k"));
     assert_eq!(authorizer.authorized_ttl, Some(Duration::from_secs(300)));
     assert_eq!(authorizer.unauthorized_ttl, Some(Duration::from_secs(30)));
-    assert_eq!(authorizer.match_conditions, []);
+    assert_eq!(authorizer.rules.match_conditions, []);
 }
 
 #[test]
@@ -87,10 +87,11 @@ fn reads_every_field() {
     let read = read(folder.path(), &entry);
     let authorizer = &read[0];
     assert_eq!(authorizer.version, SubjectAccessReviewVersion::V1beta1);
-    assert_eq!(authorizer.failure_policy, FailurePolicy::Deny);
+    assert_eq!(authorizer.rules.failure_policy, FailurePolicy::Deny);
     assert_eq!(authorizer.authorized_ttl, None, "switched off");
     assert_eq!(authorizer.unauthorized_ttl, Some(Duration::from_secs(60)));
     let named: Vec<_> = authorizer
+        .rules
         .match_conditions
         .iter()
         .map(|condition| (condition.name(), condition.expression()))

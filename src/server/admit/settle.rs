@@ -86,6 +86,7 @@ impl Unlogged {
             cause: self.outcome.cause.as_ref(),
             shadow,
             webhooks: &self.outcome.webhooks,
+            evaluation_error: "",
             duration: self.took,
         });
     }

@@ -42,6 +42,8 @@ pub struct Record<'a> {
     pub shadow: &'a [ShadowDecision<'a>],
     /// What webhooks behind the gateway came to, in the order asked.
     pub webhooks: &'a [WebhookResult],
+    /// What went wrong on the way without preventing an answer; empty is left out.
+    pub evaluation_error: &'a str,
     /// How long the decision took.
     pub duration: Duration,
 }
@@ -125,6 +127,10 @@ impl Record<'_> {
         line.cause(self.cause);
         line.shadow(self.shadow);
         line.webhooks(self.webhooks);
+        if !self.evaluation_error.is_empty() {
+            line.raw(r#","evaluationError":"#);
+            line.text(self.evaluation_error);
+        }
         line.raw(r#","durationSeconds":"#);
         line.seconds(self.duration);
         if line.truncated {

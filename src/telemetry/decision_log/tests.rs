@@ -79,6 +79,7 @@ fn mk_record<'a>(attributes: &'a Attributes<'a>) -> Record<'a> {
         cause: None,
         shadow: &[],
         webhooks: &[],
+        evaluation_error: "",
         duration: Duration::from_nanos(812),
     }
 }
@@ -144,6 +145,7 @@ fn selectors_extra_cause_and_shadow_are_in_it() {
         decision: Decision::Allow,
         cause: Some(&cause),
         shadow: &shadow,
+        evaluation_error: "",
         ..mk_record(&attributes)
     };
     let line: Value = serde_json::from_str(&line(&record)).unwrap();

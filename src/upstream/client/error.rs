@@ -37,6 +37,9 @@ pub enum Error {
     /// The connection broke, or what came over it is not HTTP.
     #[error("{0}")]
     Exchange(String),
+    /// The other side ended the connection in the middle.
+    #[error("connection reset")]
+    Reset,
     /// A status other than 200 to 206; a redirect is one.
     #[error("the webhook answered with status {0}")]
     Status(u16),
@@ -99,6 +102,9 @@ impl From<legacy::Error> for Error {
             if let Some(own) = cause.downcast_ref::<Self>() {
                 return own.clone();
             }
+            if is_reset(cause) {
+                return Self::Reset;
+            }
             texts.push(cause.to_string());
             source = cause.source();
         }
@@ -108,9 +114,17 @@ impl From<legacy::Error> for Error {
 
 impl From<hyper::Error> for Error {
     fn from(error: hyper::Error) -> Self {
+        if error.source().is_some_and(is_reset) {
+            return Self::Reset;
+        }
         let cause = error.source().map(|cause| format!(": {cause}"));
         Self::Exchange(format!("{error}{}", cause.unwrap_or_default()))
     }
+}
+
+fn is_reset(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let error = cause.downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
 }
 
 // === impl Unusable ===

@@ -17,6 +17,7 @@ mod addresses;
 mod authorization;
 mod connect;
 mod error;
+mod media_type;
 mod reply;
 mod runtime;
 mod tls;

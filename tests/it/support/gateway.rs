@@ -1,6 +1,7 @@
 //! A gateway in this process, with files in a folder of its own.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -55,7 +56,9 @@ spec:
 /// Starts gateways that differ in little.
 pub(crate) struct Builder {
     folder: TempDir,
+    address: SocketAddr,
     manifests: String,
+    authorization: String,
     limits: &'static str,
     drain: &'static str,
     reload: &'static str,
@@ -78,7 +81,9 @@ impl Builder {
     pub(crate) fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
             manifests: String::new(),
+            authorization: "{}".to_owned(),
             limits: "{}",
             drain: "25s",
             reload: "1h",
@@ -97,6 +102,26 @@ impl Builder {
             manifests: manifests.into(),
             ..self
         }
+    }
+
+    /// `server.address` of the configuration.
+    pub(crate) fn address(self, address: SocketAddr) -> Self {
+        Self { address, ..self }
+    }
+
+    /// `authorization` of the configuration, as YAML in one line.
+    pub(crate) fn authorization(self, authorization: impl Into<String>) -> Self {
+        let authorization = authorization.into();
+        Self {
+            authorization,
+            ..self
+        }
+    }
+
+    /// One file more, to which the configuration refers.
+    pub(crate) fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
+        fs::write(self.folder.path().join(name), content).unwrap();
+        self
     }
 
     /// `server.drain` of the configuration.
@@ -151,7 +176,7 @@ impl Builder {
             "apiVersion: config.portcullis.dev/v1alpha1
 kind: GatewayConfiguration
 server:
-  address: 127.0.0.1:0
+  address: {address}
   tls: {{certificate: server.crt, privateKey: server.key, clientCA: ca.crt}}
   drain: {drain}
 admin: {{address: 127.0.0.1:0}}
@@ -160,11 +185,14 @@ callers:
 - {{kubeconfig: authorization.kubeconfig, endpoints: [authorize]}}
 - {{kubeconfig: admission.kubeconfig, endpoints: [validate, mutate]}}
 manifests: [policies]
+authorization: {authorization}
 limits: {limits}
 reload: {{interval: {reload}}}
 upstreams: {upstreams}
 decisionLog: {{path: decisions.log}}
 ",
+            address = self.address,
+            authorization = self.authorization,
             drain = self.drain,
             limits = self.limits,
             reload = self.reload,

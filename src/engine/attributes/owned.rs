@@ -2,13 +2,16 @@
 
 use std::borrow::Cow;
 
-use crate::engine::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
+use super::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
 
-/// The same attributes with text of their own.
-pub(super) fn attributes(attributes: Attributes<'_>) -> Attributes<'static> {
-    Attributes {
-        user: user(attributes.user),
-        target: target(attributes.target),
+impl Attributes<'_> {
+    /// The same attributes with text of their own.
+    #[must_use]
+    pub fn into_owned(self) -> Attributes<'static> {
+        Attributes {
+            user: user(self.user),
+            target: target(self.target),
+        }
     }
 }
 

@@ -1,0 +1,204 @@
+//! The answers of one authorizer: those kept, and those on their way.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+
+use super::question::Key;
+use crate::engine::Decision;
+use crate::engine::authorizer::Opinion;
+
+/// How many bytes of questions and answers are kept.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// What an answer takes beside its texts.
+const OVERHEAD: usize = 256;
+
+/// What came of a question.
+pub(super) type Answer = Result<Opinion, String>;
+
+/// A question that is being asked, for everybody who waits.
+pub(super) type Flight = Shared<BoxFuture<'static, Answer>>;
+
+/// Until when somebody waits for a flight.
+#[derive(Debug)]
+pub(super) struct Patience(Mutex<Instant>);
+
+/// How long answers are kept; `None`: not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lifetimes {
+    pub(super) authorized: Option<Duration>,
+    pub(super) unauthorized: Option<Duration>,
+}
+
+/// The answers. Errors are never kept.
+#[derive(Debug)]
+pub(super) struct Answers {
+    lifetimes: Lifetimes,
+    kept: moka::sync::Cache<Key, Kept>,
+    flights: Mutex<Flights>,
+}
+
+/// A question's answer, or the way to it.
+#[derive(Debug)]
+pub(super) enum Found {
+    Answer(Opinion),
+    Flight(Flight),
+}
+
+#[derive(Debug, Clone)]
+struct Kept {
+    opinion: Opinion,
+    until: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Flights {
+    count: u64,
+    by_key: HashMap<Key, Underway>,
+}
+
+#[derive(Debug)]
+struct Underway {
+    number: u64,
+    flight: WeakShared<BoxFuture<'static, Answer>>,
+    patience: Arc<Patience>,
+}
+
+/// Takes a flight off the list, at its end or when nobody waits any more.
+struct Landing {
+    answers: Arc<Answers>,
+    key: Key,
+    number: u64,
+}
+
+// === impl Answers ===
+
+impl Answers {
+    pub(super) fn new(lifetimes: Lifetimes) -> Arc<Self> {
+        let weigh = |key: &Key, kept: &Kept| {
+            u32::try_from(key.len() + kept.opinion.reason.len() + OVERHEAD).unwrap_or(u32::MAX)
+        };
+        let longest = lifetimes.authorized.max(lifetimes.unauthorized);
+        let kept = moka::sync::Cache::builder()
+            .weigher(weigh)
+            .max_capacity(MOST_BYTES)
+            .time_to_live(longest.unwrap_or_default());
+        Arc::new(Self {
+            lifetimes,
+            kept: kept.build(),
+            flights: Mutex::default(),
+        })
+    }
+
+    /// The answer that is still good at `now`.
+    pub(super) fn get(&self, key: &Key, now: Instant) -> Option<Opinion> {
+        let kept = self.kept.get(key)?;
+        (now < kept.until).then_some(kept.opinion)
+    }
+
+    /// Keeps an answer given at `now`, for as long as one of its sort is kept.
+    pub(super) fn put(&self, key: Key, opinion: Opinion, now: Instant) {
+        let lifetime = match opinion.decision {
+            Decision::Allow => self.lifetimes.authorized,
+            Decision::Deny | Decision::NoOpinion => self.lifetimes.unauthorized,
+        };
+        if let Some(until) = lifetime.and_then(|lifetime| now.checked_add(lifetime)) {
+            self.kept.insert(key, Kept { opinion, until });
+        }
+    }
+
+    /// The answer to `key`, or the flight that brings it, begun by `ask` unless
+    /// there is one. It is told until when somebody waits, `deadline` at least.
+    pub(super) fn find(
+        self: &Arc<Self>,
+        key: &Key,
+        (now, deadline): (Instant, Instant),
+        ask: impl FnOnce(Arc<Patience>) -> BoxFuture<'static, Answer>,
+    ) -> Found {
+        let mut flights = self.flights();
+        if let Some(underway) = flights.by_key.get(key)
+            && let Some(flight) = underway.flight.upgrade()
+        {
+            underway.patience.extend(deadline);
+            return Found::Flight(flight);
+        }
+        // It may have landed since the caller looked.
+        if let Some(opinion) = self.get(key, now) {
+            return Found::Answer(opinion);
+        }
+        flights.count += 1;
+        let number = flights.count;
+        let patience = Arc::new(Patience(Mutex::new(deadline)));
+        let flight = self.flight(key.clone(), number, ask(Arc::clone(&patience)));
+        let underway = flight.downgrade().map(|flight| Underway {
+            number,
+            flight,
+            patience,
+        });
+        flights
+            .by_key
+            .extend(underway.map(|underway| (key.clone(), underway)));
+        Found::Flight(flight)
+    }
+
+    fn flight(self: &Arc<Self>, key: Key, number: u64, asking: BoxFuture<'static, Answer>) -> Flight {
+        let landing = Landing {
+            answers: Arc::clone(self),
+            key,
+            number,
+        };
+        let flight = async move {
+            let answer = asking.await;
+            if let Ok(opinion) = &answer {
+                landing
+                    .answers
+                    .put(landing.key.clone(), opinion.clone(), Instant::now());
+            }
+            drop(landing);
+            answer
+        };
+        flight.boxed().shared()
+    }
+
+    fn flights(&self) -> MutexGuard<'_, Flights> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Landing ===
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let mut flights = self.answers.flights();
+        let is_own = |underway: &Underway| underway.number == self.number;
+        if flights.by_key.get(&self.key).is_some_and(is_own) {
+            flights.by_key.remove(&self.key);
+        }
+    }
+}
+
+// === impl Patience ===
+
+impl Patience {
+    /// For a question that nobody else waits for.
+    pub(super) fn until(deadline: Instant) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(deadline)))
+    }
+
+    /// Until when the most patient of those who wait does so.
+    pub(super) fn end(&self) -> Instant {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn extend(&self, deadline: Instant) {
+        let mut end = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *end = deadline.max(*end);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! One question put to one authorizer: several attempts, while somebody waits.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+
+use super::answers::{Answer, Patience};
+use crate::api::Version;
+use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
+use crate::upstream::client::{Bounds, Client, Error};
+
+/// Posts a body.
+pub(super) trait Post: std::fmt::Debug + Send + Sync {
+    fn post(&self, body: Bytes, bounds: Bounds) -> BoxFuture<'static, Result<Bytes, Error>>;
+}
+
+/// How often, and after which pauses, a question is put again
+/// (`apiserver/pkg/util/webhook/webhook.go`).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Backoff {
+    pub(super) attempts: u32,
+    pub(super) pause: Duration,
+}
+
+/// Whom to ask, and how.
+#[derive(Debug, Clone)]
+pub(super) struct Callee {
+    pub(super) post: Arc<dyn Post>,
+    pub(super) version: Version,
+    /// The time of one attempt, of which the authorizer is told too.
+    pub(super) timeout: Duration,
+    /// The largest reply.
+    pub(super) reply_bytes: usize,
+    pub(super) backoff: Backoff,
+    /// Where requests are counted, once that is known.
+    pub(super) recorder: Arc<OnceLock<UpstreamRecorder>>,
+}
+
+// === impl Backoff ===
+
+impl Backoff {
+    pub(super) const UPSTREAM: Self = Self {
+        attempts: 5,
+        pause: Duration::from_millis(500),
+    };
+}
+
+// === impl Callee ===
+
+impl Callee {
+    /// Asks about `body` until there is an answer, an error that will not go away, or nobody
+    /// whom the next attempt could still serve.
+    pub(super) async fn ask(self, body: Bytes, patience: Arc<Patience>) -> Answer {
+        let mut pause = self.backoff.pause;
+        let mut attempt = 1;
+        loop {
+            let begun = Instant::now();
+            let reply = self.post.post(body.clone(), self.bounds()).await;
+            self.record(reply.is_ok(), begun.elapsed());
+            let error = match reply {
+                Ok(reply) => return self.version.verify(&reply).map_err(|error| error.to_string()),
+                Err(error) => error,
+            };
+            let is_in_time = Instant::now()
+                .checked_add(pause)
+                .is_some_and(|next| next < patience.end());
+            if !is_transient(&error) || attempt >= self.backoff.attempts || !is_in_time {
+                return Err(error.to_string());
+            }
+            tokio::time::sleep(pause).await;
+            pause = pause.saturating_mul(3) / 2;
+            attempt += 1;
+        }
+    }
+
+    fn record(&self, replied: bool, took: Duration) {
+        let outcome = if replied {
+            Outcome::Success
+        } else {
+            Outcome::Failure
+        };
+        if let Some(recorder) = self.recorder.get() {
+            recorder.record(outcome, took);
+        }
+    }
+
+    const fn bounds(&self) -> Bounds {
+        Bounds {
+            timeout: self.timeout,
+            announced: self.timeout,
+            reply_bytes: self.reply_bytes,
+        }
+    }
+}
+
+/// What `DefaultShouldRetry` puts again, but for `Retry-After`, which nobody heeds here.
+const fn is_transient(error: &Error) -> bool {
+    match error {
+        Error::Reset | Error::ContentType => true,
+        Error::Status(status) => *status == 429 || *status >= 500 && *status != 503,
+        _ => false,
+    }
+}
+
+// === impl Client ===
+
+impl Post for Client {
+    fn post(&self, body: Bytes, bounds: Bounds) -> BoxFuture<'static, Result<Bytes, Error>> {
+        let client = self.clone();
+        Box::pin(async move { client.post(body, bounds).await })
+    }
+}
+
+#[cfg(test)]
+mod tests;

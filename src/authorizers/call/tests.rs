@@ -1,0 +1,100 @@
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::engine::Decision;
+
+/// Answers one after the other what it was given, the last again and again.
+#[derive(Debug)]
+struct Script {
+    replies: Mutex<VecDeque<Result<&'static str, Error>>>,
+    asked: AtomicUsize,
+}
+
+impl Post for Script {
+    fn post(&self, _: Bytes, _: Bounds) -> BoxFuture<'static, Result<Bytes, Error>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let mut script = self.replies.lock().unwrap();
+        let next = match script.len() {
+            1 => script.front().cloned(),
+            _ => script.pop_front(),
+        };
+        Box::pin(std::future::ready(next.unwrap().map(Bytes::from)))
+    }
+}
+
+const ALLOWS: Result<&str, Error> = Ok(r#"{"status":{"allowed":true}}"#);
+
+/// What asking comes to while somebody waits for `patience`, and how often it was asked.
+fn ask(replies: &[Result<&'static str, Error>], patience: Duration) -> (Answer, usize) {
+    let script = Arc::new(Script {
+        replies: Mutex::new(replies.iter().cloned().collect()),
+        asked: AtomicUsize::default(),
+    });
+    let callee = Callee {
+        post: Arc::<Script>::clone(&script),
+        version: Version::V1,
+        timeout: Duration::from_secs(1),
+        reply_bytes: 1000,
+        backoff: Backoff {
+            attempts: 5,
+            pause: Duration::from_millis(1),
+        },
+        recorder: Arc::default(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let patience = Patience::until(Instant::now() + patience);
+    let answer = runtime.unwrap().block_on(callee.ask(Bytes::new(), patience));
+    (answer, script.asked.load(Ordering::Relaxed))
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+
+#[test]
+fn what_passes_is_asked_again() {
+    for error in [
+        Error::Reset,
+        Error::Status(429),
+        Error::Status(500),
+        Error::Status(501),
+        Error::Status(502),
+        Error::Status(504),
+    ] {
+        let (answer, asked) = ask(&[Err(error.clone()), ALLOWS], LONG);
+        assert_eq!(answer.unwrap().decision, Decision::Allow, "{error}");
+        assert_eq!(asked, 2);
+        let (answer, asked) = ask(&[Err(error.clone())], LONG);
+        assert_eq!(answer, Err(error.to_string()));
+        assert_eq!(asked, 5, "{error}");
+    }
+}
+
+#[test]
+fn what_does_not_pass_is_asked_once() {
+    for error in [
+        Error::Status(207),
+        Error::Status(302),
+        Error::Status(401),
+        Error::Status(404),
+        Error::Status(503),
+        Error::Timeout(LONG),
+        Error::Tls("bad certificate".into()),
+        Error::Exchange("end of file".into()),
+        Error::TooLarge(1),
+    ] {
+        let (answer, asked) = ask(&[Err(error.clone()), ALLOWS], LONG);
+        assert_eq!(answer, Err(error.to_string()));
+        assert_eq!(asked, 1);
+    }
+    let (answer, asked) = ask(&[Ok("garbage"), ALLOWS], LONG);
+    assert!(answer.is_err());
+    assert_eq!(asked, 1, "it was a reply");
+}
+
+#[test]
+fn nothing_is_asked_again_for_nobody() {
+    let (answer, asked) = ask(&[Err(Error::Status(500)), ALLOWS], Duration::ZERO);
+    assert!(answer.is_err());
+    assert_eq!(asked, 1);
+}

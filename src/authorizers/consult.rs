@@ -1,0 +1,145 @@
+//! All of them asked about one request, in their order.
+
+use std::cell::LazyCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Authorizers;
+use super::answers::{Answer, Found, Patience};
+use super::entry::Entry;
+use super::question::{Key, Question};
+use crate::engine::authorizer::{Consultation, Opinion, Relevance};
+use crate::engine::{Attributes, Authorization};
+
+/// What of the caller's time is kept back for the way of the answer, at most.
+const RESERVE: Duration = Duration::from_millis(100);
+
+/// How far a consultation came without waiting.
+#[derive(Debug)]
+pub enum Step {
+    /// To its end: the answer, and what went wrong on the way.
+    Done(Authorization, String),
+    /// To an authorizer that must be asked.
+    Ask(Box<Pending>),
+}
+
+/// A consultation in which somebody must be asked.
+#[derive(Debug)]
+pub struct Pending {
+    consultation: Consultation,
+    question: Question,
+    /// Those whose turn is still to come, and whether it is their turn at all.
+    ahead: Vec<(Arc<Entry>, Relevance)>,
+}
+
+// === impl Authorizers ===
+
+impl Authorizers {
+    /// Consults them about the request of `review`, from `cluster`, on which
+    /// `own` has no opinion, as far as that goes without waiting: by
+    /// matchConditions, and by answers that are good at `now`.
+    ///
+    /// `is_protected`: whether no Deny can hold the request up.
+    #[must_use]
+    pub fn consult(
+        &self,
+        cluster: &str,
+        attributes: &Attributes<'_>,
+        (own, is_protected): (Authorization, bool),
+        now: Instant,
+    ) -> Step {
+        let mut consultation = Consultation::new(own, is_protected);
+        // Not needed where every one is passed over.
+        let key = LazyCell::new(|| Key::new(cluster, attributes));
+        let mut entries = self.entries.iter();
+        while let Some(entry) = entries.next() {
+            let relevance = entry.relevance(attributes);
+            let opinion = match &relevance {
+                Relevance::Asked => match entry.cached((*key).as_ref(), now) {
+                    Some(opinion) => Some(opinion),
+                    None => {
+                        let ahead = entries.map(|entry| (Arc::clone(entry), entry.relevance(attributes)));
+                        let first = (Arc::clone(entry), relevance);
+                        return Step::Ask(Box::new(Pending {
+                            consultation,
+                            question: Question::new(attributes, (*key).clone()),
+                            ahead: std::iter::once(first).chain(ahead).collect(),
+                        }));
+                    }
+                },
+                settled => entry.settled(settled),
+            };
+            if opinion.is_some_and(|opinion| consultation.take(entry.name(), opinion)) {
+                break;
+            }
+        }
+        let (authorization, error) = consultation.finish();
+        Step::Done(authorization, error)
+    }
+}
+
+// === impl Pending ===
+
+impl Pending {
+    /// Asks on, until somebody allows or denies. An authorizer whose answer is
+    /// not there in time for `deadline` comes to its failurePolicy. The answer,
+    /// what went wrong on the way, and what it was about.
+    pub async fn ask(self, deadline: Instant) -> (Authorization, String, Attributes<'static>) {
+        let Self {
+            mut consultation,
+            question,
+            ahead,
+        } = self;
+        let deadline = before(deadline, Instant::now());
+        for (entry, relevance) in ahead {
+            let opinion = match relevance {
+                Relevance::Asked => Some(opinion(&entry, &question, deadline).await),
+                settled => entry.settled(&settled),
+            };
+            if opinion.is_some_and(|opinion| consultation.take(entry.name(), opinion)) {
+                break;
+            }
+        }
+        let (authorization, error) = consultation.finish();
+        (authorization, error, question.into_attributes())
+    }
+}
+
+/// A moment before `deadline`, at which the answer is on its way in time.
+fn before(deadline: Instant, now: Instant) -> Instant {
+    let reserve = (deadline.saturating_duration_since(now) / 10).min(RESERVE);
+    deadline.checked_sub(reserve).unwrap_or(deadline)
+}
+
+/// What one authorizer comes to.
+async fn opinion(entry: &Arc<Entry>, question: &Question, deadline: Instant) -> Opinion {
+    let Some(_place) = entry.wait() else {
+        return entry.failed("too many requests wait for it");
+    };
+    let answered = tokio::time::timeout_at(deadline.into(), answer(entry, question, deadline));
+    match answered.await {
+        Ok(Ok(opinion)) => opinion,
+        Ok(Err(error)) => entry.failed(&error),
+        Err(_) => entry.failed("no answer within the caller's deadline"),
+    }
+}
+
+async fn answer(entry: &Arc<Entry>, question: &Question, deadline: Instant) -> Answer {
+    let ask = |patience: Arc<Patience>| {
+        let body = question.body(entry.callee().version);
+        entry.callee().clone().ask(body, patience)
+    };
+    match question.key.as_ref().filter(|_| entry.keeps()) {
+        None => ask(Patience::until(deadline)).await,
+        Some(key) => {
+            let times = (Instant::now(), deadline);
+            match entry
+                .answers()
+                .find(key, times, |patience| Box::pin(ask(patience)))
+            {
+                Found::Answer(opinion) => Ok(opinion),
+                Found::Flight(flight) => flight.await,
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! One authorizer: whom it decides about, where it is, what it answered.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use super::answers::{Answers, Lifetimes};
+use super::call::{Backoff, Callee};
+use super::question::Key;
+use crate::api::Version;
+use crate::config::kubeconfig::client::{self, Context};
+use crate::config::{AuthorizerEntry, Config, Files, Secret, SubjectAccessReviewVersion};
+use crate::engine::Attributes;
+use crate::engine::authorizer::{Authorizer, Opinion, Relevance};
+use crate::field::{Fault, FaultKind, Faults};
+use crate::telemetry::metrics::UpstreamRecorder;
+use crate::upstream::client::{Addresses, Client, Identity, Settings, Unusable, Url};
+use crate::upstream::shown_by;
+
+const USER_AGENT: &str = concat!("portcullis/", env!("CARGO_PKG_VERSION"));
+
+/// An entry of `authorization.webhooks`.
+#[derive(Debug)]
+pub(super) struct Entry {
+    rules: Authorizer,
+    callee: Callee,
+    lifetimes: Lifetimes,
+    connection: Connection,
+    answers: Arc<Answers>,
+    waiting: Arc<AtomicUsize>,
+    most_waiting: usize,
+}
+
+/// What tells whether two entries call the same server in the same name.
+#[derive(Debug, PartialEq)]
+struct Connection {
+    settings: Settings,
+    bearer: Option<Secret>,
+    token_file: Option<PathBuf>,
+    basic: Option<(String, Secret)>,
+}
+
+/// The place of one request that waits, until it is dropped.
+pub(super) struct Place(Arc<AtomicUsize>);
+
+// === impl Entry ===
+
+impl Entry {
+    /// Reads the kubeconfig of `wanted`; the files that were read, or should have been.
+    pub(super) fn build(
+        wanted: &AuthorizerEntry,
+        config: &Config,
+        files: &dyn Files,
+        faults: &mut Faults,
+    ) -> (Option<Self>, Vec<PathBuf>) {
+        let (context, read, found) = client::of_context(files, &wanted.kubeconfig);
+        faults.append(found);
+        let entry = context.and_then(|context| {
+            Self::of_context(wanted, config, &context)
+                .map_err(|error| {
+                    let place = context.cluster.place.clone();
+                    faults.push(Fault::error(place, FaultKind::Invalid, error.to_string()));
+                })
+                .ok()
+        });
+        (entry, read)
+    }
+
+    fn of_context(wanted: &AuthorizerEntry, config: &Config, context: &Context) -> Result<Self, Unusable> {
+        let shown = context
+            .user
+            .as_ref()
+            .map(shown_by)
+            .transpose()?
+            .unwrap_or_default();
+        let connection = Connection::new(config, context, shown.identity)?;
+        let lifetimes = Lifetimes {
+            authorized: wanted.authorized_ttl,
+            unauthorized: wanted.unauthorized_ttl,
+        };
+        Ok(Self {
+            rules: wanted.rules.clone(),
+            callee: Callee {
+                post: Arc::new(Client::new(connection.settings.clone(), shown.authorization)?),
+                version: match wanted.version {
+                    SubjectAccessReviewVersion::V1 => Version::V1,
+                    SubjectAccessReviewVersion::V1beta1 => Version::V1beta1,
+                },
+                timeout: wanted.timeout,
+                reply_bytes: config.upstreams.reply_bytes,
+                backoff: Backoff::UPSTREAM,
+                recorder: Arc::default(),
+            },
+            lifetimes,
+            connection,
+            answers: Answers::new(lifetimes),
+            waiting: Arc::default(),
+            // An authorizer that hangs leaves room for requests that do not need it.
+            most_waiting: config.limits.in_flight.div_ceil(2),
+        })
+    }
+
+    /// Whether what `other` was answered is what this one would be.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.rules == other.rules
+            && self.callee.version == other.callee.version
+            && self.callee.timeout == other.callee.timeout
+            && self.callee.reply_bytes == other.callee.reply_bytes
+            && self.lifetimes == other.lifetimes
+            && self.connection == other.connection
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.rules.name
+    }
+
+    pub(super) fn record_to(&self, recorder: UpstreamRecorder) {
+        // Set already: the series are the same.
+        let _ = self.callee.recorder.set(recorder);
+    }
+
+    pub(super) const fn callee(&self) -> &Callee {
+        &self.callee
+    }
+
+    pub(super) const fn answers(&self) -> &Arc<Answers> {
+        &self.answers
+    }
+
+    pub(super) fn relevance(&self, attributes: &Attributes<'_>) -> Relevance {
+        self.rules.relevance(attributes)
+    }
+
+    /// What it comes to without being asked; `None` where it is passed over.
+    pub(super) fn settled(&self, relevance: &Relevance) -> Option<Opinion> {
+        match relevance {
+            Relevance::Failed(error) => Some(self.failed(error)),
+            Relevance::Asked | Relevance::Skipped(_) => None,
+        }
+    }
+
+    pub(super) fn failed(&self, error: &str) -> Opinion {
+        self.rules.failed(error)
+    }
+
+    /// Whether answers are kept, and one given to all who ask for it at once.
+    pub(super) const fn keeps(&self) -> bool {
+        self.lifetimes.authorized.is_some() || self.lifetimes.unauthorized.is_some()
+    }
+
+    pub(super) fn cached(&self, key: Option<&Key>, now: Instant) -> Option<Opinion> {
+        self.answers.get(key?, now)
+    }
+
+    /// A place to wait in, unless too many wait already.
+    pub(super) fn wait(&self) -> Option<Place> {
+        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
+        // Given back at once where there is no room.
+        let place = Place(Arc::clone(&self.waiting));
+        (waiting < self.most_waiting).then_some(place)
+    }
+}
+
+// === impl Connection ===
+
+impl Connection {
+    fn new(config: &Config, context: &Context, identity: Option<Identity>) -> Result<Self, Unusable> {
+        let user = context.user.as_ref();
+        let bearer = user.and_then(|user| user.bearer.as_ref());
+        let basic = user.and_then(|user| user.basic.as_ref());
+        Ok(Self {
+            settings: Settings {
+                url: Url::parse(&context.cluster.server)?,
+                server_name: context.cluster.server_name.clone(),
+                authorities: context.cluster.authorities.iter().cloned().collect(),
+                identity,
+                addresses: Arc::new(addresses(config)),
+                is_http2: config.upstreams.is_http2,
+                user_agent: USER_AGENT.to_owned(),
+            },
+            bearer: bearer.map(|bearer| bearer.token.clone()),
+            token_file: bearer.and_then(|bearer| bearer.file.clone()),
+            basic: basic.map(|basic| (basic.username.clone(), basic.password.clone())),
+        })
+    }
+}
+
+fn addresses(config: &Config) -> Addresses {
+    Addresses {
+        fixed: config.upstreams.addresses.clone(),
+        allowed: config.upstreams.allowed_addresses.clone(),
+        // Port 0 lets the system choose one that nobody could have written down.
+        own: Some(config.server.address)
+            .filter(|own| own.port() != 0)
+            .into_iter()
+            .collect(),
+    }
+}
+
+// === impl Place ===
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

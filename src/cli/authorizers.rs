@@ -1,0 +1,127 @@
+//! Other authorizers, offline: who would be asked about a request, and what
+//! recorded answers come to. Nobody is called.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::api::Version;
+use crate::engine::authorizer::{Authorizer, Consultation, Opinion, Relevance};
+use crate::engine::{Attributes, Authorization, Decision, PolicySet};
+use crate::field::FieldPath;
+
+/// What authorizers answer, by name.
+#[derive(Debug, Default)]
+pub(super) struct Opinions(BTreeMap<String, Opinion>);
+
+/// What comes of a request.
+pub(super) struct Consulted {
+    pub(super) authorization: Authorization,
+    /// What went wrong on the way; empty if nothing did.
+    pub(super) error: String,
+    /// Those whose turn it was.
+    pub(super) turns: Vec<Turn>,
+}
+
+/// One authorizer whose turn it was.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Turn {
+    pub(super) name: String,
+    #[serde(flatten)]
+    pub(super) fate: Fate,
+}
+
+/// What became of it.
+#[derive(Debug, Serialize)]
+#[serde(tag = "result", rename_all = "camelCase")]
+pub(super) enum Fate {
+    /// It would be asked, and nobody knows what it says.
+    Asked,
+    /// It was asked: what is recorded.
+    Answered { decision: Decision },
+    /// It is passed over: this condition is false.
+    ConditionFalse { condition: String },
+    /// A condition has no result: under failurePolicy.
+    ConditionError { error: String, decision: Decision },
+}
+
+/// Decides by `policies`, and where they have no opinion by what `recorded` says
+/// of `authorizers`, up to the first of which it says nothing.
+pub(super) fn consult(
+    policies: &PolicySet,
+    attributes: &Attributes<'_>,
+    own: Authorization,
+    (authorizers, recorded): (&[Authorizer], &Opinions),
+) -> Consulted {
+    let mut turns = Vec::new();
+    let is_open = own.decision == Decision::NoOpinion;
+    let mut consultation = Consultation::new(own, policies.is_protected(attributes));
+    let mut is_known = true;
+    for authorizer in authorizers.iter().filter(|_| is_open) {
+        let (fate, opinion) = turn(authorizer, attributes, recorded);
+        is_known &= !matches!(fate, Fate::Asked);
+        turns.push(Turn {
+            name: authorizer.name.clone(),
+            fate,
+        });
+        let decides = opinion.is_some_and(|opinion| is_known && consultation.take(&authorizer.name, opinion));
+        if decides {
+            break;
+        }
+    }
+    let (authorization, error) = consultation.finish();
+    Consulted {
+        authorization,
+        error,
+        turns,
+    }
+}
+
+fn turn(
+    authorizer: &Authorizer,
+    attributes: &Attributes<'_>,
+    Opinions(recorded): &Opinions,
+) -> (Fate, Option<Opinion>) {
+    match (authorizer.relevance(attributes), recorded.get(&authorizer.name)) {
+        (Relevance::Skipped(condition), _) => (Fate::ConditionFalse { condition }, None),
+        (Relevance::Failed(error), _) => {
+            let opinion = authorizer.failed(error.as_str());
+            let decision = opinion.decision;
+            (Fate::ConditionError { error, decision }, Some(opinion))
+        }
+        (Relevance::Asked, None) => (Fate::Asked, None),
+        (Relevance::Asked, Some(opinion)) => {
+            let decision = opinion.decision;
+            (Fate::Answered { decision }, Some(opinion.clone()))
+        }
+    }
+}
+
+// === impl Opinions ===
+
+impl Opinions {
+    /// Reads a map of names to what stands under `status` of their reviews.
+    pub(super) fn read(written: &Value, path: &FieldPath, fault: &mut dyn FnMut(FieldPath, String)) -> Self {
+        let Some(entries) = written.as_object() else {
+            fault(path.clone(), "must be a mapping of names".to_owned());
+            return Self::default();
+        };
+        let mut opinions = BTreeMap::new();
+        for (name, status) in entries {
+            let reply = json!({"status": status}).to_string();
+            match Version::V1.verify(reply.as_bytes()) {
+                Ok(opinion) => drop(opinions.insert(name.clone(), opinion)),
+                Err(error) => fault(path.key(name), error.to_string()),
+            }
+        }
+        Self(opinions)
+    }
+
+    /// The names that none of `authorizers` has.
+    pub(super) fn foreign<'a>(&'a self, authorizers: &'a [Authorizer]) -> impl Iterator<Item = &'a str> {
+        let names = self.0.keys().map(String::as_str);
+        names.filter(|name| authorizers.iter().all(|authorizer| authorizer.name != *name))
+    }
+}

@@ -1,0 +1,217 @@
+//! Authorizers that do not answer as they should: under failurePolicy, in time,
+//! and at nobody else's expense.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{authorizer, builder, entry, gateway, gets, line, status};
+use crate::authorizer::{Act, Authorizer, kubeconfig, says};
+use crate::support::pki::Identity;
+use crate::support::{Builder, JANE_GETS, until, v1};
+
+/// Far longer than anything takes that does not wait for a deadline.
+const SOON: Duration = Duration::from_secs(20);
+
+fn faults() -> Vec<(&'static str, Act)> {
+    let body = |body: &[u8]| Act::Reply(200, Vec::new(), body.to_vec());
+    vec![
+        ("hangs", Act::Hang),
+        ("resets", Act::Reset),
+        ("closes", Act::Close),
+        ("breaks off", Act::Half),
+        ("garbage", body(b"garbage")),
+        ("nothing", body(b"")),
+        (
+            "another kind",
+            body(br#"{"apiVersion":"v1","kind":"Status","status":"Success"}"#),
+        ),
+        ("17 MB", body(&vec![b' '; 17 << 20])),
+        ("500", Act::Reply(500, Vec::new(), Vec::new())),
+        ("401", Act::Reply(401, Vec::new(), Vec::new())),
+        (
+            "a redirect",
+            Act::Reply(
+                307,
+                vec![("Location".to_owned(), "https://127.0.0.1:1/".to_owned())],
+                Vec::new(),
+            ),
+        ),
+    ]
+}
+
+#[test]
+fn every_fault_ends_in_the_failure_policy() {
+    for (fault, act) in faults() {
+        let broken = authorizer(move |_| act.clone());
+        let last = authorizer(|asked| says(asked, json!({"allowed": true})));
+        for policy in ["NoOpinion", "Deny"] {
+            let more = format!("failurePolicy: {policy}");
+            let gateway = gateway(&[
+                ("broken", &more, &broken),
+                ("last", "failurePolicy: NoOpinion", &last),
+            ]);
+            let answer = ask(&gateway, "1500ms");
+            let error = answer["evaluationError"].as_str().unwrap_or_default();
+            assert!(
+                error.starts_with("authorizer `broken`: "),
+                "{fault}, {policy}: {answer}"
+            );
+            assert_eq!(answer["denied"] == true, policy == "Deny", "{fault}: {answer}");
+            if policy == "NoOpinion" && fault != "hangs" {
+                assert_eq!(
+                    answer["allowed"], true,
+                    "{fault}: the next one is asked: {answer}"
+                );
+            }
+            let series = r#"portcullis_upstream_requests_total{result="failure",webhook="broken"}"#;
+            let is_reply = ["garbage", "nothing", "another kind"].contains(&fault);
+            if fault != "hangs" {
+                assert_eq!(gateway.metric(series) > 0.0, !is_reply, "{fault}");
+            }
+            let line = line(&gateway, 1);
+            assert_eq!(line["evaluationError"], error, "{fault}");
+        }
+    }
+}
+
+/// The answer to one question whose caller waits so long.
+fn ask(gateway: &crate::support::Gateway, timeout: &str) -> Value {
+    let head = format!("POST /authorize?timeout={timeout} HTTP/1.1\r\nContent-Type: application/json");
+    let begun = Instant::now();
+    let response = gateway.connect().request(&head, gets("joe", "/a").as_bytes());
+    assert!(begun.elapsed() < SOON);
+    assert_eq!(response.status, 200);
+    response.json()["status"].clone()
+}
+
+#[test]
+fn nobody_there_and_a_certificate_of_another_are_faults() {
+    let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let stranger = authorizer(|asked| says(asked, json!({"allowed": true})));
+    let ca = Identity::authority("another");
+    for (address, expected) in [(nowhere, "dial "), (stranger.address, "tls: ")] {
+        let gateway = Builder::new()
+            .authorization(format!(
+                "{{webhooks: [{}]}}",
+                entry("other", "failurePolicy: Deny")
+            ))
+            .file(
+                "other.kubeconfig",
+                kubeconfig(address, "/", &ca.certificate_pem()),
+            )
+            .start();
+        let answer = status(&gateway, &gets("joe", "/a"));
+        assert_eq!(answer["denied"], true);
+        let error = answer["evaluationError"].as_str().unwrap();
+        assert!(
+            error.starts_with(&format!("authorizer `other`: {expected}")),
+            "{error}"
+        );
+    }
+    assert_eq!(stranger.asked().len(), 0);
+}
+
+#[test]
+fn a_failure_that_passes_is_asked_again() {
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let flaky = authorizer(
+        move |asked| match count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            0 => Act::Reply(503, Vec::new(), Vec::new()),
+            1 => Act::Reply(500, Vec::new(), Vec::new()),
+            _ => says(asked, json!({"allowed": true})),
+        },
+    );
+    let gateway = gateway(&[("flaky", "failurePolicy: NoOpinion", &flaky)]);
+    let not_asked_again = ask(&gateway, "30s");
+    assert_eq!(not_asked_again["allowed"], false, "503 is a refusal to answer");
+    assert_eq!(flaky.asked().len(), 1);
+    assert_eq!(ask(&gateway, "30s")["allowed"], true, "500 passes");
+    assert_eq!(flaky.asked().len(), 3);
+}
+
+#[test]
+fn one_that_hangs_delays_nobody_else_and_leaves_room() {
+    let hanging = authorizer(|_| Act::Hang);
+    let gateway = builder(&[("hanging", "failurePolicy: Deny", &hanging)])
+        .limits("{inFlight: 8, inFlightBytes: 268435456}")
+        .start();
+    let asking: Vec<_> = (0..5)
+        .map(|number| {
+            let mut connection = gateway.connect();
+            connection.send(&crate::support::request(
+                "POST /authorize?timeout=30s HTTP/1.1\r\nContent-Type: application/json",
+                gets("joe", &format!("/{number}")).as_bytes(),
+            ));
+            connection
+        })
+        .collect();
+    until("four of them wait", || hanging.asked().len() == 4);
+    assert_eq!(status(&gateway, &v1(JANE_GETS))["allowed"], true);
+    let turned_away: Vec<_> = asking
+        .into_iter()
+        .map(|mut connection| connection.receive().unwrap().json()["status"].clone())
+        .filter(|status| {
+            status["evaluationError"]
+                .as_str()
+                .unwrap()
+                .contains("too many requests wait")
+        })
+        .collect();
+    assert_eq!(turned_away.len(), 1, "half of the places are for others");
+}
+
+#[test]
+fn a_gateway_that_would_ask_itself_does_not() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let ca = Identity::authority("self");
+    let gateway = Builder::new()
+        .address(address)
+        .authorization(format!(
+            "{{webhooks: [{}]}}",
+            entry("self", "failurePolicy: NoOpinion")
+        ))
+        .file(
+            "self.kubeconfig",
+            kubeconfig(address, "/authorize", &ca.certificate_pem()),
+        )
+        .start();
+    let answer = status(&gateway, &gets("joe", "/a"));
+    let error = answer["evaluationError"].as_str().unwrap();
+    assert!(error.ends_with("is this gateway itself"), "{error}");
+}
+
+/// What stands in the files is refused before anything is asked.
+#[test]
+fn what_no_call_could_use_is_a_fault_of_the_files() {
+    let other = authorizer(|asked| says(asked, json!({"allowed": true})));
+    let sound = other.kubeconfig("/authz");
+    for (kubeconfig, expected) in [
+        (
+            sound.replace("https://", "http://"),
+            "must be a URL of the scheme https",
+        ),
+        (
+            sound.replace("\"token\":\"authorizer-token\"", "\"exec\":{\"command\":\"x\"}"),
+            "exec",
+        ),
+        (
+            sound.replace("\"current-context\":\"x\"", "\"current-context\":\"y\""),
+            "current-context",
+        ),
+        ("{".to_owned(), "Unreadable"),
+    ] {
+        let faults = faults_of(&other, &kubeconfig);
+        assert!(faults.contains(expected), "{faults}");
+        assert!(!faults.contains("authorizer-token"), "{faults}");
+    }
+}
+
+fn faults_of(other: &Authorizer, kubeconfig: &str) -> String {
+    use portcullis::reload::{self, FilesAlone};
+    let gateway = gateway(&[("other", "failurePolicy: Deny", other)]);
+    std::fs::write(gateway.file("other.kubeconfig"), kubeconfig).unwrap();
+    let now = std::time::SystemTime::now();
+    reload::check(&gateway.file("config.yaml"), &FilesAlone, &[], now).to_string()
+}
