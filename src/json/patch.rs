@@ -13,7 +13,7 @@ use super::{Kind, MAX_DEPTH, Node, Tree, write_string};
 /// server's `JSONPatchMaxCopyBytes`.
 pub const MAX_COPIED: usize = 3 << 20;
 
-/// The most list items that one patch may shift.
+/// The most list items that one patch may shift, and values that it may move.
 const MAX_SHIFTED: usize = 100_000_000;
 
 /// One operation.
@@ -235,9 +235,11 @@ impl<'d> Run<'d> {
     }
 
     fn add(&mut self, op: &str, path: &str, value: Tree<'d>) -> Result<(), Error> {
-        if steps(path) + value.depth() > MAX_DEPTH {
+        let (depth, values) = value.extent();
+        if steps(path) + depth > MAX_DEPTH {
             return Err(Error::TooLarge { what: "nest so deep" });
         }
+        self.shift(values)?;
         let mut target = self.target(op, path)?;
         let shifted = target.length();
         target.add(value)?;
@@ -299,11 +301,11 @@ impl<'d> Run<'d> {
             op: op.to_owned(),
             path: path.to_owned(),
         };
-        let (_, steps) = path.split_once('/').ok_or_else(missing)?;
-        let mut steps: Vec<&str> = steps.split('/').collect();
-        if steps.len() > MAX_DEPTH {
+        if steps(path) > MAX_DEPTH {
             return Err(Error::TooLarge { what: "nest so deep" });
         }
+        let (_, steps) = path.split_once('/').ok_or_else(missing)?;
+        let mut steps: Vec<&str> = steps.split('/').collect();
         let key = decode(steps.pop().unwrap_or_default());
         let mut container = self.root.open();
         for step in steps {

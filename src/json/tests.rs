@@ -325,6 +325,59 @@ fn a_patch_cannot_nest_or_copy_without_end() {
     ));
 }
 
+#[test]
+fn removed_keys_leave_nothing_that_a_copy_would_pay_for() {
+    let keys: Vec<String> = (0..1_000).map(|key| format!("\"k{key}\":0")).collect();
+    let document = format!("{{\"a\":{{{}}}}}", keys.join(","));
+    let removals = (0..1_000).map(|key| format!(r#"{{"op":"remove","path":"/a/k{key}"}}"#));
+    let patch = format!("[{}]", removals.collect::<Vec<_>>().join(","));
+    let (document, patch) = (parse(&document), parse(&patch));
+    let operations = patch::read(patch.root()).unwrap();
+    for count in [1, 499, 501, 990, 1_000] {
+        let tree = patch::apply(document.root(), &operations[..count]).unwrap();
+        let Tree::Object(root) = &tree else {
+            panic!("a map")
+        };
+        let Some(Tree::Object(map)) = root.get("a") else {
+            panic!("a map was there");
+        };
+        assert_eq!(map.len(), 1_000 - count);
+        assert!(
+            map.places() <= (2 * map.len()).max(33),
+            "{count}: {}",
+            map.places()
+        );
+        for key in 0..1_000 {
+            assert_eq!(
+                map.get(&format!("k{key}")).is_some(),
+                key >= count,
+                "{count} {key}"
+            );
+        }
+        let mut map = map.clone();
+        for key in 0..100 {
+            map.insert(format!("n{key}").into(), Tree::Null);
+        }
+        assert!(map.get("n99").is_some() && map.get("k999").is_some() == (count < 1_000));
+    }
+}
+
+#[test]
+fn what_is_large_cannot_be_moved_to_and_fro_without_end() {
+    let document = format!("{{\"a\":[{}0]}}", "0,".repeat(1_000_000));
+    let moves = [
+        r#"{"op":"move","from":"/a","path":"/b"}"#,
+        r#"{"op":"move","from":"/b","path":"/a"}"#,
+    ]
+    .join(",");
+    let moves = vec![moves; 100].join(",");
+    let patch = format!(r#"[{{"op":"remove","path":"/a/-1"}},{moves}]"#);
+    assert!(matches!(
+        patched(&document, &patch).unwrap_err(),
+        patch::Error::TooLarge { .. }
+    ));
+}
+
 fn difference(before: &str, after: &str) -> String {
     let (before, after) = (parse(before), parse(after));
     patch::write(&diff(before.root(), after.root()))

@@ -59,13 +59,20 @@ impl<'d> Tree<'d> {
         }
     }
 
-    /// How many levels have been taken apart, this one included.
+    /// How many levels have been taken apart, this one included, and how many
+    /// values they hold: what it costs to look.
     #[must_use]
-    pub fn depth(&self) -> usize {
+    pub fn extent(&self) -> (usize, usize) {
+        let within = |values: &mut dyn Iterator<Item = &Self>| {
+            values.fold((1, 1), |(depth, count), value| {
+                let (below, more) = value.extent();
+                (depth.max(1 + below), count + more)
+            })
+        };
         match self {
-            Self::Node(_) | Self::Null => 1,
-            Self::Object(map) => 1 + map.values().map(Self::depth).max().unwrap_or(0),
-            Self::Array(items) => 1 + items.iter().map(Self::depth).max().unwrap_or(0),
+            Self::Node(_) | Self::Null => (1, 1),
+            Self::Object(map) => within(&mut map.values()),
+            Self::Array(items) => within(&mut items.iter()),
         }
     }
 
@@ -136,7 +143,26 @@ impl<'d> Map<'d> {
         let (key, value) = self.entries.get_mut(position)?.take()?;
         self.index.remove(&key);
         self.live -= 1;
+        if self.entries.len() > WIDE && self.live < self.entries.len() / 2 {
+            self.close_gaps();
+        }
         Some(value)
+    }
+
+    /// Gaps must not outnumber entries: a copy would cost what it does not hold.
+    fn close_gaps(&mut self) {
+        self.entries.retain(Option::is_some);
+        self.index.clear();
+        if self.entries.len() > WIDE {
+            self.index_all();
+        }
+    }
+
+    fn index_all(&mut self) {
+        let places = self.entries.iter().enumerate();
+        self.index = places
+            .filter_map(|(at, entry)| Some((entry.as_ref()?.0.clone(), at)))
+            .collect();
     }
 
     /// How many keys there are.
@@ -159,6 +185,12 @@ impl<'d> Map<'d> {
             .map(|(key, value)| (key.as_ref(), value))
     }
 
+    /// The places that it takes, gaps among them.
+    #[cfg(test)]
+    pub(super) const fn places(&self) -> usize {
+        self.entries.len()
+    }
+
     fn values(&self) -> impl Iterator<Item = &Tree<'d>> {
         self.entries().map(|(_, value)| value)
     }
@@ -166,10 +198,7 @@ impl<'d> Map<'d> {
     fn push(&mut self, key: Cow<'d, str>, value: Tree<'d>) {
         let position = self.entries.len();
         if position > WIDE && self.index.is_empty() {
-            let places = self.entries.iter().enumerate();
-            self.index = places
-                .filter_map(|(at, entry)| Some((entry.as_ref()?.0.clone(), at)))
-                .collect();
+            self.index_all();
         }
         if position > WIDE {
             self.index.insert(key.clone(), position);
