@@ -138,7 +138,12 @@ impl Asked {
         let review = AdmissionReview::decode(body)?;
         let progress = self.run(&mut chain, &review.request, answers, is_over);
         Ok(progress.map(|progress| match progress {
-            Progress::Ask(calls) => Step::Asks(Box::new(Asking::new(chain, calls, &review.request))),
+            Progress::Ask(calls) => Step::Asks(Box::new(Asking::new(
+                chain,
+                calls,
+                &review.request,
+                &self.received.permit,
+            ))),
             Progress::Done(outcome) => self.settle(shared, &review, *outcome),
         }))
     }

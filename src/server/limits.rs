@@ -4,7 +4,8 @@
 //! leaves the other its room. A request takes its place, and the bytes that its
 //! `Content-Length` announces, before its body is read; bytes that nobody
 //! announced are taken as they arrive. What it took it gives back when it ends,
-//! however it ends.
+//! however it ends. What it is written into for others, such as the questions
+//! to webhooks, is counted apart, with room for as many bytes again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +17,8 @@ use crate::telemetry::metrics::IntGauge;
 pub(super) struct Lane {
     requests: AtomicUsize,
     bytes: AtomicUsize,
+    /// Bytes of copies.
+    copied: AtomicUsize,
 }
 
 /// What a lane has room for.
@@ -34,6 +37,13 @@ pub(super) struct Permit {
     room: Room,
     bytes: usize,
     gauge: IntGauge,
+}
+
+/// Bytes of a copy that count as long as this lives.
+#[derive(Debug)]
+pub(super) struct Copied {
+    lane: Arc<Lane>,
+    bytes: usize,
 }
 
 // === impl Lane ===
@@ -73,6 +83,14 @@ impl Permit {
         }
         taken
     }
+
+    /// Room for a copy of `bytes` beside the bodies, if there is any.
+    pub(super) fn copy(&self, bytes: usize) -> Option<Copied> {
+        take(&self.lane.copied, bytes, self.room.bytes).then(|| Copied {
+            lane: Arc::clone(&self.lane),
+            bytes,
+        })
+    }
 }
 
 impl Drop for Permit {
@@ -80,6 +98,14 @@ impl Drop for Permit {
         self.gauge.dec();
         self.lane.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
         self.lane.requests.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+// === impl Copied ===
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        self.lane.copied.fetch_sub(self.bytes, Ordering::AcqRel);
     }
 }
 
@@ -133,6 +159,22 @@ mod tests {
         drop(second);
         assert!(lane.is_empty());
         assert_eq!((lane.bytes.load(Ordering::Relaxed), gauge.get()), (0, 0));
+    }
+
+    #[test]
+    fn copies_of_all_requests_have_as_much_room_as_their_bodies() {
+        let (lane, gauge) = (Arc::new(Lane::default()), gauge());
+        let room = Room {
+            requests: 10,
+            bytes: 100,
+        };
+        let first = lane.enter(room, 50, &gauge).unwrap();
+        let second = lane.enter(room, 50, &gauge).unwrap();
+        let copied = first.copy(60).unwrap();
+        assert!(second.copy(41).is_none());
+        let _other = second.copy(40).unwrap();
+        drop(copied);
+        assert!(second.copy(60).is_some());
     }
 
     #[test]

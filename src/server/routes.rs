@@ -154,7 +154,8 @@ pub(super) struct Received {
     pub(super) deadline: Instant,
     /// The review, as bytes.
     pub(super) body: Bytes,
-    _permit: Permit,
+    /// Its place.
+    pub(super) permit: Permit,
 }
 
 /// Everything that precedes the review itself.
@@ -193,7 +194,7 @@ async fn receive(
         caller,
         deadline,
         body,
-        _permit: permit,
+        permit,
     })
 }
 

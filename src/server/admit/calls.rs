@@ -17,6 +17,7 @@ use super::job::Job;
 use crate::api::{self, AdmissionReview};
 use crate::engine::admission::webhook::{Answer, Call, CallFailure};
 use crate::engine::admission::{Chain, Phase, Request};
+use crate::server::limits::{Copied, Permit};
 use crate::server::respond::Rejection;
 use crate::upstream::Upstreams;
 
@@ -24,8 +25,9 @@ use crate::upstream::Upstreams;
 /// that it has, but no longer than it takes to answer.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// The most bytes of questions that one review holds at once, or one question:
-/// those to webhooks beyond wait until the first are answered.
+/// The most bytes of questions that one review holds at once, or one question;
+/// no more than what its lane has room for either, together with all others'.
+/// Those to webhooks beyond wait until the first are answered.
 const QUESTION_BYTES: usize = 64 << 20;
 
 /// A run, and the webhooks that it waits for.
@@ -40,6 +42,8 @@ pub(super) struct Question {
     call: Call,
     uid: String,
     body: Vec<u8>,
+    /// Its bytes, counted; none of one beyond the room.
+    copied: Option<Copied>,
 }
 
 /// What came back.
@@ -53,30 +57,43 @@ pub(super) struct Returned {
 // === impl Asking ===
 
 impl Asking {
-    pub(super) fn new(chain: Chain, calls: Vec<Call>, request: &Request<'_>) -> Self {
+    pub(super) fn new(chain: Chain, calls: Vec<Call>, request: &Request<'_>, permit: &Permit) -> Self {
         let mut left = VecDeque::from(calls);
         Self {
             chain,
-            questions: questions(&mut left, request),
+            questions: questions(&mut left, request, permit),
             left,
         }
     }
 }
 
-/// Writes as many questions as may be held at once.
-pub(super) fn questions(calls: &mut VecDeque<Call>, request: &Request<'_>) -> Vec<Question> {
-    questions_of(QUESTION_BYTES, calls, request)
+/// Writes as many questions as may be held at once, but at least one.
+pub(super) fn questions(calls: &mut VecDeque<Call>, request: &Request<'_>, permit: &Permit) -> Vec<Question> {
+    questions_of(QUESTION_BYTES, calls, request, permit)
 }
 
-fn questions_of(most: usize, calls: &mut VecDeque<Call>, request: &Request<'_>) -> Vec<Question> {
-    let (mut questions, mut bytes) = (Vec::new(), 0);
-    while bytes < most
+fn questions_of(
+    most: usize,
+    calls: &mut VecDeque<Call>,
+    request: &Request<'_>,
+    permit: &Permit,
+) -> Vec<Question> {
+    let (mut questions, mut bytes, mut is_room) = (Vec::new(), 0, true);
+    while is_room
+        && bytes < most
         && let Some(call) = calls.pop_front()
     {
         let uid = Uuid::new_v4().to_string();
         let body = api::ask(&call, request, &uid);
         bytes += body.len();
-        questions.push(Question { call, uid, body });
+        let copied = permit.copy(body.len());
+        is_room = copied.is_some();
+        questions.push(Question {
+            call,
+            uid,
+            body,
+            copied,
+        });
     }
     questions
 }
@@ -91,13 +108,19 @@ impl Question {
 
     /// Asks, and waits so long.
     pub(super) async fn put(self, upstreams: &Upstreams, timeout: Duration) -> Returned {
-        let Self { call, uid, body } = self;
+        let Self {
+            call,
+            uid,
+            body,
+            copied,
+        } = self;
         let start = Instant::now();
         let result = if timeout.is_zero() {
             Err(CallFailure::RequestExpired)
         } else {
             upstreams.call(&call.webhook, body, timeout).await
         };
+        drop(copied);
         let took = start.elapsed();
         Returned {
             call,
@@ -147,7 +170,8 @@ impl Job {
         mut left: VecDeque<Call>,
     ) -> Result<(Vec<Question>, VecDeque<Call>), Rejection> {
         let review = AdmissionReview::decode(&self.body)?;
-        let questions = questions(&mut left, &review.request);
+        let permit = &self.asked.received.permit;
+        let questions = questions(&mut left, &review.request, permit);
         Ok((questions, left))
     }
 
@@ -183,6 +207,8 @@ mod tests {
     use crate::engine::admission::webhook::{ClientConfig, ReviewVersion, Webhook, WebhookTarget};
     use crate::engine::admission::{GroupVersionKind, GroupVersionResource};
     use crate::json::Document;
+    use crate::server::limits::{Lane, Room};
+    use crate::telemetry::metrics::IntGauge;
 
     fn mk_call() -> Call {
         let webhook = Webhook {
@@ -209,6 +235,12 @@ mod tests {
         }
     }
 
+    fn permit(bytes: usize) -> Permit {
+        let room = Room { requests: 1, bytes };
+        let gauge = IntGauge::new("in_flight", "requests").unwrap();
+        Arc::new(Lane::default()).enter(room, 0, &gauge).unwrap()
+    }
+
     #[test]
     fn questions_beyond_what_may_be_held_wait_but_one_is_always_put() {
         let body = r#"{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request":
@@ -218,9 +250,34 @@ mod tests {
         let length = api::ask(&mk_call(), &review.request, &Uuid::new_v4().to_string()).len();
         for (most, expected) in [(1, [1, 1, 1]), (length + 1, [2, 1, 0]), (usize::MAX, [3, 0, 0])] {
             let mut left = VecDeque::from([mk_call(), mk_call(), mk_call()]);
-            let put = expected.map(|_| questions_of(most, &mut left, &review.request).len());
+            let put =
+                expected.map(|_| questions_of(most, &mut left, &review.request, &permit(1 << 20)).len());
             assert_eq!(put, expected, "{most}");
         }
+    }
+
+    #[test]
+    fn questions_of_all_reviews_together_have_as_much_room_as_bodies() {
+        let body = r#"{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request":
+            {"uid": "u", "operation": "CREATE", "resource": {"version": "v1", "resource": "pods"}, "object": {"a": "b"}}}"#;
+        let body = Document::parse(body).unwrap();
+        let review = AdmissionReview::decode(&body).unwrap();
+        let length = api::ask(&mk_call(), &review.request, &Uuid::new_v4().to_string()).len();
+        let permit = permit(2 * length);
+        let ask = || {
+            let mut left = VecDeque::from([mk_call(), mk_call(), mk_call(), mk_call()]);
+            questions(&mut left, &review.request, &permit)
+        };
+        let first = ask();
+        assert_eq!(
+            first.len(),
+            3,
+            "two for which there is room, and the one that shows that there is none"
+        );
+        let second = ask();
+        assert_eq!(second.len(), 1, "one is always put");
+        drop(first);
+        assert_eq!(ask().len(), 3);
     }
 
     #[test]

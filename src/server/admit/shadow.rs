@@ -24,7 +24,7 @@ use crate::engine::admission::webhook::Call;
 use crate::json::Document;
 use crate::reload::Snapshot;
 use crate::server::gateway::Shared;
-use crate::server::limits::Room;
+use crate::server::limits::{Permit, Room};
 use crate::telemetry::decision_log::{DecisionLog, ShadowDecision};
 
 /// How many reviews wait for webhooks in shadow at once, and the bytes that they hold.
@@ -61,8 +61,10 @@ pub(super) fn spawn(shared: &Data<Shared>, job: &Job, mut decided: Unlogged) {
     match lane.enter(ROOM, job.body.text().len(), &shared.shadowing) {
         None => shared.metrics.shadow_dropped(),
         Some(permit) => {
+            let permit = Arc::new(permit);
             rt::spawn(async move {
-                waiting.ask(calls).await;
+                waiting.ask(calls, &permit).await;
+                // The line is written.
                 drop(permit);
             });
         }
@@ -72,11 +74,11 @@ pub(super) fn spawn(shared: &Data<Shared>, job: &Job, mut decided: Unlogged) {
 // === impl Waiting ===
 
 impl Waiting {
-    async fn ask(mut self, calls: Vec<Call>) {
+    async fn ask(mut self, calls: Vec<Call>, permit: &Arc<Permit>) {
         let mut left = VecDeque::from(calls);
         while !left.is_empty() {
-            let body = Arc::clone(&self.body);
-            let encode = move |_: &dyn Fn() -> bool| written(&body, left);
+            let (body, place) = (Arc::clone(&self.body), Arc::clone(permit));
+            let encode = move |_: &dyn Fn() -> bool| written(&body, left, &place);
             // None where it broke off, which the pool has told.
             let Some(Some((questions, still_left))) = self.shared.pool.run(encode).await else {
                 return;
@@ -125,9 +127,13 @@ impl Drop for Waiting {
 }
 
 /// As many questions as may be held at once, and the calls that are left.
-fn written(body: &Document<'static>, mut left: VecDeque<Call>) -> Option<(Vec<Question>, VecDeque<Call>)> {
+fn written(
+    body: &Document<'static>,
+    mut left: VecDeque<Call>,
+    permit: &Permit,
+) -> Option<(Vec<Question>, VecDeque<Call>)> {
     let review = AdmissionReview::decode(body).ok()?;
-    let questions = questions(&mut left, &review.request);
+    let questions = questions(&mut left, &review.request, permit);
     Some((questions, left))
 }
 
