@@ -33,6 +33,10 @@ COPY --from=build /out/portcullis /usr/local/bin/portcullis
 # A new volume takes its owner from here.
 COPY --from=build --chown=65532:65532 /out/state /var/lib/portcullis
 WORKDIR /var/lib/portcullis
+# Freed memory goes back to the system after 10 ms, not after a second: with many
+# manifests a quarter less is held. Reviews of 10 KB cost the same, those of a
+# megabyte more.
+ENV MIMALLOC_PURGE_DELAY=10
 USER 65532:65532
 EXPOSE 8443
 STOPSIGNAL SIGTERM
