@@ -53,7 +53,6 @@ fn faults(object: &Value) -> Vec<(String, String)> {
     };
     let told = faults.iter().filter(|fault| fault.severity == Severity::Error);
     told.map(|fault| (kind(fault).to_owned(), fault.place.path.to_string()))
-        .filter(|(_, field)| field != "kind")
         .collect()
 }
 

@@ -3,7 +3,8 @@
 
 use std::fmt::Write;
 
-use super::standard::{Computed, mismatched, shortest};
+use super::conversions::shortest;
+use super::standard::{Computed, mismatched};
 use crate::cel::error::EvalError;
 use crate::cel::evaluate::Evaluation;
 use crate::cel::program::Call;

@@ -223,7 +223,7 @@ fn sum<'a>(
     };
     own.work(list.len() * 4)?;
     let mut items = list.items();
-    items.try_fold(zero, |sum, item| super::standard::add(own, call, &[sum, item]))
+    items.try_fold(zero, |sum, item| super::arithmetic::add(own, call, &[sum, item]))
 }
 
 fn sum_int<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {

@@ -2,8 +2,10 @@
 //! version there are (apiserver `pkg/cel/environment/base.go`).
 
 mod addresses;
+mod arithmetic;
 mod authorizer;
 mod comparisons;
+mod conversions;
 mod format;
 pub(crate) mod formats;
 pub(crate) mod lists;
