@@ -16,6 +16,10 @@ const PATHS: &str = "paths.webhook.portcullis.dev";
 /// The longest value of [`PATHS`], in bytes.
 const PATHS_BYTES: usize = 4 << 10;
 
+/// What the annotations of one request may come to, in bytes, before those of
+/// webhooks themselves are dropped: each may send as much as its reply holds.
+pub(super) const ALL_BYTES: usize = 1 << 20;
+
 /// The annotations of one request, by key.
 pub(super) type Annotations = BTreeMap<String, String>;
 
@@ -77,11 +81,17 @@ pub(super) fn validation_failed_open(all: &mut Annotations, index: usize, webhoo
 }
 
 /// What the webhook itself wants written, under its name. What is then no
-/// qualified name with one slash is dropped.
+/// qualified name with one slash is dropped, as is what is too much.
 pub(super) fn own(all: &mut Annotations, webhook: &Webhook, annotations: &BTreeMap<String, String>) {
+    if annotations.is_empty() {
+        return;
+    }
+    let mut bytes: usize = all.iter().map(|(key, value)| key.len() + value.len()).sum();
     for (name, value) in annotations {
         let key = format!("{}/{name}", webhook.name);
-        if !name.contains('/') && is_label_key(&key) {
+        let more = key.len() + value.len();
+        if !name.contains('/') && is_label_key(&key) && more <= ALL_BYTES.saturating_sub(bytes) {
+            bytes += more;
             add(all, key, value.clone());
         }
     }

@@ -103,3 +103,26 @@ fn who_matches_is_settled_before_anybody_is_asked() {
         assert_eq!(outcome.denial.unwrap().code, 404);
     }
 }
+
+#[test]
+fn annotations_of_many_webhooks_come_to_no_more_than_one_reply_should_hold() {
+    let names = ["a", "b", "c", "d"];
+    let set = mk_set(names.iter().map(|name| mk_webhook(name)).collect());
+    let value = "x".repeat(annotations::ALL_BYTES / 3);
+    let reply = Reply {
+        audit_annotations: [("large".to_owned(), value), ("small".to_owned(), "y".to_owned())].into(),
+        ..Reply::default()
+    };
+    let object = pod();
+    let request = mk_request(&object);
+    let policies = PolicySet::default();
+    let outcome = Chain::run(Phase::Validate, &set, &request, Run::new(&policies), &mut |_| {
+        answered(Ok(reply.clone()))
+    });
+    assert!(outcome.denial.is_none());
+    let keys: Vec<&str> = outcome.audit_annotations.keys().map(String::as_str).collect();
+    assert_eq!(
+        keys,
+        ["a/large", "a/small", "b/large", "b/small", "c/small", "d/small"]
+    );
+}
