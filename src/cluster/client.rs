@@ -10,7 +10,7 @@ use openssl::pkey::PKey;
 use openssl::x509::X509;
 
 use crate::config::Secret;
-use crate::config::connection::{Connection, Token};
+use crate::config::kubeconfig::client::{ClientUser, Context, KeyPair};
 
 /// A connection may be silent for this long. A watch ends before.
 const SILENCE: Duration = Duration::from_secs(75);
@@ -41,25 +41,28 @@ pub(super) enum Error {
     Client(#[from] Box<kube::Error>),
 }
 
-/// How to be a client, with everything in `connection` looked at.
+/// How to be a client, with everything in `context` looked at.
 ///
 /// Nothing of the environment counts, neither a proxy nor a debugging aid.
 ///
 /// # Errors
 ///
-/// What in `connection` cannot be used.
-pub(super) fn config(connection: &Connection) -> Result<Config, Error> {
-    let server = connection
+/// What in `context` cannot be used.
+pub(super) fn config(context: &Context) -> Result<Config, Error> {
+    let cluster = &context.cluster;
+    let server = cluster
         .server
         .parse()
         .map_err(|error| Error::Server(format!("{error}")))?;
     let mut config = Config::new(server);
-    config.root_cert = connection.authority.as_deref().map(authority).transpose()?;
-    config.tls_server_name.clone_from(&connection.server_name);
+    config.root_cert = cluster.authorities.as_deref().map(authority).transpose()?;
+    config.tls_server_name.clone_from(&cluster.server_name);
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(SILENCE);
     config.reset_reader_on_write = true;
-    config.auth_info = auth_info(connection)?;
+    if let Some(user) = &context.user {
+        config.auth_info = auth_info(user)?;
+    }
     Ok(config)
 }
 
@@ -81,23 +84,25 @@ fn authority(pem: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
     der.collect::<Result<_, _>>().map_err(Error::Authority)
 }
 
-fn auth_info(connection: &Connection) -> Result<AuthInfo, Error> {
-    let mut user = AuthInfo::default();
-    if let Some((certificate, key)) = &connection.identity {
+fn auth_info(user: &ClientUser) -> Result<AuthInfo, Error> {
+    let mut shown = AuthInfo::default();
+    if let Some(KeyPair { certificate, key }) = &user.certificate {
         fits(certificate, key)?;
-        user.client_certificate_data = Some(STANDARD.encode(certificate));
-        user.client_key_data = Some(STANDARD.encode(key.reveal()).into());
+        shown.client_certificate_data = Some(STANDARD.encode(certificate));
+        shown.client_key_data = Some(STANDARD.encode(key.reveal()).into());
     }
-    match &connection.token {
-        Some(Token::File(path)) => user.token_file = Some(path.display().to_string()),
-        Some(Token::Inline(token)) => user.token = Some(text(token).into()),
-        None => {}
+    if let Some(bearer) = &user.bearer {
+        match &bearer.file {
+            // Whoever issues tokens writes it anew: kube reads it again and again.
+            Some(file) => shown.token_file = Some(file.display().to_string()),
+            None => shown.token = Some(text(&bearer.token).into()),
+        }
     }
-    if let Some((name, password)) = &connection.basic {
-        user.username = Some(name.clone());
-        user.password = Some(text(password).into());
+    if let Some(basic) = &user.basic {
+        shown.username = Some(basic.username.clone());
+        shown.password = Some(text(&basic.password).into());
     }
-    Ok(user)
+    Ok(shown)
 }
 
 fn fits(certificate: &[u8], key: &Secret) -> Result<(), Error> {

@@ -30,7 +30,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch::{Sender, channel};
 use tokio::task::AbortHandle;
 
-use crate::config::connection::{self, Connection};
+use crate::config::kubeconfig::client::{Context, of_context};
 use crate::config::{ClusterEntry, Config, Disk};
 use crate::engine::admission::AdmissionSet;
 use crate::field::{Fault, FaultKind, Faults};
@@ -66,7 +66,7 @@ struct Cluster {
 /// What a running task was started with.
 struct Followed {
     entry: ClusterEntry,
-    connection: Connection,
+    context: Context,
     wanted: Sender<BTreeSet<Kind>>,
     task: AbortHandle,
 }
@@ -100,12 +100,10 @@ impl ManifestSource for Clusters {
     fn check(&self, config: &Config) -> (BTreeSet<PathBuf>, Faults) {
         let (mut files, mut faults) = (BTreeSet::new(), Faults::new());
         for entry in &config.clusters {
-            let found = connection::read(&Disk, &entry.kubeconfig);
-            files.extend(found.files);
-            faults.append(found.faults);
-            let unusable = found
-                .connection
-                .and_then(|connection| client::config(&connection).err());
+            let (context, read, found) = of_context(&Disk, &entry.kubeconfig);
+            files.extend(read);
+            faults.append(found);
+            let unusable = context.and_then(|context| client::config(&context).err());
             faults.extend(
                 unusable.map(|error| at(entry, "kubeconfig", FaultKind::Invalid, &error.to_string())),
             );
@@ -193,15 +191,15 @@ impl Cluster {
 
     /// Follows what `entry` says, anew where that is not what is followed.
     fn follow(&mut self, entry: &ClusterEntry, wanted: BTreeSet<Kind>, runtime: &Runtime) {
-        let Some(connection) = connection::read(&Disk, &entry.kubeconfig).connection else {
+        let Some(context) = of_context(&Disk, &entry.kubeconfig).0 else {
             tracing::error!(cluster = entry.name, "its kubeconfig cannot be read any more");
             return self.want(wanted);
         };
-        let as_before = |followed: &Followed| followed.connection == connection && followed.follows(entry);
+        let as_before = |followed: &Followed| followed.context == context && followed.follows(entry);
         if self.followed.as_ref().is_some_and(as_before) {
             return self.want(wanted);
         }
-        let config = match client::config(&connection) {
+        let config = match client::config(&context) {
             Ok(config) => config,
             Err(error) => {
                 tracing::error!(cluster = entry.name, %error, "its kubeconfig cannot be used");
@@ -220,7 +218,7 @@ impl Cluster {
         self.followed = None;
         self.followed = Some(Followed {
             entry: entry.clone(),
-            connection,
+            context,
             wanted,
             task: runtime.spawn(following.run(receiver)).abort_handle(),
         });

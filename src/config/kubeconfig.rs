@@ -51,7 +51,7 @@ pub struct User {
 }
 
 /// A name and its password.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Basic {
     /// The name.
     pub username: String,

@@ -15,7 +15,6 @@ mod authorization;
 pub mod authorizers;
 mod callers;
 mod clusters;
-pub mod connection;
 mod decision_log;
 mod duration;
 mod files;

@@ -233,7 +233,7 @@ fn how_api_servers_are_reached_is_checked_without_asking_them() {
     let run = portcullis.run("check --config gateway/portcullis.yaml");
     assert_eq!(run.code, 1, "{run:?}");
     for said in [
-        "default.kubeconfig:4: users[0].user.exec: Forbidden: no program is run for a credential",
+        "default.kubeconfig:4: users[0].user.exec: Forbidden: no program is started for a credential",
         "clusters[0].snapshot: Not found: ",
         "2 errors",
     ] {

@@ -28,7 +28,7 @@ pub struct ByHost {
 }
 
 /// The server of the current context, and what is shown to it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Context {
     /// The server.
     pub cluster: Cluster,
@@ -37,7 +37,7 @@ pub struct Context {
 }
 
 /// One user, and what it shows.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct ClientUser {
     /// Its name within the file.
     pub name: String,
@@ -52,7 +52,7 @@ pub struct ClientUser {
 }
 
 /// A certificate and its key.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct KeyPair {
     /// PEM: the certificate, and then its intermediates.
     pub certificate: Vec<u8>,
@@ -61,7 +61,7 @@ pub struct KeyPair {
 }
 
 /// A token.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Bearer {
     /// What it is now.
     pub token: Secret,
@@ -70,7 +70,7 @@ pub struct Bearer {
 }
 
 /// A server.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Cluster {
     /// Where it stands.
     pub place: Place,
