@@ -92,7 +92,7 @@ impl AdmissionSet {
     }
 
     /// The names of the policies that are bound, in the order of the places in
-    /// [`Outcome::evaluations`].
+    /// [`Outcome::evaluations`](crate::engine::admission::Outcome::evaluations).
     pub fn mutating_policies(&self) -> impl Iterator<Item = &str> {
         self.mutating.names()
     }
