@@ -203,11 +203,11 @@ fn a_case_fails_where_answers_are_missing_or_others_are_called() {
   review: {POD}
   webhooks: {{pods/labels.example.com: {{failure: gone}}}}
   expect: {{allowed: false, webhooks: []}}
-- {{name: misplaced, request: {{user: a, verb: get, resource: pods}}, webhooks: {{}}, expect: {{decision: allow}}}}
+- {{name: misplaced, request: {{user: a, verb: get, resource: pods}}, expect: {{decision: allow, webhooks: []}}}}
 "
     ));
     assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stdout.contains("cases[2].webhooks"), "{}", run.stdout);
+    assert!(run.stdout.contains("cases[2].expect.webhooks"), "{}", run.stdout);
     let run = test(&format!(
         "- {{name: missing, phase: validate, review: {POD}, expect: {{allowed: true}}}}
 - name: others
