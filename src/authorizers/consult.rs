@@ -2,7 +2,7 @@
 
 use std::cell::LazyCell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Authorizers;
 use super::answers::{Answer, Found, Patience};
@@ -10,9 +10,7 @@ use super::entry::Entry;
 use super::question::{Key, Question};
 use crate::engine::authorizer::{Consultation, Opinion, Relevance};
 use crate::engine::{Attributes, Authorization};
-
-/// What of the caller's time is kept back for the way of the answer, at most.
-const RESERVE: Duration = Duration::from_millis(100);
+use crate::upstream::end_of_calls;
 
 /// How far a consultation came without waiting.
 #[derive(Debug)]
@@ -90,7 +88,7 @@ impl Pending {
             question,
             ahead,
         } = self;
-        let deadline = before(deadline, Instant::now());
+        let deadline = end_of_calls(Instant::now(), deadline);
         for (entry, relevance) in ahead {
             let opinion = match relevance {
                 Relevance::Asked => Some(opinion(&entry, &question, deadline).await),
@@ -103,12 +101,6 @@ impl Pending {
         let (authorization, error) = consultation.finish();
         (authorization, error, question.into_attributes())
     }
-}
-
-/// A moment before `deadline`, at which the answer is on its way in time.
-fn before(deadline: Instant, now: Instant) -> Instant {
-    let reserve = (deadline.saturating_duration_since(now) / 10).min(RESERVE);
-    deadline.checked_sub(reserve).unwrap_or(deadline)
 }
 
 /// What one authorizer comes to.

@@ -175,7 +175,7 @@ impl Connection {
                 server_name: context.cluster.server_name.clone(),
                 authorities: context.cluster.authorities.iter().cloned().collect(),
                 identity,
-                addresses: Arc::new(addresses(config)),
+                addresses: Arc::new(Addresses::of(config)),
                 is_http2: config.upstreams.is_http2,
                 user_agent: USER_AGENT.to_owned(),
             },
@@ -183,18 +183,6 @@ impl Connection {
             token_file: bearer.and_then(|bearer| bearer.file.clone()),
             basic: basic.map(|basic| (basic.username.clone(), basic.password.clone())),
         })
-    }
-}
-
-fn addresses(config: &Config) -> Addresses {
-    Addresses {
-        fixed: config.upstreams.addresses.clone(),
-        allowed: config.upstreams.allowed_addresses.clone(),
-        // Port 0 lets the system choose one that nobody could have written down.
-        own: Some(config.server.address)
-            .filter(|own| own.port() != 0)
-            .into_iter()
-            .collect(),
     }
 }
 

@@ -53,7 +53,7 @@ pub use environment::{Environment, Version};
 pub use error::{CompileError, EvalError};
 pub use program::Program;
 pub use quote::quote;
-pub use syntax::{MAX_DEPTH, MAX_LENGTH, MAX_NESTING};
+pub use syntax::{MAX_DEPTH, MAX_LENGTH, MAX_NESTING, is_identifier};
 pub use types::{ObjectType, Type};
 pub use value::{
     Bytes, Duration, Entries, Key, List, Map, Object, Opaque, Quantity, QuantityFault, Semver, SemverFault,

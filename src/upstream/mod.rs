@@ -22,7 +22,7 @@ mod webhook;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -46,6 +46,18 @@ pub struct Upstreams {
     terms: Arc<Terms>,
     /// By `configuration/name`; more than one where clusters differ in whom that is.
     webhooks: Arc<HashMap<String, Vec<Upstream>>>,
+}
+
+/// How much earlier than the caller the gateway gives up: a tenth of the time
+/// that it has, but no longer than it takes to answer.
+const MARGIN: Duration = Duration::from_millis(100);
+
+/// When calls for a caller that gives up at `deadline` must have ended, so that
+/// the answer is on its way in time; the caller's time runs from `since` on.
+#[must_use]
+pub fn end_of_calls(since: Instant, deadline: Instant) -> Instant {
+    let allowed = deadline.saturating_duration_since(since);
+    deadline.checked_sub(MARGIN.min(allowed / 10)).unwrap_or(deadline)
 }
 
 /// Every file that `upstreams` of `config` is or would be read from.

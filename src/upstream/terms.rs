@@ -54,19 +54,12 @@ impl Terms {
         faults.append(found);
         let mut read = users.files.clone();
         read.extend(upstreams.ca_bundle.clone());
-        let own = config.server.address;
-        let addresses = Addresses {
-            fixed: upstreams.addresses.clone(),
-            allowed: upstreams.allowed_addresses.clone(),
-            // Port 0 lets the system choose one that nobody could have written down.
-            own: Some(own).filter(|own| own.port() != 0).into_iter().collect(),
-        };
         let terms = Self {
             reply_bytes: upstreams.reply_bytes,
             in_flight: upstreams.in_flight,
             breaker: upstreams.breaker,
             is_http2: upstreams.is_http2,
-            addresses: Arc::new(addresses),
+            addresses: Arc::new(Addresses::of(config)),
             authorities: authorities(config, files, &mut faults),
             shown: shown_by_all(&users, &mut faults),
             users,

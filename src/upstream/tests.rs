@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
 
 use tempfile::TempDir;
 
@@ -389,4 +388,15 @@ fn a_webhook_that_cannot_be_called_is_a_warning_and_fails() {
     let stranger = super::tests::webhook("other", target(), Vec::new());
     let failure = call(&upstreams, &stranger).unwrap_err();
     assert!(failure.ends_with("not among the manifests in force"), "{failure}");
+}
+
+#[test]
+fn calls_end_early_enough_for_the_reply_to_arrive() {
+    let since = Instant::now();
+    for (allowed, calls) in [(30_000, 29_900), (1_000, 900), (50, 45), (0, 0)] {
+        let of = |milliseconds| since + Duration::from_millis(milliseconds);
+        assert_eq!(end_of_calls(since, of(allowed)), of(calls), "{allowed}");
+    }
+    let late = since + Duration::from_secs(1);
+    assert_eq!(end_of_calls(late, since), since);
 }

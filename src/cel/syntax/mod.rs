@@ -10,6 +10,7 @@ mod literal;
 mod parser;
 mod tree;
 
+pub use parser::is_identifier;
 pub(crate) use parser::parse;
 pub(crate) use tree::{Entry, Expr, Field, Item, Kind, Literal};
 

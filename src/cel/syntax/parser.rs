@@ -26,6 +26,21 @@ const RESERVED: [&str; 17] = [
     "while",
 ];
 
+/// Words that stand for values and operators of their own.
+const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
+
+/// Whether an expression can name a variable so.
+#[must_use]
+pub fn is_identifier(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes
+        .next()
+        .is_some_and(|first| first == b'_' || first.is_ascii_alphabetic())
+        && bytes.all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
+        && !KEYWORDS.contains(&name)
+        && !RESERVED.contains(&name)
+}
+
 /// Parses an expression.
 pub(crate) fn parse(text: &str) -> Result<Expr, CompileError> {
     if text.chars().count() > MAX_LENGTH {

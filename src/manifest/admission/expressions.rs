@@ -4,37 +4,12 @@ use k8s_openapi::api::admissionregistration::v1::{MatchCondition, Variable};
 
 use super::super::names;
 use super::super::report::Report;
-use crate::cel::CompileError;
+use crate::cel::{self, CompileError};
 use crate::engine::admission::{Condition, Environment, Expression};
 use crate::field::{FaultKind, FieldPath};
 
 /// The most match conditions of one policy or webhook.
 const MOST_CONDITIONS: usize = 64;
-
-/// Words of CEL that name no variable.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 /// The expression at `path`, unless it is blank or does not compile.
 pub(super) fn expression(
@@ -68,7 +43,7 @@ pub(super) fn variables(
         let name = variable.name.as_str();
         if name.trim().is_empty() {
             report.required(&path.field("name"), "a variable has a name");
-        } else if !is_identifier(name) {
+        } else if !cel::is_identifier(name) {
             report.invalid(&path.field("name"), name, "must be an identifier of CEL");
         }
         let path = path.field("expression");
@@ -79,15 +54,6 @@ pub(super) fn variables(
             environment.add_faulty_variable(name);
         }
     }
-}
-
-fn is_identifier(name: &str) -> bool {
-    let mut bytes = name.bytes();
-    bytes
-        .next()
-        .is_some_and(|first| first == b'_' || first.is_ascii_alphabetic())
-        && bytes.all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
-        && !RESERVED.contains(&name)
 }
 
 /// `matchConditions` at `path`. They may name parameters, where there are any,

@@ -8,7 +8,7 @@ use k8s_openapi::api::admissionregistration::v1 as written;
 use super::super::metadata::{self, Scope};
 use super::super::names;
 use super::super::report::Report;
-use super::expressions::{self, expression};
+use super::expressions::expression;
 use super::policy::{self, Common};
 use super::rules::one_of;
 use crate::engine::admission::mutating::{Mutation, Reinvocation};
@@ -32,16 +32,10 @@ pub(super) fn read(
         param_kind: spec.param_kind,
         match_constraints: spec.match_constraints,
         match_conditions: spec.match_conditions,
+        variables: spec.variables,
         is_mutating: true,
     };
-    let applicability = policy::applicability(&name, common, &path, report);
-    let mut environment = Environment::new(applicability.param_kind.is_some());
-    expressions::variables(
-        spec.variables.as_deref(),
-        &path.field("variables"),
-        &mut environment,
-        report,
-    );
+    let (applicability, environment) = policy::read(&name, common, &path, report);
     let environment = environment.mutation();
     let written = spec.mutations.unwrap_or_default();
     let mutations_path = path.field("mutations");

@@ -1,13 +1,13 @@
 //! What validating and mutating policies have in common.
 
-use k8s_openapi::api::admissionregistration::v1::{MatchCondition, MatchResources, ParamKind};
+use k8s_openapi::api::admissionregistration::v1::{MatchCondition, MatchResources, ParamKind, Variable};
 
 use super::super::report::Report;
 use super::rules::{
     compile_match_resources, default_match_resources, one_of, validate_match_resources, validate_mutating,
 };
 use super::{expressions, parameters};
-use crate::engine::admission::{Applicability, FailurePolicy};
+use crate::engine::admission::{Applicability, Environment, FailurePolicy};
 use crate::field::FieldPath;
 
 /// The common fields of the two specs.
@@ -16,16 +16,17 @@ pub(super) struct Common {
     pub(super) param_kind: Option<ParamKind>,
     pub(super) match_constraints: Option<MatchResources>,
     pub(super) match_conditions: Option<Vec<MatchCondition>>,
+    pub(super) variables: Option<Vec<Variable>>,
     pub(super) is_mutating: bool,
 }
 
-/// When the policy `name` applies.
-pub(super) fn applicability(
+/// When the policy `name` applies, and what its expressions may name.
+pub(super) fn read(
     name: &str,
     common: Common,
     path: &FieldPath,
     report: &mut Report<'_>,
-) -> Applicability {
+) -> (Applicability, Environment) {
     let failure_policy = failure_policy(
         common.failure_policy.as_deref(),
         &path.field("failurePolicy"),
@@ -59,13 +60,21 @@ pub(super) fn applicability(
         param_kind.is_some(),
         report,
     );
-    Applicability {
+    let mut environment = Environment::new(param_kind.is_some());
+    expressions::variables(
+        common.variables.as_deref(),
+        &path.field("variables"),
+        &mut environment,
+        report,
+    );
+    let applicability = Applicability {
         name: name.to_owned(),
         failure_policy,
         constraints: constraints.unwrap_or_default(),
         match_conditions,
         param_kind,
-    }
+    };
+    (applicability, environment)
 }
 
 /// `failurePolicy`, whose default is `Fail`.

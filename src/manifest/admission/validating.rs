@@ -10,7 +10,7 @@ use k8s_openapi::api::admissionregistration::v1 as written;
 use super::super::metadata::{self, Scope};
 use super::super::names;
 use super::super::report::Report;
-use super::expressions::{self, expression};
+use super::expressions::expression;
 use super::policy::{self, Common};
 use crate::engine::admission::validating::{AuditAnnotation, Validation};
 use crate::engine::admission::{Environment, Reason, ValidatingPolicy};
@@ -37,16 +37,10 @@ pub(super) fn read(
         param_kind: spec.param_kind,
         match_constraints: spec.match_constraints,
         match_conditions: spec.match_conditions,
+        variables: spec.variables,
         is_mutating: false,
     };
-    let applicability = policy::applicability(&name, common, &path, report);
-    let mut environment = Environment::new(applicability.param_kind.is_some());
-    expressions::variables(
-        spec.variables.as_deref(),
-        &path.field("variables"),
-        &mut environment,
-        report,
-    );
+    let (applicability, environment) = policy::read(&name, common, &path, report);
     let validations = spec.validations.unwrap_or_default();
     let annotations = spec.audit_annotations.unwrap_or_default();
     if validations.is_empty() && annotations.is_empty() {

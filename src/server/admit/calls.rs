@@ -12,18 +12,13 @@ use actix_web::web::Bytes;
 use futures_util::future::join_all;
 use uuid::Uuid;
 
-use super::Asked;
 use super::job::Job;
 use crate::api::{self, AdmissionReview};
 use crate::engine::admission::webhook::{Answer, Call, CallFailure};
 use crate::engine::admission::{Chain, Phase, Request};
 use crate::server::limits::{Copied, Permit};
 use crate::server::respond::Rejection;
-use crate::upstream::Upstreams;
-
-/// How much earlier than the caller the gateway gives up: a tenth of the time
-/// that it has, but no longer than it takes to answer.
-const MARGIN: Duration = Duration::from_millis(100);
+use crate::upstream::{Upstreams, end_of_calls};
 
 /// The most bytes of questions that one review holds at once, or one question;
 /// no more than what its lane has room for either, together with all others'.
@@ -147,20 +142,6 @@ impl Returned {
     }
 }
 
-// === impl Asked ===
-
-impl Asked {
-    /// When calls must have ended.
-    fn end_of_calls(&self) -> Instant {
-        end_of_calls(self.since, self.received.deadline)
-    }
-}
-
-fn end_of_calls(since: Instant, deadline: Instant) -> Instant {
-    let allowed = deadline.saturating_duration_since(since);
-    deadline.checked_sub(MARGIN.min(allowed / 10)).unwrap_or(deadline)
-}
-
 // === impl Job ===
 
 impl Job {
@@ -182,7 +163,7 @@ impl Job {
 
     async fn put_one(&self, question: Question) -> Returned {
         let upstreams = &self.asked.received.snapshot.upstreams;
-        let end = self.asked.end_of_calls();
+        let end = end_of_calls(self.asked.since, self.asked.received.deadline);
         let left = end.saturating_duration_since(Instant::now());
         let timeout = left.min(question.timeout());
         let mut returned = question.put(upstreams, timeout).await;
@@ -278,16 +259,5 @@ mod tests {
         assert_eq!(second.len(), 1, "one is always put");
         drop(first);
         assert_eq!(ask().len(), 3);
-    }
-
-    #[test]
-    fn calls_end_early_enough_for_the_reply_to_arrive() {
-        let since = Instant::now();
-        for (allowed, calls) in [(30_000, 29_900), (1_000, 900), (50, 45), (0, 0)] {
-            let of = |milliseconds| since + Duration::from_millis(milliseconds);
-            assert_eq!(end_of_calls(since, of(allowed)), of(calls), "{allowed}");
-        }
-        let late = since + Duration::from_secs(1);
-        assert_eq!(end_of_calls(late, since), since);
     }
 }

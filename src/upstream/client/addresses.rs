@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use ipnet::IpNet;
 
 use super::Error;
+use crate::config::Config;
 
 /// Where names lead. What is not said is looked up by the system's resolver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,6 +22,19 @@ pub struct Addresses {
 // === impl Addresses ===
 
 impl Addresses {
+    /// Where `upstreams` of `config` says that names lead, and that its own
+    /// listener is not to be dialled.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        let own = Some(config.server.address);
+        Self {
+            fixed: config.upstreams.addresses.clone(),
+            allowed: config.upstreams.allowed_addresses.clone(),
+            // Port 0 lets the system choose one that nobody could have written down.
+            own: own.filter(|own| own.port() != 0).into_iter().collect(),
+        }
+    }
+
     /// The addresses of `host` that may be dialled, at least one, in the
     /// resolver's order.
     ///
