@@ -42,6 +42,14 @@ apiserver-build:
 apiserver: apiserver-build
     PORTCULLIS_REQUIRE_APISERVER=1 cargo test --locked --test apiserver
 
+# The program that answers for Kubernetes from Go modules into target/oracle/
+oracle-build:
+    tests/oracle/build
+
+# Generated input, judged here and by Kubernetes' own code
+oracle *ARGS: oracle-build
+    PORTCULLIS_REQUIRE_ORACLE=1 cargo test --locked --test oracle {{ ARGS }}
+
 # The API documentation, broken links as errors
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib
@@ -59,4 +67,4 @@ bench *ARGS:
     cargo bench --locked {{ ARGS }}
 
 # Everything that CI runs
-ci: fmt-check lint inner no-clusters test doc conformance apiserver compose deny
+ci: fmt-check lint inner no-clusters test doc conformance oracle apiserver compose deny

@@ -1,0 +1,59 @@
+//! The program answers at all, in order, and what Kubernetes is known to say.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::program::Oracle;
+use crate::random::{Random, cases};
+
+#[derive(Deserialize)]
+struct Converted {
+    json: Value,
+}
+
+#[test]
+fn answers_come_in_the_order_of_the_questions() {
+    let Some(mut oracle) = Oracle::start("yaml") else {
+        return;
+    };
+    let mut random = Random::of(0);
+    let numbers: Vec<u64> = (0..cases(5_000)).map(|_| random.next() >> 12).collect();
+    let questions: Vec<Value> = numbers
+        .iter()
+        .map(|number| json!({ "text": format!("{number}") }))
+        .collect();
+    let answers: Vec<Converted> = oracle.ask(&questions);
+    let answered: Vec<u64> = answers
+        .iter()
+        .map(|answer| answer.json.as_u64().unwrap())
+        .collect();
+    assert_eq!(answered, numbers);
+}
+
+#[test]
+fn every_subject_answers() {
+    let known = [
+        (
+            "yaml",
+            json!({ "text": "a: yes" }),
+            json!({ "json": { "a": true } }),
+        ),
+        (
+            "regex",
+            json!({ "pattern": "YQ==", "texts": ["YmFh"] }),
+            json!({ "found": [[[1, 2], [2, 3]]] }),
+        ),
+        (
+            "cel",
+            json!({ "expression": "1 + 1" }),
+            json!({ "value": "2", "cost": 1 }),
+        ),
+    ];
+    for (subject, question, expected) in known {
+        let Some(mut oracle) = Oracle::start(subject) else {
+            return;
+        };
+        let answers: Vec<Value> = oracle.ask(&[question]);
+        assert_eq!(answers, [expected], "{subject}");
+    }
+}

@@ -1,0 +1,79 @@
+// Command oracle answers questions as Kubernetes would, one JSON object a line
+// on the standard input, its answer a line on the standard output. The first
+// argument says what is asked about:
+//
+//	oracle regex    Go's regular expressions
+//	oracle cel      expressions in the environment of kube-apiserver
+//	oracle yaml     YAML as sigs.k8s.io/yaml reads it
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// An answerer makes an answer of a question, both of its own shape.
+type answerer func(question []byte) (any, error)
+
+var answerers = map[string]func() (answerer, error){
+	"cel":   newCEL,
+	"regex": newRegex,
+	"yaml":  newYAML,
+}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "oracle:", err)
+		os.Exit(1)
+	}
+}
+
+func run(arguments []string) error {
+	if len(arguments) != 1 || answerers[arguments[0]] == nil {
+		return fmt.Errorf("one of cel, regex and yaml is the one argument, not %q", arguments)
+	}
+	answer, err := answerers[arguments[0]]()
+	if err != nil {
+		return err
+	}
+	in := bufio.NewReaderSize(os.Stdin, 1<<20)
+	out := bufio.NewWriterSize(os.Stdout, 1<<20)
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	for {
+		line, err := in.ReadBytes('\n')
+		if len(line) == 0 {
+			// The end of the input.
+			return out.Flush()
+		}
+		if err != nil {
+			return fmt.Errorf("a question that no line feed ends: %w", err)
+		}
+		answered, err := answer(line)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, line)
+		}
+		if err := encoder.Encode(answered); err != nil {
+			return err
+		}
+		// Nobody waits for an answer while further questions are there.
+		if in.Buffered() == 0 {
+			if err := out.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// of turns a function of a question and an answer into an answerer.
+func of[Q, A any](answer func(Q) A) answerer {
+	return func(line []byte) (any, error) {
+		var question Q
+		if err := json.Unmarshal(line, &question); err != nil {
+			return nil, err
+		}
+		return answer(question), nil
+	}
+}

@@ -1,0 +1,101 @@
+//! The program that answers for Kubernetes.
+
+use std::env;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A running program that is asked about one subject: `regex`, `cel`, `yaml`.
+pub(crate) struct Oracle {
+    child: Child,
+    questions: BufWriter<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+// === impl Oracle ===
+
+impl Oracle {
+    /// The program, asked about `subject`.
+    ///
+    /// Where it was not built, says on the standard error (past the capture of
+    /// test output) what is not run, and returns `None`.
+    ///
+    /// # Panics
+    /// Where it was not built, when `PORTCULLIS_REQUIRE_ORACLE` is `1`.
+    pub(crate) fn start(subject: &str) -> Option<Self> {
+        let program = path();
+        if !program.is_file() {
+            not_run(&program);
+            return None;
+        }
+        let mut child = Command::new(&program)
+            .arg(subject)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        let questions = BufWriter::new(child.stdin.take().unwrap());
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        Some(Self {
+            child,
+            questions,
+            answers,
+        })
+    }
+
+    /// The answers to all `questions`, in their order.
+    pub(crate) fn ask<Q, A>(&mut self, questions: &[Q]) -> Vec<A>
+    where
+        Q: Serialize + Sync,
+        A: DeserializeOwned,
+    {
+        let sent = &mut self.questions;
+        let answers = &mut self.answers;
+        // Questions are written beside the reading: pipes hold little.
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for question in questions {
+                    serde_json::to_writer(&mut *sent, question).unwrap();
+                    sent.write_all(b"\n").unwrap();
+                }
+                sent.flush().unwrap();
+            });
+            questions.iter().map(|_| read(answers)).collect()
+        })
+    }
+}
+
+impl Drop for Oracle {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read<A: DeserializeOwned>(answers: &mut impl BufRead) -> A {
+    let mut line = String::new();
+    answers.read_line(&mut line).unwrap();
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in the answer {line:?}"))
+}
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .parent()
+        .unwrap()
+        .join("oracle/oracle")
+}
+
+fn not_run(program: &Path) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    let message = format!(
+        "NOT RUN: {test}: no {}; make it with tests/oracle/build",
+        program.display()
+    );
+    let required = env::var("PORTCULLIS_REQUIRE_ORACLE").is_ok_and(|value| value == "1");
+    assert!(!required, "{message}");
+    let _ = writeln!(std::io::stderr(), "{message}");
+}
