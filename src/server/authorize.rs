@@ -12,8 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 use actix_web::web::Bytes;
 
 use super::gateway::Shared;
+use super::receive::Received;
 use super::respond::Rejection;
-use super::routes::Received;
 use crate::api::{Reply, SubjectAccessReview, Version};
 use crate::authorizers::{self, Pending};
 use crate::engine::{Attributes, Authorization, Decision, PolicySet};

@@ -1,8 +1,8 @@
 //! The listeners; actix-web lives here and nowhere else.
 //!
 //! ```text
-//! listener ── TLS, peer certificate ──▶ routes ── caller, limits, body ──▶ authorize ──▶ reply
-//!                                                              └──▶ admit ─ pool ┘
+//! listener ── TLS, peer certificate ──▶ routes ──▶ receive ── caller, limits, body ──▶ authorize ──▶ reply
+//!                                                                         └──▶ admit ─ pool ┘
 //! admin ◀── lifecycle: starting, serving, draining ──┘
 //! ```
 //!
@@ -23,6 +23,7 @@ mod lifecycle;
 mod limits;
 mod listener;
 mod pool;
+mod receive;
 mod refusals;
 mod respond;
 mod routes;

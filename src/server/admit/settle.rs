@@ -9,7 +9,7 @@ use crate::engine::Decision;
 use crate::engine::admission::{Outcome, Phase, Request};
 use crate::reload::Snapshot;
 use crate::server::gateway::Shared;
-use crate::server::routes::Received;
+use crate::server::receive::Received;
 use crate::telemetry::decision_log::{DecisionLog, Question, Record, ShadowDecision};
 
 /// What was decided, for a line that waits for webhooks in shadow.

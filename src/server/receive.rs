@@ -1,0 +1,162 @@
+//! What a request must pass before its review is looked at.
+//!
+//! ```text
+//! path 404 ▶ method 405 ▶ starting 503 ▶ caller 401 403 ▶ type 415 ▶ timeout 400
+//!   ▶ length 413 ▶ room 429 ▶ body 413 429 504 ▶ review 400 ▶ 200
+//! ```
+//!
+//! Who calls is settled before a byte of the body is read or a place is taken:
+//! strangers cost nothing.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use actix_web::http::header::{self, HeaderMap};
+use actix_web::web::Bytes;
+use actix_web::{HttpRequest, dev};
+
+use super::gateway::Shared;
+use super::lifecycle::Phase;
+use super::limits::{Lane, Permit, Room};
+use super::respond::Rejection;
+use super::{body, deadline};
+use crate::authentication::{Caller, Credentials, Method, PeerCertificate};
+use crate::config;
+use crate::reload::Snapshot;
+use crate::telemetry::metrics::{self, Credential, IntGauge, Outcome};
+
+/// A sort of review, and what it stands for elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Review {
+    /// Of access.
+    Authorize,
+    /// Of an object.
+    Admit(metrics::Phase),
+}
+
+/// A request that may be answered. It holds its place until it is dropped.
+pub(super) struct Received {
+    /// What it is judged by, from beginning to end.
+    pub(super) snapshot: Arc<Snapshot>,
+    /// Who asks.
+    pub(super) caller: Caller,
+    /// When the caller gives up.
+    pub(super) deadline: Instant,
+    /// The review, as bytes.
+    pub(super) body: Bytes,
+    /// Its place.
+    pub(super) permit: Permit,
+}
+
+/// Everything that precedes the review itself.
+pub(super) async fn receive(
+    request: &HttpRequest,
+    payload: &mut dev::Payload,
+    shared: &Shared,
+    review: Review,
+) -> Result<Received, Rejection> {
+    let arrived = Instant::now();
+    if shared.lifecycle.phase() == Phase::Starting {
+        return Err(Rejection::Starting);
+    }
+    let snapshot = Arc::clone(&shared.state.current());
+    let caller = authenticate(request, shared, &snapshot, review)?;
+    body::check_type(request.headers())?;
+    let deadline = deadline::of_query(request.query_string(), arrived).ok_or(Rejection::Timeout)?;
+    let limit = snapshot.config.limits.body_bytes;
+    let length = body::announced(request.headers());
+    if length > limit {
+        return Err(Rejection::TooLarge { limit });
+    }
+    let mut permit = enter(shared, &snapshot, review, length).ok_or(Rejection::TooManyRequests)?;
+    let body = body::read(payload, &mut permit, limit, deadline)
+        .await
+        .map_err(|rejection| {
+            let ending = shared.lifecycle.phase() == Phase::Draining;
+            if ending && matches!(rejection, Rejection::Incomplete) {
+                Rejection::CutOff
+            } else {
+                rejection
+            }
+        })?;
+    Ok(Received {
+        snapshot,
+        caller,
+        deadline,
+        body,
+        permit,
+    })
+}
+
+fn authenticate(
+    request: &HttpRequest,
+    shared: &Shared,
+    snapshot: &Snapshot,
+    review: Review,
+) -> Result<Caller, Rejection> {
+    let credentials = Credentials {
+        peer: request.conn_data::<PeerCertificate>(),
+        authorization: authorization(request.headers()),
+    };
+    let authenticator = &snapshot.authenticator;
+    let known = authenticator.authenticate(&credentials, SystemTime::now());
+    let (method, outcome) = match &known {
+        Ok(caller) => (caller.method, Outcome::Success),
+        Err(refusal) => (refusal.method(), Outcome::Failure),
+    };
+    shared.metrics.authentication(credential(method), outcome);
+    known
+        .and_then(|caller| caller.check(review.endpoint()).map(|()| caller))
+        .map_err(|refusal| {
+            shared.refusals.log(&refusal, request.peer_addr());
+            let challenge = authenticator.challenge().to_owned();
+            Rejection::Refused { refusal, challenge }
+        })
+}
+
+/// The header `Authorization`; none if there are several.
+fn authorization(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut values = headers.get_all(header::AUTHORIZATION);
+    let first = values.next()?;
+    values.next().is_none().then_some(first.as_bytes())
+}
+
+fn enter(shared: &Shared, snapshot: &Snapshot, review: Review, bytes: usize) -> Option<Permit> {
+    let limits = &snapshot.config.limits;
+    let room = Room {
+        requests: limits.in_flight,
+        bytes: limits.in_flight_bytes,
+    };
+    let (lane, gauge) = review.lane(shared);
+    lane.enter(room, bytes, gauge)
+}
+
+const fn credential(method: Method) -> Credential {
+    match method {
+        Method::Certificate => Credential::Certificate,
+        Method::Bearer => Credential::Bearer,
+        Method::Basic => Credential::Basic,
+        Method::Jwt => Credential::Jwt,
+        Method::None => Credential::None,
+    }
+}
+
+// === impl Review ===
+
+impl Review {
+    const fn endpoint(self) -> config::Endpoint {
+        match self {
+            Self::Authorize => config::Endpoint::Authorize,
+            Self::Admit(metrics::Phase::Validate) => config::Endpoint::Validate,
+            Self::Admit(metrics::Phase::Mutate) => config::Endpoint::Mutate,
+        }
+    }
+
+    const fn lane(self, shared: &Shared) -> (&Arc<Lane>, &IntGauge) {
+        match self {
+            Self::Authorize => (&shared.lifecycle.authorization, &shared.authorizing),
+            Self::Admit(metrics::Phase::Validate) => (&shared.lifecycle.admission, &shared.validating),
+            Self::Admit(metrics::Phase::Mutate) => (&shared.lifecycle.admission, &shared.mutating),
+        }
+    }
+}
