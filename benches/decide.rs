@@ -7,11 +7,11 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use portcullis::engine::{
-    Attributes, AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule,
-    Objects, Operator, PolicySet, Requirement, ResourceAttributes, ResourceRule, Role, RoleRef, Rule,
-    Selectors, Subject, Target, User,
+use portcullis::engine::authorization::{
+    AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule, Objects,
+    PolicySet, ResourceRule, Role, RoleRef, Rule, Subject,
 };
+use portcullis::engine::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
 
 const POLICIES: usize = 500;
 

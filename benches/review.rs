@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use portcullis::api::{Reply, SubjectAccessReview};
-use portcullis::engine::PolicySet;
+use portcullis::engine::authorization::PolicySet;
 use portcullis::manifest;
 
 #[global_allocator]

@@ -5,9 +5,9 @@
 use serde_json::{Value, json};
 
 use portcullis::api::AdmissionReview;
-use portcullis::engine::PolicySet;
 use portcullis::engine::admission::webhook::nobody;
 use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
+use portcullis::engine::authorization::PolicySet;
 use portcullis::json::Document;
 use portcullis::manifest::{Options, Source, load};
 use std::sync::Arc;

@@ -8,9 +8,9 @@
 )]
 
 use portcullis::api::AdmissionReview;
-use portcullis::engine::PolicySet;
 use portcullis::engine::admission::webhook::nobody;
 use portcullis::engine::admission::{AdmissionSettings, Chain, FailurePolicy, Outcome, Phase, Run};
+use portcullis::engine::authorization::PolicySet;
 use portcullis::json::{Document, patch};
 use portcullis::manifest::{Options, Source, load};
 use serde_json::{Value, json};

@@ -14,9 +14,9 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use portcullis::api::AdmissionReview;
-use portcullis::engine::PolicySet;
 use portcullis::engine::admission::webhook::nobody;
 use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Phase, Run};
+use portcullis::engine::authorization::PolicySet;
 use portcullis::json::Document;
 use portcullis::manifest::{Options, Source, load};
 use serde_json::{Value, json};

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis::api::{AdmissionReview, ReviewVersion};
-use portcullis::engine::PolicySet;
 use portcullis::engine::admission::trace::{Finding, Recorder, Step};
 use portcullis::engine::admission::webhook::{Answer, Call, CallFailure, Reply};
 use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
+use portcullis::engine::authorization::PolicySet;
 use portcullis::json::{Document, patch};
 use portcullis::manifest::{Options, Source, load};
 use serde_json::{Value, json};

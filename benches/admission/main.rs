@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use portcullis::api::AdmissionReview;
-use portcullis::engine::PolicySet;
 use portcullis::engine::admission::webhook::nobody;
 use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run};
+use portcullis::engine::authorization::PolicySet;
 use portcullis::json::Document;
 use portcullis::manifest;
 use workload::Workload;

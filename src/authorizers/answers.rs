@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, Shared, WeakShared};
 
 use super::question::Key;
 use crate::engine::Decision;
-use crate::engine::authorizer::Opinion;
+use crate::engine::authorization::authorizer::Opinion;
 
 /// How many bytes of questions and answers are kept.
 const MOST_BYTES: u64 = 16 << 20;

@@ -8,8 +8,9 @@ use super::Authorizers;
 use super::answers::{Answer, Found, Patience};
 use super::entry::Entry;
 use super::question::{Key, Question};
-use crate::engine::authorizer::{Consultation, Opinion, Relevance};
-use crate::engine::{Attributes, Authorization};
+use crate::engine::Attributes;
+use crate::engine::authorization::Authorization;
+use crate::engine::authorization::authorizer::{Consultation, Opinion, Relevance};
 use crate::upstream::end_of_calls;
 
 /// How far a consultation came without waiting.

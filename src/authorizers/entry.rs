@@ -12,7 +12,7 @@ use crate::api::Version;
 use crate::config::kubeconfig::client::{self, Context};
 use crate::config::{AuthorizerEntry, Config, Files, Secret, SubjectAccessReviewVersion};
 use crate::engine::Attributes;
-use crate::engine::authorizer::{Authorizer, Opinion, Relevance};
+use crate::engine::authorization::authorizer::{Authorizer, Opinion, Relevance};
 use crate::field::{Fault, FaultKind, Faults};
 use crate::telemetry::metrics::UpstreamRecorder;
 use crate::upstream::client::{Addresses, Client, Identity, Settings, Unusable, Url};

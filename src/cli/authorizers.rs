@@ -7,8 +7,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::api::Version;
-use crate::engine::authorizer::{Authorizer, Consultation, Opinion, Relevance};
-use crate::engine::{Attributes, Authorization, Decision, PolicySet};
+use crate::engine::authorization::authorizer::{Authorizer, Consultation, Opinion, Relevance};
+use crate::engine::authorization::{Authorization, PolicySet};
+use crate::engine::{Attributes, Decision};
 use crate::field::FieldPath;
 
 /// What authorizers answer, by name.

@@ -5,7 +5,8 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 
 use super::authorizers::{Consulted, Fate, Turn};
-use crate::engine::{Cause, Criterion, Decision, Event, Finding, Mode, Trace};
+use crate::engine::authorization::{Criterion, Event, Finding, Mode, Trace};
+use crate::engine::{Cause, Decision};
 
 /// A decision as JSON.
 #[derive(Debug, Serialize)]

@@ -7,10 +7,9 @@ use std::time::SystemTime;
 
 use super::{Error, output};
 use crate::config::{self, ManifestPath};
-use crate::engine::Policies;
-use crate::engine::admission::Phase;
-use crate::engine::admission::{AdmissionPolicies, AdmissionSettings};
-use crate::engine::authorizer::Authorizer;
+use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
+use crate::engine::authorization::Policies;
+use crate::engine::authorization::authorizer::Authorizer;
 use crate::field::{Fault, Faults, Severity};
 use crate::reload::{ManifestSource, Origin};
 use crate::{manifest, reload};

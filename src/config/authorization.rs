@@ -2,7 +2,7 @@
 
 use super::authorizers::{self, AuthorizerEntry, AuthorizerTypes};
 use super::section::Section;
-use crate::engine::{NeverDeny, ServiceAccount};
+use crate::engine::authorization::{NeverDeny, ServiceAccount};
 use crate::field::FaultKind;
 
 /// Authorization beside the manifests.

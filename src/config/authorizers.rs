@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::section::{Item, Reading, Section};
 use crate::document;
-use crate::engine::authorizer::Authorizer;
-use crate::engine::{Condition, ConditionFault, FailurePolicy};
+use crate::engine::authorization::authorizer::Authorizer;
+use crate::engine::authorization::{Condition, ConditionFault, FailurePolicy};
 use crate::field::{FaultKind, Faults};
 use crate::manifest::names;
 

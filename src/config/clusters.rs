@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::section::{Item, Section};
 use crate::document::{Node, Value};
-use crate::engine::matching::{LabelExpression, LabelSelector};
+use crate::engine::{LabelExpression, LabelSelector};
 use crate::field::{FaultKind, Place};
 
 /// One API server, and what is taken from it.

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
-use crate::engine::{NeverDeny, ServiceAccount};
+use crate::engine::authorization::{NeverDeny, ServiceAccount};
 
 /// What every configuration needs, followed by what the test is about.
 const HEAD: &str = "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n";

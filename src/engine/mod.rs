@@ -1,33 +1,19 @@
-//! The decision. No IO, clock, HTTP, YAML or wire types.
+//! The decision: [`authorization`] and [`admission`], and what both use. No IO,
+//! clock, HTTP, YAML or wire types.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod admission;
 mod attributes;
-pub mod authorizer;
-pub mod condition;
+pub mod authorization;
 mod decision;
-#[cfg(test)]
-mod fixtures;
-mod index;
-pub mod matching;
-mod never_deny;
-mod objects;
-mod policies;
-mod policy_set;
-pub mod rbac;
+mod evaluation;
+mod label_selector;
 pub mod selector;
 mod text;
-mod trace;
-mod walk;
 
 pub use attributes::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
-pub use condition::{Condition, ConditionFault};
-pub use decision::{Authorization, Cause, CauseKind, Decision, Shadow, Unmatched};
-pub use objects::{
-    AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule, Objects,
-    ResourceRule, Role, RoleRef, Rule, ServiceAccount, Subject, SubjectKind,
-};
-pub use policies::Policies;
-pub use policy_set::PolicySet;
-pub use trace::{Criterion, Evaluation, Event, Finding, Observer, Trace};
+pub use decision::{Cause, CauseKind, Decision};
+pub use evaluation::Evaluation;
+pub use label_selector::{LabelExpression, LabelSelector, LabelSelectorFault};
+pub(crate) use label_selector::{is_label_key, is_label_value};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::object::Content;
 use super::sound::SoundObject;
 use super::{Manifests, Options, Scope};
-use crate::engine::{Objects, Policies, PolicySet};
+use crate::engine::authorization::{Objects, Policies, PolicySet};
 
 /// Sorts `objects` by cluster and kind, and indexes what decides.
 ///

@@ -10,14 +10,17 @@ use super::selector;
 use super::v1alpha1::{
     AuthorizationPolicy, Condition, NonResourceRule, Requirement, ResourceRule, Selectors, Spec, Subject,
 };
-use crate::engine;
+use crate::engine::authorization;
 use crate::field::{FaultKind, FieldPath};
 
 /// As many as an AuthorizationConfiguration may have for one webhook.
 const MOST_CONDITIONS: usize = 64;
 
 /// Says everything that is wrong with `policy`. Its conditions are compiled on the way.
-pub(super) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) -> Vec<engine::Condition> {
+pub(super) fn validate(
+    policy: &AuthorizationPolicy,
+    report: &mut Report<'_>,
+) -> Vec<authorization::Condition> {
     metadata::validate(&policy.metadata, Scope::Cluster, names::dns_subdomain, report);
     let path = FieldPath::root().field("spec");
     let spec = &policy.spec;
@@ -291,7 +294,7 @@ fn compile_conditions(
     conditions: &[Condition],
     path: &FieldPath,
     report: &mut Report<'_>,
-) -> Vec<engine::Condition> {
+) -> Vec<authorization::Condition> {
     if conditions.len() > MOST_CONDITIONS {
         let message = format!("{} conditions: at most {MOST_CONDITIONS}", conditions.len());
         report.fault(FaultKind::TooMany, path, message);
@@ -326,12 +329,12 @@ fn compile_condition(
     condition: &Condition,
     path: &FieldPath,
     report: &mut Report<'_>,
-) -> Option<engine::Condition> {
+) -> Option<authorization::Condition> {
     if condition.expression.trim().is_empty() {
         report.required(path, "a CEL expression over `request`");
         return None;
     }
-    engine::Condition::compile(&condition.name, &condition.expression)
+    authorization::Condition::compile(&condition.name, &condition.expression)
         .map_err(|fault| report.fault(FaultKind::Invalid, path, fault.to_string()))
         .ok()
 }

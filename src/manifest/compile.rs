@@ -5,11 +5,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
 use super::report::Report;
 use super::v1alpha1;
-use crate::engine::matching::{LabelExpression, LabelSelector, LabelSelectorFault};
-use crate::engine::{
-    AuthorizationPolicy, Binding, Condition, Effect, FailurePolicy, Mode, NonResourceRule, Operator,
-    Requirement, ResourceRule, Role, RoleRef, Rule, Selectors, Subject, SubjectKind,
+use crate::engine::authorization::{
+    AuthorizationPolicy, Binding, Condition, Effect, FailurePolicy, Mode, NonResourceRule, ResourceRule,
+    Role, RoleRef, Rule, Subject, SubjectKind,
 };
+use crate::engine::{LabelExpression, LabelSelector, LabelSelectorFault, Operator, Requirement, Selectors};
 use crate::field::{FaultKind, FieldPath};
 
 // === RBAC ===

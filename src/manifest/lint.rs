@@ -15,7 +15,7 @@ mod webhook;
 use super::admission::Admission;
 use super::object::{Content, Object};
 use crate::document::Document;
-use crate::engine::NeverDeny;
+use crate::engine::authorization::NeverDeny;
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// Looks at all `objects`, each of which is sound.

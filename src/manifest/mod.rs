@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Source --stream--> Document --object--> Object --read--> SoundObject --assemble--> Manifests
-//!  file, text,   a YAML stream  kind, decode,  duplicates,       |       engine::Policies, and
+//!  file, text,   a YAML stream  kind, decode,  duplicates,       |       Policies, and
 //!  cluster       or a List      defaults,      lint              |       what admission uses
 //!                flattened      validation                      |
 //!                                  what an API server tells of --'
@@ -38,7 +38,7 @@ pub use assemble::assemble;
 pub use sound::{Identity, SoundObject};
 
 use crate::engine::admission::AdmissionObjects;
-use crate::engine::{NeverDeny, Policies};
+use crate::engine::authorization::{NeverDeny, Policies};
 use crate::field::Faults;
 
 /// The text of one file.

@@ -13,7 +13,7 @@ use super::report::Report;
 use super::sound::Identity;
 use super::{authorization_policy, compile, namespace, rbac, v1alpha1};
 use crate::document::Document;
-use crate::engine::{AuthorizationPolicy, Binding, Role};
+use crate::engine::authorization::{AuthorizationPolicy, Binding, Role};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// A sound object.

@@ -31,9 +31,9 @@ use super::gateway::Shared;
 use super::receive::Received;
 use super::respond::Rejection;
 use crate::api::{AdmissionReview, AdmissionReviewError};
-use crate::engine::PolicySet;
 use crate::engine::admission::webhook::Answer;
 use crate::engine::admission::{AdmissionSet, Chain, Clock, Phase, Progress, Request, Run};
+use crate::engine::authorization::PolicySet;
 use crate::json::Document;
 
 /// The largest body that a worker reads itself: some 50 µs.

@@ -16,7 +16,8 @@ use super::receive::Received;
 use super::respond::Rejection;
 use crate::api::{Reply, SubjectAccessReview, Version};
 use crate::authorizers::{self, Pending};
-use crate::engine::{Attributes, Authorization, Decision, PolicySet};
+use crate::engine::authorization::{Authorization, PolicySet};
+use crate::engine::{Attributes, Decision};
 use crate::telemetry::decision_log::{DecisionLog, Question, Record, ShadowDecision};
 
 /// How far a review came without waiting for anybody.

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::engine::admission::AdmissionSet;
-use crate::engine::{CauseKind, Evaluation, PolicySet};
+use crate::engine::authorization::PolicySet;
+use crate::engine::{CauseKind, Evaluation};
 use crate::reload::Snapshot;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{PolicyCounters, PolicyResult};

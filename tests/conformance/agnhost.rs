@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use portcullis::api::AdmissionReview;
-use portcullis::engine::PolicySet;
 use portcullis::engine::admission::webhook::nobody;
 use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run};
+use portcullis::engine::authorization::PolicySet;
 use portcullis::json::{Document, patch};
 use portcullis::manifest::{Options, Source, load};
 

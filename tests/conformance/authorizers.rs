@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use portcullis::authorizers::{Authorizers, Step};
 use portcullis::config::{self, AuthorizerTypes, Disk};
-use portcullis::engine::{Attributes, Decision, PolicySet, ResourceAttributes, Target, User};
+use portcullis::engine::authorization::PolicySet;
+use portcullis::engine::{Attributes, Decision, ResourceAttributes, Target, User};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use portcullis::config::{AuthorizerTypes, authorizers};
-use portcullis::engine::authorizer::{Authorizer, Relevance};
-use portcullis::engine::{Attributes, Condition, Decision, FailurePolicy};
+use portcullis::engine::authorization::authorizer::{Authorizer, Relevance};
+use portcullis::engine::authorization::{Condition, FailurePolicy};
+use portcullis::engine::{Attributes, Decision};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};

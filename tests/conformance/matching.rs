@@ -8,7 +8,7 @@ use portcullis::engine::admission::matching::{
     Operations, Rule, Scope, Subject, Target, selects_namespace, selects_object,
 };
 use portcullis::engine::admission::{GroupVersionKind, GroupVersionResource, Operation, Request};
-use portcullis::engine::matching::{LabelExpression, LabelSelector};
+use portcullis::engine::{LabelExpression, LabelSelector};
 use portcullis::json::Document;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Paths outside the API: in RBAC rules, and those that are always open.
 
-use portcullis::engine::rbac::{AlwaysAllowPaths, non_resource_url_covers};
+use portcullis::engine::authorization::rbac::{AlwaysAllowPaths, non_resource_url_covers};
 
 use crate::harness::{Case, Mismatch, Table};
 use crate::rbac;

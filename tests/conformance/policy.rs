@@ -1,9 +1,9 @@
 //! Admission policies: what mutations make.
 
 use portcullis::api::AdmissionReview;
-use portcullis::engine::PolicySet;
 use portcullis::engine::admission::webhook::nobody;
 use portcullis::engine::admission::{AdmissionSettings, Chain, Outcome, Phase, Run};
+use portcullis::engine::authorization::PolicySet;
 use portcullis::json::{Document, patch};
 use portcullis::manifest::{Options, load};
 use serde_json::{Value, json};

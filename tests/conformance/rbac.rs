@@ -5,10 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use portcullis::engine::rbac::{aggregated_rules, applying_subject, rule_allows as engine_allows, rules_for};
-use portcullis::engine::{
-    Attributes, Binding, Decision, NeverDeny, Objects, PolicySet, Role, RoleRef, Rule, Subject, User,
+use portcullis::engine::authorization::rbac::{
+    aggregated_rules, applying_subject, rule_allows as engine_allows, rules_for,
 };
+use portcullis::engine::authorization::{
+    Binding, NeverDeny, Objects, PolicySet, Role, RoleRef, Rule, Subject,
+};
+use portcullis::engine::{Attributes, Decision, User};
 use serde_json::Value;
 
 use crate::harness::{Case, Mismatch, Table};

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use portcullis::api::SubjectAccessReview;
-use portcullis::engine::matching::{LabelExpression, LabelSelector};
-use portcullis::engine::{Operator, Requirement, ResourceAttributes, Target};
+use portcullis::engine::{LabelExpression, LabelSelector, Operator, Requirement, ResourceAttributes, Target};
 use portcullis::field::FaultKind;
 use serde_json::{Value, json};
 

@@ -13,7 +13,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use portcullis::api::{AdmissionReview, ReviewVersion, ask, verify};
 use portcullis::config;
-use portcullis::engine::PolicySet;
 use portcullis::engine::admission::matching::{Constraints, MatchPolicy, NoRules};
 use portcullis::engine::admission::mutating::Reinvocation;
 use portcullis::engine::admission::webhook::{
@@ -22,6 +21,7 @@ use portcullis::engine::admission::webhook::{
 use portcullis::engine::admission::{
     AdmissionObjects, AdmissionSet, AdmissionSettings, Chain, FailurePolicy, Outcome, Phase, Run,
 };
+use portcullis::engine::authorization::PolicySet;
 use portcullis::json::{Document, patch};
 use portcullis::manifest::{Options, load};
 use portcullis::upstream::Upstreams;

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use portcullis::engine::condition::Activation;
-use portcullis::engine::{Attributes, Condition, ResourceAttributes, Target, User};
+use portcullis::engine::authorization::Condition;
+use portcullis::engine::authorization::condition::Activation;
+use portcullis::engine::{Attributes, ResourceAttributes, Target, User};
 use serde::Deserialize;
 
 use crate::project::{self, ON_API_SERVER, SetUp};

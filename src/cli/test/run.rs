@@ -10,7 +10,7 @@ use crate::cli::admit::{self, answer::Asked};
 use crate::cli::authorizers;
 use crate::cli::explain::{InWords, object};
 use crate::cli::loading::{self, Deciding};
-use crate::engine::Authorization;
+use crate::engine::authorization::Authorization;
 use crate::field::Faults;
 
 /// What became of one case.

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::super::object::name_of;
 use super::*;
-use crate::engine::matching::LabelSelector;
+use crate::engine::LabelSelector;
 
 const ROLES: &str = "ClusterRole";
 const POLICIES: &str = "AuthorizationPolicy";

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Request;
 use crate::cel::{Answer, Authorize, Question, Value};
-use crate::engine::matching::{is_label_key, is_label_value};
+use crate::engine::authorization::PolicySet;
 use crate::engine::{
-    Attributes, Decision, PolicySet, Requirement, ResourceAttributes, Selectors, Target, User, selector,
+    Attributes, Decision, Requirement, ResourceAttributes, Selectors, Target, User, is_label_key,
+    is_label_value, selector,
 };
 
 /// Decides whether somebody may do something.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::engine::matching::LabelSelector;
+use crate::engine::LabelSelector;
 use crate::json::Document;
 
 /// `paramKind`.

@@ -13,8 +13,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::super::report::Report;
 use super::super::{compile, names, selector};
+use crate::engine;
 use crate::engine::admission::matching::{Constraints, MatchPolicy, NoRules, Operations, Rule, Scope};
-use crate::engine::matching as engine;
 use crate::field::{FaultKind, FieldPath};
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];

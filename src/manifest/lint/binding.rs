@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::Lint;
 use super::grants::{Impersonation, danger, impersonations, is_everybody};
-use crate::engine::rbac::{Roles, aggregate};
-use crate::engine::{Binding, NeverDeny, Role, Subject, SubjectKind};
+use crate::engine::authorization::rbac::{Roles, aggregate};
+use crate::engine::authorization::{Binding, NeverDeny, Role, Subject, SubjectKind};
 use crate::field::{FaultKind, FieldPath};
 use crate::manifest::object::{Content, Object};
 

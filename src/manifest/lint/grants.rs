@@ -1,10 +1,9 @@
 //! What a rule grants that an administrator would want to know of.
 
-use crate::engine::matching::{Narrowness, resource_rule_miss};
-use crate::engine::rbac::rule_allows;
-use crate::engine::{
-    Attributes, Effect, NeverDeny, ResourceAttributes, ResourceRule, Rule, Selectors, Target, User,
-};
+use crate::engine::authorization::matching::{Narrowness, resource_rule_miss};
+use crate::engine::authorization::rbac::rule_allows;
+use crate::engine::authorization::{Effect, NeverDeny, ResourceRule, Rule};
+use crate::engine::{Attributes, ResourceAttributes, Selectors, Target, User};
 
 /// Groups of which about everybody is a member.
 const EVERYBODY: [&str; 4] = [

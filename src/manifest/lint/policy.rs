@@ -2,9 +2,11 @@
 
 use super::Lint;
 use super::grants::{danger, impersonations, is_everybody};
-use crate::engine::matching::{asks_for_collection, is_known_cluster_scoped};
-use crate::engine::rbac::non_resource_url_matches;
-use crate::engine::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Subject, SubjectKind};
+use crate::engine::authorization::matching::{asks_for_collection, is_known_cluster_scoped};
+use crate::engine::authorization::rbac::non_resource_url_matches;
+use crate::engine::authorization::{
+    AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Subject, SubjectKind,
+};
 use crate::field::FieldPath;
 
 pub(super) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &mut Lint<'_>) {

@@ -1,6 +1,6 @@
 //! Each warning, and what is so near to it that it must not warn.
 
-use crate::engine::NeverDeny;
+use crate::engine::authorization::NeverDeny;
 use crate::manifest::{Options, Source, load};
 
 pub(super) fn source(text: &str, cluster: Option<&str>) -> Source {

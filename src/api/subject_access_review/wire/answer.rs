@@ -11,7 +11,7 @@ use super::{MOST_ITEMS, RawSpec, Version};
 use crate::api::subject_access_review::FOUND_BYTES;
 use crate::api::text;
 use crate::engine::Decision;
-use crate::engine::authorizer::Opinion;
+use crate::engine::authorization::authorizer::Opinion;
 use crate::json::Error;
 
 /// Longest reason that is kept, in bytes.

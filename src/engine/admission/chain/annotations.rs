@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::engine::admission::webhook::Webhook;
-use crate::engine::matching::is_label_key;
+use crate::engine::is_label_key;
 use crate::json::write_string;
 
 const MUTATION: &str = "mutation.webhook.admission.k8s.io";

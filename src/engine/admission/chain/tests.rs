@@ -16,8 +16,8 @@ use crate::engine::admission::{
     AdmissionObjects, AdmissionSettings, Clock, Condition, Details, Environment, GroupVersionKind,
     GroupVersionResource, Operation,
 };
-use crate::engine::matching::LabelSelector;
-use crate::engine::{PolicySet, User};
+use crate::engine::authorization::PolicySet;
+use crate::engine::{LabelSelector, User};
 use crate::json::{self, Document};
 
 // === what is asked ===

@@ -5,9 +5,9 @@ use super::equivalence::Equivalents;
 use super::labels::selects_object;
 use super::namespace::{MissingNamespace, Namespaces, selects_namespace};
 use super::rule::{Rule, Target};
+use crate::engine::LabelSelector;
 use crate::engine::admission::trace::Miss;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Request};
-use crate::engine::matching::LabelSelector;
 use crate::json::Node;
 
 /// `MatchResources` of a policy or binding, or the same fields of a webhook

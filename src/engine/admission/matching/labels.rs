@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::engine::matching::LabelSelector;
+use crate::engine::LabelSelector;
 use crate::json::{Kind, Node};
 
 /// Whether `selector` selects the object that is to be or the one that is

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::Fault;
 use super::labels::{can_bear_labels, label};
+use crate::engine::LabelSelector;
 use crate::engine::admission::{Operation, Request};
-use crate::engine::matching::LabelSelector;
 use crate::json::{Document, Node};
 
 /// The label that every namespace has, with its own name.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use super::*;
 use crate::engine::User;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Operation, Request};
-use crate::engine::matching::{LabelExpression, LabelSelector};
+use crate::engine::{LabelExpression, LabelSelector};
 use crate::json::Document;
 
 fn resource(text: &'static str) -> GroupVersionResource<'static> {

@@ -1,0 +1,32 @@
+//! Authorization: may this user do that? RBAC, AuthorizationPolicies, and the
+//! authorizers asked where neither decides.
+//!
+//! ```text
+//! Objects ─▶ PolicySet ──▶ walk: Deny policies ─▶ RBAC ─▶ Allow policies ─▶ Authorization
+//!             └ index: which rules could apply   └ rbac, matching: whether one does
+//! ```
+
+mod answer;
+pub mod authorizer;
+pub mod condition;
+#[cfg(test)]
+mod fixtures;
+mod index;
+pub mod matching;
+mod never_deny;
+mod objects;
+mod policies;
+mod policy_set;
+pub mod rbac;
+mod trace;
+mod walk;
+
+pub use answer::{Authorization, Shadow, Unmatched};
+pub use condition::{Condition, ConditionFault};
+pub use objects::{
+    AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule, Objects,
+    ResourceRule, Role, RoleRef, Rule, ServiceAccount, Subject, SubjectKind,
+};
+pub use policies::Policies;
+pub use policy_set::PolicySet;
+pub use trace::{Criterion, Event, Finding, Observer, Trace};

@@ -1,0 +1,68 @@
+//! What authorization answers, and why nothing decided.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::engine::{Cause, CauseKind, Decision};
+
+use super::trace::Event;
+
+/// The answer to one question, and what it rests on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authorization {
+    /// The answer.
+    pub decision: Decision,
+    /// What decided, for the person who asked: at most [`Authorization::MAX_REASON_BYTES`].
+    /// Empty without opinion; [`PolicySet::unmatched`](super::PolicySet::unmatched) says more.
+    pub reason: String,
+    /// The object that decided; `None` without opinion.
+    pub cause: Option<Cause>,
+    /// What policies in Shadow would have decided, by name. They changed nothing.
+    pub shadow: Vec<Shadow>,
+    /// How many rules of bindings and policies were compared with the request.
+    pub visited: usize,
+}
+
+/// What a policy in Shadow would have decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shadow {
+    /// Its kind.
+    pub kind: CauseKind,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its answer; [`Decision::NoOpinion`] where a condition had no result.
+    pub decision: Decision,
+    /// Why a condition had no result.
+    pub error: Option<String>,
+}
+
+/// Why nothing decided: for the log and the command line, not for the person refused.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unmatched {
+    /// How many bindings apply to the user where the request is; of each of the
+    /// user's names and groups at most 1,000 are counted.
+    pub bindings: usize,
+    /// How many AuthorizationPolicies there are.
+    pub policies: usize,
+    /// Roles that are bound to the user and cannot be found, in kube-apiserver's
+    /// words, at most [`Unmatched::MAX_ERRORS`].
+    pub errors: Vec<String>,
+    /// The binding or policy that fits best, and what of it does not fit.
+    pub nearest: Option<Event>,
+}
+
+// === impl Authorization ===
+
+impl Authorization {
+    /// The longest reason, in bytes; a longer one is cut and ends in `…`.
+    pub const MAX_REASON_BYTES: usize = 1024;
+}
+
+// === impl Unmatched ===
+
+impl Unmatched {
+    /// The most missing roles that are named.
+    pub const MAX_ERRORS: usize = 10;
+}

@@ -1,0 +1,217 @@
+//! RBAC's rules by what they allow.
+//!
+//! A rule is a product: every verb with every group with every resource with
+//! every name. Each element of the product is a cell, and the first rule of
+//! each cell is all that a decision can need. A request falls into at most 24
+//! cells: its verb or `*`, its group or `*`, its resource, `*` or `*/sub`, its
+//! name or none.
+
+use crate::engine::authorization::Rule;
+
+use super::query::{PathQuery, Query, ResourceQuery};
+use super::{Map, Symbols};
+
+/// A rule in numbers.
+#[derive(Debug)]
+pub(super) struct CompiledRule {
+    verbs: Box<[u32]>,
+    groups: Box<[u32]>,
+    resources: Box<[u32]>,
+    names: Box<[u32]>,
+    paths: Box<[u32]>,
+}
+
+/// Where a rule is: lists are walked in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) binding: u32,
+    pub(super) rule: u32,
+}
+
+/// The first rule of each cell.
+#[derive(Debug, Default)]
+pub(super) struct Cells {
+    resources: Map<[u32; 4], Place>,
+    paths: Map<[u32; 2], Place>,
+    /// Rules with more cells than are worth their memory, in order: role and place.
+    large: Vec<(u32, Place)>,
+    has_names: bool,
+}
+
+/// In the place of a name: any.
+const ANY_NAME: u32 = Symbols::UNKNOWN - 1;
+/// Rules with more cells than this are compared one by one.
+const MAX_CELLS: usize = 1024;
+
+// === impl CompiledRule ===
+
+impl CompiledRule {
+    pub(super) fn new(rule: &Rule, symbols: &mut Symbols) -> Self {
+        let mut intern = |texts: &[String]| {
+            let mut ids: Vec<u32> = texts.iter().map(|text| symbols.intern(text)).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            ids.into_boxed_slice()
+        };
+        Self {
+            verbs: intern(&rule.verbs),
+            groups: intern(&rule.api_groups),
+            resources: intern(&rule.resources),
+            names: intern(&rule.resource_names),
+            paths: rule
+                .non_resource_urls
+                .iter()
+                .map(|url| path(url, symbols))
+                .collect(),
+        }
+    }
+
+    pub(super) fn allows(&self, query: &Query) -> bool {
+        match query {
+            Query::Resource(query) => {
+                has_or_all(&self.verbs, query.verb)
+                    && has_or_all(&self.groups, query.group)
+                    && self.resources.iter().any(|id| query.resources().contains(id))
+                    && (self.names.is_empty() || self.names.contains(&query.name))
+            }
+            Query::Path(query) => {
+                has_or_all(&self.verbs, query.verb) && self.paths.iter().any(|&path| query.is_at(path))
+            }
+        }
+    }
+
+    fn cell_count(&self) -> usize {
+        let resources = [self.groups.len(), self.resources.len(), self.names.len().max(1)];
+        let resources = resources.into_iter().fold(1, usize::saturating_mul);
+        self.verbs
+            .len()
+            .saturating_mul(resources.saturating_add(self.paths.len()))
+    }
+}
+
+/// Symbols of exact paths and of prefixes differ, so that one list holds both.
+fn path(url: &str, symbols: &mut Symbols) -> u32 {
+    if url.ends_with('*') {
+        symbols.intern_prefix(url.trim_end_matches('*'))
+    } else {
+        symbols.intern(url)
+    }
+}
+
+fn has_or_all(ids: &[u32], wanted: u32) -> bool {
+    ids.iter().any(|&id| id == Symbols::STAR || id == wanted)
+}
+
+// === impl queries ===
+
+impl ResourceQuery {
+    fn resources(&self) -> [u32; 3] {
+        [Symbols::STAR, self.full_resource, self.any_with_subresource]
+    }
+}
+
+impl PathQuery {
+    fn is_at(&self, path: u32) -> bool {
+        path == self.path || self.prefixes.as_slice().contains(&path)
+    }
+}
+
+// === impl Cells ===
+
+impl Cells {
+    /// Adds a rule of `role`; places must ascend.
+    pub(super) fn add(&mut self, rule: &CompiledRule, role: u32, place: Place) {
+        if rule.cell_count() > MAX_CELLS {
+            self.large.push((role, place));
+            return;
+        }
+        self.has_names |= !rule.names.is_empty();
+        let names: &[u32] = if rule.names.is_empty() {
+            &[ANY_NAME]
+        } else {
+            &rule.names
+        };
+        for &verb in &rule.verbs {
+            for &group in &rule.groups {
+                for &resource in &rule.resources {
+                    for &name in names {
+                        self.resources
+                            .entry([verb, group, resource, name])
+                            .or_insert(place);
+                    }
+                }
+            }
+            for &path in &rule.paths {
+                self.paths.entry([verb, path]).or_insert(place);
+            }
+        }
+    }
+
+    /// The first place of all that allow `query`. `rule_at` finds a rule again;
+    /// `visited` counts those looked at.
+    pub(super) fn find<'c>(
+        &self,
+        query: &Query,
+        rule_at: impl Fn(u32, u32) -> Option<&'c CompiledRule>,
+        visited: &mut usize,
+    ) -> Option<Place> {
+        let mut first = match query {
+            Query::Resource(query) => self.find_resource(query, visited),
+            Query::Path(query) => self.find_path(query, visited),
+        };
+        for &(role, place) in &self.large {
+            if first.is_some_and(|first| first <= place) {
+                break;
+            }
+            *visited += 1;
+            if rule_at(role, place.rule).is_some_and(|rule| rule.allows(query)) {
+                first = Some(place);
+            }
+        }
+        first
+    }
+
+    fn find_resource(&self, query: &ResourceQuery, visited: &mut usize) -> Option<Place> {
+        let mut first = None;
+        let names = [ANY_NAME, query.name];
+        let names = if self.has_names { &names[..] } else { &[ANY_NAME] };
+        for verb in star_or(query.verb) {
+            for group in star_or(query.group) {
+                for resource in query.resources() {
+                    if resource == Symbols::UNKNOWN || verb == Symbols::UNKNOWN || group == Symbols::UNKNOWN {
+                        continue;
+                    }
+                    for &name in names {
+                        earliest(
+                            &mut first,
+                            self.resources.get(&[verb, group, resource, name]),
+                            visited,
+                        );
+                    }
+                }
+            }
+        }
+        first
+    }
+
+    fn find_path(&self, query: &PathQuery, visited: &mut usize) -> Option<Place> {
+        let mut first = None;
+        for verb in star_or(query.verb) {
+            for path in query.prefixes.as_slice().iter().copied().chain([query.path]) {
+                earliest(&mut first, self.paths.get(&[verb, path]), visited);
+            }
+        }
+        first
+    }
+}
+
+fn star_or(id: u32) -> impl Iterator<Item = u32> {
+    std::iter::once(Symbols::STAR).chain((id != Symbols::STAR).then_some(id))
+}
+
+fn earliest(first: &mut Option<Place>, found: Option<&Place>, visited: &mut usize) {
+    if let Some(&place) = found {
+        *visited += 1;
+        *first = Some(first.map_or(place, |first| first.min(place)));
+    }
+}

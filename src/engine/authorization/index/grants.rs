@@ -1,0 +1,268 @@
+//! RBAC: from whom and where to the first rule that allows.
+//!
+//! For each subject there is a node for cluster scope and one for each
+//! namespace in which it is bound. A node with few bindings asks their roles in
+//! turn, so that a role bound in 10,000 namespaces is compiled once; a node
+//! with many has cells of its own.
+
+use crate::engine::authorization::rbac::Roles;
+use crate::engine::authorization::{Binding, Role};
+
+use super::cells::{Cells, CompiledRule, Place};
+use super::query::Query;
+use super::{Ids, Map, Subjects, Symbols};
+
+/// All that RBAC grants.
+#[derive(Debug, Default)]
+pub(in crate::engine::authorization) struct Grants {
+    roles: Vec<CompiledRole>,
+    /// For each binding its role, if there is one.
+    bound: Vec<Option<u32>>,
+    nodes: Vec<Node>,
+    /// Node of cluster scope by subject.
+    cluster: Vec<Option<u32>>,
+    /// Node by subject and namespace.
+    namespaced: Map<(u32, u32), u32>,
+}
+
+/// What allows a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine::authorization) struct Grant {
+    /// The place of the binding in the list that the index was built of.
+    pub(in crate::engine::authorization) binding: usize,
+    /// The rule of its role.
+    pub(in crate::engine::authorization) rule: usize,
+}
+
+#[derive(Debug)]
+struct CompiledRole {
+    rules: Vec<CompiledRule>,
+    /// Where the rules are too many to be compared one by one.
+    cells: Option<Cells>,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    /// The bindings of the subject here, ascending.
+    bindings: Vec<u32>,
+    /// Where they are too many to be asked one by one.
+    cells: Option<Cells>,
+}
+
+/// More rules of a role than this get cells.
+const FEW_RULES: usize = 8;
+/// More bindings of a node than this get cells.
+const FEW_BINDINGS: usize = 8;
+
+// === impl Grants ===
+
+impl Grants {
+    /// The index of `bindings`, which are in the order in which they decide.
+    pub(in crate::engine::authorization) fn new(
+        roles: &[Role],
+        bindings: &[Binding],
+        subjects: &mut Subjects,
+        symbols: &mut Symbols,
+    ) -> Self {
+        let by_name = Roles::new(roles);
+        let mut grants = Self {
+            roles: roles
+                .iter()
+                .map(|role| CompiledRole::new(role, symbols))
+                .collect(),
+            ..Self::default()
+        };
+        for (ordinal, binding) in (0..).zip(bindings) {
+            let role = by_name.resolve(&binding.role, &binding.namespace).ok();
+            grants.bound.push(role.and_then(|role| u32::try_from(role).ok()));
+            for subject in &binding.subjects {
+                if let Some(subject) = subjects.bound(subject, &binding.namespace) {
+                    grants.bind(subject, &binding.namespace, ordinal, symbols);
+                }
+            }
+        }
+        grants.fill_nodes();
+        grants
+    }
+
+    /// The first rule by which one of `who` may do what `query` asks.
+    pub(in crate::engine::authorization) fn find(
+        &self,
+        who: &Ids,
+        query: &Query,
+        visited: &mut usize,
+    ) -> Option<Grant> {
+        // Bindings of cluster scope come before all others.
+        self.first(self.cluster_nodes(who), query, visited)
+            .or_else(|| self.first(self.namespace_nodes(who, query), query, visited))
+            .map(|place| Grant {
+                binding: place.binding as usize,
+                rule: place.rule as usize,
+            })
+    }
+
+    /// The places of the bindings that apply to `who` where `query` asks, in
+    /// the order in which they decide, each once; of each subject at most `limit`.
+    pub(in crate::engine::authorization) fn applying(
+        &self,
+        who: &Ids,
+        query: &Query,
+        limit: usize,
+    ) -> Vec<usize> {
+        let nodes = self.cluster_nodes(who).chain(self.namespace_nodes(who, query));
+        let places = nodes.flat_map(|node| node.bindings.iter().take(limit));
+        let mut places: Vec<usize> = places.map(|&binding| binding as usize).collect();
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+
+    /// The place of the role of a binding, if there is one.
+    pub(in crate::engine::authorization) fn role_of(&self, binding: usize) -> Option<usize> {
+        self.bound
+            .get(binding)
+            .copied()
+            .flatten()
+            .map(|role| role as usize)
+    }
+
+    fn bind(&mut self, subject: u32, namespace: &str, ordinal: u32, symbols: &mut Symbols) {
+        let next = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        let node = if namespace.is_empty() {
+            let place = subject as usize;
+            if self.cluster.len() <= place {
+                self.cluster.resize(place + 1, None);
+            }
+            self.cluster
+                .get_mut(place)
+                .map_or(next, |node| *node.get_or_insert(next))
+        } else {
+            *self
+                .namespaced
+                .entry((subject, symbols.intern(namespace)))
+                .or_insert(next)
+        };
+        if node == next {
+            self.nodes.push(Node::default());
+        }
+        if let Some(node) = self.nodes.get_mut(node as usize)
+            && node.bindings.last() != Some(&ordinal)
+        {
+            node.bindings.push(ordinal);
+        }
+    }
+
+    fn fill_nodes(&mut self) {
+        let Self {
+            roles, bound, nodes, ..
+        } = self;
+        for node in nodes.iter_mut().filter(|node| node.bindings.len() > FEW_BINDINGS) {
+            let mut cells = Cells::default();
+            for &binding in &node.bindings {
+                let Some(role) = bound.get(binding as usize).copied().flatten() else {
+                    continue;
+                };
+                let rules = roles.get(role as usize).into_iter().flat_map(|role| &role.rules);
+                for (rule, compiled) in (0..).zip(rules) {
+                    cells.add(compiled, role, Place { binding, rule });
+                }
+            }
+            node.cells = Some(cells);
+        }
+    }
+
+    fn cluster_nodes<'g>(&'g self, who: &'g Ids) -> impl Iterator<Item = &'g Node> {
+        let node = |&subject: &u32| self.cluster.get(subject as usize).copied().flatten();
+        who.as_slice()
+            .iter()
+            .filter_map(node)
+            .filter_map(|node| self.nodes.get(node as usize))
+    }
+
+    fn namespace_nodes<'g>(&'g self, who: &'g Ids, query: &Query) -> impl Iterator<Item = &'g Node> {
+        let namespace = match query {
+            Query::Resource(query) if query.has_namespace && query.namespace != Symbols::UNKNOWN => {
+                Some(query.namespace)
+            }
+            _ => None,
+        };
+        let node = move |(&subject, namespace)| self.namespaced.get(&(subject, namespace)).copied();
+        let subjects = who.as_slice().iter();
+        let subjects = subjects.zip(namespace.into_iter().cycle());
+        subjects
+            .filter_map(node)
+            .filter_map(|node| self.nodes.get(node as usize))
+    }
+
+    fn first<'g>(
+        &self,
+        nodes: impl Iterator<Item = &'g Node>,
+        query: &Query,
+        visited: &mut usize,
+    ) -> Option<Place> {
+        let mut first: Option<Place> = None;
+        for node in nodes {
+            let found = match &node.cells {
+                Some(cells) => cells.find(query, |role, rule| self.rule(role, rule), visited),
+                None => self.first_of_few(node, first, query, visited),
+            };
+            first = match (first, found) {
+                (Some(first), Some(found)) => Some(first.min(found)),
+                (first, found) => first.or(found),
+            };
+        }
+        first
+    }
+
+    fn first_of_few(
+        &self,
+        node: &Node,
+        first: Option<Place>,
+        query: &Query,
+        visited: &mut usize,
+    ) -> Option<Place> {
+        let earlier = |binding: &&u32| first.is_none_or(|first| **binding < first.binding);
+        node.bindings.iter().take_while(earlier).find_map(|&binding| {
+            let role = self.bound.get(binding as usize).copied().flatten()?;
+            let rule = self.roles.get(role as usize)?.find(query, visited)?;
+            Some(Place { binding, rule })
+        })
+    }
+
+    fn rule(&self, role: u32, rule: u32) -> Option<&CompiledRule> {
+        self.roles.get(role as usize)?.rules.get(rule as usize)
+    }
+}
+
+// === impl CompiledRole ===
+
+impl CompiledRole {
+    fn new(role: &Role, symbols: &mut Symbols) -> Self {
+        let rules: Vec<_> = role
+            .rules
+            .iter()
+            .map(|rule| CompiledRule::new(rule, symbols))
+            .collect();
+        let mut cells = None;
+        if rules.len() > FEW_RULES {
+            let cells = cells.get_or_insert_with(Cells::default);
+            for (rule, compiled) in (0..).zip(&rules) {
+                cells.add(compiled, 0, Place { binding: 0, rule });
+            }
+        }
+        Self { rules, cells }
+    }
+
+    /// The first rule that allows `query`.
+    fn find(&self, query: &Query, visited: &mut usize) -> Option<u32> {
+        match &self.cells {
+            Some(cells) => cells
+                .find(query, |_, rule| self.rules.get(rule as usize), visited)
+                .map(|place| place.rule),
+            None => (0..).zip(&self.rules).find_map(|(place, rule)| {
+                *visited += 1;
+                rule.allows(query).then_some(place)
+            }),
+        }
+    }
+}

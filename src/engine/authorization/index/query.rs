@@ -1,0 +1,115 @@
+//! A request in numbers.
+
+use crate::engine::authorization::matching::{RequestedResource, asks_for_collection};
+use crate::engine::{Attributes, ResourceAttributes, Target};
+
+use super::{Ids, Symbols};
+
+/// A request, its texts looked up once.
+#[derive(Debug)]
+pub(in crate::engine::authorization) enum Query {
+    Resource(ResourceQuery),
+    Path(PathQuery),
+}
+
+#[derive(Debug)]
+pub(in crate::engine::authorization) struct ResourceQuery {
+    pub(super) verb: u32,
+    pub(super) group: u32,
+    /// `pods/log` as RBAC's rules write it.
+    pub(super) full_resource: u32,
+    /// `*/log`, if a subresource is requested.
+    pub(super) any_with_subresource: u32,
+    /// `pods`, as policies are found by.
+    pub(super) resource: u32,
+    pub(super) namespace: u32,
+    pub(super) namespace_prefixes: Ids,
+    pub(super) name: u32,
+    /// No namespace, and about all there are.
+    pub(super) all_namespaces: bool,
+    /// No name, and about all there are.
+    pub(super) all_names: bool,
+    /// Whether there is a namespace for RoleBindings to be in.
+    pub(super) has_namespace: bool,
+}
+
+#[derive(Debug)]
+pub(in crate::engine::authorization) struct PathQuery {
+    pub(super) verb: u32,
+    pub(super) path: u32,
+    pub(super) prefixes: Ids,
+}
+
+impl Query {
+    /// A request for nothing.
+    pub(in crate::engine::authorization) const NOTHING: Self = Self::Path(PathQuery {
+        verb: Symbols::UNKNOWN,
+        path: Symbols::UNKNOWN,
+        prefixes: Ids::EMPTY,
+    });
+
+    pub(in crate::engine::authorization) fn new(attributes: &Attributes<'_>, symbols: &Symbols) -> Self {
+        match &attributes.target {
+            Target::Resource(resource) => Self::Resource(ResourceQuery::new(resource, symbols)),
+            Target::NonResource { path, verb } => Self::Path(PathQuery {
+                verb: symbols.find(verb),
+                path: symbols.find(path),
+                prefixes: symbols.find_prefixes(path),
+            }),
+        }
+    }
+}
+
+impl ResourceQuery {
+    fn new(request: &ResourceAttributes<'_>, symbols: &Symbols) -> Self {
+        let is_collection = asks_for_collection(&request.verb);
+        let has_namespace = !request.namespace.is_empty();
+        let whole = symbols.find(&request.resource);
+        let (full_resource, any_with_subresource) = if request.subresource.is_empty() {
+            (whole, Symbols::UNKNOWN)
+        } else {
+            (
+                find_joined(symbols, &request.resource, &request.subresource),
+                find_joined(symbols, "*", &request.subresource),
+            )
+        };
+        let resource = RequestedResource::of(request).resource;
+        Self {
+            verb: symbols.find(&request.verb),
+            group: symbols.find(&request.group),
+            full_resource,
+            any_with_subresource,
+            resource: if resource.len() == request.resource.len() {
+                whole
+            } else {
+                symbols.find(resource)
+            },
+            namespace: symbols.find(&request.namespace),
+            namespace_prefixes: if has_namespace {
+                symbols.find_prefixes(&request.namespace)
+            } else {
+                Ids::default()
+            },
+            name: symbols.find(&request.name),
+            all_namespaces: is_collection && !has_namespace,
+            all_names: is_collection && request.name.is_empty(),
+            has_namespace,
+        }
+    }
+}
+
+/// The number of `resource/subresource`, joined without allocation if short.
+fn find_joined(symbols: &Symbols, resource: &str, subresource: &str) -> u32 {
+    let mut joined = [0; 96];
+    let length = resource.len() + 1 + subresource.len();
+    let Some(text) = joined.get_mut(..length) else {
+        return symbols.find(&format!("{resource}/{subresource}"));
+    };
+    let (before, after) = text.split_at_mut(resource.len());
+    before.copy_from_slice(resource.as_bytes());
+    if let Some((slash, rest)) = after.split_first_mut() {
+        *slash = b'/';
+        rest.copy_from_slice(subresource.as_bytes());
+    }
+    std::str::from_utf8(text).map_or(Symbols::UNKNOWN, |text| symbols.find(text))
+}

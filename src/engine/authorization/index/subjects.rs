@@ -1,0 +1,126 @@
+//! Users and groups as numbers.
+
+use crate::engine::User;
+use crate::engine::authorization::{Subject, SubjectKind};
+
+use super::symbols::Prefixes;
+use super::{Ids, Map};
+
+/// The subjects of all bindings and policies, numbered. A service account is a user.
+#[derive(Debug, Default)]
+pub(in crate::engine::authorization) struct Subjects {
+    users: Map<Box<str>, u32>,
+    groups: Map<Box<str>, u32>,
+    user_prefixes: Prefixes,
+    group_prefixes: Prefixes,
+    /// The numbers of the prefixes, by the numbers those tables give.
+    user_prefix_ids: Vec<u32>,
+    group_prefix_ids: Vec<u32>,
+    count: u32,
+}
+
+/// Whom a policy's subject stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Named {
+    /// Every request.
+    Anyone,
+    /// Those found under this number.
+    Id(u32),
+    /// Nobody.
+    Nobody,
+}
+
+impl Subjects {
+    /// The number of a binding's subject; `None` for nobody.
+    pub(super) fn bound(&mut self, subject: &Subject, namespace: &str) -> Option<u32> {
+        match &subject.kind {
+            SubjectKind::User => Some(self.user(&subject.name)),
+            SubjectKind::Group => Some(numbered(&mut self.groups, &mut self.count, &subject.name)),
+            SubjectKind::ServiceAccount => {
+                let namespace = if subject.namespace.is_empty() {
+                    namespace
+                } else {
+                    &subject.namespace
+                };
+                let name = format!("system:serviceaccount:{namespace}:{}", subject.name);
+                (!namespace.is_empty()).then(|| self.user(&name))
+            }
+            SubjectKind::Unknown(_) => None,
+        }
+    }
+
+    /// Whom a policy's subject stands for, in which a `*` at the end is any text.
+    pub(super) fn matched(&mut self, subject: &Subject) -> Named {
+        let prefix = subject.name.strip_suffix('*');
+        match (&subject.kind, prefix) {
+            (SubjectKind::User | SubjectKind::Group, Some("")) => Named::Anyone,
+            (SubjectKind::User, Some(prefix)) => {
+                let place = self.user_prefixes.intern(prefix);
+                Named::Id(prefix_id(&mut self.user_prefix_ids, place, &mut self.count))
+            }
+            (SubjectKind::Group, Some(prefix)) => {
+                let place = self.group_prefixes.intern(prefix);
+                Named::Id(prefix_id(&mut self.group_prefix_ids, place, &mut self.count))
+            }
+            _ => self.bound(subject, "").map_or(Named::Nobody, Named::Id),
+        }
+    }
+
+    /// The numbers under which `user` is found: one look-up for the name and
+    /// each group, and for each length of prefix.
+    pub(in crate::engine::authorization) fn find(&self, user: &User<'_>) -> Ids {
+        let mut ids = Ids::default();
+        if let Some(&id) = self.users.get(user.name.as_ref()) {
+            ids.push(id);
+        }
+        self.user_prefixes
+            .each(&user.name, |place| push(&mut ids, &self.user_prefix_ids, place));
+        for group in &user.groups {
+            if let Some(&id) = self.groups.get(group.as_ref()) {
+                ids.push(id);
+            }
+            self.group_prefixes
+                .each(group, |place| push(&mut ids, &self.group_prefix_ids, place));
+        }
+        ids
+    }
+
+    fn user(&mut self, name: &str) -> u32 {
+        numbered(&mut self.users, &mut self.count, name)
+    }
+}
+
+fn numbered(names: &mut Map<Box<str>, u32>, count: &mut u32, name: &str) -> u32 {
+    match names.get(name) {
+        Some(&id) => id,
+        None => {
+            let id = next(count);
+            names.insert(name.into(), id);
+            id
+        }
+    }
+}
+
+fn prefix_id(ids: &mut Vec<u32>, place: u32, count: &mut u32) -> u32 {
+    // Places are given in order, so a new one is the next of the list.
+    match ids.get(place as usize) {
+        Some(&id) => id,
+        None => {
+            let id = next(count);
+            ids.push(id);
+            id
+        }
+    }
+}
+
+fn next(count: &mut u32) -> u32 {
+    let id = *count;
+    *count = count.saturating_add(1);
+    id
+}
+
+fn push(ids: &mut Ids, of: &[u32], place: u32) {
+    if let Some(&id) = of.get(place as usize) {
+        ids.push(id);
+    }
+}

@@ -1,0 +1,117 @@
+//! Texts as numbers.
+
+use super::{Ids, Map};
+
+/// The texts that rules contain, numbered.
+#[derive(Debug)]
+pub(in crate::engine::authorization) struct Symbols {
+    exact: Map<Box<str>, u32>,
+    prefixes: Prefixes,
+}
+
+/// Texts that stand for everything that begins with them, numbered.
+#[derive(Debug, Default)]
+pub(in crate::engine::authorization) struct Prefixes {
+    by_text: Map<Box<str>, u32>,
+    /// Each length there is, ascending.
+    lengths: Vec<usize>,
+}
+
+/// Set in the numbers of prefixes, so that they differ from those of texts.
+const PREFIX: u32 = 1 << 31;
+
+// === impl Symbols ===
+
+impl Symbols {
+    /// The number of `*`.
+    pub(super) const STAR: u32 = 0;
+    /// The number of a text that no rule contains. No rule has it.
+    pub(super) const UNKNOWN: u32 = u32::MAX;
+
+    pub(super) fn intern(&mut self, text: &str) -> u32 {
+        intern(&mut self.exact, text)
+    }
+
+    /// The number of everything that begins with `prefix`.
+    pub(super) fn intern_prefix(&mut self, prefix: &str) -> u32 {
+        self.prefixes.intern(prefix) | PREFIX
+    }
+
+    pub(super) fn find(&self, text: &str) -> u32 {
+        self.exact.get(text).copied().unwrap_or(Self::UNKNOWN)
+    }
+
+    /// The numbers of the prefixes of `text`.
+    pub(super) fn find_prefixes(&self, text: &str) -> Ids {
+        let mut ids = Ids::default();
+        self.prefixes.each(text, |id| ids.push(id | PREFIX));
+        ids
+    }
+}
+
+impl Default for Symbols {
+    fn default() -> Self {
+        let mut symbols = Self {
+            exact: Map::default(),
+            prefixes: Prefixes::default(),
+        };
+        let star = symbols.intern("*");
+        debug_assert_eq!(star, Self::STAR);
+        symbols
+    }
+}
+
+// === impl Prefixes ===
+
+impl Prefixes {
+    pub(super) fn intern(&mut self, prefix: &str) -> u32 {
+        if let Err(place) = self.lengths.binary_search(&prefix.len()) {
+            self.lengths.insert(place, prefix.len());
+        }
+        intern(&mut self.by_text, prefix)
+    }
+
+    /// Calls `found` with the number of each prefix of `text`: one look-up for
+    /// each length there is.
+    pub(super) fn each(&self, text: &str, mut found: impl FnMut(u32)) {
+        for &length in self.lengths.iter().take_while(|&&length| length <= text.len()) {
+            // Within a character there is no prefix.
+            if let Some(id) = text.get(..length).and_then(|prefix| self.by_text.get(prefix)) {
+                found(*id);
+            }
+        }
+    }
+}
+
+fn intern(texts: &mut Map<Box<str>, u32>, text: &str) -> u32 {
+    // No process has memory for 2^31 texts.
+    let next = u32::try_from(texts.len()).unwrap_or(PREFIX).min(PREFIX - 1);
+    match texts.get(text) {
+        Some(&id) => id,
+        None => {
+            texts.insert(text.into(), next);
+            next
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_numbered_once_and_prefixes_apart() {
+        let mut symbols = Symbols::default();
+        assert_eq!(symbols.intern("*"), Symbols::STAR);
+        let pods = symbols.intern("pods");
+        assert_eq!((symbols.intern("pods"), symbols.find("pods")), (pods, pods));
+        assert_eq!(symbols.find("nodes"), Symbols::UNKNOWN);
+        let (all, team) = (symbols.intern_prefix(""), symbols.intern_prefix("team-"));
+        let found = |text: &str| symbols.find_prefixes(text).as_slice().to_vec();
+        assert_eq!(found("team-a"), [all, team]);
+        assert_eq!(found("team-"), [all, team]);
+        assert_eq!(found("tea"), [all]);
+        assert_eq!(found("teäm-a"), [all]);
+        assert!(all != team && all != pods);
+    }
+}

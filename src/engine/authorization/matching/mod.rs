@@ -1,0 +1,31 @@
+//! What the texts of an AuthorizationPolicy mean, one file for each kind of text.
+//!
+//! RBAC's own matching is in [`rbac`](super::rbac); this is what policies add
+//! to it. An Allow asks whether the request lies *within* a rule, a Deny whether
+//! it *touches* one, and every question here says which of the two it answers:
+//!
+//! | requested           | within (Allow)       | touches (Deny)                          |
+//! |---------------------|----------------------|-----------------------------------------|
+//! | verb or group `*`   | a rule's `*` only    | any                                     |
+//! | resource `*`        | a rule's `*` only    | any; with a subresource, any that has it |
+//! | no namespace        | `""` only            | also any, for a list, watch, deletecollection or `*`, unless known to be cluster-scoped |
+//! | no name             | nothing              | also any, for a list, watch, deletecollection or `*` |
+//! | selectors           | at least `selectors` | not at least `unlessSelectors`          |
+
+mod cluster_scoped;
+mod narrowness;
+mod policy_rule;
+mod resource;
+
+pub use cluster_scoped::is_known_cluster_scoped;
+pub use narrowness::Narrowness;
+pub use policy_rule::{asks_for_collection, namespace_matches, path_rule_miss, resource_rule_miss};
+pub use resource::{RequestedResource, resource_includes, resource_touches};
+
+/// Whether `text` is `pattern`, in which a `*` at the end stands for any text.
+#[must_use]
+pub fn prefix_matches(pattern: &str, text: &str) -> bool {
+    pattern
+        .strip_suffix('*')
+        .map_or(pattern == text, |prefix| text.starts_with(prefix))
+}

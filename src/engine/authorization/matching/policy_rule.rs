@@ -1,0 +1,111 @@
+//! Whether one rule of an AuthorizationPolicy applies to one request.
+
+use crate::engine::ResourceAttributes;
+use crate::engine::authorization::rbac::non_resource_url_matches;
+use crate::engine::authorization::{Criterion, Effect, NonResourceRule, ResourceRule};
+
+use super::cluster_scoped::is_known_cluster_scoped;
+use super::narrowness::Narrowness;
+use super::resource::{RequestedResource, resource_includes, resource_touches};
+
+/// The first thing for which `rule` does not apply to `request`; `None` where it applies.
+#[must_use]
+pub fn resource_rule_miss(
+    effect: Effect,
+    rule: &ResourceRule,
+    request: &ResourceAttributes<'_>,
+    narrowness: &Narrowness<'_>,
+) -> Option<Criterion> {
+    let narrow = || !rule.selectors.is_empty() && narrowness.implies(&rule.selectors);
+    if !text_matches(effect, &rule.verbs, &request.verb) {
+        Some(Criterion::Verbs)
+    } else if !text_matches(effect, &rule.api_groups, &request.group) {
+        Some(Criterion::ApiGroups)
+    } else if !resource_matches(effect, &rule.resources, request) {
+        Some(Criterion::Resources)
+    } else if !is_in_namespaces(effect, &rule.namespaces, request) {
+        Some(Criterion::Namespaces)
+    } else if !has_name(effect, &rule.names, request) {
+        Some(Criterion::Names)
+    } else {
+        match effect {
+            Effect::Allow => (!rule.selectors.is_empty() && !narrow()).then_some(Criterion::Selectors),
+            Effect::Deny => narrow().then_some(Criterion::UnlessSelectors),
+        }
+    }
+}
+
+/// The first thing for which `rule` does not apply to a request for `path`.
+///
+/// Paths match as in RBAC; a Deny also touches the path `*`, by which a review
+/// asks about all of them.
+#[must_use]
+pub fn path_rule_miss(effect: Effect, rule: &NonResourceRule, path: &str, verb: &str) -> Option<Criterion> {
+    let all = effect == Effect::Deny && path == "*" && !rule.paths.is_empty();
+    if !text_matches(effect, &rule.verbs, verb) {
+        Some(Criterion::Verbs)
+    } else if !all && !rule.paths.iter().any(|url| non_resource_url_matches(url, path)) {
+        Some(Criterion::Paths)
+    } else {
+        None
+    }
+}
+
+/// Whether a request is about all objects that there are, in so far as it
+/// names neither object nor namespace. A requested `*` is every verb, these too.
+#[must_use]
+pub fn asks_for_collection(verb: &str) -> bool {
+    matches!(verb, "list" | "watch" | "deletecollection" | "*")
+}
+
+/// Whether the namespace of a request is one that `pattern` stands for: `""`
+/// for none, otherwise a name or with a `*` at the end a prefix of names.
+#[must_use]
+pub fn namespace_matches(pattern: &str, namespace: &str) -> bool {
+    match (pattern.is_empty(), namespace.is_empty()) {
+        (true, true) => true,
+        (false, false) => super::prefix_matches(pattern, namespace),
+        _ => false,
+    }
+}
+
+fn text_matches(effect: Effect, written: &[String], requested: &str) -> bool {
+    let touches_any = effect == Effect::Deny && requested == "*";
+    written
+        .iter()
+        .any(|text| touches_any || text == "*" || text == requested)
+}
+
+fn resource_matches(effect: Effect, written: &[String], request: &ResourceAttributes<'_>) -> bool {
+    let requested = RequestedResource::of(request);
+    let matches = match effect {
+        Effect::Allow => resource_includes,
+        Effect::Deny => resource_touches,
+    };
+    written.iter().any(|pattern| matches(pattern, &requested))
+}
+
+fn is_in_namespaces(effect: Effect, written: &[String], request: &ResourceAttributes<'_>) -> bool {
+    let across_namespaces = || {
+        effect == Effect::Deny
+            && request.namespace.is_empty()
+            && asks_for_collection(&request.verb)
+            && !is_known_cluster_scoped(&request.group, RequestedResource::of(request).resource)
+    };
+    written.is_empty()
+        || written
+            .iter()
+            .any(|pattern| namespace_matches(pattern, &request.namespace))
+        || across_namespaces()
+}
+
+fn has_name(effect: Effect, written: &[String], request: &ResourceAttributes<'_>) -> bool {
+    let across_names =
+        effect == Effect::Deny && request.name.is_empty() && asks_for_collection(&request.verb);
+    written.is_empty()
+        || across_names
+        || !request.name.is_empty() && written.iter().any(|name| *name == request.name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,352 @@
+//! What decides: the objects of the manifests, as plain owned data.
+//!
+//! Manifests are validated before they become objects. An object that slipped
+//! through all the same has a meaning that lets no more through: a subject of
+//! an unknown kind is nobody, a role that is not there grants nothing.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::condition::Condition;
+use crate::engine::{Decision, LabelSelector, Selectors};
+
+/// All that decides for one cluster.
+#[derive(Debug, Clone, Default)]
+pub struct Objects {
+    /// Roles and ClusterRoles.
+    pub roles: Vec<Role>,
+    /// RoleBindings and ClusterRoleBindings.
+    pub bindings: Vec<Binding>,
+    /// AuthorizationPolicies.
+    pub policies: Vec<AuthorizationPolicy>,
+}
+
+/// A Role, or a ClusterRole where `namespace` is empty (`rbac.authorization.k8s.io/v1`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Role {
+    /// The Role's namespace; empty for a ClusterRole.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.labels`, by which ClusterRoles are aggregated.
+    pub labels: BTreeMap<String, String>,
+    /// `rules`. Where `aggregation` is present they are replaced by the aggregated ones.
+    pub rules: Vec<Rule>,
+    /// `aggregationRule.clusterRoleSelectors`, of a ClusterRole only.
+    pub aggregation: Option<Vec<LabelSelector>>,
+}
+
+/// `PolicyRule` of `rbac.authorization.k8s.io/v1`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Rule {
+    /// Exact verbs, or `*`.
+    pub verbs: Vec<String>,
+    /// Exact groups, or `*`; the core group is the empty text.
+    pub api_groups: Vec<String>,
+    /// `*`, `pods`, `pods/log`, `*/scale`.
+    pub resources: Vec<String>,
+    /// Exact names; empty for any.
+    pub resource_names: Vec<String>,
+    /// `*`, exact paths, or prefixes that end in `*`.
+    pub non_resource_urls: Vec<String>,
+}
+
+/// A RoleBinding, or a ClusterRoleBinding where `namespace` is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Binding {
+    /// The RoleBinding's namespace; empty for a ClusterRoleBinding.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `roleRef`.
+    pub role: RoleRef,
+    /// `subjects`, in the order written: the first that applies is named in the reason.
+    pub subjects: Vec<Subject>,
+}
+
+/// `RoleRef` of `rbac.authorization.k8s.io/v1`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct RoleRef {
+    /// `Role` or `ClusterRole`; any other grants nothing and is told in the trace.
+    pub kind: String,
+    /// The role's name; a Role is looked for in the namespace of the binding.
+    pub name: String,
+}
+
+/// Whom a binding or policy is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// `kind`, case-sensitive.
+    pub kind: SubjectKind,
+    /// `name`. In an [`AuthorizationPolicy`], a `*` at the end of a User's or
+    /// Group's name makes it a prefix; in a [`Binding`] it is a plain character.
+    pub name: String,
+    /// Of a ServiceAccount only. Empty in a RoleBinding: that of the binding.
+    pub namespace: String,
+}
+
+/// The kinds of subjects that RBAC knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SubjectKind {
+    /// A user by name.
+    User,
+    /// All users of a group.
+    Group,
+    /// A service account, which is the user `system:serviceaccount:NAMESPACE:NAME`.
+    ServiceAccount,
+    /// Any other text: nobody.
+    Unknown(String),
+}
+
+/// An AuthorizationPolicy (`portcullis.dev/v1alpha1`): what RBAC cannot say.
+///
+/// An [`Effect::Allow`] applies when the request lies wholly within a rule, an
+/// [`Effect::Deny`] when it touches one. The texts keep the form in which they
+/// are written; [`matching`](super::matching) gives their meaning.
+#[derive(Debug, Clone)]
+pub struct AuthorizationPolicy {
+    /// `metadata.name`, by which policies are ordered.
+    pub name: String,
+    /// Whether it allows or denies.
+    pub effect: Effect,
+    /// Whether its answer counts.
+    pub mode: Mode,
+    /// Whom it is about: any of them.
+    pub subjects: Vec<Subject>,
+    /// Whom it is not about: none of them.
+    pub exclude_subjects: Vec<Subject>,
+    /// Rules for requests for resources: any of them.
+    pub resource_rules: Vec<ResourceRule>,
+    /// Rules for requests for paths: any of them.
+    pub non_resource_rules: Vec<NonResourceRule>,
+    /// All must hold.
+    pub conditions: Vec<Condition>,
+    /// Of a Deny only: what a condition that errors does.
+    pub failure_policy: FailurePolicy,
+    /// What to tell the person refused or allowed; may be empty.
+    pub reason: String,
+}
+
+/// `spec.effect`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub enum Effect {
+    /// Requests that lie wholly within a rule may proceed.
+    Allow,
+    /// Requests that touch a rule are refused.
+    Deny,
+}
+
+/// `spec.mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
+pub enum Mode {
+    /// The answer counts.
+    #[default]
+    Enforce,
+    /// Decided, logged and counted; never changes the answer.
+    Shadow,
+}
+
+/// `spec.failurePolicy` of a Deny.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum FailurePolicy {
+    /// As if the condition held: refused.
+    #[default]
+    Deny,
+    /// As if the policy did not match.
+    NoOpinion,
+}
+
+/// One of `spec.resourceRules`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResourceRule {
+    /// Exact verbs, or `*`.
+    pub verbs: Vec<String>,
+    /// Exact groups, or `*`.
+    pub api_groups: Vec<String>,
+    /// `*`, `pods` (without subresources), `pods/log`, `pods/*` (its subresources alone), `*/scale`.
+    pub resources: Vec<String>,
+    /// Empty: all, cluster scope too. `""`: requests without namespace. A
+    /// trailing `*` is a prefix, so `*` is every request that has a namespace.
+    pub namespaces: Vec<String>,
+    /// Exact names; empty for any.
+    pub names: Vec<String>,
+    /// Of an Allow, `selectors`: only for requests at least this narrow. Of a
+    /// Deny, `unlessSelectors`: not for requests at least this narrow. Empty:
+    /// the rule does not ask.
+    pub selectors: Selectors<'static>,
+}
+
+/// One of `spec.nonResourceRules`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NonResourceRule {
+    /// Exact verbs, or `*`.
+    pub verbs: Vec<String>,
+    /// As RBAC's `nonResourceURLs`.
+    pub paths: Vec<String>,
+}
+
+/// Subjects and paths that no Deny can hold up (`authorization.neverDeny`).
+///
+/// [`Default`] is what holds where the configuration is silent; [`NeverDeny::nobody`]
+/// is `{}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeverDeny {
+    /// Exact group names. `system:nodes` counts only for users `system:node:…`.
+    pub groups: Vec<String>,
+    /// Exact user names.
+    pub users: Vec<String>,
+    /// Service accounts.
+    pub service_accounts: Vec<ServiceAccount>,
+    /// As kube-apiserver's `--authorization-always-allow-paths`.
+    pub paths: Vec<String>,
+}
+
+/// A service account's namespace and name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceAccount {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+// === impl Binding ===
+
+impl Binding {
+    /// Whether this is a ClusterRoleBinding.
+    #[must_use]
+    pub fn is_cluster_wide(&self) -> bool {
+        self.namespace.is_empty()
+    }
+}
+
+// === impl Subject ===
+
+impl Subject {
+    /// The user called `name`.
+    pub fn user(name: impl Into<String>) -> Self {
+        Self {
+            kind: SubjectKind::User,
+            name: name.into(),
+            namespace: String::new(),
+        }
+    }
+
+    /// All users of the group `name`.
+    pub fn group(name: impl Into<String>) -> Self {
+        Self {
+            kind: SubjectKind::Group,
+            name: name.into(),
+            namespace: String::new(),
+        }
+    }
+
+    /// The service account `name` of `namespace`.
+    pub fn service_account(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            kind: SubjectKind::ServiceAccount,
+            name: name.into(),
+            namespace: namespace.into(),
+        }
+    }
+}
+
+// === impl SubjectKind ===
+
+impl SubjectKind {
+    /// The kind as manifests spell it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::User => "User",
+            Self::Group => "Group",
+            Self::ServiceAccount => "ServiceAccount",
+            Self::Unknown(kind) => kind,
+        }
+    }
+}
+
+impl From<&str> for SubjectKind {
+    fn from(kind: &str) -> Self {
+        match kind {
+            "User" => Self::User,
+            "Group" => Self::Group,
+            "ServiceAccount" => Self::ServiceAccount,
+            _ => Self::Unknown(kind.to_owned()),
+        }
+    }
+}
+
+// === impl Effect ===
+
+impl Effect {
+    /// What a policy of this effect decides when it applies.
+    #[must_use]
+    pub const fn decision(self) -> Decision {
+        match self {
+            Self::Allow => Decision::Allow,
+            Self::Deny => Decision::Deny,
+        }
+    }
+}
+
+// === impl NeverDeny ===
+
+impl NeverDeny {
+    /// Protects nobody: `neverDeny: {}`.
+    #[must_use]
+    pub const fn nobody() -> Self {
+        Self {
+            groups: Vec::new(),
+            users: Vec::new(),
+            service_accounts: Vec::new(),
+            paths: Vec::new(),
+        }
+    }
+}
+
+impl Default for NeverDeny {
+    fn default() -> Self {
+        let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+        Self {
+            groups: owned(&["system:nodes"]),
+            users: owned(&[
+                "system:kube-controller-manager",
+                "system:kube-scheduler",
+                "system:apiserver",
+            ]),
+            service_accounts: vec![
+                ServiceAccount::new("kube-system", "namespace-controller"),
+                ServiceAccount::new("kube-system", "generic-garbage-collector"),
+            ],
+            paths: owned(&[
+                "/healthz",
+                "/healthz/*",
+                "/livez",
+                "/livez/*",
+                "/readyz",
+                "/readyz/*",
+                "/version",
+            ]),
+        }
+    }
+}
+
+// === impl ServiceAccount ===
+
+impl ServiceAccount {
+    /// The service account `name` of `namespace`.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    /// The user name under which it asks.
+    #[must_use]
+    pub fn user_name(&self) -> String {
+        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
+    }
+}

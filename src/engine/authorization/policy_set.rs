@@ -1,0 +1,193 @@
+//! Everything that decides for one cluster, indexed and immutable.
+//!
+//! ```text
+//!               ┌──────── Deny ────────┐   ┌──── RBAC ────┐   ┌─────── Allow ───────┐
+//! Attributes ─> policies touched, by name ─> first binding ─> policies within, by name ─> no opinion
+//!               └─ not for neverDeny ──┘   └──────────────┘   └─────────────────────┘
+//! ```
+//!
+//! Policies in Shadow are evaluated first and aside: they never change the answer.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::index::{Candidates, Grants, Subjects, Symbols};
+use super::never_deny::Protection;
+use super::trace::{Observer, Trace};
+use super::walk::{Quiet, Recording, Walk};
+use super::{
+    Authorization, AuthorizationPolicy, Binding, Effect, Mode, NeverDeny, Objects, Role, Unmatched, rbac,
+};
+use crate::engine::{Attributes, CauseKind};
+
+/// The roles, bindings and policies of one cluster.
+///
+/// Building it takes time linear in the objects; a decision takes time that
+/// follows the rules that could apply to the request, not those that are
+/// loaded.
+pub struct PolicySet {
+    pub(super) roles: Vec<Role>,
+    /// In the order in which they decide.
+    pub(super) bindings: Vec<Binding>,
+    pub(super) grants: Grants,
+    /// Those in Shadow, then those that deny, then those that allow, each by name.
+    pub(super) policies: Vec<AuthorizationPolicy>,
+    pub(super) names: Vec<Arc<str>>,
+    pub(super) shadow: Region,
+    pub(super) deny: Region,
+    pub(super) allow: Region,
+    pub(super) protection: Protection,
+    pub(super) subjects: Subjects,
+    pub(super) symbols: Symbols,
+}
+
+/// Policies that are walked together.
+#[derive(Debug, Default)]
+pub(super) struct Region {
+    pub(super) policies: Range<usize>,
+    pub(super) candidates: Candidates,
+}
+
+/// No policies at all, and no opinion.
+impl Default for PolicySet {
+    fn default() -> Self {
+        Self::new(Objects::default(), &NeverDeny::default())
+    }
+}
+
+impl PolicySet {
+    /// Indexes `objects`, and aggregates their ClusterRoles.
+    ///
+    /// Bindings decide in the order of their names, ClusterRoleBindings first,
+    /// where kube-apiserver takes them as its caches give them.
+    #[must_use]
+    pub fn new(objects: Objects, never_deny: &NeverDeny) -> Self {
+        let Objects {
+            mut roles,
+            mut bindings,
+            mut policies,
+        } = objects;
+        rbac::aggregate(&mut roles);
+        bindings.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
+        policies.sort_by(|one, other| (rank(one), &one.name).cmp(&(rank(other), &other.name)));
+        let (mut subjects, mut symbols) = (Subjects::default(), Symbols::default());
+        let grants = Grants::new(&roles, &bindings, &mut subjects, &mut symbols);
+        let [shadow, deny, allow] =
+            [0, 1, 2].map(|rank| Region::new(&policies, rank, &mut subjects, &mut symbols));
+        Self {
+            names: policies
+                .iter()
+                .map(|policy| policy.name.as_str().into())
+                .collect(),
+            protection: Protection::new(never_deny),
+            roles,
+            bindings,
+            grants,
+            policies,
+            shadow,
+            deny,
+            allow,
+            subjects,
+            symbols,
+        }
+    }
+
+    /// Decides.
+    #[must_use]
+    pub fn authorize(&self, attributes: &Attributes<'_>) -> Authorization {
+        self.authorize_observed(attributes, &mut ())
+    }
+
+    /// Decides, and tells `observer` what each policy evaluated came to.
+    pub fn authorize_observed(
+        &self,
+        attributes: &Attributes<'_>,
+        observer: &mut impl Observer,
+    ) -> Authorization {
+        Walk::new(self, attributes, Quiet(observer)).decide().0
+    }
+
+    /// Decides by the same walk, and says of everything considered why it did
+    /// or did not apply. Linear in the policies and in the user's bindings.
+    #[must_use]
+    pub fn explain(&self, attributes: &Attributes<'_>) -> (Authorization, Trace) {
+        let (authorization, recording) = Walk::new(self, attributes, Recording::default()).decide();
+        (authorization, recording.0)
+    }
+
+    /// Whether `neverDeny` protects this request: no Deny, not even another
+    /// authorizer's, can hold it up.
+    #[must_use]
+    pub fn is_protected(&self, attributes: &Attributes<'_>) -> bool {
+        self.protection.covers(attributes)
+    }
+
+    /// Says why nothing decided; meaningful where [`PolicySet::authorize`] has
+    /// no opinion. Linear in the user's bindings and the policies that allow,
+    /// and bounded: it looks at no more than a few thousand rules.
+    #[must_use]
+    pub fn unmatched(&self, attributes: &Attributes<'_>) -> Unmatched {
+        Walk::new(self, attributes, Quiet(&mut ())).unmatched()
+    }
+
+    /// The kind and name of each policy, by the index that an [`Observer`] is told.
+    pub fn policies(&self) -> impl ExactSizeIterator<Item = (CauseKind, &Arc<str>)> {
+        self.names
+            .iter()
+            .map(|name| (CauseKind::AuthorizationPolicy, name))
+    }
+
+    /// The roles, aggregated.
+    #[must_use]
+    pub fn roles(&self) -> &[Role] {
+        &self.roles
+    }
+
+    /// The bindings, in the order in which they decide.
+    #[must_use]
+    pub fn bindings(&self) -> &[Binding] {
+        &self.bindings
+    }
+}
+
+impl fmt::Debug for PolicySet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicySet")
+            .field("roles", &self.roles.len())
+            .field("bindings", &self.bindings.len())
+            .field("policies", &self.policies.len())
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Region ===
+
+impl Region {
+    /// The policies of `rank`, by which `policies` are sorted.
+    fn new(
+        policies: &[AuthorizationPolicy],
+        wanted: u8,
+        subjects: &mut Subjects,
+        symbols: &mut Symbols,
+    ) -> Self {
+        let start = policies.partition_point(|policy| rank(policy) < wanted);
+        let end = policies.partition_point(|policy| rank(policy) <= wanted);
+        let own = policies.get(start..end).unwrap_or_default();
+        Self {
+            policies: start..end,
+            candidates: Candidates::new(own, start, subjects, symbols),
+        }
+    }
+}
+
+fn rank(policy: &AuthorizationPolicy) -> u8 {
+    match (policy.mode, policy.effect) {
+        (Mode::Shadow, _) => 0,
+        (Mode::Enforce, Effect::Deny) => 1,
+        (Mode::Enforce, Effect::Allow) => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,10 @@
+use super::*;
+use crate::engine::authorization::fixtures::*;
+use crate::engine::authorization::{Criterion, FailurePolicy, Finding, Policies, Shadow, Subject};
+use crate::engine::{Decision, Evaluation};
+
+mod conditions;
+mod cost;
+mod grants;
+mod order;
+mod reference;

@@ -1,0 +1,292 @@
+//! The index answers as a plain reading of the rules does: one after the other,
+//! text by text, written here once more and sharing nothing with the code it checks.
+
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+use super::*;
+use crate::engine::authorization::{NonResourceRule, ResourceRule, RoleRef, Rule};
+use crate::engine::{Operator, Requirement, ResourceAttributes, Selectors, Target, User};
+
+mod plain;
+
+const VERBS: &[&str] = &["get", "list", "create", "*"];
+const GROUPS: &[&str] = &["", "apps", "*"];
+const RESOURCES: &[&str] = &["pods", "nodes", "pods/log", "pods/*", "*/log", "*/scale", "*"];
+const NAMES: &[&str] = &["n1", "n2", "*"];
+const NAMESPACES: &[&str] = &["a", "ab", "b"];
+const PATTERNS: &[&str] = &["", "a", "b", "a*", "ab*", "*"];
+const PATHS: &[&str] = &["/a", "/a/*", "/a/b", "/*", "*", "/a**", "/é*"];
+const ASKED_PATHS: &[&str] = &["/a", "/a/", "/a/b", "/b", "*", "", "/éa", "/è"];
+const CONDITIONS: &[&str] = &[
+    "request.user == 'u1'",
+    "true",
+    "request.nonResourceAttributes.path == '/a'",
+    "request.uid != ''",
+];
+
+fn some(of: &'static [&'static str], most: usize) -> BoxedStrategy<Vec<String>> {
+    let most = most.min(of.len());
+    subsequence(of.to_vec(), 0..=most)
+        .prop_map(|texts| texts.into_iter().map(str::to_owned).collect())
+        .boxed()
+}
+
+fn one(of: &'static [&'static str]) -> BoxedStrategy<String> {
+    select(of).prop_map(str::to_owned).boxed()
+}
+
+fn subject() -> BoxedStrategy<Subject> {
+    prop_oneof![
+        select(&["u1", "u2", "u*", "*", "system:serviceaccount:a:s"][..]).prop_map(Subject::user),
+        select(&["g1", "g2", "g*", "*", "system:nodes"][..]).prop_map(Subject::group),
+        (select(&["", "a", "b"][..]), select(&["s", "*"][..]))
+            .prop_map(|(namespace, name)| Subject::service_account(namespace, name)),
+        Just(Subject {
+            kind: "Robot".into(),
+            ..Subject::user("u1")
+        }),
+    ]
+    .boxed()
+}
+
+fn requirement() -> BoxedStrategy<Requirement<'static>> {
+    let operator = prop_oneof![
+        Just(Operator::In),
+        Just(Operator::NotIn),
+        Just(Operator::Exists),
+        Just(Operator::DoesNotExist),
+        Just(Operator::Unknown("Gt".into())),
+    ];
+    (
+        select(&["k", "l"][..]),
+        operator,
+        subsequence(vec!["x", "y", "z"], 0..=2),
+    )
+        .prop_map(|(key, operator, values)| {
+            let has_values = matches!(operator, Operator::In | Operator::NotIn | Operator::Unknown(_));
+            let values = values
+                .into_iter()
+                .filter(|_| has_values)
+                .map(Into::into)
+                .collect();
+            Requirement {
+                key: key.into(),
+                operator,
+                values,
+            }
+        })
+        .boxed()
+}
+
+fn selectors() -> BoxedStrategy<Selectors<'static>> {
+    let list = |most| prop::collection::vec(requirement(), 0..=most);
+    prop_oneof![
+        2 => Just(Selectors::default()),
+        1 => (list(2), list(3)).prop_map(|(field, label)| Selectors { field, label }),
+    ]
+    .boxed()
+}
+
+fn role_rule() -> BoxedStrategy<Rule> {
+    (
+        some(VERBS, 3),
+        some(GROUPS, 2),
+        some(RESOURCES, 3),
+        some(NAMES, 1),
+        some(PATHS, 2),
+    )
+        .prop_map(
+            |(verbs, api_groups, resources, resource_names, non_resource_urls)| Rule {
+                verbs,
+                api_groups,
+                resources,
+                resource_names,
+                non_resource_urls,
+            },
+        )
+        .boxed()
+}
+
+fn roles() -> BoxedStrategy<Vec<Role>> {
+    let role = (
+        select(&["", "a", "b"][..]),
+        one(&["r1", "r2"]),
+        prop::collection::vec(role_rule(), 0..12),
+    );
+    prop::collection::vec(
+        role.prop_map(|(namespace, name, rules)| super::role(namespace, &name, rules)),
+        0..6,
+    )
+    .prop_map(|mut roles| {
+        roles.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
+        roles.dedup_by(|one, other| (&one.namespace, &one.name) == (&other.namespace, &other.name));
+        roles
+    })
+    .boxed()
+}
+
+fn bindings() -> BoxedStrategy<Vec<Binding>> {
+    let binding = (
+        select(&["", "a", "b"][..]),
+        select(&["Role", "ClusterRole", "ClusterRole", "Other"][..]),
+        select(&["r1", "r2", "gone"][..]),
+        prop::collection::vec(subject(), 0..3),
+    );
+    prop::collection::vec(binding, 0..24)
+        .prop_map(|bindings| {
+            let named = bindings.into_iter().enumerate();
+            named
+                .map(|(at, (namespace, kind, role, subjects))| Binding {
+                    namespace: namespace.into(),
+                    // In another order than they are listed.
+                    name: format!("b{}", at * 7 % 24),
+                    role: RoleRef {
+                        kind: kind.into(),
+                        name: role.into(),
+                    },
+                    subjects,
+                })
+                .collect()
+        })
+        .boxed()
+}
+
+fn policy_rules() -> BoxedStrategy<(Vec<ResourceRule>, Vec<NonResourceRule>)> {
+    let resource = (
+        (some(VERBS, 2), some(GROUPS, 2), some(RESOURCES, 2)),
+        (some(PATTERNS, 2), some(NAMES, 1), selectors()),
+    )
+        .prop_map(
+            |((verbs, api_groups, resources), (namespaces, names, selectors))| ResourceRule {
+                verbs,
+                api_groups,
+                resources,
+                namespaces,
+                names,
+                selectors,
+            },
+        );
+    let path = (some(VERBS, 2), some(PATHS, 2)).prop_map(|(verbs, paths)| NonResourceRule { verbs, paths });
+    (
+        prop::collection::vec(resource, 0..3),
+        prop::collection::vec(path, 0..2),
+    )
+        .boxed()
+}
+
+fn policies() -> BoxedStrategy<Vec<AuthorizationPolicy>> {
+    let policy = (
+        (any::<bool>(), prop::bool::weighted(0.2), any::<bool>()),
+        (
+            prop::collection::vec(subject(), 0..3),
+            prop::collection::vec(subject(), 0..2),
+        ),
+        policy_rules(),
+        subsequence(CONDITIONS, 0..=2),
+    )
+        .prop_map(
+            |((denies, is_shadow, opens), (subjects, exclude_subjects), rules, conditions)| {
+                AuthorizationPolicy {
+                    mode: if is_shadow { Mode::Shadow } else { Mode::Enforce },
+                    subjects,
+                    exclude_subjects,
+                    resource_rules: rules.0,
+                    non_resource_rules: rules.1,
+                    conditions: conditions.into_iter().map(condition).collect(),
+                    failure_policy: if opens {
+                        FailurePolicy::NoOpinion
+                    } else {
+                        FailurePolicy::Deny
+                    },
+                    ..super::policy(if denies { Effect::Deny } else { Effect::Allow }, "")
+                }
+            },
+        );
+    prop::collection::vec(policy, 0..12)
+        .prop_map(|mut policies| {
+            policies
+                .iter_mut()
+                .enumerate()
+                .for_each(|(at, policy)| policy.name = format!("p{}", at * 5 % 12));
+            policies
+        })
+        .boxed()
+}
+
+fn asked() -> BoxedStrategy<Attributes<'static>> {
+    let who = (
+        select(&["u1", "u2", "x", "", "system:serviceaccount:a:s", "system:node:n"][..]),
+        subsequence(vec!["g1", "g2", "h", "*", "system:nodes"], 0..3),
+    )
+        .prop_map(|(name, groups)| user(name, &groups));
+    let resource = (
+        (
+            one(&["get", "list", "create", "watch", "*"]),
+            one(&["", "apps", "*"]),
+        ),
+        (
+            one(&["pods", "nodes", "*", "pods/log"]),
+            one(&["", "", "log", "scale", "*"]),
+        ),
+        (
+            prop_oneof![Just(String::new()), one(NAMESPACES)],
+            one(&["", "n1", "n3", "*"]),
+            selectors(),
+        ),
+    )
+        .prop_map(
+            |((verb, group), (resource, subresource), (namespace, name, selectors))| {
+                Target::Resource(Box::new(ResourceAttributes {
+                    verb: verb.into(),
+                    group: group.into(),
+                    resource: resource.into(),
+                    subresource: subresource.into(),
+                    namespace: namespace.into(),
+                    name: name.into(),
+                    selectors,
+                    ..ResourceAttributes::default()
+                }))
+            },
+        );
+    let path =
+        (one(ASKED_PATHS), one(&["get", "create", "*"])).prop_map(|(path, verb)| Target::NonResource {
+            path: path.into(),
+            verb: verb.into(),
+        });
+    (who, prop_oneof![3 => resource, 1 => path])
+        .prop_map(|(user, target): (User<'static>, _)| Attributes { user, target })
+        .boxed()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_index_decides_as_the_plain_reading_does(
+        roles in roles(),
+        bindings in bindings(),
+        policies in policies(),
+        asked in prop::collection::vec(asked(), 8),
+    ) {
+        let objects = Objects { roles, bindings, policies };
+        let set = PolicySet::new(objects.clone(), &NeverDeny::default());
+        for asked in &asked {
+            let answer = set.authorize(asked);
+            let plain = plain::authorize(&objects, asked);
+            let cause = answer.cause.as_ref().map(|cause| {
+                (cause.kind, cause.namespace.clone(), cause.name.clone(), cause.rule.unwrap())
+            });
+            let shadow: Vec<_> =
+                answer.shadow.iter().map(|shadow| (shadow.name.to_string(), shadow.decision)).collect();
+            prop_assert_eq!((answer.decision, &cause), (plain.decision, &plain.cause), "{:?}", asked);
+            prop_assert_eq!(&shadow, &plain.shadow, "{:?}", asked);
+            let (explained, trace) = set.explain(asked);
+            prop_assert_eq!(
+                (explained.decision, &explained.reason, &explained.cause, &explained.shadow),
+                (answer.decision, &answer.reason, &answer.cause, &answer.shadow)
+            );
+            prop_assert!(answer.decision == Decision::NoOpinion || !trace.events.is_empty());
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! From bindings to the rules they grant (`VisitRulesFor` of
+//! `pkg/registry/rbac/validation/rule.go`).
+
+use std::collections::HashMap;
+
+use crate::engine::User;
+use crate::engine::authorization::{Binding, Objects, Role, RoleRef, Rule};
+
+use super::subject::applying_subject;
+
+/// Roles by scope and name.
+#[derive(Debug, Default)]
+pub struct Roles<'o>(HashMap<(&'o str, &'o str), usize>);
+
+/// Why a binding grants nothing, in kube-apiserver's words.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum RoleFault {
+    /// There is no such Role in the namespace of the binding.
+    #[error("role.rbac.authorization.k8s.io {0:?} not found")]
+    NoRole(String),
+    /// There is no such ClusterRole.
+    #[error("clusterrole.rbac.authorization.k8s.io {0:?} not found")]
+    NoClusterRole(String),
+    /// The kind is neither Role nor ClusterRole.
+    #[error("unsupported role reference kind: {0:?}")]
+    UnsupportedKind(String),
+}
+
+/// The rules that apply to `user` in `namespace` (empty for cluster scope), and
+/// why bindings that apply grant nothing. Roles must be aggregated already.
+///
+/// Linear in the bindings: meant for tools and tests.
+#[must_use]
+pub fn rules_for<'o>(
+    objects: &'o Objects,
+    user: &User<'_>,
+    namespace: &str,
+) -> (Vec<&'o Rule>, Vec<RoleFault>) {
+    let roles = Roles::new(&objects.roles);
+    let (mut rules, mut faults) = (Vec::new(), Vec::new());
+    for binding in in_order(&objects.bindings) {
+        let in_scope = binding.is_cluster_wide() || binding.namespace == namespace;
+        if !in_scope || applying_subject(&binding.subjects, user, &binding.namespace).is_none() {
+            continue;
+        }
+        match roles.resolve(&binding.role, &binding.namespace) {
+            Ok(role) => rules.extend(
+                objects
+                    .roles
+                    .get(role)
+                    .map(|role| &role.rules)
+                    .into_iter()
+                    .flatten(),
+            ),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    (rules, faults)
+}
+
+fn in_order(bindings: &[Binding]) -> Vec<&Binding> {
+    let mut bindings: Vec<&Binding> = bindings.iter().collect();
+    bindings.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
+    bindings
+}
+
+impl<'o> Roles<'o> {
+    /// Finds each role later by its place in `roles`; of two of the same name, the first.
+    #[must_use]
+    pub fn new(roles: &'o [Role]) -> Self {
+        let mut places = HashMap::with_capacity(roles.len());
+        for (place, role) in roles.iter().enumerate() {
+            places
+                .entry((role.namespace.as_str(), role.name.as_str()))
+                .or_insert(place);
+        }
+        Self(places)
+    }
+
+    /// The place of the role that `reference` means in a binding of `namespace`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn resolve(&self, reference: &RoleRef, namespace: &str) -> Result<usize, RoleFault> {
+        let name = reference.name.as_str();
+        match reference.kind.as_str() {
+            // A ClusterRoleBinding has no namespace in which a Role could be.
+            "Role" if namespace.is_empty() => Err(RoleFault::NoRole(name.to_owned())),
+            "Role" => self
+                .place(namespace, name)
+                .ok_or_else(|| RoleFault::NoRole(name.to_owned())),
+            "ClusterRole" => self
+                .place("", name)
+                .ok_or_else(|| RoleFault::NoClusterRole(name.to_owned())),
+            kind => Err(RoleFault::UnsupportedKind(kind.to_owned())),
+        }
+    }
+
+    fn place(&self, namespace: &str, name: &str) -> Option<usize> {
+        self.0.get(&(namespace, name)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::authorization::Subject;
+
+    fn role(namespace: &str, name: &str, verb: &str) -> Role {
+        let rules = vec![Rule {
+            verbs: vec![verb.into()],
+            ..Rule::default()
+        }];
+        Role {
+            namespace: namespace.into(),
+            name: name.into(),
+            rules,
+            ..Role::default()
+        }
+    }
+
+    fn binding(namespace: &str, name: &str, kind: &str, role: &str) -> Binding {
+        Binding {
+            namespace: namespace.into(),
+            name: name.into(),
+            role: RoleRef {
+                kind: kind.into(),
+                name: role.into(),
+            },
+            subjects: vec![Subject::user("alice")],
+        }
+    }
+
+    #[test]
+    fn cluster_wide_first_then_the_namespace_and_what_is_missing_stops_nothing() {
+        let objects = Objects {
+            roles: vec![
+                role("", "view", "list"),
+                role("ns", "view", "get"),
+                role("other", "view", "watch"),
+            ],
+            bindings: vec![
+                binding("other", "a", "Role", "view"),
+                binding("ns", "b", "Role", "view"),
+                binding("ns", "a", "Role", "gone"),
+                binding("", "z", "ClusterRole", "view"),
+                binding("", "y", "Role", "view"),
+                binding("", "x", "ClusterRole", "gone"),
+                binding("", "w", "Rolle", "view"),
+            ],
+            policies: Vec::new(),
+        };
+        let alice = User {
+            name: "alice".into(),
+            ..User::default()
+        };
+        let verbs = |namespace: &str| -> Vec<String> {
+            rules_for(&objects, &alice, namespace)
+                .0
+                .iter()
+                .flat_map(|rule| rule.verbs.clone())
+                .collect()
+        };
+        assert_eq!(verbs("ns"), ["list", "get"]);
+        assert_eq!(verbs(""), ["list"]);
+        let faults: Vec<String> = rules_for(&objects, &alice, "ns")
+            .1
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            faults,
+            [
+                "unsupported role reference kind: \"Rolle\"",
+                "clusterrole.rbac.authorization.k8s.io \"gone\" not found",
+                "role.rbac.authorization.k8s.io \"view\" not found",
+                "role.rbac.authorization.k8s.io \"gone\" not found",
+            ]
+        );
+    }
+}

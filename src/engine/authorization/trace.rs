@@ -1,0 +1,183 @@
+//! What was considered on the way to a decision, as data: rendered elsewhere.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Effect, Mode};
+use crate::engine::{CauseKind, Decision, Evaluation};
+
+/// Everything considered for one request, in the order of the walk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trace {
+    /// What was considered, at most [`Trace::MAX_EVENTS`].
+    pub events: Vec<Event>,
+    /// How many more there were.
+    pub omitted: usize,
+}
+
+/// One policy or binding, and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    /// The kind of the object considered.
+    pub kind: CauseKind,
+    /// Its namespace; empty for cluster-scoped kinds.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Of a policy: what it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect: Option<Effect>,
+    /// Of a policy: whether its answer counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// Of a binding: the role bound, as `ClusterRole/view`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// What became of it.
+    #[serde(flatten)]
+    pub finding: Finding,
+}
+
+/// What became of a policy or binding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "result", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Finding {
+    /// It applies. Of those that apply, the first in the trace that is enforced decides.
+    Match {
+        /// The rule that applies, as in [`Cause::rule`](super::Cause::rule).
+        rule: usize,
+        /// The answer it gives, or in Shadow would give.
+        decision: Decision,
+    },
+    /// It does not apply.
+    NoMatch {
+        /// The rule that came nearest; absent where no rule was looked at.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rule: Option<usize>,
+        /// The first thing that did not fit, of the rule that came nearest.
+        criterion: Criterion,
+    },
+    /// A Deny applies, but the user or path is in `neverDeny`.
+    NeverDenied {
+        /// The rule that applies.
+        rule: usize,
+    },
+    /// A condition is false.
+    ConditionFalse {
+        /// The rule that applies but for it.
+        rule: usize,
+        /// The condition's name.
+        condition: String,
+    },
+    /// A condition has no result, and none is false.
+    ConditionError {
+        /// The rule that applies but for it.
+        rule: usize,
+        /// The condition's name.
+        condition: String,
+        /// Why it has none.
+        error: String,
+        /// What this leads to.
+        decision: Decision,
+    },
+    /// The role bound is not there, or of a kind that is none.
+    MissingRole {
+        /// As `kube-apiserver` words it.
+        error: String,
+    },
+}
+
+/// What of a request must fit a rule, in the order in which it is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Criterion {
+    /// None of the subjects is the user.
+    Subjects,
+    /// One of the excluded subjects is the user.
+    ExcludeSubjects,
+    /// There is no rule for this sort of request, resource or path.
+    Target,
+    /// The verb.
+    Verbs,
+    /// The API group.
+    ApiGroups,
+    /// The resource and subresource.
+    Resources,
+    /// The namespace.
+    Namespaces,
+    /// The object's name.
+    Names,
+    /// The request is not as narrow as an Allow asks.
+    Selectors,
+    /// The request is as narrow as a Deny lets pass.
+    UnlessSelectors,
+    /// The path.
+    Paths,
+}
+
+/// Told of each policy that is evaluated, by its index in
+/// [`PolicySet::policies`](super::PolicySet::policies), at no cost beyond the call.
+///
+/// Policies that the index rules out are not evaluated, hence not told of.
+pub trait Observer {
+    /// The policy `policy` came to `evaluation`.
+    fn evaluated(&mut self, policy: usize, evaluation: Evaluation);
+}
+
+/// An observer that wants to know nothing.
+impl Observer for () {
+    fn evaluated(&mut self, _: usize, _: Evaluation) {}
+}
+
+impl<F: FnMut(usize, Evaluation)> Observer for F {
+    fn evaluated(&mut self, policy: usize, evaluation: Evaluation) {
+        self(policy, evaluation);
+    }
+}
+
+// === impl Trace ===
+
+impl Trace {
+    /// The most events kept of one request.
+    pub const MAX_EVENTS: usize = 10_000;
+
+    pub(super) fn record(&mut self, event: Event) {
+        if self.events.len() < Self::MAX_EVENTS {
+            self.events.push(event);
+        } else {
+            self.omitted += 1;
+        }
+    }
+}
+
+// === impl Criterion ===
+
+impl Criterion {
+    /// The field of a rule or policy that it stands for, as manifests spell it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Subjects => "subjects",
+            Self::ExcludeSubjects => "excludeSubjects",
+            Self::Target => "target",
+            Self::Verbs => "verbs",
+            Self::ApiGroups => "apiGroups",
+            Self::Resources => "resources",
+            Self::Namespaces => "namespaces",
+            Self::Names => "names",
+            Self::Selectors => "selectors",
+            Self::UnlessSelectors => "unlessSelectors",
+            Self::Paths => "paths",
+        }
+    }
+}
+
+impl fmt::Display for Criterion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

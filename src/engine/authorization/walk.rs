@@ -1,0 +1,386 @@
+//! The walk that decides: one code, with or without a record of it.
+
+mod evaluate;
+mod reason;
+mod unmatched;
+
+use std::cell::OnceCell;
+use std::ops::ControlFlow;
+
+use super::condition::Activation;
+use super::index::{Candidate, Grant, Ids, Query};
+use super::matching::{Narrowness, path_rule_miss, resource_rule_miss};
+use super::policy_set::{PolicySet, Region};
+use super::trace::{Criterion, Event, Finding, Observer, Trace};
+use super::{Authorization, AuthorizationPolicy, Binding, Rule, Shadow, rbac};
+use crate::engine::{Attributes, Cause, CauseKind, Decision, Evaluation, Target};
+
+/// What is told of a walk.
+pub(super) trait Recorder {
+    /// Whether what does not apply is wanted too.
+    const DETAILED: bool;
+
+    fn evaluated(&mut self, policy: usize, evaluation: Evaluation);
+
+    fn record(&mut self, event: Event);
+}
+
+/// Tells an observer alone.
+pub(super) struct Quiet<'o, O>(pub(super) &'o mut O);
+
+/// Keeps everything.
+#[derive(Default)]
+pub(super) struct Recording(pub(super) Trace);
+
+/// One request on its way to a decision.
+pub(super) struct Walk<'s, 'r, R> {
+    set: &'s PolicySet,
+    attributes: &'r Attributes<'r>,
+    who: Ids,
+    query: Query,
+    narrowness: Option<Narrowness<'r>>,
+    activation: Activation<'r>,
+    /// Of its own, so that no policy in Shadow uses up what the others may cost.
+    shadow_activation: Activation<'r>,
+    protected: OnceCell<bool>,
+    visited: usize,
+    shadow: Vec<Shadow>,
+    recorder: R,
+}
+
+/// A policy whose rules are being compared.
+struct Considered {
+    policy: usize,
+    /// The rule that came nearest, and what of it does not fit.
+    nearest: Option<(usize, Criterion)>,
+    /// One of its rules applies: the others do not matter.
+    settled: bool,
+}
+
+/// A policy that decides.
+struct Applied {
+    policy: usize,
+    rule: usize,
+    /// The condition that has no result, where that decides.
+    failed: Option<String>,
+}
+
+// === impl Recorder ===
+
+impl<O: Observer> Recorder for Quiet<'_, O> {
+    const DETAILED: bool = false;
+
+    fn evaluated(&mut self, policy: usize, evaluation: Evaluation) {
+        self.0.evaluated(policy, evaluation);
+    }
+
+    fn record(&mut self, _: Event) {}
+}
+
+impl Recorder for Recording {
+    const DETAILED: bool = true;
+
+    fn evaluated(&mut self, _: usize, _: Evaluation) {}
+
+    fn record(&mut self, event: Event) {
+        self.0.record(event);
+    }
+}
+
+// === impl Walk ===
+
+impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
+    pub(super) fn new(set: &'s PolicySet, attributes: &'r Attributes<'r>, recorder: R) -> Self {
+        let narrowness = match &attributes.target {
+            Target::Resource(resource) => Some(Narrowness::new(&resource.selectors)),
+            Target::NonResource { .. } => None,
+        };
+        Self {
+            set,
+            attributes,
+            who: set.subjects.find(&attributes.user),
+            query: Query::new(attributes, &set.symbols),
+            narrowness,
+            activation: Activation::new(attributes),
+            shadow_activation: Activation::new(attributes),
+            protected: OnceCell::new(),
+            visited: 0,
+            shadow: Vec::new(),
+            recorder,
+        }
+    }
+
+    /// Walks to the first thing that decides.
+    pub(super) fn decide(mut self) -> (Authorization, R) {
+        let set = self.set;
+        self.region(&set.shadow);
+        let (decision, reason, cause) = if let Some(applied) = self.region(&set.deny) {
+            self.by_policy(Decision::Deny, &applied)
+        } else if let Some(grant) = self.rbac() {
+            self.by_grant(grant)
+        } else if let Some(applied) = self.region(&set.allow) {
+            self.by_policy(Decision::Allow, &applied)
+        } else {
+            (Decision::NoOpinion, String::new(), None)
+        };
+        let Self {
+            shadow,
+            visited,
+            recorder,
+            ..
+        } = self;
+        (
+            Authorization {
+                decision,
+                reason,
+                cause,
+                shadow,
+                visited,
+            },
+            recorder,
+        )
+    }
+
+    /// The first policy of a region that decides.
+    fn region(&mut self, region: &'s Region) -> Option<Applied> {
+        let (who, query) = (
+            std::mem::take(&mut self.who),
+            std::mem::replace(&mut self.query, Query::NOTHING),
+        );
+        let (mut current, mut applied) = (None::<Considered>, None);
+        let mut untold = region.policies.start;
+        region.candidates.each(&who, &query, R::DETAILED, |candidate| {
+            if current
+                .as_ref()
+                .is_none_or(|current| current.policy != candidate.policy)
+            {
+                self.leave(current.take(), &mut untold);
+                self.tell_of_other_target(untold..candidate.policy);
+                untold = candidate.policy;
+            }
+            let current = current.get_or_insert(Considered::new(candidate.policy));
+            if current.settled {
+                return ControlFlow::Continue(());
+            }
+            let rule = self.rule_of(candidate);
+            if let Some(criterion) = self.miss(candidate) {
+                current.note(rule, criterion);
+                return ControlFlow::Continue(());
+            }
+            current.settled = true;
+            applied = self.evaluate(candidate.policy, rule);
+            if applied.is_some() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        self.leave(current, &mut untold);
+        if applied.is_none() {
+            self.tell_of_other_target(untold..region.policies.end);
+        }
+        (self.who, self.query) = (who, query);
+        applied
+    }
+
+    /// Tells of a policy all of whose candidates were compared.
+    fn leave(&mut self, considered: Option<Considered>, untold: &mut usize) {
+        let Some(Considered {
+            policy,
+            nearest,
+            settled,
+        }) = considered
+        else {
+            return;
+        };
+        *untold = policy + 1;
+        if !settled {
+            self.recorder.evaluated(policy, Evaluation::NoMatch);
+            if R::DETAILED
+                && let Some((rule, criterion)) = nearest
+            {
+                self.tell(
+                    policy,
+                    Finding::NoMatch {
+                        rule: Some(rule),
+                        criterion,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Tells of policies that have no rule for this sort of request.
+    fn tell_of_other_target(&mut self, policies: std::ops::Range<usize>) {
+        if R::DETAILED {
+            for policy in policies {
+                self.tell(
+                    policy,
+                    Finding::NoMatch {
+                        rule: None,
+                        criterion: Criterion::Target,
+                    },
+                );
+            }
+        }
+    }
+
+    fn tell(&mut self, policy: usize, finding: Finding) {
+        if R::DETAILED
+            && let Some(event) = self
+                .set
+                .policies
+                .get(policy)
+                .map(|policy| policy_event(policy, finding))
+        {
+            self.recorder.record(event);
+        }
+    }
+
+    /// What of a rule does not fit the request.
+    fn miss(&mut self, candidate: Candidate) -> Option<Criterion> {
+        if !candidate.is_subject {
+            return Some(Criterion::Subjects);
+        }
+        if candidate.is_excluded {
+            return Some(Criterion::ExcludeSubjects);
+        }
+        self.visited += 1;
+        let policy = self.set.policies.get(candidate.policy)?;
+        match (&self.attributes.target, &self.narrowness) {
+            (Target::Resource(request), Some(narrowness)) => {
+                let rule = policy.resource_rules.get(candidate.rule)?;
+                resource_rule_miss(policy.effect, rule, request, narrowness)
+            }
+            (Target::NonResource { path, verb }, _) => {
+                let rule = policy.non_resource_rules.get(candidate.rule)?;
+                path_rule_miss(policy.effect, rule, path, verb)
+            }
+            (Target::Resource(_), None) => Some(Criterion::Target),
+        }
+    }
+
+    /// The rule's number among all of its policy's, the non-resource ones last.
+    fn rule_of(&self, candidate: Candidate) -> usize {
+        let before = match &self.attributes.target {
+            Target::Resource(_) => 0,
+            Target::NonResource { .. } => self
+                .set
+                .policies
+                .get(candidate.policy)
+                .map_or(0, |policy| policy.resource_rules.len()),
+        };
+        before + candidate.rule
+    }
+
+    fn rbac(&mut self) -> Option<Grant> {
+        let grant = self.set.grants.find(&self.who, &self.query, &mut self.visited);
+        if R::DETAILED {
+            for place in self.set.grants.applying(&self.who, &self.query, usize::MAX) {
+                if let Some(event) = self.binding_event(place) {
+                    self.recorder.record(event);
+                }
+                if grant.is_some_and(|grant| grant.binding == place) {
+                    break;
+                }
+            }
+        }
+        grant
+    }
+
+    /// What a binding that applies to the user comes to.
+    fn binding_event(&self, place: usize) -> Option<Event> {
+        let binding = self.set.bindings.get(place)?;
+        let finding = match self.rules_of(place) {
+            Some(rules) => match self.nearest_rule(rules) {
+                (Some(rule), None) => Finding::Match {
+                    rule,
+                    decision: Decision::Allow,
+                },
+                (rule, Some(criterion)) => Finding::NoMatch { rule, criterion },
+                (None, None) => Finding::NoMatch {
+                    rule: None,
+                    criterion: Criterion::Target,
+                },
+            },
+            None => Finding::MissingRole {
+                error: reason::missing_role(binding).to_string(),
+            },
+        };
+        Some(binding_event(binding, finding))
+    }
+
+    /// The rules that a binding grants, if its role is there.
+    fn rules_of(&self, place: usize) -> Option<&'s [Rule]> {
+        self.set
+            .grants
+            .role_of(place)
+            .and_then(|role| self.set.roles.get(role))
+            .map(|role| role.rules.as_slice())
+    }
+
+    /// The first rule that allows, or else the one that comes nearest and what
+    /// of it does not fit.
+    fn nearest_rule(&self, rules: &[Rule]) -> (Option<usize>, Option<Criterion>) {
+        let mut nearest = (None, None);
+        for (rule, written) in rules.iter().enumerate() {
+            let Some(criterion) = rbac::rule_miss(written, self.attributes) else {
+                return (Some(rule), None);
+            };
+            if nearest.1 < Some(criterion) {
+                nearest = (Some(rule), Some(criterion));
+            }
+        }
+        nearest
+    }
+}
+
+// === impl Considered ===
+
+impl Considered {
+    const fn new(policy: usize) -> Self {
+        Self {
+            policy,
+            nearest: None,
+            settled: false,
+        }
+    }
+
+    fn note(&mut self, rule: usize, criterion: Criterion) {
+        if self.nearest.is_none_or(|(_, nearest)| nearest < criterion) {
+            self.nearest = Some((rule, criterion));
+        }
+    }
+}
+
+fn policy_event(policy: &AuthorizationPolicy, finding: Finding) -> Event {
+    Event {
+        kind: CauseKind::AuthorizationPolicy,
+        namespace: String::new(),
+        name: policy.name.clone(),
+        effect: Some(policy.effect),
+        mode: Some(policy.mode),
+        role: None,
+        finding,
+    }
+}
+
+fn binding_event(binding: &Binding, finding: Finding) -> Event {
+    Event {
+        kind: binding_kind(&binding.namespace),
+        namespace: binding.namespace.clone(),
+        name: binding.name.clone(),
+        effect: None,
+        mode: None,
+        role: Some(format!("{}/{}", binding.role.kind, binding.role.name)),
+        finding,
+    }
+}
+
+const fn binding_kind(namespace: &str) -> CauseKind {
+    if namespace.is_empty() {
+        CauseKind::ClusterRoleBinding
+    } else {
+        CauseKind::RoleBinding
+    }
+}

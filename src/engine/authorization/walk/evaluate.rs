@@ -1,0 +1,127 @@
+//! A policy one of whose rules applies: what it comes to.
+
+use crate::engine::authorization::condition::{Condition, Conditions, EvaluationFault};
+use crate::engine::authorization::{AuthorizationPolicy, Effect, FailurePolicy, Finding, Mode, Shadow};
+use crate::engine::{CauseKind, Decision, Evaluation};
+
+use super::{Applied, Recorder, Walk};
+
+impl<R: Recorder> Walk<'_, '_, R> {
+    /// What the policy comes to whose rule `rule` applies; `Some` where that decides.
+    pub(super) fn evaluate(&mut self, policy: usize, rule: usize) -> Option<Applied> {
+        let set = self.set;
+        let written = set.policies.get(policy)?;
+        if written.effect == Effect::Deny && self.is_protected() {
+            self.recorder.evaluated(policy, Evaluation::NoMatch);
+            self.tell(policy, Finding::NeverDenied { rule });
+            return None;
+        }
+        match self.conditions(written) {
+            Conditions::Hold => self.applies(policy, written, rule),
+            Conditions::False(condition) => {
+                self.recorder.evaluated(policy, Evaluation::NoMatch);
+                if R::DETAILED {
+                    self.tell(
+                        policy,
+                        Finding::ConditionFalse {
+                            rule,
+                            condition: condition.to_owned(),
+                        },
+                    );
+                }
+                None
+            }
+            Conditions::Failed(condition, fault) => self.failed(policy, written, rule, condition, &fault),
+        }
+    }
+
+    fn is_protected(&self) -> bool {
+        *self
+            .protected
+            .get_or_init(|| self.set.protection.covers(self.attributes))
+    }
+
+    fn conditions<'p>(&self, policy: &'p AuthorizationPolicy) -> Conditions<'p> {
+        let activation = match policy.mode {
+            Mode::Enforce => &self.activation,
+            Mode::Shadow => &self.shadow_activation,
+        };
+        Condition::all(&policy.conditions, activation)
+    }
+
+    fn applies(&mut self, policy: usize, written: &AuthorizationPolicy, rule: usize) -> Option<Applied> {
+        let decision = written.effect.decision();
+        let evaluation = match (written.mode, written.effect) {
+            (Mode::Enforce, _) => Evaluation::Match,
+            (Mode::Shadow, Effect::Allow) => Evaluation::ShadowAllow,
+            (Mode::Shadow, Effect::Deny) => Evaluation::ShadowDeny,
+        };
+        self.recorder.evaluated(policy, evaluation);
+        self.tell(policy, Finding::Match { rule, decision });
+        match written.mode {
+            Mode::Enforce => Some(Applied {
+                policy,
+                rule,
+                failed: None,
+            }),
+            Mode::Shadow => {
+                self.note_shadow(policy, decision, None);
+                None
+            }
+        }
+    }
+
+    fn failed(
+        &mut self,
+        policy: usize,
+        written: &AuthorizationPolicy,
+        rule: usize,
+        condition: &str,
+        fault: &EvaluationFault,
+    ) -> Option<Applied> {
+        let decides = written.mode == Mode::Enforce
+            && written.effect == Effect::Deny
+            && written.failure_policy == FailurePolicy::Deny;
+        self.recorder.evaluated(policy, Evaluation::Error);
+        if R::DETAILED {
+            let decision = if decides {
+                Decision::Deny
+            } else {
+                Decision::NoOpinion
+            };
+            let (condition, error) = (condition.to_owned(), fault.to_string());
+            self.tell(
+                policy,
+                Finding::ConditionError {
+                    rule,
+                    condition,
+                    error,
+                    decision,
+                },
+            );
+        }
+        if written.mode == Mode::Shadow {
+            self.note_shadow(
+                policy,
+                Decision::NoOpinion,
+                Some(format!("condition `{condition}`: {fault}")),
+            );
+        }
+        decides.then(|| Applied {
+            policy,
+            rule,
+            failed: Some(condition.to_owned()),
+        })
+    }
+
+    fn note_shadow(&mut self, policy: usize, decision: Decision, error: Option<String>) {
+        if let Some(name) = self.set.names.get(policy).cloned() {
+            self.shadow.push(Shadow {
+                kind: CauseKind::AuthorizationPolicy,
+                name,
+                decision,
+                error,
+            });
+        }
+    }
+}

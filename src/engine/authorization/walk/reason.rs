@@ -1,0 +1,111 @@
+//! What is told to the person who asked.
+
+use crate::cel::quote;
+use crate::engine::authorization::rbac::{RoleFault, applying_subject};
+use crate::engine::authorization::{Binding, Subject, SubjectKind};
+use crate::engine::text::cut;
+
+use super::{Applied, Authorization, Cause, CauseKind, Decision, Grant, Recorder, Walk, binding_kind};
+
+type Answer = (Decision, String, Option<Cause>);
+
+impl<R: Recorder> Walk<'_, '_, R> {
+    /// `denied by AuthorizationPolicy "name": reason`.
+    pub(super) fn by_policy(&self, decision: Decision, applied: &Applied) -> Answer {
+        let Some(policy) = self.set.policies.get(applied.policy) else {
+            return (decision, String::new(), None);
+        };
+        let verb = if decision == Decision::Deny {
+            "denied"
+        } else {
+            "allowed"
+        };
+        let mut reason = format!("{verb} by AuthorizationPolicy ");
+        quote(&mut reason, &policy.name);
+        if !policy.reason.is_empty() {
+            reason.push_str(": ");
+            reason.push_str(&policy.reason);
+        }
+        if let Some(condition) = &applied.failed {
+            reason.push_str(" (condition ");
+            quote(&mut reason, condition);
+            reason.push_str(" could not be evaluated)");
+        }
+        let cause = Cause {
+            kind: CauseKind::AuthorizationPolicy,
+            namespace: String::new(),
+            name: policy.name.clone(),
+            rule: Some(applied.rule),
+        };
+        (
+            decision,
+            cut(reason, Authorization::MAX_REASON_BYTES),
+            Some(cause),
+        )
+    }
+
+    /// As kube-apiserver words it (`pkg/registry/rbac/validation/rule.go`).
+    pub(super) fn by_grant(&self, grant: Grant) -> Answer {
+        let Some(binding) = self.set.bindings.get(grant.binding) else {
+            return (Decision::Allow, String::new(), None);
+        };
+        let kind = binding_kind(&binding.namespace);
+        let mut reason = format!("RBAC: allowed by {kind} ");
+        quote(&mut reason, &with_namespace(&binding.name, &binding.namespace));
+        reason.push_str(" of ");
+        reason.push_str(&binding.role.kind);
+        reason.push(' ');
+        quote(&mut reason, &binding.role.name);
+        let user = &self.attributes.user;
+        if let Some(subject) = applying_subject(&binding.subjects, user, &binding.namespace)
+            .and_then(|place| binding.subjects.get(place))
+        {
+            reason.push_str(" to ");
+            describe(&mut reason, subject, &binding.namespace);
+        }
+        let (namespace, name) = (binding.namespace.clone(), binding.name.clone());
+        let cause = Cause {
+            kind,
+            namespace,
+            name,
+            rule: Some(grant.rule),
+        };
+        (
+            Decision::Allow,
+            cut(reason, Authorization::MAX_REASON_BYTES),
+            Some(cause),
+        )
+    }
+}
+
+/// Why the role of a binding is not there.
+pub(super) fn missing_role(binding: &Binding) -> RoleFault {
+    let name = binding.role.name.clone();
+    match binding.role.kind.as_str() {
+        "Role" => RoleFault::NoRole(name),
+        "ClusterRole" => RoleFault::NoClusterRole(name),
+        kind => RoleFault::UnsupportedKind(kind.to_owned()),
+    }
+}
+
+fn describe(reason: &mut String, subject: &Subject, binding_namespace: &str) {
+    reason.push_str(subject.kind.as_str());
+    reason.push(' ');
+    match (&subject.kind, subject.namespace.is_empty()) {
+        (SubjectKind::ServiceAccount, true) => {
+            quote(reason, &format!("{}/{binding_namespace}", subject.name));
+        }
+        (SubjectKind::ServiceAccount, false) => {
+            quote(reason, &format!("{}/{}", subject.name, subject.namespace));
+        }
+        _ => quote(reason, &subject.name),
+    }
+}
+
+fn with_namespace(name: &str, namespace: &str) -> String {
+    if namespace.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{name}/{namespace}")
+    }
+}
