@@ -89,6 +89,7 @@ impl Callee {
     const fn bounds(&self) -> Bounds {
         Bounds {
             timeout: self.timeout,
+            connect: self.timeout,
             announced: self.timeout,
             reply_bytes: self.reply_bytes,
         }

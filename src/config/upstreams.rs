@@ -27,7 +27,7 @@ pub struct Upstreams {
     pub reply_bytes: usize,
     /// Calls at once, for each webhook.
     pub in_flight: usize,
-    /// When a webhook that fails is left alone; `None`: never.
+    /// When a webhook that cannot be reached is not called for a while; `None`: always called.
     pub breaker: Option<Breaker>,
     /// Webhooks that decide nothing, by name or as `configuration/name`.
     pub shadow: BTreeSet<String>,
@@ -35,7 +35,7 @@ pub struct Upstreams {
     pub is_http2: bool,
 }
 
-/// When a webhook that fails is left alone.
+/// When a webhook that cannot be reached is not called for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Breaker {
     /// After how many failures in a row.

@@ -306,7 +306,7 @@ impl UpstreamRecorder {
         self.requests.record(Outcome::Failure, IntCounter::inc);
     }
 
-    /// Whether the webhook is left alone.
+    /// Whether the breaker of the webhook is open.
     pub fn breaker_open(&self, is_open: bool) {
         self.breaker_open.set(i64::from(is_open));
     }

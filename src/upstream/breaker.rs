@@ -1,17 +1,21 @@
-//! Leaves a webhook alone that failed again and again.
+//! Stops calling a webhook that was not there again and again.
 //!
 //! ```text
 //!            failures in a row                    openFor is over
 //!  closed ─────────────────────▶ open ──────────────────────────────▶ half open
-//!    ▲                            ▲   (nothing passes)                 │ one call passes
+//!    ▲                            ▲   (calls fail at once)             │ one call probes
 //!    └──── it is there ───────────┼────────────────────────────────────┤
 //!                                 └──── it is not ─────────────────────┘
 //! ```
+//!
+//! Only what no request can bring about counts: that a webhook is not there. Who
+//! could open a breaker by what he sends would decide for everybody else.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::config;
+use crate::engine::admission::FailurePolicy;
 
 /// The breaker of one webhook. Clones are the same.
 #[derive(Debug, Clone)]
@@ -24,33 +28,44 @@ pub(super) struct Breaker {
 enum State {
     /// So many calls in a row failed.
     Closed { failures: usize },
-    /// Nothing passes before this moment.
+    /// No call probes before this moment.
     Open { until: Instant },
-    /// One call is on its way.
+    /// One call probes.
     HalfOpen { opened: Instant },
 }
 
-/// Leave for one call. Dropped without a word, it says nothing of the webhook.
+/// A call that may be made. Dropped before its end, it shows nothing.
 #[derive(Debug)]
-pub(super) struct Pass {
+pub(super) struct Attempt {
     breaker: Breaker,
-    is_probe: bool,
+    role: Role,
+}
+
+/// Why a call may be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// The breaker is closed.
+    Usual,
+    /// It is the one call that finds out whether the breaker closes.
+    Probe,
+    /// The breaker is open, but skipping this webhook would let requests pass.
+    DespiteOpen,
 }
 
 /// What a call shows of the webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sign {
+pub(super) enum Reachability {
     /// It is there, whatever it answered.
-    Alive,
-    /// It is not there, or overloaded.
-    Dead,
+    Reachable,
+    /// It is not there.
+    Unreachable,
     /// Nothing either way.
     Unknown,
 }
 
 /// What became of the breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum Transition {
     /// It opened.
     Opened,
     /// It closed.
@@ -76,21 +91,23 @@ impl Breaker {
         !matches!(*self.state(), State::Closed { .. })
     }
 
-    /// Leave for a call at `now`, if the webhook is not left alone.
-    pub(super) fn enter(&self, now: Instant) -> Option<Pass> {
+    /// A call at `now`, if one may be made. One whose failure would let the
+    /// request pass ([`FailurePolicy::Ignore`]) always may.
+    pub(super) fn attempt(&self, policy: FailurePolicy, now: Instant) -> Option<Attempt> {
         let mut state = self.state();
-        let is_probe = match *state {
-            State::Closed { .. } => false,
-            State::Open { until } if until <= now => {
+        let role = match (*state, policy) {
+            (State::Closed { .. }, _) => Role::Usual,
+            (State::Open { until }, _) if until <= now => {
                 *state = State::HalfOpen { opened: until };
-                true
+                Role::Probe
             }
-            State::Open { .. } | State::HalfOpen { .. } => return None,
+            (State::Open { .. } | State::HalfOpen { .. }, FailurePolicy::Ignore) => Role::DespiteOpen,
+            (State::Open { .. } | State::HalfOpen { .. }, FailurePolicy::Fail) => return None,
         };
         drop(state);
-        Some(Pass {
+        Some(Attempt {
             breaker: self.clone(),
-            is_probe,
+            role,
         })
     }
 
@@ -98,52 +115,59 @@ impl Breaker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What `sign` of a call makes of the state. Calls that began before it
-    /// opened say nothing any more.
-    fn take(&self, is_probe: bool, sign: Sign, now: Instant) -> Option<Turn> {
+    /// What `shown` by a call makes of the state. Calls that began before it
+    /// opened show nothing any more.
+    fn take(&self, role: Role, shown: Reachability, now: Instant) -> Option<Transition> {
+        use Reachability::{Reachable, Unknown, Unreachable};
         let mut state = self.state();
         let open = State::Open {
             until: now + self.limits.open_for,
         };
-        let (next, turn) = match (*state, sign) {
-            (State::Closed { .. }, Sign::Alive) => (State::Closed { failures: 0 }, None),
-            (State::Closed { failures }, Sign::Dead) if failures + 1 >= self.limits.failures => {
-                (open, Some(Turn::Opened))
+        let closed = State::Closed { failures: 0 };
+        let (next, transition) = match (*state, role, shown) {
+            (State::Closed { .. }, _, Reachable) => (closed, None),
+            (State::Closed { failures }, _, Unreachable) if failures + 1 >= self.limits.failures => {
+                (open, Some(Transition::Opened))
             }
-            (State::Closed { failures }, Sign::Dead) => (
-                State::Closed {
-                    failures: failures + 1,
-                },
-                None,
-            ),
-            (State::HalfOpen { .. }, Sign::Alive) if is_probe => {
-                (State::Closed { failures: 0 }, Some(Turn::Closed))
+            (State::Closed { failures }, _, Unreachable) => {
+                let failures = failures + 1;
+                (State::Closed { failures }, None)
             }
-            (State::HalfOpen { .. }, Sign::Dead) if is_probe => (open, None),
-            // The next call tries in its place.
-            (State::HalfOpen { opened }, Sign::Unknown) if is_probe => (State::Open { until: opened }, None),
-            (same, _) => (same, None),
+            (State::HalfOpen { .. }, Role::Probe, Reachable)
+            | (State::Open { .. } | State::HalfOpen { .. }, Role::DespiteOpen, Reachable) => {
+                (closed, Some(Transition::Closed))
+            }
+            (State::HalfOpen { .. }, Role::Probe, Unreachable) => (open, None),
+            // The next call probes in its place.
+            (State::HalfOpen { opened }, Role::Probe, Unknown) => (State::Open { until: opened }, None),
+            (same, ..) => (same, None),
         };
         *state = next;
-        turn
+        transition
     }
 }
 
-// === impl Pass ===
+// === impl Attempt ===
 
-impl Pass {
-    /// The call ended at `now` and showed `sign`.
-    pub(super) fn end(mut self, sign: Sign, now: Instant) -> Option<Turn> {
-        let turn = self.breaker.take(self.is_probe, sign, now);
-        self.is_probe = false;
-        turn
+impl Attempt {
+    /// Whether the webhook is called although it was not there the last times.
+    pub(super) fn is_despite_open(&self) -> bool {
+        self.role == Role::DespiteOpen
+    }
+
+    /// The call ended at `now` and showed this.
+    pub(super) fn end(mut self, shown: Reachability, now: Instant) -> Option<Transition> {
+        let transition = self.breaker.take(self.role, shown, now);
+        self.role = Role::Usual;
+        transition
     }
 }
 
-impl Drop for Pass {
+impl Drop for Attempt {
     fn drop(&mut self) {
-        if self.is_probe {
-            self.breaker.take(true, Sign::Unknown, Instant::now());
+        if self.role == Role::Probe {
+            self.breaker
+                .take(Role::Probe, Reachability::Unknown, Instant::now());
         }
     }
 }
@@ -162,79 +186,116 @@ mod tests {
         (Breaker::new(limits), Instant::now())
     }
 
-    fn call(breaker: &Breaker, sign: Sign, now: Instant) -> Option<Turn> {
-        breaker.enter(now).unwrap().end(sign, now)
+    /// A call whose failure refuses the request.
+    fn enter(breaker: &Breaker, now: Instant) -> Option<Attempt> {
+        breaker.attempt(FailurePolicy::Fail, now)
+    }
+
+    fn call(breaker: &Breaker, shown: Reachability, now: Instant) -> Option<Transition> {
+        enter(breaker, now).unwrap().end(shown, now)
     }
 
     fn opened() -> (Breaker, Instant) {
         let (breaker, now) = breaker();
-        assert_eq!(call(&breaker, Sign::Dead, now), None);
-        assert_eq!(call(&breaker, Sign::Dead, now), None);
-        assert_eq!(call(&breaker, Sign::Dead, now), Some(Turn::Opened));
+        assert_eq!(call(&breaker, Reachability::Unreachable, now), None);
+        assert_eq!(call(&breaker, Reachability::Unreachable, now), None);
+        assert_eq!(
+            call(&breaker, Reachability::Unreachable, now),
+            Some(Transition::Opened)
+        );
         (breaker, now)
     }
 
     #[test]
     fn it_opens_after_failures_in_a_row_alone() {
         let (breaker, now) = breaker();
-        for sign in [
-            Sign::Dead,
-            Sign::Dead,
-            Sign::Alive,
-            Sign::Dead,
-            Sign::Unknown,
-            Sign::Dead,
+        for shown in [
+            Reachability::Unreachable,
+            Reachability::Unreachable,
+            Reachability::Reachable,
+            Reachability::Unreachable,
+            Reachability::Unknown,
+            Reachability::Unreachable,
         ] {
-            assert_eq!(call(&breaker, sign, now), None);
+            assert_eq!(call(&breaker, shown, now), None);
         }
-        assert_eq!(call(&breaker, Sign::Dead, now), Some(Turn::Opened));
-        assert!(breaker.enter(now).is_none());
+        assert_eq!(
+            call(&breaker, Reachability::Unreachable, now),
+            Some(Transition::Opened)
+        );
+        assert!(enter(&breaker, now).is_none());
     }
 
     #[test]
-    fn one_call_alone_tries_when_the_time_is_over() {
+    fn one_call_alone_probes_when_the_time_is_over() {
         let (breaker, now) = opened();
-        assert!(breaker.enter(now + Duration::from_secs(9)).is_none());
+        assert!(enter(&breaker, now + Duration::from_secs(9)).is_none());
         let later = now + Duration::from_secs(10);
-        let probe = breaker.enter(later).unwrap();
-        assert!(breaker.enter(later).is_none(), "one at a time");
-        assert_eq!(probe.end(Sign::Alive, later), Some(Turn::Closed));
-        assert!(breaker.enter(later).is_some());
-        assert_eq!(call(&breaker, Sign::Dead, later), None, "it counts from nothing");
+        let probe = enter(&breaker, later).unwrap();
+        assert!(enter(&breaker, later).is_none(), "one at a time");
+        assert_eq!(
+            probe.end(Reachability::Reachable, later),
+            Some(Transition::Closed)
+        );
+        assert!(enter(&breaker, later).is_some());
+        assert_eq!(
+            call(&breaker, Reachability::Unreachable, later),
+            None,
+            "it counts from nothing"
+        );
     }
 
     #[test]
-    fn a_try_that_fails_waits_as_long_again() {
+    fn a_probe_that_fails_waits_as_long_again() {
         let (breaker, now) = opened();
         let later = now + Duration::from_secs(10);
-        assert_eq!(call(&breaker, Sign::Dead, later), None);
-        assert!(breaker.enter(later + Duration::from_secs(9)).is_none());
-        assert!(breaker.enter(later + Duration::from_secs(10)).is_some());
+        assert_eq!(call(&breaker, Reachability::Unreachable, later), None);
+        assert!(enter(&breaker, later + Duration::from_secs(9)).is_none());
+        assert!(enter(&breaker, later + Duration::from_secs(10)).is_some());
     }
 
     #[test]
-    fn a_try_that_nobody_waited_for_is_tried_again() {
+    fn a_probe_that_nobody_waited_for_is_made_again() {
         let (breaker, now) = opened();
         let later = now + Duration::from_secs(10);
-        drop(breaker.enter(later).unwrap());
-        let probe = breaker.enter(later).unwrap();
-        assert_eq!(probe.end(Sign::Unknown, later), None);
-        assert!(breaker.enter(later).is_some());
+        drop(enter(&breaker, later).unwrap());
+        let probe = enter(&breaker, later).unwrap();
+        assert_eq!(probe.end(Reachability::Unknown, later), None);
+        assert!(enter(&breaker, later).is_some());
     }
 
     #[test]
     fn calls_of_before_it_opened_change_nothing() {
         let (breaker, now) = breaker();
-        let early = breaker.enter(now).unwrap();
-        let late = breaker.enter(now).unwrap();
+        let early = enter(&breaker, now).unwrap();
+        let late = enter(&breaker, now).unwrap();
         for _ in 0..3 {
-            call(&breaker, Sign::Dead, now);
+            call(&breaker, Reachability::Unreachable, now);
         }
-        assert_eq!(early.end(Sign::Alive, now), None);
-        assert!(breaker.enter(now).is_none());
+        assert_eq!(early.end(Reachability::Reachable, now), None);
+        assert!(enter(&breaker, now).is_none());
         let later = now + Duration::from_secs(10);
-        let _probe = breaker.enter(later).unwrap();
-        assert_eq!(late.end(Sign::Alive, later), None);
-        assert!(breaker.enter(later).is_none(), "the one call decides");
+        let _probe = enter(&breaker, later).unwrap();
+        assert_eq!(late.end(Reachability::Reachable, later), None);
+        assert!(enter(&breaker, later).is_none(), "the one call decides");
+    }
+
+    #[test]
+    fn a_webhook_whose_failure_lets_pass_is_never_skipped() {
+        let (breaker, now) = opened();
+        let ignored = |now| breaker.attempt(FailurePolicy::Ignore, now).unwrap();
+        assert!(ignored(now).is_despite_open());
+        assert_eq!(ignored(now).end(Reachability::Unreachable, now), None);
+        assert_eq!(ignored(now).end(Reachability::Unknown, now), None);
+        assert!(enter(&breaker, now).is_none(), "it is open still");
+        let later = now + Duration::from_secs(10);
+        let probe = ignored(later);
+        assert!(!probe.is_despite_open(), "it is the one that probes");
+        let beside = ignored(later);
+        assert!(beside.is_despite_open());
+        let closed = beside.end(Reachability::Reachable, later);
+        assert_eq!(closed, Some(Transition::Closed), "it is there");
+        assert_eq!(probe.end(Reachability::Unreachable, later), None);
+        assert!(enter(&breaker, later).is_some());
     }
 }

@@ -1,18 +1,65 @@
-//! How many calls one webhook has at once.
+//! How many calls one webhook has at once, of all users and of each.
+//!
+//! A user who sends what a webhook is slow to answer must not keep it from
+//! everybody else's requests: one user's calls are at most a quarter of all.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::collections::hash_map::{Entry, RandomState};
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Which part of all calls may be one user's.
+const SHARE: usize = 4;
+
+/// For whom a webhook is called: the user of the request, in a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Requester<'a> {
+    /// The cluster whose API server asks.
+    pub cluster: &'a str,
+    /// `userInfo.username` of the review.
+    pub user: &'a str,
+}
 
 /// A limit of calls at once. Clones count together.
 #[derive(Debug, Clone)]
 pub(super) struct InFlight {
     limit: usize,
-    count: Arc<AtomicUsize>,
+    calls: Arc<Calls>,
+}
+
+/// The calls in flight.
+#[derive(Debug, Default)]
+struct Calls {
+    counts: Mutex<Counts>,
+    /// Keyed anew in each process: whose calls count together by chance, nobody
+    /// can choose.
+    hasher: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    all: usize,
+    /// By the hash of the requester, however long its name is.
+    by_requester: HashMap<u64, usize>,
 }
 
 /// A call that counts as long as this lives.
 #[derive(Debug)]
-pub(super) struct Place(Arc<AtomicUsize>);
+pub(super) struct CallPermit {
+    calls: Arc<Calls>,
+    requester: Option<u64>,
+}
+
+/// Which limit leaves no room for one call more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Full {
+    /// That of all calls.
+    #[error("it has {0} calls in flight already")]
+    Webhook(usize),
+    /// That of one user's calls.
+    #[error("it has {0} calls for this user in flight already")]
+    Requester(usize),
+}
 
 // === impl InFlight ===
 
@@ -20,7 +67,7 @@ impl InFlight {
     pub(super) fn new(limit: usize) -> Self {
         Self {
             limit,
-            count: Arc::default(),
+            calls: Arc::default(),
         }
     }
 
@@ -28,29 +75,60 @@ impl InFlight {
     pub(super) fn with_limit(&self, limit: usize) -> Self {
         Self {
             limit,
-            count: Arc::clone(&self.count),
+            calls: Arc::clone(&self.calls),
         }
     }
 
-    pub(super) const fn limit(&self) -> usize {
-        self.limit
-    }
-
-    /// A place for one call more, unless there are enough.
-    pub(super) fn enter(&self) -> Option<Place> {
-        let more = |count: usize| (count < self.limit).then_some(count + 1);
-        self.count
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
-            .ok()
-            .map(|_| Place(Arc::clone(&self.count)))
+    /// One call more, for `requester` if for anybody.
+    ///
+    /// # Errors
+    ///
+    /// There are enough.
+    pub(super) fn enter(&self, requester: Option<Requester<'_>>) -> Result<CallPermit, Full> {
+        let requester = requester.map(|requester| self.calls.hasher.hash_one(requester));
+        let mut counts = self.calls.counts();
+        if counts.all >= self.limit {
+            return Err(Full::Webhook(self.limit));
+        }
+        if let Some(requester) = requester {
+            let share = (self.limit / SHARE).max(1);
+            let held = counts.by_requester.entry(requester).or_default();
+            if *held >= share {
+                return Err(Full::Requester(share));
+            }
+            *held += 1;
+        }
+        counts.all += 1;
+        drop(counts);
+        Ok(CallPermit {
+            calls: Arc::clone(&self.calls),
+            requester,
+        })
     }
 }
 
-// === impl Place ===
+// === impl Calls ===
 
-impl Drop for Place {
+impl Calls {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl CallPermit ===
+
+impl Drop for CallPermit {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let mut counts = self.calls.counts();
+        counts.all = counts.all.saturating_sub(1);
+        if let Some(requester) = self.requester
+            && let Entry::Occupied(mut held) = counts.by_requester.entry(requester)
+        {
+            *held.get_mut() = held.get().saturating_sub(1);
+            if *held.get() == 0 {
+                held.remove();
+            }
+        }
     }
 }
 
@@ -58,16 +136,63 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
+    const JANE: Option<Requester<'_>> = Some(Requester {
+        cluster: "default",
+        user: "jane",
+    });
+
+    fn user(name: &str) -> Option<Requester<'_>> {
+        JANE.map(|jane| Requester { user: name, ..jane })
+    }
+
     #[test]
     fn one_over_the_limit_is_turned_away_until_one_ends() {
         let calls = InFlight::new(2);
-        let first = calls.enter().unwrap();
-        let _second = calls.enter().unwrap();
-        assert!(calls.enter().is_none());
-        let _third = calls.with_limit(3).enter().unwrap();
-        assert!(calls.enter().is_none(), "they count together");
+        let first = calls.enter(None).unwrap();
+        let _second = calls.enter(user("joe")).unwrap();
+        assert_eq!(calls.enter(JANE).unwrap_err(), Full::Webhook(2));
+        let _third = calls.with_limit(3).enter(None).unwrap();
+        assert!(calls.enter(None).is_err(), "they count together");
         drop(first);
-        assert!(calls.enter().is_none(), "two are left of two");
-        assert!(calls.with_limit(3).enter().is_some());
+        assert!(calls.enter(None).is_err(), "two are left of two");
+        assert!(calls.with_limit(3).enter(None).is_ok());
+    }
+
+    #[test]
+    fn one_user_has_a_quarter_of_all_calls() {
+        let calls = InFlight::new(8);
+        let first = calls.enter(JANE).unwrap();
+        let _second = calls.enter(JANE).unwrap();
+        assert_eq!(calls.enter(JANE).unwrap_err(), Full::Requester(2));
+        let _other = calls.enter(user("joe")).unwrap();
+        let east = JANE.map(|jane| Requester {
+            cluster: "east",
+            ..jane
+        });
+        let _elsewhere = calls.enter(east).unwrap();
+        let _nobodys = [calls.enter(None).unwrap(), calls.enter(None).unwrap()];
+        drop(first);
+        assert!(calls.enter(JANE).is_ok(), "one of hers has ended");
+    }
+
+    #[test]
+    fn one_user_may_always_make_one_call() {
+        let calls = InFlight::new(1);
+        let only = calls.enter(JANE).unwrap();
+        drop(only);
+        assert!(calls.enter(JANE).is_ok());
+    }
+
+    #[test]
+    fn nothing_is_kept_of_users_without_calls() {
+        let calls = InFlight::new(100);
+        let names: Vec<String> = (0..50).map(|index| index.to_string()).collect();
+        let permits: Vec<_> = names
+            .iter()
+            .map(|name| calls.enter(user(name)).unwrap())
+            .collect();
+        drop(permits);
+        assert_eq!(calls.calls.counts().all, 0);
+        assert!(calls.calls.counts().by_requester.is_empty());
     }
 }

@@ -32,8 +32,9 @@ use crate::field::{Fault, FaultKind, Faults};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::UpstreamRecorder;
 use terms::Terms;
-use webhook::Upstream;
+use webhook::{CallLimits, Failure, Upstream};
 
+pub use in_flight::Requester;
 pub use terms::{Shown, USER_AGENT, shown_by};
 
 /// The most time that a call may take, whoever allows it more: as in
@@ -107,18 +108,21 @@ impl Upstreams {
         }
     }
 
-    /// Asks `webhook` with `body` and gives the body of a reply with status 200
-    /// to 206. May be awaited on any runtime.
+    /// Asks `webhook` with `body` for `requester` and gives the body of a reply
+    /// with status 200 to 206. May be awaited on any runtime. Without requester
+    /// (no request depends on the reply) no user's share is counted.
     ///
     /// # Errors
     ///
-    /// No such reply within `timeout`, at once if the webhook has too many calls
-    /// or is left alone. The text names what happened, not the webhook.
+    /// No such reply within `timeout`, at once if too many calls are in flight, or
+    /// if the webhook was not there again and again and its failurePolicy is Fail.
+    /// The text names what happened, not the webhook.
     pub async fn call(
         &self,
         webhook: &Arc<Webhook>,
         body: impl Into<Bytes>,
         timeout: Duration,
+        requester: Option<Requester<'_>>,
     ) -> Result<Bytes, CallFailure> {
         let failed =
             |reason: &dyn std::fmt::Display| CallFailure::Failed(format!("failed to call webhook: {reason}"));
@@ -127,13 +131,17 @@ impl Upstreams {
             .get(&webhook.id())
             .and_then(|same| same.iter().find(|upstream| upstream.is(&webhook.client)))
             .ok_or_else(|| failed(&"it is not among the manifests in force"))?;
-        let called = upstream.call(
-            body.into(),
-            timeout.min(TIMEOUT),
-            webhook.timeout,
-            self.terms.reply_bytes,
-        );
-        called.await.map_err(|error| failed(&error))
+        let limits = CallLimits {
+            timeout: timeout.min(TIMEOUT),
+            own_timeout: webhook.timeout,
+            failure_policy: webhook.failure_policy,
+            reply_bytes: self.terms.reply_bytes,
+        };
+        let called = upstream.call(body.into(), limits, requester).await;
+        called.map_err(|error| match error {
+            Failure::Full(full) => CallFailure::NotMade(full.to_string()),
+            error => failed(&error),
+        })
     }
 
     /// Counts calls in `metrics` from now on, and ends the series of whoever is

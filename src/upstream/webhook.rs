@@ -5,17 +5,22 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::breaker::{Breaker, Sign, Turn};
+use super::breaker::{Attempt, Breaker, Reachability, Transition};
 use super::client::{Bounds, Client, Error, Unusable};
-use super::in_flight::InFlight;
+use super::in_flight::{Full, InFlight, Requester};
 use super::terms::Terms;
+use crate::engine::admission::FailurePolicy;
 use crate::engine::admission::webhook::ClientConfig;
 use crate::field::{Fault, FaultKind, Place};
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
 
-/// A timeout counts for the breaker only if the webhook had this long, or half
-/// of its own timeout: others before it may have left it hardly any time.
+/// That there was no connection in time counts for the breaker only if there was
+/// this long, or half of the webhook's own timeout: others before it may have left
+/// it hardly any time.
 const FAIR: Duration = Duration::from_secs(1);
+
+/// How long connecting may take while the breaker is open.
+const CONNECT_DESPITE_OPEN: Duration = Duration::from_secs(1);
 
 /// One webhook.
 #[derive(Debug)]
@@ -36,14 +41,27 @@ pub(super) enum Failure {
     #[error(transparent)]
     Unusable(#[from] Unusable),
     /// It has as many calls as it may.
-    #[error("it has {0} calls in flight already")]
-    Busy(usize),
-    /// It failed too often.
-    #[error("it is left alone after failures in a row")]
-    LeftAlone,
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// The breaker is open.
+    #[error("it could not be reached several times in a row and is not called for a while")]
+    BreakerOpen,
     /// The call failed.
     #[error(transparent)]
     Call(#[from] Error),
+}
+
+/// What holds for one call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CallLimits {
+    /// How long it may take.
+    pub(super) timeout: Duration,
+    /// How long the webhook may take when nobody took any of that before it.
+    pub(super) own_timeout: Duration,
+    /// What becomes of a request about which it could not be asked.
+    pub(super) failure_policy: FailurePolicy,
+    /// The largest reply.
+    pub(super) reply_bytes: usize,
 }
 
 // === impl Upstream ===
@@ -103,42 +121,42 @@ impl Upstream {
         let _ = self.recorder.set(recorder);
     }
 
-    /// Posts `body` and waits for the reply for up to `timeout`. `own`: the time
-    /// that the webhook has when nobody took any before it.
+    /// Posts `body` for `requester` and waits for the reply.
     pub(super) async fn call(
         &self,
         body: Bytes,
-        timeout: Duration,
-        own: Duration,
-        reply_bytes: usize,
+        limits: CallLimits,
+        requester: Option<Requester<'_>>,
     ) -> Result<Bytes, Failure> {
-        let bounds = Bounds {
-            timeout,
-            announced: whole_seconds(timeout),
-            reply_bytes,
-        };
-        let result = self.guarded(body, bounds, own).await;
+        let result = self.guarded(body, limits, requester).await;
         if matches!(
             result,
-            Err(Failure::Unusable(_) | Failure::Busy(_) | Failure::LeftAlone)
+            Err(Failure::Unusable(_) | Failure::Full(_) | Failure::BreakerOpen)
         ) {
             self.record(|recorder| recorder.refused());
         }
         result
     }
 
-    async fn guarded(&self, body: Bytes, bounds: Bounds, own: Duration) -> Result<Bytes, Failure> {
+    async fn guarded(
+        &self,
+        body: Bytes,
+        limits: CallLimits,
+        requester: Option<Requester<'_>>,
+    ) -> Result<Bytes, Failure> {
         let client = self.client.as_ref().map_err(Clone::clone)?;
-        let _place = self
-            .in_flight
-            .enter()
-            .ok_or(Failure::Busy(self.in_flight.limit()))?;
+        let _permit = self.in_flight.enter(requester)?;
         let start = Instant::now();
-        let pass = match &self.breaker {
-            Some(breaker) => Some(breaker.enter(start).ok_or(Failure::LeftAlone)?),
+        let attempt = match &self.breaker {
+            Some(breaker) => Some(
+                breaker
+                    .attempt(limits.failure_policy, start)
+                    .ok_or(Failure::BreakerOpen)?,
+            ),
             None => None,
         };
-        let result = client.post(body, bounds).await;
+        let is_despite_open = attempt.as_ref().is_some_and(Attempt::is_despite_open);
+        let result = client.post(body, limits.bounds(is_despite_open)).await;
         let end = Instant::now();
         let outcome = if result.is_ok() {
             Outcome::Success
@@ -146,23 +164,23 @@ impl Upstream {
             Outcome::Failure
         };
         self.record(|recorder| recorder.record(outcome, end.duration_since(start)));
-        let is_fair = bounds.timeout >= FAIR.min(own / 2);
-        let turn = pass.and_then(|pass| pass.end(sign(&result, is_fair), end));
-        self.tell(turn, result.as_ref().err());
+        let shown = reachability(&result, limits.are_fair());
+        let transition = attempt.and_then(|attempt| attempt.end(shown, end));
+        self.log(transition, result.as_ref().err());
         Ok(result?)
     }
 
-    fn tell(&self, turn: Option<Turn>, error: Option<&Error>) {
+    fn log(&self, transition: Option<Transition>, error: Option<&Error>) {
         let webhook = &self.id;
-        match (turn, error) {
+        match (transition, error) {
             (None, _) => return,
-            (Some(Turn::Opened), Some(error)) => {
-                tracing::warn!(webhook, %error, "failed again and again: it is left alone for a while");
+            (Some(Transition::Opened), Some(error)) => {
+                tracing::warn!(webhook, %error, "cannot be reached: its breaker opens");
             }
-            (Some(Turn::Opened), None) => {}
-            (Some(Turn::Closed), _) => tracing::info!(webhook, "is there again"),
+            (Some(Transition::Opened), None) => {}
+            (Some(Transition::Closed), _) => tracing::info!(webhook, "can be reached: its breaker closes"),
         }
-        self.record(|recorder| recorder.breaker_open(turn == Some(Turn::Opened)));
+        self.record(|recorder| recorder.breaker_open(transition == Some(Transition::Opened)));
     }
 
     fn record(&self, act: impl FnOnce(&UpstreamRecorder)) {
@@ -192,16 +210,50 @@ fn connect<'b>(
     (Client::new(settings, authorization), None)
 }
 
-/// What a call shows of the webhook. A reply that is none, or refuses the
-/// request, came from a webhook that is there: what one user sends must not cut
-/// it off from all.
-fn sign(result: &Result<Bytes, Error>, is_fair: bool) -> Sign {
+/// What a call shows of the webhook. Only what comes before the request is sent, or
+/// what a proxy says in its place (503), shows that it is not there: a webhook that
+/// drops the connection, hangs or errs may do so about this one request, and what one
+/// user sends must not cut it off from all.
+fn reachability(result: &Result<Bytes, Error>, is_fair: bool) -> Reachability {
     match result {
-        Ok(_) | Err(Error::TooLarge(_) | Error::Encoding) => Sign::Alive,
-        Err(Error::Status(status)) if *status < 500 && *status != 429 => Sign::Alive,
-        Err(Error::Timeout(_)) if !is_fair => Sign::Unknown,
-        Err(Error::Runtime | Error::Forbidden(_) | Error::Itself(_)) => Sign::Unknown,
-        Err(_) => Sign::Dead,
+        Ok(_) | Err(Error::TooLarge(_) | Error::ContentType | Error::Encoding) => Reachability::Reachable,
+        Err(Error::Resolve { .. } | Error::Dial { .. } | Error::Tls(_) | Error::Status(503)) => {
+            Reachability::Unreachable
+        }
+        Err(Error::Connect(_)) if is_fair => Reachability::Unreachable,
+        Err(Error::Status(_)) => Reachability::Reachable,
+        // Of a connection that was open already, these say nothing.
+        Err(
+            Error::Connect(_)
+            | Error::Exchange(_)
+            | Error::Reset
+            | Error::Timeout(_)
+            | Error::Runtime
+            | Error::Forbidden(_)
+            | Error::Itself(_),
+        ) => Reachability::Unknown,
+    }
+}
+
+// === impl CallLimits ===
+
+impl CallLimits {
+    fn bounds(self, is_despite_open: bool) -> Bounds {
+        Bounds {
+            timeout: self.timeout,
+            connect: if is_despite_open {
+                CONNECT_DESPITE_OPEN
+            } else {
+                self.timeout
+            },
+            announced: whole_seconds(self.timeout),
+            reply_bytes: self.reply_bytes,
+        }
+    }
+
+    /// Whether there is time enough to connect.
+    fn are_fair(self) -> bool {
+        self.timeout >= FAIR.min(self.own_timeout / 2)
     }
 }
 
@@ -224,23 +276,44 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_provokes_is_no_sign_of_death() {
-        let timeout = || Error::Timeout(Duration::from_secs(1));
+    fn only_what_is_not_there_counts_for_the_breaker() {
+        use Reachability::{Reachable, Unknown, Unreachable};
+        let address = ([127, 0, 0, 1], 1).into();
+        let connect = || Error::Connect(Duration::from_secs(1));
         for (error, expected) in [
-            (Error::Status(400), Sign::Alive),
-            (Error::Status(302), Sign::Alive),
-            (Error::TooLarge(1), Sign::Alive),
-            (Error::Encoding, Sign::Alive),
-            (Error::Status(429), Sign::Dead),
-            (Error::Status(500), Sign::Dead),
-            (Error::Status(503), Sign::Dead),
-            (Error::Exchange("reset".into()), Sign::Dead),
-            (Error::Tls("expired".into()), Sign::Dead),
-            (timeout(), Sign::Dead),
+            (
+                Error::Resolve {
+                    host: "a".into(),
+                    reason: "b".into(),
+                },
+                Unreachable,
+            ),
+            (
+                Error::Dial {
+                    address,
+                    reason: "refused".into(),
+                },
+                Unreachable,
+            ),
+            (Error::Tls("expired".into()), Unreachable),
+            (connect(), Unreachable),
+            (Error::Status(503), Unreachable),
+            (Error::Status(302), Reachable),
+            (Error::Status(400), Reachable),
+            (Error::Status(429), Reachable),
+            (Error::Status(500), Reachable),
+            (Error::TooLarge(1), Reachable),
+            (Error::Encoding, Reachable),
+            (Error::ContentType, Reachable),
+            (Error::Reset, Unknown),
+            (Error::Exchange("unexpected end".into()), Unknown),
+            (Error::Timeout(Duration::from_secs(1)), Unknown),
+            (Error::Itself(address), Unknown),
+            (Error::Forbidden(address), Unknown),
         ] {
-            assert_eq!(sign(&Err(error.clone()), true), expected, "{error}");
+            assert_eq!(reachability(&Err(error.clone()), true), expected, "{error}");
         }
-        assert_eq!(sign(&Err(timeout()), false), Sign::Unknown);
-        assert_eq!(sign(&Ok(Bytes::new()), false), Sign::Alive);
+        assert_eq!(reachability(&Err(connect()), false), Unknown);
+        assert_eq!(reachability(&Ok(Bytes::new()), false), Reachable);
     }
 }

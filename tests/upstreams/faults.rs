@@ -150,10 +150,12 @@ fn a_webhook_that_hangs_holds_up_nobody_else() {
     ];
     let running = Running::start("hanging", &entries, json!({}), &[]);
     let (ended, hanging) = channel();
-    for _ in 0..20 {
+    for index in 0..20 {
         let (client, ended) = (running.gateway.client(), ended.clone());
+        let mut review = pod();
+        review["request"]["userInfo"]["username"] = json!(format!("user-{index}"));
         thread::spawn(move || {
-            let reply = client.post("/validate/hangs?timeout=30s", &pod());
+            let reply = client.post("/validate/hangs?timeout=30s", &review);
             ended.send(reply.is_ok())
         });
     }

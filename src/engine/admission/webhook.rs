@@ -158,6 +158,11 @@ pub enum CallFailure {
     /// request ends.
     #[error("the deadline of the request passed")]
     RequestExpired,
+    /// It was not asked, because as many calls are in flight as may be: whatever
+    /// `failurePolicy` says, the request is refused, since whoever fills the limit
+    /// decides nothing. The text says which limit.
+    #[error("{0}")]
+    NotMade(String),
 }
 
 /// What one webhook that was to be asked came to, for the decision log.

@@ -1,4 +1,4 @@
-//! What is put to webhooks, and for how long.
+//! What is put to webhooks, for whom, and for how long.
 //!
 //! ```text
 //! now ────── timeout of a call ─────▶ end of calls ── margin ──▶ the caller gives up
@@ -18,7 +18,7 @@ use crate::engine::admission::webhook::{Answer, Call, CallFailure};
 use crate::engine::admission::{Chain, Phase, Request};
 use crate::server::limits::{Copied, Permit};
 use crate::server::respond::Rejection;
-use crate::upstream::{Upstreams, end_of_calls};
+use crate::upstream::{Requester, Upstreams, end_of_calls};
 
 /// The most bytes of questions that one review holds at once, or one question;
 /// no more than what its lane has room for either, together with all others'.
@@ -28,6 +28,8 @@ const QUESTION_BYTES: usize = 64 << 20;
 /// A run, and the webhooks that it waits for.
 pub(super) struct Asking {
     pub(super) chain: Chain,
+    /// The user of the request.
+    pub(super) user: Box<str>,
     pub(super) questions: Vec<Question>,
     pub(super) left: VecDeque<Call>,
 }
@@ -56,6 +58,7 @@ impl Asking {
         let mut left = VecDeque::from(calls);
         Self {
             chain,
+            user: request.user.name.as_ref().into(),
             questions: questions(&mut left, request, permit),
             left,
         }
@@ -101,8 +104,13 @@ impl Question {
         self.call.webhook.timeout
     }
 
-    /// Asks, and waits so long.
-    pub(super) async fn put(self, upstreams: &Upstreams, timeout: Duration) -> Returned {
+    /// Asks for `requester`, and waits so long.
+    pub(super) async fn put(
+        self,
+        upstreams: &Upstreams,
+        timeout: Duration,
+        requester: Option<Requester<'_>>,
+    ) -> Returned {
         let Self {
             call,
             uid,
@@ -113,7 +121,7 @@ impl Question {
         let result = if timeout.is_zero() {
             Err(CallFailure::RequestExpired)
         } else {
-            upstreams.call(&call.webhook, body, timeout).await
+            upstreams.call(&call.webhook, body, timeout, requester).await
         };
         drop(copied);
         let took = start.elapsed();
@@ -156,21 +164,25 @@ impl Job {
         Ok((questions, left))
     }
 
-    /// Puts questions, all at once; what came back, in their order.
-    pub(super) async fn put(&self, questions: Vec<Question>) -> Vec<Returned> {
-        join_all(questions.into_iter().map(|question| self.put_one(question))).await
+    /// Puts questions for `user`, all at once; what came back, in their order.
+    pub(super) async fn put(&self, questions: Vec<Question>, user: &str) -> Vec<Returned> {
+        let put = questions.into_iter().map(|question| self.put_one(question, user));
+        join_all(put).await
     }
 
-    async fn put_one(&self, question: Question) -> Returned {
+    async fn put_one(&self, question: Question, user: &str) -> Returned {
         let upstreams = &self.asked.received.snapshot.upstreams;
         let end = end_of_calls(self.asked.since, self.asked.received.deadline);
         let left = end.saturating_duration_since(Instant::now());
         let timeout = left.min(question.timeout());
-        let mut returned = question.put(upstreams, timeout).await;
-        // A mutating webhook that took all the time there was leaves none to go
-        // on. Nothing comes after validating ones: their failurePolicy decides.
-        let is_over = self.asked.phase == Phase::Mutate && Instant::now() >= end;
-        if is_over && returned.result.is_err() {
+        let requester = Requester {
+            cluster: &self.asked.received.caller.cluster,
+            user,
+        };
+        let mut returned = question.put(upstreams, timeout, Some(requester)).await;
+        // Cut by the caller's time, the webhook has not failed: no failurePolicy may
+        // let pass what it would have refused, had the gateway been less busy.
+        if returned.result.is_err() && Instant::now() >= end {
             returned.result = Err(CallFailure::RequestExpired);
         }
         returned

@@ -75,15 +75,16 @@ impl Job {
     async fn ask(self: &Arc<Self>, shared: &Data<Shared>, asking: Asking) -> Result<Step, Rejection> {
         let Asking {
             chain,
+            user,
             questions,
             mut left,
         } = asking;
-        let mut returned = self.put(questions).await;
+        let mut returned = self.put(questions, &user).await;
         while !left.is_empty() {
             let job = Arc::clone(self);
             let encode = move |_: &dyn Fn() -> bool| job.questions(left);
             let (questions, still_left) = shared.pool.run(encode).await.ok_or(Rejection::Internal)??;
-            returned.extend(self.put(questions).await);
+            returned.extend(self.put(questions, &user).await);
             left = still_left;
         }
         let (job, of_step) = (Arc::clone(self), shared.clone());

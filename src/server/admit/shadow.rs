@@ -20,7 +20,7 @@ use crate::authentication::Caller;
 use crate::engine::Decision;
 use crate::engine::admission::Phase;
 use crate::engine::admission::chain::compare;
-use crate::engine::admission::webhook::Call;
+use crate::engine::admission::webhook::{Call, CallFailure};
 use crate::json::Document;
 use crate::reload::Snapshot;
 use crate::server::gateway::Shared;
@@ -86,7 +86,7 @@ impl Waiting {
             let upstreams = &self.snapshot.upstreams;
             let put = questions.into_iter().map(|question| {
                 let timeout = question.timeout();
-                question.put(upstreams, timeout)
+                question.put(upstreams, timeout, None)
             });
             let returned = join_all(put).await;
             let (body, phase) = (Arc::clone(&self.body), self.phase);
@@ -137,18 +137,21 @@ fn written(
     Some((questions, left))
 }
 
-/// What each would have said.
+/// What each would have said that could be asked.
 fn told(body: &Document<'static>, returned: Vec<Returned>, phase: Phase) -> Option<Vec<(String, Decision)>> {
     let review = AdmissionReview::decode(body).ok()?;
     let one = |returned: Returned| {
         let (call, answer) = returned.answer(phase);
+        if matches!(answer.result, Err(CallFailure::NotMade(_))) {
+            return None;
+        }
         let comparison = compare(&call, &review.request, answer);
         let decision = if comparison.allows() {
             Decision::Allow
         } else {
             Decision::Deny
         };
-        (call.webhook.id(), decision)
+        Some((call.webhook.id(), decision))
     };
-    Some(returned.into_iter().map(one).collect())
+    Some(returned.into_iter().filter_map(one).collect())
 }

@@ -76,7 +76,7 @@ impl Families {
             upstream_duration: make.histograms("upstream_duration_seconds", &["webhook"], &CALL_BUCKETS,
                 "Time of requests to webhooks behind the gateway.")?,
             upstream_breaker_open: make.gauges("upstream_breaker_open", &["webhook"],
-                "1 while a webhook behind the gateway is left alone after failures in a row.")?,
+                "1 while the breaker of a webhook behind the gateway that could not be reached is open.")?,
             in_flight: make.gauges("in_flight_requests", &["endpoint"],
                 "Requests being read or answered.")?,
             shadow_in_flight: make.gauge_of_counts("shadow_reviews_in_flight",

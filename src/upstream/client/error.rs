@@ -31,6 +31,9 @@ pub enum Error {
         /// What the system said.
         reason: String,
     },
+    /// No connection came about in time.
+    #[error("no connection within {0:?}")]
+    Connect(Duration),
     /// The handshake failed, or the certificate is not to be trusted.
     #[error("tls: {0}")]
     Tls(String),
@@ -52,7 +55,7 @@ pub enum Error {
     /// The reply is not in the encoding that it claims.
     #[error("the reply cannot be decompressed")]
     Encoding,
-    /// The time is over.
+    /// There is a connection, but the time is over.
     #[error("no reply within {0:?}")]
     Timeout(Duration),
     /// The threads that make calls are not there.

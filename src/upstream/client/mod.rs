@@ -23,6 +23,7 @@ mod runtime;
 mod tls;
 mod url;
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,8 +32,9 @@ use http_body_util::Full;
 use hyper::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
 use hyper::{Request, StatusCode, Version};
 use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 pub use addresses::Addresses;
 pub use authorization::Authorization;
@@ -84,6 +86,9 @@ pub struct Client {
 pub struct Bounds {
     /// Time for everything from here on: name, dial, handshake, request, reply.
     pub timeout: Duration,
+    /// Time for name, dial and handshake, where there is no connection yet; no
+    /// more than `timeout`.
+    pub connect: Duration,
     /// What the webhook is told in the URL that its caller waits; none if zero.
     pub announced: Duration,
     /// The largest reply in bytes, as sent and as decompressed.
@@ -152,19 +157,28 @@ impl Client {
     ///
     /// What happened instead of a reply of status 200 to 206 within `bounds`.
     pub async fn post(&self, body: Bytes, bounds: Bounds) -> Result<Bytes, Error> {
-        let deadline = Instant::now() + bounds.timeout;
+        let now = Instant::now();
+        let deadline = now + bounds.timeout;
+        let connected_by = deadline.min(now + bounds.connect);
         let client = self.clone();
         let call = async move {
-            timeout_at(deadline, client.exchange(body, bounds))
+            timeout_at(deadline, client.exchange(body, bounds, connected_by))
                 .await
                 .unwrap_or(Err(Error::Timeout(bounds.timeout)))
         };
         runtime::run(call).await?
     }
 
-    async fn exchange(&self, body: Bytes, bounds: Bounds) -> Result<Bytes, Error> {
-        let request = self.request(body, bounds.announced).await?;
-        let response = self.connections.pool.request(request).await?;
+    async fn exchange(&self, body: Bytes, bounds: Bounds, connected_by: Instant) -> Result<Bytes, Error> {
+        let mut request = self.request(body, bounds.announced).await?;
+        let connection = capture_connection(&mut request);
+        let response = tokio::select! {
+            biased;
+            response = self.connections.pool.request(request) => response?,
+            () = unconnected(connection, connected_by) => {
+                return Err(Error::Connect(bounds.connect.min(bounds.timeout)));
+            }
+        };
         if response.status() == StatusCode::UNAUTHORIZED {
             self.authorization.refused();
         }
@@ -188,6 +202,14 @@ impl Client {
         request
             .body(Full::new(body))
             .map_err(|error| Error::Exchange(error.to_string()))
+    }
+}
+
+/// Ends at `by` if there is no connection then; else never.
+async fn unconnected(connection: CaptureConnection, by: Instant) {
+    sleep_until(by).await;
+    if connection.connection_metadata().is_some() {
+        pending::<()>().await;
     }
 }
 

@@ -9,6 +9,7 @@ use crate::upstream::fixtures::{Action, Authority, Issued, Received, Webhook, ok
 
 const BOUNDS: Bounds = Bounds {
     timeout: Duration::from_secs(30),
+    connect: Duration::from_secs(30),
     announced: Duration::from_secs(5),
     reply_bytes: 1_000,
 };
@@ -157,7 +158,28 @@ fn the_deadline_ends_every_stage() {
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", mute.local_addr().unwrap());
     let client = Client::new(settings(&url, &[]), Authorization::None).unwrap();
-    assert_eq!(post(&client, bounds), timed_out);
+    assert_eq!(post(&client, bounds), Err(Error::Connect(bounds.timeout)));
+}
+
+#[test]
+fn connecting_may_have_less_time_than_the_call() {
+    let bounds = Bounds {
+        connect: Duration::from_millis(200),
+        ..BOUNDS
+    };
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/", mute.local_addr().unwrap());
+    let client = Client::new(settings(&url, &[]), Authorization::None).unwrap();
+    assert_eq!(post(&client, bounds), Err(Error::Connect(bounds.connect)));
+    // Who is connected has the time of the call.
+    let (webhook, client) = pair(|_| {
+        std::thread::sleep(Duration::from_millis(600));
+        Action::Send(ok(b"{}"))
+    });
+    for _ in 0..2 {
+        assert_eq!(post(&client, bounds).as_deref(), Ok(&b"{}"[..]));
+    }
+    assert_eq!(webhook.received().len(), 2);
 }
 
 #[test]

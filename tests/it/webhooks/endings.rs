@@ -16,10 +16,12 @@ fn held() -> (Webhook, Gateway) {
     (webhook, gateway)
 }
 
-/// The bytes of a request that is answered when the webhook is.
-fn waiting() -> Vec<u8> {
+/// The bytes of a request of this user that is answered when the webhook is.
+fn waiting(user: &str) -> Vec<u8> {
     let head = "POST /validate?timeout=30s HTTP/1.1\r\nContent-Type: application/json";
-    request(head, pod().to_string().as_bytes())
+    let mut review = pod();
+    review["request"]["userInfo"]["username"] = json!(user);
+    request(head, review.to_string().as_bytes())
 }
 
 /// Streams of one connection are served by one worker.
@@ -52,8 +54,8 @@ fn a_call_in_flight_delays_no_answer_of_its_worker() {
 fn calls_in_flight_hold_no_thread() {
     let (webhook, gateway) = held();
     let mut connections: Vec<_> = (0..32).map(|_| gateway.connect()).collect();
-    for connection in &mut connections {
-        connection.send(&waiting());
+    for (index, connection) in connections.iter_mut().enumerate() {
+        connection.send(&waiting(&format!("user-{index}")));
     }
     until("all are asked", || webhook.asked().len() == 32);
     webhook.release();
@@ -66,7 +68,7 @@ fn calls_in_flight_hold_no_thread() {
 fn draining_waits_for_a_call_in_flight() {
     let (webhook, mut gateway) = held();
     let mut connection = gateway.connect();
-    connection.send(&waiting());
+    connection.send(&waiting("jane"));
     until("it is asked", || webhook.asked().len() == 1);
     gateway.stop();
     until("readiness fails", || {
@@ -89,7 +91,7 @@ fn draining_waits_for_a_call_in_flight() {
 fn who_hangs_up_is_not_worked_for() {
     let (webhook, gateway) = held();
     let mut connection = gateway.connect();
-    connection.send(&waiting());
+    connection.send(&waiting("jane"));
     until("it is asked", || webhook.asked().len() == 1);
     assert_eq!(gateway.metric(VALIDATING), 1.0);
     drop(connection);
@@ -118,14 +120,17 @@ fn at_the_callers_deadline_a_mutation_ends_whatever_the_failure_policy() {
 }
 
 #[test]
-fn at_the_callers_deadline_validation_follows_the_failure_policy() {
+fn at_the_callers_deadline_validation_ends_whatever_the_failure_policy() {
     let webhook = by_path(&[]);
-    for (policy, allowed) in [("Ignore", true), ("Fail", false)] {
+    for policy in ["Ignore", "Fail"] {
         let hook = entry(&webhook, "/held", json!({"failurePolicy": policy}));
         let gateway = gateway(validating("a", &[hook]));
         webhook.hold();
         let response = post(&mut gateway.connect(), "/validate?timeout=1s", &pod());
-        assert_eq!(response["allowed"], allowed, "{response}");
+        assert_eq!(response["allowed"], false, "{response}");
+        assert_eq!(response["status"]["code"], 504, "{response}");
+        let line = &lines(&gateway, 1)[0]["webhooks"][0];
+        assert_eq!(line["decision"], "error", "{line}");
     }
 }
 

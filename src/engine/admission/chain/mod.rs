@@ -73,6 +73,8 @@ enum Objection {
     Fatal(Box<Denial>),
     /// The deadline of the request itself passed, likewise.
     Expired,
+    /// There are too many calls already, likewise.
+    NotMade(String),
 }
 
 /// How far a run is.
@@ -209,6 +211,7 @@ impl Objection {
             Some(Ok(reply)) => Ok(reply),
             Some(Err(CallFailure::Failed(why))) => Err(Self::Call(why)),
             Some(Err(CallFailure::RequestExpired)) => Err(Self::Expired),
+            Some(Err(CallFailure::NotMade(why))) => Err(Self::NotMade(why)),
             None => Err(Self::Call("failed to call webhook: nobody answered".to_owned())),
         }
     }
@@ -216,7 +219,7 @@ impl Objection {
     fn verdict(&self, webhook: &Webhook) -> Verdict {
         let message = match self {
             Self::Denial(denial) => return Verdict::Denied(denial.message.clone()),
-            Self::Call(why) => why.clone(),
+            Self::Call(why) | Self::NotMade(why) => why.clone(),
             Self::Fatal(denial) => denial.message.clone(),
             Self::Expired => CallFailure::RequestExpired.to_string(),
         };
@@ -239,6 +242,7 @@ impl Objection {
             Self::Denial(denial) | Self::Fatal(denial) => *denial,
             Self::Call(why) => status::failed_call(webhook, &why),
             Self::Expired => status::timeout(),
+            Self::NotMade(why) => status::not_made(webhook, &why),
         })
     }
 }

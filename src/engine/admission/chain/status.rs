@@ -76,6 +76,15 @@ pub(super) fn timeout() -> Denial {
     }
 }
 
+/// A webhook that was not asked, because it has too many calls already: an API server
+/// has no such limit; it would wait until the deadline.
+pub(super) fn not_made(webhook: &Webhook, why: &str) -> Denial {
+    Denial {
+        message: format!("Timeout: webhook \"{}\" was not called: {why}", webhook.name),
+        ..of(Reason::Timeout)
+    }
+}
+
 fn of(reason: Reason) -> Denial {
     Denial {
         status: Denial::FAILURE.into(),
