@@ -7,6 +7,7 @@
 //! ```
 
 mod answer;
+mod authorize;
 pub mod authorizer;
 pub mod condition;
 #[cfg(test)]

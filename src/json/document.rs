@@ -1,14 +1,11 @@
-//! The tape: what one pass over the text leaves behind.
+//! A JSON text beside its tape.
 
 use std::borrow::Cow;
 use std::fmt;
 
+use super::Error;
 use super::scan::scan;
-use super::{Error, Kind, Node};
-
-/// Lists and maps with more entries than this have an index of their own, so
-/// that a large one costs no more a look-up than a small one.
-pub(super) const WIDE: usize = 32;
+use super::tape::Tape;
 
 /// A JSON text and its tokens.
 ///
@@ -18,119 +15,6 @@ pub struct Document<'t> {
     pub(super) text: Cow<'t, str>,
     pub(super) tape: Tape,
 }
-
-/// The tokens of a text, in its order.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Tape {
-    pub(super) tokens: Vec<Token>,
-    /// The wide lists and maps by token, each with its range in `order`.
-    pub(super) wide: Vec<Wide>,
-    /// Of a wide list its items, of a wide map its keys in the order of their text.
-    pub(super) order: Vec<u32>,
-}
-
-/// One value or key. A map's token is followed by key, value, key, value, …;
-/// a list's by its items.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Token {
-    /// Where its text begins and ends, quotes and brackets included.
-    pub(super) start: u32,
-    pub(super) end: u32,
-    /// The token after all that is within this one.
-    pub(super) next: u32,
-    /// Kind, flags and number of entries; see [`Token::new`].
-    meta: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Wide {
-    pub(super) token: u32,
-    pub(super) from: u32,
-    pub(super) to: u32,
-}
-
-const KIND: u32 = 0b111;
-const ESCAPED: u32 = 1 << 3;
-const SUPERSEDED: u32 = 1 << 4;
-const COUNT_SHIFT: u32 = 5;
-
-// === impl Token ===
-
-impl Token {
-    pub(super) const fn new(kind: Kind, start: u32, end: u32, next: u32) -> Self {
-        Self {
-            start,
-            end,
-            next,
-            meta: kind as u32,
-        }
-    }
-
-    pub(super) const fn string(start: u32, end: u32, next: u32, escaped: bool) -> Self {
-        let meta = Kind::String as u32 | if escaped { ESCAPED } else { 0 };
-        Self {
-            start,
-            end,
-            next,
-            meta,
-        }
-    }
-
-    pub(super) const fn kind(self) -> Kind {
-        match self.meta & KIND {
-            0 => Kind::Null,
-            1 => Kind::Bool,
-            2 => Kind::Number,
-            3 => Kind::String,
-            4 => Kind::Array,
-            _ => Kind::Object,
-        }
-    }
-
-    /// Whether the string has a backslash.
-    pub(super) const fn escaped(self) -> bool {
-        self.meta & ESCAPED != 0
-    }
-
-    /// Whether the string may be one of `length` bytes.
-    pub(super) const fn may_be(self, length: usize) -> bool {
-        (self.end - self.start) as usize == length + 2 || self.escaped()
-    }
-
-    /// Whether a later entry of the same map has the same key.
-    pub(super) const fn superseded(self) -> bool {
-        self.meta & SUPERSEDED != 0
-    }
-
-    pub(super) const fn supersede(&mut self) {
-        self.meta |= SUPERSEDED;
-    }
-
-    /// The number of items or of distinct keys.
-    pub(super) const fn count(self) -> usize {
-        (self.meta >> COUNT_SHIFT) as usize
-    }
-
-    /// `count` is below [`super::MAX_TOKENS`], and so fits.
-    pub(super) const fn close(&mut self, end: u32, next: u32, count: u32) {
-        self.end = end;
-        self.next = next;
-        self.meta = (self.meta & (KIND | ESCAPED | SUPERSEDED)) | (count << COUNT_SHIFT);
-    }
-}
-
-// === impl Tape ===
-
-impl Tape {
-    /// The index of the wide list or map at `token`.
-    pub(super) fn order_of(&self, token: u32) -> Option<&[u32]> {
-        let position = self.wide.binary_search_by_key(&token, |wide| wide.token).ok()?;
-        let wide = self.wide.get(position)?;
-        self.order.get(wide.from as usize..wide.to as usize)
-    }
-}
-
-// === impl Document ===
 
 impl<'t> Document<'t> {
     /// Reads one JSON value and nothing after it but white space.
@@ -158,15 +42,6 @@ impl<'t> Document<'t> {
             Err(error) => Err(Error::NotUtf8 {
                 at: error.valid_up_to(),
             }),
-        }
-    }
-
-    /// The outermost value.
-    #[must_use]
-    pub fn root(&self) -> Node<'_> {
-        Node {
-            document: self,
-            token: 0,
         }
     }
 

@@ -28,12 +28,14 @@ mod node;
 pub mod patch;
 pub mod pointer;
 mod scan;
+mod tape;
 mod text;
 mod tree;
 
 pub use diff::diff;
 pub use document::Document;
-pub use node::{Entries, Items, Kind, Node};
+pub use node::{Entries, Items, Node};
+pub use tape::Kind;
 pub use text::write_string;
 pub use tree::Tree;
 

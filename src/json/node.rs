@@ -4,26 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::Document;
-use super::document::{Token, WIDE};
+use super::tape::{Kind, Token, WIDE};
 use super::text::unescape;
-
-/// What sort of value it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// `null`.
-    Null = 0,
-    /// `true` or `false`.
-    Bool = 1,
-    /// A number, as written.
-    Number = 2,
-    /// Text.
-    String = 3,
-    /// A list.
-    Array = 4,
-    /// A map.
-    Object = 5,
-}
 
 /// A value of a [`Document`]: a handle that costs nothing to copy.
 #[derive(Clone, Copy)]
@@ -47,6 +29,17 @@ pub struct Entries<'d> {
     next: u32,
     end: u32,
     left: usize,
+}
+
+impl Document<'_> {
+    /// The outermost value.
+    #[must_use]
+    pub fn root(&self) -> Node<'_> {
+        Node {
+            document: self,
+            token: 0,
+        }
+    }
 }
 
 // === impl Node ===

@@ -12,8 +12,8 @@ mod index;
 mod quotes;
 mod shape;
 
-use super::document::{Tape, Token, WIDE};
-use super::{Error, Kind, MAX_DEPTH, MAX_TEXT, MAX_TOKENS};
+use super::tape::{Kind, Tape, Token, WIDE};
+use super::{Error, MAX_DEPTH, MAX_TEXT, MAX_TOKENS};
 use quotes::{End, Quotes};
 use shape::shape;
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::document::WIDE;
+use super::tape::WIDE;
 use super::text::write_string;
 use super::{Kind, Node};
 

@@ -14,11 +14,7 @@ use std::sync::Arc;
 
 use super::index::{Candidates, Grants, Subjects, Symbols};
 use super::never_deny::Protection;
-use super::trace::{Observer, Trace};
-use super::walk::{Quiet, Recording, Walk};
-use super::{
-    Authorization, AuthorizationPolicy, Binding, Effect, Mode, NeverDeny, Objects, Role, Unmatched, rbac,
-};
+use super::{AuthorizationPolicy, Binding, Effect, Mode, NeverDeny, Objects, Role, rbac};
 use crate::engine::{Attributes, CauseKind};
 
 /// The roles, bindings and policies of one cluster.
@@ -93,29 +89,6 @@ impl PolicySet {
         }
     }
 
-    /// Decides.
-    #[must_use]
-    pub fn authorize(&self, attributes: &Attributes<'_>) -> Authorization {
-        self.authorize_observed(attributes, &mut ())
-    }
-
-    /// Decides, and tells `observer` what each policy evaluated came to.
-    pub fn authorize_observed(
-        &self,
-        attributes: &Attributes<'_>,
-        observer: &mut impl Observer,
-    ) -> Authorization {
-        Walk::new(self, attributes, Quiet(observer)).decide().0
-    }
-
-    /// Decides by the same walk, and says of everything considered why it did
-    /// or did not apply. Linear in the policies and in the user's bindings.
-    #[must_use]
-    pub fn explain(&self, attributes: &Attributes<'_>) -> (Authorization, Trace) {
-        let (authorization, recording) = Walk::new(self, attributes, Recording::default()).decide();
-        (authorization, recording.0)
-    }
-
     /// Whether `neverDeny` protects this request: no Deny, not even another
     /// authorizer's, can hold it up.
     #[must_use]
@@ -123,15 +96,7 @@ impl PolicySet {
         self.protection.covers(attributes)
     }
 
-    /// Says why nothing decided; meaningful where [`PolicySet::authorize`] has
-    /// no opinion. Linear in the user's bindings and the policies that allow,
-    /// and bounded: it looks at no more than a few thousand rules.
-    #[must_use]
-    pub fn unmatched(&self, attributes: &Attributes<'_>) -> Unmatched {
-        Walk::new(self, attributes, Quiet(&mut ())).unmatched()
-    }
-
-    /// The kind and name of each policy, by the index that an [`Observer`] is told.
+    /// The kind and name of each policy, by the index that an [`Observer`](super::Observer) is told.
     pub fn policies(&self) -> impl ExactSizeIterator<Item = (CauseKind, &Arc<str>)> {
         self.names
             .iter()

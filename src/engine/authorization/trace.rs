@@ -48,7 +48,7 @@ pub struct Event {
 pub enum Finding {
     /// It applies. Of those that apply, the first in the trace that is enforced decides.
     Match {
-        /// The rule that applies, as in [`Cause::rule`](super::Cause::rule).
+        /// The rule that applies, as in [`Cause::rule`](crate::engine::Cause::rule).
         rule: usize,
         /// The answer it gives, or in Shadow would give.
         decision: Decision,

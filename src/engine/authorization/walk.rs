@@ -1,6 +1,7 @@
 //! The walk that decides: one code, with or without a record of it.
 
 mod evaluate;
+mod event;
 mod reason;
 mod unmatched;
 
@@ -12,8 +13,10 @@ use super::index::{Candidate, Grant, Ids, Query};
 use super::matching::{Narrowness, path_rule_miss, resource_rule_miss};
 use super::policy_set::{PolicySet, Region};
 use super::trace::{Criterion, Event, Finding, Observer, Trace};
-use super::{Authorization, AuthorizationPolicy, Binding, Rule, Shadow, rbac};
-use crate::engine::{Attributes, Cause, CauseKind, Decision, Evaluation, Target};
+use super::{Authorization, Rule, Shadow, rbac};
+use crate::engine::{Attributes, Decision, Evaluation, Target};
+
+use event::{binding_event, missing_role, policy_event};
 
 /// What is told of a walk.
 pub(super) trait Recorder {
@@ -304,7 +307,7 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
                 },
             },
             None => Finding::MissingRole {
-                error: reason::missing_role(binding).to_string(),
+                error: missing_role(binding).to_string(),
             },
         };
         Some(binding_event(binding, finding))
@@ -350,37 +353,5 @@ impl Considered {
         if self.nearest.is_none_or(|(_, nearest)| nearest < criterion) {
             self.nearest = Some((rule, criterion));
         }
-    }
-}
-
-fn policy_event(policy: &AuthorizationPolicy, finding: Finding) -> Event {
-    Event {
-        kind: CauseKind::AuthorizationPolicy,
-        namespace: String::new(),
-        name: policy.name.clone(),
-        effect: Some(policy.effect),
-        mode: Some(policy.mode),
-        role: None,
-        finding,
-    }
-}
-
-fn binding_event(binding: &Binding, finding: Finding) -> Event {
-    Event {
-        kind: binding_kind(&binding.namespace),
-        namespace: binding.namespace.clone(),
-        name: binding.name.clone(),
-        effect: None,
-        mode: None,
-        role: Some(format!("{}/{}", binding.role.kind, binding.role.name)),
-        finding,
-    }
-}
-
-const fn binding_kind(namespace: &str) -> CauseKind {
-    if namespace.is_empty() {
-        CauseKind::ClusterRoleBinding
-    } else {
-        CauseKind::RoleBinding
     }
 }

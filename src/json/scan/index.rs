@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Frame, Scanner, small};
-use crate::json::document::{Token, WIDE, Wide};
+use crate::json::tape::{Token, WIDE, Wide};
 use crate::json::text::unescape;
 
 impl Scanner<'_> {

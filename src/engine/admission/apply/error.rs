@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+/// The most bytes that a configuration may have as JSON, as the API server
+/// bounds a request; an expression can make far more out of few values.
+pub const MAX_CONFIGURATION: usize = 3 << 20;
+
 /// Why a configuration is not applied. The texts are Kubernetes', as far as
 /// those do not show Go's own structures.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +40,7 @@ pub enum Error {
     /// The configuration is too large or nests too deep.
     #[error(
         "the ApplyConfiguration has over {} bytes or {} levels",
-        super::MAX_CONFIGURATION,
+        MAX_CONFIGURATION,
         crate::json::MAX_DEPTH
     )]
     TooLarge,

@@ -31,12 +31,8 @@ use crate::json::{Document, Node, Tree};
 
 pub use configuration::configuration;
 pub use decode::is_changed;
-pub use error::{Error, Mismatch, Mismatches};
+pub use error::{Error, MAX_CONFIGURATION, Mismatch, Mismatches};
 pub use schema::Schemas;
-
-/// The most bytes that a configuration may have as JSON, as the API server
-/// bounds a request; an expression can make far more out of few values.
-pub const MAX_CONFIGURATION: usize = 3 << 20;
 
 /// The object as JSON, with what `configuration`, the value of an expression,
 /// says of it.

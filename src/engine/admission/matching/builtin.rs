@@ -6,34 +6,6 @@
 use super::Equivalents;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource};
 
-/// The groups and their versions. Of a version that is not here, such as one of
-/// an older API server, nothing is known.
-pub(super) const VERSIONS: [(&str, &[&str]); 23] = [
-    ("", &["v1"]),
-    ("admissionregistration.k8s.io", &["v1", "v1alpha1", "v1beta1"]),
-    ("apiextensions.k8s.io", &["v1"]),
-    ("apiregistration.k8s.io", &["v1"]),
-    ("apps", &["v1"]),
-    ("authentication.k8s.io", &["v1"]),
-    ("authorization.k8s.io", &["v1"]),
-    ("autoscaling", &["v1", "v2"]),
-    ("batch", &["v1"]),
-    ("certificates.k8s.io", &["v1", "v1alpha1", "v1beta1"]),
-    ("coordination.k8s.io", &["v1", "v1alpha2", "v1beta1"]),
-    ("discovery.k8s.io", &["v1"]),
-    ("events.k8s.io", &["v1"]),
-    ("flowcontrol.apiserver.k8s.io", &["v1"]),
-    ("internal.apiserver.k8s.io", &["v1alpha1"]),
-    ("networking.k8s.io", &["v1", "v1beta1"]),
-    ("node.k8s.io", &["v1"]),
-    ("policy", &["v1"]),
-    ("rbac.authorization.k8s.io", &["v1"]),
-    ("resource.k8s.io", &["v1", "v1alpha3", "v1beta1", "v1beta2"]),
-    ("scheduling.k8s.io", &["v1", "v1alpha2"]),
-    ("storage.k8s.io", &["v1", "v1beta1"]),
-    ("storagemigration.k8s.io", &["v1beta1"]),
-];
-
 /// Resources with more than one version: group, resource, kind, versions,
 /// and whether there is a `status` of each.
 const SEVERAL: [(&str, &str, &str, &[&str], bool); 15] = [

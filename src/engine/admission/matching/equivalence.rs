@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::builtin::VERSIONS;
+use super::versions::is_single;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource};
 
 /// What is known of equivalent resources: `EquivalentResourceRegistry` of
@@ -101,11 +101,4 @@ impl Equivalents {
         let class = self.class_of.get(&names)?;
         self.classes.get(class).map(Vec::as_slice)
     }
-}
-
-/// Whether Kubernetes itself has the resource under this name alone.
-fn is_single(resource: &GroupVersionResource<'_>) -> bool {
-    VERSIONS.iter().any(|(group, versions)| {
-        *group == resource.group && versions.iter().any(|version| *version == resource.version)
-    })
 }

@@ -16,6 +16,7 @@ mod index;
 mod labels;
 mod namespace;
 mod rule;
+mod versions;
 
 pub use constraints::{Constraints, MatchPolicy, Matched, NoRules, Subject};
 pub use equivalence::Equivalents;

@@ -1,11 +1,14 @@
 //! What is told to the person who asked.
 
 use crate::cel::quote;
-use crate::engine::authorization::rbac::{RoleFault, applying_subject};
-use crate::engine::authorization::{Binding, Subject, SubjectKind};
+use crate::engine::authorization::index::Grant;
+use crate::engine::authorization::rbac::applying_subject;
+use crate::engine::authorization::{Authorization, Subject, SubjectKind};
 use crate::engine::text::cut;
+use crate::engine::{Cause, CauseKind, Decision};
 
-use super::{Applied, Authorization, Cause, CauseKind, Decision, Grant, Recorder, Walk, binding_kind};
+use super::event::binding_kind;
+use super::{Applied, Recorder, Walk};
 
 type Answer = (Decision, String, Option<Cause>);
 
@@ -75,16 +78,6 @@ impl<R: Recorder> Walk<'_, '_, R> {
             cut(reason, Authorization::MAX_REASON_BYTES),
             Some(cause),
         )
-    }
-}
-
-/// Why the role of a binding is not there.
-pub(super) fn missing_role(binding: &Binding) -> RoleFault {
-    let name = binding.role.name.clone();
-    match binding.role.kind.as_str() {
-        "Role" => RoleFault::NoRole(name),
-        "ClusterRole" => RoleFault::NoClusterRole(name),
-        kind => RoleFault::UnsupportedKind(kind.to_owned()),
     }
 }
 

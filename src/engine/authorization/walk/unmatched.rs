@@ -4,9 +4,11 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use crate::engine::CauseKind;
+use crate::engine::authorization::index::Query;
 use crate::engine::authorization::{Criterion, Event, Finding, Unmatched};
 
-use super::{Recorder, Walk, binding_event, policy_event, reason};
+use super::event::{binding_event, missing_role, policy_event};
+use super::{Recorder, Walk};
 
 /// The most bindings of a subject, the most rules of all of them, and the most
 /// rules of policies that are looked at.
@@ -47,7 +49,7 @@ impl<R: Recorder> Walk<'_, '_, R> {
                     nearest = Some((binding, rule, criterion));
                 }
             } else if errors.len() < Unmatched::MAX_ERRORS {
-                let error = reason::missing_role(binding).to_string();
+                let error = missing_role(binding).to_string();
                 if !errors.contains(&error) {
                     errors.push(error);
                 }
@@ -62,7 +64,7 @@ impl<R: Recorder> Walk<'_, '_, R> {
     fn nearest_policy(&mut self) -> Option<Event> {
         let (who, query) = (
             self.who.clone(),
-            std::mem::replace(&mut self.query, super::Query::NOTHING),
+            std::mem::replace(&mut self.query, Query::NOTHING),
         );
         let mut nearest = None::<(usize, usize, Criterion)>;
         let mut considered = 0;

@@ -1,0 +1,39 @@
+//! A set's decisions: each is one walk, with or without a record of it.
+
+use super::trace::{Observer, Trace};
+use super::walk::{Quiet, Recording, Walk};
+use super::{Authorization, PolicySet, Unmatched};
+use crate::engine::Attributes;
+
+impl PolicySet {
+    /// Decides.
+    #[must_use]
+    pub fn authorize(&self, attributes: &Attributes<'_>) -> Authorization {
+        self.authorize_observed(attributes, &mut ())
+    }
+
+    /// Decides, and tells `observer` what each policy evaluated came to.
+    pub fn authorize_observed(
+        &self,
+        attributes: &Attributes<'_>,
+        observer: &mut impl Observer,
+    ) -> Authorization {
+        Walk::new(self, attributes, Quiet(observer)).decide().0
+    }
+
+    /// Decides by the same walk, and says of everything considered why it did
+    /// or did not apply. Linear in the policies and in the user's bindings.
+    #[must_use]
+    pub fn explain(&self, attributes: &Attributes<'_>) -> (Authorization, Trace) {
+        let (authorization, recording) = Walk::new(self, attributes, Recording::default()).decide();
+        (authorization, recording.0)
+    }
+
+    /// Says why nothing decided; meaningful where [`PolicySet::authorize`] has
+    /// no opinion. Linear in the user's bindings and the policies that allow,
+    /// and bounded: it looks at no more than a few thousand rules.
+    #[must_use]
+    pub fn unmatched(&self, attributes: &Attributes<'_>) -> Unmatched {
+        Walk::new(self, attributes, Quiet(&mut ())).unmatched()
+    }
+}

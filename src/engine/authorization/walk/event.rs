@@ -1,0 +1,47 @@
+//! What a trace says of one policy or binding.
+
+use crate::engine::CauseKind;
+use crate::engine::authorization::rbac::RoleFault;
+use crate::engine::authorization::{AuthorizationPolicy, Binding, Event, Finding};
+
+pub(super) fn policy_event(policy: &AuthorizationPolicy, finding: Finding) -> Event {
+    Event {
+        kind: CauseKind::AuthorizationPolicy,
+        namespace: String::new(),
+        name: policy.name.clone(),
+        effect: Some(policy.effect),
+        mode: Some(policy.mode),
+        role: None,
+        finding,
+    }
+}
+
+pub(super) fn binding_event(binding: &Binding, finding: Finding) -> Event {
+    Event {
+        kind: binding_kind(&binding.namespace),
+        namespace: binding.namespace.clone(),
+        name: binding.name.clone(),
+        effect: None,
+        mode: None,
+        role: Some(format!("{}/{}", binding.role.kind, binding.role.name)),
+        finding,
+    }
+}
+
+pub(super) const fn binding_kind(namespace: &str) -> CauseKind {
+    if namespace.is_empty() {
+        CauseKind::ClusterRoleBinding
+    } else {
+        CauseKind::RoleBinding
+    }
+}
+
+/// Why the role of a binding is not there.
+pub(super) fn missing_role(binding: &Binding) -> RoleFault {
+    let name = binding.role.name.clone();
+    match binding.role.kind.as_str() {
+        "Role" => RoleFault::NoRole(name),
+        "ClusterRole" => RoleFault::NoClusterRole(name),
+        kind => RoleFault::UnsupportedKind(kind.to_owned()),
+    }
+}
