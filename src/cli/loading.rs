@@ -26,9 +26,10 @@ pub(super) fn configuration(named: Option<&Path>) -> Result<PathBuf, Error> {
     match named {
         Some(path) => readable(path).map(|()| path.to_owned()),
         None if Path::new(DEVELOPMENT).is_file() => Ok(PathBuf::from(DEVELOPMENT)),
-        None => Err(Error::Usage(
-            "name a configuration with `--config FILE`; `portcullis init DIR` makes one".to_owned(),
-        )),
+        None => Err(Error::Usage(format!(
+            "name a configuration with `--config FILE`; `{} init DIR` makes one",
+            output::program()
+        ))),
     }
 }
 

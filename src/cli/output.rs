@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -32,7 +33,47 @@ pub(super) fn print(format: Format, text: impl Display, value: &impl Serialize) 
     written.and_then(|()| out.flush()).map_err(Error::Output)
 }
 
+/// This program as a shell finds it again: as it was called, by a path such as
+/// `target/debug/portcullis` too, which is no command without its folders.
+pub(super) fn program() -> String {
+    let called = std::env::args_os().next().map(PathBuf::from);
+    let is_path = |path: &PathBuf| path.components().count() > 1;
+    match called {
+        Some(path) if is_path(&path) => argument(&path),
+        Some(path) if path.as_os_str() == "kubectl-portcullis" => "kubectl portcullis".to_owned(),
+        _ => "portcullis".to_owned(),
+    }
+}
+
+/// `path` as one argument of a shell's command.
+pub(super) fn argument(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%,=".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        return text.into_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// Says on standard error what went wrong. That it cannot be said is no further failure.
 pub(super) fn complain(what: impl Display) {
     let _ = writeln!(std::io::stderr(), "portcullis: {what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_argument() {
+        for (path, argument_of_it) in [
+            ("/srv/gate/portcullis.yaml", "/srv/gate/portcullis.yaml"),
+            ("a b", "'a b'"),
+            ("it's", r"'it'\''s'"),
+            ("$HOME", "'$HOME'"),
+            ("", "''"),
+        ] {
+            assert_eq!(argument(Path::new(path)), argument_of_it);
+        }
+    }
 }

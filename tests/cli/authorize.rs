@@ -4,11 +4,12 @@ use serde_json::Value;
 
 use crate::run::{Portcullis, Run};
 
-/// A set-up by `init`, in `gateway`.
+/// A set-up by `init`, in `gateway`, with the example policies.
 fn set_up() -> Portcullis {
     let portcullis = Portcullis::new();
     let run = portcullis.run("init gateway");
     assert_eq!(run.code, 0, "{run:?}");
+    portcullis.write_examples("gateway/policies");
     portcullis
 }
 

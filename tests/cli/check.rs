@@ -7,7 +7,8 @@ use crate::run::Portcullis;
 #[test]
 fn what_init_writes_is_sound() {
     let portcullis = Portcullis::new();
-    assert_eq!(portcullis.run("init gateway --host gateway.example.com").code, 0);
+    let run = portcullis.run("init gateway --host gateway.example.com --examples");
+    assert_eq!(run.code, 0, "{run:?}");
     let run = portcullis.run("check --config gateway/portcullis.yaml");
     assert_eq!((run.code, run.stdout.as_str()), (0, "sound\n"), "{run:?}");
 }
@@ -79,7 +80,7 @@ fn unknown_keys_of_a_configuration_are_faults() {
 #[test]
 fn more_manifests_are_checked_with_those_of_the_configuration() {
     let portcullis = Portcullis::new();
-    assert_eq!(portcullis.run("init gateway").code, 0);
+    assert_eq!(portcullis.run("init gateway --examples").code, 0);
     let policy = std::fs::read_to_string(portcullis.path("gateway/policies/discovery.yaml")).unwrap();
     portcullis.write("again.yaml", &policy);
     let run = portcullis.run("check --config gateway/portcullis.yaml again.yaml");

@@ -9,7 +9,7 @@ fn writes_a_whole_set_up_and_says_what_to_do_next() {
     let portcullis = Portcullis::new();
     let run = portcullis.run("init gateway --host gateway.example.com");
     assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stdout.contains("portcullis serve --config"), "{run:?}");
+    assert!(run.stdout.contains("portcullis serve --config "), "{run:?}");
     for path in [
         "portcullis.yaml",
         "README.md",
@@ -20,7 +20,8 @@ fn writes_a_whole_set_up_and_says_what_to_do_next() {
         "kubeconfigs/admission.kubeconfig",
         "pki/ca.crt",
         "pki/server.crt",
-        "policies/discovery.yaml",
+        "policies/README.md",
+        "ca/ca.key",
     ] {
         assert!(portcullis.path("gateway").join(path).is_file(), "{path}");
     }
@@ -36,13 +37,19 @@ fn writes_a_whole_set_up_and_says_what_to_do_next() {
 fn what_holds_a_key_is_for_its_owner_alone() {
     let portcullis = Portcullis::new();
     assert_eq!(portcullis.run("init .").code, 0);
-    for path in ["pki/ca.key", "pki/server.key", "kubeconfigs/admission.kubeconfig"] {
-        let mode = std::fs::metadata(portcullis.path(path))
-            .unwrap()
-            .permissions()
-            .mode();
-        assert_eq!(mode & 0o777, 0o600, "{path}");
+    let mode = |path: &str| {
+        let metadata = std::fs::metadata(portcullis.path(path)).unwrap();
+        metadata.permissions().mode() & 0o777
+    };
+    for path in [
+        "ca/ca.key",
+        "pki/server.key",
+        "pki/authorization.key",
+        "pki/admission.key",
+    ] {
+        assert_eq!(mode(path), 0o600, "{path}");
     }
+    assert_eq!(mode("ca"), 0o700);
 }
 
 #[test]
@@ -57,6 +64,95 @@ fn overwrites_nothing_and_writes_nothing_beside_it() {
         "mine"
     );
     assert!(!portcullis.path("gateway/portcullis.yaml").exists());
+}
+
+#[test]
+fn enforces_nothing_by_example() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init gateway").code, 0);
+    let run = portcullis.run(
+        "authorize --config gateway/portcullis.yaml --user jane --group dev --verb delete \
+         --resource pods -n prod-web --name web-0",
+    );
+    assert!(run.stdout.starts_with("noOpinion: "), "{run:?}");
+
+    assert_eq!(portcullis.run("init examples --examples").code, 0);
+    let run = portcullis.run(
+        "authorize --config examples/portcullis.yaml --user jane --group dev --verb delete \
+         --resource pods -n prod-web --name web-0",
+    );
+    assert!(run.stdout.starts_with("noOpinion: "), "{run:?}");
+    assert!(
+        run.stdout.contains("AuthorizationPolicy/production-guard"),
+        "in Shadow it is shown: {run:?}"
+    );
+}
+
+#[test]
+fn the_examples_pass_the_suites_beside_them() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init gateway --examples").code, 0);
+    let run = portcullis.run("test gateway/policies");
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(!run.stdout.starts_with("0 passed"), "{run:?}");
+}
+
+#[test]
+fn the_command_that_it_prints_exists() {
+    let portcullis = Portcullis::new();
+    let run = portcullis.run("init gateway");
+    let hint = run.stdout.lines().last().unwrap().trim();
+    let (program, _) = hint.split_once(" serve --config ").unwrap();
+    assert!(
+        std::path::Path::new(program).is_file(),
+        "it was called by a path: {run:?}"
+    );
+}
+
+#[test]
+fn static_manifests_come_in_place_of_the_registration() {
+    let portcullis = Portcullis::new();
+    let run = portcullis.run("init gateway --static");
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(!portcullis.path("gateway/webhooks.yaml").exists());
+    let configuration =
+        std::fs::read_to_string(portcullis.path("gateway/admission-configuration.yaml")).unwrap();
+    for kind in ["mutating", "validating"] {
+        let folder = portcullis.path(format!("gateway/static/{kind}"));
+        let named = format!(
+            "staticManifestsDir: \"{}\"",
+            folder.canonicalize().unwrap().display()
+        );
+        assert!(configuration.contains(&named), "{configuration}");
+        let files: Vec<_> = std::fs::read_dir(&folder).unwrap().collect();
+        assert_eq!(files.len(), 1, "a folder that mixes kinds stops the API server");
+        let manifest = std::fs::read_to_string(folder.join("portcullis.yaml")).unwrap();
+        assert!(manifest.contains("name: portcullis.static.k8s.io"), "{manifest}");
+        assert!(
+            manifest.contains("url: https://") && !manifest.contains("service:"),
+            "{manifest}"
+        );
+    }
+}
+
+#[test]
+fn a_gateway_in_the_cluster_needs_no_network_of_the_cluster() {
+    let portcullis = Portcullis::new();
+    let run = portcullis.run("init gateway --in-cluster gate --exempt-namespace tools");
+    assert_eq!(run.code, 0, "{run:?}");
+    let read = |path: &str| std::fs::read_to_string(portcullis.path("gateway").join(path)).unwrap();
+    let gateway = read("gateway.yaml");
+    assert!(gateway.contains("hostNetwork: true"), "{gateway}");
+    assert!(read("namespace.yaml").contains("name: gate\n"));
+    assert!(read("kustomization.yaml").contains("namespace: gate\n"));
+    assert!(read("webhooks.yaml").contains("values: [kube-system, gate]"));
+    let configuration = read("authorization-configuration.yaml");
+    for namespace in ["gate", "tools"] {
+        assert!(
+            configuration.contains(&format!("'system:serviceaccounts:{namespace}' in request.groups")),
+            "{configuration}"
+        );
+    }
 }
 
 #[test]
@@ -91,4 +187,7 @@ fn a_host_that_is_none_is_wrong_usage() {
     let run = Portcullis::new().run("init gateway --host https://gateway");
     assert_eq!(run.code, 2, "{run:?}");
     assert!(run.stderr.contains("expected a DNS name"), "{run:?}");
+    let run = Portcullis::new().run("init gateway --in-cluster kube/system");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("expected the name of a namespace"), "{run:?}");
 }

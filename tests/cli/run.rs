@@ -34,6 +34,21 @@ impl Portcullis {
         std::fs::write(path, contents).unwrap();
     }
 
+    /// Writes the project's example policies, which deny in earnest, into a folder.
+    pub(crate) fn write_examples(&self, folder: &str) {
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/policies");
+        for entry in std::fs::read_dir(examples).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            if name.ends_with(".yaml") && !name.ends_with("_test.yaml") {
+                self.write(
+                    &format!("{folder}/{name}"),
+                    &std::fs::read_to_string(&path).unwrap(),
+                );
+            }
+        }
+    }
+
     /// Runs with `arguments`, separated by blanks, and nothing on standard input.
     pub(crate) fn run(&self, arguments: &str) -> Run {
         self.run_with(&arguments.split_whitespace().collect::<Vec<_>>(), "")

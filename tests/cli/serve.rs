@@ -54,7 +54,7 @@ impl Drop for Gateway {
 /// The development set-up, at ports that are free.
 fn development() -> Portcullis {
     let portcullis = Portcullis::new();
-    assert_eq!(portcullis.run("init .portcullis").code, 0);
+    assert_eq!(portcullis.run("init .portcullis --examples").code, 0);
     let path = portcullis.path(".portcullis/portcullis.yaml");
     let configuration = std::fs::read_to_string(&path).unwrap();
     let anywhere = configuration.replace(":8443", ":0").replace(":9090", ":0");
@@ -95,7 +95,7 @@ fn the_first_start_makes_a_development_set_up() {
 fn it_says_what_to_try_and_serves_until_sigterm() {
     let portcullis = development();
     let mut gateway = Gateway::start(&portcullis, &[]);
-    let said = gateway.said_until("portcullis init DIR");
+    let said = gateway.said_until(" init DIR --host NAME");
     let absolute = portcullis.path(".portcullis").canonicalize().unwrap();
     for expected in [
         "serving https://127.0.0.1:",
@@ -116,26 +116,36 @@ fn it_says_what_to_try_and_serves_until_sigterm() {
 }
 
 #[test]
-fn the_command_that_it_says_to_try_decides() {
+fn the_commands_that_it_says_to_try_exist_and_show_what_an_example_would_decide() {
     let portcullis = development();
-    let said = Gateway::start(&portcullis, &[]).said_until("portcullis init DIR");
+    let said = Gateway::start(&portcullis, &[]).said_until(" init DIR --host NAME");
     let command = said
         .lines()
-        .find_map(|line| line.trim().strip_prefix("portcullis authorize "))
+        .find(|line| line.contains(" authorize --user"))
         .unwrap();
-    let run = portcullis.run(&format!("authorize {command}"));
-    assert!(run.stdout.starts_with("deny: "), "{run:?}");
+    let run = Command::new("sh")
+        .args(["-c", command])
+        .current_dir(portcullis.path(""))
+        .output()
+        .unwrap();
+    let shown = String::from_utf8(run.stdout).unwrap();
+    assert!(shown.starts_with("noOpinion: "), "{shown}");
+    assert!(shown.contains("AuthorizationPolicy/agents-own-node"), "{shown}");
     let (_, review) = said.split_once("-d '").unwrap();
     let (review, _) = review.split_once('\'').unwrap();
     let run = portcullis.run_with(&["authorize", "--review", "-"], review);
-    assert!(run.stdout.starts_with("deny: "), "{run:?}");
+    assert!(run.stdout.starts_with("noOpinion: "), "{run:?}");
+    assert!(
+        run.stdout.contains("AuthorizationPolicy/production-guard"),
+        "{run:?}"
+    );
 }
 
 #[test]
 fn sighup_reads_the_files_again() {
     let portcullis = development();
     let mut gateway = Gateway::start(&portcullis, &[]);
-    let admin = admin_address(&gateway.said_until("portcullis init DIR"));
+    let admin = admin_address(&gateway.said_until(" init DIR --host NAME"));
     gateway.signal("HUP");
     let reloaded = || get(&admin, "/metrics").contains("portcullis_reloads_total{result=\"success\"} 1\n");
     let mut looks = 0;

@@ -71,9 +71,8 @@ fn admission_configurations_name_a_kubeconfig_that_is_there() {
     }
 }
 
-/// The only webhook of each registration in `path`, by its kind.
+/// Each webhook of the registrations in `path`, with the kind of its registration.
 fn webhooks(path: &Path) -> Vec<(String, Value)> {
-    let documents = project::documents(path);
     let source = Source {
         file: path.display().to_string(),
         text: project::text(path),
@@ -81,28 +80,32 @@ fn webhooks(path: &Path) -> Vec<(String, Value)> {
     };
     let (_, faults) = manifest::load(&[source], &manifest::Options::default());
     assert!(!faults.has_errors(), "{faults}");
-    let registrations: Vec<Value> = documents
+    let mut webhooks = Vec::new();
+    for document in project::documents(path) {
+        let registration = document.root().to_json();
+        for webhook in registration["webhooks"].as_array().unwrap() {
+            webhooks.push((registration["kind"].as_str().unwrap().to_owned(), webhook.clone()));
+        }
+    }
+    let names: Vec<&str> = webhooks
         .iter()
-        .map(|document| document.root().to_json())
-        .collect();
-    let kinds: Vec<&Value> = registrations
-        .iter()
-        .map(|registration| &registration["kind"])
+        .map(|(_, webhook)| webhook["name"].as_str().unwrap())
         .collect();
     assert_eq!(
-        kinds,
-        ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
+        names,
+        [
+            "mutate.portcullis.dev",
+            "validate.portcullis.dev",
+            "policies.portcullis.dev"
+        ]
     );
-    registrations
-        .into_iter()
-        .map(|registration| {
-            assert_eq!(registration["webhooks"].as_array().unwrap().len(), 1);
-            (
-                registration["kind"].as_str().unwrap().to_owned(),
-                registration["webhooks"][0].clone(),
-            )
-        })
-        .collect()
+    webhooks
+}
+
+/// Those that ask about everything but what is left out.
+fn wide(path: &Path) -> Vec<(String, Value)> {
+    let is_wide = |(_, webhook): &(String, Value)| webhook["name"] != "policies.portcullis.dev";
+    webhooks(path).into_iter().filter(is_wide).collect()
 }
 
 /// The users of an admission kubeconfig, which are called as the hosts they are for.
@@ -116,29 +119,146 @@ fn hosts(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn registrations_leave_out_what_must_go_on_without_a_gateway() {
+fn registrations_leave_out_the_namespaces_in_which_a_gateway_is_recreated() {
+    let set_up = SetUp::new();
+    for (path, namespaces) in [
+        (
+            project::path("kubeconfig-examples/webhooks.yaml"),
+            json!(["kube-system", "portcullis"]),
+        ),
+        (set_up.path("webhooks.yaml"), json!(["kube-system"])),
+    ] {
+        for (kind, webhook) in wide(&path) {
+            let expected = json!({"matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": namespaces},
+            ]});
+            assert_eq!(webhook["namespaceSelector"], expected, "{kind}");
+            assert_eq!(webhook["failurePolicy"], "Fail", "{kind}");
+        }
+    }
+}
+
+/// Resources as `group/resource[/subresource]` that no registration asks about: what a
+/// cluster needs to live while no gateway answers, and what has its own registration.
+const LEFT_OUT: [&str; 24] = [
+    "authentication.k8s.io/tokenreviews",
+    "authentication.k8s.io/selfsubjectreviews",
+    "authorization.k8s.io/subjectaccessreviews",
+    "authorization.k8s.io/localsubjectaccessreviews",
+    "/events",
+    "events.k8s.io/events",
+    "coordination.k8s.io/leases",
+    "/nodes",
+    "/nodes/status",
+    "storage.k8s.io/csinodes",
+    "storage.k8s.io/volumeattachments",
+    "storage.k8s.io/volumeattachments/status",
+    "certificates.k8s.io/certificatesigningrequests",
+    "certificates.k8s.io/certificatesigningrequests/approval",
+    "/endpoints",
+    "discovery.k8s.io/endpointslices",
+    "/pods/status",
+    "apps/deployments/status",
+    "example.com/widgets/status",
+    "/namespaces/finalize",
+    "/pods/binding",
+    "/serviceaccounts/token",
+    "portcullis.dev/authorizationpolicies",
+    "portcullis.dev/admissionexceptions",
+];
+
+/// Those next to them that it does ask about.
+const ASKED_ABOUT: [&str; 18] = [
+    "/pods",
+    "/pods/exec",
+    "/pods/eviction",
+    "/nodes/proxy",
+    "/serviceaccounts",
+    "/namespaces",
+    "/secrets",
+    "apps/deployments",
+    "apps/deployments/scale",
+    "batch/jobs",
+    "rbac.authorization.k8s.io/clusterroles",
+    "apiextensions.k8s.io/customresourcedefinitions",
+    "example.com/events",
+    "example.com/nodes",
+    "example.com/leases",
+    "example.com/endpoints",
+    "example.com/serviceaccounts/token",
+    "storage.k8s.io/storageclasses",
+];
+
+/// A review of a request that creates this resource in the namespace `default`.
+fn review(resource: &str) -> Value {
+    let mut parts = resource.split('/');
+    let (group, plural) = (parts.next().unwrap(), parts.next().unwrap());
+    let mut request = json!({
+        "uid": "1",
+        "kind": {"group": group, "version": "v1", "kind": "Thing"},
+        "resource": {"group": group, "version": "v1", "resource": plural},
+        "name": "a", "namespace": "default", "operation": "CREATE", "userInfo": {"username": "jane"},
+        "object": {"apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"name": "a", "namespace": "default"}},
+    });
+    if let Some(subresource) = parts.next() {
+        request["subResource"] = json!(subresource);
+    }
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+}
+
+#[test]
+fn registrations_leave_out_what_a_cluster_needs_to_live_without_a_gateway_and_nothing_else() {
+    let set_up = SetUp::new();
+    let conditions = wide(&set_up.path("webhooks.yaml"))[0].1["matchConditions"].clone();
+    for path in [
+        project::path("kubeconfig-examples/webhooks.yaml"),
+        set_up.path("webhooks.yaml"),
+    ] {
+        for (kind, webhook) in wide(&path) {
+            assert_eq!(webhook["matchConditions"], conditions, "{kind}");
+        }
+    }
+    // A policy of the same conditions that refuses whatever it is asked about.
+    set_up.write_policy(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "asked"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [
+                {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"]},
+            ]},
+            "matchConditions": conditions,
+            "validations": [{"expression": "false"}],
+        },
+    }));
+    for resource in LEFT_OUT {
+        assert!(set_up.admits(&review(resource)), "{resource}");
+    }
+    for resource in ASKED_ABOUT {
+        assert!(!set_up.admits(&review(resource)), "{resource}");
+    }
+}
+
+#[test]
+fn a_bad_policy_can_be_taken_back_while_no_gateway_answers() {
     let set_up = SetUp::new();
     for path in [
         project::path("kubeconfig-examples/webhooks.yaml"),
         set_up.path("webhooks.yaml"),
     ] {
-        for (kind, webhook) in webhooks(&path) {
-            let excluded = &webhook["namespaceSelector"]["matchExpressions"][0];
-            assert_eq!(excluded["key"], "kubernetes.io/metadata.name", "{kind}");
-            assert_eq!(excluded["operator"], "NotIn", "{kind}");
-            assert!(
-                excluded["values"]
-                    .as_array()
-                    .unwrap()
-                    .contains(&json!("kube-system")),
-                "{kind}"
-            );
-            let condition = webhook["matchConditions"][0]["expression"].as_str().unwrap();
-            assert!(
-                condition.contains("'coordination.k8s.io'") && condition.contains("'leases'"),
-                "{kind}"
-            );
-        }
+        let (_, webhook) = webhooks(&path).pop().unwrap();
+        assert_eq!(webhook["failurePolicy"], "Ignore");
+        assert_eq!(
+            webhook["rules"],
+            json!([{
+                "apiGroups": ["portcullis.dev"],
+                "apiVersions": ["*"],
+                "resources": ["authorizationpolicies", "admissionexceptions"],
+                "operations": ["CREATE", "UPDATE", "DELETE"],
+                "scope": "*",
+            }])
+        );
+        assert_eq!(webhook.get("matchConditions"), None);
     }
 }
 

@@ -56,6 +56,11 @@ struct MatchCondition {
 impl Webhook {
     /// Whether the API server asks about `user` of `groups`.
     fn asks_about(&self, user: &str, groups: &[&str]) -> bool {
+        self.asks_about_resource(user, groups, "", "pods")
+    }
+
+    /// Whether it asks about `user` of `groups` for a resource.
+    fn asks_about_resource(&self, user: &str, groups: &[&str], group: &str, resource: &str) -> bool {
         let attributes = Attributes {
             user: User {
                 name: user.to_owned().into(),
@@ -64,7 +69,8 @@ impl Webhook {
             },
             target: Target::Resource(Box::new(ResourceAttributes {
                 verb: "list".into(),
-                resource: "pods".into(),
+                group: group.to_owned().into(),
+                resource: resource.to_owned().into(),
                 ..ResourceAttributes::default()
             })),
         };
@@ -162,6 +168,16 @@ fn keeps_the_control_plane_going(webhook: &Webhook) {
     ] {
         assert!(!webhook.asks_about(user, &groups), "{user}");
     }
+    let kubelet_client = |group, resource| {
+        let groups = ["kubeadm:cluster-admins", authenticated];
+        webhook.asks_about_resource("kube-apiserver-kubelet-client", &groups, group, resource)
+    };
+    assert!(
+        !kubelet_client("", "nodes"),
+        "kubelets ask about it for logs and exec"
+    );
+    assert!(kubelet_client("", "pods") && kubelet_client("metrics.k8s.io", "nodes"));
+    assert!(webhook.asks_about_resource("jane", &[authenticated], "", "nodes"));
     for (user, groups) in [
         ("jane", vec![authenticated]),
         ("jane", vec![]),

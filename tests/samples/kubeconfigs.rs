@@ -68,7 +68,7 @@ fn the_example_for_webhooks_behind_the_gateway_has_each_way_to_name_and_to_show(
 }
 
 #[test]
-fn a_set_up_s_kubeconfigs_hold_their_certificates() {
+fn a_set_up_s_kubeconfigs_lead_to_their_certificates() {
     let set_up = SetUp::new();
     for file in project::files(&set_up.path("kubeconfigs"), ".kubeconfig") {
         let kubeconfig = sound(&set_up, &file);

@@ -6,6 +6,7 @@ use std::process::Command;
 use portcullis::document::{self, Document};
 use portcullis::field::Faults;
 use portcullis::manifest::{self, Manifests, Source};
+use serde_json::{Value, json};
 
 /// Where the API server's side lies, in the examples.
 pub(crate) const ON_API_SERVER: &str = "/etc/kubernetes/portcullis";
@@ -68,11 +69,17 @@ pub(crate) struct SetUp {
 
 impl SetUp {
     pub(crate) fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// One made with further options.
+    pub(crate) fn with(options: &[&str]) -> Self {
         let set_up = Self {
             folder: tempfile::tempdir().unwrap(),
         };
         let status = Command::new(env!("CARGO_BIN_EXE_portcullis"))
             .args(["init", "--host", "portcullis.example.com", "-o", "json"])
+            .args(options)
             .arg(set_up.path(""))
             .output()
             .unwrap();
@@ -82,5 +89,37 @@ impl SetUp {
 
     pub(crate) fn path(&self, relative: &str) -> PathBuf {
         self.folder.path().join(relative)
+    }
+
+    /// Has the gateway decide by this ValidatingAdmissionPolicy, for every object.
+    pub(crate) fn write_policy(&self, policy: &Value) {
+        let name = policy["metadata"]["name"].as_str().unwrap();
+        let binding = json!({
+            "apiVersion": policy["apiVersion"],
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        });
+        for (file, object) in [("policy", policy), ("binding", &binding)] {
+            let path = self.path(&format!("policies/{name}-{file}.json"));
+            std::fs::write(path, object.to_string()).unwrap();
+        }
+    }
+
+    /// Whether the gateway would admit what this AdmissionReview asks about.
+    pub(crate) fn admits(&self, review: &Value) -> bool {
+        std::fs::write(self.path("review.json"), review.to_string()).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+            .args(["admit", "--phase", "validate", "--config"])
+            .arg(self.path("portcullis.yaml"))
+            .arg("--review")
+            .arg(self.path("review.json"))
+            .output()
+            .unwrap();
+        match output.status.code() {
+            Some(0) => true,
+            Some(1) => false,
+            _ => panic!("{output:?}"),
+        }
     }
 }

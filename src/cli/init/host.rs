@@ -1,4 +1,4 @@
-//! Names under which the gateway is reached.
+//! Names under which the gateway is reached, and of namespaces.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -49,6 +49,27 @@ impl FromStr for Host {
             return Ok(Self::Name(text.to_owned()));
         }
         Err("expected a DNS name in lower case, such as `portcullis.example.com`, or an address".to_owned())
+    }
+}
+
+/// The name of a namespace: a DNS-1123 label, safe to put into CEL and YAML.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Namespace(String);
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Namespace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if is_dns_label(text) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err("expected the name of a namespace, such as `portcullis`".to_owned())
     }
 }
 

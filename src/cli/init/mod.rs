@@ -3,20 +3,26 @@
 //! ```text
 //! hosts --> pki --> kubeconfigs --> portcullis.yaml          (what the gateway reads)
 //!                        '--------> *-configuration.yaml     (what the API server reads)
-//!                                   webhooks.yaml
+//!                                   webhooks.yaml, static/
+//!                                   kustomization.yaml, …    (what a cluster runs)
 //! ```
+//!
+//! Certificates and keys are files that everything names by path, so that
+//! [`renew`] can put newer ones there while all of it runs.
 
 mod files;
+mod fill;
 mod host;
 mod pki;
+mod policies;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-pub(super) use files::CONFIGURATION;
-use host::Host;
+pub(super) use files::{CONFIGURATION, SetUp};
+use host::{Host, Namespace};
 
 use super::output::{self, Format};
 use super::{Error, Verdict};
@@ -30,6 +36,20 @@ pub(super) struct Init {
     /// first one stands in the URLs. Loopback names are always in the certificate.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<Host>,
+    /// Write what `kubectl apply -k` installs, too: a gateway on each machine of the
+    /// control plane, on the host's network, in this namespace, about which it is never asked.
+    #[arg(long, value_name = "NAMESPACE")]
+    in_cluster: Option<Namespace>,
+    /// Never ask about the service accounts of this namespace either: no Deny reaches them.
+    #[arg(long = "exempt-namespace", value_name = "NAMESPACE")]
+    exempt: Vec<Namespace>,
+    /// Write example policies with their suites, in Shadow where they deny.
+    #[arg(long)]
+    examples: bool,
+    /// Write the registrations as static manifests of kube-apiserver 1.37 and later, in
+    /// place of those that `kubectl apply` registers.
+    #[arg(long = "static")]
+    is_static: bool,
     /// Leave a set-up that is already there as it is, and call that success.
     #[arg(long)]
     if_absent: bool,
@@ -68,13 +88,21 @@ impl Init {
             )?;
             return Ok(Verdict::Sound);
         }
-        let files = write(&directory, &self.hosts)?;
+        let set_up = SetUp {
+            hosts: &self.hosts,
+            in_cluster: self.in_cluster.as_ref(),
+            exempt: &self.exempt,
+            examples: self.examples,
+            is_static: self.is_static,
+        };
+        let files = write(&directory, &set_up)?;
         let text = format!(
-            "wrote {} files to {}\n\nnext: read {}, then\n  portcullis serve --config {}\n",
+            "wrote {} files to {}\n\nnext: read {}, then\n  {} serve --config {}\n",
             files.len(),
             directory.display(),
             directory.join("README.md").display(),
-            directory.join(CONFIGURATION).display(),
+            output::program(),
+            output::argument(&directory.join(CONFIGURATION)),
         );
         output::print(
             format,
@@ -88,15 +116,14 @@ impl Init {
     }
 }
 
-/// Writes a set-up for `hosts`, or for this machine alone where there is none,
-/// and returns the names of its files. The configuration comes last: where it
-/// is, the rest is whole.
+/// Writes `set_up` and returns the names of its files. The configuration comes last:
+/// where it is, the rest is whole.
 ///
 /// # Errors
 ///
 /// A file of that name exists, cannot be written, or no key can be made.
-pub(super) fn write(directory: &Path, hosts: &[Host]) -> Result<Vec<&'static str>, Error> {
-    let files = files::compose(directory, hosts, now())?;
+pub(super) fn write(directory: &Path, set_up: &SetUp<'_>) -> Result<Vec<&'static str>, Error> {
+    let files = files::compose(directory, set_up, now())?;
     refuse_to_overwrite(directory, &files)?;
     for file in &files {
         let path = directory.join(file.path);
@@ -134,11 +161,40 @@ fn refuse_to_overwrite(directory: &Path, files: &[File]) -> Result<(), Error> {
     )))
 }
 
+// === impl File ===
+
+impl File {
+    /// A file that everybody may read.
+    fn open(path: &'static str, contents: impl Into<Vec<u8>>) -> Self {
+        Self {
+            path,
+            contents: contents.into(),
+            secret: false,
+        }
+    }
+
+    /// A file for its owner alone.
+    fn secret(path: &'static str, contents: impl Into<Vec<u8>>) -> Self {
+        Self {
+            secret: true,
+            ..Self::open(path, contents)
+        }
+    }
+}
+
 fn create(path: &Path, file: &File) -> std::io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt as _;
+    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
+        let mode = if file.path == files::AUTHORITY.1 {
+            0o700
+        } else {
+            0o777
+        };
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(mode)
+            .create(folder)?;
     }
     let mode = if file.secret { 0o600 } else { 0o644 };
     let mut handle = std::fs::OpenOptions::new()

@@ -16,7 +16,7 @@ pub(super) fn set_up(format: Format) -> Result<PathBuf, Error> {
         return Ok(configuration);
     }
     let folder = configuration.parent().unwrap_or(Path::new(""));
-    let files = init::write(&init::absolute(folder)?, &[])?;
+    let files = init::write(&init::absolute(folder)?, &init::SetUp::development())?;
     if format == Format::Text {
         let text = format!(
             "made a development set-up in {}: {} files\n",

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use crate::cli::output;
 use crate::server::Addresses;
 
 /// Commands that work in the folder in which the gateway was started.
@@ -28,7 +29,8 @@ impl<'a> TryIt<'a> {
 
 impl fmt::Display for TryIt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (relative, absolute) = (self.relative.display(), self.absolute.display());
+        let (relative, absolute) = (output::argument(self.relative), output::argument(self.absolute));
+        let portcullis = output::program();
         let Addresses { server, admin } = self.addresses;
         write!(
             f,
@@ -42,7 +44,7 @@ Ask it, as an API server would:
 
 Ask offline, and see why:
 
-  portcullis authorize --user agent-1 --group agents --verb list --resource pods
+  {portcullis} authorize --user agent-1 --group agents --verb list --resource pods
 
 Put a kube-apiserver of this machine under its rule (1.30 and later, in place of --authorization-mode):
 
@@ -53,9 +55,12 @@ or, with the older flags:
   --authorization-mode=Webhook,Node,RBAC --authorization-webhook-version=v1 \
   --authorization-webhook-config-file={absolute}/kubeconfigs/authorization.kubeconfig
 
-Change what it decides: edit {relative}/policies; it notices, and logs what it finds.
+Its policies are examples, in Shadow where they deny: what they would decide is shown and
+logged, and changes no answer. To enforce one, remove its `mode: Shadow` in {relative}/policies;
+the gateway notices, and logs what it finds.
+
 See what it did: curl http://{admin}/metrics
-{relative}/README.md says more. For other hosts: portcullis init DIR --host NAME
+{relative}/README.md says more. For other hosts: {portcullis} init DIR --host NAME
 
 "#
         )

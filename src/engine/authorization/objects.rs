@@ -315,6 +315,8 @@ impl Default for NeverDeny {
                 "system:kube-controller-manager",
                 "system:kube-scheduler",
                 "system:apiserver",
+                // As whom an API server calls kubelets, which ask about it.
+                "kube-apiserver-kubelet-client",
             ]),
             service_accounts: vec![
                 ServiceAccount::new("kube-system", "namespace-controller"),
