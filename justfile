@@ -62,9 +62,14 @@ deny:
 compose:
     docker-compose config --quiet
 
+# The alert rules fire when they should, and only then (promtool: Debian's package prometheus)
+alerts:
+    promtool check rules deploy/prometheus/alerts.yaml
+    promtool test rules deploy/prometheus/alerts_test.yaml
+
 # The criterion benches; see benches/README.md for how to read them
 bench *ARGS:
     cargo bench --locked {{ ARGS }}
 
 # Everything that CI runs
-ci: fmt-check lint inner no-clusters test doc conformance oracle apiserver compose deny
+ci: fmt-check lint inner no-clusters test doc conformance oracle apiserver compose alerts deny

@@ -11,6 +11,8 @@
 
 #[path = "samples/admission.rs"]
 mod admission;
+#[path = "samples/alerts.rs"]
+mod alerts;
 #[path = "samples/authorization_configuration.rs"]
 mod authorization_configuration;
 #[path = "samples/compose.rs"]

@@ -119,6 +119,17 @@ pub fn load_from(files: &dyn Files, path: &Path) -> (Option<Config>, Faults) {
     }
 }
 
+/// Where the configuration at `path` keeps what was last in force (`reload.lastGood`), whatever
+/// faults the rest of it has. `None` where it says nothing of it, or is no YAML.
+#[must_use]
+pub fn last_good(path: &Path) -> Option<PathBuf> {
+    let text = String::from_utf8(Disk.read(path).ok()?).ok()?;
+    let absolute = std::path::absolute(path).ok()?;
+    let documents = document::parse(None, &text).ok()?;
+    let reading = Reading::new(documents.first()?, absolute.parent()?);
+    reload::reload(&reading.root(&FIELDS)).last_good
+}
+
 /// Reads `text`, the content of `file`, whose relative paths start at `folder`.
 #[must_use]
 pub fn parse(file: &Path, text: &str, folder: &Path) -> (Option<Config>, Faults) {

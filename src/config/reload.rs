@@ -1,14 +1,18 @@
 //! `reload`: how changed files are noticed.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::section::Section;
 
 /// When files are looked at again, beside watching them and SIGHUP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reload {
     /// The time from one look to the next.
     pub interval: Duration,
+    /// Where the configuration and manifests that were last in force are kept, for a start beside
+    /// faulty ones; `None` for nowhere.
+    pub last_good: Option<PathBuf>,
 }
 
 /// As often as the API server looks at its own.
@@ -17,10 +21,11 @@ const fn default_interval() -> Duration {
 }
 
 pub(super) fn reload(root: &Section<'_>) -> Reload {
-    let section = root.section("reload", &["interval"]);
+    let section = root.section("reload", &["interval", "lastGood"]);
     Reload {
         interval: section
             .positive_duration("interval")
             .unwrap_or_else(default_interval),
+        last_good: section.path("lastGood"),
     }
 }

@@ -1,6 +1,7 @@
 //! Sound objects apart from their documents: read once, used in any number of sets.
 
 use std::fmt;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use super::admission::{self, Admission};
@@ -19,6 +20,7 @@ pub struct SoundObject {
     pub(super) content: Content,
     /// The object itself, where expressions look at it.
     pub(super) json: Option<Arc<json::Document<'static>>>,
+    digest: u64,
 }
 
 /// What there is once in a cluster: its version does not matter.
@@ -62,6 +64,13 @@ impl SoundObject {
         &self.identity
     }
 
+    /// A digest of everything the object says: equal for equal objects, whatever their comments,
+    /// style or order of fields. It tells versions apart within one process, and proves nothing.
+    #[must_use]
+    pub const fn digest(&self) -> u64 {
+        self.digest
+    }
+
     /// The only cluster that it holds for; `None` for every cluster.
     #[must_use]
     pub fn cluster(&self) -> Option<&str> {
@@ -89,11 +98,16 @@ impl From<Object> for SoundObject {
         };
         Self {
             identity: Identity::of(&object.document),
+            digest: digest(&object.document),
             cluster: object.cluster,
             content: object.content,
             json,
         }
     }
+}
+
+fn digest(document: &Document) -> u64 {
+    foldhash::fast::FixedState::default().hash_one(document.root().to_json())
 }
 
 // === impl Identity ===

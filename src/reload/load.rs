@@ -6,6 +6,8 @@ use std::time::SystemTime;
 
 use super::apart::apart;
 use super::files::{self, Revision};
+use super::inventory::Inventory;
+use super::last_good::{self, Unsaved};
 use super::source::{self, ManifestSource, Watched};
 use super::{Base, Snapshot};
 use crate::authentication::Authenticator;
@@ -16,7 +18,7 @@ use crate::engine::admission::webhook::Webhook;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, FailurePolicy};
 use crate::engine::authorization::Policies;
 use crate::field::Faults;
-use crate::manifest::{self, Manifests, SoundObject};
+use crate::manifest::{self, Manifests, SoundObject, Source};
 use crate::tls::TlsContext;
 use crate::upstream::Upstreams;
 
@@ -48,8 +50,50 @@ fn load_here(
         return (None, faults);
     };
     faults.extend(config.require_callers().err());
-    let snapshot = assemble(config, source, previous, now, &mut faults);
+    let (sources, unreadable) = files::read_manifests(&config.manifests);
+    faults.append(unreadable);
+    let snapshot = assemble(config, &sources, source, previous, now, &mut faults);
     (snapshot.filter(|_| !faults.has_errors()), faults)
+}
+
+/// The set that was last in force, where the configuration at `path` names a file for it in
+/// `reload.lastGood`. Certificates, keys and credentials are those of now. Blocks, as [`load`] does.
+///
+/// # Errors
+///
+/// Why there is none to serve.
+pub fn last_good(
+    path: &Path,
+    source: &dyn ManifestSource,
+    now: SystemTime,
+) -> Result<Snapshot, last_good::Error> {
+    apart(|| last_good_here(path, source, now))
+}
+
+fn last_good_here(
+    path: &Path,
+    source: &dyn ManifestSource,
+    now: SystemTime,
+) -> Result<Snapshot, last_good::Error> {
+    let file = config::last_good(path).ok_or(last_good::Error::NotConfigured)?;
+    let saved = last_good::read(&file)?;
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let folder = absolute.parent().unwrap_or(&absolute);
+    let (config, mut faults) = config::parse(path, &saved.configuration, folder);
+    let snapshot = config.and_then(|config| {
+        faults.extend(config.require_callers().err());
+        assemble(config, &saved.manifests, source, None, now, &mut faults)
+    });
+    match snapshot.filter(|_| !faults.has_errors()) {
+        Some(snapshot) => {
+            tracing::debug!(saved = saved.revision, "the last good set can be served");
+            Ok(Snapshot {
+                unsaved: None,
+                ..snapshot
+            })
+        }
+        None => Err(last_good::Error::Faulty { path: file, faults }),
+    }
 }
 
 /// Every fault of the configuration at `path` and of all that it names, for
@@ -60,7 +104,9 @@ pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], no
     let (config, mut faults) = config::load(path);
     if let Some(mut config) = config {
         config.manifests.extend_from_slice(more);
-        assemble(config, source, None, now, &mut faults);
+        let (sources, unreadable) = files::read_manifests(&config.manifests);
+        faults.append(unreadable);
+        assemble(config, &sources, source, None, now, &mut faults);
     }
     faults
 }
@@ -100,20 +146,20 @@ pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option
         authorizers: current.authorizers.clone(),
         tls: current.tls.clone(),
         base: Arc::clone(&current.base),
+        unsaved: None,
     })
 }
 
 /// Each part is built even where another has failed: one run tells all.
 fn assemble(
     config: Config,
+    sources: &[Source],
     source: &dyn ManifestSource,
     previous: Option<&Snapshot>,
     now: SystemTime,
     faults: &mut Faults,
 ) -> Option<Snapshot> {
-    let (sources, unreadable) = files::read_manifests(&config.manifests);
-    faults.append(unreadable);
-    let (objects, found) = manifest::read(&sources, &options(&config));
+    let (objects, found) = manifest::read(sources, &options(&config));
     faults.append(found);
     let earlier = previous.map(|previous| &*previous.authenticator);
     let (authenticator, found) = Authenticator::build(&config, earlier, now);
@@ -134,14 +180,17 @@ fn assemble(
     }
     let watched = source.objects(&config);
     let base = Base {
-        revision: Revision::of_files(&config.text, &sources),
+        revision: Revision::of_files(&config.text, sources),
+        inventory: Inventory::of(&objects),
         objects: (!config.clusters.is_empty()).then(|| objects.clone()),
     };
     let (policies, admission, webhooks) = index(&config, objects, &watched);
     let upstreams = upstreams.with(&webhooks, previous.map(|previous| &previous.upstreams));
     faults.append(upstreams.warnings(&config));
+    let revision = base.revision.clone().with(&watched).name();
     Some(Snapshot {
-        revision: base.revision.clone().with(&watched).name(),
+        unsaved: Unsaved::new(&config, sources, &revision),
+        revision,
         policies,
         admission,
         config: Arc::new(config),

@@ -14,12 +14,14 @@
 
 mod apart;
 mod files;
+mod inventory;
+mod last_good;
 mod load;
 mod source;
 mod watch;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, Guard};
@@ -35,11 +37,15 @@ use crate::tls::TlsContext;
 use crate::upstream::Upstreams;
 
 use files::Revision;
+use inventory::Inventory;
+use last_good::Unsaved;
 
 pub use files::read_manifests;
-pub use load::{admission_settings, check, load, policies};
+pub use inventory::{Change, Objects};
+pub use last_good::Error as LastGoodError;
+pub use load::{admission_settings, check, last_good, load, policies};
 pub use source::{FilesAlone, ManifestSource, Origin, SourceStatus, Watched};
-pub use watch::{Observer, Reloader, Trigger};
+pub use watch::{Attempt, Observer, Reloader, Trigger};
 
 /// Everything that a request is judged by, as it was at one moment.
 pub struct Snapshot {
@@ -61,11 +67,14 @@ pub struct Snapshot {
     /// What new connections are accepted with.
     pub tls: TlsContext,
     base: Arc<Base>,
+    /// To be saved once it is in force.
+    unsaved: Option<Unsaved>,
 }
 
 /// What the files said, for when only what is beside them changes.
 struct Base {
     revision: Revision,
+    inventory: Inventory,
     /// Kept only where something can be beside them.
     objects: Option<Vec<SoundObject>>,
 }
@@ -74,7 +83,14 @@ struct Base {
 pub struct State {
     current: ArcSwap<Snapshot>,
     source: Arc<dyn ManifestSource>,
-    last_failure: Mutex<Option<Failure>>,
+    last: Mutex<LastReload>,
+}
+
+/// How the last attempts to replace the files went.
+#[derive(Debug, Default)]
+struct LastReload {
+    failure: Option<Failure>,
+    change: Option<Change>,
 }
 
 /// A reload that changed nothing.
@@ -90,10 +106,25 @@ impl State {
     /// A state in which `snapshot` is in force, whose `source` may change it.
     #[must_use]
     pub fn new(snapshot: Snapshot, source: Arc<dyn ManifestSource>) -> Arc<Self> {
+        Self::after(None, snapshot, source)
+    }
+
+    /// The same where `snapshot` is the last good one, and what the files say now failed to load.
+    #[must_use]
+    pub fn of_last_good(failure: Failure, snapshot: Snapshot, source: Arc<dyn ManifestSource>) -> Arc<Self> {
+        Self::after(Some(failure), snapshot, source)
+    }
+
+    fn after(failure: Option<Failure>, mut snapshot: Snapshot, source: Arc<dyn ManifestSource>) -> Arc<Self> {
+        snapshot.save();
+        let last = LastReload {
+            failure,
+            change: None,
+        };
         Arc::new(Self {
             current: ArcSwap::from_pointee(snapshot),
             source,
-            last_failure: Mutex::new(None),
+            last: Mutex::new(last),
         })
     }
 
@@ -112,10 +143,13 @@ impl State {
     /// The failure of the last reload, where it failed; for readiness detail.
     #[must_use]
     pub fn last_failure(&self) -> Option<Failure> {
-        self.last_failure
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.last().failure.clone()
+    }
+
+    /// What the last reload that succeeded changed; `None` where there was none since the start.
+    #[must_use]
+    pub fn last_change(&self) -> Option<Change> {
+        self.last().change.clone()
     }
 
     /// Has what is beside the files followed from now on, and told of to `trigger`.
@@ -130,8 +164,12 @@ impl State {
     }
 
     /// Puts `snapshot`, of files just read, in force for every request that begins after this.
-    fn replace(&self, snapshot: Snapshot) {
-        self.note(None);
+    fn replace(&self, mut snapshot: Snapshot, change: Change) {
+        snapshot.save();
+        *self.last() = LastReload {
+            failure: None,
+            change: Some(change),
+        };
         self.refresh(snapshot);
     }
 
@@ -143,10 +181,32 @@ impl State {
 
     /// Keeps the snapshot in force and remembers why.
     fn keep(&self, failure: Failure) {
-        self.note(Some(failure));
+        self.last().failure = Some(failure);
     }
 
-    fn note(&self, failure: Option<Failure>) {
-        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+    fn last(&self) -> MutexGuard<'_, LastReload> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Snapshot {
+    /// Saves the set as the last good one, once, where the configuration wants that.
+    fn save(&mut self) {
+        if let Some(unsaved) = self.unsaved.take() {
+            unsaved.save();
+        }
+    }
+
+    /// What putting this in force in place of `before` changes.
+    fn since(&self, before: &Self) -> Change {
+        Change {
+            vanished_denies: self.vanished_denies(before),
+            ..self.base.inventory.since(&before.base.inventory)
+        }
+    }
+
+    /// The Denies of `before` that are no longer in force.
+    fn vanished_denies(&self, before: &Self) -> Vec<String> {
+        inventory::vanished_denies(&before.policies, &self.policies)
     }
 }

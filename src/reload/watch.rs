@@ -38,8 +38,19 @@ const REST: u32 = 4;
 /// How often a set is loaded anew because it changed under the last load.
 const ATTEMPTS: usize = 3;
 
-/// Told of each attempt that was made: the new state or why there is none.
-pub type Observer = Box<dyn Fn(Result<&State, &Failure>) + Send>;
+/// Told of each attempt that was made.
+pub type Observer = Box<dyn Fn(Attempt<'_>) + Send>;
+
+/// How an attempt to replace what is in force ended.
+#[derive(Clone, Copy)]
+pub enum Attempt<'a> {
+    /// The files were read, and are in force.
+    Reloaded(&'a State),
+    /// Objects of clusters changed. The files were not read: where they are faulty, they still are.
+    Refreshed(&'a State),
+    /// The files have faults; what was in force still is.
+    Failed(&'a Failure),
+}
 
 /// Keeps a [`State`] up to date on a thread of its own, until dropped.
 pub struct Reloader {
@@ -284,9 +295,10 @@ impl Worker {
             return;
         };
         tracing::info!(revision = %snapshot.revision, "the objects of clusters changed");
+        warn_of_vanished_denies(&snapshot.vanished_denies(&current));
         drop(current);
         self.state.refresh(snapshot);
-        (self.observer)(Ok(&self.state));
+        (self.observer)(Attempt::Refreshed(&self.state));
     }
 
     fn reload(&self) {
@@ -295,11 +307,13 @@ impl Worker {
         let (snapshot, faults) = load::load(&self.path, self.state.source(), Some(&current), now);
         log(&faults);
         if let Some(snapshot) = snapshot {
-            tracing::info!(revision = %snapshot.revision, "reloaded");
+            let change = snapshot.since(&current);
+            tracing::info!(revision = %snapshot.revision, "reloaded: {change}");
+            warn_of_vanished_denies(&change.vanished_denies);
             warn_of_restart(&current.config, &snapshot.config);
             drop(current);
-            self.state.replace(snapshot);
-            (self.observer)(Ok(&self.state));
+            self.state.replace(snapshot, change);
+            (self.observer)(Attempt::Reloaded(&self.state));
         } else {
             tracing::error!(
                 revision = %current.revision,
@@ -310,7 +324,7 @@ impl Worker {
                 at: now,
                 faults: Arc::new(faults),
             };
-            (self.observer)(Err(&failure));
+            (self.observer)(Attempt::Failed(&failure));
             self.state.keep(failure);
         }
     }
@@ -376,6 +390,13 @@ fn log(faults: &Faults) {
             Severity::Error => tracing::error!("{fault}"),
             Severity::Warning => tracing::warn!("{fault}"),
         }
+    }
+}
+
+/// Each by name: whoever removed a Deny by mistake finds it in the log.
+fn warn_of_vanished_denies(names: &[String]) {
+    for policy in names {
+        tracing::warn!(policy, "a Deny is no longer in force");
     }
 }
 

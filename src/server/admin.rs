@@ -22,7 +22,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use super::gateway::Shared;
 use super::lifecycle::Phase;
 use crate::field::{Faults, Severity};
-use crate::reload::{Origin, SourceStatus};
+use crate::reload::{Change, Origin, SourceStatus};
 use crate::telemetry::metrics::ClusterState;
 
 /// How long a cluster of which nothing is known keeps the gateway unready.
@@ -79,7 +79,10 @@ async fn readyz(request: HttpRequest, shared: Data<Shared>) -> HttpResponse {
         name: "clusters",
         fault: awaited(&clusters, shared.start.elapsed()),
     };
-    let detail = in_force(&shared) + &clusters.iter().map(told).collect::<String>();
+    let named = request
+        .peer_addr()
+        .is_some_and(|peer| peer.ip().to_canonical().is_loopback());
+    let detail = in_force(&shared, named) + &clusters.iter().map(told).collect::<String>();
     let checks = [PING, serving, known];
     let checks = if clusters.is_empty() {
         checks.get(..2).unwrap_or_default()
@@ -115,20 +118,45 @@ fn told(status: &SourceStatus) -> String {
     text
 }
 
-/// Which files are in force, and whether newer ones were refused.
-fn in_force(shared: &Shared) -> String {
-    let revision = format!("revision {} is in force", shared.state.current().revision);
-    match shared.state.last_failure() {
-        None => format!("{revision}\n"),
-        Some(failure) => {
-            let faults = failure
-                .faults
-                .iter()
-                .filter(|fault| fault.severity == Severity::Error)
-                .count();
-            format!("{revision}; the last reload failed: {faults} faults, which the log names\n")
-        }
+/// What is in force, what the last reload changed, and whether newer files were refused. Objects
+/// are `named` to whoever asks from this machine alone.
+fn in_force(shared: &Shared, named: bool) -> String {
+    let mut text = format!("revision {} is in force\n", shared.state.current().revision);
+    if let Some(change) = shared.state.last_change() {
+        text.push_str(&describe_change(&change, named));
     }
+    if let Some(failure) = shared.state.last_failure() {
+        let errors = failure
+            .faults
+            .iter()
+            .filter(|fault| fault.severity == Severity::Error);
+        let faults = match errors.count() {
+            1 => "1 fault".to_owned(),
+            count => format!("{count} faults"),
+        };
+        text.push_str(&format!(
+            "the files on disk are not in force: they have {faults}, which the log names\n"
+        ));
+    }
+    text
+}
+
+fn describe_change(change: &Change, named: bool) -> String {
+    let mut text = format!("the last reload: {}\n", change.describe(named));
+    match change.vanished_denies.as_slice() {
+        [] => {}
+        denies if named => {
+            text.push_str(&format!(
+                "no longer in force, denying policies: {}\n",
+                denies.join(", ")
+            ));
+        }
+        denies => text.push_str(&format!(
+            "no longer in force, denying policies: {}\n",
+            denies.len()
+        )),
+    }
+    text
 }
 
 /// One thing that a probe looks at.

@@ -101,6 +101,7 @@ impl Shared {
             .as_ref()
             .is_some_and(|counters| counters.are_of(&current))
         {
+            self.metrics.configuration(&current.revision);
             self.counters
                 .store(Some(Arc::new(Counters::new(&current, &self.metrics))));
         }

@@ -11,6 +11,7 @@ use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, Histogram, IntCounterVec, Registry, TextEncoder};
 
 pub use labels::{Code, Credential, Endpoint, Label, Outcome, Phase, PolicyResult};
@@ -69,6 +70,7 @@ impl Metrics {
     /// Only if two metrics had one name, which the tests exclude.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
+        registry.register(Box::new(ProcessCollector::for_self()))?;
         let families = Families::new(&registry)?;
         for endpoint in Endpoint::REVIEWS {
             families.in_flight.with_label_values(&[endpoint.as_str()]).set(0);
@@ -147,14 +149,33 @@ impl Metrics {
     /// Changed files were loaded, or found faulty, at `now`.
     pub fn reload(&self, outcome: Outcome, now: SystemTime) {
         self.reloads.record(outcome, IntCounter::inc);
-        if outcome == Outcome::Success {
-            self.loaded(now);
+        match outcome {
+            Outcome::Success => self.loaded(now),
+            Outcome::Failure => self.not_loaded(),
         }
     }
 
-    /// The files in use were loaded at `now`: at the start, which is no reload.
+    /// The files on disk were loaded at `now` and are in force: at the start, which is no reload.
     pub fn loaded(&self, now: SystemTime) {
         self.families.last_reload_success.set(seconds(now));
+        self.families.last_reload_successful.set(1);
+    }
+
+    /// The files on disk are not in force: older ones serve.
+    pub fn not_loaded(&self) {
+        self.families.last_reload_successful.set(0);
+    }
+
+    /// `revision` names what is in force. The series of the one before ends.
+    pub fn configuration(&self, revision: &str) {
+        let info = &self.families.configuration_info;
+        info.with_label_values(&[revision]).set(1);
+        for old in label_values(info, "revision") {
+            if old != revision {
+                // An error means that the series is gone already.
+                let _gone = info.remove_label_values(&[&old]);
+            }
+        }
     }
 
     /// The counters of each policy, in the order given. Series of policies that
@@ -333,6 +354,17 @@ fn label_pairs(family: &IntCounterVec, first: &str, second: &str) -> HashSet<(St
     };
     series
         .filter_map(|metric| Some((value_of(metric, first)?, value_of(metric, second)?)))
+        .collect()
+}
+
+/// The values that a label has in a family's series.
+fn label_values(family: &impl Collector, name: &str) -> HashSet<String> {
+    let families = family.collect();
+    let series = families.iter().flat_map(|family| family.get_metric());
+    let labels = series.flat_map(|metric| metric.get_label());
+    labels
+        .filter(|label| label.name() == name)
+        .map(|label| label.value().to_owned())
         .collect()
 }
 

@@ -148,12 +148,112 @@ fn sighup_reads_the_files_again() {
     let admin = admin_address(&gateway.said_until(" init DIR --host NAME"));
     gateway.signal("HUP");
     let reloaded = || get(&admin, "/metrics").contains("portcullis_reloads_total{result=\"success\"} 1\n");
-    let mut looks = 0;
-    while !reloaded() {
-        looks += 1;
-        assert!(looks < 3000, "the files were not read again");
+    until("the files were read again", reloaded);
+}
+
+fn until(what: &str, mut happens: impl FnMut() -> bool) {
+    for _ in 0..3000 {
+        if happens() {
+            return;
+        }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
+    panic!("not within 30 s: {what}");
+}
+
+/// An AuthorizationPolicy that keeps joe from `/x`.
+const JOE_MAY_NOT: &str = "
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: joe-may-not}
+spec:
+  effect: Deny
+  subjects: [{kind: User, name: joe}]
+  nonResourceRules: [{verbs: [get], paths: [/x]}]
+";
+
+#[test]
+fn metrics_and_readiness_say_whether_the_files_on_disk_are_in_force_and_what_changed() {
+    let portcullis = development();
+    let mut gateway = Gateway::start(&portcullis, &[]);
+    let admin = admin_address(&gateway.said_until("portcullis init DIR"));
+    let metrics = || get(&admin, "/metrics");
+    let successful = |value| metrics().contains(&format!("portcullis_last_reload_successful {value}\n"));
+    assert!(successful(1));
+    assert!(metrics().contains("\nprocess_open_fds "));
+
+    portcullis.write(".portcullis/policies/joe.yaml", JOE_MAY_NOT);
+    until("the reload", || {
+        get(&admin, "/readyz?verbose")
+            .contains("the last reload: 1 object added (AuthorizationPolicy/joe-may-not), 0 objects changed")
+    });
+    let verbose = get(&admin, "/readyz?verbose");
+    let (_, revision) = verbose.split_once("revision ").unwrap();
+    let (revision, _) = revision.split_once(' ').unwrap();
+    let info = metrics();
+    let revisions: Vec<_> = info
+        .lines()
+        .filter(|line| line.starts_with("portcullis_configuration_info{"))
+        .collect();
+    assert_eq!(
+        revisions,
+        [format!(
+            "portcullis_configuration_info{{revision=\"{revision}\"}} 1"
+        )]
+    );
+
+    portcullis.write(".portcullis/policies/wrong.yaml", "kind: Pod\n");
+    until("the fault", || successful(0));
+    assert!(
+        get(&admin, "/readyz?verbose").contains("the files on disk are not in force: they have 1 fault,")
+    );
+
+    std::fs::remove_file(portcullis.path(".portcullis/policies/wrong.yaml")).unwrap();
+    portcullis.write(".portcullis/policies/joe.yaml", "");
+    until("the mended files", || successful(1));
+    until("the Deny is gone", || {
+        get(&admin, "/readyz?verbose").contains("no longer in force, denying policies: joe-may-not\n")
+    });
+}
+
+#[test]
+fn a_start_beside_faulty_files_serves_what_was_last_in_force_and_says_so() {
+    let portcullis = development();
+    let path = portcullis.path(".portcullis/portcullis.yaml");
+    let configuration = std::fs::read_to_string(path).unwrap();
+    portcullis.write(
+        ".portcullis/portcullis.yaml",
+        &format!("{configuration}\nreload: {{lastGood: state/last-good}}\n"),
+    );
+    portcullis.write(".portcullis/policies/joe.yaml", JOE_MAY_NOT);
+    let arguments = ["serve", "--config", ".portcullis/portcullis.yaml", "-o", "json"];
+    let serving = |gateway: &mut Gateway| gateway.said_until("}");
+    serving(&mut Gateway::start(&portcullis, &arguments));
+
+    portcullis.write(".portcullis/policies/joe.yaml", "kind: Pod\n");
+    let mut gateway = Gateway::start(&portcullis, &arguments);
+    let said: serde_json::Value = serde_json::from_str(&serving(&mut gateway)).unwrap();
+    let admin = said["admin"].as_str().unwrap();
+    assert!(get(admin, "/metrics").contains("portcullis_last_reload_successful 0\n"));
+    assert!(get(admin, "/readyz").starts_with("HTTP/1.1 200"));
+    assert!(get(admin, "/readyz?verbose").contains("the files on disk are not in force"));
+    assert!(
+        get(admin, "/metrics")
+            .contains("{kind=\"AuthorizationPolicy\",name=\"joe-may-not\",result=\"match\"}"),
+        "the Deny is in force"
+    );
+
+    portcullis.write(".portcullis/policies/joe.yaml", "");
+    until("the mended files", || {
+        get(admin, "/metrics").contains("portcullis_last_reload_successful 1\n")
+    });
+
+    drop(gateway);
+    portcullis.write(".portcullis/policies/joe.yaml", "kind: Pod\n");
+    portcullis.write(".portcullis/state/last-good", "not what was written\n");
+    let run = portcullis.run("serve --config .portcullis/portcullis.yaml");
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("joe.yaml"), "{run:?}");
 }
 
 #[test]

@@ -19,7 +19,10 @@ use serde::Serialize;
 use super::output::{self, Format};
 use super::{Error, Verdict, loading};
 use crate::config::LogPath;
-use crate::reload::{self, Reloader, State, Trigger};
+use crate::field::Faults;
+use crate::reload::{
+    self, Attempt, Failure, LastGoodError, ManifestSource, Reloader, Snapshot, State, Trigger,
+};
 use crate::server::{Addresses, Gateway, Server, Signals};
 use crate::telemetry::decision_log::Destination;
 use crate::telemetry::metrics::Outcome;
@@ -57,25 +60,24 @@ impl Serve {
         };
         let now = SystemTime::now();
         let source = loading::source();
-        let (snapshot, faults) = reload::load(&path, &*source, None, now);
-        let Some(snapshot) = snapshot else {
-            output::complain(Error::Faulty {
-                path: path.display().to_string(),
-                faults,
-            });
+        let Some(start) = Start::read(&path, &*source, now) else {
             return Ok(Verdict::Unsound);
         };
-        for warning in faults.iter() {
-            tracing::warn!("{warning}");
-        }
         let metrics = Arc::new(Metrics::new().map_err(|error| Error::Serve(error.into()))?);
-        metrics.loaded(now);
+        match &start.failure {
+            None => metrics.loaded(now),
+            Some(_) => metrics.not_loaded(),
+        }
+        let Start { snapshot, failure } = start;
         let decision_log = open_log(
             snapshot.config.decision_log.as_ref().map(|log| &log.path),
             &metrics,
         )?;
         let revision = Arc::clone(&snapshot.revision);
-        let state = State::new(snapshot, source);
+        let state = match failure {
+            None => State::new(snapshot, source),
+            Some(failure) => State::of_last_good(failure, snapshot, source),
+        };
         let reloader = reloader(&state, &path, &metrics)?;
         state
             .follow(reloader.trigger())
@@ -114,6 +116,60 @@ impl Serve {
     }
 }
 
+/// What a gateway begins with.
+struct Start {
+    snapshot: Snapshot,
+    /// Why the files on disk are not in force, where the last good set is.
+    failure: Option<Failure>,
+}
+
+// === impl Start ===
+
+impl Start {
+    /// What the files say or, beside faulty ones, what was last in force. Where there is neither,
+    /// the faults are printed.
+    fn read(path: &Path, source: &dyn ManifestSource, now: SystemTime) -> Option<Self> {
+        let (snapshot, faults) = reload::load(path, source, None, now);
+        if let Some(snapshot) = snapshot {
+            faults.iter().for_each(|warning| tracing::warn!("{warning}"));
+            return Some(Self {
+                snapshot,
+                failure: None,
+            });
+        }
+        match reload::last_good(path, source, now) {
+            Ok(snapshot) => Some(Self::of_last_good(snapshot, faults, now)),
+            Err(error) => {
+                if !matches!(error, LastGoodError::NotConfigured) {
+                    tracing::error!(%error, "there is no last good set to serve either");
+                }
+                output::complain(Error::Faulty {
+                    path: path.display().to_string(),
+                    faults,
+                });
+                None
+            }
+        }
+    }
+
+    fn of_last_good(snapshot: Snapshot, faults: Faults, now: SystemTime) -> Self {
+        faults.iter().for_each(|fault| tracing::error!("{fault}"));
+        tracing::error!(
+            revision = %snapshot.revision,
+            faults = faults.len(),
+            "the files have faults: the set that was last in force is served"
+        );
+        let failure = Failure {
+            at: now,
+            faults: Arc::new(faults),
+        };
+        Self {
+            snapshot,
+            failure: Some(failure),
+        }
+    }
+}
+
 fn open_log(path: Option<&LogPath>, metrics: &Metrics) -> Result<Option<DecisionLog>, Error> {
     let Some(path) = path else { return Ok(None) };
     let destination = match path {
@@ -130,13 +186,13 @@ fn open_log(path: Option<&LogPath>, metrics: &Metrics) -> Result<Option<Decision
 /// Keeps `state` up to date, and counts how that goes.
 fn reloader(state: &Arc<State>, path: &Path, metrics: &Arc<Metrics>) -> Result<Reloader, Error> {
     let metrics = Arc::clone(metrics);
-    let observer = Box::new(move |attempt: Result<&State, &reload::Failure>| {
-        let outcome = if attempt.is_ok() {
-            Outcome::Success
-        } else {
-            Outcome::Failure
-        };
-        metrics.reload(outcome, SystemTime::now());
+    let observer = Box::new(move |attempt: Attempt<'_>| match attempt {
+        Attempt::Reloaded(state) => {
+            metrics.reload(Outcome::Success, SystemTime::now());
+            metrics.configuration(&state.current().revision);
+        }
+        Attempt::Refreshed(state) => metrics.configuration(&state.current().revision),
+        Attempt::Failed(_) => metrics.reload(Outcome::Failure, SystemTime::now()),
     });
     Reloader::start(Arc::clone(state), path.to_owned(), observer).map_err(|error| Error::Serve(error.into()))
 }

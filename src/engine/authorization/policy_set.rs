@@ -96,6 +96,12 @@ impl PolicySet {
         self.protection.covers(attributes)
     }
 
+    /// The names of the AuthorizationPolicies that deny and are enforced, in order.
+    pub fn enforced_denies(&self) -> impl Iterator<Item = &Arc<str>> {
+        let range = self.deny.policies.clone();
+        self.names.get(range).unwrap_or_default().iter()
+    }
+
     /// The kind and name of each policy, by the index that an [`Observer`](super::Observer) is told.
     pub fn policies(&self) -> impl ExactSizeIterator<Item = (CauseKind, &Arc<str>)> {
         self.names

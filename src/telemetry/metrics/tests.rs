@@ -18,6 +18,7 @@ fn what_is_known_at_start_is_there_with_0() {
         r#"portcullis_caller_authentications_total{method="jwt",result="failure"} 0"#,
         r#"portcullis_reloads_total{result="success"} 0"#,
         "portcullis_last_reload_success_timestamp_seconds 0",
+        "portcullis_last_reload_successful 0",
         r#"portcullis_in_flight_requests{endpoint="validate"} 0"#,
         "portcullis_decision_log_dropped_total 0",
         concat!(
@@ -47,6 +48,7 @@ fn recording_moves_the_series_and_no_other() {
         .lines()
         .filter(|line| !line.starts_with('#') && !line.ends_with(" 0") && !line.contains("build_info"))
         .filter(|line| !line.contains("_bucket") && !line.contains("_sum"))
+        .filter(|line| !line.starts_with("process_"))
         .map(str::to_owned)
         .collect();
     assert_eq!(
@@ -60,6 +62,7 @@ fn recording_moves_the_series_and_no_other() {
             r#"portcullis_http_requests_total{code="200",endpoint="authorize"} 1"#,
             r#"portcullis_http_requests_total{code="418",endpoint="authorize"} 1"#,
             "portcullis_last_reload_success_timestamp_seconds 5",
+            "portcullis_last_reload_successful 1",
             r#"portcullis_reloads_total{result="success"} 1"#,
         ]
     );
@@ -114,4 +117,20 @@ fn series_follow_the_configuration() {
     }
     assert!(!text.contains(r#"name="a""#) && !text.contains("old.crt") && !text.contains("gone"));
     assert!(!text.contains(r#"webhook="old""#), "{text}");
+}
+
+#[test]
+fn one_revision_is_in_force_at_a_time() {
+    let metrics = Metrics::new().unwrap();
+    metrics.configuration("0123456789ab");
+    metrics.configuration("ba9876543210");
+    let text = text(&metrics);
+    let series: Vec<_> = text
+        .lines()
+        .filter(|line| line.starts_with("portcullis_configuration_info{"))
+        .collect();
+    assert_eq!(
+        series,
+        [r#"portcullis_configuration_info{revision="ba9876543210"} 1"#]
+    );
 }

@@ -1,0 +1,226 @@
+//! Which objects a set holds, and what the next set changes of them.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::engine::authorization::{Policies, PolicySet};
+use crate::manifest::{Identity, SoundObject};
+
+/// The most names of each sort that a [`Change`] keeps.
+const NAMES: usize = 10;
+
+/// The objects of the files of one set, each with a digest of what it says.
+#[derive(Debug, Default)]
+pub(super) struct Inventory(HashMap<Key, u64>);
+
+/// An object and the only cluster that it holds for, if any.
+type Key = (Identity, Option<String>);
+
+/// What a reload changed: the objects in files, and the Denies no longer in force.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Objects that were not there before.
+    pub added: Objects,
+    /// Objects that say something else than before.
+    pub changed: Objects,
+    /// Objects that are there no more.
+    pub removed: Objects,
+    /// AuthorizationPolicies that denied and do so no more: removed, in Shadow, or now of effect
+    /// Allow. `name`, or `cluster/name` where a policy held for one cluster alone; sorted.
+    pub vanished_denies: Vec<String>,
+}
+
+/// How many objects, and the names of the first of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Objects {
+    /// How many.
+    pub count: usize,
+    /// At most ten of them as `Kind/name` or `Kind/namespace/name`, sorted.
+    pub names: Vec<String>,
+}
+
+// === impl Inventory ===
+
+impl Inventory {
+    pub(super) fn of(objects: &[SoundObject]) -> Self {
+        let entry = |object: &SoundObject| {
+            let cluster = object.cluster().map(str::to_owned);
+            ((object.identity().clone(), cluster), object.digest())
+        };
+        Self(objects.iter().map(entry).collect())
+    }
+
+    /// What became different from `before` to this.
+    pub(super) fn since(&self, before: &Self) -> Change {
+        let added = self.0.keys().filter(|key| !before.0.contains_key(key));
+        let removed = before.0.keys().filter(|key| !self.0.contains_key(key));
+        let changed = self.0.iter().filter_map(|(key, digest)| {
+            let earlier = before.0.get(key)?;
+            (earlier != digest).then_some(key)
+        });
+        Change {
+            added: Objects::of(added),
+            changed: Objects::of(changed),
+            removed: Objects::of(removed),
+            vanished_denies: Vec::new(),
+        }
+    }
+}
+
+// === impl Objects ===
+
+impl Objects {
+    fn of<'k>(keys: impl Iterator<Item = &'k Key>) -> Self {
+        let mut names: Vec<String> = keys
+            .map(|(identity, cluster)| match cluster {
+                None => identity.to_string(),
+                Some(cluster) => format!("{identity} of cluster {cluster}"),
+            })
+            .collect();
+        names.sort();
+        let count = names.len();
+        names.truncate(NAMES);
+        Self { count, names }
+    }
+
+    /// `2 objects added`, and their names where `named`.
+    fn describe(&self, what: &str, named: bool) -> String {
+        let objects = if self.count == 1 { "object" } else { "objects" };
+        let mut text = format!("{} {objects} {what}", self.count);
+        if named && self.count > 0 {
+            let more = if self.count > self.names.len() {
+                ", …"
+            } else {
+                ""
+            };
+            text.push_str(&format!(" ({}{more})", self.names.join(", ")));
+        }
+        text
+    }
+}
+
+// === impl Change ===
+
+impl Change {
+    /// One line, such as `1 object added, 0 objects changed, 2 objects removed`; with the names of
+    /// the objects where `named`.
+    #[must_use]
+    pub fn describe(&self, named: bool) -> String {
+        [
+            self.added.describe("added", named),
+            self.changed.describe("changed", named),
+            self.removed.describe("removed", named),
+        ]
+        .join(", ")
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe(true))
+    }
+}
+
+/// The policies that deny in `before` and not in `after`, for every cluster or for one.
+pub(super) fn vanished_denies(before: &Policies, after: &Policies) -> Vec<String> {
+    let everywhere = vanished(&before.shared, &after.shared);
+    let mut names: BTreeSet<String> = everywhere.iter().map(|name| name.to_string()).collect();
+    for cluster in before.clusters.keys().chain(after.clusters.keys()) {
+        let of_cluster = vanished(before.for_cluster(cluster), after.for_cluster(cluster));
+        let own = of_cluster.difference(&everywhere);
+        names.extend(own.map(|name| format!("{cluster}/{name}")));
+    }
+    names.into_iter().collect()
+}
+
+fn vanished<'a>(before: &'a Arc<PolicySet>, after: &Arc<PolicySet>) -> BTreeSet<&'a Arc<str>> {
+    if Arc::ptr_eq(before, after) {
+        return BTreeSet::new();
+    }
+    let still: HashSet<&Arc<str>> = after.enforced_denies().collect();
+    let denies = before.enforced_denies();
+    denies.filter(|name| !still.contains(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::{self, Options, Source};
+
+    fn mk_policy(name: &str, effect: &str, mode: &str) -> String {
+        format!(
+            "---\napiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {{name: {name}}}\nspec:\n  effect: {effect}\n  mode: {mode}\n  subjects: [{{kind: User, name: joe}}]\n  nonResourceRules: [{{verbs: [get], paths: [/x]}}]\n"
+        )
+    }
+
+    fn mk_source(text: String, cluster: Option<&str>) -> Source {
+        Source {
+            file: "policies.yaml".into(),
+            text,
+            cluster: cluster.map(str::to_owned),
+        }
+    }
+
+    fn mk_set(sources: &[Source]) -> (Inventory, Policies) {
+        let (objects, faults) = manifest::read(sources, &Options::default());
+        let objects = objects.unwrap_or_else(|| panic!("{faults}"));
+        let inventory = Inventory::of(&objects);
+        let manifests = manifest::assemble(objects, &Options::default());
+        (inventory, manifests.policies)
+    }
+
+    #[test]
+    fn a_change_counts_and_names_objects() {
+        let one = mk_policy("stays", "Deny", "Enforce") + &mk_policy("grows", "Allow", "Enforce");
+        let two = mk_policy("stays", "Deny", "Enforce")
+            + &mk_policy("grows", "Allow", "Shadow")
+            + &mk_policy("comes", "Allow", "Enforce");
+        let (before, _) = mk_set(&[mk_source(one, None)]);
+        let (after, _) = mk_set(&[mk_source(two, None)]);
+        let change = after.since(&before);
+        assert_eq!(
+            change.describe(true),
+            "1 object added (AuthorizationPolicy/comes), 1 object changed (AuthorizationPolicy/grows), 0 objects removed"
+        );
+        assert_eq!(
+            before.since(&after).describe(false),
+            "0 objects added, 1 object changed, 1 object removed"
+        );
+    }
+
+    #[test]
+    fn comments_and_order_are_no_change() {
+        let (one, two) = (
+            mk_policy("a", "Deny", "Enforce"),
+            mk_policy("b", "Deny", "Enforce"),
+        );
+        let (before, _) = mk_set(&[mk_source(format!("{one}{two}"), None)]);
+        let (after, _) = mk_set(&[mk_source(format!("# a comment\n{two}{one}"), None)]);
+        assert_eq!(after.since(&before), Change::default());
+    }
+
+    #[test]
+    fn a_deny_that_is_gone_in_shadow_or_turned_to_allow_has_vanished() {
+        let deny = |name| mk_policy(name, "Deny", "Enforce");
+        let before = ["gone", "kept", "shadowed", "turned"].map(deny).concat();
+        let after = deny("kept")
+            + &mk_policy("shadowed", "Deny", "Shadow")
+            + &mk_policy("turned", "Allow", "Enforce");
+        let (_, before) = mk_set(&[mk_source(before, None)]);
+        let (_, after) = mk_set(&[mk_source(after, None)]);
+        assert_eq!(vanished_denies(&before, &after), ["gone", "shadowed", "turned"]);
+        assert!(vanished_denies(&after, &after).is_empty());
+    }
+
+    #[test]
+    fn a_deny_that_now_holds_for_every_cluster_has_not_vanished() {
+        let deny = mk_policy("d", "Deny", "Enforce");
+        let (_, one) = mk_set(&[mk_source(deny.clone(), Some("east"))]);
+        let (_, all) = mk_set(&[mk_source(deny, None)]);
+        assert!(vanished_denies(&one, &all).is_empty());
+        assert_eq!(vanished_denies(&all, &one), ["d"]);
+        let (_, none) = mk_set(&[]);
+        assert_eq!(vanished_denies(&one, &none), ["east/d"]);
+    }
+}

@@ -1,0 +1,312 @@
+//! The configuration and manifests that were last in force, kept in a file of their own
+//! (`reload.lastGood`), so that a restart beside faulty files still has something to serve.
+//!
+//! The first line says what follows and its digest; the second holds the texts. Keys,
+//! certificates, kubeconfigs and tokens are not copied: they are read where they are. The
+//! texts may hold inline credentials all the same, so only the owner may read the file.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use openssl::sha::sha256;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::manifest::Source;
+
+const API_VERSION: &str = "portcullis.dev/v1alpha1";
+const KIND: &str = "LastGoodSet";
+
+/// A larger file is none that was written here.
+const MAX_BYTES: u64 = 1 << 30;
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Header {
+    api_version: String,
+    kind: String,
+    revision: String,
+    sha256: String,
+}
+
+/// The texts that a set was read from.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Texts {
+    configuration: String,
+    manifests: Vec<Manifest>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    file: String,
+    cluster: Option<String>,
+    text: String,
+}
+
+/// A set that is to be saved once it is in force.
+#[derive(Debug)]
+pub(super) struct Unsaved {
+    path: PathBuf,
+    content: Vec<u8>,
+}
+
+/// A set as it was saved.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Saved {
+    /// Names what was in force.
+    pub(super) revision: String,
+    /// The text of the configuration.
+    pub(super) configuration: String,
+    /// The manifests, in the order in which they were read.
+    pub(super) manifests: Vec<Source>,
+}
+
+/// Why there is no last good set to serve.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The configuration names no `reload.lastGood`, or cannot be read far enough to tell.
+    #[error("the configuration names no `reload.lastGood`")]
+    NotConfigured,
+    /// The file cannot be read.
+    #[error("`{path}` cannot be read: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file is not what was written.
+    #[error("`{path}` is no complete saved set: {reason}")]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// What was saved cannot be used with the certificates and credentials that there are now.
+    #[error("what `{path}` holds cannot be served:\n{faults}")]
+    Faulty {
+        /// The file.
+        path: PathBuf,
+        /// Everything that is wrong.
+        faults: crate::field::Faults,
+    },
+}
+
+// === impl Unsaved ===
+
+impl Unsaved {
+    /// The set of `config` and `sources`; `None` where the configuration wants none saved.
+    pub(super) fn new(config: &Config, sources: &[Source], revision: &str) -> Option<Self> {
+        let path = config.reload.last_good.clone()?;
+        let texts = Texts {
+            configuration: config.text.to_string(),
+            manifests: sources.iter().map(Manifest::of).collect(),
+        };
+        let texts = serde_json::to_vec(&texts).ok()?;
+        let header = Header {
+            api_version: API_VERSION.into(),
+            kind: KIND.into(),
+            revision: revision.into(),
+            sha256: hexadecimal(&sha256(&texts)),
+        };
+        let mut content = serde_json::to_vec(&header).ok()?;
+        content.push(b'\n');
+        content.extend(texts);
+        Some(Self { path, content })
+    }
+
+    /// Writes the set; a failure is logged, for what is in force serves without it.
+    pub(super) fn save(self) {
+        if let Err(error) = replace(&self.path, &self.content) {
+            tracing::warn!(
+                file = %self.path.display(),
+                %error,
+                "the last good set cannot be saved: a restart beside faulty files would not start"
+            );
+        }
+    }
+}
+
+// === impl Manifest ===
+
+impl Manifest {
+    fn of(source: &Source) -> Self {
+        Self {
+            file: source.file.clone(),
+            cluster: source.cluster.clone(),
+            text: source.text.clone(),
+        }
+    }
+
+    fn into_source(self) -> Source {
+        Source {
+            file: self.file,
+            text: self.text,
+            cluster: self.cluster,
+        }
+    }
+}
+
+/// Puts `content` at `path`, as a whole or not at all, for the owner alone. Folders are made.
+fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder)?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let beside = folder.join(name);
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&beside)?;
+    let mut writer = BufWriter::new(file);
+    writer.write_all(content)?;
+    writer
+        .into_inner()
+        .map_err(io::IntoInnerError::into_error)?
+        .sync_all()?;
+    fs::rename(&beside, path)?;
+    File::open(folder)?.sync_all()
+}
+
+/// The set saved at `path`.
+pub(super) fn read(path: &Path) -> Result<Saved, Error> {
+    let unreadable = |source| Error::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let mut content = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        return Err(unreadable(io::Error::other("not a regular file")));
+    }
+    file.take(MAX_BYTES + 1)
+        .read_to_end(&mut content)
+        .map_err(unreadable)?;
+    parse(&content).map_err(|reason| Error::Corrupt {
+        path: path.to_owned(),
+        reason,
+    })
+}
+
+fn parse(content: &[u8]) -> Result<Saved, &'static str> {
+    if content.len() as u64 > MAX_BYTES {
+        return Err("it is larger than any that is written");
+    }
+    let end = content
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .ok_or("it ends too early")?;
+    let (header, texts) = content.split_at(end);
+    let texts = texts.get(1..).unwrap_or_default();
+    let header: Header = serde_json::from_slice(header).map_err(|_| "its first line cannot be read")?;
+    if header.api_version != API_VERSION || header.kind != KIND {
+        return Err("another version wrote it");
+    }
+    if header.sha256 != hexadecimal(&sha256(texts)) {
+        return Err("its digest does not fit");
+    }
+    let texts: Texts = serde_json::from_slice(texts).map_err(|_| "its texts cannot be read")?;
+    Ok(Saved {
+        revision: header.revision,
+        configuration: texts.configuration,
+        manifests: texts.manifests.into_iter().map(Manifest::into_source).collect(),
+    })
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn mk_saved() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state/last-good");
+        let texts = Texts {
+            configuration: "kind: GatewayConfiguration\n".into(),
+            manifests: vec![Manifest {
+                file: "policies/a.yaml".into(),
+                cluster: Some("east".into()),
+                text: "kind: Role\n".into(),
+            }],
+        };
+        let texts = serde_json::to_vec(&texts).unwrap();
+        let header = Header {
+            api_version: API_VERSION.into(),
+            kind: KIND.into(),
+            revision: "0123456789ab".into(),
+            sha256: hexadecimal(&sha256(&texts)),
+        };
+        let content = [&serde_json::to_vec(&header).unwrap(), b"\n".as_slice(), &texts].concat();
+        Unsaved {
+            path: path.clone(),
+            content,
+        }
+        .save();
+        (folder, path)
+    }
+
+    #[test]
+    fn what_was_saved_is_read() {
+        let (_folder, path) = mk_saved();
+        let saved = read(&path).unwrap();
+        assert_eq!(saved.revision, "0123456789ab");
+        assert_eq!(saved.configuration, "kind: GatewayConfiguration\n");
+        let manifests: Vec<_> = saved
+            .manifests
+            .iter()
+            .map(|source| {
+                (
+                    source.file.as_str(),
+                    source.cluster.as_deref(),
+                    source.text.as_str(),
+                )
+            })
+            .collect();
+        assert_eq!(manifests, [("policies/a.yaml", Some("east"), "kind: Role\n")]);
+    }
+
+    #[test]
+    fn only_the_owner_may_read_it() {
+        let (_folder, path) = mk_saved();
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_corrupt_file_is_not_used() {
+        let (_folder, path) = mk_saved();
+        let text = fs::read_to_string(&path).unwrap();
+        for corrupt in [
+            String::new(),
+            "{}\n".into(),
+            text.replace("Role", "Hole"),
+            text.replace("v1alpha1", "v9"),
+            text.trim_end_matches('}').into(),
+        ] {
+            assert_ne!(corrupt, text);
+            fs::write(&path, &corrupt).unwrap();
+            assert!(matches!(read(&path), Err(Error::Corrupt { .. })), "{corrupt}");
+        }
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(read(&path), Err(Error::Unreadable { .. })));
+        assert!(matches!(
+            read(Path::new("/dev/zero")),
+            Err(Error::Unreadable { .. })
+        ));
+    }
+}
