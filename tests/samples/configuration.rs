@@ -40,7 +40,8 @@ fn the_full_configuration_shows_the_defaults() {
     assert_eq!(webhook.unauthorized_ttl, Some(Duration::from_secs(30)));
     assert_eq!(full.admission, smallest.admission);
     assert_eq!(full.limits, smallest.limits);
-    assert_eq!(full.reload, smallest.reload);
+    assert_eq!(full.reload.interval, smallest.reload.interval);
+    assert!(smallest.reload.last_good.is_none() && full.reload.last_good.is_some());
 }
 
 #[test]
