@@ -11,7 +11,9 @@ use portcullis::engine::authorization::{
     AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule, Objects,
     PolicySet, ResourceRule, Role, RoleRef, Rule, Subject,
 };
-use portcullis::engine::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
+use portcullis::engine::{
+    Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, Time, User, Validity,
+};
 
 const POLICIES: usize = 500;
 
@@ -157,6 +159,7 @@ fn policy(at: usize) -> AuthorizationPolicy {
         paths: vec![format!("/debug-{at}/*")],
     };
     AuthorizationPolicy {
+        validity: Validity::default(),
         name: format!("policy-{at}"),
         effect,
         mode: if at.is_multiple_of(50) {
@@ -243,7 +246,9 @@ fn decide(criterion: &mut Criterion) {
         let set = PolicySet::new(objects, &NeverDeny::default());
         let mut group = criterion.benchmark_group(format!("{count}_bindings"));
         for (name, request) in requests() {
-            group.bench_function(name, |bench| bench.iter(|| set.authorize(black_box(&request))));
+            group.bench_function(name, |bench| {
+                bench.iter(|| set.authorize(black_box(&request), Time::UNIX_EPOCH))
+            });
         }
         group.finish();
     }

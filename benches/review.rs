@@ -8,6 +8,7 @@
     reason = "a measurement that cannot be made ends at once"
 )]
 
+use portcullis::engine::Time;
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ fn benches(criterion: &mut Criterion) {
     let (body, policies) = (review(), policies());
     let body = body.as_bytes();
     let decoded = SubjectAccessReview::decode(body).expect("a sound review");
-    let decided = policies.authorize(&decoded.attributes);
+    let decided = policies.authorize(&decoded.attributes, Time::UNIX_EPOCH);
     let reply = Reply {
         version: decoded.version,
         decision: decided.decision,
@@ -72,7 +73,7 @@ fn benches(criterion: &mut Criterion) {
         bencher.iter(|| SubjectAccessReview::decode(black_box(body)));
     });
     group.bench_function("decide", |bencher| {
-        bencher.iter(|| policies.authorize(black_box(&decoded.attributes)));
+        bencher.iter(|| policies.authorize(black_box(&decoded.attributes), Time::UNIX_EPOCH));
     });
     group.bench_function("encode", |bencher| {
         bencher.iter_batched_ref(
@@ -84,7 +85,7 @@ fn benches(criterion: &mut Criterion) {
     group.bench_function("whole", |bencher| {
         bencher.iter(|| {
             let review = SubjectAccessReview::decode(black_box(body)).expect("a sound review");
-            let decided = policies.authorize(&review.attributes);
+            let decided = policies.authorize(&review.attributes, Time::UNIX_EPOCH);
             let mut out = Vec::with_capacity(320);
             let reply = Reply {
                 version: review.version,

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use portcullis::engine::Time;
 use serde_json::{Value, json};
 
 use portcullis::api::AdmissionReview;
@@ -60,7 +61,13 @@ fn validated(set: &AdmissionSet, review: &Value) -> Outcome {
     let document = Document::parse(review.to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
     let (access, request) = (PolicySet::default(), &review.request);
-    Chain::run(Phase::Validate, set, request, Run::new(&access), &mut nobody)
+    Chain::run(
+        Phase::Validate,
+        set,
+        request,
+        Run::new(&access, Time::UNIX_EPOCH),
+        &mut nobody,
+    )
 }
 
 fn message(outcome: &Outcome) -> &str {
@@ -281,7 +288,7 @@ fn a_review_may_be_limited_to_one_policy() {
         let access = PolicySet::default();
         let run = Run {
             only: Some(only),
-            ..Run::new(&access)
+            ..Run::new(&access, Time::UNIX_EPOCH)
         };
         Chain::run(Phase::Validate, &set, &review.request, run, &mut nobody)
     };
@@ -357,7 +364,13 @@ fn mutated(text: &str, object: &Value) -> Outcome {
     let document = Document::parse(mk_review(object).to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
     let (access, request) = (PolicySet::default(), &review.request);
-    Chain::run(Phase::Mutate, &set, request, Run::new(&access), &mut nobody)
+    Chain::run(
+        Phase::Mutate,
+        &set,
+        request,
+        Run::new(&access, Time::UNIX_EPOCH),
+        &mut nobody,
+    )
 }
 
 #[test]
@@ -485,7 +498,7 @@ spec:
     let document = Document::parse(mk_review(&json!({})).to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
     let set = manifests.admission(&AdmissionSettings::default()).shared;
-    let run = Run::new(&*manifests.policies.shared);
+    let run = Run::new(&*manifests.policies.shared, Time::UNIX_EPOCH);
     Chain::run(Phase::Validate, &set, &review.request, run, &mut nobody)
 }
 

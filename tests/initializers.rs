@@ -8,6 +8,7 @@
 )]
 
 use portcullis::api::AdmissionReview;
+use portcullis::engine::Time;
 use portcullis::engine::admission::webhook::nobody;
 use portcullis::engine::admission::{AdmissionSettings, Chain, FailurePolicy, Outcome, Phase, Run};
 use portcullis::engine::authorization::PolicySet;
@@ -80,7 +81,7 @@ fn mutated(text: &str, failure_policy: FailurePolicy, object: &Value, change: &V
     let review = AdmissionReview::decode(&document).unwrap();
     let access = PolicySet::default();
     let sets = manifests.admission(&settings);
-    let (set, run) = (sets.for_cluster("default"), Run::new(&access));
+    let (set, run) = (sets.for_cluster("default"), Run::new(&access, Time::UNIX_EPOCH));
     Chain::run(Phase::Mutate, set, &review.request, run, &mut nobody)
 }
 

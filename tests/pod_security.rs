@@ -10,6 +10,7 @@
     reason = "a test that panics has failed, as it should"
 )]
 
+use portcullis::engine::Time;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
@@ -105,7 +106,7 @@ fn refusals(asked: &Asked<'_>) -> Vec<(String, String)> {
     for policy in SET.validating_policies() {
         let run = Run {
             only: Some(policy),
-            ..Run::new(&access)
+            ..Run::new(&access, Time::UNIX_EPOCH)
         };
         if let Some(denial) = Chain::run(Phase::Validate, &SET, &review.request, run, &mut nobody).denial {
             assert_eq!(denial.code, 403, "{}", denial.message);

@@ -7,6 +7,7 @@
     reason = "a test that panics has failed, as it should"
 )]
 
+use portcullis::engine::Time;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,10 +110,16 @@ fn run(phase: Phase, text: &str, ask: impl Fn(&Call) -> Answer) -> (Outcome, Vec
     let (set, document, access) = (mk_set(text), mk_review(), PolicySet::default());
     let review = AdmissionReview::decode(&document).unwrap();
     let mut asked = Vec::new();
-    let outcome = Chain::run(phase, &set, &review.request, Run::new(&access), &mut |call| {
-        asked.push(call.webhook.configuration.clone());
-        ask(call)
-    });
+    let outcome = Chain::run(
+        phase,
+        &set,
+        &review.request,
+        Run::new(&access, Time::UNIX_EPOCH),
+        &mut |call| {
+            asked.push(call.webhook.configuration.clone());
+            ask(call)
+        },
+    );
     let object = review.request.object.unwrap();
     let changes = if outcome.patch.is_empty() {
         "[]"
@@ -299,7 +306,7 @@ initializers: [{name: i.example.com, rules: [{apiGroups: [''], apiVersions: [v1]
     let review = AdmissionReview::decode(&document).unwrap();
     let run = Run {
         recorder: Some(&heard),
-        ..Run::new(&access)
+        ..Run::new(&access, Time::UNIX_EPOCH)
     };
     let outcome = Chain::run(Phase::Mutate, &set, &review.request, run, &mut |_| {
         patching(&json!([{"op": "add", "path": "/metadata/labels/a", "value": "1"}]))

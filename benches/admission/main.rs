@@ -9,6 +9,7 @@
 #[path = "../load/workload.rs"]
 mod workload;
 
+use portcullis::engine::Time;
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -37,7 +38,13 @@ fn policies() -> (Arc<AdmissionSet>, Arc<PolicySet>) {
 }
 
 fn judged(set: &AdmissionSet, request: &Request<'_>, access: &PolicySet) -> Outcome {
-    Chain::run(Phase::Validate, set, request, Run::new(access), &mut nobody)
+    Chain::run(
+        Phase::Validate,
+        set,
+        request,
+        Run::new(access, Time::UNIX_EPOCH),
+        &mut nobody,
+    )
 }
 
 fn benches(criterion: &mut Criterion) {

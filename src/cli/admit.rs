@@ -7,6 +7,7 @@ mod trace;
 use std::path::PathBuf;
 
 use super::answers::Answers;
+use super::at::At;
 use super::output::{self, Format};
 use super::{Error, Verdict, authorize, loading};
 use crate::config::DEFAULT_CLUSTER;
@@ -40,6 +41,8 @@ pub(super) struct Admit {
     /// The cluster that the request is of.
     #[arg(long, default_value = DEFAULT_CLUSTER)]
     cluster: String,
+    #[command(flatten)]
+    at: At,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -64,6 +67,7 @@ impl Admit {
             policy,
             answers,
             cluster,
+            at,
         } = self;
         let body = authorize::read(&review)?;
         let answers = answers.map(|path| Answers::of_file(&path)).transpose()?;
@@ -96,6 +100,7 @@ impl Admit {
             cluster: &cluster,
             phases,
             only: policy.as_deref(),
+            now: at.time(),
             answers: &answers,
         };
         let answered = asked.answer(&body).map_err(|error| {

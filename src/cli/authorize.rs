@@ -3,6 +3,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use super::at::At;
 use super::authorizers::{self, Opinions};
 use super::explain::{Explained, InWords};
 use super::loading::Deciding;
@@ -11,7 +12,7 @@ use super::request::{Misfit, Request};
 use super::{Error, Verdict, loading};
 use crate::api::SubjectAccessReview;
 use crate::config::DEFAULT_CLUSTER;
-use crate::engine::{Attributes, Decision};
+use crate::engine::{Attributes, Decision, Time};
 
 /// Decide one request offline, and show why.
 ///
@@ -28,6 +29,8 @@ pub(super) struct Authorize {
     /// A SubjectAccessReview in JSON, `-` for standard input, in place of all that follows.
     #[arg(long, value_name = "FILE", conflicts_with = "Flags")]
     review: Option<PathBuf>,
+    #[command(flatten)]
+    at: At,
     #[command(flatten)]
     flags: Flags,
 }
@@ -82,8 +85,10 @@ impl Authorize {
             config,
             cluster,
             review,
+            at,
             flags,
         } = self;
+        let now = at.time();
         if let Some(review) = review {
             let bytes = read(&review)?;
             let review = SubjectAccessReview::decode(&bytes).map_err(|error| {
@@ -97,11 +102,16 @@ impl Authorize {
                 format,
                 &deciding(config.as_deref())?,
                 &cluster,
-                &review.attributes,
+                (&review.attributes, now),
             );
         }
         let attributes = flags.request().attributes().map_err(|misfits| usage(&misfits))?;
-        decide(format, &deciding(config.as_deref())?, &cluster, &attributes)
+        decide(
+            format,
+            &deciding(config.as_deref())?,
+            &cluster,
+            (&attributes, now),
+        )
     }
 }
 
@@ -118,16 +128,16 @@ fn decide(
     format: Format,
     deciding: &Deciding,
     cluster: &str,
-    attributes: &Attributes<'_>,
+    (attributes, now): (&Attributes<'_>, Time),
 ) -> Result<Verdict, Error> {
     let policies = deciding.policies.for_cluster(cluster);
-    let (own, trace) = policies.explain(attributes);
+    let (own, trace) = policies.explain(attributes, now);
     let recorded = Opinions::default();
     let consulted = authorizers::consult(policies, attributes, own, (&deciding.authorizers, &recorded));
     let words = InWords {
         consulted: &consulted,
         trace: &trace,
-        bindings: policies.unmatched(attributes).bindings,
+        bindings: policies.unmatched(attributes, now).bindings,
     };
     output::print(format, words, &Explained::new(&consulted, &trace))?;
     Ok(match consulted.authorization.decision {

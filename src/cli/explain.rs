@@ -189,6 +189,7 @@ fn finding(finding: &Finding) -> String {
         Finding::NoMatch { criterion, .. } => {
             format!("does not apply: {} (`{criterion}`)", misfit(*criterion))
         }
+        Finding::NotInForce => "does not hold at this time: see its `notBefore` and `notAfter`".to_owned(),
         Finding::NeverDenied { rule } => {
             format!("rule {rule} applies, but `neverDeny` names this user or path")
         }

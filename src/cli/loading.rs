@@ -81,7 +81,7 @@ pub(super) fn of_configuration(path: &Path) -> (Option<Deciding>, Faults) {
         return (None, faults);
     };
     let source = source();
-    let (found, more) = reload::policies(&config, &*source);
+    let (found, more) = reload::policies(&config, &*source, SystemTime::now());
     faults.append(more);
     for status in source.status() {
         if status.origin == Origin::Nowhere {
@@ -133,7 +133,11 @@ pub(super) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults 
 /// What files and folders decide by, which hold for every cluster.
 pub(super) fn of_paths(paths: &[PathBuf]) -> (Option<Deciding>, Faults) {
     let (sources, mut faults) = reload::read_manifests(&everywhere(paths));
-    let (manifests, found) = manifest::load(&sources, &manifest::Options::default());
+    let options = manifest::Options {
+        now: Some(SystemTime::now().into()),
+        ..manifest::Options::default()
+    };
+    let (manifests, found) = manifest::load(&sources, &options);
     faults.append(found);
     let manifests = manifests.filter(|_| !faults.has_errors());
     let deciding = manifests.map(|manifests| Deciding {

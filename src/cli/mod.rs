@@ -11,6 +11,7 @@
 
 mod admit;
 mod answers;
+mod at;
 mod authorize;
 mod authorizers;
 mod check;

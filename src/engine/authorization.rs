@@ -16,6 +16,7 @@ mod index;
 pub mod matching;
 mod never_deny;
 mod objects;
+mod periods;
 mod policies;
 mod policy_set;
 pub mod rbac;

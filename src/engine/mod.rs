@@ -11,9 +11,11 @@ mod evaluation;
 mod label_selector;
 pub mod selector;
 mod text;
+mod time;
 
 pub use attributes::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
 pub use decision::{Cause, CauseKind, Decision};
 pub use evaluation::Evaluation;
 pub use label_selector::{LabelExpression, LabelSelector, LabelSelectorFault};
 pub(crate) use label_selector::{is_label_key, is_label_value};
+pub use time::{Time, Validity};

@@ -10,17 +10,20 @@ use super::selector;
 use super::v1alpha1::{
     AuthorizationPolicy, Condition, NonResourceRule, Requirement, ResourceRule, Selectors, Spec, Subject,
 };
-use crate::engine::authorization;
+use crate::engine::{Time, Validity, authorization};
 use crate::field::{FaultKind, FieldPath};
 
 /// As many as an AuthorizationConfiguration may have for one webhook.
 const MOST_CONDITIONS: usize = 64;
 
+/// What is made of a policy while it is checked.
+pub(super) struct Checked {
+    pub(super) conditions: Vec<authorization::Condition>,
+    pub(super) validity: Validity,
+}
+
 /// Says everything that is wrong with `policy`. Its conditions are compiled on the way.
-pub(super) fn validate(
-    policy: &AuthorizationPolicy,
-    report: &mut Report<'_>,
-) -> Vec<authorization::Condition> {
+pub(super) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) -> Checked {
     metadata::validate(&policy.metadata, Scope::Cluster, names::dns_subdomain, report);
     let path = FieldPath::root().field("spec");
     let spec = &policy.spec;
@@ -39,7 +42,41 @@ pub(super) fn validate(
     validate_rules(spec, &path, report);
     let conditions = compile_conditions(&spec.conditions, &path.field("conditions"), report);
     validate_failure_policy(spec, &path.field("failurePolicy"), report);
-    conditions
+    Checked {
+        conditions,
+        validity: validity(spec, &path, report),
+    }
+}
+
+/// The period of `notBefore` and `notAfter`.
+fn validity(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) -> Validity {
+    let end = path.field("notAfter");
+    let mut read = |text: &Option<String>, path| text.as_deref().and_then(|text| time(text, path, report));
+    let validity = Validity {
+        not_before: read(&spec.not_before, &path.field("notBefore")),
+        not_after: read(&spec.not_after, &end),
+    };
+    if let (Some(not_before), Some(not_after)) = (validity.not_before, validity.not_after)
+        && not_after <= not_before
+    {
+        let message =
+            format!("must be after `notBefore`, which is {not_before}: the policy would never hold");
+        report.invalid(&end, &not_after.to_string(), message);
+    }
+    validity
+}
+
+/// The instant that `text` names.
+pub(super) fn time(text: &str, path: &FieldPath, report: &mut Report<'_>) -> Option<Time> {
+    let time = Time::parse(text);
+    if time.is_none() {
+        report.invalid(
+            path,
+            text,
+            "must be a time in RFC 3339, such as `2026-12-01T08:00:00Z`",
+        );
+    }
+    time
 }
 
 fn one_of(value: &str, supported: &[&str], path: &FieldPath, report: &mut Report<'_>) {

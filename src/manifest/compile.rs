@@ -3,11 +3,12 @@
 use k8s_openapi::api::rbac::v1 as rbac;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
+use super::authorization_policy::Checked;
 use super::report::Report;
 use super::v1alpha1;
 use crate::engine::authorization::{
-    AuthorizationPolicy, Binding, Condition, Effect, FailurePolicy, Mode, NonResourceRule, ResourceRule,
-    Role, RoleRef, Rule, Subject, SubjectKind,
+    AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NonResourceRule, ResourceRule, Role, RoleRef,
+    Rule, Subject, SubjectKind,
 };
 use crate::engine::{LabelExpression, LabelSelector, LabelSelectorFault, Operator, Requirement, Selectors};
 use crate::field::{FaultKind, FieldPath};
@@ -115,11 +116,8 @@ pub(super) fn label_selector(selector: meta::LabelSelector) -> Result<LabelSelec
 
 // === AuthorizationPolicy ===
 
-/// The policy, with its conditions as compiled during validation.
-pub(super) fn policy(
-    policy: v1alpha1::AuthorizationPolicy,
-    conditions: Vec<Condition>,
-) -> AuthorizationPolicy {
+/// The policy, with what was made of it during validation.
+pub(super) fn policy(policy: v1alpha1::AuthorizationPolicy, checked: Checked) -> AuthorizationPolicy {
     let spec = policy.spec;
     let effect = if spec.effect == "Allow" {
         Effect::Allow
@@ -149,7 +147,8 @@ pub(super) fn policy(
                 paths: rule.paths,
             })
             .collect(),
-        conditions,
+        conditions: checked.conditions,
+        validity: checked.validity,
         failure_policy: match spec.failure_policy.as_str() {
             "NoOpinion" => FailurePolicy::NoOpinion,
             _ => FailurePolicy::Deny,
@@ -158,7 +157,7 @@ pub(super) fn policy(
     }
 }
 
-fn subject(subject: v1alpha1::Subject) -> Subject {
+pub(super) fn subject(subject: v1alpha1::Subject) -> Subject {
     Subject {
         kind: SubjectKind::from(subject.kind.as_str()),
         name: subject.name,

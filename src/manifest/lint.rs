@@ -10,26 +10,32 @@ mod grants;
 mod mutation;
 mod parameters;
 mod policy;
+mod validity;
 mod webhook;
 
+use super::Options;
 use super::admission::Admission;
 use super::object::{Content, Object};
 use crate::document::Document;
-use crate::engine::authorization::NeverDeny;
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// Looks at all `objects`, each of which is sound.
-pub(super) fn lint(objects: &[Object], never_deny: &NeverDeny, faults: &mut Faults) {
+pub(super) fn lint(objects: &[Object], options: &Options, faults: &mut Faults) {
+    let never_deny = &options.never_deny;
     let roles = binding::RolesByCluster::new(objects);
     let grants = binding::Grants::new(&roles, never_deny);
     let namespaces = webhook::Namespaces::new(objects);
+    let spec = FieldPath::root().field("spec");
     for object in objects {
         let mut lint = Lint {
             document: &object.document,
             faults,
         };
         match &object.content {
-            Content::Policy(policy) => policy::lint(policy, never_deny, &mut lint),
+            Content::Policy(policy) => {
+                policy::lint(policy, never_deny, &mut lint);
+                validity::lint(&policy.validity, options.now, &spec, &mut lint);
+            }
             Content::Role(role) => binding::lint_role(role, &mut lint),
             Content::Binding(binding) => {
                 binding::lint(binding, object.cluster.as_deref(), &grants, &mut lint)

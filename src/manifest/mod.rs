@@ -37,6 +37,7 @@ pub use admission::{Migrated, migrate};
 pub use assemble::assemble;
 pub use sound::{Identity, SoundObject};
 
+use crate::engine::Time;
 use crate::engine::admission::AdmissionObjects;
 use crate::engine::authorization::{NeverDeny, Policies};
 use crate::field::Faults;
@@ -57,6 +58,8 @@ pub struct Source {
 pub struct Options {
     /// Whom no Deny can hold up.
     pub never_deny: NeverDeny,
+    /// When it is read, to warn of what holds no more; `None`: of nothing.
+    pub now: Option<Time>,
 }
 
 /// Everything that sources say, ready for use.
@@ -97,7 +100,7 @@ pub fn read(sources: &[Source], options: &Options) -> (Option<Vec<SoundObject>>,
     if faults.has_errors() {
         return (None, faults);
     }
-    lint::lint(&objects, &options.never_deny, &mut faults);
+    lint::lint(&objects, options, &mut faults);
     (Some(objects.into_iter().map(Into::into).collect()), faults)
 }
 

@@ -88,10 +88,10 @@ fn content(kind: Kind, document: &Document, faults: &mut Faults) -> Option<Conte
         Kind::AuthorizationPolicy => {
             let policy: v1alpha1::AuthorizationPolicy = document.decode(faults)?;
             let mut report = Report::new(document, faults);
-            let conditions = authorization_policy::validate(&policy, &mut report);
+            let checked = authorization_policy::validate(&policy, &mut report);
             report
                 .sound()
-                .then(|| Content::Policy(Box::new(compile::policy(policy, conditions))))
+                .then(|| Content::Policy(Box::new(compile::policy(policy, checked))))
         }
         Kind::PolicyTest => None,
         Kind::Namespace => {

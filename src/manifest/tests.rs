@@ -1,6 +1,7 @@
 //! Faults of manifests, each with its place.
 
 use super::*;
+use crate::engine::Validity;
 
 fn source(text: &str) -> Source {
     Source {
@@ -443,7 +444,7 @@ fn a_cluster_is_decided_by_what_is_its_own_and_what_is_for_all() {
         manifests
             .policies
             .for_cluster(cluster)
-            .authorize(&Attributes { user, target })
+            .authorize(&Attributes { user, target }, Time::UNIX_EPOCH)
             .decision
     };
     assert_eq!(decides("east"), Decision::Allow);
@@ -465,4 +466,75 @@ fn a_condition_that_does_not_compile_is_a_fault_at_its_expression() {
             "spec.conditions[1].expression: Invalid value"
         ]
     );
+}
+
+/// The period of the policy whose spec has these `times`.
+fn period(times: &str) -> Validity {
+    let text = format!(
+        "{{apiVersion: portcullis.dev/v1alpha1, kind: AuthorizationPolicy, metadata: {{name: a}}, spec: {{effect: Allow, \
+         subjects: [{{kind: User, name: jane}}], nonResourceRules: [{{verbs: [get], paths: [/x]}}], {times}}}}}"
+    );
+    let mut faults = Faults::new();
+    let objects = objects(&[source(&text)], &mut faults);
+    assert!(!faults.has_errors(), "{faults}");
+    match &objects[0].content {
+        object::Content::Policy(policy) => policy.validity,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn times_are_read_with_and_without_quotes() {
+    let eight = Time::parse("2026-12-01T08:00:00Z");
+    for times in [
+        "notBefore: 2026-12-01T08:00:00Z",
+        "notBefore: \"2026-12-01T08:00:00Z\"",
+        "notBefore: 2026-12-01T09:00:00+01:00",
+        "notBefore: 2026-12-01T08:00:00.000Z, notAfter: null",
+    ] {
+        let read = period(times);
+        assert_eq!((read.not_before, read.not_after), (eight, None), "{times}");
+    }
+    let read = period("notBefore: 2026-12-01T08:00:00Z, notAfter: 2026-12-01T08:00:01Z");
+    assert_eq!(
+        (read.not_before, read.not_after),
+        (eight, Time::parse("2026-12-01T08:00:01Z"))
+    );
+    assert_eq!(period("reason: r"), Validity::default());
+}
+
+#[test]
+fn times_that_are_none_or_never_hold_are_faults() {
+    let faulty = |times: &str| {
+        faults(&format!(
+            "{{apiVersion: portcullis.dev/v1alpha1, kind: AuthorizationPolicy, metadata: {{name: a}}, spec: {{effect: Allow, \
+             subjects: [{{kind: User, name: jane}}], nonResourceRules: [{{verbs: [get], paths: [/x]}}], {times}}}}}"
+        ))
+    };
+    for (times, said) in [
+        (
+            "notAfter: tomorrow",
+            "spec.notAfter: Invalid value: `tomorrow`: must be a time in RFC 3339",
+        ),
+        (
+            "notBefore: 2026-12-01",
+            "spec.notBefore: Invalid value: `2026-12-01`: must be a time",
+        ),
+        (
+            "notAfter: \"\"",
+            "spec.notAfter: Invalid value: ``: must be a time",
+        ),
+        ("notAfter: 1764576000", "spec.notAfter: "),
+        (
+            "notBefore: 2026-12-01T08:00:00Z, notAfter: 2026-12-01T08:00:00Z",
+            "spec.notAfter: Invalid value: `2026-12-01T08:00:00Z`: must be after `notBefore`",
+        ),
+        (
+            "notBefore: 2026-12-01T08:00:00Z, notAfter: 2026-12-01T08:30:00+01:00",
+            "spec.notAfter: Invalid value: `2026-12-01T07:30:00Z`: must be after `notBefore`",
+        ),
+    ] {
+        let faults = faulty(times);
+        assert!(faults.contains(said), "{times}: {faults}");
+    }
 }

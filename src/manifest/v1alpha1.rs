@@ -44,6 +44,10 @@ pub(super) struct Spec {
     /// For a Deny whose condition errors: `Deny`, the default, or `NoOpinion`.
     #[serde(deserialize_with = "nullable")]
     pub(super) failure_policy: String,
+    /// RFC 3339: from then on the policy holds. An empty text is none.
+    pub(super) not_before: Option<String>,
+    /// RFC 3339: before then the policy holds.
+    pub(super) not_after: Option<String>,
     #[serde(deserialize_with = "nullable")]
     pub(super) reason: String,
 }

@@ -13,6 +13,7 @@ use super::{Base, Snapshot};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
 use crate::config::{self, Config, Disk, ManifestPath};
+use crate::engine::Time;
 use crate::engine::admission::matching::MissingNamespace;
 use crate::engine::admission::webhook::Webhook;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, FailurePolicy};
@@ -117,9 +118,10 @@ pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], no
 pub fn policies(
     config: &Config,
     source: &dyn ManifestSource,
+    now: SystemTime,
 ) -> (Option<(Policies, AdmissionPolicies)>, Faults) {
     let (sources, mut faults) = files::read_manifests(&config.manifests);
-    let (objects, found) = manifest::read(&sources, &options(config));
+    let (objects, found) = manifest::read(&sources, &options(config, Some(now)));
     faults.append(found);
     let objects = objects.filter(|_| !faults.has_errors());
     let indexed = objects.map(|own| index(config, own, &source.objects(config)));
@@ -159,7 +161,7 @@ fn assemble(
     now: SystemTime,
     faults: &mut Faults,
 ) -> Option<Snapshot> {
-    let (objects, found) = manifest::read(sources, &options(&config));
+    let (objects, found) = manifest::read(sources, &options(&config, Some(now)));
     faults.append(found);
     let earlier = previous.map(|previous| &*previous.authenticator);
     let (authenticator, found) = Authenticator::build(&config, earlier, now);
@@ -208,7 +210,7 @@ fn index(
     own: Vec<SoundObject>,
     watched: &[Watched],
 ) -> (Policies, AdmissionPolicies, Vec<Arc<Webhook>>) {
-    let mut manifests = manifest::assemble(source::together(own, watched), &options(config));
+    let mut manifests = manifest::assemble(source::together(own, watched), &options(config, None));
     for watched in watched {
         let scope = manifests.clusters.entry(watched.cluster.clone()).or_default();
         scope.admission.complete_parameters = Some(watched.parameters.clone());
@@ -230,8 +232,9 @@ fn webhooks(manifests: &Manifests) -> Vec<Arc<Webhook>> {
         .collect()
 }
 
-fn options(config: &Config) -> manifest::Options {
+fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
     manifest::Options {
+        now: now.map(Time::from),
         never_deny: config.authorization.never_deny.clone(),
     }
 }

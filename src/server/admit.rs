@@ -164,6 +164,7 @@ impl Asked {
         let run = Run {
             only: self.only.as_deref(),
             clock: Clock { expired: &expired },
+            now: self.received.time.into(),
             access: self.access(),
             recorder: None,
         };

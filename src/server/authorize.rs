@@ -7,7 +7,7 @@
 //! ```
 
 use std::cell::Cell;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use actix_web::web::Bytes;
 
@@ -17,7 +17,7 @@ use super::respond::Rejection;
 use crate::api::{Reply, SubjectAccessReview, Version};
 use crate::authorizers::{self, Pending};
 use crate::engine::authorization::{Authorization, PolicySet};
-use crate::engine::{Attributes, Decision};
+use crate::engine::{Attributes, Decision, Time};
 use crate::telemetry::decision_log::{DecisionLog, Question, Record, ShadowDecision};
 
 /// How far a review came without waiting for anybody.
@@ -52,11 +52,13 @@ pub(super) fn answer(shared: &Shared, received: &Received) -> Result<Step, Rejec
     let counters = shared.counters(&received.snapshot);
 
     let since = Instant::now();
-    let mut authorization = policies.authorize_observed(&review.attributes, &mut |policy, evaluation| {
+    let mut count = |policy, evaluation| {
         if let Some(counters) = counters.as_ref() {
             counters.evaluated(policies, policy, evaluation);
         }
-    });
+    };
+    let now = received.time.into();
+    let mut authorization = policies.authorize_observed(&review.attributes, now, &mut count);
     let mut error = String::new();
     let authorizers = &received.snapshot.authorizers;
     if authorization.decision == Decision::NoOpinion && !authorizers.is_empty() {
@@ -132,11 +134,11 @@ impl Settled<'_> {
             })
             .collect();
         let why_not = match authorization.decision {
-            Decision::NoOpinion => self.why_not(policies),
+            Decision::NoOpinion => self.why_not(policies, received.time.into()),
             Decision::Allow | Decision::Deny => String::new(),
         };
         log.record(&Record {
-            time: SystemTime::now(),
+            time: received.time,
             revision: &received.snapshot.revision,
             cluster: &received.caller.cluster,
             caller: &received.caller.name,
@@ -156,8 +158,8 @@ impl Settled<'_> {
     }
 
     /// Why nothing decided: neither own policies nor anybody else.
-    fn why_not(&self, policies: &PolicySet) -> String {
-        let mut why_not = policies.unmatched(self.attributes).to_string();
+    fn why_not(&self, policies: &PolicySet, now: Time) -> String {
+        let mut why_not = policies.unmatched(self.attributes, now).to_string();
         if !self.authorization.reason.is_empty() {
             why_not.push_str("; ");
             why_not.push_str(&self.authorization.reason);

@@ -54,6 +54,8 @@ impl Counters {
             .into_iter()
             .chain(snapshot.admission.clusters.values())
             .collect();
+        let ends = sets.iter().flat_map(|set| set.ends());
+        metrics.policies_ending(ends.map(|(name, end)| (CauseKind::AuthorizationPolicy, name, end)));
         let names = sets.iter().flat_map(|set| set.policies());
         let names = names.map(|(kind, name)| (kind, name.as_ref()));
         let mut counters = metrics

@@ -40,6 +40,8 @@ pub(super) struct Received {
     pub(super) snapshot: Arc<Snapshot>,
     /// Who asks.
     pub(super) caller: Caller,
+    /// The instant for which it is decided: one for all that it takes.
+    pub(super) time: SystemTime,
     /// When the caller gives up.
     pub(super) deadline: Instant,
     /// The review, as bytes.
@@ -82,6 +84,7 @@ pub(super) async fn receive(
     Ok(Received {
         snapshot,
         caller,
+        time: SystemTime::now(),
         deadline,
         body,
         permit,

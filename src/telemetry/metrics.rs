@@ -7,7 +7,7 @@
 mod families;
 mod labels;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use prometheus::core::Collector;
@@ -17,7 +17,7 @@ use prometheus::{Encoder, Histogram, IntCounterVec, Registry, TextEncoder};
 pub use labels::{Code, Credential, Endpoint, Label, Outcome, Phase, PolicyResult};
 pub use prometheus::{IntCounter, IntGauge};
 
-use crate::engine::{CauseKind, Decision};
+use crate::engine::{CauseKind, Decision, Time};
 use families::Families;
 use labels::ByLabel;
 
@@ -207,6 +207,21 @@ impl Metrics {
             }
         }
         counters
+    }
+
+    /// The policies that have an end, past or to come; of one that stands for
+    /// several clusters the first end counts. Series of others end.
+    pub fn policies_ending<'a>(&self, policies: impl IntoIterator<Item = (CauseKind, &'a str, Time)>) {
+        let mut ends: BTreeMap<(&str, &str), Time> = BTreeMap::new();
+        for (kind, name, end) in policies {
+            let first = ends.entry((kind.as_str(), name)).or_insert(end);
+            *first = end.min(*first);
+        }
+        self.families.policies_ending.reset();
+        for ((kind, name), end) in ends {
+            let series = self.families.policies_ending.with_label_values(&[kind, name]);
+            series.set(end.as_seconds());
+        }
     }
 
     /// The recorders of each webhook behind the gateway, in the order given.

@@ -150,3 +150,33 @@ fn what_is_no_review_is_2() {
         assert!(run.stderr.contains("no review to answer"), "{run:?}");
     }
 }
+
+#[test]
+fn what_the_authorizer_allows_may_depend_on_the_time() {
+    let portcullis = set_up();
+    portcullis.write(
+        "gateway/policies/window.yaml",
+        "apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: window}
+spec:
+  effect: Allow
+  notAfter: 2026-12-01T18:00:00Z
+  subjects: [{kind: User, name: wanda}]
+  resourceRules: [{verbs: [create], apiGroups: [\"\"], resources: [pods/exec]}]
+",
+    );
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "operation": "CONNECT", "name": "p", "namespace": "live", "subResource": "exec",
+        "kind": {"group": "", "version": "v1", "kind": "PodExecOptions"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "userInfo": {"username": "wanda"}, "object": {"kind": "PodExecOptions", "apiVersion": "v1"},
+    }});
+    portcullis.write("exec.json", &review.to_string());
+    for (at, code) in [("2026-12-01T17:59:59Z", 0), ("2026-12-01T18:00:00Z", 1)] {
+        let run = portcullis.run(&format!(
+            "admit --config gateway/portcullis.yaml --review exec.json --phase validate --at {at}"
+        ));
+        assert_eq!(run.code, code, "{at}: {run:?}");
+    }
+}

@@ -267,3 +267,37 @@ fn what_is_saved_of_a_cluster_decides_offline_too() {
     );
     assert_eq!(with.stderr, "");
 }
+
+#[test]
+fn the_time_may_be_another_than_now() {
+    let portcullis = set_up();
+    portcullis.write(
+        "gateway/policies/window.yaml",
+        "apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: window}
+spec:
+  effect: Allow
+  notBefore: 2026-12-01T08:00:00Z
+  notAfter: 2026-12-01T18:00:00Z
+  subjects: [{kind: User, name: wanda}]
+  resourceRules: [{verbs: [get], apiGroups: [\"\"], resources: [pods]}]
+",
+    );
+    let asked = "--user wanda --verb get --resource pods -n default --name p";
+    for (at, code) in [
+        ("2026-12-01T07:59:59Z", 1),
+        ("2026-12-01T08:00:00Z", 0),
+        ("2026-12-01T18:59:59+01:00", 0),
+        ("2026-12-01T18:00:00Z", 1),
+    ] {
+        let run = authorize(&portcullis, &format!("{asked} --at {at}"));
+        assert_eq!(run.code, code, "{at}: {run:?}");
+    }
+    let run = authorize(&portcullis, &format!("{asked} --at 2026-12-02T00:00:00Z -o json"));
+    let answer: Value = serde_json::from_str(&run.stdout).unwrap();
+    let trace = answer["trace"].as_array().unwrap();
+    let found = trace.iter().find(|event| event["name"] == "window").unwrap();
+    assert_eq!(found["result"], "notInForce", "{run:?}");
+    assert_eq!(authorize(&portcullis, &format!("{asked} --at noon")).code, 2);
+}

@@ -254,3 +254,45 @@ fn what_a_case_cannot_mean_is_a_fault_with_its_place() {
         assert!(run.stdout.contains(said), "`{said}`: {}", run.stdout);
     }
 }
+
+#[test]
+fn a_case_is_decided_at_its_own_time_and_the_others_at_that_of_the_run() {
+    let portcullis = with_suite(
+        "- name: while it holds
+  at: 2026-12-01T09:00:00+01:00
+  request: {user: a, groups: [readers], verb: get, resource: pods, namespace: n}
+  expect: {decision: allow}
+- name: afterwards
+  at: 2026-12-01T12:00:00Z
+  request: {user: a, groups: [readers], verb: get, resource: pods, namespace: n}
+  expect: {decision: noOpinion}
+- name: at the time of the run
+  request: {user: a, groups: [readers], verb: get, resource: pods, namespace: n}
+  expect: {decision: allow}
+",
+    );
+    let policy = POLICY.replace(
+        "  effect",
+        "  notBefore: 2026-12-01T08:00:00Z\n  notAfter: 2026-12-01T12:00:00Z\n  effect",
+    );
+    portcullis.write("policies/readers.yaml", &policy);
+    let run = portcullis.run("test policies --at 2026-12-01T11:59:59Z");
+    assert_eq!(
+        (run.code, run.stdout.as_str()),
+        (0, "3 passed, 0 failed\n"),
+        "{run:?}"
+    );
+    let run = portcullis.run("test policies --at 2026-12-01T07:59:59Z");
+    assert!(run.stdout.contains("2 passed, 1 failed"), "{run:?}");
+    assert!(run.stdout.contains("does not hold at this time"), "{run:?}");
+}
+
+#[test]
+fn a_time_that_is_none_is_a_fault_of_its_case() {
+    let run = with_suite(&PASSING.replace("  request", "  at: noon\n  request")).run("test policies");
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(
+        run.stdout.contains("cases[0].at: Invalid value: `noon`"),
+        "{run:?}"
+    );
+}

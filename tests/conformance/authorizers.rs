@@ -1,5 +1,6 @@
 //! Other authorizers, as an AuthorizationConfiguration names them.
 
+use portcullis::engine::Time;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -290,7 +291,7 @@ authorization:
 
     fn consult(&self, authorizers: &Authorizers, attributes: &Attributes<'_>, patience: Duration) -> Outcome {
         let before = self.authorizer.asked().len();
-        let own = PolicySet::default().authorize(attributes);
+        let own = PolicySet::default().authorize(attributes, Time::UNIX_EPOCH);
         let (authorization, error) =
             match authorizers.consult("default", attributes, (own, false), Instant::now()) {
                 Step::Done(authorization, error) => (authorization, error),

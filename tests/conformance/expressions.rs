@@ -1,6 +1,7 @@
 //! Expressions of admission: as match conditions and validations of policies,
 //! and what they cost.
 
+use portcullis::engine::Time;
 use std::sync::Arc;
 
 use portcullis::cel::{
@@ -136,7 +137,7 @@ fn ask(expressions: &Value, failure_policy: &str, request: &Request<'_>) -> Resu
 struct ByVerb;
 
 impl Authority for ByVerb {
-    fn answer(&self, attributes: &Attributes<'_>) -> Answer {
+    fn answer(&self, attributes: &Attributes<'_>, _: Time) -> Answer {
         let asked = sar::verb(&attributes.target);
         Answer {
             allowed: asked == "allowme",
@@ -342,7 +343,7 @@ impl ByTable {
 }
 
 impl Authority for ByTable {
-    fn answer(&self, attributes: &Attributes<'_>) -> Answer {
+    fn answer(&self, attributes: &Attributes<'_>, _: Time) -> Answer {
         self.answer_to(|named| {
             let is_user = named["user"]
                 .as_str()
@@ -415,7 +416,13 @@ fn manifests(spec: &Value, case: Option<&Value>) -> Result<Manifests, String> {
 fn validated(manifests: &Manifests, authority: &dyn Authority, request: &Request<'_>) -> Outcome {
     let objects = manifests.shared.admission.clone();
     let set = AdmissionSet::new(objects, &AdmissionSettings::default());
-    Chain::run(Phase::Validate, &set, request, Run::new(authority), &mut nobody)
+    Chain::run(
+        Phase::Validate,
+        &set,
+        request,
+        Run::new(authority, Time::UNIX_EPOCH),
+        &mut nobody,
+    )
 }
 
 fn document(value: &Value) -> Document<'static> {

@@ -1,6 +1,7 @@
 //! Admission policies: what mutations make.
 
 use portcullis::api::AdmissionReview;
+use portcullis::engine::Time;
 use portcullis::engine::admission::webhook::nobody;
 use portcullis::engine::admission::{AdmissionSettings, Chain, Outcome, Phase, Run};
 use portcullis::engine::authorization::PolicySet;
@@ -66,7 +67,7 @@ fn mutate(case: &Case<'_>, mutation: &Value) -> Result<Outcome, Mismatch> {
     let document = Document::parse(review.to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
     let access = PolicySet::default();
-    let run = Run::new(&access);
+    let run = Run::new(&access, Time::UNIX_EPOCH);
     let set = sets.for_cluster("default");
     Ok(Chain::run(Phase::Mutate, set, &review.request, run, &mut nobody))
 }

@@ -3,6 +3,7 @@
 //! The objects of the vectors go to the engine as they are: some are such as
 //! manifests would refuse, and an authorizer meets all the same.
 
+use portcullis::engine::Time;
 use std::collections::BTreeMap;
 
 use portcullis::engine::authorization::rbac::{
@@ -41,7 +42,7 @@ fn authorize(case: &Case<'_>) -> Result<(), Mismatch> {
     let environment = input["env"].as_str().map_or(input, |name| &case.file[name]);
     let set = PolicySet::new(objects(environment), &NeverDeny::default());
     let attributes = attributes(&input["attributes"]);
-    let authorization = set.authorize(&attributes);
+    let authorization = set.authorize(&attributes, Time::UNIX_EPOCH);
     let decision = match authorization.decision {
         Decision::Allow => "Allow",
         Decision::Deny => "Deny",
@@ -57,7 +58,7 @@ fn authorize(case: &Case<'_>) -> Result<(), Mismatch> {
     };
     if authorization.decision == Decision::NoOpinion {
         case.same("reason", &authorization.reason.as_str(), &"")?;
-        let wrong = !set.unmatched(&attributes).errors.is_empty();
+        let wrong = !set.unmatched(&attributes, Time::UNIX_EPOCH).errors.is_empty();
         return case.same(
             "whether something went wrong",
             &wrong,

@@ -10,6 +10,7 @@
 #[path = "../harness/authorizer.rs"]
 mod authorizer;
 mod support;
+mod times;
 
 mod admission;
 mod answers;

@@ -12,6 +12,7 @@ use super::trace::{Tape, Traced};
 use crate::api::{AdmissionReview, AdmissionReviewError};
 use crate::cli::answers::{Answering, Answers};
 use crate::cli::loading::Deciding;
+use crate::engine::Time;
 use crate::engine::admission::chain::{Comparison, compare};
 use crate::engine::admission::trace::{Recorder, Step};
 use crate::engine::admission::webhook::{Answer, Call, WebhookResult};
@@ -26,6 +27,8 @@ pub(in crate::cli) struct Asked<'a> {
     pub(in crate::cli) phases: &'a [Phase],
     /// The only policy or webhook configuration that is to be asked.
     pub(in crate::cli) only: Option<&'a str>,
+    /// The instant for which it is decided.
+    pub(in crate::cli) now: Time,
     /// What webhooks answer.
     pub(in crate::cli) answers: &'a Answers,
 }
@@ -136,13 +139,14 @@ impl Running<'_> {
             deciding,
             cluster,
             only,
+            now,
             ..
         } = self.asked;
         let tape = Tape::new(phase);
         let run = Run {
             only,
             recorder: Some(&tape),
-            ..Run::new(&**deciding.policies.for_cluster(cluster))
+            ..Run::new(&**deciding.policies.for_cluster(cluster), now)
         };
         let policies = deciding.admission.for_cluster(cluster);
         let (mut chain, mut answers) = (Chain::new(phase), Ok(Vec::new()));

@@ -24,8 +24,9 @@ macro_rules! example {
     };
 }
 
-const EXAMPLES: [Example; 6] = [
+const EXAMPLES: [Example; 7] = [
     example!("agents-own-node", "templates/suites/agents-own-node_test.yaml"),
+    example!("contractors", "../../../config/policies/contractors_test.yaml"),
     example!("discovery", "../../../config/policies/discovery_test.yaml"),
     example!("exec-trial", "../../../config/policies/exec-trial_test.yaml"),
     example!("own-tokens", "templates/suites/own-tokens_test.yaml"),

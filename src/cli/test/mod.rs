@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::at::At;
 use super::output::{self, Format};
 use super::{Error, Verdict};
 use crate::field::Faults;
@@ -27,6 +28,9 @@ pub(super) struct Test {
     /// Files with documents of kind PolicyTest, or folders with such files.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
+    /// Of cases that name no time of their own.
+    #[command(flatten)]
+    at: At,
 }
 
 /// The outcome of a run, for programs.
@@ -42,12 +46,12 @@ struct Report<'a> {
 
 impl Test {
     pub(super) fn run(self, format: Format) -> Result<Verdict, Error> {
-        let mut faults = Faults::new();
+        let (mut faults, now) = (Faults::new(), self.at.time());
         let documents = find::documents(&self.paths, &mut faults)?;
         let mut cases = Vec::new();
         for document in &documents {
             if let Some(suite) = suite::read(document, &mut faults) {
-                cases.extend(run::run(&suite, &mut faults));
+                cases.extend(run::run(&suite, now, &mut faults));
             }
         }
         if cases.is_empty() && faults.is_empty() {

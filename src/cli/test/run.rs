@@ -10,6 +10,7 @@ use crate::cli::admit::{self, answer::Asked};
 use crate::cli::authorizers;
 use crate::cli::explain::{InWords, object};
 use crate::cli::loading::{self, Deciding};
+use crate::engine::Time;
 use crate::engine::authorization::Authorization;
 use crate::field::Faults;
 
@@ -36,8 +37,9 @@ pub(super) struct Difference {
     actual: String,
 }
 
-/// Decides every case of `suite`. Without policies to decide by there is none.
-pub(super) fn run(suite: &Suite, faults: &mut Faults) -> Vec<Outcome> {
+/// Decides every case of `suite`, as at `now` where it names no time. Without
+/// policies to decide by there is none.
+pub(super) fn run(suite: &Suite, now: Time, faults: &mut Faults) -> Vec<Outcome> {
     let (deciding, found) = match &suite.policies {
         PoliciesFrom::Manifests(paths) => loading::of_paths(paths),
         PoliciesFrom::Configuration(path) => loading::of_configuration(path),
@@ -54,14 +56,14 @@ pub(super) fn run(suite: &Suite, faults: &mut Faults) -> Vec<Outcome> {
     suite
         .cases
         .iter()
-        .map(|case| decide(&deciding, &suite.file, case))
+        .map(|case| decide(&deciding, &suite.file, case, case.at.unwrap_or(now)))
         .collect()
 }
 
-fn decide(deciding: &Deciding, file: &str, case: &Case) -> Outcome {
+fn decide(deciding: &Deciding, file: &str, case: &Case, now: Time) -> Outcome {
     let (differences, explanation) = match &case.question {
-        Question::Access(asked) => access(deciding, &case.cluster, asked),
-        Question::Admission(asked) => admit(deciding, &case.cluster, asked),
+        Question::Access(asked) => access(deciding, &case.cluster, asked, now),
+        Question::Admission(asked) => admit(deciding, &case.cluster, asked, now),
     };
     let passed = differences.is_empty();
     Outcome {
@@ -74,19 +76,19 @@ fn decide(deciding: &Deciding, file: &str, case: &Case) -> Outcome {
     }
 }
 
-fn access(deciding: &Deciding, cluster: &str, case: &AccessCase) -> (Vec<Difference>, String) {
+fn access(deciding: &Deciding, cluster: &str, case: &AccessCase, now: Time) -> (Vec<Difference>, String) {
     let foreign = none_of(case.opinions.foreign(&deciding.authorizers));
     if !foreign.is_empty() {
         return (foreign, String::new());
     }
     let policies = deciding.policies.for_cluster(cluster);
-    let (own, trace) = policies.explain(&case.attributes);
+    let (own, trace) = policies.explain(&case.attributes, now);
     let webhooks = (deciding.authorizers.as_slice(), &case.opinions);
     let consulted = authorizers::consult(policies, &case.attributes, own, webhooks);
     let words = InWords {
         consulted: &consulted,
         trace: &trace,
-        bindings: policies.unmatched(&case.attributes).bindings,
+        bindings: policies.unmatched(&case.attributes, now).bindings,
     };
     (
         differences(&case.expect, &consulted.authorization),
@@ -101,7 +103,7 @@ fn none_of<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Difference> {
         .collect()
 }
 
-fn admit(deciding: &Deciding, cluster: &str, case: &AdmissionCase) -> (Vec<Difference>, String) {
+fn admit(deciding: &Deciding, cluster: &str, case: &AdmissionCase, now: Time) -> (Vec<Difference>, String) {
     if let Some(name) = &case.policy
         && !deciding.has_policy(cluster, case.phases, name)
     {
@@ -118,6 +120,7 @@ fn admit(deciding: &Deciding, cluster: &str, case: &AdmissionCase) -> (Vec<Diffe
         cluster,
         phases: case.phases,
         only: case.policy.as_deref(),
+        now,
         answers: &case.answers,
     };
     match asked.answer(case.review.as_bytes()) {

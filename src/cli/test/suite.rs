@@ -15,7 +15,7 @@ use crate::cli::request::Request;
 use crate::config::DEFAULT_CLUSTER;
 use crate::document::Document;
 use crate::engine::admission::Phase;
-use crate::engine::{Attributes, Decision};
+use crate::engine::{Attributes, Decision, Time};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// Cases, and what they are decided by.
@@ -40,6 +40,8 @@ pub(super) struct Case {
     /// Where it begins in the file.
     pub(super) line: u32,
     pub(super) cluster: String,
+    /// The instant for which it is decided; `None`: that of the run.
+    pub(super) at: Option<Time>,
     pub(super) question: Question,
 }
 
@@ -95,6 +97,8 @@ struct WrittenCase {
     name: String,
     #[serde(default)]
     cluster: Option<String>,
+    #[serde(default)]
+    at: Option<String>,
     #[serde(default)]
     request: Option<Request>,
     #[serde(default)]
@@ -199,6 +203,7 @@ fn read_case(
     let WrittenCase {
         name,
         cluster,
+        at,
         request,
         review,
         review_file,
@@ -207,6 +212,10 @@ fn read_case(
         webhooks,
         expect,
     } = written;
+    let at = match at {
+        None => None,
+        Some(at) => Some(time(&at, &path.field("at"), fault)?),
+    };
     let review = match (&request, review, review_file) {
         (Some(_), None, None) => None,
         (None, Some(review), None) => Some(review.review().map_err(|message| ("review", message))),
@@ -252,8 +261,18 @@ fn read_case(
         name,
         line: document.place(path.clone()).line,
         cluster: cluster.unwrap_or_else(|| DEFAULT_CLUSTER.to_owned()),
+        at,
         question,
     })
+}
+
+fn time(written: &str, path: &FieldPath, fault: Fail<'_>) -> Option<Time> {
+    let time = Time::parse(written);
+    if time.is_none() {
+        let message = format!("`{written}`: must be a time in RFC 3339, such as `2026-12-01T08:00:00Z`");
+        fault(path.clone(), FaultKind::Invalid, message);
+    }
+    time
 }
 
 const OF_REVIEWS: &str = "is for a `review` or `reviewFile`";

@@ -25,7 +25,7 @@ use super::trace::{Finding, Miss, Recorder, Step};
 use super::validating::{Decision, Validated, ValidatingPolicy};
 use super::variables::{Given, NamespaceObject, RequestView};
 use super::{GroupVersionResource, ParamFault, Request};
-use crate::engine::{Cause, CauseKind, Evaluation};
+use crate::engine::{Cause, CauseKind, Evaluation, Time};
 use crate::json::{Document, Node};
 
 /// How to run the policies.
@@ -35,6 +35,8 @@ pub struct Run<'r> {
     pub only: Option<&'r str>,
     /// When to give up.
     pub clock: Clock<'r>,
+    /// The instant for which it is decided.
+    pub now: Time,
     /// What answers the questions about access that expressions put.
     pub access: &'r dyn Authority,
     /// Who hears of each step.
@@ -73,12 +75,13 @@ struct Walk<'w> {
 // === impl Run ===
 
 impl<'r> Run<'r> {
-    /// Every policy, without end.
+    /// Every policy as at `now`, without a deadline.
     #[must_use]
-    pub const fn new(access: &'r dyn Authority) -> Self {
+    pub const fn new(access: &'r dyn Authority, now: Time) -> Self {
         Self {
             only: None,
             clock: Clock { expired: &|| false },
+            now,
             access,
             recorder: None,
         }

@@ -10,14 +10,14 @@ use super::Request;
 use crate::cel::{Answer, Authorize, Question, Value};
 use crate::engine::authorization::PolicySet;
 use crate::engine::{
-    Attributes, Decision, Requirement, ResourceAttributes, Selectors, Target, User, is_label_key,
+    Attributes, Decision, Requirement, ResourceAttributes, Selectors, Target, Time, User, is_label_key,
     is_label_value, selector,
 };
 
 /// Decides whether somebody may do something.
 pub trait Authority: fmt::Debug + Sync {
-    /// The answer, and why.
-    fn answer(&self, attributes: &Attributes<'_>) -> Answer;
+    /// The answer as at `now`, and why.
+    fn answer(&self, attributes: &Attributes<'_>, now: Time) -> Answer;
 }
 
 /// The most answers of one request that are remembered.
@@ -31,6 +31,7 @@ const QUESTION_BYTES: usize = 4096;
 pub(super) struct Authorizer<'r> {
     authority: &'r dyn Authority,
     user: &'r User<'r>,
+    now: Time,
     answers: Mutex<HashMap<Question, Arc<Answer>>>,
 }
 
@@ -45,8 +46,8 @@ pub(super) struct Access<'r> {
 
 /// The API server's other authorizers are not asked.
 impl Authority for PolicySet {
-    fn answer(&self, attributes: &Attributes<'_>) -> Answer {
-        let authorization = self.authorize(attributes);
+    fn answer(&self, attributes: &Attributes<'_>, now: Time) -> Answer {
+        let authorization = self.authorize(attributes, now);
         Answer {
             allowed: authorization.decision == Decision::Allow,
             reason: authorization.reason,
@@ -58,10 +59,11 @@ impl Authority for PolicySet {
 // === impl Authorizer ===
 
 impl<'r> Authorizer<'r> {
-    pub(super) fn new(authority: &'r dyn Authority, user: &'r User<'r>) -> Self {
+    pub(super) fn new(authority: &'r dyn Authority, user: &'r User<'r>, now: Time) -> Self {
         Self {
             authority,
             user,
+            now,
             answers: Mutex::default(),
         }
     }
@@ -71,10 +73,8 @@ impl<'r> Authorizer<'r> {
             None => self.user.clone(),
             Some((namespace, name)) => service_account(namespace, name),
         };
-        self.authority.answer(&Attributes {
-            user,
-            target: target(question),
-        })
+        let target = target(question);
+        self.authority.answer(&Attributes { user, target }, self.now)
     }
 }
 
@@ -191,7 +191,7 @@ mod tests {
     struct Counting(AtomicUsize);
 
     impl Authority for Counting {
-        fn answer(&self, _: &Attributes<'_>) -> Answer {
+        fn answer(&self, _: &Attributes<'_>, _: Time) -> Answer {
             self.0.fetch_add(1, Ordering::Relaxed);
             Answer::default()
         }
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_question_is_asked_once_in_a_request() {
         let (authority, user) = (Counting::default(), User::default());
-        let authorizer = Authorizer::new(&authority, &user);
+        let authorizer = Authorizer::new(&authority, &user, Time::UNIX_EPOCH);
         for name in ["a", "b", "a", "b"] {
             authorizer.authorize(question(name));
         }
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let (authority, user) = (Counting::default(), User::default());
-        let authorizer = Authorizer::new(&authority, &user);
+        let authorizer = Authorizer::new(&authority, &user, Time::UNIX_EPOCH);
         let long = "a".repeat(QUESTION_BYTES + 1);
         for _ in 0..2 {
             authorizer.authorize(question(&long));

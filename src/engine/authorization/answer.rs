@@ -44,7 +44,7 @@ pub struct Unmatched {
     /// How many bindings apply to the user where the request is; of each of the
     /// user's names and groups at most 1,000 are counted.
     pub bindings: usize,
-    /// How many AuthorizationPolicies there are.
+    /// How many AuthorizationPolicies hold at the time.
     pub policies: usize,
     /// Roles that are bound to the user and cannot be found, in kube-apiserver's
     /// words, at most [`Unmatched::MAX_ERRORS`].

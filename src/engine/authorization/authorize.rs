@@ -3,29 +3,30 @@
 use super::trace::{Observer, Trace};
 use super::walk::{Quiet, Recording, Walk};
 use super::{Authorization, PolicySet, Unmatched};
-use crate::engine::Attributes;
+use crate::engine::{Attributes, Time};
 
 impl PolicySet {
-    /// Decides.
+    /// Decides, as at `now`.
     #[must_use]
-    pub fn authorize(&self, attributes: &Attributes<'_>) -> Authorization {
-        self.authorize_observed(attributes, &mut ())
+    pub fn authorize(&self, attributes: &Attributes<'_>, now: Time) -> Authorization {
+        self.authorize_observed(attributes, now, &mut ())
     }
 
     /// Decides, and tells `observer` what each policy evaluated came to.
     pub fn authorize_observed(
         &self,
         attributes: &Attributes<'_>,
+        now: Time,
         observer: &mut impl Observer,
     ) -> Authorization {
-        Walk::new(self, attributes, Quiet(observer)).decide().0
+        Walk::new(self, attributes, now, Quiet(observer)).decide().0
     }
 
     /// Decides by the same walk, and says of everything considered why it did
     /// or did not apply. Linear in the policies and in the user's bindings.
     #[must_use]
-    pub fn explain(&self, attributes: &Attributes<'_>) -> (Authorization, Trace) {
-        let (authorization, recording) = Walk::new(self, attributes, Recording::default()).decide();
+    pub fn explain(&self, attributes: &Attributes<'_>, now: Time) -> (Authorization, Trace) {
+        let (authorization, recording) = Walk::new(self, attributes, now, Recording::default()).decide();
         (authorization, recording.0)
     }
 
@@ -33,7 +34,7 @@ impl PolicySet {
     /// no opinion. Linear in the user's bindings and the policies that allow,
     /// and bounded: it looks at no more than a few thousand rules.
     #[must_use]
-    pub fn unmatched(&self, attributes: &Attributes<'_>) -> Unmatched {
-        Walk::new(self, attributes, Quiet(&mut ())).unmatched()
+    pub fn unmatched(&self, attributes: &Attributes<'_>, now: Time) -> Unmatched {
+        Walk::new(self, attributes, now, Quiet(&mut ())).unmatched()
     }
 }

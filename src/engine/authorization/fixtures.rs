@@ -4,7 +4,7 @@ use super::{
     AuthorizationPolicy, Binding, Condition, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule,
     Objects, PolicySet, ResourceRule, Role, RoleRef, Rule, Subject,
 };
-use crate::engine::{Attributes, ResourceAttributes, Target, User};
+use crate::engine::{Attributes, ResourceAttributes, Target, User, Validity};
 
 pub(super) fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()
@@ -94,6 +94,7 @@ pub(super) fn policy(effect: Effect, name: &str) -> AuthorizationPolicy {
         non_resource_rules: Vec::new(),
         conditions: Vec::new(),
         failure_policy: FailurePolicy::Deny,
+        validity: Validity::default(),
         reason: String::new(),
     }
 }

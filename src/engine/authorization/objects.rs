@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::condition::Condition;
-use crate::engine::{Decision, LabelSelector, Selectors};
+use crate::engine::{Decision, LabelSelector, Selectors, Validity};
 
 /// All that decides for one cluster.
 #[derive(Debug, Clone, Default)]
@@ -124,6 +124,8 @@ pub struct AuthorizationPolicy {
     pub conditions: Vec<Condition>,
     /// Of a Deny only: what a condition that errors does.
     pub failure_policy: FailurePolicy,
+    /// When it holds. At other times it is as if it were not there.
+    pub validity: Validity,
     /// What to tell the person refused or allowed; may be empty.
     pub reason: String,
 }

@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use super::index::{Candidates, Grants, Subjects, Symbols};
 use super::never_deny::Protection;
+use super::periods::Periods;
 use super::{AuthorizationPolicy, Binding, Effect, Mode, NeverDeny, Objects, Role, rbac};
-use crate::engine::{Attributes, CauseKind};
+use crate::engine::{Attributes, CauseKind, Time};
 
 /// The roles, bindings and policies of one cluster.
 ///
@@ -29,6 +30,7 @@ pub struct PolicySet {
     pub(super) grants: Grants,
     /// Those in Shadow, then those that deny, then those that allow, each by name.
     pub(super) policies: Vec<AuthorizationPolicy>,
+    pub(super) periods: Periods,
     pub(super) names: Vec<Arc<str>>,
     pub(super) shadow: Region,
     pub(super) deny: Region,
@@ -77,6 +79,7 @@ impl PolicySet {
                 .map(|policy| policy.name.as_str().into())
                 .collect(),
             protection: Protection::new(never_deny),
+            periods: Periods::new(&policies),
             roles,
             bindings,
             grants,
@@ -100,6 +103,14 @@ impl PolicySet {
     pub fn enforced_denies(&self) -> impl Iterator<Item = &Arc<str>> {
         let range = self.deny.policies.clone();
         self.names.get(range).unwrap_or_default().iter()
+    }
+
+    /// The name and end of each policy that has an end, past ones too.
+    pub fn ends(&self) -> impl Iterator<Item = (&str, Time)> {
+        let end = |policy: &AuthorizationPolicy| policy.validity.not_after;
+        self.policies
+            .iter()
+            .filter_map(move |policy| Some((policy.name.as_str(), end(policy)?)))
     }
 
     /// The kind and name of each policy, by the index that an [`Observer`](super::Observer) is told.

@@ -61,6 +61,8 @@ pub enum Finding {
         /// The first thing that did not fit, of the rule that came nearest.
         criterion: Criterion,
     },
+    /// It does not hold at the time: `notBefore` is to come, or `notAfter` has passed.
+    NotInForce,
     /// A Deny applies, but the user or path is in `neverDeny`.
     NeverDenied {
         /// The rule that applies.

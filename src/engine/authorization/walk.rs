@@ -14,7 +14,7 @@ use super::matching::{Narrowness, path_rule_miss, resource_rule_miss};
 use super::policy_set::{PolicySet, Region};
 use super::trace::{Criterion, Event, Finding, Observer, Trace};
 use super::{Authorization, Rule, Shadow, rbac};
-use crate::engine::{Attributes, Decision, Evaluation, Target};
+use crate::engine::{Attributes, Decision, Evaluation, Target, Time};
 
 use event::{binding_event, missing_role, policy_event};
 
@@ -39,6 +39,7 @@ pub(super) struct Recording(pub(super) Trace);
 pub(super) struct Walk<'s, 'r, R> {
     set: &'s PolicySet,
     attributes: &'r Attributes<'r>,
+    now: Time,
     who: Ids,
     query: Query,
     narrowness: Option<Narrowness<'r>>,
@@ -93,7 +94,7 @@ impl Recorder for Recording {
 // === impl Walk ===
 
 impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
-    pub(super) fn new(set: &'s PolicySet, attributes: &'r Attributes<'r>, recorder: R) -> Self {
+    pub(super) fn new(set: &'s PolicySet, attributes: &'r Attributes<'r>, now: Time, recorder: R) -> Self {
         let narrowness = match &attributes.target {
             Target::Resource(resource) => Some(Narrowness::new(&resource.selectors)),
             Target::NonResource { .. } => None,
@@ -101,6 +102,7 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
         Self {
             set,
             attributes,
+            now,
             who: set.subjects.find(&attributes.user),
             query: Query::new(attributes, &set.symbols),
             narrowness,
@@ -161,7 +163,7 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
                 self.tell_of_other_target(untold..candidate.policy);
                 untold = candidate.policy;
             }
-            let current = current.get_or_insert(Considered::new(candidate.policy));
+            let current = current.get_or_insert_with(|| self.consider(candidate.policy));
             if current.settled {
                 return ControlFlow::Continue(());
             }
@@ -184,6 +186,25 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
         }
         (self.who, self.query) = (who, query);
         applied
+    }
+
+    /// A policy that does not hold now is left aside, whatever its rules say.
+    fn consider(&mut self, policy: usize) -> Considered {
+        let holds = self.holds(policy);
+        if !holds {
+            self.tell(policy, Finding::NotInForce);
+        }
+        Considered {
+            policy,
+            nearest: None,
+            settled: !holds,
+        }
+    }
+
+    /// Whether the policy holds now.
+    fn holds(&self, policy: usize) -> bool {
+        let policy = self.set.policies.get(policy);
+        policy.is_some_and(|policy| policy.validity.contains(self.now))
     }
 
     /// Tells of a policy all of whose candidates were compared.
@@ -217,13 +238,15 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
     fn tell_of_other_target(&mut self, policies: std::ops::Range<usize>) {
         if R::DETAILED {
             for policy in policies {
-                self.tell(
-                    policy,
+                let finding = if self.holds(policy) {
                     Finding::NoMatch {
                         rule: None,
                         criterion: Criterion::Target,
-                    },
-                );
+                    }
+                } else {
+                    Finding::NotInForce
+                };
+                self.tell(policy, finding);
             }
         }
     }
@@ -341,14 +364,6 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
 // === impl Considered ===
 
 impl Considered {
-    const fn new(policy: usize) -> Self {
-        Self {
-            policy,
-            nearest: None,
-            settled: false,
-        }
-    }
-
     fn note(&mut self, rule: usize, criterion: Criterion) {
         if self.nearest.is_none_or(|(_, nearest)| nearest < criterion) {
             self.nearest = Some((rule, criterion));

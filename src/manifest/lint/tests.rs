@@ -1,5 +1,6 @@
 //! Each warning, and what is so near to it that it must not warn.
 
+use crate::engine::Time;
 use crate::engine::authorization::NeverDeny;
 use crate::manifest::{Options, Source, load};
 
@@ -16,6 +17,7 @@ pub(super) fn warnings_of(sources: &[Source]) -> Vec<String> {
         sources,
         &Options {
             never_deny: NeverDeny::default(),
+            now: Time::parse("2026-11-22T12:00:00Z"),
         },
     );
     assert!(manifests.is_some(), "{faults}");
@@ -344,5 +346,26 @@ fn a_configuration_for_a_kind_without_schema() {
     silent(&policy(
         "deployments/scale",
         "patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: \"/spec\"}]'}",
+    ));
+}
+
+#[test]
+fn policies_outside_their_time() {
+    let policy = |times: &str| {
+        allow("verbs: [get], apiGroups: [\"\"], resources: [pods]")
+            .replace("spec: {", &format!("spec: {{{times}, "))
+    };
+    warns(
+        &policy("notAfter: 2026-11-22T12:00:00Z"),
+        "spec.notAfter",
+        "ended at 2026-11-22T12:00:00Z and holds no more",
+    );
+    warns(
+        &policy("notBefore: 2026-11-22T12:00:01Z, notAfter: 2026-11-23T12:00:00Z"),
+        "spec.notBefore",
+        "does not hold before 2026-11-22T12:00:01Z",
+    );
+    silent(&policy(
+        "notBefore: 2026-11-22T12:00:00Z, notAfter: 2026-11-22T12:00:01Z",
     ));
 }

@@ -34,7 +34,7 @@ impl Asked {
         let Received { snapshot, caller, .. } = &self.received;
         let decided = Unlogged {
             outcome: review.tellable(outcome),
-            time: SystemTime::now(),
+            time: self.received.time,
             took: self.since.elapsed(),
         };
         self.count(shared, &decided);

@@ -31,6 +31,7 @@ pub(super) struct Families {
     pub(super) last_reload_successful: IntGauge,
     pub(super) configuration_info: IntGaugeVec,
     pub(super) policy_evaluations: IntCounterVec,
+    pub(super) policies_ending: GaugeVec,
     pub(super) upstream_requests: IntCounterVec,
     pub(super) upstream_duration: HistogramVec,
     pub(super) upstream_breaker_open: IntGaugeVec,
@@ -77,6 +78,9 @@ impl Families {
                 "Always 1; the revision of what is in force. Replicas that differ show it.")?,
             policy_evaluations: make.counters("policy_evaluations_total", &["kind", "name", "result"],
                 "What policies said of requests that they were asked about.")?,
+            policies_ending: make.register(GaugeVec::new(
+                options("policies_ending_timestamp_seconds", "When a policy that has an end holds no more."),
+                &["kind", "name"])?)?,
             upstream_requests: make.counters("upstream_requests_total", &["webhook", "result"],
                 "Requests to webhooks behind the gateway.")?,
             upstream_duration: make.histograms("upstream_duration_seconds", &["webhook"], &CALL_BUCKETS,

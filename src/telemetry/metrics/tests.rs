@@ -134,3 +134,26 @@ fn one_revision_is_in_force_at_a_time() {
         [r#"portcullis_configuration_info{revision="ba9876543210"} 1"#]
     );
 }
+
+#[test]
+fn a_policy_of_several_clusters_ends_first_where_it_ends_first() {
+    let metrics = Metrics::new().unwrap();
+    let kind = CauseKind::AuthorizationPolicy;
+    let (first, last) = (
+        Time::parse("2026-01-01T00:00:00Z").unwrap(),
+        Time::parse("2027-01-01T00:00:00Z").unwrap(),
+    );
+    metrics.policies_ending([(kind, "a", last), (kind, "a", first), (kind, "b", last)]);
+    let ends = |text: &str| {
+        text.matches("portcullis_policies_ending_timestamp_seconds{")
+            .count()
+    };
+    let all = text(&metrics);
+    assert_eq!(ends(&all), 2);
+    assert!(
+        all.contains(r#"{kind="AuthorizationPolicy",name="a"} 1767225600"#),
+        "{all}"
+    );
+    metrics.policies_ending([]);
+    assert_eq!(ends(&text(&metrics)), 0);
+}

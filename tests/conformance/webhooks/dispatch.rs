@@ -2,6 +2,7 @@
 
 use super::reinvocation::scripted;
 use super::*;
+use portcullis::engine::Time;
 
 /// A webhook that changes something after all others.
 const LAST: &str = "last";
@@ -71,16 +72,22 @@ pub(super) fn dispatch(case: &Case<'_>) -> Result<(), Mismatch> {
         let mut asked = Vec::new();
         let set = set(webhooks, &[]);
         let access = PolicySet::default();
-        let outcome = Chain::run(phase, &set, &review.request, Run::new(&access), &mut |one| {
-            let written = written
-                .iter()
-                .find(|written| written["name"] == one.webhook.name.as_str());
-            asked.push(one.webhook.name.clone());
-            call(one, &review, phase, &|question| match written {
-                Some(written) => behaviour(&path_of(written), question),
-                None => scripted("/set/last/1", question),
-            })
-        });
+        let outcome = Chain::run(
+            phase,
+            &set,
+            &review.request,
+            Run::new(&access, Time::UNIX_EPOCH),
+            &mut |one| {
+                let written = written
+                    .iter()
+                    .find(|written| written["name"] == one.webhook.name.as_str());
+                asked.push(one.webhook.name.clone());
+                call(one, &review, phase, &|question| match written {
+                    Some(written) => behaviour(&path_of(written), question),
+                    None => scripted("/set/last/1", question),
+                })
+            },
+        );
         (outcome, asked)
     };
     let (outcome, _) = run(webhooks());

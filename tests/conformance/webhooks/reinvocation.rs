@@ -1,6 +1,7 @@
 //! Who is asked again, and what the object becomes.
 
 use super::*;
+use portcullis::engine::Time;
 
 /// Under which the API server notes who changed the object.
 const ANNOTATION: &str = "mutation.webhook.admission.k8s.io/";
@@ -75,7 +76,7 @@ pub(super) fn reinvocation(case: &Case<'_>) -> Result<(), Mismatch> {
         Phase::Mutate,
         &set,
         &review.request,
-        Run::new(&access),
+        Run::new(&access, Time::UNIX_EPOCH),
         &mut |one| {
             let written = written
                 .iter()
@@ -174,7 +175,7 @@ pub(super) fn end_to_end(case: &Case<'_>) -> Result<(), Mismatch> {
         Phase::Mutate,
         &set,
         &review.request,
-        Run::new(&access),
+        Run::new(&access, Time::UNIX_EPOCH),
         &mut |one| {
             let place: usize = one.webhook.name[1..2].parse().unwrap();
             let path = written[place]["path"].as_str().unwrap();

@@ -1,6 +1,7 @@
 //! What becomes of an HTTP answer.
 
 use super::*;
+use portcullis::engine::Time;
 
 pub(super) fn response(case: &Case<'_>) -> Result<(), Mismatch> {
     for (failure_policy, expected) in case.expect()["byFailurePolicy"].as_object().unwrap() {
@@ -21,9 +22,13 @@ fn response_under(case: &Case<'_>, failure_policy: &str, expected: &Value) -> Re
     let document = review(false, false, &Value::Null);
     let review = AdmissionReview::decode(&document).unwrap();
     let access = PolicySet::default();
-    let outcome = Chain::run(phase, &set, &review.request, Run::new(&access), &mut |one| {
-        call(one, &review, phase, &|question| http(&input["http"], question))
-    });
+    let outcome = Chain::run(
+        phase,
+        &set,
+        &review.request,
+        Run::new(&access, Time::UNIX_EPOCH),
+        &mut |one| call(one, &review, phase, &|question| http(&input["http"], question)),
+    );
     case.same(
         "allowed",
         &outcome.denial.is_none(),

@@ -1,5 +1,6 @@
 //! How much time each webhook is given, and what becomes of a request without any left.
 
+use portcullis::engine::Time;
 use portcullis::engine::admission::webhook::CallFailure;
 
 use super::*;
@@ -37,17 +38,23 @@ pub(super) fn timeout(case: &Case<'_>) -> Result<(), Mismatch> {
         let set = set(webhooks.collect(), &[]);
         let access = PolicySet::default();
         let begun = clock.passed;
-        let outcome = Chain::run(phase, &set, &review.request, Run::new(&access), &mut |one| {
-            // Validating webhooks are asked at once.
-            let since = if phase == Phase::Validate {
-                begun
-            } else {
-                clock.passed
-            };
-            let (path, answer) = (one.webhook.name.clone(), clock.ask(one, since, phase, &review));
-            announced.insert(path, json!(seconds_announced()));
-            answer
-        });
+        let outcome = Chain::run(
+            phase,
+            &set,
+            &review.request,
+            Run::new(&access, Time::UNIX_EPOCH),
+            &mut |one| {
+                // Validating webhooks are asked at once.
+                let since = if phase == Phase::Validate {
+                    begun
+                } else {
+                    clock.passed
+                };
+                let (path, answer) = (one.webhook.name.clone(), clock.ask(one, since, phase, &review));
+                announced.insert(path, json!(seconds_announced()));
+                answer
+            },
+        );
         is_refused = outcome.denial.is_some();
     }
     case.same(

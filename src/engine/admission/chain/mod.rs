@@ -136,7 +136,7 @@ impl Chain {
         run: Run<'_>,
         answers: Vec<Answer>,
     ) -> Progress {
-        let authorizer = Authorizer::new(run.access, &request.user);
+        let authorizer = Authorizer::new(run.access, &request.user, run.now);
         let access = &Access::new(&authorizer, request);
         let context = Context { request, access, run };
         let state = std::mem::replace(&mut self.state, State::Ended);

@@ -3,6 +3,7 @@ mod mutating;
 mod patches;
 mod validating;
 
+use crate::engine::Time;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -182,10 +183,16 @@ fn run(phase: Phase, set: &AdmissionSet, request: &Request<'_>) -> (Outcome, Vec
     let access = PolicySet::default();
     let received = pod();
     let mut asked = Vec::new();
-    let outcome = Chain::run(phase, set, request, Run::new(&access), &mut |call| {
-        asked.push(call.webhook.name.clone());
-        behave(&call.webhook.name, call, &received)
-    });
+    let outcome = Chain::run(
+        phase,
+        set,
+        request,
+        Run::new(&access, Time::UNIX_EPOCH),
+        &mut |call| {
+            asked.push(call.webhook.name.clone());
+            behave(&call.webhook.name, call, &received)
+        },
+    );
     (outcome, asked)
 }
 

@@ -8,3 +8,4 @@ mod cost;
 mod grants;
 mod order;
 mod reference;
+mod times;

@@ -26,7 +26,7 @@ impl<R: Recorder> Walk<'_, '_, R> {
         };
         Unmatched {
             bindings: bindings.len(),
-            policies: self.set.policies.len(),
+            policies: self.set.periods.holding(self.now),
             errors,
             nearest,
         }
@@ -69,7 +69,7 @@ impl<R: Recorder> Walk<'_, '_, R> {
         let mut nearest = None::<(usize, usize, Criterion)>;
         let mut considered = 0;
         self.set.allow.candidates.each(&who, &query, true, |candidate| {
-            if !candidate.is_subject {
+            if !candidate.is_subject || !self.holds(candidate.policy) {
                 return ControlFlow::Continue(());
             }
             considered += 1;

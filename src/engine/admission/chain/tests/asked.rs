@@ -35,7 +35,7 @@ fn a_run_may_be_limited_to_one_configuration() {
     let (object, mut asked) = (pod(), Vec::new());
     let limited = Run {
         only: Some("b"),
-        ..Run::new(&access)
+        ..Run::new(&access, Time::UNIX_EPOCH)
     };
     let outcome = Chain::run(Phase::Mutate, &set, &mk_request(&object), limited, &mut |call| {
         asked.push(call.webhook.name.clone());
@@ -103,7 +103,7 @@ fn past_the_deadline_nobody_is_asked() {
     for phase in Phase::ALL {
         let late = Run {
             clock: Clock { expired: &|| true },
-            ..Run::new(&access)
+            ..Run::new(&access, Time::UNIX_EPOCH)
         };
         let set = mk_set(vec![mk_webhook("noop")]);
         let Progress::Done(outcome) = Chain::new(phase).advance(&set, &mk_request(&object), late, Vec::new())
@@ -161,7 +161,7 @@ fn a_condition_without_time_lets_nothing_pass() {
             };
             let limited = Run {
                 clock: Clock { expired: &expired },
-                ..Run::new(&access)
+                ..Run::new(&access, Time::UNIX_EPOCH)
             };
             let request = mk_request(&object);
             match Chain::new(phase).advance(&set, &request, limited, Vec::new()) {

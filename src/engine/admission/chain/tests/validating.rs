@@ -7,7 +7,8 @@ fn validating_webhooks_are_asked_at_once_and_the_first_denial_in_their_order_is_
     let access = PolicySet::default();
     let set = mk_set(vec![mk_webhook("a"), mk_webhook("b"), mk_webhook("c")]);
     let mut chain = Chain::new(Phase::Validate);
-    let Progress::Ask(calls) = chain.advance(&set, &request, Run::new(&access), Vec::new()) else {
+    let Progress::Ask(calls) = chain.advance(&set, &request, Run::new(&access, Time::UNIX_EPOCH), Vec::new())
+    else {
         panic!("nobody is asked");
     };
     assert_eq!(calls.len(), 3);
@@ -23,7 +24,8 @@ fn validating_webhooks_are_asked_at_once_and_the_first_denial_in_their_order_is_
         .audit_annotations
         .insert("two/parts".into(), "value".into());
     let answers = vec![answered(Ok(allowing)), denied("b says no"), denied("c says no")];
-    let Progress::Done(outcome) = chain.advance(&set, &request, Run::new(&access), answers) else {
+    let Progress::Done(outcome) = chain.advance(&set, &request, Run::new(&access, Time::UNIX_EPOCH), answers)
+    else {
         panic!("it does not end");
     };
     assert_eq!(message(&outcome), "b says no");
@@ -41,7 +43,9 @@ fn validating_webhooks_are_asked_at_once_and_the_first_denial_in_their_order_is_
         ]
     );
 
-    let Progress::Done(outcome) = chain.advance(&set, &request, Run::new(&access), Vec::new()) else {
+    let Progress::Done(outcome) =
+        chain.advance(&set, &request, Run::new(&access, Time::UNIX_EPOCH), Vec::new())
+    else {
         panic!("it goes on");
     };
     assert!(outcome.denial.is_some(), "a run that has ended decides nothing");
@@ -55,8 +59,10 @@ fn an_answer_that_is_missing_is_a_call_that_failed() {
     for phase in Phase::ALL {
         let set = mk_set(vec![mk_webhook("a")]);
         let mut chain = Chain::new(phase);
-        chain.advance(&set, &request, Run::new(&access), Vec::new());
-        let Progress::Done(outcome) = chain.advance(&set, &request, Run::new(&access), Vec::new()) else {
+        chain.advance(&set, &request, Run::new(&access, Time::UNIX_EPOCH), Vec::new());
+        let Progress::Done(outcome) =
+            chain.advance(&set, &request, Run::new(&access, Time::UNIX_EPOCH), Vec::new())
+        else {
             panic!("it does not end");
         };
         assert!(message(&outcome).contains("nobody answered"), "{outcome:?}");
@@ -116,9 +122,13 @@ fn annotations_of_many_webhooks_come_to_no_more_than_one_reply_should_hold() {
     let object = pod();
     let request = mk_request(&object);
     let policies = PolicySet::default();
-    let outcome = Chain::run(Phase::Validate, &set, &request, Run::new(&policies), &mut |_| {
-        answered(Ok(reply.clone()))
-    });
+    let outcome = Chain::run(
+        Phase::Validate,
+        &set,
+        &request,
+        Run::new(&policies, Time::UNIX_EPOCH),
+        &mut |_| answered(Ok(reply.clone())),
+    );
     assert!(outcome.denial.is_none());
     let keys: Vec<&str> = outcome.audit_annotations.keys().map(String::as_str).collect();
     assert_eq!(

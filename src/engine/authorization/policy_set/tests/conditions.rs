@@ -28,8 +28,11 @@ fn with(
 fn decide(policy: AuthorizationPolicy) -> (Decision, Vec<Evaluation>) {
     let mut told = Vec::new();
     let mut observer = |_: usize, evaluation| told.push(evaluation);
-    let answer =
-        policies(vec![policy]).authorize_observed(&asks(user("alice", &[]), "get pods ns p"), &mut observer);
+    let answer = policies(vec![policy]).authorize_observed(
+        &asks(user("alice", &[]), "get pods ns p"),
+        Time::UNIX_EPOCH,
+        &mut observer,
+    );
     (answer.decision, told)
 }
 
@@ -75,7 +78,7 @@ fn an_error_denies_if_the_failure_policy_says_so_and_never_allows() {
         Mode::Enforce,
         &[ERROR],
     )])
-    .authorize(&asks(user("alice", &[]), "get pods ns p"));
+    .authorize(&asks(user("alice", &[]), "get pods ns p"), Time::UNIX_EPOCH);
     assert_eq!(
         answer.reason,
         "denied by AuthorizationPolicy \"p\" (condition \"c\" could not be evaluated)"
@@ -86,7 +89,7 @@ fn an_error_denies_if_the_failure_policy_says_so_and_never_allows() {
 fn in_shadow_an_error_is_recorded_only() {
     for effect in [Effect::Deny, Effect::Allow] {
         let set = policies(vec![with(effect, FailurePolicy::Deny, Mode::Shadow, &[ERROR])]);
-        let answer = set.authorize(&asks(user("alice", &[]), "get pods ns p"));
+        let answer = set.authorize(&asks(user("alice", &[]), "get pods ns p"), Time::UNIX_EPOCH);
         assert_eq!(answer.decision, Decision::NoOpinion);
         let [noted] = &answer.shadow[..] else {
             panic!("{:?}", answer.shadow)
@@ -113,8 +116,11 @@ fn never_deny_overrides_the_failure_policy() {
         &[ERROR],
     )]);
     let node = asks(user("system:node:n", &["system:nodes"]), "get pods ns p");
-    assert_eq!(set.authorize(&node).decision, Decision::NoOpinion);
-    let (_, trace) = set.explain(&node);
+    assert_eq!(
+        set.authorize(&node, Time::UNIX_EPOCH).decision,
+        Decision::NoOpinion
+    );
+    let (_, trace) = set.explain(&node, Time::UNIX_EPOCH);
     assert_eq!(trace.events[0].finding, Finding::NeverDenied { rule: 0 });
 }
 
@@ -126,7 +132,7 @@ fn the_trace_tells_of_errors() {
         Mode::Enforce,
         &[ERROR],
     )]);
-    let (_, trace) = set.explain(&asks(user("alice", &[]), "get pods ns p"));
+    let (_, trace) = set.explain(&asks(user("alice", &[]), "get pods ns p"), Time::UNIX_EPOCH);
     let Finding::ConditionError {
         rule: 0,
         condition,

@@ -9,7 +9,7 @@ fn visited(objects: impl Fn(usize) -> Objects, many: usize, asked: &[Attributes<
         let set = set(objects(count));
         asked
             .iter()
-            .map(|asked| set.authorize(asked).visited)
+            .map(|asked| set.authorize(asked, Time::UNIX_EPOCH).visited)
             .max()
             .unwrap()
     };
@@ -138,12 +138,12 @@ fn rules_with_huge_products_are_compared_without_being_multiplied_out() {
         policies: Vec::new(),
     });
     assert_eq!(
-        set.authorize(&asks(user("u", &[]), "v999 r999.g999 ns n999"))
+        set.authorize(&asks(user("u", &[]), "v999 r999.g999 ns n999"), Time::UNIX_EPOCH)
             .decision,
         Decision::Allow
     );
     assert_eq!(
-        set.authorize(&asks(user("u", &[]), "v999 r999.g999 ns n1000"))
+        set.authorize(&asks(user("u", &[]), "v999 r999.g999 ns n1000"), Time::UNIX_EPOCH)
             .decision,
         Decision::NoOpinion
     );

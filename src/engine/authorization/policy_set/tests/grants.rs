@@ -100,11 +100,11 @@ fn reasons_and_causes_are_as_upstream() {
                 .to_owned(),
         ),
     ] {
-        let answer = set.authorize(&request);
+        let answer = set.authorize(&request, Time::UNIX_EPOCH);
         assert_eq!((answer.decision, answer.reason), (Decision::Allow, reason));
     }
     let cause = set
-        .authorize(&asks(user("erin", &[]), "get pods ns p"))
+        .authorize(&asks(user("erin", &[]), "get pods ns p"), Time::UNIX_EPOCH)
         .cause
         .unwrap();
     assert_eq!(
@@ -113,7 +113,7 @@ fn reasons_and_causes_are_as_upstream() {
     );
     assert_eq!(cause.rule, Some(1));
     let cause = set
-        .authorize(&asks(user("carol", &[]), "get r39 - x"))
+        .authorize(&asks(user("carol", &[]), "get r39 - x"), Time::UNIX_EPOCH)
         .cause
         .unwrap();
     assert_eq!(
@@ -139,7 +139,7 @@ fn what_is_bound_elsewhere_or_to_others_grants_nothing() {
         opens(user("alice", &[]), "/metrics"),
         opens(user("x", &["monitors"]), "/debug"),
     ] {
-        let answer = set.authorize(&request);
+        let answer = set.authorize(&request, Time::UNIX_EPOCH);
         assert_eq!(answer.decision, Decision::NoOpinion, "{request:?}");
         assert_eq!((answer.reason.as_str(), answer.cause), ("", None));
     }
@@ -149,7 +149,7 @@ fn what_is_bound_elsewhere_or_to_others_grants_nothing() {
 fn what_is_missing_is_told_in_the_log_not_to_the_person() {
     let set = set(objects());
     let asked = asks(user("dave", &[]), "get pods ns p");
-    let unmatched = set.unmatched(&asked);
+    let unmatched = set.unmatched(&asked, Time::UNIX_EPOCH);
     assert_eq!(
         unmatched.errors,
         ["clusterrole.rbac.authorization.k8s.io \"gone\" not found"]
@@ -163,11 +163,11 @@ fn what_is_missing_is_told_in_the_log_not_to_the_person() {
         "none of 1 bindings of the user and 0 policies applies; \
          clusterrole.rbac.authorization.k8s.io \"gone\" not found"
     );
-    let (_, trace) = set.explain(&asked);
+    let (_, trace) = set.explain(&asked, Time::UNIX_EPOCH);
     assert!(matches!(trace.events[..], [ref event] if matches!(event.finding, Finding::MissingRole { .. })));
 
     let nearest = set
-        .unmatched(&asks(user("erin", &[]), "get nodes ns n"))
+        .unmatched(&asks(user("erin", &[]), "get nodes ns n"), Time::UNIX_EPOCH)
         .nearest
         .unwrap();
     assert_eq!(nearest.name, "local");
@@ -183,8 +183,11 @@ fn what_is_missing_is_told_in_the_log_not_to_the_person() {
 #[test]
 fn the_trace_names_each_binding_of_the_user_up_to_the_first_that_allows() {
     let set = set(objects());
-    let (answer, trace) = set.explain(&asks(user("carol", &[]), "get pods ns p"));
-    assert_eq!(answer, set.authorize(&asks(user("carol", &[]), "get pods ns p")));
+    let (answer, trace) = set.explain(&asks(user("carol", &[]), "get pods ns p"), Time::UNIX_EPOCH);
+    assert_eq!(
+        answer,
+        set.authorize(&asks(user("carol", &[]), "get pods ns p"), Time::UNIX_EPOCH)
+    );
     let told: Vec<_> = trace
         .events
         .iter()
@@ -225,7 +228,7 @@ fn aggregated_roles_grant_what_they_gather() {
         .bindings
         .push(binding("", "all", "all", vec![Subject::user("frank")]));
     let set = set(objects);
-    let answer = set.authorize(&asks(user("frank", &[]), "list pods"));
+    let answer = set.authorize(&asks(user("frank", &[]), "list pods"), Time::UNIX_EPOCH);
     assert_eq!(
         answer.reason,
         "RBAC: allowed by ClusterRoleBinding \"all\" of ClusterRole \"all\" to User \"frank\""

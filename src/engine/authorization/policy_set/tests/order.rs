@@ -38,7 +38,7 @@ fn bound() -> Objects {
 #[test]
 fn deny_then_rbac_then_allow_then_nothing() {
     let with = |policies: Vec<AuthorizationPolicy>| set(Objects { policies, ..bound() });
-    let denied = with(vec![allow("a"), deny("z"), deny("b")]).authorize(&pods());
+    let denied = with(vec![allow("a"), deny("z"), deny("b")]).authorize(&pods(), Time::UNIX_EPOCH);
     assert_eq!(
         (denied.decision, denied.reason.as_str()),
         (Decision::Deny, "denied by AuthorizationPolicy \"b\"")
@@ -49,20 +49,20 @@ fn deny_then_rbac_then_allow_then_nothing() {
         (CauseKind::AuthorizationPolicy, "b", Some(0))
     );
 
-    let by_rbac = with(vec![allow("a")]).authorize(&pods());
+    let by_rbac = with(vec![allow("a")]).authorize(&pods(), Time::UNIX_EPOCH);
     assert_eq!(
         (by_rbac.decision, by_rbac.cause.unwrap().kind),
         (Decision::Allow, CauseKind::ClusterRoleBinding)
     );
 
     let secrets = asks(user("alice", &[]), "get secrets ns s");
-    let allowed = with(vec![allow("z"), allow("a")]).authorize(&secrets);
+    let allowed = with(vec![allow("z"), allow("a")]).authorize(&secrets, Time::UNIX_EPOCH);
     assert_eq!(
         (allowed.decision, allowed.reason.as_str()),
         (Decision::Allow, "allowed by AuthorizationPolicy \"a\"")
     );
 
-    let nothing = with(Vec::new()).authorize(&secrets);
+    let nothing = with(Vec::new()).authorize(&secrets, Time::UNIX_EPOCH);
     assert_eq!(
         (nothing.decision, nothing.reason.as_str(), nothing.cause),
         (Decision::NoOpinion, "", None)
@@ -75,13 +75,13 @@ fn the_reason_is_told_and_bounded() {
         reason: "not here".into(),
         ..deny("p")
     };
-    let answer = policies(vec![told]).authorize(&pods());
+    let answer = policies(vec![told]).authorize(&pods(), Time::UNIX_EPOCH);
     assert_eq!(answer.reason, "denied by AuthorizationPolicy \"p\": not here");
     let long = AuthorizationPolicy {
         reason: "ä".repeat(2_000),
         ..deny("p")
     };
-    let reason = policies(vec![long]).authorize(&pods()).reason;
+    let reason = policies(vec![long]).authorize(&pods(), Time::UNIX_EPOCH).reason;
     assert!(
         reason.len() <= 1024 && reason.len() > 1020 && reason.ends_with("ä…"),
         "{}",
@@ -100,7 +100,7 @@ fn subjects_name_users_groups_accounts_and_prefixes() {
             ..deny("p")
         };
         policies(vec![policy])
-            .authorize(&asks(user.clone(), "get pods ns p"))
+            .authorize(&asks(user.clone(), "get pods ns p"), Time::UNIX_EPOCH)
             .decision
             == Decision::Deny
     };
@@ -150,7 +150,9 @@ fn excluded_subjects_are_not_meant() {
             exclude_subjects: exclude,
             ..deny("p")
         };
-        policies(vec![policy]).authorize(&pods()).decision
+        policies(vec![policy])
+            .authorize(&pods(), Time::UNIX_EPOCH)
+            .decision
     };
     for subject in [
         Subject::user("alice"),
@@ -178,7 +180,11 @@ fn any_rule_of_the_sort_asked_for_suffices() {
         ..policy(Effect::Deny, "p")
     };
     let set = policies(vec![policy]);
-    let cause = |asked: &Attributes<'_>| set.authorize(asked).cause.map(|cause| cause.rule);
+    let cause = |asked: &Attributes<'_>| {
+        set.authorize(asked, Time::UNIX_EPOCH)
+            .cause
+            .map(|cause| cause.rule)
+    };
     assert_eq!(cause(&asks(user("u", &[]), "list pods ns")), Some(Some(0)));
     assert_eq!(cause(&asks(user("u", &[]), "get secrets ns s")), Some(Some(1)));
     assert_eq!(cause(&opens(user("u", &[]), "/a")), Some(Some(2)));
@@ -202,14 +208,14 @@ fn a_shadow_is_recorded_and_changes_nothing() {
         (vec![deny("x")], Decision::Deny),
         (vec![allow("x")], Decision::Allow),
     ] {
-        let answer = policies([others, shadows()].concat()).authorize(&pods());
+        let answer = policies([others, shadows()].concat()).authorize(&pods(), Time::UNIX_EPOCH);
         assert_eq!((answer.decision, &answer.shadow), (decision, &noted));
     }
     let by_rbac = set(Objects {
         policies: shadows(),
         ..bound()
     })
-    .authorize(&pods());
+    .authorize(&pods(), Time::UNIX_EPOCH);
     assert_eq!((by_rbac.decision, &by_rbac.shadow), (Decision::Allow, &noted));
 }
 
@@ -252,14 +258,14 @@ fn no_deny_holds_up_whom_never_deny_names() {
         opens(user("x", &[]), "/readyz"),
         opens(user("x", &[]), "version"),
     ] {
-        let answer = default.authorize(&protected);
+        let answer = default.authorize(&protected, Time::UNIX_EPOCH);
         assert_eq!(
             (answer.decision, answer.shadow),
             (Decision::NoOpinion, vec![]),
             "{protected:?}"
         );
         assert_eq!(
-            nobody.authorize(&protected).decision,
+            nobody.authorize(&protected, Time::UNIX_EPOCH).decision,
             Decision::Deny,
             "{protected:?}"
         );
@@ -279,7 +285,11 @@ fn no_deny_holds_up_whom_never_deny_names() {
         opens(user("x", &[]), "/version/"),
         opens(user("x", &[]), "/metrics"),
     ] {
-        assert_eq!(default.authorize(&open).decision, Decision::Deny, "{open:?}");
+        assert_eq!(
+            default.authorize(&open, Time::UNIX_EPOCH).decision,
+            Decision::Deny,
+            "{open:?}"
+        );
     }
     let own = NeverDeny {
         groups: vec!["devs".into()],
@@ -292,9 +302,13 @@ fn no_deny_holds_up_whom_never_deny_names() {
         },
         &own,
     );
-    assert_eq!(own.authorize(&pods()).decision, Decision::NoOpinion);
     assert_eq!(
-        own.authorize(&opens(user("x", &[]), "/healthz")).decision,
+        own.authorize(&pods(), Time::UNIX_EPOCH).decision,
+        Decision::NoOpinion
+    );
+    assert_eq!(
+        own.authorize(&opens(user("x", &[]), "/healthz"), Time::UNIX_EPOCH)
+            .decision,
         Decision::Deny
     );
 }
@@ -306,7 +320,10 @@ fn protection_lifts_denies_alone() {
         ..Objects::default()
     };
     let node = asks(user("system:node:n1", &["system:nodes"]), "get pods ns p");
-    assert_eq!(set(allowed).authorize(&node).decision, Decision::Allow);
+    assert_eq!(
+        set(allowed).authorize(&node, Time::UNIX_EPOCH).decision,
+        Decision::Allow
+    );
 }
 
 #[test]
@@ -338,7 +355,7 @@ fn each_evaluated_policy_is_told_of_once() {
     ]);
     let mut told = Vec::new();
     let names: Vec<_> = set.policies().map(|(_, name)| name.to_string()).collect();
-    set.authorize_observed(&pods(), &mut |policy: usize, evaluation| {
+    set.authorize_observed(&pods(), Time::UNIX_EPOCH, &mut |policy: usize, evaluation| {
         told.push((names[policy].clone(), evaluation));
     });
     let told: Vec<_> = told
@@ -391,7 +408,7 @@ fn the_trace_says_of_each_policy_why_not() {
         named("j", |_| {}),
         named("k", |_| {}),
     ]);
-    let (answer, trace) = set.explain(&pods());
+    let (answer, trace) = set.explain(&pods(), Time::UNIX_EPOCH);
     assert_eq!(answer.decision, Decision::Deny);
     let told: Vec<_> = trace
         .events
@@ -449,7 +466,7 @@ fn the_nearest_miss_of_a_user_is_named() {
         resource_rules: vec![rule(&["get"], &["nodes"])],
         ..policy(Effect::Allow, "far")
     };
-    let unmatched = policies(vec![far, near]).unmatched(&pods());
+    let unmatched = policies(vec![far, near]).unmatched(&pods(), Time::UNIX_EPOCH);
     assert_eq!(
         unmatched.to_string(),
         "none of 0 bindings of the user and 2 policies applies; \
@@ -465,7 +482,11 @@ fn clusters_without_manifests_have_the_shared_ones() {
         shared,
         clusters: [("east".to_owned(), east)].into(),
     };
-    let decision = |cluster: &str| all.for_cluster(cluster).authorize(&pods()).decision;
+    let decision = |cluster: &str| {
+        all.for_cluster(cluster)
+            .authorize(&pods(), Time::UNIX_EPOCH)
+            .decision
+    };
     assert_eq!(
         (decision("east"), decision("west")),
         (Decision::Allow, Decision::Deny)

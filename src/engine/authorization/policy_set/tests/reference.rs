@@ -6,7 +6,7 @@ use proptest::sample::{select, subsequence};
 
 use super::*;
 use crate::engine::authorization::{NonResourceRule, ResourceRule, RoleRef, Rule};
-use crate::engine::{Operator, Requirement, ResourceAttributes, Selectors, Target, User};
+use crate::engine::{Operator, Requirement, ResourceAttributes, Selectors, Target, User, Validity};
 
 mod plain;
 
@@ -175,9 +175,30 @@ fn policy_rules() -> BoxedStrategy<(Vec<ResourceRule>, Vec<NonResourceRule>)> {
         .boxed()
 }
 
+/// A few instants, among them the boundaries of periods.
+fn instant() -> BoxedStrategy<Time> {
+    let of = |second| Time::parse(&format!("2026-12-01T08:00:0{second}Z")).unwrap();
+    (0..4_u8).prop_map(of).boxed()
+}
+
+fn validity() -> BoxedStrategy<Validity> {
+    let some = || prop::option::weighted(0.3, instant());
+    (some(), some())
+        .prop_map(|(not_before, not_after)| Validity {
+            not_before,
+            not_after,
+        })
+        .boxed()
+}
+
 fn policies() -> BoxedStrategy<Vec<AuthorizationPolicy>> {
     let policy = (
-        (any::<bool>(), prop::bool::weighted(0.2), any::<bool>()),
+        (
+            any::<bool>(),
+            prop::bool::weighted(0.2),
+            any::<bool>(),
+            validity(),
+        ),
         (
             prop::collection::vec(subject(), 0..3),
             prop::collection::vec(subject(), 0..2),
@@ -186,7 +207,7 @@ fn policies() -> BoxedStrategy<Vec<AuthorizationPolicy>> {
         subsequence(CONDITIONS, 0..=2),
     )
         .prop_map(
-            |((denies, is_shadow, opens), (subjects, exclude_subjects), rules, conditions)| {
+            |((denies, is_shadow, opens, validity), (subjects, exclude_subjects), rules, conditions)| {
                 AuthorizationPolicy {
                     mode: if is_shadow { Mode::Shadow } else { Mode::Enforce },
                     subjects,
@@ -199,6 +220,7 @@ fn policies() -> BoxedStrategy<Vec<AuthorizationPolicy>> {
                     } else {
                         FailurePolicy::Deny
                     },
+                    validity,
                     ..super::policy(if denies { Effect::Deny } else { Effect::Allow }, "")
                 }
             },
@@ -267,13 +289,14 @@ proptest! {
         roles in roles(),
         bindings in bindings(),
         policies in policies(),
-        asked in prop::collection::vec(asked(), 8),
+        asked in prop::collection::vec((asked(), instant()), 8),
     ) {
         let objects = Objects { roles, bindings, policies };
         let set = PolicySet::new(objects.clone(), &NeverDeny::default());
-        for asked in &asked {
-            let answer = set.authorize(asked);
-            let plain = plain::authorize(&objects, asked);
+        for (asked, now) in &asked {
+            let now = *now;
+            let answer = set.authorize(asked, now);
+            let plain = plain::authorize(&objects, asked, now);
             let cause = answer.cause.as_ref().map(|cause| {
                 (cause.kind, cause.namespace.clone(), cause.name.clone(), cause.rule.unwrap())
             });
@@ -281,7 +304,7 @@ proptest! {
                 answer.shadow.iter().map(|shadow| (shadow.name.to_string(), shadow.decision)).collect();
             prop_assert_eq!((answer.decision, &cause), (plain.decision, &plain.cause), "{:?}", asked);
             prop_assert_eq!(&shadow, &plain.shadow, "{:?}", asked);
-            let (explained, trace) = set.explain(asked);
+            let (explained, trace) = set.explain(asked, now);
             prop_assert_eq!(
                 (explained.decision, &explained.reason, &explained.cause, &explained.shadow),
                 (answer.decision, &answer.reason, &answer.cause, &answer.shadow)

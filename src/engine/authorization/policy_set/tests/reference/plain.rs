@@ -10,8 +10,15 @@ pub(super) struct Plain {
     pub(super) shadow: Vec<(String, Decision)>,
 }
 
-pub(super) fn authorize(objects: &Objects, asked: &Attributes<'_>) -> Plain {
-    let mut policies: Vec<_> = objects.policies.iter().collect();
+pub(super) fn authorize(objects: &Objects, asked: &Attributes<'_>, now: Time) -> Plain {
+    let holds = |policy: &&AuthorizationPolicy| {
+        let Validity {
+            not_before,
+            not_after,
+        } = policy.validity;
+        not_before.is_none_or(|start| now >= start) && not_after.is_none_or(|end| now < end)
+    };
+    let mut policies: Vec<_> = objects.policies.iter().filter(holds).collect();
     policies.sort_by_key(|policy| policy.name.clone());
     let mut shadow = Vec::new();
     let (mut denied, mut allowed) = (None, None);
