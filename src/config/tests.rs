@@ -36,6 +36,7 @@ server:
   address: 127.0.0.1:8443
   tls: {certificate: pki/server.crt, privateKey: /pki/server.key, clientCA: pki/ca.crt}
   drain: 20s
+  connections: {max: 100, perAddress: 10, unauthenticated: 3s}
 admin: {address: "[::1]:9090"}
 callers:
 - kubeconfig: kubeconfigs/authorization.kubeconfig
@@ -69,6 +70,12 @@ decisionLog: {path: log.jsonl}
         }
     );
     assert_eq!(config.server.drain, Duration::from_secs(20));
+    let connections = ConnectionLimits {
+        max: 100,
+        per_address: 10,
+        unauthenticated: Duration::from_secs(3),
+    };
+    assert_eq!(config.server.connections, connections);
     assert_eq!(config.admin.address, "[::1]:9090".parse().unwrap());
 
     let [kubeconfig, certificate, token] = config.callers.as_slice() else {
@@ -142,6 +149,12 @@ fn what_is_absent_has_the_documented_default() {
     let config = config("");
     assert_eq!(config.server.address, "127.0.0.1:8443".parse().unwrap());
     assert_eq!(config.server.drain, Duration::from_secs(25));
+    let connections = ConnectionLimits {
+        max: 4096,
+        per_address: 512,
+        unauthenticated: Duration::from_secs(10),
+    };
+    assert_eq!(config.server.connections, connections);
     assert_eq!(config.admin.address, "127.0.0.1:9090".parse().unwrap());
     assert_eq!(config.callers, []);
     assert_eq!(config.manifests, []);

@@ -6,13 +6,17 @@
 //! | `/readyz`, `/healthz` | 200 when reviews are answered; 503 while starting and draining |
 //! | `/metrics` | Prometheus' text format |
 //!
-//! With `?verbose` a probe lists its checks, as at a kube-apiserver, which
-//! files are in force, and how it stands with the clusters that are watched. A
-//! reload that failed does not make the gateway unready: the last good files serve.
+//! With `?verbose` a probe lists its checks, as at a kube-apiserver, which files
+//! are in force and how it stands with the clusters that are watched; only who is
+//! on this machine reads names of objects. A reload that failed does not make the
+//! gateway unready: the last good files serve.
 //!
 //! A cluster of which nothing is known makes the gateway unready, but only for a
 //! while: an API server that cannot reach it can never be watched.
 
+mod listener;
+
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
@@ -28,8 +32,10 @@ use crate::telemetry::metrics::ClusterState;
 /// How long a cluster of which nothing is known keeps the gateway unready.
 const AWAITED: Duration = Duration::from_secs(30);
 
+pub(super) use listener::start;
+
 /// The routes of the admin listener.
-pub(super) fn routes(config: &mut ServiceConfig) {
+fn routes(config: &mut ServiceConfig) {
     config
         .route("/metrics", web::get().to(metrics))
         .route("/livez", web::get().to(livez))
@@ -79,10 +85,9 @@ async fn readyz(request: HttpRequest, shared: Data<Shared>) -> HttpResponse {
         name: "clusters",
         fault: awaited(&clusters, shared.start.elapsed()),
     };
-    let named = request
-        .peer_addr()
-        .is_some_and(|peer| peer.ip().to_canonical().is_loopback());
-    let detail = in_force(&shared, named) + &clusters.iter().map(told).collect::<String>();
+    let named = is_local(request.peer_addr());
+    let clusters_detail: String = clusters.iter().map(|status| told(status, named)).collect();
+    let detail = in_force(&shared, named) + &clusters_detail;
     let checks = [PING, serving, known];
     let checks = if clusters.is_empty() {
         checks.get(..2).unwrap_or_default()
@@ -98,8 +103,8 @@ fn awaited(clusters: &[SourceStatus], elapsed: Duration) -> Option<&'static str>
     (unknown && elapsed < AWAITED).then_some("nothing is known yet of a cluster")
 }
 
-/// How it stands with one cluster, and what is wrong with its objects.
-fn told(status: &SourceStatus) -> String {
+/// How it stands with one cluster and, `named`, what is wrong with its objects.
+fn told(status: &SourceStatus, named: bool) -> String {
     let SourceStatus {
         cluster,
         objects,
@@ -112,7 +117,8 @@ fn told(status: &SourceStatus) -> String {
         Origin::Live => format!("synced: {objects} objects hold"),
     };
     let mut text = format!("cluster {cluster} is {origin}; {faulty} have faults\n");
-    for fault in status.faults.iter().flat_map(Faults::iter) {
+    let faults = status.faults.iter().filter(|_| named);
+    for fault in faults.flat_map(Faults::iter) {
         text.push_str(&format!("  {fault}\n"));
     }
     text
@@ -157,6 +163,11 @@ fn describe_change(change: &Change, named: bool) -> String {
         )),
     }
     text
+}
+
+/// Whether who asks is on this machine.
+fn is_local(peer: Option<SocketAddr>) -> bool {
+    peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback())
 }
 
 /// One thing that a probe looks at.
@@ -230,6 +241,21 @@ mod tests {
     }
 
     #[test]
+    fn only_this_machine_reads_names_of_objects() {
+        for (peer, expected) in [
+            ("127.0.0.1:1", true),
+            ("127.8.8.8:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("10.0.0.1:1", false),
+            ("[2001:db8::1]:1", false),
+        ] {
+            assert_eq!(is_local(Some(peer.parse().unwrap())), expected, "{peer}");
+        }
+        assert!(!is_local(None));
+    }
+
+    #[test]
     fn the_detail_says_what_holds() {
         let table = [
             (
@@ -246,7 +272,7 @@ mod tests {
             ),
         ];
         for (origin, expected) in table {
-            assert_eq!(told(&mk_status(origin)), expected);
+            assert_eq!(told(&mk_status(origin), true), expected);
         }
     }
 }

@@ -1,17 +1,101 @@
-//! What is known of a connection from its beginning: the client's certificate.
+//! What is known of a connection on the worker that serves it.
 
-use actix_tls::accept::openssl::TlsStream;
-use actix_web::dev::Extensions;
-use actix_web::rt::net::TcpStream;
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
 
+use actix_web::{HttpMessage as _, HttpRequest};
+
+use super::connections::{Stage, Tracked};
 use crate::authentication::PeerCertificate;
 
-/// Keeps the certificate that a client showed with its connection. Whether it
-/// is worth anything is judged for each request.
-pub(super) fn remember_peer(stream: &TlsStream<TcpStream>, data: &mut Extensions) {
-    let Some(leaf) = stream.ssl().peer_certificate() else {
-        return;
-    };
-    let sent_with_it = stream.ssl().peer_cert_chain().into_iter().flatten();
-    data.insert(PeerCertificate::new(leaf, sent_with_it.map(ToOwned::to_owned)));
+/// How long the head of a request may take from its first byte to its last.
+pub(super) const HEAD: Duration = Duration::from_secs(10);
+
+/// One connection. Its requests find it among their extensions.
+#[derive(Debug)]
+pub(super) struct Connection {
+    tracked: Tracked,
+    /// The client's address.
+    pub(super) peer: SocketAddr,
+    /// The certificate that the client sent. What it is worth is judged for each request.
+    pub(super) certificate: Option<PeerCertificate>,
+    /// How long a head may take.
+    head: Duration,
+    /// Requests that are being answered.
+    answering: Cell<usize>,
+}
+
+/// A request that is being answered until this is dropped.
+#[derive(Debug)]
+pub(super) struct Answering(Rc<Connection>);
+
+// === impl Connection ===
+
+impl Connection {
+    /// A connection whose handshake, if it has any, is complete.
+    pub(super) fn new(
+        tracked: Tracked,
+        peer: SocketAddr,
+        certificate: Option<PeerCertificate>,
+        head: Duration,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            tracked,
+            peer,
+            certificate,
+            head,
+            answering: Cell::new(0),
+        })
+    }
+
+    /// That of `request`, which every request of the `server` listener has.
+    pub(super) fn of(request: &HttpRequest) -> Option<Rc<Self>> {
+        request.extensions().get::<Rc<Self>>().cloned()
+    }
+
+    /// The client has proven who it is: the connection counts for no limit of strangers.
+    pub(super) fn prove(&self) {
+        self.tracked.prove();
+    }
+
+    /// Whether it has.
+    pub(super) fn is_proven(&self) -> bool {
+        self.tracked.status().is_proven()
+    }
+
+    /// How far the connection's end has come.
+    pub(super) fn stage(&self) -> Stage {
+        self.tracked.status().stage()
+    }
+
+    /// Bytes of a head have arrived, and more must follow.
+    pub(super) fn head_began(&self) {
+        self.tracked.expect(self.head);
+    }
+
+    /// The head is there.
+    pub(super) fn head_ended(&self) {
+        self.tracked.reached();
+    }
+
+    /// Whether a request is being answered.
+    pub(super) fn is_answering(&self) -> bool {
+        self.answering.get() > 0
+    }
+
+    /// A request is being answered from now on.
+    pub(super) fn answer(self: &Rc<Self>) -> Answering {
+        self.answering.set(self.answering.get() + 1);
+        Answering(Rc::clone(self))
+    }
+}
+
+// === impl Answering ===
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.answering.set(self.0.answering.get().saturating_sub(1));
+    }
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 use crate::telemetry::metrics::IntGauge;
 use arc_swap::{ArcSwapOption, Guard};
 
+use super::connections::Connections;
 use super::counters::Counters;
 use super::lifecycle::Lifecycle;
 use super::pool::Pool;
@@ -64,7 +65,7 @@ impl Shared {
             mutating: metrics.in_flight(Endpoint::Mutate),
             shadowing: metrics.shadow_in_flight(),
             pool: Pool::start(available_parallelism().map_or(1, usize::from))?,
-            lifecycle: Lifecycle::default(),
+            lifecycle: Lifecycle::new(Connections::new(Some(metrics.connections()))),
             refusals: Refusals::new(),
             counters: ArcSwapOption::empty(),
             counting: Mutex::new(()),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::farewell::{Farewell, Stage};
+use super::connections::{Connections, Stage};
 use super::limits::Lane;
 
 /// How long a draining gateway stays although nothing is in flight: requests
@@ -28,7 +28,7 @@ pub(super) enum Phase {
 }
 
 /// The phase, and what is in flight.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lifecycle {
     phase: AtomicU8,
     /// Requests for authorization.
@@ -37,13 +37,24 @@ pub(super) struct Lifecycle {
     pub(super) admission: Arc<Lane>,
     /// Requests that are answered, about which webhooks in shadow are asked.
     pub(super) shadow: Arc<Lane>,
-    /// The connections.
-    pub(super) farewell: Farewell,
+    /// The connections of the `server` listener.
+    pub(super) connections: Arc<Connections>,
 }
 
 // === impl Lifecycle ===
 
 impl Lifecycle {
+    /// Starting, nothing in flight.
+    pub(super) fn new(connections: Arc<Connections>) -> Self {
+        Self {
+            phase: AtomicU8::new(0),
+            authorization: Arc::default(),
+            admission: Arc::default(),
+            shadow: Arc::default(),
+            connections,
+        }
+    }
+
     pub(super) fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
             0 => Phase::Starting,
@@ -60,14 +71,14 @@ impl Lifecycle {
     /// Fails readiness from now on, and has clients look for other connections.
     pub(super) fn drain(&self) {
         self.phase.store(2, Ordering::Release);
-        self.farewell.tell(Stage::Draining);
+        self.connections.advance(Stage::Draining);
     }
 
     /// Ends every connection and waits for that, `limit` at most.
     pub(super) async fn close(&self, limit: Duration) {
-        self.farewell.tell(Stage::Closing);
+        self.connections.advance(Stage::Ending);
         let start = Instant::now();
-        while self.farewell.open() > 0 && start.elapsed() < limit {
+        while self.connections.len() > 0 && start.elapsed() < limit {
             sleep(LOOK).await;
         }
     }

@@ -1,8 +1,9 @@
 //! The listeners; actix-web lives here and nowhere else.
 //!
 //! ```text
-//! listener ── TLS, peer certificate ──▶ routes ──▶ receive ── caller, limits, body ──▶ authorize ──▶ reply
-//!                                                                         └──▶ admit ─ pool ┘
+//! accept ── connections: how many ──▶ workers: TLS ──▶ http1, http2 ──▶ routes
+//!        routes ──▶ receive: caller, limits, body ──▶ authorize ──▶ reply
+//!                                           └──▶ admit ─ pool ┘
 //! admin ◀── lifecycle: starting, serving, draining ──┘
 //! ```
 //!
@@ -10,15 +11,19 @@
 //! worker that read the request, but for reviews of unusual length. Admission
 //! is tried there for a moment; what takes longer runs on threads of its own.
 
+mod accept;
 mod admin;
 mod admit;
 mod authorize;
 mod body;
 mod connection;
+mod connections;
 mod counters;
 mod deadline;
-mod farewell;
+mod descriptors;
 mod gateway;
+mod http1;
+mod http2;
 mod lifecycle;
 mod limits;
 mod listener;
@@ -28,24 +33,29 @@ mod refusals;
 mod respond;
 mod routes;
 mod signals;
+mod workers;
 
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use actix_web::dev::ServerHandle;
-use actix_web::rt::{self, System};
+use actix_web::rt::System;
 use actix_web::web::Data;
 use thiserror::Error;
 
 pub use gateway::Gateway;
 pub use signals::Signals;
 
+use crate::config::ConnectionLimits;
+use crate::reload::State;
+use crate::tls::{Handshake, TlsContext};
 use gateway::Shared;
+use workers::Workers;
 
 /// How long connections get to close once nothing is in flight.
-const CLOSE: Duration = Duration::from_millis(300);
+const CLOSE: Duration = Duration::from_secs(1);
 
 /// How long the decision log gets to write what is queued.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -134,38 +144,92 @@ impl Server {
             shared,
             ..
         } = self;
-        let door = reviews.try_clone()?;
-        let reviews = listener::reviews(&shared, reviews)?;
-        let admin = listener::admin(&shared, admin)?;
-        let (handle, admin_handle) = (reviews.handle(), admin.handle());
-        let (mut reviews, mut admin) = (rt::spawn(reviews), rt::spawn(admin));
+        let tls = TlsContext::acceptor(handshake(&shared.state)).map_err(io::Error::other)?;
+        let workers = Workers::start(&shared, &tls.build().into_context())?;
+        let (admin, admin_ended) = admin::start(&shared, admin)?;
+        let connections = &shared.lifecycle.connections;
+        let limits = limits(&shared.state, descriptors::connections());
+        let mut listening = Box::pin(async {
+            tokio::select! {
+                ended = accept::accept(reviews, connections, limits, |accepted| workers.serve(accepted)) => ended,
+                () = connections.watch() => Ok(()),
+                _ = admin_ended => Ok(()),
+            }
+        });
         shared.lifecycle.serve();
-        let ended = tokio::select! {
-            () = stop => None,
-            ended = &mut reviews => Some(ended),
-            ended = &mut admin => Some(ended),
-        };
-        if let Some(ended) = ended {
-            ended.map_err(io::Error::other)??;
-            return Err(Error::Serve(io::Error::other("a listener ended by itself")));
+        tokio::select! {
+            () = stop => {}
+            ended = &mut listening => return Err(by_itself(ended)),
         }
-        drain(&shared, &handle, &door).await;
-        admin_handle.stop(false).await;
+        tokio::select! {
+            () = drain(&shared) => {}
+            ended = &mut listening => return Err(by_itself(ended)),
+        }
+        // Nobody is accepted any more.
+        drop(listening);
+        shared.lifecycle.close(CLOSE).await;
+        workers.stop();
+        admin.stop();
+        if admin.join().is_err() {
+            tracing::error!("the admin listener has panicked");
+        }
+        flush(&shared);
         Ok(())
     }
 }
 
-async fn drain(shared: &Shared, handle: &ServerHandle, door: &TcpListener) {
+/// What each handshake goes by: the files in force.
+fn handshake(state: &Arc<State>) -> impl Fn() -> Handshake + Send + Sync + 'static {
+    let state = Arc::clone(state);
+    move || {
+        let current = state.current();
+        Handshake {
+            context: current.tls.clone(),
+            demands_certificate: current.authenticator.demands_certificate(SystemTime::now()),
+        }
+    }
+}
+
+/// The limits of connections: those in force, and no more than there are descriptors for.
+fn limits(state: &Arc<State>, affordable: usize) -> impl Fn() -> ConnectionLimits {
+    let state = Arc::clone(state);
+    let configured = state.current().config.server.connections.max;
+    if configured > affordable {
+        tracing::warn!(
+            configured,
+            affordable,
+            "the limit of open files allows fewer connections than server.connections.max"
+        );
+    }
+    move || {
+        let limits = state.current().config.server.connections;
+        ConnectionLimits {
+            max: limits.max.min(affordable),
+            ..limits
+        }
+    }
+}
+
+/// Why listening has ended.
+fn by_itself(ended: io::Result<()>) -> Error {
+    Error::Serve(
+        ended
+            .err()
+            .unwrap_or_else(|| io::Error::other("a listener ended by itself")),
+    )
+}
+
+/// Has readiness fail and waits until nothing is in flight, `server.drain` at most.
+async fn drain(shared: &Shared) {
     shared.lifecycle.drain();
     let limit = shared.state.current().config.server.drain;
     tracing::info!(?limit, "draining");
     if !shared.lifecycle.drained(limit).await {
         tracing::warn!(?limit, "requests are still in flight: they are cut off");
     }
-    handle.pause().await;
-    listener::refuse(door);
-    shared.lifecycle.close(CLOSE).await;
-    handle.stop(false).await;
+}
+
+fn flush(shared: &Shared) {
     if let Some(log) = &shared.decision_log
         && !log.flush(FLUSH)
     {

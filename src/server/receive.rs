@@ -15,12 +15,13 @@ use actix_web::http::header::{self, HeaderMap};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, dev};
 
+use super::connection::Connection;
 use super::gateway::Shared;
 use super::lifecycle::Phase;
 use super::limits::{Lane, Permit, Room};
 use super::respond::Rejection;
 use super::{body, deadline};
-use crate::authentication::{Caller, Credentials, Method, PeerCertificate};
+use crate::authentication::{Caller, Credentials, Method};
 use crate::config;
 use crate::reload::Snapshot;
 use crate::telemetry::metrics::{self, Credential, IntGauge, Outcome};
@@ -97,8 +98,12 @@ fn authenticate(
     snapshot: &Snapshot,
     review: Review,
 ) -> Result<Caller, Rejection> {
+    let connection = Connection::of(request);
+    let certificate = connection
+        .as_ref()
+        .and_then(|connection| connection.certificate.as_ref());
     let credentials = Credentials {
-        peer: request.conn_data::<PeerCertificate>(),
+        peer: certificate,
         authorization: authorization(request.headers()),
     };
     let authenticator = &snapshot.authenticator;
@@ -108,6 +113,9 @@ fn authenticate(
         Err(refusal) => (refusal.method(), Outcome::Failure),
     };
     shared.metrics.authentication(credential(method), outcome);
+    if let (Some(connection), Ok(_)) = (&connection, &known) {
+        connection.prove();
+    }
     known
         .and_then(|caller| caller.check(review.endpoint()).map(|()| caller))
         .map_err(|refusal| {

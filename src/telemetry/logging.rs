@@ -63,9 +63,18 @@ fn is_coloured(no_color: Option<&str>, terminal: bool) -> bool {
     terminal && no_color.is_none_or(str::is_empty)
 }
 
+/// What actix writes for each malformed request: a stranger could fill the log
+/// with it. Only a filter that names this target gets it.
+const OF_STRANGERS: &str = "actix_http";
+
 fn filter(value: Option<&str>) -> Result<EnvFilter, Error> {
     let value = value.filter(|value| !value.is_empty()).unwrap_or(DEFAULT_FILTER);
-    EnvFilter::try_new(value).map_err(|source| Error::Filter {
+    let with_ours = if value.contains(OF_STRANGERS) {
+        value.to_owned()
+    } else {
+        format!("{OF_STRANGERS}=off,{value}")
+    };
+    EnvFilter::try_new(with_ours).map_err(|source| Error::Filter {
         value: value.to_owned(),
         source,
     })
@@ -81,6 +90,8 @@ fn is_json(value: Option<&str>) -> Result<bool, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -91,11 +102,18 @@ mod tests {
 
     #[test]
     fn the_environment_chooses_filter_and_format() {
-        assert_eq!(filter(None).unwrap().to_string(), DEFAULT_FILTER);
+        let directives = |value| {
+            let filter = filter(value).unwrap().to_string();
+            filter.split(',').map(str::to_owned).collect::<BTreeSet<_>>()
+        };
+        let of = |text: &str| text.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
+        let default = format!("actix_http=off,{DEFAULT_FILTER}");
+        assert_eq!(directives(None), of(&default));
         assert_eq!(
-            filter(Some("portcullis=debug")).unwrap().to_string(),
-            "portcullis=debug"
+            directives(Some("portcullis=debug")),
+            of("actix_http=off,portcullis=debug")
         );
+        assert_eq!(directives(Some("actix_http=debug")), of("actix_http=debug"));
         assert!(filter(Some("a=b=c")).unwrap_err().to_string().contains("`a=b=c`"));
         assert!(!is_json(None).unwrap());
         assert!(is_json(Some("json")).unwrap());

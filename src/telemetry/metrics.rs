@@ -14,7 +14,7 @@ use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, Histogram, IntCounterVec, Registry, TextEncoder};
 
-pub use labels::{Code, Credential, Endpoint, Label, Outcome, Phase, PolicyResult};
+pub use labels::{Code, ConnectionState, Credential, Endpoint, Label, Outcome, Phase, PolicyResult};
 pub use prometheus::{IntCounter, IntGauge};
 
 use crate::engine::{CauseKind, Decision, Time};
@@ -254,6 +254,13 @@ impl Metrics {
     #[must_use]
     pub fn in_flight(&self, endpoint: Endpoint) -> IntGauge {
         self.families.in_flight.with_label_values(&[endpoint.as_str()])
+    }
+
+    /// How many connections are in each state, in the order of the states.
+    #[must_use]
+    pub fn connections(&self) -> [IntGauge; ConnectionState::COUNT] {
+        let family = &self.families.connections;
+        ConnectionState::ALL.map(|state| family.with_label_values(&[state.as_str()]))
     }
 
     /// About how many reviews webhooks in shadow are being asked.

@@ -11,7 +11,8 @@
 //! has nothing to come back with.
 //!
 //! With a client CA every client is *asked* for a certificate and may decline,
-//! since callers with tokens have none. A certificate that does not chain to the
+//! since callers with tokens have none; where every caller has a certificate, a
+//! handshake without any fails. A certificate that does not chain to the
 //! CA, or has expired, does not end the handshake either: as at a
 //! kube-apiserver it proves nothing, and the request gets 401, the log the
 //! reason, unless another credential speaks for it. Who calls is judged for each
@@ -42,6 +43,15 @@ pub struct TlsContext {
     verify: SslVerifyMode,
     expiries: Arc<[Expiry]>,
     warnings: Arc<Faults>,
+}
+
+/// What a handshake goes by.
+#[derive(Clone)]
+pub struct Handshake {
+    /// Certificate, key and client authorities.
+    pub context: TlsContext,
+    /// A client that has no certificate does not get through.
+    pub demands_certificate: bool,
 }
 
 /// When the first certificate of a file expires.
@@ -84,12 +94,12 @@ impl TlsContext {
         &self.warnings
     }
 
-    /// An acceptor that takes the context of each handshake from `current`.
+    /// An acceptor that asks `current` what each handshake goes by.
     ///
     /// # Errors
     /// When OpenSSL refuses, which is when it has no memory.
     pub fn acceptor(
-        current: impl Fn() -> Self + Send + Sync + 'static,
+        current: impl Fn() -> Handshake + Send + Sync + 'static,
     ) -> Result<SslAcceptorBuilder, ErrorStack> {
         let mut builder = builder()?;
         builder.set_client_hello_callback(move |ssl, _alert| {
@@ -98,14 +108,32 @@ impl TlsContext {
         });
         Ok(builder)
     }
+}
 
-    /// Has `ssl` go on with this context. The verify mode is the connection's
+// === impl Handshake ===
+
+impl Handshake {
+    /// Has `ssl` go on with the context. The verify mode is the connection's
     /// own and does not come with the context.
     fn install(&self, ssl: &mut SslRef) -> Result<(), ErrorStack> {
-        ssl.set_ssl_context(&self.context)?;
+        ssl.set_ssl_context(&self.context.context)?;
+        let mut verify = self.context.verify;
+        if self.demands_certificate && verify.contains(SslVerifyMode::PEER) {
+            verify |= SslVerifyMode::FAIL_IF_NO_PEER_CERT;
+        }
         // Any certificate completes the handshake: see the head of this module.
-        ssl.set_verify_callback(self.verify, |_chains, _store| true);
+        ssl.set_verify_callback(verify, |_chains, _store| true);
         Ok(())
+    }
+}
+
+impl From<TlsContext> for Handshake {
+    /// Clients may decline to send a certificate.
+    fn from(context: TlsContext) -> Self {
+        Self {
+            context,
+            demands_certificate: false,
+        }
     }
 }
 

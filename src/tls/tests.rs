@@ -136,7 +136,9 @@ fn handshake(acceptor: &SslAcceptor, configure: impl FnOnce(&mut SslContextBuild
 fn both_versions_are_spoken_and_neither_can_be_resumed() {
     let (_folder, tls) = mk_files("one");
     let context = TlsContext::build(&tls).unwrap();
-    let acceptor = TlsContext::acceptor(move || context.clone()).unwrap().build();
+    let acceptor = TlsContext::acceptor(move || context.clone().into())
+        .unwrap()
+        .build();
     for (version, name) in [(SslVersion::TLS1_2, "TLSv1.2"), (SslVersion::TLS1_3, "TLSv1.3")] {
         let seen = handshake(&acceptor, |client| {
             client.set_max_proto_version(Some(version)).unwrap()
@@ -162,7 +164,9 @@ fn both_versions_are_spoken_and_neither_can_be_resumed() {
 fn http_2_is_preferred_and_foreign_protocols_passed_over() {
     let (_folder, tls) = mk_files("one");
     let context = TlsContext::build(&tls).unwrap();
-    let acceptor = TlsContext::acceptor(move || context.clone()).unwrap().build();
+    let acceptor = TlsContext::acceptor(move || context.clone().into())
+        .unwrap()
+        .build();
     let chosen = |offered: &[u8]| {
         handshake(&acceptor, |client| client.set_alpn_protos(offered).unwrap())
             .unwrap()
@@ -179,7 +183,7 @@ fn a_replaced_context_holds_for_the_next_connection() {
     let (_new_folder, new) = mk_files("new");
     let current = Arc::new(Mutex::new(TlsContext::build(&old).unwrap()));
     let shared = Arc::clone(&current);
-    let acceptor = TlsContext::acceptor(move || shared.lock().unwrap().clone())
+    let acceptor = TlsContext::acceptor(move || shared.lock().unwrap().clone().into())
         .unwrap()
         .build();
     let offer = |client: &mut SslContextBuilder| client.set_alpn_protos(ALPN).unwrap();
@@ -208,7 +212,9 @@ fn a_certificate_of_nobody_completes_the_handshake() {
         ..tls
     };
     let context = TlsContext::build(&tls).unwrap();
-    let acceptor = TlsContext::acceptor(move || context.clone()).unwrap().build();
+    let acceptor = TlsContext::acceptor(move || context.clone().into())
+        .unwrap()
+        .build();
     let key = mk_key();
     handshake(&acceptor, |client| {
         client
@@ -217,6 +223,36 @@ fn a_certificate_of_nobody_completes_the_handshake() {
         client.set_private_key(&key).unwrap();
     })
     .unwrap();
+}
+
+#[test]
+fn a_handshake_that_demands_a_certificate_fails_without_one() {
+    let (_folder, tls) = mk_files("one");
+    let tls = Tls {
+        client_ca: Some(tls.certificate.clone()),
+        ..tls
+    };
+    let context = TlsContext::build(&tls).unwrap();
+    let demanding = move || Handshake {
+        context: context.clone(),
+        demands_certificate: true,
+    };
+    let acceptor = TlsContext::acceptor(demanding).unwrap().build();
+    let key = mk_key();
+    handshake(&acceptor, |client| {
+        client
+            .set_certificate(&mk_certificate("anybody", &key, 1))
+            .unwrap();
+        client.set_private_key(&key).unwrap();
+    })
+    .unwrap();
+    // In TLS 1.3 the client hears of it after its own part of the handshake.
+    let old = |client: &mut SslContextBuilder| {
+        client
+            .set_max_proto_version(Some(openssl::ssl::SslVersion::TLS1_2))
+            .unwrap();
+    };
+    assert!(handshake(&acceptor, old).is_err());
 }
 
 #[test]

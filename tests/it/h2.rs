@@ -1,5 +1,6 @@
 //! HTTP/2, as the API server's authorization client speaks it.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::runtime;
 use tokio::task::JoinHandle;
 use tokio_openssl::SslStream;
 
-use crate::support::{Gateway, JANE_GETS, get, v1};
+use crate::support::{Client, Gateway, JANE_GETS, get, v1};
 
 /// A connection that speaks HTTP/2.
 pub(crate) struct Connection {
@@ -31,10 +32,15 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 impl Connection {
     pub(crate) async fn open(gateway: &Gateway) -> Self {
+        Self::open_as(&gateway.client(), gateway.addresses.server).await
+    }
+
+    /// A connection of this client.
+    pub(crate) async fn open_as(client: &Client<'_>, address: SocketAddr) -> Self {
         let offer = |client: &mut SslContextBuilder| client.set_alpn_protos(b"\x02h2").unwrap();
-        let connector = gateway.client().connector(offer);
+        let connector = client.connector(offer);
         let ssl = connector.configure().unwrap().into_ssl("localhost").unwrap();
-        let tcp = TcpStream::connect(gateway.addresses.server).await.unwrap();
+        let tcp = TcpStream::connect(address).await.unwrap();
         let mut stream = SslStream::new(ssl, tcp).unwrap();
         Pin::new(&mut stream).connect().await.unwrap();
         assert_eq!(stream.ssl().selected_alpn_protocol(), Some(&b"h2"[..]));
@@ -58,7 +64,10 @@ impl Connection {
     }
 
     /// Begins a POST whose body is still to come.
-    async fn begin(&self, path: &str) -> Result<(ResponseFuture, SendStream<bytes::Bytes>), h2::Error> {
+    pub(crate) async fn begin(
+        &self,
+        path: &str,
+    ) -> Result<(ResponseFuture, SendStream<bytes::Bytes>), h2::Error> {
         let mut send = self.send.clone().ready().await?;
         let request = Request::post(format!("https://localhost{path}"))
             .header("content-type", "application/json")

@@ -14,7 +14,9 @@ mod times;
 
 mod admission;
 mod answers;
+mod attacks;
 mod authorizers;
+mod connections;
 mod drain;
 mod h2;
 mod hostile;

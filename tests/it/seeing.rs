@@ -111,9 +111,15 @@ fn probes_answer_and_list_their_checks() {
     std::fs::write(gateway.file("policies/all.yaml"), "kind: Nonsense\n").unwrap();
     gateway.reloader.trigger().reload();
     until("the reload fails", || gateway.state.last_failure().is_some());
-    assert!(verbose().contains(&format!(
-        "revision {revision} is in force; the last reload failed: "
-    )));
+    let verbose = verbose();
+    assert!(
+        verbose.contains(&format!("revision {revision} is in force\n")),
+        "{verbose}"
+    );
+    assert!(
+        verbose.contains("the files on disk are not in force"),
+        "{verbose}"
+    );
     assert_eq!(
         get(gateway.addresses.admin, "/readyz").0,
         200,

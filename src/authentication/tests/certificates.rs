@@ -200,7 +200,10 @@ fn a_certificate_counts_from_not_before_to_not_after_on_an_open_connection_too()
         (10, known),
         (11, known),
         (20, known),
-        (21, UNTRUSTED),
+        (
+            21,
+            "401 certificate unauthorized: certificate expired since 2027-01-15T08:00:20Z",
+        ),
     ] {
         assert_eq!(
             seen_at(second, &authenticator, Some(&connection), None),
@@ -237,9 +240,13 @@ fn a_certificate_of_a_kubeconfig_that_does_not_lead_to_the_client_ca_is_a_warnin
         until: -1,
         ..Leaf::default()
     });
-    for (certificate, why) in [
-        (foreign, "unable to get local issuer certificate"),
-        (expired, "certificate has expired"),
+    for (certificate, why, refused) in [
+        (foreign, "unable to get local issuer certificate", UNTRUSTED),
+        (
+            expired,
+            "certificate has expired",
+            "401 certificate unauthorized: certificate expired since 2027-01-15T07:59:59Z",
+        ),
     ] {
         let mut world = World::new(&ca, "- {kubeconfig: k}\n");
         world.kubeconfig("k", &[("u", &certificate_data(&certificate))]);
@@ -249,8 +256,45 @@ fn a_certificate_of_a_kubeconfig_that_does_not_lead_to_the_client_ca_is_a_warnin
              the certificate is not accepted: {why}"
         );
         assert_eq!(faults, expected);
-        assert_eq!(seen(&authenticator, Some(&peer(&certificate)), None), UNTRUSTED);
+        assert_eq!(seen(&authenticator, Some(&peer(&certificate)), None), refused);
     }
+}
+
+#[test]
+fn who_has_a_certificate_of_the_client_ca_is_known_in_its_time_or_not() {
+    let (ca, other) = (Authority::root("ca"), Authority::root("other"));
+    let authenticator = pattern(&ca, "commonNames: [somebody-else]");
+    let subject = [(Nid::COMMONNAME, "a")];
+    let expired = Leaf {
+        subject: &subject,
+        until: -1,
+        ..Leaf::default()
+    };
+    for (certificate, expected) in [
+        (ca.client("a"), true),
+        (ca.issue(&expired), true),
+        (other.client("a"), false),
+        (other.issue(&expired), false),
+    ] {
+        assert_eq!(authenticator.knows(&peer(&certificate), at(0)), expected);
+    }
+}
+
+#[test]
+fn a_certificate_is_demanded_while_nobody_has_anything_else() {
+    let ca = Authority::root("ca");
+    assert!(pattern(&ca, "commonNames: [a]").demands_certificate(at(0)));
+    let mut world = World::new(&ca, "- {kubeconfig: k}\n");
+    world.kubeconfig("k", &[("u", "token: t")]);
+    let by_token = world.build();
+    assert!(!by_token.demands_certificate(at(0)));
+    world.kubeconfig("k", &[("u", &certificate_data(&ca.client("a")))]);
+    let (by_certificate, _) = world.try_build(Some(&by_token), at(1));
+    assert!(
+        !by_certificate.demands_certificate(at(599)),
+        "the token is still accepted"
+    );
+    assert!(by_certificate.demands_certificate(at(602)));
 }
 
 #[test]

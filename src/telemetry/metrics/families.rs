@@ -39,6 +39,7 @@ pub(super) struct Families {
     pub(super) shadow_in_flight: IntGauge,
     pub(super) shadow_dropped: IntCounter,
     pub(super) decision_log_dropped: IntCounter,
+    pub(super) connections: IntGaugeVec,
     pub(super) certificate_expiry: GaugeVec,
     pub(super) cluster_synced: IntGaugeVec,
     pub(super) cluster_objects: IntGaugeVec,
@@ -95,6 +96,8 @@ impl Families {
                 "Reviews about which webhooks in shadow were not asked: too many were in flight.")?,
             decision_log_dropped: make.counter("decision_log_dropped_total",
                 "Lines of the decision log that were lost: its queue was full or writing failed.")?,
+            connections: make.gauges("connections", &["state"],
+                "Connections of callers and strangers: in their handshake, without proof, and proven.")?,
             certificate_expiry: make.register(GaugeVec::new(
                 options("certificate_expiry_timestamp_seconds", "When the first certificate of a file expires."),
                 &["file"])?)?,

@@ -68,6 +68,18 @@ label! {
 }
 
 label! {
+    /// `state`: how far the client of a connection has come in saying who it is.
+    ConnectionState {
+        /// Its TLS handshake is not complete.
+        Handshake => "handshake",
+        /// It has proven nothing yet.
+        Unauthenticated => "unauthenticated",
+        /// It has a certificate of the client CA, or a request of it was accepted.
+        Authenticated => "authenticated",
+    }
+}
+
+label! {
     /// `method`: the credential that settled who calls.
     Credential {
         /// A client certificate.

@@ -53,6 +53,13 @@ spec:
   resourceRules: [{verbs: [list], apiGroups: [''], resources: [pods]}]
 ";
 
+/// By certificate all endpoints, by token some.
+const CALLERS: &str = "
+- clientCertificate: {commonNames: [kube-apiserver]}
+- {kubeconfig: authorization.kubeconfig, endpoints: [authorize]}
+- {kubeconfig: admission.kubeconfig, endpoints: [validate, mutate]}
+";
+
 /// Starts gateways that differ in little.
 pub(crate) struct Builder {
     folder: TempDir,
@@ -61,6 +68,8 @@ pub(crate) struct Builder {
     authorization: String,
     limits: &'static str,
     drain: &'static str,
+    connections: &'static str,
+    callers: &'static str,
     reload: &'static str,
     upstreams: String,
 }
@@ -86,6 +95,8 @@ impl Builder {
             authorization: "{}".to_owned(),
             limits: "{}",
             drain: "25s",
+            connections: "{}",
+            callers: CALLERS,
             reload: "1h",
             upstreams: "{}".to_owned(),
         }
@@ -129,6 +140,16 @@ impl Builder {
         Self { drain, ..self }
     }
 
+    /// `server.connections` of the configuration, as YAML.
+    pub(crate) fn connections(self, connections: &'static str) -> Self {
+        Self { connections, ..self }
+    }
+
+    /// `callers` of the configuration, as YAML.
+    pub(crate) fn callers(self, callers: &'static str) -> Self {
+        Self { callers, ..self }
+    }
+
     /// `reload.interval` of the configuration.
     pub(crate) fn reload(self, reload: &'static str) -> Self {
         Self { reload, ..self }
@@ -151,7 +172,13 @@ impl Builder {
     /// Starts the program.
     pub(crate) fn spawn(self) -> Process {
         let authority = self.write();
-        Process::start(self.folder, authority)
+        Process::start(self.folder, authority, None)
+    }
+
+    /// Starts the program with no more open files than `descriptors`.
+    pub(crate) fn spawn_within(self, descriptors: usize) -> Process {
+        let authority = self.write();
+        Process::start(self.folder, authority, Some(descriptors))
     }
 
     /// Writes the files; the CA that made the certificates.
@@ -179,11 +206,10 @@ server:
   address: {address}
   tls: {{certificate: server.crt, privateKey: server.key, clientCA: ca.crt}}
   drain: {drain}
+  connections: {connections}
 admin: {{address: 127.0.0.1:0}}
 callers:
-- clientCertificate: {{commonNames: [kube-apiserver]}}
-- {{kubeconfig: authorization.kubeconfig, endpoints: [authorize]}}
-- {{kubeconfig: admission.kubeconfig, endpoints: [validate, mutate]}}
+{callers}
 manifests: [policies]
 authorization: {authorization}
 limits: {limits}
@@ -194,6 +220,8 @@ decisionLog: {{path: decisions.log}}
             address = self.address,
             authorization = self.authorization,
             drain = self.drain,
+            connections = self.connections,
+            callers = self.callers,
             limits = self.limits,
             reload = self.reload,
             upstreams = self.upstreams,

@@ -1,6 +1,7 @@
 //! What the tests stand on.
 
 pub(crate) mod client;
+pub(crate) mod frames;
 pub(crate) mod gateway;
 pub(crate) mod pki;
 pub(crate) mod process;

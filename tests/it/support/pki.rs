@@ -60,6 +60,18 @@ impl Identity {
         })
     }
 
+    /// A client certificate whose time was over at the end of 2020.
+    pub(crate) fn expired_client(&self, name: &str) -> Self {
+        self.issue(name, |builder| {
+            let at = |seconds| Asn1Time::from_unix(seconds).unwrap();
+            builder.set_not_before(&at(1_577_836_800)).unwrap();
+            builder.set_not_after(&at(1_609_459_199)).unwrap();
+            builder
+                .append_extension(ExtendedKeyUsage::new().client_auth().build().unwrap())
+                .unwrap();
+        })
+    }
+
     pub(crate) fn certificate_pem(&self) -> Vec<u8> {
         self.certificate.to_pem().unwrap()
     }

@@ -1,5 +1,6 @@
 //! The program itself, as a process of its own.
 
+use std::fs::{self, File};
 use std::io::BufReader;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,12 +23,20 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(super) fn start(folder: TempDir, authority: Identity) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
-            .args(["serve", "-o", "json", "--config", "config.yaml"])
+    /// Starts it with no more open files than `descriptors`, if that is anything.
+    pub(super) fn start(folder: TempDir, authority: Identity, descriptors: Option<usize>) -> Self {
+        let log = File::create(folder.path().join("stderr.log")).unwrap();
+        let limits = match descriptors {
+            Some(most) => format!("ulimit -n {most} && "),
+            None => String::new(),
+        };
+        let mut child = Command::new("sh")
+            .arg("-c")
+            .arg(format!("{limits}exec \"$0\" serve -o json --config config.yaml"))
+            .arg(env!("CARGO_BIN_EXE_portcullis"))
             .current_dir(folder.path())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -45,6 +54,27 @@ impl Process {
             authority,
             child,
         }
+    }
+
+    /// A client without certificate.
+    pub(crate) fn stranger(&self) -> Client<'_> {
+        Client {
+            authority: &self.authority,
+            certificate: None,
+        }
+    }
+
+    /// The most memory that it was ever given, in MiB.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib: u64 = peak.unwrap().trim().trim_end_matches(" kB").parse().unwrap();
+        kib >> 10
+    }
+
+    /// What it wrote to standard error so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.file("stderr.log")).unwrap()
     }
 
     /// A connection of the API server.

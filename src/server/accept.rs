@@ -1,0 +1,74 @@
+//! From a listening socket to connections, come what may.
+//!
+//! Nothing stops this but the end of the gateway: a connection beyond the limits
+//! takes the place of an older one or is dropped at once, and when there are no
+//! descriptors left, the oldest connection without proof gives back its own.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
+
+use super::connections::{Connections, Tracked};
+use crate::config::ConnectionLimits;
+
+/// How long to wait when the system has nothing to accept with.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How often that is said.
+const SAID_EVERY: Duration = Duration::from_secs(10);
+
+/// A connection that was accepted.
+pub(super) struct Accepted {
+    pub(super) stream: TcpStream,
+    pub(super) peer: SocketAddr,
+    pub(super) tracked: Tracked,
+}
+
+/// Accepts connections within `limits` of the moment and has `serve` take them,
+/// until that fails.
+pub(super) async fn accept(
+    listener: std::net::TcpListener,
+    connections: &Arc<Connections>,
+    limits: impl Fn() -> ConnectionLimits,
+    mut serve: impl FnMut(Accepted) -> io::Result<()>,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let mut last_said = None;
+    loop {
+        connections.settle().await;
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                if let Some(tracked) = connections.add(peer.ip(), &limits()) {
+                    serve(Accepted {
+                        stream,
+                        peer,
+                        tracked,
+                    })?;
+                }
+            }
+            Err(error) if is_of_connection(&error) => {}
+            Err(error) => {
+                connections.close_oldest();
+                if last_said.is_none_or(|at: Instant| at.elapsed() >= SAID_EVERY) {
+                    last_said = Some(Instant::now());
+                    tracing::error!(%error, "connections cannot be accepted, it is tried again");
+                }
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Whether the error is of one connection, which was gone before it was accepted.
+fn is_of_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
+}

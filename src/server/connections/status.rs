@@ -1,0 +1,113 @@
+//! What the registry and the task of one connection tell each other.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::task::Poll;
+
+use futures_util::task::AtomicWaker;
+
+/// How far a connection's end has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::server) enum Stage {
+    /// It stays.
+    Open,
+    /// What is in flight and what still comes is answered; clients are asked to go elsewhere.
+    Draining,
+    /// Nothing is in flight: it ends as if the client had ended it.
+    Ending,
+    /// It is dropped, whatever it is doing.
+    Closed,
+}
+
+/// No deadline.
+const NEVER: u64 = u64::MAX;
+
+/// Shared by the registry, which says when a connection must end, and the
+/// connection's task, which does it.
+#[derive(Debug)]
+pub(in crate::server) struct Status {
+    stage: AtomicU8,
+    proven: AtomicU8,
+    /// When the handshake or head under way must be complete, on the registry's clock.
+    deadline: AtomicU64,
+    task: AtomicWaker,
+}
+
+// === impl Stage ===
+
+impl Stage {
+    const fn of(value: u8) -> Self {
+        match value {
+            0 => Self::Open,
+            1 => Self::Draining,
+            2 => Self::Ending,
+            _ => Self::Closed,
+        }
+    }
+}
+
+// === impl Status ===
+
+impl Status {
+    /// A connection whose handshake must be complete at `deadline`.
+    pub(super) fn new(stage: Stage, deadline: u64) -> Self {
+        Self {
+            stage: AtomicU8::new(stage as u8),
+            proven: AtomicU8::new(0),
+            deadline: AtomicU64::new(deadline),
+            task: AtomicWaker::new(),
+        }
+    }
+
+    /// How far its end has come.
+    pub(in crate::server) fn stage(&self) -> Stage {
+        Stage::of(self.stage.load(Ordering::Acquire))
+    }
+
+    /// Whether its client has proven who it is.
+    pub(in crate::server) fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::Relaxed) == 1
+    }
+
+    /// Notes that it has; whether that is new.
+    pub(super) fn prove(&self) -> bool {
+        self.proven.swap(1, Ordering::Relaxed) == 0
+    }
+
+    /// Has the connection's task go on to `stage`, if it is not there yet.
+    pub(super) fn advance(&self, stage: Stage) {
+        self.stage.fetch_max(stage as u8, Ordering::AcqRel);
+        self.task.wake();
+    }
+
+    /// A head began, or a handshake: it is awaited until `deadline`, unless another is already.
+    pub(super) fn expect(&self, deadline: u64) {
+        if self.deadline.load(Ordering::Relaxed) == NEVER {
+            self.deadline.store(deadline, Ordering::Relaxed);
+        }
+    }
+
+    /// What was awaited is there.
+    pub(super) fn reached(&self) {
+        self.deadline.store(NEVER, Ordering::Relaxed);
+    }
+
+    /// Whether something was awaited in vain.
+    pub(super) fn is_overdue(&self, now: u64) -> bool {
+        now >= self.deadline.load(Ordering::Relaxed)
+    }
+
+    /// Serves the connection until that ends or the connection is closed from outside.
+    pub(in crate::server) async fn run(&self, serving: impl Future<Output = ()>) {
+        let mut serving = pin!(serving);
+        poll_fn(|context| {
+            self.task.register(context.waker());
+            if self.stage() == Stage::Closed {
+                return Poll::Ready(());
+            }
+            serving.as_mut().poll(context)
+        })
+        .await;
+    }
+}

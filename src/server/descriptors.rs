@@ -1,0 +1,47 @@
+//! File descriptors: as many as the system gives, and some kept for what is not
+//! a caller's connection.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::connections::BEYOND_MAX;
+
+/// Kept for probes, files, logs, webhooks and clusters.
+const RESERVE: usize = 256;
+
+/// Raises the soft limit of open files to the hard one; the connections that
+/// there are descriptors for then.
+pub(super) fn connections() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    let current = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(error) => {
+            tracing::warn!(%error, "the limit of open files cannot be raised");
+            limit.current
+        }
+    };
+    within(current)
+}
+
+/// The connections that a limit of open files leaves; of a small one, a quarter.
+fn within(limit: Option<u64>) -> usize {
+    let Some(limit) = limit else { return usize::MAX };
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    limit.saturating_sub(RESERVE + BEYOND_MAX).max(limit / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_descriptors_are_kept_for_what_is_no_callers_connection() {
+        assert_eq!(within(None), usize::MAX);
+        assert_eq!(within(Some(1 << 20)), (1 << 20) - 320);
+        assert_eq!(within(Some(512)), 192);
+        assert_eq!(within(Some(256)), 64);
+    }
+}

@@ -1,0 +1,206 @@
+//! One stream: its request is answered, the answer sent, the rest of the request read.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use actix_http::Response;
+use actix_http::body::{BoxBody, MessageBody as _};
+use actix_web::Error;
+use actix_web::dev::ServiceResponse;
+use actix_web::web::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use tokio::time::{Sleep, sleep};
+
+use super::request::Body;
+use super::response;
+
+/// How long a client may take to make room for an answer.
+const SEND: Duration = Duration::from_secs(30);
+
+/// How many bytes of answers may wait for room on one connection.
+const MAX_WAITING: usize = 64 << 20;
+
+/// How long the rest of a request is read after its answer, and how much of it.
+/// A client that still writes would take a reset for a failure and lose the answer.
+const REST: Duration = Duration::from_secs(5);
+const REST_BYTES: usize = 1 << 20;
+
+/// How a stream ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// With an answer.
+    Answered,
+    /// The client wanted none, or made no room for it.
+    Reset,
+}
+
+/// What the streams of one connection share.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    /// Bytes of answers that wait for room.
+    waiting: Cell<usize>,
+}
+
+/// What of a stream is left when its request is with the handler.
+pub(super) struct Remainder {
+    pub(super) respond: SendResponse<Bytes>,
+    pub(super) body: Option<Body>,
+    /// The request was a HEAD: its answer has no body.
+    pub(super) is_head: bool,
+}
+
+/// Bytes that wait until this is dropped.
+struct Waiting<'l>(&'l Link, usize);
+
+// === impl Link ===
+
+impl Link {
+    /// `None` if too many wait already.
+    fn wait(&self, bytes: usize) -> Option<Waiting<'_>> {
+        let sum = self.waiting.get().saturating_add(bytes);
+        (sum <= MAX_WAITING).then(|| {
+            self.waiting.set(sum);
+            Waiting(self, bytes)
+        })
+    }
+}
+
+// === impl Waiting ===
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.set(self.0.waiting.get().saturating_sub(self.1));
+    }
+}
+
+/// Answers one request by `answer`, unless the client resets the stream before.
+pub(super) async fn run<F>(answer: F, remainder: Remainder, link: Rc<Link>) -> Outcome
+where
+    F: Future<Output = Result<ServiceResponse<BoxBody>, Error>>,
+{
+    let Remainder {
+        mut respond,
+        body,
+        is_head,
+    } = remainder;
+    let Some(answer) = unless_reset(answer, &mut respond).await else {
+        return Outcome::Reset;
+    };
+    let answer: Response<BoxBody> = match answer {
+        Ok(answer) => answer.into(),
+        Err(error) => error.error_response().into(),
+    };
+    let outcome = send(answer, is_head, respond, &link).await;
+    if let (Some(body), Outcome::Answered) = (body, outcome) {
+        read_rest(&body).await;
+    }
+    outcome
+}
+
+/// The answer; `None` if the stream is reset before.
+async fn unless_reset<F: Future>(answer: F, respond: &mut SendResponse<Bytes>) -> Option<F::Output> {
+    let mut answer = pin!(answer);
+    poll_fn(|context| {
+        if respond.poll_reset(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        answer.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+async fn send(
+    answer: Response<BoxBody>,
+    is_head: bool,
+    mut respond: SendResponse<Bytes>,
+    link: &Link,
+) -> Outcome {
+    let (answer, body) = answer.into_parts();
+    let size = body.size();
+    let Some(head) = response::head(answer.head(), size) else {
+        respond.send_reset(Reason::INTERNAL_ERROR);
+        return Outcome::Answered;
+    };
+    let is_whole = is_head || size.is_eof();
+    let Ok(mut stream) = respond.send_response(head, is_whole) else {
+        return Outcome::Reset;
+    };
+    if is_whole {
+        return Outcome::Answered;
+    }
+    let sent = match body.try_into_bytes() {
+        Ok(bytes) => send_bytes(&mut stream, bytes, true, link).await,
+        Err(body) => send_stream(&mut stream, body, link).await,
+    };
+    match sent {
+        Some(()) => Outcome::Answered,
+        None => {
+            stream.send_reset(Reason::CANCEL);
+            Outcome::Reset
+        }
+    }
+}
+
+/// Sends a body that comes in pieces.
+async fn send_stream(stream: &mut SendStream<Bytes>, body: BoxBody, link: &Link) -> Option<()> {
+    let mut body = pin!(body);
+    while let Some(chunk) = poll_fn(|context| body.as_mut().poll_next(context)).await {
+        send_bytes(stream, chunk.ok()?, false, link).await?;
+    }
+    stream.send_data(Bytes::new(), true).ok()
+}
+
+/// Sends `bytes` as the client makes room for them; `None` if it does not.
+async fn send_bytes(
+    stream: &mut SendStream<Bytes>,
+    mut bytes: Bytes,
+    is_last: bool,
+    link: &Link,
+) -> Option<()> {
+    stream.reserve_capacity(bytes.len());
+    if stream.capacity() >= bytes.len() {
+        return stream.send_data(bytes, is_last).ok();
+    }
+    let _waiting = link.wait(bytes.len())?;
+    let mut timer = pin!(sleep(SEND));
+    while !bytes.is_empty() {
+        stream.reserve_capacity(bytes.len());
+        let capacity = poll_fn(|context| poll_capacity(stream, timer.as_mut(), context)).await?;
+        let part = bytes.split_to(capacity.min(bytes.len()));
+        stream.send_data(part, is_last && bytes.is_empty()).ok()?;
+    }
+    Some(())
+}
+
+fn poll_capacity(
+    stream: &mut SendStream<Bytes>,
+    timer: Pin<&mut Sleep>,
+    context: &mut Context<'_>,
+) -> Poll<Option<usize>> {
+    match stream.poll_capacity(context) {
+        Poll::Ready(Some(Ok(capacity))) => Poll::Ready(Some(capacity)),
+        Poll::Ready(Some(Err(_)) | None) => Poll::Ready(None),
+        Poll::Pending => timer.poll(context).map(|()| None),
+    }
+}
+
+/// Reads what the client still sends, within bounds.
+async fn read_rest(body: &Body) {
+    let mut read = 0;
+    let mut timer = pin!(sleep(REST));
+    while read < REST_BYTES {
+        let chunk = poll_fn(|context| match body.poll_chunk(context) {
+            Poll::Pending => timer.as_mut().poll(context).map(|()| None),
+            ready => ready,
+        });
+        match chunk.await {
+            Some(Ok(chunk)) => read += chunk.len(),
+            Some(Err(_)) | None => return,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What of a connection's bytes reaches h2, and when.
+//!
+//! h2 decodes whatever has arrived before anybody sees a request, and keeps an
+//! unfinished header block decoded. A compressed block of a few bytes is up to
+//! half a megabyte then, once for each stream of each connection. So the gate lets
+//! through a few requests at a time, the next ones when these were accepted, and
+//! a block of several frames only once the whole of it is there. It is also the
+//! only place that knows that a block began and does not end.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use actix_web::web::BytesMut;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::frames::{Frames, Reach};
+use crate::server::connection::Connection;
+
+/// The longest compressed header block: one as long as the longest decoded list.
+const MAX_BLOCK: usize = 64 << 10;
+
+/// How much is read at once while a block is awaited.
+const CHUNK: usize = 4096;
+
+/// How many header blocks may pass before requests are accepted again.
+#[derive(Debug, Default)]
+pub(super) struct Allowance(Cell<usize>);
+
+/// A connection's bytes on their way to h2.
+pub(super) struct Gate<IO> {
+    io: IO,
+    frames: Frames,
+    /// What has arrived and may not pass yet.
+    held: BytesMut,
+    allowance: Rc<Allowance>,
+    connection: Rc<Connection>,
+    /// The end of a header block is awaited.
+    is_awaiting: bool,
+}
+
+// === impl Allowance ===
+
+impl Allowance {
+    /// Lets so many more through.
+    pub(super) fn grant(&self, blocks: usize) {
+        self.0.set(blocks);
+    }
+
+    /// Whether nothing is left, so that the gate may hold something back.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.0.get() == 0
+    }
+
+    fn take(&self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+// === impl Gate ===
+
+impl<IO> Gate<IO> {
+    pub(super) fn new(io: IO, connection: Rc<Connection>, allowance: Rc<Allowance>) -> Self {
+        Self {
+            io,
+            frames: Frames::new(),
+            held: BytesMut::new(),
+            allowance,
+            connection,
+            is_awaiting: false,
+        }
+    }
+
+    /// How many of `bytes` may pass now, `limit` at most.
+    fn pass(&mut self, bytes: &[u8], limit: usize) -> usize {
+        let mut passed = 0;
+        while passed < bytes.len().min(limit) && !self.allowance.is_used_up() {
+            let rest = bytes.get(passed..).unwrap_or_default();
+            match self.frames.advance(rest, limit - passed) {
+                Reach::Some(more) => {
+                    passed += more;
+                    break;
+                }
+                Reach::BlockEnd(more) => {
+                    passed += more;
+                    self.allowance.take();
+                }
+            }
+        }
+        self.note_block();
+        passed
+    }
+
+    /// Has the end of a block awaited for its time, and no longer than it takes.
+    fn note_block(&mut self) {
+        let is_in_block = self.frames.is_in_block();
+        if is_in_block != self.is_awaiting {
+            self.is_awaiting = is_in_block;
+            if is_in_block {
+                self.connection.head_began();
+            } else {
+                self.connection.head_ended();
+            }
+        }
+    }
+}
+
+impl<IO: AsyncRead + Unpin> Gate<IO> {
+    /// Reads past what h2 asked for. `false` at the end of the stream.
+    fn poll_hold(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        if self.held.len() > MAX_BLOCK {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        }
+        let mut chunk = [0; CHUNK];
+        let mut chunk = ReadBuf::new(&mut chunk);
+        ready!(Pin::new(&mut self.io).poll_read(context, &mut chunk))?;
+        self.held.extend_from_slice(chunk.filled());
+        Poll::Ready(Ok(!chunk.filled().is_empty()))
+    }
+
+    /// Reads and lets through what may pass; how much that was.
+    fn poll_through(&mut self, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
+        let before = into.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(context, into))?;
+        let arrived = into.filled().get(before..).unwrap_or_default();
+        let passed = self.pass(arrived, arrived.len());
+        self.held
+            .extend_from_slice(arrived.get(passed..).unwrap_or_default());
+        into.set_filled(before + passed);
+        Poll::Ready(Ok(passed))
+    }
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Gate<IO> {
+    /// Once the allowance is used up, `Pending` without a promise to wake
+    /// anybody: whoever drives the connection grants more and comes again.
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            if this.allowance.is_used_up() {
+                return Poll::Pending;
+            }
+            if this.held.is_empty() {
+                let passed = ready!(this.poll_through(context, into))?;
+                if passed > 0 || this.held.is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+                continue;
+            }
+            let mut held = std::mem::take(&mut this.held);
+            let passed = this.pass(&held, into.remaining());
+            into.put_slice(held.get(..passed).unwrap_or_default());
+            if passed < held.len() {
+                this.held = held.split_off(passed);
+            }
+            if passed > 0 {
+                return Poll::Ready(Ok(()));
+            }
+            if !this.allowance.is_used_up() && !ready!(this.poll_hold(context))? {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Gate<IO> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,237 @@
+//! The threads that serve the connections of the `server` listener, one for each core.
+//!
+//! ```text
+//! accept ──▶ the worker with the fewest connections ──▶ TLS ─┬─▶ http1 ─┬─▶ routes
+//!                                                            └─▶ http2 ─┘
+//! ```
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::available_parallelism;
+use std::time::SystemTime;
+
+use actix_http::Request;
+use actix_http::body::BoxBody;
+use actix_rt::Arbiter;
+use actix_service::{IntoServiceFactory as _, Service, ServiceFactory as _, map_config};
+use actix_web::dev::{AppConfig, ServiceResponse};
+use actix_web::web::Data;
+use actix_web::{App, Error};
+use openssl::ssl::{Ssl, SslContext};
+use tokio::net::TcpStream;
+use tokio::runtime;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio_openssl::SslStream;
+
+use super::accept::Accepted;
+use super::connection::{Connection, HEAD};
+use super::gateway::Shared;
+use super::{http1, http2, routes};
+use crate::authentication::PeerCertificate;
+
+/// Large reviews at once for each worker: one is decided after the other, and
+/// the memory that they take decoded is bounded.
+const LARGE_REVIEWS: usize = 1;
+
+/// All of them.
+pub(super) struct Workers(Vec<Worker>);
+
+struct Worker {
+    arbiter: Arbiter,
+    jobs: UnboundedSender<Job>,
+    connections: Arc<AtomicUsize>,
+}
+
+/// A connection on its way to a worker, in the form that another thread's runtime can take.
+struct Job {
+    stream: std::net::TcpStream,
+    accepted: Parts,
+}
+
+/// What goes with the stream.
+struct Parts {
+    peer: std::net::SocketAddr,
+    tracked: super::connections::Tracked,
+    load: Load,
+}
+
+/// One connection of a worker, until this is dropped.
+struct Load(Arc<AtomicUsize>);
+
+// === impl Workers ===
+
+impl Workers {
+    /// Starts them; every handshake begins with `tls`.
+    pub(super) fn start(shared: &Data<Shared>, tls: &SslContext) -> io::Result<Self> {
+        let count = available_parallelism().map_or(1, usize::from);
+        let start = |_| Worker::start(shared.clone(), tls.clone());
+        (0..count).map(start).collect::<io::Result<_>>().map(Self)
+    }
+
+    /// Has the worker with the fewest connections serve this one.
+    pub(super) fn serve(&self, accepted: Accepted) -> io::Result<()> {
+        let load = |worker: &&Worker| worker.connections.load(Ordering::Relaxed);
+        let worker = self.0.iter().min_by_key(load);
+        worker.ok_or(io::ErrorKind::NotFound)?.take(accepted)
+    }
+
+    /// Ends them, and what they serve.
+    pub(super) fn stop(self) {
+        for worker in &self.0 {
+            // One that has ended already needs no telling.
+            let _ended = worker.arbiter.stop();
+        }
+        for worker in self.0 {
+            if worker.arbiter.join().is_err() {
+                tracing::error!("a worker has panicked");
+            }
+        }
+    }
+}
+
+// === impl Worker ===
+
+impl Worker {
+    fn start(shared: Data<Shared>, tls: SslContext) -> io::Result<Self> {
+        let arbiter = Arbiter::try_with_tokio_rt(|| {
+            runtime::Builder::new_current_thread()
+                .enable_all()
+                .max_blocking_threads(LARGE_REVIEWS)
+                .build()
+        })?;
+        let (jobs, received) = mpsc::unbounded_channel();
+        arbiter.spawn_fn(move || drop(actix_rt::spawn(work(shared, tls, received))));
+        Ok(Self {
+            arbiter,
+            jobs,
+            connections: Arc::default(),
+        })
+    }
+
+    fn take(&self, accepted: Accepted) -> io::Result<()> {
+        let Accepted {
+            stream,
+            peer,
+            tracked,
+        } = accepted;
+        let accepted = Parts {
+            peer,
+            tracked,
+            load: Load::new(&self.connections),
+        };
+        // A connection that has broken already breaks nothing else.
+        let Ok(stream) = stream.into_std() else {
+            return Ok(());
+        };
+        let job = Job { stream, accepted };
+        self.jobs
+            .send(job)
+            .map_err(|_| io::Error::other("a worker has ended"))
+    }
+}
+
+// === impl Load ===
+
+impl Load {
+    fn new(connections: &Arc<AtomicUsize>) -> Self {
+        connections.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(connections))
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What one worker does.
+async fn work(shared: Data<Shared>, tls: SslContext, mut jobs: UnboundedReceiver<Job>) {
+    let app = App::new()
+        .app_data(shared.clone())
+        .configure(routes::routes)
+        .into_factory();
+    let app = map_config(app, |()| AppConfig::default()).new_service(()).await;
+    let Ok(app) = app.map(Rc::new) else {
+        tracing::error!("the routes cannot be built");
+        return;
+    };
+    let Some(http1) = http1::service(Rc::clone(&app)).await else {
+        tracing::error!("HTTP/1.1 cannot be served");
+        return;
+    };
+    let http1 = Rc::new(http1);
+    while let Some(job) = jobs.recv().await {
+        let (shared, tls) = (shared.clone(), tls.clone());
+        let (app, http1) = (Rc::clone(&app), Rc::clone(&http1));
+        actix_rt::spawn(async move {
+            let status = Arc::clone(job.accepted.tracked.status());
+            status.run(connection(job, &shared, &tls, &app, &*http1)).await;
+        });
+    }
+}
+
+/// Serves one connection to its end.
+async fn connection<A, H>(job: Job, shared: &Shared, tls: &SslContext, app: &A, http1: &H)
+where
+    A: Service<Request, Response = ServiceResponse<BoxBody>, Error = Error>,
+    H: Service<(http1::Stream<SslStream<TcpStream>>, Option<std::net::SocketAddr>), Response = ()>,
+    H::Error: std::fmt::Debug,
+{
+    let Parts {
+        peer,
+        tracked,
+        load: _load,
+    } = job.accepted;
+    let stream = match handshake(job.stream, tls).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            tracing::debug!(%error, %peer, "a connection has failed before its first request");
+            return;
+        }
+    };
+    let certificate = certificate(&stream);
+    let authenticator = &shared.state.current().authenticator;
+    let is_proven = certificate
+        .as_ref()
+        .is_some_and(|certificate| authenticator.knows(certificate, SystemTime::now()));
+    tracked.handshake_done(is_proven);
+    let connection = Connection::new(tracked, peer, certificate, HEAD);
+    if stream.ssl().selected_alpn_protocol() == Some(b"h2") {
+        http2::serve(stream, connection, app).await;
+    } else if let Err(error) = http1
+        .call((http1::Stream::new(stream, connection), Some(peer)))
+        .await
+    {
+        tracing::debug!(?error, %peer, "an HTTP/1.1 connection has ended early");
+    }
+}
+
+async fn handshake(stream: std::net::TcpStream, tls: &SslContext) -> Result<SslStream<TcpStream>, Failed> {
+    let stream = TcpStream::from_std(stream)?;
+    stream.set_nodelay(true)?;
+    let mut stream = SslStream::new(Ssl::new(tls)?, stream)?;
+    Pin::new(&mut stream).accept().await?;
+    Ok(stream)
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error("{0}")]
+    Tcp(#[from] io::Error),
+    #[error("{0}")]
+    Setup(#[from] openssl::error::ErrorStack),
+    #[error("{0}")]
+    Tls(#[from] openssl::ssl::Error),
+}
+
+/// The certificate that the client sent.
+fn certificate(stream: &SslStream<TcpStream>) -> Option<PeerCertificate> {
+    let leaf = stream.ssl().peer_certificate()?;
+    let sent_with_it = stream.ssl().peer_cert_chain().into_iter().flatten();
+    Some(PeerCertificate::new(leaf, sent_with_it.map(ToOwned::to_owned)))
+}
