@@ -27,6 +27,7 @@ mod http2;
 mod lifecycle;
 mod limits;
 mod listener;
+mod memory;
 mod pool;
 mod receive;
 mod refusals;
@@ -153,6 +154,7 @@ impl Server {
             tokio::select! {
                 ended = accept::accept(reviews, connections, limits, |accepted| workers.serve(accepted)) => ended,
                 () = connections.watch() => Ok(()),
+                () = memory::give_back() => Ok(()),
                 _ = admin_ended => Ok(()),
             }
         });

@@ -29,6 +29,7 @@ use tokio_openssl::SslStream;
 use super::accept::Accepted;
 use super::connection::{Connection, HEAD};
 use super::gateway::Shared;
+use super::http2::Timeouts;
 use super::{http1, http2, routes};
 use crate::authentication::PeerCertificate;
 
@@ -201,7 +202,7 @@ where
     tracked.handshake_done(is_proven);
     let connection = Connection::new(tracked, peer, certificate, HEAD);
     if stream.ssl().selected_alpn_protocol() == Some(b"h2") {
-        http2::serve(stream, connection, app).await;
+        http2::serve(stream, connection, app, Timeouts::default()).await;
     } else if let Err(error) = http1
         .call((http1::Stream::new(stream, connection), Some(peer)))
         .await

@@ -50,3 +50,27 @@ fn sighup_reads_the_files_and_opens_the_log_anew() {
     let reloads = r#"portcullis_reloads_total{result="success"}"#;
     assert!(!get(process.admin, "/metrics").1.contains(&format!("{reloads} 0")));
 }
+
+#[test]
+fn memory_goes_back_after_a_burst() {
+    const BODY: usize = 16 << 20;
+    let process = Builder::new().spawn();
+    let before = process.memory();
+    let head = format!(
+        "POST /authorize?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {BODY}\r\n\r\n"
+    );
+    let unfinished = vec![b' '; BODY - 1];
+    let mut burst: Vec<_> = (0..12).map(|_| process.connect()).collect();
+    std::thread::scope(|scope| {
+        for connection in &mut burst {
+            let (head, unfinished) = (&head, &unfinished);
+            scope.spawn(move || {
+                connection.send(head.as_bytes());
+                connection.send(unfinished);
+            });
+        }
+    });
+    until("the bodies are there", || process.memory() > before + 150);
+    drop(burst);
+    until("their memory went back", || process.memory() < before + 50);
+}

@@ -17,17 +17,13 @@ use h2::{Reason, SendStream};
 use tokio::time::{Sleep, sleep};
 
 use super::request::Body;
-use super::response;
-
-/// How long a client may take to make room for an answer.
-const SEND: Duration = Duration::from_secs(30);
+use super::{Timeouts, response};
 
 /// How many bytes of answers may wait for room on one connection.
 const MAX_WAITING: usize = 64 << 20;
 
-/// How long the rest of a request is read after its answer, and how much of it.
-/// A client that still writes would take a reset for a failure and lose the answer.
-const REST: Duration = Duration::from_secs(5);
+/// How much of a request is read after its answer. A client that still writes
+/// would take a reset for a failure and lose the answer.
 const REST_BYTES: usize = 1 << 20;
 
 /// How a stream ended.
@@ -40,8 +36,9 @@ pub(super) enum Outcome {
 }
 
 /// What the streams of one connection share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Link {
+    timeouts: Timeouts,
     /// Bytes of answers that wait for room.
     waiting: Cell<usize>,
 }
@@ -60,6 +57,13 @@ struct Waiting<'l>(&'l Link, usize);
 // === impl Link ===
 
 impl Link {
+    pub(super) const fn new(timeouts: Timeouts) -> Self {
+        Self {
+            timeouts,
+            waiting: Cell::new(0),
+        }
+    }
+
     /// `None` if too many wait already.
     fn wait(&self, bytes: usize) -> Option<Waiting<'_>> {
         let sum = self.waiting.get().saturating_add(bytes);
@@ -97,7 +101,7 @@ where
     };
     let outcome = send(answer, is_head, respond, &link).await;
     if let (Some(body), Outcome::Answered) = (body, outcome) {
-        read_rest(&body).await;
+        read_rest(&body, link.timeouts.rest).await;
     }
     outcome
 }
@@ -167,7 +171,7 @@ async fn send_bytes(
         return stream.send_data(bytes, is_last).ok();
     }
     let _waiting = link.wait(bytes.len())?;
-    let mut timer = pin!(sleep(SEND));
+    let mut timer = pin!(sleep(link.timeouts.send));
     while !bytes.is_empty() {
         stream.reserve_capacity(bytes.len());
         let capacity = poll_fn(|context| poll_capacity(stream, timer.as_mut(), context)).await?;
@@ -190,9 +194,9 @@ fn poll_capacity(
 }
 
 /// Reads what the client still sends, within bounds.
-async fn read_rest(body: &Body) {
+async fn read_rest(body: &Body, within: Duration) {
     let mut read = 0;
-    let mut timer = pin!(sleep(REST));
+    let mut timer = pin!(sleep(within));
     while read < REST_BYTES {
         let chunk = poll_fn(|context| match body.poll_chunk(context) {
             Poll::Pending => timer.as_mut().poll(context).map(|()| None),
@@ -202,5 +206,22 @@ async fn read_rest(body: &Body) {
             Some(Ok(chunk)) => read += chunk.len(),
             Some(Err(_)) | None => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_wait_for_room_have_a_limit_together() {
+        let link = Link::new(Timeouts::default());
+        let first = link.wait(MAX_WAITING - 1).unwrap();
+        let second = link.wait(1).unwrap();
+        assert!(link.wait(1).is_none());
+        drop(second);
+        assert!(link.wait(1).is_some());
+        drop(first);
+        assert_eq!(link.waiting.get(), 0);
     }
 }

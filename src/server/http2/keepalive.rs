@@ -1,34 +1,30 @@
 //! PING: a peer that is gone, or does not read, is noticed.
 
+use h2::{Ping, PingPong};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
-
-use h2::{Ping, PingPong};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// The time from an answered PING to the next.
-const EVERY: Duration = Duration::from_secs(30);
-
-/// How long an answer may take. It waits behind what is being sent.
-const ANSWER: Duration = Duration::from_secs(15);
+use super::Timeouts;
 
 /// The PINGs of one connection.
 pub(super) struct Keepalive {
     /// `None` once the connection is closing.
     pings: Option<PingPong>,
     is_unanswered: bool,
+    timeouts: Timeouts,
     timer: Pin<Box<Sleep>>,
 }
 
 // === impl Keepalive ===
 
 impl Keepalive {
-    pub(super) fn new(pings: Option<PingPong>) -> Self {
+    pub(super) fn new(pings: Option<PingPong>, timeouts: Timeouts) -> Self {
         Self {
             pings,
             is_unanswered: false,
-            timer: Box::pin(sleep(EVERY)),
+            timeouts,
+            timer: Box::pin(sleep(timeouts.ping)),
         }
     }
 
@@ -39,7 +35,7 @@ impl Keepalive {
         };
         if self.is_unanswered && pings.poll_pong(context)?.is_ready() {
             self.is_unanswered = false;
-            self.timer.as_mut().reset(Instant::now() + EVERY);
+            self.timer.as_mut().reset(Instant::now() + self.timeouts.ping);
         }
         while self.timer.as_mut().poll(context).is_ready() {
             if self.is_unanswered {
@@ -47,7 +43,7 @@ impl Keepalive {
             }
             pings.send_ping(Ping::opaque())?;
             self.is_unanswered = true;
-            self.timer.as_mut().reset(Instant::now() + ANSWER);
+            self.timer.as_mut().reset(Instant::now() + self.timeouts.pong);
             if pings.poll_pong(context)?.is_ready() {
                 self.is_unanswered = false;
             }

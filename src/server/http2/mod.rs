@@ -32,6 +32,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use actix_http::Request;
 use actix_http::body::BoxBody;
@@ -72,8 +73,32 @@ const MAX_RESETS: usize = 1000;
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 2 << 20;
 
+/// How long things may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timeouts {
+    /// Until a client makes room for an answer.
+    send: Duration,
+    /// Until the rest of a request is there, after its answer.
+    rest: Duration,
+    /// From an answered PING to the next.
+    ping: Duration,
+    /// Until a PING is answered. The answer waits behind what is being sent.
+    pong: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            send: Duration::from_secs(30),
+            rest: Duration::from_secs(5),
+            ping: Duration::from_secs(30),
+            pong: Duration::from_secs(15),
+        }
+    }
+}
+
 /// Answers the requests of one connection until it ends.
-pub(super) async fn serve<IO, S>(io: IO, connection: Rc<Connection>, app: &S)
+pub(super) async fn serve<IO, S>(io: IO, connection: Rc<Connection>, app: &S, timeouts: Timeouts)
 where
     IO: AsyncRead + AsyncWrite + Unpin,
     S: Service<Request, Response = ServiceResponse<BoxBody>, Error = Error>,
@@ -85,7 +110,7 @@ where
     let handshake = builder().handshake(gate).await;
     connection.head_ended();
     let ended = match handshake {
-        Ok(h2) => drive(h2, allowance, connection, app).await,
+        Ok(h2) => drive(h2, allowance, connection, app, timeouts).await,
         Err(error) => Err(error),
     };
     if let Err(error) = ended {
@@ -109,15 +134,16 @@ async fn drive<IO, S>(
     allowance: Rc<Allowance>,
     connection: Rc<Connection>,
     app: &S,
+    timeouts: Timeouts,
 ) -> Result<(), h2::Error>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
     S: Service<Request, Response = ServiceResponse<BoxBody>, Error = Error>,
 {
-    let mut keepalive = Keepalive::new(h2.ping_pong());
+    let mut keepalive = Keepalive::new(h2.ping_pong(), timeouts);
     let mut exchanges = FuturesUnordered::new();
     let mut tally = Tally::default();
-    let link = Rc::new(Link::default());
+    let link = Rc::new(Link::new(timeouts));
     poll_fn(|context| {
         tally.follow(connection.stage(), &mut h2);
         loop {
@@ -258,3 +284,6 @@ impl Tally {
         has_ended
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -127,7 +127,9 @@ impl Connection {
     /// Whether the server closes the connection, and not with more bytes.
     pub(crate) fn is_closed(&mut self) -> bool {
         assert!(self.unread.is_empty(), "{}", self.unread.escape_ascii());
-        self.read_more().is_err()
+        let is_late =
+            |error: io::Error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+        self.read_more().is_err_and(|error| !is_late(error))
     }
 
     pub(crate) fn tls(&self) -> &openssl::ssl::SslRef {

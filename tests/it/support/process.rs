@@ -66,9 +66,18 @@ impl Process {
 
     /// The most memory that it was ever given, in MiB.
     pub(crate) fn peak_memory(&self) -> u64 {
+        self.status("VmHWM:")
+    }
+
+    /// The memory that it has, in MiB.
+    pub(crate) fn memory(&self) -> u64 {
+        self.status("VmRSS:")
+    }
+
+    fn status(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib: u64 = peak.unwrap().trim().trim_end_matches(" kB").parse().unwrap();
+        let value = status.lines().find_map(|line| line.strip_prefix(field));
+        let kib: u64 = value.unwrap().trim().trim_end_matches(" kB").parse().unwrap();
         kib >> 10
     }
 

@@ -1,0 +1,192 @@
+//! The driver with clients that make it wait.
+
+use std::net::{IpAddr, SocketAddr};
+
+use actix_web::{App, HttpResponse, test, web};
+use h2::client;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+use super::*;
+use crate::config::ConnectionLimits;
+use crate::server::connections::Connections;
+
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    max: 10,
+    per_address: 10,
+    unauthenticated: Duration::from_secs(3600),
+};
+
+/// So short that what is waited for in vain ends soon, or so long that it never does.
+const NEVER: Duration = Duration::from_secs(3600);
+const SOON: Duration = Duration::from_millis(20);
+
+const PATIENT: Timeouts = Timeouts {
+    send: NEVER,
+    rest: NEVER,
+    ping: NEVER,
+    pong: NEVER,
+};
+
+fn mk_connection() -> Rc<Connection> {
+    let address = SocketAddr::from(([127, 0, 0, 1], 1));
+    let tracked = Connections::new(None).add(IpAddr::from([127, 0, 0, 1]), &LIMITS);
+    let tracked = tracked.unwrap();
+    tracked.handshake_done(true);
+    Connection::new(tracked, address, None, NEVER)
+}
+
+/// Serves routes that answer at once, beside `client`, which must end.
+async fn beside<T>(timeouts: Timeouts, client: impl AsyncFnOnce(DuplexStream) -> T) -> T {
+    let app = App::new()
+        .route(
+            "/large",
+            web::to(|| async { HttpResponse::Ok().body(vec![0; 300_000]) }),
+        )
+        .default_service(web::to(HttpResponse::NotFound));
+    let app = test::init_service(app).await;
+    let (ours, theirs) = duplex(1 << 20);
+    let serving = serve(ours, mk_connection(), &app, timeouts);
+    let (ended, ()) = tokio::join!(client(theirs), serving);
+    ended
+}
+
+fn get(path: &str) -> http::Request<()> {
+    let request = http::Request::get(format!("https://localhost{path}"));
+    request.body(()).unwrap()
+}
+
+#[actix_web::test]
+async fn an_answer_that_gets_no_room_in_time_is_given_up() {
+    let timeouts = Timeouts {
+        send: SOON,
+        ..PATIENT
+    };
+    beside(timeouts, async |io| {
+        let (mut send, connection) = client::Builder::new()
+            .initial_window_size(1000)
+            .handshake::<_, Bytes>(io)
+            .await
+            .unwrap();
+        let talk = async move {
+            let (answer, _) = send.send_request(get("/large"), true).unwrap();
+            let mut body = answer.await.unwrap().into_body();
+            let mut read = 0;
+            // Nothing is released, so that there is never more room.
+            let error = loop {
+                match body.data().await.unwrap() {
+                    Ok(chunk) => read += chunk.len(),
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!((read, error.reason()), (1000, Some(Reason::CANCEL)));
+            let (answer, _) = send.send_request(get("/other"), true).unwrap();
+            assert_eq!(
+                answer.await.unwrap().status(),
+                404,
+                "the connection is as good as before"
+            );
+        };
+        let (_ended, ()) = tokio::join!(connection, talk);
+    })
+    .await;
+}
+
+#[actix_web::test]
+async fn a_large_answer_arrives_as_there_is_room() {
+    beside(PATIENT, async |io| {
+        let (mut send, connection) = client::Builder::new()
+            .initial_window_size(1000)
+            .handshake::<_, Bytes>(io)
+            .await
+            .unwrap();
+        let talk = async move {
+            let (answer, _) = send.send_request(get("/large"), true).unwrap();
+            let mut body = answer.await.unwrap().into_body();
+            let mut read = 0;
+            while let Some(chunk) = body.data().await {
+                let length = chunk.unwrap().len();
+                read += length;
+                body.flow_control().release_capacity(length).unwrap();
+            }
+            assert_eq!(read, 300_000);
+        };
+        let (_ended, ()) = tokio::join!(connection, talk);
+    })
+    .await;
+}
+
+#[actix_web::test]
+async fn a_client_that_answers_no_ping_is_taken_to_be_gone() {
+    let timeouts = Timeouts {
+        ping: SOON,
+        pong: SOON,
+        ..PATIENT
+    };
+    beside(timeouts, async |mut io| {
+        io.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+            .await
+            .unwrap();
+        let mut received = Vec::new();
+        io.read_to_end(&mut received).await.unwrap();
+        assert!(!received.is_empty());
+    })
+    .await;
+}
+
+#[actix_web::test]
+async fn a_client_that_answers_pings_stays() {
+    let timeouts = Timeouts {
+        ping: SOON,
+        ..PATIENT
+    };
+    beside(timeouts, async |io| {
+        let (mut send, connection) = client::handshake(io).await.unwrap();
+        let talk = async move {
+            tokio::time::sleep(10 * SOON).await;
+            let (answer, _) = send.send_request(get("/other"), true).unwrap();
+            assert_eq!(answer.await.unwrap().status(), 404);
+        };
+        let (_ended, ()) = tokio::join!(connection, talk);
+    })
+    .await;
+}
+
+#[actix_web::test]
+async fn a_request_that_goes_on_after_its_answer_ends_in_time() {
+    let timeouts = Timeouts {
+        rest: SOON,
+        ..PATIENT
+    };
+    beside(timeouts, async |io| {
+        let (mut send, connection) = client::handshake(io).await.unwrap();
+        let talk = async move {
+            let (answer, mut body) = send.send_request(get("/other"), false).unwrap();
+            assert_eq!(answer.await.unwrap().status(), 404);
+            let reason = poll_fn(|context| body.poll_reset(context)).await.unwrap();
+            assert_eq!(reason, Reason::NO_ERROR);
+            body.send_data(Bytes::new(), true).unwrap_err();
+        };
+        let (_ended, ()) = tokio::join!(connection, talk);
+    })
+    .await;
+}
+
+#[actix_web::test]
+async fn a_head_of_too_many_fields_is_431() {
+    beside(PATIENT, async |io| {
+        let (mut send, connection) = client::handshake(io).await.unwrap();
+        let talk = async move {
+            let mut request = get("/other");
+            for number in 0..=MAX_FIELDS {
+                let name = format!("x-{number}").parse::<http::HeaderName>().unwrap();
+                request
+                    .headers_mut()
+                    .insert(name, http::HeaderValue::from_static(""));
+            }
+            let (answer, _) = send.send_request(request, true).unwrap();
+            assert_eq!(answer.await.unwrap().status(), 431);
+        };
+        let (_ended, ()) = tokio::join!(connection, talk);
+    })
+    .await;
+}
