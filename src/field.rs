@@ -146,6 +146,39 @@ impl fmt::Display for FieldPath {
 // === impl FaultKind ===
 
 impl FaultKind {
+    /// Each of them.
+    pub const ALL: [Self; 11] = [
+        Self::Required,
+        Self::Invalid,
+        Self::NotSupported,
+        Self::Duplicate,
+        Self::Forbidden,
+        Self::TooLong,
+        Self::TooMany,
+        Self::TypeInvalid,
+        Self::NotFound,
+        Self::Suspicious,
+        Self::Unreadable,
+    ];
+
+    /// A word for programs, which never changes.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Required => "required",
+            Self::Invalid => "invalid",
+            Self::NotSupported => "not-supported",
+            Self::Duplicate => "duplicate",
+            Self::Forbidden => "forbidden",
+            Self::TooLong => "too-long",
+            Self::TooMany => "too-many",
+            Self::TypeInvalid => "type-invalid",
+            Self::NotFound => "not-found",
+            Self::Suspicious => "suspicious",
+            Self::Unreadable => "unreadable",
+        }
+    }
+
     /// The words with which Kubernetes begins such a message.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -134,12 +134,12 @@ impl Environment {
     /// Makes the object types of `of` known by their names.
     fn learn(&mut self, of: &Type) {
         let mut learn = |object: &ObjectType| {
-            self.types
-                .insert(Arc::from(object.name()), Arc::new(object.clone()));
+            let name: Arc<str> = Arc::from(object.name());
+            self.types.insert(name, Arc::new(object.clone())).is_none()
         };
         match of {
             Type::Object(object) => {
-                learn(object);
+                let _new = learn(object);
                 object.visit(&mut learn);
             }
             Type::List(item) => {

@@ -1,6 +1,6 @@
 //! The types that the checker knows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -171,13 +171,30 @@ impl ObjectType {
         }
     }
 
+    /// The names of its declared fields and of those of the object types in them, at any depth.
+    #[must_use]
+    pub fn field_names(&self) -> BTreeSet<Arc<str>> {
+        let mut names = BTreeSet::new();
+        let mut seen = BTreeSet::new();
+        let mut add = |object: &Self| {
+            if let Fields::Declared(fields) = &object.fields {
+                names.extend(fields.keys().cloned());
+            }
+            seen.insert(Arc::clone(&object.name))
+        };
+        add(self);
+        self.visit(&mut add);
+        names
+    }
+
     /// Whether an expression may make one: only what a mutation writes.
     pub(crate) fn is_constructible(&self) -> bool {
         matches!(self.fields, Fields::Any) || &*self.name == "JSONPatch"
     }
 
-    /// The object types that its declared fields have, at any depth.
-    pub(crate) fn visit(&self, found: &mut impl FnMut(&Self)) {
+    /// The object types that its declared fields have, at any depth; `found` says of each whether
+    /// to go on into it.
+    pub(crate) fn visit(&self, found: &mut impl FnMut(&Self) -> bool) {
         if let Fields::Declared(fields) = &self.fields {
             for of in fields.values() {
                 visit(of, found);
@@ -194,12 +211,9 @@ impl PartialEq for ObjectType {
 
 impl Eq for ObjectType {}
 
-fn visit(of: &Type, found: &mut impl FnMut(&ObjectType)) {
+fn visit(of: &Type, found: &mut impl FnMut(&ObjectType) -> bool) {
     match of {
-        Type::Object(object) => {
-            found(object);
-            object.visit(found);
-        }
+        Type::Object(object) if found(object) => object.visit(found),
         Type::List(item) => visit(item, found),
         Type::Map(entry) => {
             visit(&entry.0, found);

@@ -1,5 +1,9 @@
 //! `portcullis check`: every fault at once.
 
+mod sarif;
+mod snippet;
+
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -7,6 +11,7 @@ use serde::Serialize;
 use super::output::{self, Format};
 use super::{Error, Verdict, loading, migrate};
 use crate::field::{Fault, Faults, Severity};
+use snippet::Snippets;
 
 /// Report every fault of a configuration and its manifests, and what in them is dangerous.
 #[derive(Debug, clap::Args)]
@@ -18,6 +23,9 @@ pub(super) struct Check {
     /// ExternalAdmissionHookConfigurations instead, as YAML.
     #[arg(long)]
     migrate: bool,
+    /// Fail on warnings too.
+    #[arg(long)]
+    strict: bool,
     /// More manifests, as files or folders; without `--config` they are checked alone.
     paths: Vec<PathBuf>,
 }
@@ -61,21 +69,25 @@ impl Check {
             loading::faults_of_configuration(&loading::configuration(self.config.as_deref())?, &self.paths)
         };
         report(format, &faults)?;
-        Ok(if faults.has_errors() {
-            Verdict::Unsound
-        } else {
-            Verdict::Sound
-        })
+        let sound = !faults.has_errors() && (!self.strict || faults.is_empty());
+        Ok(if sound { Verdict::Sound } else { Verdict::Unsound })
     }
 }
 
 fn report(format: Format, faults: &Faults) -> Result<(), Error> {
+    if format == Format::Sarif {
+        return output::print_json(&sarif::log(faults));
+    }
     let errors = faults
         .iter()
         .filter(|fault| fault.severity == Severity::Error)
         .count();
     let warnings = faults.len() - errors;
-    let lines: String = faults.iter().map(|fault| format!("{fault}\n")).collect();
+    let lines: String = if std::io::stdout().is_terminal() {
+        Snippets::styled().render(faults)
+    } else {
+        faults.iter().map(|fault| format!("{fault}\n")).collect()
+    };
     let summary = match (errors, warnings) {
         (0, 0) => "sound".to_owned(),
         (0, warnings) => format!("sound, {}", count(warnings, "warning")),

@@ -10,7 +10,7 @@ use crate::config::{self, ManifestPath};
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
 use crate::engine::authorization::Policies;
 use crate::engine::authorization::authorizer::Authorizer;
-use crate::field::{Fault, Faults, Severity};
+use crate::field::Faults;
 use crate::reload::{ManifestSource, Origin};
 use crate::{manifest, reload};
 
@@ -24,13 +24,27 @@ pub(super) const DEVELOPMENT: &str = ".portcullis/portcullis.yaml";
 /// The file named cannot be read, or none is named and there is no such set-up.
 pub(super) fn configuration(named: Option<&Path>) -> Result<PathBuf, Error> {
     match named {
-        Some(path) => readable(path).map(|()| path.to_owned()),
+        Some(path) => regular(path).map(|()| path.to_owned()),
         None if Path::new(DEVELOPMENT).is_file() => Ok(PathBuf::from(DEVELOPMENT)),
         None => Err(Error::Usage(format!(
             "name a configuration with `--config FILE`; `{} init DIR` makes one",
             output::program()
         ))),
     }
+}
+
+/// The same of what must be a file and no folder.
+///
+/// # Errors
+///
+/// It cannot be opened, or is a folder.
+pub(super) fn regular(path: &Path) -> Result<(), Error> {
+    readable(path)?;
+    if path.is_dir() {
+        let folder = std::io::Error::from(std::io::ErrorKind::IsADirectory);
+        return Err(Error::file("read", path, folder));
+    }
+    Ok(())
 }
 
 /// Says at once, and not among the faults, that a file named on the command line is not there.
@@ -103,11 +117,8 @@ pub(super) fn of_configuration(path: &Path) -> (Option<Deciding>, Faults) {
 /// Every fault of the configuration at `path`, of all that it names, and of more
 /// manifests at `paths`. A file that is among its own counts once.
 pub(super) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults {
-    let config = config::load(path).0;
-    let own: BTreeSet<PathBuf> = config
-        .as_ref()
-        .map(|config| reload::read_manifests(&config.manifests).0)
-        .unwrap_or_default()
+    let own: BTreeSet<PathBuf> = reload::read_manifests(&config::examine(path).0.manifests)
+        .0
         .iter()
         .filter_map(|source| Path::new(&source.file).canonicalize().ok())
         .collect();
@@ -121,12 +132,6 @@ pub(super) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults 
         &everywhere(&more),
         SystemTime::now(),
     ));
-    // Offline commands do without callers, but `serve` will refuse to start.
-    let nobody = config.and_then(|config| config.require_callers().err());
-    faults.extend(nobody.map(|fault| Fault {
-        severity: Severity::Warning,
-        ..fault
-    }));
     faults
 }
 

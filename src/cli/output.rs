@@ -15,6 +15,8 @@ pub(super) enum Format {
     Text,
     /// One JSON document, for programs.
     Json,
+    /// SARIF 2.1.0, for tools of code review; of `check` alone.
+    Sarif,
 }
 
 /// Writes one result: `text` for people or `value` for programs.
@@ -23,14 +25,29 @@ pub(super) enum Format {
 ///
 /// Standard output takes no more.
 pub(super) fn print(format: Format, text: impl Display, value: &impl Serialize) -> Result<(), Error> {
+    match format {
+        Format::Text => {
+            let mut out = std::io::stdout().lock();
+            let written = write!(out, "{text}");
+            written.and_then(|()| out.flush()).map_err(Error::Output)
+        }
+        Format::Json => print_json(value),
+        Format::Sarif => Err(Error::Usage("only `check` has results in SARIF".into())),
+    }
+}
+
+/// Writes one JSON document.
+///
+/// # Errors
+///
+/// Standard output takes no more.
+pub(super) fn print_json(value: &impl Serialize) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
-    let written = match format {
-        Format::Text => write!(out, "{text}"),
-        Format::Json => serde_json::to_writer_pretty(&mut out, value)
-            .map_err(std::io::Error::from)
-            .and_then(|()| writeln!(out)),
-    };
-    written.and_then(|()| out.flush()).map_err(Error::Output)
+    let written = serde_json::to_writer_pretty(&mut out, value).map_err(std::io::Error::from);
+    written
+        .and_then(|()| writeln!(out))
+        .and_then(|()| out.flush())
+        .map_err(Error::Output)
 }
 
 /// This program as a shell finds it again: as it was called, by a path such as

@@ -24,9 +24,14 @@ const WEBHOOKS: AuthorizerTypes<'_> = AuthorizerTypes {
 pub(super) fn authorization(root: &Section<'_>) -> Authorization {
     let section = root.section("authorization", &["neverDeny", "webhooks"]);
     let fields = ["groups", "users", "serviceAccounts", "paths"];
-    let never_deny = section.optional("neverDeny", &fields);
+    let never_deny = section
+        .optional("neverDeny", &fields)
+        .map(|own| read_never_deny(&own));
+    if let Some(never_deny) = &never_deny {
+        warn_of_missing_defaults(never_deny, &section);
+    }
     Authorization {
-        never_deny: never_deny.map_or_else(NeverDeny::default, |section| read_never_deny(&section)),
+        never_deny: never_deny.unwrap_or_default(),
         webhooks: authorizers::authorizers(&section, "webhooks", WEBHOOKS),
     }
 }
@@ -37,6 +42,31 @@ fn read_never_deny(section: &Section<'_>) -> NeverDeny {
         users: exact_names(section, "users"),
         service_accounts: service_accounts(section),
         paths: paths(section),
+    }
+}
+
+/// A control plane that is not listed here can be held up by a Deny.
+fn warn_of_missing_defaults(read: &NeverDeny, section: &Section<'_>) {
+    let defaults = NeverDeny::default();
+    let groups = defaults.groups.iter().filter(|name| !read.groups.contains(name));
+    let users = defaults.users.iter().filter(|name| !read.users.contains(name));
+    let accounts = defaults.service_accounts.iter();
+    let accounts = accounts.filter(|account| !read.service_accounts.contains(account));
+    let accounts = accounts.map(|account| format!("{}/{}", account.namespace, account.name));
+    let paths = defaults.paths.iter().filter(|path| !read.paths.contains(path));
+    let missing: Vec<String> = groups
+        .chain(users)
+        .cloned()
+        .chain(accounts)
+        .chain(paths.cloned())
+        .map(|name| format!("`{name}`"))
+        .collect();
+    if !missing.is_empty() {
+        let message = format!(
+            "replaces the default, so that a Deny can hold up {}: list them here too, or leave `neverDeny` out",
+            missing.join(", ")
+        );
+        section.warn("neverDeny", FaultKind::Suspicious, message);
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::section::{Item, Reading, Section};
+use super::{Disk, Files as _};
 use crate::document;
 use crate::engine::authorization::authorizer::Authorizer;
 use crate::engine::authorization::{Condition, ConditionFault, FailurePolicy};
@@ -89,6 +90,36 @@ pub fn check(file: &str, text: &str, folder: &Path, types: AuthorizerTypes<'_>) 
         }
     }
     faults
+}
+
+/// The webhooks of the AuthorizationConfiguration beside the configuration `file`, under the name
+/// that `portcullis init` gives it; none where there is no such file, or it has faults: it is the
+/// API server's to judge.
+#[must_use]
+pub fn beside(file: &Path) -> Vec<Authorizer> {
+    const TYPES: AuthorizerTypes<'_> = AuthorizerTypes {
+        known: &["Webhook", "Node", "RBAC", "ABAC", "AlwaysAllow", "AlwaysDeny"],
+        repeatable: &["Webhook"],
+        in_cluster: false,
+    };
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let path = folder.join("authorization-configuration.yaml");
+    let text = Disk
+        .read(&path)
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok());
+    let documents = text
+        .and_then(|text| document::parse(None, &text).ok())
+        .unwrap_or_default();
+    let Some(document) = documents.first() else {
+        return Vec::new();
+    };
+    let reading = Reading::new(document, folder);
+    let entries = authorizers(&reading.foreign_root(), "authorizers", TYPES);
+    if reading.into_faults().has_errors() {
+        return Vec::new();
+    }
+    entries.into_iter().map(|entry| entry.rules).collect()
 }
 
 /// The sound entries of type Webhook in the list `field`.

@@ -119,6 +119,40 @@ pub fn load_from(files: &dyn Files, path: &Path) -> (Option<Config>, Faults) {
     }
 }
 
+/// As much of a configuration as its faults leave.
+#[derive(Debug, Default)]
+pub struct Examined {
+    /// The configuration with what is faulty left out; `None` where the listener is at fault.
+    pub config: Option<Config>,
+    /// Where its manifests are, as far as that can be read.
+    pub manifests: Vec<ManifestPath>,
+}
+
+/// Like [`load`], but with faults, too, there is what can be made of the rest: so that one run
+/// tells what is wrong with everything that the configuration names. Never to be served.
+#[must_use]
+pub fn examine(path: &Path) -> (Examined, Faults) {
+    let (config, faults) = load(path);
+    if let Some(config) = config {
+        let manifests = config.manifests.clone();
+        let config = Some(config);
+        return (Examined { config, manifests }, faults);
+    }
+    (examine_faulty(path).unwrap_or_default(), faults)
+}
+
+fn examine_faulty(path: &Path) -> Option<Examined> {
+    let text = String::from_utf8(Disk.read(path).ok()?).ok()?;
+    let absolute = std::path::absolute(path).ok()?;
+    let documents = document::parse(None, &text).ok()?;
+    let reading = Reading::new(documents.first()?, absolute.parent()?);
+    let root = reading.root(&FIELDS);
+    Some(Examined {
+        config: sections(path, &text, &root),
+        manifests: manifests::manifests(&root),
+    })
+}
+
 /// Where the configuration at `path` keeps what was last in force (`reload.lastGood`), whatever
 /// faults the rest of it has. `None` where it says nothing of it, or is no YAML.
 #[must_use]

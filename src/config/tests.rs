@@ -58,7 +58,10 @@ decisionLog: {path: log.jsonl}
 "#
     );
     let (config, faults) = read(&text);
-    assert_eq!(faults, "");
+    assert!(
+        faults.starts_with("gateway.yaml:21: authorization.neverDeny: warning: ") && !faults.contains('\n'),
+        "{faults}"
+    );
     let config = config.unwrap();
     assert_eq!(config.server.address, "127.0.0.1:8443".parse().unwrap());
     assert_eq!(
@@ -185,7 +188,9 @@ fn nothing_written_is_as_good_as_absent() {
 
 #[test]
 fn an_empty_never_deny_protects_nobody() {
-    let nobody = config("authorization: {neverDeny: {}}").authorization.never_deny;
+    let (config, faults) = read(&format!("{HEAD}{SERVER}authorization: {{neverDeny: {{}}}}"));
+    assert!(faults.contains("a Deny can hold up `system:nodes`"), "{faults}");
+    let nobody = config.unwrap().authorization.never_deny;
     assert!(nobody.groups.is_empty() && nobody.users.is_empty());
     assert!(nobody.service_accounts.is_empty() && nobody.paths.is_empty());
 }
@@ -267,6 +272,10 @@ gateway.yaml:15: authorization.neverDeny.users[0]: Invalid value: `a*`: exact na
 gateway.yaml:15: authorization.neverDeny.serviceAccounts[0]: Invalid value: `a` is not a namespace and a name, such as `kube-system/coredns`
 gateway.yaml:15: authorization.neverDeny.paths[0]: Invalid value: `x`: begins with `/`, and a `*` stands only at the end
 gateway.yaml:15: authorization.neverDeny.paths[1]: Invalid value: `/a*b`: begins with `/`, and a `*` stands only at the end
+gateway.yaml:15: authorization.neverDeny: warning: Suspicious: replaces the default, so that a Deny can hold up `system:nodes`, \
+`system:kube-controller-manager`, `system:kube-scheduler`, `system:apiserver`, `kube-apiserver-kubelet-client`, \
+`kube-system/namespace-controller`, `kube-system/generic-garbage-collector`, `/healthz`, `/healthz/*`, `/livez`, `/livez/*`, \
+`/readyz`, `/readyz/*`, `/version`: list them here too, or leave `neverDeny` out
 gateway.yaml:16: admission.failurePolicy: Unsupported value: `fail` is none of `Fail`, `Ignore`
 gateway.yaml:16: admission.missingNamespace: Invalid type: must be text
 gateway.yaml:17: limits.bodyBytes: Invalid value: `0`: must be a whole number from 1

@@ -1,15 +1,25 @@
 //! What is sound, but dangerous or probably not meant.
 //!
 //! Each warning is precise, and says what to write instead. `policy` looks at
-//! one AuthorizationPolicy at a time, `binding` at a binding with the role that
-//! it grants, `mutation` at one MutatingAdmissionPolicy, `webhook` at one
-//! configuration of webhooks, `parameters` at what no policy reads.
+//! one AuthorizationPolicy at a time, `lockout` at Denies over everybody,
+//! `unasked` at Denies that no API server asks about, `names`
+//! at verbs, groups and resources, `unreachable` at rules that others cover,
+//! `binding` at a binding with the role that it grants, `mutation` at one
+//! MutatingAdmissionPolicy, `bound` at admission policies and their bindings,
+//! `webhook` at one configuration of webhooks, `parameters` at what no policy reads.
 
 mod binding;
+mod bound;
 mod grants;
+mod known;
+mod lockout;
 mod mutation;
+mod names;
 mod parameters;
 mod policy;
+mod types;
+mod unasked;
+mod unreachable;
 mod validity;
 mod webhook;
 
@@ -25,6 +35,10 @@ pub(super) fn lint(objects: &[Object], options: &Options, faults: &mut Faults) {
     let roles = binding::RolesByCluster::new(objects);
     let grants = binding::Grants::new(&roles, never_deny);
     let namespaces = webhook::Namespaces::new(objects);
+    let denies = unreachable::Denies::new(objects.iter().filter_map(|object| match &object.content {
+        Content::Policy(policy) => Some((&**policy, object.cluster.as_deref())),
+        _ => None,
+    }));
     let spec = FieldPath::root().field("spec");
     for object in objects {
         let mut lint = Lint {
@@ -35,18 +49,37 @@ pub(super) fn lint(objects: &[Object], options: &Options, faults: &mut Faults) {
             Content::Policy(policy) => {
                 policy::lint(policy, never_deny, &mut lint);
                 validity::lint(&policy.validity, options.now, &spec, &mut lint);
+                lockout::lint(policy, never_deny, &mut lint);
+                unasked::lint(policy, &options.api_server_webhooks, &mut lint);
+                names::lint_policy(policy, &mut lint);
+                denies.lint(policy, object.cluster.as_deref(), &mut lint);
             }
-            Content::Role(role) => binding::lint_role(role, &mut lint),
+            Content::Role(role) => {
+                binding::lint_role(role, &mut lint);
+                names::lint_role(role, &mut lint);
+                unreachable::lint_role(role, &mut lint);
+            }
             Content::Binding(binding) => {
                 binding::lint(binding, object.cluster.as_deref(), &grants, &mut lint)
             }
             Content::Admission(
                 Admission::ValidatingWebhooks(configuration) | Admission::MutatingWebhooks(configuration),
             ) => webhook::lint(configuration, object.cluster.as_deref(), &namespaces, &mut lint),
-            Content::Admission(Admission::MutatingPolicy(policy)) => mutation::lint(policy, &mut lint),
+            Content::Admission(Admission::MutatingPolicy(policy)) => {
+                mutation::lint(policy, &mut lint);
+                let path = spec.field("matchConstraints");
+                names::lint_constraints(&policy.applicability.constraints, &path, &mut lint);
+                types::lint(&policy.applicability, &mut lint);
+            }
+            Content::Admission(Admission::ValidatingPolicy(policy)) => {
+                let path = spec.field("matchConstraints");
+                names::lint_constraints(&policy.applicability.constraints, &path, &mut lint);
+                types::lint(&policy.applicability, &mut lint);
+            }
             Content::Namespace(_) | Content::Admission(_) | Content::Parameter => {}
         }
     }
+    bound::lint(objects, faults);
     parameters::lint(objects, faults);
 }
 

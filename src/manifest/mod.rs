@@ -39,6 +39,7 @@ pub use sound::{Identity, SoundObject};
 
 use crate::engine::Time;
 use crate::engine::admission::AdmissionObjects;
+use crate::engine::authorization::authorizer::Authorizer;
 use crate::engine::authorization::{NeverDeny, Policies};
 use crate::field::Faults;
 
@@ -54,12 +55,15 @@ pub struct Source {
 }
 
 /// What the configuration says about manifests.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Options {
     /// Whom no Deny can hold up.
     pub never_deny: NeverDeny,
     /// When it is read, to warn of what holds no more; `None`: of nothing.
     pub now: Option<Time>,
+    /// The webhooks of the API server's own AuthorizationConfiguration, to warn of Denies that it
+    /// never asks about; empty where it is not known.
+    pub api_server_webhooks: Vec<Authorizer>,
 }
 
 /// Everything that sources say, ready for use.

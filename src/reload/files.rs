@@ -41,6 +41,8 @@ pub fn read_manifests(paths: &[ManifestPath]) -> (Vec<Source>, Faults) {
         let mut files = Vec::new();
         if let Err((path, error)) = walk(&entry.path, DEPTH, &mut files, &mut BTreeSet::new()) {
             faults.push(unreadable(&path, &error));
+        } else if files.is_empty() {
+            faults.push(empty(&entry.path));
         }
         for file in files {
             match fs::read_to_string(&file) {
@@ -65,6 +67,18 @@ fn unreadable(path: &Path, error: &io::Error) -> Fault {
         place,
         FaultKind::Unreadable,
         format!("{error}; it must be there and readable"),
+    )
+}
+
+fn empty(folder: &Path) -> Fault {
+    let place = Place {
+        file: Some(folder.display().to_string().into()),
+        ..Place::default()
+    };
+    Fault::warning(
+        place,
+        FaultKind::NotFound,
+        "this folder holds no manifest: files end in `.yaml`, `.yml` or `.json`, and do not begin with `.`",
     )
 }
 

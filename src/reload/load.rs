@@ -12,13 +12,13 @@ use super::source::{self, ManifestSource, Watched};
 use super::{Base, Snapshot};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
-use crate::config::{self, Config, Disk, ManifestPath};
+use crate::config::{self, Config, Disk, LogPath, ManifestPath};
 use crate::engine::Time;
 use crate::engine::admission::matching::MissingNamespace;
 use crate::engine::admission::webhook::Webhook;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, FailurePolicy};
 use crate::engine::authorization::Policies;
-use crate::field::Faults;
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use crate::manifest::{self, Manifests, SoundObject, Source};
 use crate::tls::TlsContext;
 use crate::upstream::Upstreams;
@@ -102,12 +102,23 @@ fn last_good_here(
 /// [`load`] does.
 #[must_use]
 pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], now: SystemTime) -> Faults {
-    let (config, mut faults) = config::load(path);
-    if let Some(mut config) = config {
-        config.manifests.extend_from_slice(more);
-        let (sources, unreadable) = files::read_manifests(&config.manifests);
-        faults.append(unreadable);
-        assemble(config, &sources, source, None, now, &mut faults);
+    let (examined, mut faults) = config::examine(path);
+    let manifests = [&examined.manifests, more].concat();
+    let (sources, unreadable) = files::read_manifests(&manifests);
+    faults.append(unreadable);
+    match examined.config {
+        Some(config) => {
+            faults.extend(config.require_callers().err());
+            assemble(config, &sources, source, None, now, &mut faults);
+        }
+        // Too little is known for the rest, but the manifests can be judged.
+        None => {
+            let options = manifest::Options {
+                now: Some(now.into()),
+                ..manifest::Options::default()
+            };
+            faults.append(manifest::read(&sources, &options).1);
+        }
     }
     faults
 }
@@ -161,6 +172,7 @@ fn assemble(
     now: SystemTime,
     faults: &mut Faults,
 ) -> Option<Snapshot> {
+    faults.extend(missing_log_folder(&config));
     let (objects, found) = manifest::read(sources, &options(&config, Some(now)));
     faults.append(found);
     let earlier = previous.map(|previous| &*previous.authenticator);
@@ -204,6 +216,25 @@ fn assemble(
     })
 }
 
+/// A log cannot be opened where there is no folder for it.
+fn missing_log_folder(config: &Config) -> Option<Fault> {
+    let log = config.decision_log.as_ref()?;
+    let LogPath::File(path) = &log.path else {
+        return None;
+    };
+    let folder = path.parent().filter(|folder| !folder.is_dir())?;
+    let place = Place {
+        file: Some(config.file.display().to_string().into()),
+        ..Place::default()
+    };
+    let path = FieldPath::root().field("decisionLog").field("path");
+    let message = format!(
+        "there is no folder `{}`: make it, or log elsewhere",
+        folder.display()
+    );
+    Some(Fault::error(place.at(path), FaultKind::NotFound, message))
+}
+
 /// What the files and the source say together.
 fn index(
     config: &Config,
@@ -236,6 +267,7 @@ fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
     manifest::Options {
         now: now.map(Time::from),
         never_deny: config.authorization.never_deny.clone(),
+        api_server_webhooks: config::authorizers::beside(&config.file),
     }
 }
 

@@ -117,16 +117,19 @@ spec:
 }
 
 #[test]
-fn a_configuration_without_callers_is_sound_but_not_to_be_served() {
+fn a_configuration_without_callers_has_the_fault_that_serve_would_name() {
     let portcullis = Portcullis::new();
     assert_eq!(portcullis.run("init .").code, 0);
     let configuration = std::fs::read_to_string(portcullis.path("portcullis.yaml")).unwrap();
     let (before, after) = configuration.split_once("callers:").unwrap();
     let (_, after) = after.split_once("manifests:").unwrap();
     portcullis.write("portcullis.yaml", &format!("{before}manifests:{after}"));
-    let run = portcullis.run("check --config portcullis.yaml");
-    assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stdout.contains("callers: warning: "), "{run:?}");
+    for command in ["check", "serve"] {
+        let run = portcullis.run(&format!("{command} --config portcullis.yaml"));
+        assert_eq!(run.code, 1, "{run:?}");
+        let said = run.stdout + &run.stderr;
+        assert!(said.contains("callers: Required value: "), "{said}");
+    }
 }
 
 #[test]
@@ -239,5 +242,96 @@ fn how_api_servers_are_reached_is_checked_without_asking_them() {
         "2 errors",
     ] {
         assert!(run.stdout.contains(said), "`{said}`: {run:?}");
+    }
+}
+
+const SUSPICIOUS: &str = "apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: typo}
+rules:
+- apiGroups: ['']
+  resources: [pod]
+  verbs: [gett]
+";
+
+#[test]
+fn warnings_fail_only_where_they_are_meant_to() {
+    let portcullis = Portcullis::new();
+    portcullis.write("policies/role.yaml", SUSPICIOUS);
+    let run = portcullis.run("check policies");
+    assert_eq!(run.code, 0, "{run:?}");
+    for said in [
+        "role.yaml:6: ClusterRole/typo: rules[0].resources[0]: warning: ",
+        "`pods` may have been meant",
+        "`get` may have been meant",
+        "sound, 2 warnings\n",
+    ] {
+        assert!(run.stdout.contains(said), "`{said}`: {run:?}");
+    }
+    assert_eq!(portcullis.run("check --strict policies").code, 1);
+    portcullis.write(
+        "policies/role.yaml",
+        &SUSPICIOUS.replace("[pod]", "[pods]").replace("gett", "get"),
+    );
+    assert_eq!(portcullis.run("check --strict policies").code, 0);
+}
+
+#[test]
+fn sarif_names_file_and_line() {
+    let portcullis = Portcullis::new();
+    portcullis.write("policies/role.yaml", SUSPICIOUS);
+    let run = portcullis.run("check -o sarif policies");
+    let log: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(log["version"], "2.1.0");
+    let results = log["runs"][0]["results"].as_array().unwrap();
+    let of_resources = |result: &&Value| result["message"]["text"].as_str().unwrap().contains("`pod`");
+    let result = results.iter().find(of_resources).unwrap();
+    assert_eq!(result["level"], "warning");
+    let location = &result["locations"][0]["physicalLocation"];
+    assert_eq!(location["artifactLocation"]["uri"], "policies/role.yaml");
+    assert_eq!(location["region"]["startLine"], 6);
+    assert_eq!(
+        portcullis
+            .run("authorize -o sarif --user a --verb get --path /x")
+            .code,
+        2
+    );
+}
+
+#[test]
+fn faults_of_the_configuration_hide_none_of_what_it_names() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init gateway").code, 0);
+    let configuration = std::fs::read_to_string(portcullis.path("gateway/portcullis.yaml")).unwrap();
+    let (before, after) = configuration.split_once("callers:").unwrap();
+    let (_, after) = after.split_once("manifests:").unwrap();
+    portcullis.write(
+        "gateway/portcullis.yaml",
+        &format!("{before}limits: {{inFlight: 0}}\nmanifests:{after}")
+            .replace("path: \"-\"", "path: absent/log"),
+    );
+    portcullis.write("gateway/policies/faulty.yaml", FAULTY);
+    portcullis.write("gateway/pki/ca.crt", "no certificate");
+    let run = portcullis.run("check --config gateway/portcullis.yaml");
+    assert_eq!(run.code, 1, "{run:?}");
+    for said in [
+        "limits.inFlight: Invalid value",
+        "callers: Required value",
+        "decisionLog.path: Not found: there is no folder",
+        "faulty.yaml:5: AuthorizationPolicy/faulty: spec.effect: ",
+        "ca.crt",
+    ] {
+        assert!(run.stdout.contains(said), "`{said}`: {}", run.stdout);
+    }
+}
+
+#[test]
+fn a_folder_is_no_configuration() {
+    let portcullis = Portcullis::new();
+    portcullis.write("gateway/a.yaml", "");
+    for command in ["check", "serve"] {
+        let run = portcullis.run(&format!("{command} --config gateway"));
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(run.stderr.contains("gateway"), "{run:?}");
     }
 }

@@ -55,7 +55,7 @@ impl Serve {
     pub(super) fn run(self, format: Format) -> Result<Verdict, Error> {
         logging::start().map_err(|error| Error::Usage(error.to_string()))?;
         let path = match &self.config {
-            Some(path) => loading::readable(path).map(|()| path.clone())?,
+            Some(path) => loading::regular(path).map(|()| path.clone())?,
             None => development::set_up(format)?,
         };
         let now = SystemTime::now();

@@ -85,6 +85,22 @@ impl Environment {
         }
     }
 
+    /// The same where `object` and `oldObject` are of a type that is known: only to find what
+    /// can never work, as an API server's type checker does.
+    #[must_use]
+    pub fn for_objects_of(self, object: &Type) -> Self {
+        let typed = |environment: cel::Environment| {
+            environment
+                .variable("object", object.clone())
+                .variable("oldObject", object.clone())
+        };
+        Self {
+            with_authorizer: typed(self.with_authorizer),
+            without_authorizer: typed(self.without_authorizer),
+            variables: self.variables,
+        }
+    }
+
     /// The same with what mutations may make: patches and objects.
     #[must_use]
     pub fn mutation(self) -> Self {

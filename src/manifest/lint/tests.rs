@@ -1,7 +1,9 @@
 //! Each warning, and what is so near to it that it must not warn.
 
 use crate::engine::Time;
-use crate::engine::authorization::NeverDeny;
+use crate::engine::authorization::authorizer::Authorizer;
+use crate::engine::authorization::condition::Condition;
+use crate::engine::authorization::{FailurePolicy, NeverDeny};
 use crate::manifest::{Options, Source, load};
 
 pub(super) fn source(text: &str, cluster: Option<&str>) -> Source {
@@ -18,6 +20,7 @@ pub(super) fn warnings_of(sources: &[Source]) -> Vec<String> {
         &Options {
             never_deny: NeverDeny::default(),
             now: Time::parse("2026-11-22T12:00:00Z"),
+            api_server_webhooks: webhooks(),
         },
     );
     assert!(manifests.is_some(), "{faults}");
@@ -25,6 +28,32 @@ pub(super) fn warnings_of(sources: &[Source]) -> Vec<String> {
         .iter()
         .map(|fault| format!("{}: {}", fault.place.path, fault.message))
         .collect()
+}
+
+/// The API server's own webhook, which is not asked about `system:skipped`.
+fn webhooks() -> Vec<Authorizer> {
+    let expression = "!('system:skipped' in request.groups)";
+    vec![Authorizer {
+        name: "portcullis".into(),
+        match_conditions: vec![Condition::compile("not-skipped", expression).unwrap()],
+        failure_policy: FailurePolicy::Deny,
+    }]
+}
+
+#[test]
+fn a_deny_that_the_api_server_never_asks_about_names_the_condition() {
+    let rules = "resourceRules: [{verbs: [get], apiGroups: [''], resources: [pods]}]";
+    warns(
+        &policy(
+            "Deny",
+            "{kind: User, name: jane}, {kind: Group, name: 'system:skipped'}",
+            rules,
+        ),
+        "spec.subjects[1]",
+        "the matchCondition `not-skipped`",
+    );
+    silent(&policy("Deny", "{kind: User, name: jane}", rules));
+    silent(&policy("Allow", "{kind: Group, name: 'system:skipped'}", rules));
 }
 
 fn warnings(text: &str) -> Vec<String> {
@@ -317,7 +346,9 @@ fn a_parameter_that_no_policy_reads() {
     let reader = "{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, \
                   metadata: {name: p}, spec: {paramKind: {apiVersion: example.com/v1, kind: Limit}, \
                   validations: [{expression: 'true'}], matchConstraints: {resourceRules: [{apiGroups: [''], \
-                  apiVersions: [v1], operations: [CREATE], resources: [pods]}]}}}";
+                  apiVersions: [v1], operations: [CREATE], resources: [pods]}]}}}\n---\n\
+                  {apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, \
+                  metadata: {name: b}, spec: {policyName: p, validationActions: [Deny]}}";
     warns(
         parameter,
         "kind",
@@ -331,8 +362,10 @@ fn a_configuration_for_a_kind_without_schema() {
     let policy = |resource: &str, mutation: &str| {
         format!(
             "{{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingAdmissionPolicy, metadata: {{name: a}}, spec: \
-             {{reinvocationPolicy: Never, matchConstraints: {{resourceRules: [{{operations: [UPDATE], apiGroups: [apps], \
-             apiVersions: [v1], resources: [deployments, {resource}]}}]}}, mutations: [{{{mutation}}}]}}}}"
+             {{reinvocationPolicy: Never, matchConstraints: {{resourceRules: [{{operations: [UPDATE], apiGroups: ['', apps], \
+             apiVersions: [v1], resources: [deployments, {resource}]}}]}}, mutations: [{{{mutation}}}]}}}}\n---\n{{apiVersion: \
+             admissionregistration.k8s.io/v1, kind: MutatingAdmissionPolicyBinding, metadata: {{name: b}}, spec: \
+             {{policyName: a}}}}"
         )
     };
     let apply = "patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{}'}";
@@ -368,4 +401,223 @@ fn policies_outside_their_time() {
     silent(&policy(
         "notBefore: 2026-11-22T12:00:00Z, notAfter: 2026-11-22T12:00:01Z",
     ));
+}
+
+#[test]
+fn words_that_kubernetes_does_not_have_are_named_with_what_may_have_been_meant() {
+    let role = |rule: &str| {
+        format!(
+            "{{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {{name: a}}, rules: [{{{rule}}}]}}"
+        )
+    };
+    silent(&role(
+        "apiGroups: ['', apps, example.com], resources: [pods, deployments, widgets], verbs: [get]",
+    ));
+    warns(
+        &role("apiGroups: [''], resources: [pod], verbs: [get]"),
+        "rules[0].resources[0]",
+        "`pods` may have been meant",
+    );
+    warns(
+        &role("apiGroups: [''], resources: [deployments], verbs: [get]"),
+        "rules[0].resources[0]",
+        "it is one of `\"apps\"`",
+    );
+    warns(
+        &role("apiGroups: [''], resources: [pods], verbs: [gett]"),
+        "rules[0].verbs[0]",
+        "`get` may have been meant",
+    );
+    warns(
+        &role("nonResourceURLs: [/metrics], verbs: [list]"),
+        "rules[0].verbs[0]",
+        "HTTP methods",
+    );
+    warns(
+        &allow("verbs: [get], apiGroups: [core], resources: [pods]"),
+        "spec.resourceRules[0].apiGroups[0]",
+        "the core group is written `\"\"`",
+    );
+}
+
+#[test]
+fn a_deny_over_everybody_that_a_cluster_cannot_live_with_names_who_is_hit() {
+    let everything = "resourceRules: [{verbs: ['*'], apiGroups: ['*'], resources: ['*']}]";
+    let secrets = "resourceRules: [{verbs: [get], apiGroups: [''], resources: [secrets]}]";
+    let pods = "resourceRules: [{verbs: [delete], apiGroups: [''], resources: [pods]}]";
+    warns(
+        &policy("Deny", "{kind: Group, name: 'system:authenticated'}", everything),
+        "spec.subjects[0]",
+        "`system:serviceaccount:kube-system:NAME`",
+    );
+    warns(
+        &policy("Deny", "{kind: User, name: '*'}", secrets),
+        "spec.subjects[0]",
+        "reading secrets",
+    );
+    for silent_one in [
+        policy("Deny", "{kind: User, name: '*'}", pods),
+        policy("Deny", "{kind: Group, name: interns}", everything),
+        policy("Deny", "{kind: User, name: '*'}", secrets).replace("spec: {", "spec: {mode: Shadow, "),
+        policy("Deny", "{kind: User, name: '*'}", secrets).replace(
+            "spec: {",
+            "spec: {conditions: [{name: c, expression: \"request.user == 'joe'\"}], ",
+        ),
+    ] {
+        silent(&silent_one);
+    }
+}
+
+#[test]
+fn bindings_without_policies_and_policies_without_bindings_are_named() {
+    let bound = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: replicas}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]}
+  validations: [{expression: 'object.spec.replicas < 5'}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: b}
+spec: {policyName: replicas, validationActions: [Deny]}
+";
+    silent(bound);
+    let (policy, binding) = bound.split_once("---").unwrap();
+    warns(
+        policy,
+        "metadata.name",
+        "no ValidatingAdmissionPolicyBinding here binds this policy",
+    );
+    warns(
+        binding,
+        "spec.policyName",
+        "no manifest has the ValidatingAdmissionPolicy `replicas`",
+    );
+    let misspelt = warnings(&bound.replace("policyName: replicas", "policyName: replica"));
+    assert!(
+        misspelt
+            .iter()
+            .any(|one| one.contains("`replicas` may have been meant")),
+        "{misspelt:?}"
+    );
+}
+
+#[test]
+fn rules_that_others_cover_are_named() {
+    let role = |rules: &str| {
+        format!(
+            "{{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {{name: a}}, rules: [{rules}]}}"
+        )
+    };
+    let pods = "{apiGroups: [''], resources: [pods], verbs: [get]}";
+    let all = "{apiGroups: [''], resources: ['*'], verbs: [get, list]}";
+    let named = "{apiGroups: [''], resources: [pods], verbs: [get], resourceNames: [a]}";
+    warns(
+        &role(&format!("{pods}, {all}")),
+        "rules[0]",
+        "`rules[1]` grants all of this",
+    );
+    warns(
+        &role(&format!("{all}, {named}")),
+        "rules[1]",
+        "`rules[0]` grants all of this",
+    );
+    warns(
+        &role(&format!("{pods}, {pods}")),
+        "rules[1]",
+        "`rules[0]` grants all of this",
+    );
+    silent(&role(&format!(
+        "{named}, {{apiGroups: [''], resources: [pods], verbs: [list]}}"
+    )));
+
+    let deny = policy(
+        "Deny",
+        "{kind: Group, name: interns}",
+        "resourceRules: [{verbs: ['*'], apiGroups: ['*'], resources: ['*']}]",
+    )
+    .replace("name: a}", "name: all}");
+    let allow = policy(
+        "Allow",
+        "{kind: Group, name: interns}",
+        "resourceRules: [{verbs: [get], apiGroups: [''], resources: [pods]}]",
+    );
+    warns(
+        &format!("{deny}\n---\n{allow}"),
+        "metadata.name",
+        "the Deny `all` refuses everything",
+    );
+    silent(&format!(
+        "{deny}\n---\n{}",
+        allow.replace("name: interns", "name: others")
+    ));
+    silent(&format!(
+        "{}\n---\n{allow}",
+        deny.replace("spec: {", "spec: {mode: Shadow, ")
+    ));
+}
+
+#[test]
+fn expressions_are_checked_against_the_built_in_types_that_rules_name() {
+    let policy = |resources: &str, expression: &str| {
+        format!(
+            "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {{name: replicas}}
+spec:
+  matchConstraints: {{resourceRules: [{{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: {resources}}}]}}
+  variables: [{{name: labels, expression: 'object.metadata.labels'}}]
+  validations: [{{expression: \"{expression}\"}}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {{name: b}}
+spec: {{policyName: replicas, validationActions: [Deny]}}
+"
+        )
+    };
+    let at = "spec.validations[0].expression";
+    warns(
+        &policy("[deployments]", "object.spec.replcas < 5"),
+        at,
+        "for objects of apps/v1, Kind=Deployment: 1:12: undefined field 'replcas': `replicas` may have been meant",
+    );
+    warns(
+        &policy("[deployments]", "object.spec.replicas < '5'"),
+        at,
+        "no matching overload",
+    );
+    warns(
+        &policy(
+            "[deployments]",
+            "object.spec.template.spec.containers.name == 'a'",
+        ),
+        at,
+        "field selection",
+    );
+    for fine in [
+        policy(
+            "[deployments]",
+            "object.spec.replicas < 5 && 'app' in variables.labels",
+        ),
+        policy("['*']", "object.spec.replcas < 5"),
+        policy("[widgets]", "object.spec.replcas < 5").replace("apps", "example.com"),
+        policy(
+            "[deployments]",
+            "object.spec.strategy.rollingUpdate.maxSurge == 1",
+        ),
+        policy(
+            "[deployments]",
+            "object.spec.template.spec.containers.all(c, c.image.startsWith('r/'))",
+        ),
+        policy(
+            "[deployments]",
+            "oldObject == null || object.metadata.creationTimestamp == oldObject.metadata.creationTimestamp",
+        ),
+    ] {
+        silent(&fine);
+    }
 }

@@ -1,7 +1,7 @@
-//! The table by which the gateway merges built-in types, against what the API
-//! server says of them.
+//! The tables of built-in types and resources, against what the API server says of them.
 
 mod definitions;
+mod resources;
 
 use crate::binaries;
 use crate::cluster::Cluster;
@@ -14,10 +14,11 @@ use std::path::Path;
 /// Set to write the table instead of comparing it.
 const WRITE: &str = "PORTCULLIS_WRITE_SCHEMA";
 
-const TABLE: &str = "src/engine/admission/apply/schema.txt";
+const TYPES: &str = "src/engine/admission/apply/schema.txt";
+const RESOURCES: &str = "src/manifest/lint/known/resources.txt";
 
 #[test]
-fn the_table_of_types_is_what_the_api_server_says() {
+fn the_tables_of_types_and_resources_are_what_the_api_server_says() {
     let Some(binaries) = binaries::find() else { return };
     let flags = [
         "--authorization-mode=RBAC".to_owned(),
@@ -25,9 +26,13 @@ fn the_table_of_types_is_what_the_api_server_says() {
     ];
     let cluster = Cluster::start(&binaries, Folder::new("schema"), &[], &flags);
     let version = get(&cluster, "/version");
-    let table = definitions(&cluster).table(version["gitVersion"].as_str().unwrap());
+    let version = version["gitVersion"].as_str().unwrap();
+    compare(TYPES, &definitions(&cluster).table(version));
+    compare(RESOURCES, &resources::list(&cluster, version));
+}
 
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(TABLE);
+fn compare(file: &str, table: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     if std::env::var_os(WRITE).is_some() {
         fs::write(path, table).unwrap();
         return;
@@ -37,17 +42,17 @@ fn the_table_of_types_is_what_the_api_server_says() {
     assert_eq!(
         committed.lines().next(),
         table.lines().next(),
-        "{TABLE} is of another API server: run tests/apiserver/write-schema"
+        "{file} is of another API server: run tests/apiserver/write-schema"
     );
     let differs = committed
         .lines()
         .zip(table.lines())
         .find(|(own, theirs)| own != theirs);
-    assert_eq!(differs, None, "run tests/apiserver/write-schema");
+    assert_eq!(differs, None, "{file}: run tests/apiserver/write-schema");
     assert_eq!(
         committed.lines().count(),
         table.lines().count(),
-        "run tests/apiserver/write-schema"
+        "{file}: run tests/apiserver/write-schema"
     );
 }
 

@@ -3,6 +3,7 @@
 //! A schema is what structured-merge-diff makes of an API server's OpenAPI:
 //! which fields there are, which lists are sets or maps, and what is atomic.
 
+mod declared;
 mod read;
 
 use std::collections::HashMap;
@@ -75,6 +76,8 @@ pub(super) struct Key<'s> {
 /// A map of known keys.
 #[derive(Debug, Default)]
 pub(super) struct Struct<'s> {
+    /// Its name, such as `apps.v1.DeploymentSpec`.
+    name: &'s str,
     /// By name, sorted.
     fields: Vec<(&'s str, Type<'s>)>,
     atomic: Atomic,

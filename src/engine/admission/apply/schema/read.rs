@@ -45,8 +45,8 @@ impl<'s> Schemas<'s> {
         let mut words = line.split(' ');
         match words.next()? {
             "type" => {
-                words.next()?;
-                self.structs.push(Struct::read(words, places)?);
+                let name = words.next()?;
+                self.structs.push(Struct::read(name, words, places)?);
             }
             "kind" => {
                 let (version, kind) = (words.next()?, words.next()?);
@@ -60,8 +60,11 @@ impl<'s> Schemas<'s> {
 }
 
 impl<'s> Struct<'s> {
-    fn read(words: impl Iterator<Item = &'s str>, places: &Places<'s>) -> Option<Self> {
-        let mut own = Self::default();
+    fn read(name: &'s str, words: impl Iterator<Item = &'s str>, places: &Places<'s>) -> Option<Self> {
+        let mut own = Self {
+            name,
+            ..Self::default()
+        };
         for word in words {
             if word == "!" {
                 own.atomic = true;

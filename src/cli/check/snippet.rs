@@ -1,0 +1,139 @@
+//! Faults as a terminal shows them: the line of the file, and what in it is meant.
+
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::sync::Arc;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+use crate::field::{Fault, Faults, Severity};
+
+/// The most that is read of a file to show a line of it.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// Renders faults, each with its line where there is one.
+pub(super) struct Snippets {
+    renderer: Renderer,
+    files: HashMap<Arc<str>, String>,
+}
+
+impl Snippets {
+    /// With colours.
+    pub(super) fn styled() -> Self {
+        Self::with(Renderer::styled())
+    }
+
+    fn with(renderer: Renderer) -> Self {
+        Self {
+            renderer,
+            files: HashMap::new(),
+        }
+    }
+
+    /// All of them, one below the other.
+    pub(super) fn render(&mut self, faults: &Faults) -> String {
+        faults.iter().map(|fault| self.fault(fault) + "\n").collect()
+    }
+
+    fn fault(&mut self, fault: &Fault) -> String {
+        let level = match fault.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let place = &fault.place;
+        let shown = place
+            .file
+            .as_ref()
+            .and_then(|file| Some((file, self.line(file, place.line)?)));
+        let Some((file, line)) = shown else {
+            let title = Group::with_title(level.primary_title(fault.to_string()));
+            return self.renderer.render(&[title]);
+        };
+        let title = format!("{}: {}", fault.kind.as_str(), fault.message);
+        let within = [place.object.clone(), place.path.to_string()];
+        let within: Vec<String> = within.into_iter().filter(|part| !part.is_empty()).collect();
+        let annotation = AnnotationKind::Primary
+            .span(meant(&line, &fault.message))
+            .label(within.join(": "));
+        let snippet = Snippet::source(line)
+            .line_start(place.line as usize)
+            .path(file.to_string())
+            .annotation(annotation);
+        self.renderer
+            .render(&[level.primary_title(title).element(snippet)])
+    }
+
+    fn line(&mut self, file: &Arc<str>, line: u32) -> Option<String> {
+        let text = self.files.entry(Arc::clone(file)).or_insert_with(|| read(file));
+        let line = text.lines().nth((line as usize).checked_sub(1)?)?;
+        (!line.trim().is_empty()).then(|| line.to_owned())
+    }
+}
+
+/// What cannot be read is shown without its line.
+fn read(file: &str) -> String {
+    let mut text = String::new();
+    let opened = std::fs::File::open(file).ok();
+    let regular = opened.filter(|file| file.metadata().is_ok_and(|metadata| metadata.is_file()));
+    let complete = regular.map(|file| file.take(MAX_BYTES).read_to_string(&mut text).is_ok());
+    if complete == Some(true) {
+        text
+    } else {
+        String::new()
+    }
+}
+
+/// Where in `line` the value stands that `message` quotes first; else all of the line but blanks.
+fn meant(line: &str, message: &str) -> std::ops::Range<usize> {
+    let quoted = message.split('`').skip(1).step_by(2);
+    for value in quoted.filter(|value| !value.is_empty()) {
+        if let Some(start) = line.find(value) {
+            return start..start + value.len();
+        }
+    }
+    let start = line.len() - line.trim_start().len();
+    start..line.trim_end().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::{FaultKind, FieldPath, Place};
+
+    #[test]
+    fn the_line_is_shown_and_what_is_meant_is_marked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("role.yaml");
+        std::fs::write(&path, "kind: Role\nrules:\n- verbs: [gett]\n").unwrap();
+        let place = Place {
+            file: Some(path.display().to_string().into()),
+            line: 3,
+            object: "Role/r".into(),
+            path: FieldPath::root().field("rules").index(0).field("verbs").index(0),
+        };
+        let mut faults = Faults::new();
+        faults.push(Fault::warning(
+            place,
+            FaultKind::Suspicious,
+            "Kubernetes has no verb `gett`",
+        ));
+        let text = Snippets::with(Renderer::plain()).render(&faults);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "warning: Suspicious: Kubernetes has no verb `gett`");
+        assert!(lines[1].ends_with("role.yaml:3:11"), "{text}");
+        assert!(lines.contains(&"3 | - verbs: [gett]"), "{text}");
+        assert!(text.contains("^^^^ Role/r: rules[0].verbs[0]"), "{text}");
+    }
+
+    #[test]
+    fn a_fault_without_a_file_is_a_line() {
+        let mut faults = Faults::new();
+        faults.push(Fault::error(
+            Place::default(),
+            FaultKind::Required,
+            "name a caller",
+        ));
+        let text = Snippets::with(Renderer::plain()).render(&faults);
+        assert_eq!(text, "error: Required value: name a caller\n");
+    }
+}

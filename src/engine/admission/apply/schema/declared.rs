@@ -1,0 +1,82 @@
+//! The built-in types as CEL's checker knows types.
+
+use std::collections::HashMap;
+
+use super::{Scalar, Schemas, Type};
+use crate::cel;
+use crate::engine::admission::GroupVersionKind;
+
+/// Fields that the table calls text or numbers and Kubernetes something else: bytes, and numbers
+/// that need not be whole. What is not known better may be anything.
+const LOOSE: [(&str, &str); 5] = [
+    ("core.v1.Secret", "data"),
+    ("core.v1.ConfigMap", "binaryData"),
+    ("admissionregistration.v1.WebhookClientConfig", "caBundle"),
+    ("certificates.v1.CertificateSigningRequestSpec", "request"),
+    ("certificates.v1.CertificateSigningRequestStatus", "certificate"),
+];
+
+/// A type whose numbers need not be whole.
+const FRACTIONAL: &str = "apiextensions.v1.JSONSchemaProps";
+
+/// Declares each struct once; one that contains itself may be anything there.
+struct Declarations<'t, 's> {
+    schemas: &'t Schemas<'s>,
+    done: HashMap<usize, cel::Type>,
+}
+
+impl<'s> Schemas<'s> {
+    /// The type of objects of `kind`, as far as it is known: which fields there are, which of them
+    /// are lists and maps, text, truth values and whole numbers. Everything else may be anything.
+    ///
+    /// `None` where the kind is not built in.
+    #[must_use]
+    pub fn declared(&self, kind: &GroupVersionKind<'_>) -> Option<cel::Type> {
+        let of = self.of(kind).ok()?;
+        let mut declarations = Declarations {
+            schemas: self,
+            done: HashMap::new(),
+        };
+        Some(declarations.declare(of))
+    }
+}
+
+impl<'s> Declarations<'_, 's> {
+    fn declare(&mut self, of: &Type<'s>) -> cel::Type {
+        match of {
+            Type::Scalar(Scalar::String) => cel::Type::String,
+            Type::Scalar(Scalar::Numeric) => cel::Type::Int,
+            Type::Scalar(Scalar::Boolean) => cel::Type::Bool,
+            Type::List(item, _) => cel::Type::list(self.declare(item)),
+            Type::Map(value, _) => cel::Type::map(cel::Type::String, self.declare(value)),
+            Type::Struct(place, _) => self.declare_struct(*place),
+            Type::Scalar(Scalar::Any) | Type::Deduced | Type::Untyped => cel::Type::Dyn,
+        }
+    }
+
+    fn declare_struct(&mut self, place: usize) -> cel::Type {
+        if let Some(done) = self.done.get(&place) {
+            return done.clone();
+        }
+        let Some(own) = self.schemas.structs.get(place) else {
+            return cel::Type::Dyn;
+        };
+        self.done.insert(place, cel::Type::Dyn);
+        let fields: Vec<_> = own
+            .fields
+            .iter()
+            .map(|(field, of)| (*field, self.declare_field(own.name, field, of)))
+            .collect();
+        let declared = cel::Type::object(own.name, fields);
+        self.done.insert(place, declared.clone());
+        declared
+    }
+
+    fn declare_field(&mut self, owner: &str, field: &str, of: &Type<'s>) -> cel::Type {
+        let fractional = owner == FRACTIONAL && matches!(of, Type::Scalar(Scalar::Numeric));
+        if fractional || LOOSE.contains(&(owner, field)) {
+            return cel::Type::Dyn;
+        }
+        self.declare(of)
+    }
+}

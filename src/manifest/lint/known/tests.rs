@@ -1,0 +1,92 @@
+//! What is doubted, and what is so near to it that it must not be.
+
+use super::*;
+
+fn groups(groups: &[&str]) -> Vec<String> {
+    groups.iter().map(|group| (*group).to_owned()).collect()
+}
+
+#[test]
+fn verbs_that_no_request_has_are_odd() {
+    for verb in [
+        "get",
+        "*",
+        "bind",
+        "impersonate:user-info",
+        "impersonate-on:user-info:get",
+        "knit",
+    ] {
+        assert_eq!(odd_verb(verb), None, "{verb}");
+    }
+    for (verb, words) in [
+        ("gett", "`get` may have been meant"),
+        ("GET", "`get`"),
+        ("post", "HTTP method"),
+    ] {
+        assert!(
+            odd_verb(verb).is_some_and(|odd| odd.contains(words)),
+            "{verb}: {:?}",
+            odd_verb(verb)
+        );
+    }
+    assert_eq!(odd_method("post"), None);
+    assert!(odd_method("list").is_some_and(|odd| odd.contains("HTTP methods")));
+}
+
+#[test]
+fn groups_that_no_api_has_are_odd() {
+    for group in ["", "*", "apps", "example.com", "metrics.k8s.io"] {
+        assert_eq!(odd_group(group), None, "{group}");
+    }
+    for (group, words) in [
+        ("core", "the core group is written `\"\"`"),
+        ("apps/v1", "write `apps` without `/v1`"),
+        ("app", "`apps` may have been meant"),
+        ("rbac.authorization.k8s.oi", "`rbac.authorization.k8s.io`"),
+        ("widgets", "no group `widgets`"),
+    ] {
+        assert!(
+            odd_group(group).is_some_and(|odd| odd.contains(words)),
+            "{group}: {:?}",
+            odd_group(group)
+        );
+    }
+}
+
+#[test]
+fn resources_that_their_groups_do_not_have_are_odd() {
+    for (of, resource) in [
+        (&["", "apps"][..], "deployments"),
+        (&[""], "pods/log"),
+        (&[""], "pods/*"),
+        (&[""], "nodes/metrics"),
+        (&["apps"], "*/scale"),
+        (&["example.com"], "anything"),
+        (&["*"], "anything"),
+        (&["", "example.com"], "anything"),
+        (&[""], "users"),
+    ] {
+        assert_eq!(odd_resource(&groups(of), resource), None, "{of:?} {resource}");
+    }
+    for (of, resource, words) in [
+        (&[""][..], "pod", "`pods` may have been meant"),
+        (&[""], "deployments", "it is one of `\"apps\"`"),
+        (&[""], "pods/logs", "`pods/log` may have been meant"),
+        (&["apps"], "widgets", "no resource `widgets`"),
+        (&[""], "Pods", "`pods`"),
+    ] {
+        let odd = odd_resource(&groups(of), resource);
+        assert!(
+            odd.as_ref().is_some_and(|odd| odd.contains(words)),
+            "{of:?} {resource}: {odd:?}"
+        );
+    }
+}
+
+#[test]
+fn kinds_are_found_by_resource_and_version() {
+    assert_eq!(kind_of("apps", "v1", "deployments"), Some("Deployment"));
+    assert_eq!(kind_of("apps", "v1", "deployments/scale"), Some("Scale"));
+    assert_eq!(kind_of("", "v1", "pods"), Some("Pod"));
+    assert_eq!(kind_of("apps", "v2", "deployments"), None);
+}

@@ -1,0 +1,69 @@
+//! Verbs, groups and resources that nothing has, in rules of every kind.
+
+use super::Lint;
+use super::known::{odd_group, odd_method, odd_resource, odd_verb};
+use crate::engine::admission::matching::Constraints;
+use crate::engine::authorization::{AuthorizationPolicy, Role};
+use crate::field::FieldPath;
+
+/// Rules of a Role or ClusterRole.
+pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
+    // Rules that aggregation replaces are not those written.
+    if role.aggregation.is_some() {
+        return;
+    }
+    for (index, rule) in role.rules.iter().enumerate() {
+        let path = FieldPath::root().field("rules").index(index);
+        if rule.non_resource_urls.is_empty() {
+            each(&rule.verbs, &path.field("verbs"), odd_verb, lint);
+        } else if rule.resources.is_empty() {
+            each(&rule.verbs, &path.field("verbs"), odd_method, lint);
+        }
+        resources(&rule.api_groups, &rule.resources, &path, lint);
+    }
+}
+
+/// Rules of an AuthorizationPolicy.
+pub(super) fn lint_policy(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
+    let spec = FieldPath::root().field("spec");
+    for (index, rule) in policy.resource_rules.iter().enumerate() {
+        let path = spec.field("resourceRules").index(index);
+        each(&rule.verbs, &path.field("verbs"), odd_verb, lint);
+        resources(&rule.api_groups, &rule.resources, &path, lint);
+    }
+    for (index, rule) in policy.non_resource_rules.iter().enumerate() {
+        let path = spec.field("nonResourceRules").index(index);
+        each(&rule.verbs, &path.field("verbs"), odd_method, lint);
+    }
+}
+
+/// Rules of admission, at `path`.
+pub(super) fn lint_constraints(constraints: &Constraints, path: &FieldPath, lint: &mut Lint<'_>) {
+    let lists = [
+        ("resourceRules", &constraints.rules),
+        ("excludeResourceRules", &constraints.exclude_rules),
+    ];
+    for (field, rules) in lists {
+        for (index, rule) in rules.iter().enumerate() {
+            let path = path.field(field).index(index);
+            resources(&rule.api_groups, &rule.resources, &path, lint);
+        }
+    }
+}
+
+fn resources(groups: &[String], resources: &[String], path: &FieldPath, lint: &mut Lint<'_>) {
+    each(groups, &path.field("apiGroups"), odd_group, lint);
+    let odd = |resource: &str| match resource {
+        "*/*" => None,
+        resource => odd_resource(groups, resource),
+    };
+    each(resources, &path.field("resources"), odd, lint);
+}
+
+fn each(words: &[String], path: &FieldPath, odd: impl Fn(&str) -> Option<String>, lint: &mut Lint<'_>) {
+    for (index, word) in words.iter().enumerate() {
+        if let Some(message) = odd(word) {
+            lint.suspicious(&path.index(index), message);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Rules that others make pointless.
+
+use super::Lint;
+use crate::engine::Validity;
+use crate::engine::authorization::rbac::non_resource_url_matches;
+use crate::engine::authorization::{
+    AuthorizationPolicy, Effect, Mode, NonResourceRule, ResourceRule, Role, Rule, Subject,
+};
+use crate::field::FieldPath;
+
+/// Rules of a role that another of its rules covers. What aggregation gathers is not looked at.
+pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
+    if role.aggregation.is_some() {
+        return;
+    }
+    for (index, rule) in role.rules.iter().enumerate() {
+        let others = role.rules.iter().enumerate();
+        let wider = others.filter(|(other, _)| *other != index).find(|(other, wide)| {
+            // Of two that are equal, the second is pointless.
+            rbac_covers(wide, rule) && (*other < index || !rbac_covers(rule, wide))
+        });
+        if let Some((other, _)) = wider {
+            let message = format!("`rules[{other}]` grants all of this: delete this rule");
+            lint.suspicious(&FieldPath::root().field("rules").index(index), message);
+        }
+    }
+}
+
+/// Policies that an enforced Deny, which always holds, leaves nothing to decide.
+pub(super) struct Denies<'p>(Vec<(&'p AuthorizationPolicy, Option<&'p str>)>);
+
+impl<'p> Denies<'p> {
+    /// Of `policies`, each with the only cluster that it holds for.
+    pub(super) fn new(policies: impl Iterator<Item = (&'p AuthorizationPolicy, Option<&'p str>)>) -> Self {
+        Self(policies.filter(|(policy, _)| always_denies(policy)).collect())
+    }
+
+    pub(super) fn lint(&self, policy: &AuthorizationPolicy, cluster: Option<&str>, lint: &mut Lint<'_>) {
+        if policy.mode != Mode::Enforce {
+            return;
+        }
+        let before = |deny: &AuthorizationPolicy| policy.effect == Effect::Allow || deny.name < policy.name;
+        let covering = self.0.iter().find(|(deny, of)| {
+            !std::ptr::eq(*deny, policy)
+                && (of.is_none() || *of == cluster)
+                && before(deny)
+                && covers(deny, policy)
+        });
+        if let Some((deny, _)) = covering {
+            let message = format!(
+                "the Deny `{}` refuses everything that this is about, so this never decides: delete it, or narrow \
+                 that one",
+                deny.name
+            );
+            lint.suspicious(&FieldPath::root().field("metadata").field("name"), message);
+        }
+    }
+}
+
+/// Whether it denies at any time, whomever its subjects are, whatever else a request says.
+fn always_denies(policy: &AuthorizationPolicy) -> bool {
+    policy.effect == Effect::Deny
+        && policy.mode == Mode::Enforce
+        && policy.conditions.is_empty()
+        && policy.exclude_subjects.is_empty()
+        && policy.validity == Validity::default()
+}
+
+fn covers(wide: &AuthorizationPolicy, narrow: &AuthorizationPolicy) -> bool {
+    let subject = |subject: &Subject| wide.subjects.iter().any(|other| subject_covers(other, subject));
+    let resource = |rule: &ResourceRule| wide.resource_rules.iter().any(|other| rule_covers(other, rule));
+    let path = |rule: &NonResourceRule| {
+        wide.non_resource_rules
+            .iter()
+            .any(|other| path_rule_covers(other, rule))
+    };
+    narrow.subjects.iter().all(subject)
+        && narrow.resource_rules.iter().all(resource)
+        && narrow.non_resource_rules.iter().all(path)
+}
+
+fn subject_covers(wide: &Subject, narrow: &Subject) -> bool {
+    let everybody = matches!(wide.kind.as_str(), "User" | "Group") && wide.name == "*";
+    everybody
+        || (wide.kind == narrow.kind
+            && wide.namespace == narrow.namespace
+            && pattern_covers(&wide.name, &narrow.name))
+}
+
+/// Names and namespaces, in which a `*` at the end is a prefix.
+fn pattern_covers(wide: &str, narrow: &str) -> bool {
+    match wide.strip_suffix('*') {
+        Some(prefix) => {
+            narrow.trim_end_matches('*').starts_with(prefix) && (!narrow.is_empty() || prefix.is_empty())
+        }
+        None => wide == narrow,
+    }
+}
+
+fn rule_covers(wide: &ResourceRule, narrow: &ResourceRule) -> bool {
+    let namespace = |one: &String| {
+        !one.is_empty()
+            && wide
+                .namespaces
+                .iter()
+                .any(|other| !other.is_empty() && pattern_covers(other, one))
+            || wide.namespaces.contains(one)
+    };
+    let namespaces = wide.namespaces.is_empty()
+        || (!narrow.namespaces.is_empty() && narrow.namespaces.iter().all(namespace));
+    let names = wide.names.is_empty()
+        || (!narrow.names.is_empty() && narrow.names.iter().all(|name| wide.names.contains(name)));
+    let selectors = wide.selectors.field.is_empty() && wide.selectors.label.is_empty();
+    namespaces
+        && names
+        && selectors
+        && words_cover(&wide.verbs, &narrow.verbs)
+        && words_cover(&wide.api_groups, &narrow.api_groups)
+        && words_cover(&wide.resources, &narrow.resources)
+}
+
+fn path_rule_covers(wide: &NonResourceRule, narrow: &NonResourceRule) -> bool {
+    words_cover(&wide.verbs, &narrow.verbs) && paths_cover(&wide.paths, &narrow.paths)
+}
+
+fn rbac_covers(wide: &Rule, narrow: &Rule) -> bool {
+    let names = wide.resource_names.is_empty()
+        || (!narrow.resource_names.is_empty()
+            && narrow
+                .resource_names
+                .iter()
+                .all(|name| wide.resource_names.contains(name)));
+    names
+        && words_cover(&wide.verbs, &narrow.verbs)
+        && words_cover(&wide.api_groups, &narrow.api_groups)
+        && words_cover(&wide.resources, &narrow.resources)
+        && paths_cover(&wide.non_resource_urls, &narrow.non_resource_urls)
+}
+
+fn words_cover(wide: &[String], narrow: &[String]) -> bool {
+    let covered = |word: &String| wide.iter().any(|other| other == "*" || other == word);
+    narrow.iter().all(covered)
+}
+
+fn paths_cover(wide: &[String], narrow: &[String]) -> bool {
+    let covered = |path: &String| {
+        let plain = path.trim_end_matches('*');
+        wide.iter().any(|other| {
+            other == path
+                || (other.ends_with('*') && plain.starts_with(other.trim_end_matches('*')))
+                || (!path.ends_with('*') && non_resource_url_matches(other, path))
+        })
+    };
+    narrow.iter().all(covered)
+}
