@@ -148,6 +148,7 @@ fn policy(at: usize) -> AuthorizationPolicy {
         api_groups: texts(&["", "apps"]),
         resources: vec!["pods".to_owned(), format!("custom-{at}")],
         namespaces: vec![format!("ns-{at}"), format!("locked-{at}-*")],
+        namespace_selector: None,
         names: Vec::new(),
         selectors: Selectors {
             field: vec![node],
@@ -242,6 +243,7 @@ fn decide(criterion: &mut Criterion) {
             roles: roles(),
             bindings: bindings(count),
             policies: policies(),
+            ..Objects::default()
         };
         let set = PolicySet::new(objects, &NeverDeny::default());
         let mut group = criterion.benchmark_group(format!("{count}_bindings"));

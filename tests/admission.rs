@@ -1,6 +1,16 @@
 //! Admission policies from manifests, asked by reviews: the whole inner ring together.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "admission/exceptions.rs"]
+mod exceptions;
+#[path = "admission/judge.rs"]
+mod judge;
 
 use portcullis::engine::Time;
 use serde_json::{Value, json};

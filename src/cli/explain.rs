@@ -214,6 +214,7 @@ const fn misfit(criterion: Criterion) -> &'static str {
     match criterion {
         Criterion::Subjects => "not about this user or any of the groups",
         Criterion::ExcludeSubjects => "leaves this user out",
+        Criterion::NamespaceSelector => "not for namespaces with these labels",
         Criterion::Target => "no rule for this sort of request",
         Criterion::Verbs => "not this verb",
         Criterion::ApiGroups => "not this API group",

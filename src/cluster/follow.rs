@@ -26,6 +26,8 @@ pub(super) struct Following {
     pub(super) config: Config,
     /// Restricts what is selected; `None`: nothing is.
     pub(super) labels: Option<String>,
+    /// Whether AdmissionExceptions are taken.
+    pub(super) exceptions: bool,
     pub(super) snapshot: Option<PathBuf>,
     pub(super) store: Arc<Store>,
     pub(super) reporter: Reporter,
@@ -47,7 +49,9 @@ impl Following {
             self.reporter.clone(),
         ));
         loop {
-            let mut kinds: BTreeSet<Kind> = Kind::fixed(self.labels.is_some()).into_iter().collect();
+            let mut kinds: BTreeSet<Kind> = Kind::fixed(self.labels.is_some(), self.exceptions)
+                .into_iter()
+                .collect();
             kinds.extend(wanted.borrow_and_update().iter().cloned());
             watches.retain(|kind, watch| {
                 let keep = kinds.contains(kind);

@@ -21,6 +21,8 @@ pub(super) enum Role {
     Base,
     /// What the API server runs itself: only objects that the entry selects.
     Selected,
+    /// AdmissionExceptions, where the entry says that they are taken.
+    Exception,
     /// Policies take its objects as parameters.
     Parameter,
 }
@@ -49,12 +51,20 @@ const SELECTED: [&str; 6] = [
 // === impl Kind ===
 
 impl Kind {
-    /// The kinds that are watched in any case, and with a selector those that it selects from.
-    pub(super) fn fixed(with_selector: bool) -> Vec<Self> {
+    /// The kinds that are watched in any case, with a selector those that it
+    /// selects from, and exceptions where they are wanted.
+    pub(super) fn fixed(with_selector: bool, with_exceptions: bool) -> Vec<Self> {
         let base = BASE.map(|(group, version, kind)| Self::new(group, kind, &[version], Role::Base));
         let selected = SELECTED.map(|kind| Self::new(ADMISSION, kind, &["v1", "v1beta1"], Role::Selected));
         let selected = selected.into_iter().filter(|_| with_selector);
-        base.into_iter().chain(selected).collect()
+        let exceptions = Self::new(
+            "portcullis.dev",
+            "AdmissionException",
+            &["v1alpha1"],
+            Role::Exception,
+        );
+        let exceptions = with_exceptions.then_some(exceptions);
+        base.into_iter().chain(selected).chain(exceptions).collect()
     }
 
     /// That of parameters; `None` for what is watched for its own sake, and is
@@ -76,7 +86,7 @@ impl Kind {
     /// That of an object which says what it is.
     pub(super) fn of_object(api_version: &str, kind: &str) -> Self {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let fixed = Self::fixed(true).into_iter();
+        let fixed = Self::fixed(true, true).into_iter();
         let mut own = fixed.filter(|fixed| fixed.group == group && fixed.kind == kind);
         own.next()
             .unwrap_or_else(|| Self::new(group, kind, &[version], Role::Parameter))
@@ -123,7 +133,7 @@ mod tests {
     #[test]
     fn policies_and_webhooks_of_admission_need_a_selector() {
         let names = |with: bool| {
-            Kind::fixed(with)
+            Kind::fixed(with, false)
                 .iter()
                 .filter(|kind| kind.group == ADMISSION)
                 .count()

@@ -120,7 +120,7 @@ impl ManifestSource for Clusters {
                 .clusters
                 .entry(entry.name.clone())
                 .or_insert_with(|| Cluster::new(entry, &self.signal));
-            cluster.store.watched(entry.selector.as_ref())
+            cluster.store.watched(entry.selector.as_ref(), entry.exceptions)
         };
         config.clusters.iter().map(watched).collect()
     }
@@ -208,6 +208,7 @@ impl Cluster {
         };
         let following = Following {
             config,
+            exceptions: entry.exceptions,
             labels: entry.selector.as_ref().map(|selector| selector.text.clone()),
             snapshot: entry.snapshot.clone(),
             store: Arc::clone(&self.store),
@@ -239,7 +240,9 @@ impl Cluster {
 
 impl Followed {
     fn follows(&self, entry: &ClusterEntry) -> bool {
-        self.entry.selector == entry.selector && self.entry.snapshot == entry.snapshot
+        self.entry.selector == entry.selector
+            && self.entry.snapshot == entry.snapshot
+            && self.entry.exceptions == entry.exceptions
     }
 }
 

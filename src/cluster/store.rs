@@ -203,8 +203,9 @@ impl Store {
         known.is_listed() && !known.kinds.values().any(awaited)
     }
 
-    /// What holds, of what must be selected as far as `selector` selects it.
-    pub(super) fn watched(&self, selector: Option<&Selector>) -> Watched {
+    /// What holds, of what must be selected as far as `selector` selects it, and
+    /// with AdmissionExceptions only where they are wanted.
+    pub(super) fn watched(&self, selector: Option<&Selector>, exceptions: bool) -> Watched {
         let known = self.known();
         let mut watched = Watched {
             cluster: self.cluster.to_string(),
@@ -220,7 +221,13 @@ impl Store {
                 watched.parameters.insert(parameters);
             }
             for good in objects.objects.values().filter_map(|held| held.good.as_ref()) {
-                if kind.role == Role::Selected && !selects(selector, good) {
+                // What was saved may be of a time when more was wanted.
+                let is_wanted = match kind.role {
+                    Role::Selected => selects(selector, good),
+                    Role::Exception => exceptions,
+                    Role::Base | Role::Parameter => true,
+                };
+                if !is_wanted {
                     continue;
                 }
                 digest.update(&good.digest);

@@ -21,6 +21,8 @@ pub struct ClusterEntry {
     pub snapshot: Option<PathBuf>,
     /// Which policies and webhooks of admission are taken; `None`: none.
     pub selector: Option<Selector>,
+    /// Whether AdmissionExceptions are taken, for what is taken from there too.
+    pub exceptions: bool,
 }
 
 /// A label selector.
@@ -40,7 +42,7 @@ pub(super) fn clusters(root: &Section<'_>) -> Vec<ClusterEntry> {
     }
     let mut clusters: Vec<ClusterEntry> = Vec::new();
     for item in root.items("clusters") {
-        let section = item.section(&["name", "kubeconfig", "snapshot", "selector"]);
+        let section = item.section(&["name", "kubeconfig", "snapshot", "selector", "exceptions"]);
         let Some(cluster) = cluster(&section) else {
             continue;
         };
@@ -75,6 +77,7 @@ fn cluster(section: &Section<'_>) -> Option<ClusterEntry> {
         kubeconfig: kubeconfig?,
         snapshot,
         selector,
+        exceptions: section.boolean("exceptions").unwrap_or(false),
     })
 }
 

@@ -25,6 +25,7 @@ mod walk;
 
 pub use answer::{Authorization, Shadow, Unmatched};
 pub use condition::{Condition, ConditionFault};
+pub use index::NamespaceLabels;
 pub use objects::{
     AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule, Objects,
     ResourceRule, Role, RoleRef, Rule, ServiceAccount, Subject, SubjectKind,

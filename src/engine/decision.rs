@@ -58,6 +58,8 @@ pub enum CauseKind {
     ClusterRoleBinding,
     /// `portcullis.dev` AuthorizationPolicy.
     AuthorizationPolicy,
+    /// `portcullis.dev` AdmissionException.
+    AdmissionException,
     /// `admissionregistration.k8s.io` ValidatingAdmissionPolicy.
     ValidatingAdmissionPolicy,
     /// `admissionregistration.k8s.io` MutatingAdmissionPolicy.
@@ -80,6 +82,7 @@ impl CauseKind {
             Self::RoleBinding => "RoleBinding",
             Self::ClusterRoleBinding => "ClusterRoleBinding",
             Self::AuthorizationPolicy => "AuthorizationPolicy",
+            Self::AdmissionException => "AdmissionException",
             Self::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
             Self::MutatingAdmissionPolicy => "MutatingAdmissionPolicy",
             Self::Webhook => "Webhook",

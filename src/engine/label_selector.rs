@@ -5,9 +5,23 @@ use std::collections::BTreeMap;
 /// A selector over labels, as `LabelSelectorAsSelector` of
 /// `apimachinery/pkg/apis/meta/v1` compiles it: `matchLabels` and
 /// `matchExpressions` all hold at once, and the empty selector matches everything.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector {
     terms: Vec<Term>,
+}
+
+/// The label that the API server gives to every namespace: its name.
+pub const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// Whether a selector selects a namespace, as far as that can be said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Selected {
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+    /// It asks for labels that are not known.
+    Unknown,
 }
 
 /// One of `matchExpressions` as written.
@@ -51,13 +65,13 @@ pub enum LabelSelectorFault {
     InvalidValue(String),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Term {
     key: String,
     test: Test,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Test {
     In(Vec<String>),
     NotIn(Vec<String>),
@@ -90,6 +104,37 @@ impl LabelSelector {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
+    }
+
+    /// Whether it selects the namespace `name`, of which no other label is known.
+    #[must_use]
+    pub fn selects_by_name(&self, name: &str) -> Selected {
+        let (by_name, others): (Vec<_>, Vec<_>) = self
+            .terms
+            .iter()
+            .partition(|term| term.key == NAMESPACE_NAME_LABEL);
+        if !by_name.iter().all(|term| term.test.holds(Some(name))) {
+            Selected::No
+        } else if others.is_empty() {
+            Selected::Yes
+        } else {
+            Selected::Unknown
+        }
+    }
+
+    /// Whether it asks for no other label of a namespace than its name.
+    #[must_use]
+    pub fn asks_for_the_name_alone(&self) -> bool {
+        self.keys().all(|key| key == NAMESPACE_NAME_LABEL)
+    }
+
+    /// A label that it requires: whoever lacks it, with any of these values, is not selected.
+    #[must_use]
+    pub fn required_label(&self) -> Option<(&str, &[String])> {
+        self.terms.iter().find_map(|term| match &term.test {
+            Test::In(values) => Some((term.key.as_str(), values.as_slice())),
+            Test::NotIn(_) | Test::Exists | Test::DoesNotExist => None,
+        })
     }
 
     /// The keys it asks about, in the order written, with repetitions.

@@ -16,6 +16,8 @@ mod time;
 pub use attributes::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
 pub use decision::{Cause, CauseKind, Decision};
 pub use evaluation::Evaluation;
-pub use label_selector::{LabelExpression, LabelSelector, LabelSelectorFault};
+pub use label_selector::{
+    LabelExpression, LabelSelector, LabelSelectorFault, NAMESPACE_NAME_LABEL, Selected,
+};
 pub(crate) use label_selector::{is_label_key, is_label_value};
 pub use time::{Time, Validity};

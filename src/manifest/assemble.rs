@@ -47,13 +47,17 @@ fn policies(shared: Objects, clusters: &mut BTreeMap<String, Sorted>, options: &
 }
 
 fn is_empty(objects: &Objects) -> bool {
-    objects.roles.is_empty() && objects.bindings.is_empty() && objects.policies.is_empty()
+    objects.roles.is_empty()
+        && objects.bindings.is_empty()
+        && objects.policies.is_empty()
+        && objects.namespaces.is_empty()
 }
 
 fn together(mut one: Objects, other: Objects) -> Objects {
     one.roles.extend(other.roles);
     one.bindings.extend(other.bindings);
     one.policies.extend(other.policies);
+    one.namespaces.extend(other.namespaces);
     one
 }
 
@@ -73,10 +77,24 @@ impl Sorted {
             Content::Namespace(labels) => {
                 self.scope.admission.namespaces.extend(object.json);
                 if let Some(name) = labels.get(super::namespace::NAME_LABEL).cloned() {
-                    self.scope.namespaces.insert(name, labels);
+                    self.objects.namespaces.insert(name, labels);
                 }
             }
-            Content::Admission(admission) => admission.add_to(&mut self.scope.admission),
+            Content::Exception(exception) => {
+                let exceptions = &mut self.scope.admission.exceptions;
+                if object.is_watched {
+                    exceptions.watched.push(exception);
+                } else {
+                    exceptions.of_files.push(exception);
+                }
+            }
+            Content::Admission(admission) => {
+                if object.is_watched {
+                    let watched = &mut self.scope.admission.exceptions.watched_policies;
+                    watched.extend(admission.excusable());
+                }
+                admission.add_to(&mut self.scope.admission);
+            }
             Content::Parameter => self.scope.admission.parameters.extend(object.json),
         }
     }

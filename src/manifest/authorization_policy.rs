@@ -1,7 +1,8 @@
 //! AuthorizationPolicy: what must be in one, and what cannot.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
+use super::compile;
 use super::metadata::{self, Scope};
 use super::names;
 use super::rbac;
@@ -102,7 +103,7 @@ fn validate_failure_policy(spec: &Spec, path: &FieldPath, report: &mut Report<'_
 
 // === subjects ===
 
-fn validate_subjects(subjects: &[Subject], path: &FieldPath, report: &mut Report<'_>) {
+pub(super) fn validate_subjects(subjects: &[Subject], path: &FieldPath, report: &mut Report<'_>) {
     for (index, subject) in subjects.iter().enumerate() {
         validate_subject(subject, &path.index(index), report);
     }
@@ -198,6 +199,7 @@ fn validate_resource_rule(rule: &ResourceRule, effect: &str, path: &FieldPath, r
     for (index, namespace) in rule.namespaces.iter().enumerate() {
         validate_namespace(namespace, &path.field("namespaces").index(index), report);
     }
+    validate_namespace_selector(rule, path, report);
     for (index, name) in rule.names.iter().enumerate().filter(|(_, name)| name.is_empty()) {
         report.invalid(
             &path.field("names").index(index),
@@ -214,6 +216,31 @@ fn validate_resource_rule(rule: &ResourceRule, effect: &str, path: &FieldPath, r
     }
     validate_selectors(&rule.selectors, &selectors, report);
     validate_selectors(&rule.unless_selectors, &unless, report);
+}
+
+fn validate_namespace_selector(rule: &ResourceRule, path: &FieldPath, report: &mut Report<'_>) {
+    let Some(written) = &rule.namespace_selector else {
+        return;
+    };
+    let path = path.field("namespaceSelector");
+    selector::validate(written, &path, report);
+    let labels = written.match_labels.as_ref().is_none_or(BTreeMap::is_empty);
+    if labels && written.match_expressions.as_ref().is_none_or(Vec::is_empty) {
+        let message =
+            "an empty selector selects every namespace: leave it out, or write `namespaces: [\"*\"]`";
+        report.fault(FaultKind::Invalid, &path, message);
+    }
+    // It must never come to select everything.
+    if report.sound()
+        && let Err(fault) = compile::label_selector(written.clone())
+    {
+        report.fault(FaultKind::Invalid, &path, fault.to_string());
+    }
+    if rule.namespaces.iter().any(String::is_empty) {
+        let message = "requests without namespace, `\"\"` among `namespaces`, have no labels to select by: write \
+                       a rule of their own for them";
+        report.forbidden(&path, message);
+    }
 }
 
 fn validate_non_resource_rule(rule: &NonResourceRule, path: &FieldPath, report: &mut Report<'_>) {

@@ -175,6 +175,8 @@ fn resource_rule(rule: v1alpha1::ResourceRule, effect: Effect) -> ResourceRule {
         api_groups: rule.api_groups,
         resources: rule.resources,
         namespaces: rule.namespaces,
+        // Validation has compiled it.
+        namespace_selector: rule.namespace_selector.and_then(|one| label_selector(one).ok()),
         names: rule.names,
         selectors: Selectors {
             field: narrowing.field.into_iter().map(requirement).collect(),

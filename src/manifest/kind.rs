@@ -34,6 +34,7 @@ pub(super) enum Kind {
     RoleBinding,
     ClusterRoleBinding,
     AuthorizationPolicy,
+    AdmissionException,
     /// Cases for `portcullis test`, which may stand beside the policies they test.
     PolicyTest,
     Namespace,
@@ -72,13 +73,16 @@ pub(super) fn of(document: &Document) -> Result<Kind, Unknown> {
         v1alpha1::GROUP if kind == "AuthorizationPolicy" => {
             known_version(api_version, version, &["v1alpha1"]).map(|()| Kind::AuthorizationPolicy)
         }
+        v1alpha1::GROUP if kind == "AdmissionException" => {
+            known_version(api_version, version, &["v1alpha1"]).map(|()| Kind::AdmissionException)
+        }
         v1alpha1::GROUP if kind == "PolicyTest" => {
             known_version(api_version, version, &["v1alpha1"]).map(|()| Kind::PolicyTest)
         }
         v1alpha1::GROUP => Err(unknown_kind(
             kind,
             api_version,
-            ["AuthorizationPolicy", "PolicyTest"],
+            ["AuthorizationPolicy", "AdmissionException", "PolicyTest"],
         )),
         ADMISSION => {
             let versions = ADMISSION_KINDS

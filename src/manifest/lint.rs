@@ -10,8 +10,10 @@
 
 mod binding;
 mod bound;
+mod exception;
 mod grants;
 mod known;
+mod labels;
 mod lockout;
 mod mutation;
 mod names;
@@ -27,6 +29,10 @@ use super::Options;
 use super::admission::Admission;
 use super::object::{Content, Object};
 use crate::document::Document;
+use crate::engine::Time;
+use crate::engine::admission::AdmissionSet;
+use crate::engine::admission::exceptions::Exception;
+use crate::engine::authorization::{AuthorizationPolicy, PolicySet};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// Looks at all `objects`, each of which is sound.
@@ -39,6 +45,8 @@ pub(super) fn lint(objects: &[Object], options: &Options, faults: &mut Faults) {
         Content::Policy(policy) => Some((&**policy, object.cluster.as_deref())),
         _ => None,
     }));
+    let known = exception::Known::new(objects);
+    let labellers = labels::Labellers::new(objects, &grants);
     let spec = FieldPath::root().field("spec");
     for object in objects {
         let mut lint = Lint {
@@ -48,6 +56,7 @@ pub(super) fn lint(objects: &[Object], options: &Options, faults: &mut Faults) {
         match &object.content {
             Content::Policy(policy) => {
                 policy::lint(policy, never_deny, &mut lint);
+                labels::lint(policy, object.cluster.as_deref(), &labellers, &mut lint);
                 validity::lint(&policy.validity, options.now, &spec, &mut lint);
                 lockout::lint(policy, never_deny, &mut lint);
                 unasked::lint(policy, &options.api_server_webhooks, &mut lint);
@@ -58,6 +67,15 @@ pub(super) fn lint(objects: &[Object], options: &Options, faults: &mut Faults) {
                 binding::lint_role(role, &mut lint);
                 names::lint_role(role, &mut lint);
                 unreachable::lint_role(role, &mut lint);
+            }
+            Content::Exception(exception) => {
+                // What is watched is not known here.
+                let is_watched = !options.watched.is_empty();
+                let around = exception::Around {
+                    has: &|name| is_watched || known.policies.contains(name),
+                    has_namespaces: is_watched || known.has_namespaces,
+                };
+                exception::lint(exception, &around, options.now, &mut lint);
             }
             Content::Binding(binding) => {
                 binding::lint(binding, object.cluster.as_deref(), &grants, &mut lint)
@@ -81,6 +99,49 @@ pub(super) fn lint(objects: &[Object], options: &Options, faults: &mut Faults) {
     }
     bound::lint(objects, faults);
     parameters::lint(objects, faults);
+}
+
+/// Looks at a policy by itself, beside what is in force.
+pub(super) fn policy_alone(
+    object: &Object,
+    written: &AuthorizationPolicy,
+    set: &PolicySet,
+    now: Time,
+    faults: &mut Faults,
+) {
+    let mut lint = Lint {
+        document: &object.document,
+        faults,
+    };
+    policy::lint(written, set.never_deny(), &mut lint);
+    lockout::lint(written, set.never_deny(), &mut lint);
+    names::lint_policy(written, &mut lint);
+    labels::lint(written, None, &labels::Labellers::of_set(set), &mut lint);
+    validity::lint(
+        &written.validity,
+        Some(now),
+        &FieldPath::root().field("spec"),
+        &mut lint,
+    );
+}
+
+/// The same of an exception.
+pub(super) fn exception_alone(
+    object: &Object,
+    written: &Exception,
+    (policies, admission): (&PolicySet, &AdmissionSet),
+    now: Time,
+    faults: &mut Faults,
+) {
+    let mut lint = Lint {
+        document: &object.document,
+        faults,
+    };
+    let around = exception::Around {
+        has: &|name| admission.has_validating(name),
+        has_namespaces: policies.knows_namespaces(),
+    };
+    exception::lint(written, &around, Some(now), &mut lint);
 }
 
 /// Collects the warnings about one object.

@@ -14,9 +14,11 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod admission;
+mod admission_exception;
 mod assemble;
 mod authorization_policy;
 mod compile;
+mod judge;
 mod kind;
 mod lint;
 mod metadata;
@@ -28,13 +30,15 @@ mod report;
 mod selector;
 mod sound;
 mod stream;
+mod told_namespaces;
 mod v1alpha1;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use admission::{Migrated, migrate};
 pub use assemble::assemble;
+pub use judge::{Surroundings, is_judged};
 pub use sound::{Identity, SoundObject};
 
 use crate::engine::Time;
@@ -59,6 +63,10 @@ pub struct Source {
 pub struct Options {
     /// Whom no Deny can hold up.
     pub never_deny: NeverDeny,
+    /// The clusters that callers speak for; none: one without a name.
+    pub clusters: BTreeSet<String>,
+    /// The clusters whose objects are watched, Namespaces among them.
+    pub watched: BTreeSet<String>,
     /// When it is read, to warn of what holds no more; `None`: of nothing.
     pub now: Option<Time>,
     /// The webhooks of the API server's own AuthorizationConfiguration, to warn of Denies that it
@@ -80,8 +88,6 @@ pub struct Manifests {
 /// The objects for admission that hold for one cluster, or for all.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    /// The labels of namespaces, `kubernetes.io/metadata.name` among them, by name.
-    pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
     /// What decides admission: policies, bindings, and the objects that these look at.
     pub admission: AdmissionObjects,
 }
@@ -101,6 +107,7 @@ pub fn load(sources: &[Source], options: &Options) -> (Option<Manifests>, Faults
 pub fn read(sources: &[Source], options: &Options) -> (Option<Vec<SoundObject>>, Faults) {
     let mut faults = Faults::new();
     let objects = objects(sources, &mut faults);
+    told_namespaces::require(&objects, options, &mut faults);
     if faults.has_errors() {
         return (None, faults);
     }

@@ -8,7 +8,7 @@ use crate::document::{Document, Node, Value};
 use crate::field::{FaultKind, FieldPath};
 
 /// The label that the API server gives to every namespace.
-pub(super) const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+pub(super) use crate::engine::NAMESPACE_NAME_LABEL as NAME_LABEL;
 
 /// The labels of the namespace, the one of its name included. The other
 /// fields, and those of later versions, do not matter here.

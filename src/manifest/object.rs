@@ -11,8 +11,9 @@ use super::kind::{self, Kind};
 use super::rbac::Rbac;
 use super::report::Report;
 use super::sound::Identity;
-use super::{authorization_policy, compile, namespace, rbac, v1alpha1};
+use super::{admission_exception, authorization_policy, compile, namespace, rbac, v1alpha1};
 use crate::document::Document;
+use crate::engine::admission::exceptions::Exception;
 use crate::engine::authorization::{AuthorizationPolicy, Binding, Role};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
@@ -34,6 +35,7 @@ pub(super) enum Content {
     /// A RoleBinding or ClusterRoleBinding.
     Binding(Binding),
     Policy(Box<AuthorizationPolicy>),
+    Exception(Arc<Exception>),
     /// The labels of the namespace.
     Namespace(BTreeMap<String, String>),
     Admission(Admission),
@@ -92,6 +94,11 @@ fn content(kind: Kind, document: &Document, faults: &mut Faults) -> Option<Conte
             report
                 .sound()
                 .then(|| Content::Policy(Box::new(compile::policy(policy, checked))))
+        }
+        Kind::AdmissionException => {
+            let exception = document.decode(faults)?;
+            let exception = admission_exception::read(exception, &mut Report::new(document, faults))?;
+            Some(Content::Exception(Arc::new(exception)))
         }
         Kind::PolicyTest => None,
         Kind::Namespace => {

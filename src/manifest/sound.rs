@@ -18,6 +18,8 @@ pub struct SoundObject {
     identity: Identity,
     pub(super) cluster: Option<Arc<str>>,
     pub(super) content: Content,
+    /// Whether an API server told of it, and not a file.
+    pub(super) is_watched: bool,
     /// The object itself, where expressions look at it.
     pub(super) json: Option<Arc<json::Document<'static>>>,
     digest: u64,
@@ -47,7 +49,10 @@ impl SoundObject {
         let mut faults = Faults::new();
         let place = document.place(FieldPath::root().field("kind"));
         match object::read(document, Some(cluster), &mut faults) {
-            Some(object) => Ok(object.into()),
+            Some(object) => Ok(Self {
+                is_watched: true,
+                ..object.into()
+            }),
             None => {
                 if !faults.has_errors() {
                     let message = "an object of this kind decides nothing";
@@ -101,6 +106,7 @@ impl From<Object> for SoundObject {
             digest: digest(&object.document),
             cluster: object.cluster,
             content: object.content,
+            is_watched: false,
             json,
         }
     }

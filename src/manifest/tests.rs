@@ -1,7 +1,7 @@
 //! Faults of manifests, each with its place.
 
 use super::*;
-use crate::engine::Validity;
+use crate::engine::{Attributes, Decision, ResourceAttributes, Target, User, Validity};
 
 fn source(text: &str) -> Source {
     Source {
@@ -199,7 +199,7 @@ fn unknown_kinds_versions_and_fields_are_faults() {
     assert_eq!(
         told,
         [
-            "kind: `AuthorisationPolicy`: the kinds of `portcullis.dev` are `AuthorizationPolicy`, `PolicyTest`",
+            "kind: `AuthorisationPolicy`: the kinds of `portcullis.dev` are `AuthorizationPolicy`, `AdmissionException`, `PolicyTest`",
             "apiVersion: `portcullis.dev/v1`: write this kind as `portcullis.dev/v1alpha1`",
             "apiVersion: `rbac.authorization.k8s.io/v1alpha1`: write this kind as \
              `rbac.authorization.k8s.io/v1` or `rbac.authorization.k8s.io/v1beta1`",
@@ -451,8 +451,6 @@ fn a_cluster_is_decided_by_what_is_its_own_and_what_is_for_all() {
     assert_eq!([decides("west"), decides("default")], [Decision::NoOpinion; 2]);
     let west = &manifests.clusters["west"];
     assert_eq!(west.admission.namespaces.len(), 1);
-    assert_eq!(west.namespaces["a"]["kubernetes.io/metadata.name"], "a");
-    assert_eq!(west.namespaces["a"]["team"], "a");
 }
 
 #[test]
@@ -537,4 +535,271 @@ fn times_that_are_none_or_never_hold_are_faults() {
         let faults = faulty(times);
         assert!(faults.contains(said), "{times}: {faults}");
     }
+}
+
+/// A policy of `cluster` whose only rule has `rule`.
+fn selecting(rule: &str, cluster: Option<&str>) -> Source {
+    Source {
+        cluster: cluster.map(Into::into),
+        ..source(&format!(
+            "{{apiVersion: portcullis.dev/v1alpha1, kind: AuthorizationPolicy, metadata: {{name: a}}, spec: {{effect: Allow, \
+             subjects: [{{kind: User, name: jane}}], resourceRules: [{{verbs: [get], apiGroups: [\"\"], resources: [pods], {rule}}}]}}}}"
+        ))
+    }
+}
+
+#[test]
+fn selectors_that_select_everything_or_nothing_are_faults() {
+    for (rule, said) in [
+        (
+            "namespaceSelector: {}",
+            "spec.resourceRules[0].namespaceSelector: Invalid value",
+        ),
+        (
+            "namespaceSelector: {matchLabels: {}, matchExpressions: []}",
+            "namespaceSelector: Invalid value",
+        ),
+        (
+            "namespaceSelector: {matchLabels: {a: b}}, namespaces: [\"\"]",
+            "namespaceSelector: Forbidden",
+        ),
+        (
+            "namespaceSelector: {matchLabels: {a: b}}, namespaces: [\"\", a]",
+            "namespaceSelector: Forbidden",
+        ),
+        (
+            "namespaceSelector: {matchLabels: {\"-\": b}}",
+            "namespaceSelector.matchLabels[-]: Invalid value",
+        ),
+        (
+            "namespaceSelector: {matchExpressions: [{key: a, operator: Gt, values: [\"1\"]}]}",
+            "namespaceSelector.matchExpressions[0].operator: Invalid value",
+        ),
+        (
+            "namespaceSelector: {matchLabel: {a: b}}",
+            "unknown field `matchLabel`",
+        ),
+    ] {
+        let mut faults = Faults::new();
+        objects(&[selecting(rule, None)], &mut faults);
+        assert!(faults.to_string().contains(said), "{rule}: {faults}");
+    }
+    let mut faults = Faults::new();
+    objects(&[selecting("namespaceSelector: null", None)], &mut faults);
+    assert!(faults.is_empty(), "{faults}");
+}
+
+#[test]
+fn a_selector_of_which_nobody_tells_is_a_fault() {
+    const TIER: &str = "namespaceSelector: {matchLabels: {tier: prod}}";
+    let by_name = "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}";
+    let namespace = |cluster: Option<&str>| Source {
+        cluster: cluster.map(Into::into),
+        ..source("{apiVersion: v1, kind: Namespace, metadata: {name: a}}")
+    };
+    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    let faulty = |sources: &[Source], callers: &[&str], watched: &[&str]| {
+        let options = Options {
+            clusters: names(callers),
+            watched: names(watched),
+            ..Options::default()
+        };
+        let (_, faults) = read(sources, &options);
+        if faults.has_errors() {
+            faults.to_string()
+        } else {
+            String::new()
+        }
+    };
+    let of = |cluster| selecting(TIER, cluster);
+    let said = "spec.resourceRules[0].namespaceSelector: Required value: neither manifests nor a watch tell of the Namespaces";
+    assert!(faulty(&[of(None)], &[], &[]).contains(said));
+    for (sources, callers, watched, missing) in [
+        (vec![of(None)], vec!["east"], vec![], "`east`"),
+        (vec![of(None)], vec!["east", "west"], vec!["east"], "`west`"),
+        (
+            vec![of(Some("east"))],
+            vec!["east", "west"],
+            vec!["west"],
+            "`east`",
+        ),
+        (
+            vec![of(Some("east")), namespace(Some("west"))],
+            vec!["east"],
+            vec![],
+            "`east`",
+        ),
+        (
+            vec![of(None), namespace(Some("west"))],
+            vec!["east"],
+            vec![],
+            "`east`",
+        ),
+    ] {
+        let faults = faulty(&sources, &callers, &watched);
+        assert!(
+            faults.contains(said) && faults.contains(missing),
+            "{callers:?} {watched:?}: {faults}"
+        );
+    }
+    for (sources, callers, watched) in [
+        (vec![selecting(by_name, None)], vec!["east"], vec![]),
+        (vec![of(None), namespace(None)], vec!["east"], vec![]),
+        (vec![of(None), namespace(None)], vec![], vec![]),
+        (vec![of(None)], vec!["east"], vec!["east"]),
+        (
+            vec![of(Some("east")), namespace(Some("east"))],
+            vec!["east", "west"],
+            vec![],
+        ),
+        (
+            vec![of(None), namespace(Some("east"))],
+            vec!["east", "west"],
+            vec!["west"],
+        ),
+    ] {
+        assert_eq!(
+            faulty(&sources, &callers, &watched),
+            "",
+            "{callers:?} {watched:?}"
+        );
+    }
+}
+
+#[test]
+fn a_cluster_selects_by_its_own_namespaces_and_the_shared_ones() {
+    let rule = "namespaceSelector: {matchLabels: {tier: prod}}";
+    let namespace = |name: &str, cluster: Option<&str>| Source {
+        cluster: cluster.map(Into::into),
+        ..source(&format!(
+            "{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, labels: {{tier: prod}}}}}}"
+        ))
+    };
+    let sources = [
+        selecting(rule, None),
+        namespace("all", None),
+        namespace("own", Some("east")),
+    ];
+    let (manifests, faults) = load(&sources, &Options::default());
+    let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
+    let allows = |cluster: &str, namespace: &'static str| {
+        let target = Target::Resource(Box::new(ResourceAttributes {
+            verb: "get".into(),
+            resource: "pods".into(),
+            namespace: namespace.into(),
+            ..ResourceAttributes::default()
+        }));
+        let user = User {
+            name: "jane".into(),
+            ..User::default()
+        };
+        let set = manifests.policies.for_cluster(cluster);
+        set.authorize(&Attributes { user, target }, Time::UNIX_EPOCH)
+            .decision
+            == Decision::Allow
+    };
+    assert_eq!([allows("east", "all"), allows("east", "own")], [true, true]);
+    assert_eq!([allows("west", "all"), allows("west", "own")], [true, false]);
+}
+
+/// The faults of an AdmissionException whose spec has these fields.
+fn exception(spec: &str) -> Vec<String> {
+    paths(&format!(
+        "{{apiVersion: portcullis.dev/v1alpha1, kind: AdmissionException, metadata: {{name: e}}, spec: {{{spec}}}}}"
+    ))
+}
+
+#[test]
+fn an_exception_says_what_it_is_for_until_when_and_why() {
+    assert_eq!(
+        exception(""),
+        [
+            "spec.policies: Required value",
+            "spec.match: Required value",
+            "spec.notAfter: Required value",
+            "spec.reason: Required value",
+        ]
+    );
+    let rest = "notAfter: 2027-01-31T00:00:00Z, reason: r";
+    let rule = |more: &str| {
+        format!(
+            "resourceRules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [CREATE], resources: [pods]{more}}}]"
+        )
+    };
+    let matching = |matches: &str| {
+        exception(&format!(
+            "policies: [a, b/c.example.com], match: {{{matches}}}, {rest}"
+        ))
+    };
+    for sound in [
+        format!(
+            "namespaceSelector: {{matchLabels: {{tier: legacy}}}}, {}",
+            rule("")
+        ),
+        rule(", resourceNames: [p]"),
+        format!(
+            "objectSelector: {{matchLabels: {{a: b}}}}, {}",
+            rule(", resourceNames: [p]")
+        ),
+    ] {
+        assert_eq!(matching(&sound), Vec::<String>::new(), "{sound}");
+    }
+    for (matches, faults) in [
+        ("", vec!["spec.match: Required value"]),
+        (
+            "namespaceSelector: {matchLabels: {tier: legacy}}",
+            vec!["spec.match.resourceRules: Required value"],
+        ),
+        (
+            &rule(""),
+            vec!["spec.match.resourceRules[0].resourceNames: Required value"],
+        ),
+        (
+            &format!("namespaceSelector: {{}}, {}", rule("")),
+            vec!["spec.match.resourceRules[0].resourceNames: Required value"],
+        ),
+        (
+            &format!(
+                "namespaceSelector: {{matchExpressions: [{{key: kubernetes.io/metadata.name, operator: Exists}}]}}, {}",
+                rule("")
+            ),
+            vec!["spec.match.resourceRules[0].resourceNames: Required value"],
+        ),
+        (
+            &format!("objectSelector: {{matchLabels: {{a: b}}}}, {}", rule("")),
+            vec!["spec.match.resourceRules[0].resourceNames: Required value"],
+        ),
+    ] {
+        assert_eq!(matching(matches), faults, "{matches}");
+    }
+    let whole = format!("match: {{{}}}, {rest}", rule(", resourceNames: [p]"));
+    for (policies, fault) in [
+        ("[\"a*\"]", "spec.policies[0]: Invalid value"),
+        ("[\"*\"]", "spec.policies[0]: Invalid value"),
+        ("[a, a]", "spec.policies[1]: Duplicate value"),
+        ("[\"\"]", "spec.policies[0]: Required value"),
+        ("[a/b/c]", "spec.policies[0]: Invalid value"),
+    ] {
+        assert_eq!(
+            exception(&format!("policies: {policies}, {whole}")),
+            [fault],
+            "{policies}"
+        );
+    }
+    let conditions = "matchConditions: [{name: c, expression: \"object.\"}]";
+    assert_eq!(
+        exception(&format!("policies: [a], {conditions}, {whole}")),
+        ["spec.matchConditions[0].expression: Invalid value"]
+    );
+    let long = whole.replace("reason: r", &format!("reason: {}", "r".repeat(1025)));
+    assert_eq!(
+        exception(&format!("policies: [a], {long}")),
+        ["spec.reason: Too long"]
+    );
+    let begins = format!("policies: [a], notBefore: 2026-01-01T00:00:00Z, {whole}");
+    assert_eq!(
+        exception(&begins),
+        ["spec.notBefore: Unsupported value"],
+        "it has no beginning"
+    );
 }

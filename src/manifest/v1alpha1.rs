@@ -1,7 +1,8 @@
 //! `portcullis.dev/v1alpha1` as users write it. What is left out, `null` and
 //! empty are the same.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::admissionregistration::v1::{MatchCondition, MatchResources};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
 /// The API group of Portcullis' own kinds.
@@ -52,6 +53,38 @@ pub(super) struct Spec {
     pub(super) reason: String,
 }
 
+/// What admission refuses may pass, for a while.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct AdmissionException {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) metadata: ObjectMeta,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) spec: ExceptionSpec,
+}
+
+/// Whose denials, of whose requests for which objects, until when, and why.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ExceptionSpec {
+    #[serde(deserialize_with = "nullable")]
+    pub(super) policies: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) subjects: Vec<Subject>,
+    #[serde(rename = "match")]
+    pub(super) constraints: Option<MatchResources>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) match_conditions: Vec<MatchCondition>,
+    /// RFC 3339.
+    pub(super) not_after: Option<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) reason: String,
+}
+
 /// RBAC's subject; the name of a User or Group may end in `*`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -78,6 +111,8 @@ pub(super) struct ResourceRule {
     pub(super) resources: Vec<String>,
     #[serde(deserialize_with = "nullable")]
     pub(super) namespaces: Vec<String>,
+    /// One that selects everything is a fault, not what is left out.
+    pub(super) namespace_selector: Option<LabelSelector>,
     #[serde(deserialize_with = "nullable")]
     pub(super) names: Vec<String>,
     /// Allow only.

@@ -266,6 +266,12 @@ fn webhooks(manifests: &Manifests) -> Vec<Arc<Webhook>> {
 fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
     manifest::Options {
         now: now.map(Time::from),
+        clusters: config
+            .callers
+            .iter()
+            .map(|caller| caller.cluster.clone())
+            .collect(),
+        watched: config.clusters.iter().map(|entry| entry.name.clone()).collect(),
         never_deny: config.authorization.never_deny.clone(),
         api_server_webhooks: config::authorizers::beside(&config.file),
     }

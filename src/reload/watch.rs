@@ -31,9 +31,15 @@ const QUIET: Duration = Duration::from_millis(100);
 /// After this the files are read although they still change.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The same for objects of clusters: a label that changes is to hold within a second.
+const SHORT_PATIENCE: Duration = Duration::from_millis(400);
+
 /// How much longer than its last rebuild took the thread rests before the next:
 /// a cluster that changes all the time must not cost a processor.
 const REST: u32 = 4;
+
+/// The longest such rest.
+const LONGEST_REST: Duration = Duration::from_millis(400);
 
 /// How often a set is loaded anew because it changed under the last load.
 const ATTEMPTS: usize = 3;
@@ -290,7 +296,7 @@ impl Worker {
         let start = Instant::now();
         let current = self.state.current();
         let snapshot = load::refresh(&current, self.state.source());
-        self.rested = Instant::now() + start.elapsed() * REST;
+        self.rested = Instant::now() + (start.elapsed() * REST).min(LONGEST_REST);
         let Some(snapshot) = snapshot.filter(|new| new.revision != current.revision) else {
             return;
         };
@@ -367,7 +373,12 @@ impl Told {
 /// came; `None` to stop.
 fn settle(first: &Event, events: &Receiver<Event>, earliest: Instant) -> Option<Told> {
     let mut told = Told::of(first);
-    let latest = earliest.max(Instant::now() + PATIENCE);
+    let patience = if told.beside_alone() {
+        SHORT_PATIENCE
+    } else {
+        PATIENCE
+    };
+    let latest = earliest.max(Instant::now() + patience);
     loop {
         let quiet = match events.recv_timeout(QUIET) {
             Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return None,

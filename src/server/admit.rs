@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_web::web::Data;
+use memchr::memmem;
 
 use self::calls::Asking;
 use self::job::Job;
@@ -35,6 +36,7 @@ use crate::engine::admission::webhook::Answer;
 use crate::engine::admission::{AdmissionSet, Chain, Clock, Phase, Progress, Request, Run};
 use crate::engine::authorization::PolicySet;
 use crate::json::Document;
+use crate::manifest::Surroundings;
 
 /// The largest body that a worker reads itself: some 50 µs.
 const SMALL_BYTES: usize = 64 << 10;
@@ -112,7 +114,10 @@ impl Asked {
     }
 
     fn try_at_once(&self, shared: &Shared) -> Result<Tried, Rejection> {
-        if self.received.body.len() > SMALL_BYTES {
+        // What expressions of the gateway's own kinds cost to compile is not bounded by
+        // the time of a trial.
+        let is_own = || memmem::find(&self.received.body, b"portcullis.dev").is_some();
+        if self.received.body.len() > SMALL_BYTES || is_own() {
             return Ok(Tried::Nothing);
         }
         let end = self.received.deadline.min(self.since + TRIAL);
@@ -161,11 +166,13 @@ impl Asked {
             was_over.set(is_over);
             is_over
         };
+        let surroundings = Surroundings::new(self.access(), self.policies());
         let run = Run {
             only: self.only.as_deref(),
             clock: Clock { expired: &expired },
             now: self.received.time.into(),
             access: self.access(),
+            judge: Some(&surroundings),
             recorder: None,
         };
         let progress = chain.advance(self.policies(), request, run, answers);

@@ -151,6 +151,7 @@ impl Settled<'_> {
             },
             cause: authorization.cause.as_ref(),
             shadow: &shadow,
+            exceptions: &[],
             webhooks: &[],
             evaluation_error: self.error,
             duration: self.took,

@@ -55,7 +55,10 @@ impl Counters {
             .chain(snapshot.admission.clusters.values())
             .collect();
         let ends = sets.iter().flat_map(|set| set.ends());
-        metrics.policies_ending(ends.map(|(name, end)| (CauseKind::AuthorizationPolicy, name, end)));
+        let ends = ends.map(|(name, end)| (CauseKind::AuthorizationPolicy, name, end));
+        let exceptions = admission.iter().flat_map(|set| set.exception_ends());
+        let exceptions = exceptions.map(|(name, end)| (CauseKind::AdmissionException, name, end));
+        metrics.policies_ending(ends.chain(exceptions));
         let names = sets.iter().flat_map(|set| set.policies());
         let names = names.map(|(kind, name)| (kind, name.as_ref()));
         let mut counters = metrics

@@ -194,6 +194,7 @@ fn objects(value: &Value) -> Objects {
         roles: both("clusterRoles", "roles").map(role).collect(),
         bindings: both("clusterRoleBindings", "roleBindings").map(binding).collect(),
         policies: Vec::new(),
+        ..Objects::default()
     }
 }
 

@@ -359,3 +359,29 @@ fn a_costly_review_ends_at_its_deadline_and_counts_nothing() {
         gateway.metric(r#"portcullis_in_flight_requests{endpoint="validate"}"#) == 0.0
     });
 }
+
+#[test]
+fn the_gateway_s_own_kinds_are_judged_over_the_wire() {
+    let gateway = gateway();
+    let review = |effect: &str, verbs: &[&str]| {
+        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
+            "uid": "u", "kind": {"group": "portcullis.dev", "version": "v1alpha1", "kind": "AuthorizationPolicy"},
+            "resource": {"group": "portcullis.dev", "version": "v1alpha1", "resource": "authorizationpolicies"},
+            "name": "p", "operation": "CREATE", "userInfo": {"username": "jane"},
+            "object": {"apiVersion": "portcullis.dev/v1alpha1", "kind": "AuthorizationPolicy", "metadata": {"name": "p"}, "spec": {
+                "effect": effect, "subjects": [{"kind": "User", "name": "jane"}],
+                "resourceRules": [{"verbs": verbs, "apiGroups": [""], "resources": ["pods"], "namespaces": [""]}],
+            }},
+        }})
+        .to_string()
+    };
+    let mut connection = gateway.connect();
+    let faulty = post(&mut connection, "/validate", &review("Permit", &["get"])).json();
+    assert_eq!(faulty["response"]["allowed"], false);
+    let message = faulty["response"]["status"]["message"].as_str().unwrap();
+    assert!(message.contains("spec.effect: Unsupported value"), "{message}");
+    let warned = post(&mut connection, "/validate", &review("Allow", &["list"])).json();
+    assert_eq!(warned["response"]["allowed"], true);
+    let warning = warned["response"]["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("in all namespaces"), "{warning}");
+}

@@ -18,6 +18,7 @@ use crate::engine::admission::trace::{Recorder, Step};
 use crate::engine::admission::webhook::{Answer, Call, WebhookResult};
 use crate::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
 use crate::json::{Document, patch, write_string};
+use crate::manifest::Surroundings;
 
 /// How to answer.
 #[derive(Clone, Copy)]
@@ -143,9 +144,14 @@ impl Running<'_> {
             ..
         } = self.asked;
         let tape = Tape::new(phase);
+        let surroundings = Surroundings::new(
+            deciding.policies.for_cluster(cluster),
+            deciding.admission.for_cluster(cluster),
+        );
         let run = Run {
             only,
             recorder: Some(&tape),
+            judge: Some(&surroundings),
             ..Run::new(&**deciding.policies.for_cluster(cluster), now)
         };
         let policies = deciding.admission.for_cluster(cluster);
@@ -215,6 +221,7 @@ fn merge(all: &mut Outcome, one: Outcome) {
     for warning in one.warnings.iter() {
         all.warnings.push(warning);
     }
+    all.exceptions.extend(one.exceptions);
     for (key, value) in one.audit_annotations {
         all.audit_annotations.entry(key).or_insert(value);
     }

@@ -129,6 +129,18 @@ fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {
                 shown(message)
             )
         }
+        Traced::Exception {
+            name,
+            policy,
+            why: None,
+            ..
+        } => writeln!(f, "  AdmissionException/{name}  excuses the denial of {policy}"),
+        Traced::Exception {
+            name,
+            policy,
+            why: Some(why),
+            ..
+        } => writeln!(f, "  AdmissionException/{name}  does not excuse {policy}: {why}"),
         Traced::Initializer {
             configuration,
             name,

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use crate::cel::{EvalError, Value};
 use crate::engine::CauseKind;
 use crate::engine::admission::Phase;
+use crate::engine::admission::exceptions::NotExcused;
 use crate::engine::admission::trace::{Finding, Part, Recorder, Step, to_json};
 use crate::engine::admission::webhook::{Verdict, WebhookResult};
 use crate::engine::admission::{GroupVersionResource, trace};
@@ -85,6 +86,14 @@ pub(in crate::cli) enum Traced {
         verdict: &'static str,
         #[serde(skip_serializing_if = "String::is_empty")]
         message: String,
+    },
+    /// An AdmissionException that names what denies excuses that, or not.
+    Exception {
+        name: String,
+        policy: String,
+        excuses: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        why: Option<&'static str>,
     },
     /// An initializer is passed.
     Initializer {
@@ -193,6 +202,12 @@ impl Recorder for Tape {
                 shadow: is_shadow,
             },
             Step::Answered(result) => answered(result),
+            Step::Exception { name, policy, found } => Traced::Exception {
+                name: name.to_owned(),
+                policy: policy.to_owned(),
+                excuses: found.is_ok(),
+                why: found.err().map(NotExcused::as_str),
+            },
             Step::Initializer {
                 configuration,
                 name,

@@ -7,6 +7,8 @@
 //! ```
 
 mod admission;
+#[cfg(test)]
+mod agreement;
 mod find;
 mod review;
 mod run;

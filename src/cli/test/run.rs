@@ -60,7 +60,7 @@ pub(super) fn run(suite: &Suite, now: Time, faults: &mut Faults) -> Vec<Outcome>
         .collect()
 }
 
-fn decide(deciding: &Deciding, file: &str, case: &Case, now: Time) -> Outcome {
+pub(super) fn decide(deciding: &Deciding, file: &str, case: &Case, now: Time) -> Outcome {
     let (differences, explanation) = match &case.question {
         Question::Access(asked) => access(deciding, &case.cluster, asked, now),
         Question::Admission(asked) => admit(deciding, &case.cluster, asked, now),

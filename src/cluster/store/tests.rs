@@ -8,7 +8,7 @@ const ROLES: &str = "ClusterRole";
 const POLICIES: &str = "AuthorizationPolicy";
 
 fn kind(name: &str) -> Kind {
-    let mut kinds = Kind::fixed(true).into_iter();
+    let mut kinds = Kind::fixed(true, false).into_iter();
     kinds.find(|kind| kind.kind == name).unwrap()
 }
 
@@ -38,7 +38,7 @@ fn policy_spec(effect: &str) -> Value {
 /// A store of a cluster whose every kind was listed, without objects.
 fn mk_store() -> Store {
     let store = Store::new("east", None);
-    let kinds: BTreeSet<Kind> = Kind::fixed(true).into_iter().collect();
+    let kinds: BTreeSet<Kind> = Kind::fixed(true, false).into_iter().collect();
     store.keep(&kinds);
     for kind in &kinds {
         store.replace(kind, Vec::new());
@@ -51,7 +51,7 @@ fn names(store: &Store) -> Vec<String> {
 }
 
 fn names_for(store: &Store, selector: Option<&Selector>) -> Vec<String> {
-    let watched = store.watched(selector);
+    let watched = store.watched(selector, false);
     watched
         .objects
         .iter()
@@ -62,14 +62,14 @@ fn names_for(store: &Store, selector: Option<&Selector>) -> Vec<String> {
 #[test]
 fn objects_come_change_and_go() {
     let store = mk_store();
-    let none = store.watched(None).digest;
+    let none = store.watched(None, false).digest;
     assert!(store.apply(&kind(ROLES), mk_role("a", "get")));
     assert!(store.apply(&kind(POLICIES), mk_policy("p", "Deny")));
     assert_eq!(names(&store), ["AuthorizationPolicy/p", "ClusterRole/a"]);
-    let one = store.watched(None).digest;
+    let one = store.watched(None, false).digest;
     assert!(store.apply(&kind(ROLES), mk_role("a", "list")), "another version");
     assert!(!store.apply(&kind(ROLES), mk_role("a", "list")), "the same again");
-    assert_ne!(store.watched(None).digest, one);
+    assert_ne!(store.watched(None, false).digest, one);
     assert!(store.delete(&kind(ROLES), &(String::new(), "a".into())));
     assert!(
         !store.delete(&kind(ROLES), &(String::new(), "a".into())),
@@ -77,7 +77,7 @@ fn objects_come_change_and_go() {
     );
     assert!(store.delete(&kind(POLICIES), &(String::new(), "p".into())));
     assert_eq!(names(&store), Vec::<String>::new());
-    assert_eq!(store.watched(None).digest, none);
+    assert_eq!(store.watched(None, false).digest, none);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn what_the_api_server_notes_beside_an_object_is_no_change() {
 fn the_last_good_version_of_a_faulty_object_holds() {
     let store = mk_store();
     assert!(store.apply(&kind(POLICIES), mk_policy("p", "Deny")));
-    let before = store.watched(None).digest;
+    let before = store.watched(None, false).digest;
     assert!(!store.apply(&kind(POLICIES), mk_policy("p", "Nonsense")));
     assert!(!store.apply(&kind(POLICIES), mk_policy("new", "Nonsense")));
     assert!(
@@ -111,7 +111,7 @@ fn the_last_good_version_of_a_faulty_object_holds() {
         ["AuthorizationPolicy/other", "AuthorizationPolicy/p"]
     );
     store.delete(&kind(POLICIES), &(String::new(), "other".into()));
-    assert_eq!(store.watched(None).digest, before);
+    assert_eq!(store.watched(None, false).digest, before);
 
     let status = store.status();
     assert_eq!((status.objects, status.faulty), (1, 2));
@@ -157,7 +157,7 @@ fn a_list_replaces_what_was_known_of_its_kind() {
 #[test]
 fn nothing_is_shown_before_every_kind_was_listed() {
     let store = Store::new("east", None);
-    let kinds: BTreeSet<Kind> = Kind::fixed(false).into_iter().collect();
+    let kinds: BTreeSet<Kind> = Kind::fixed(false, false).into_iter().collect();
     store.keep(&kinds);
     let (last, others) = (kind(POLICIES), kinds.iter().filter(|kind| kind.kind != POLICIES));
     for kind in others {
@@ -188,7 +188,7 @@ fn a_saved_set_is_shown_until_its_kinds_are_listed() {
     let store = Store::new("east", Some(saved));
     assert_eq!(names(&store), ["AuthorizationPolicy/p", "ClusterRole/a"]);
     assert_eq!(store.status().origin, Origin::Saved);
-    store.keep(&Kind::fixed(false).into_iter().collect());
+    store.keep(&Kind::fixed(false, false).into_iter().collect());
     store.replace(&kind(ROLES), vec![mk_role("b", "get")]);
     assert_eq!(names(&store), ["AuthorizationPolicy/p", "ClusterRole/b"]);
     assert!(!store.is_complete(), "it is not saved over what was complete");
@@ -229,7 +229,7 @@ fn policies_of_admission_must_be_selected() {
 fn parameters_that_may_not_be_listed_hold_nothing_up() {
     let store = mk_store();
     let secrets = Kind::of_object("v1", "Secret");
-    let mut kinds: BTreeSet<Kind> = Kind::fixed(true).into_iter().collect();
+    let mut kinds: BTreeSet<Kind> = Kind::fixed(true, false).into_iter().collect();
     kinds.insert(secrets.clone());
     store.keep(&kinds);
     assert_eq!(
@@ -239,7 +239,7 @@ fn parameters_that_may_not_be_listed_hold_nothing_up() {
     store.refused(&secrets);
     assert!(store.is_complete());
     assert!(
-        store.keep(&Kind::fixed(true).into_iter().collect()),
+        store.keep(&Kind::fixed(true, false).into_iter().collect()),
         "they are dropped"
     );
 }

@@ -17,6 +17,8 @@ use audit::{Annotations, Failures};
 
 use super::authorizer::{Access, Authority};
 use super::evaluation::Clock;
+use super::exceptions::{self, Excuses};
+use super::judge::Judge;
 use super::matching::{Constraints, Fault, Matched, Subject};
 use super::outcome::{Denial, Details, Outcome, Reason, StatusCause};
 use super::policy::{Action, Applicability, Binding, FailurePolicy};
@@ -39,6 +41,8 @@ pub struct Run<'r> {
     pub now: Time,
     /// What answers the questions about access that expressions put.
     pub access: &'r dyn Authority,
+    /// Who judges the gateway's own kinds, if anybody.
+    pub judge: Option<&'r dyn Judge>,
     /// Who hears of each step.
     pub recorder: Option<&'r dyn Recorder>,
 }
@@ -66,10 +70,13 @@ pub(super) struct Context<'c> {
 
 /// The walk so far.
 struct Walk<'w> {
+    set: &'w AdmissionSet,
+    context: Context<'w>,
     request: &'w Request<'w>,
     access: &'w Access<'w>,
     outcome: Outcome,
     failures: Failures,
+    excuses: Excuses,
 }
 
 // === impl Run ===
@@ -83,6 +90,7 @@ impl<'r> Run<'r> {
             clock: Clock { expired: &|| false },
             now,
             access,
+            judge: None,
             recorder: None,
         }
     }
@@ -102,10 +110,13 @@ impl AdmissionSet {
     pub(super) fn validate(&self, context: Context<'_>) -> Outcome {
         let Context { request, access, run } = context;
         let mut walk = Walk {
+            set: self,
+            context,
             request,
             access,
             outcome: Outcome::default(),
             failures: Failures::default(),
+            excuses: Excuses::default(),
         };
         if request.request_resource.is_virtual() || request.request_resource.is_policy() {
             return walk.outcome;
@@ -258,6 +269,7 @@ impl Walk<'_> {
             };
             for action in &binding.actions {
                 match action {
+                    Action::Deny if self.is_excused(&policy.applicability, decision) => {}
                     Action::Deny => {
                         self.deny(&policy.applicability, Some(binding), message, reason, Some(index))
                     }
@@ -275,6 +287,20 @@ impl Walk<'_> {
                 None,
             );
         }
+    }
+
+    /// Whether an exception lets pass that a validation does not hold. An error is
+    /// no such thing.
+    fn is_excused(&mut self, policy: &Applicability, decision: &Decision) -> bool {
+        if !matches!(decision, Decision::Deny { .. }) {
+            return false;
+        }
+        let excused = self.excuses.find(&policy.name, self.set, self.context);
+        let is_excused = excused.is_some();
+        if let Some(excused) = excused {
+            exceptions::note(&mut self.outcome.exceptions, excused);
+        }
+        is_excused
     }
 
     fn warn(&mut self, policy: &Applicability, binding: &Binding, message: &str) {

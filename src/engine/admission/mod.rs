@@ -7,6 +7,8 @@
 //!                │           environment, variables, evaluation: their expressions
 //!                ▼               │
 //!             Outcome ◀──────────┘  denial, warnings, audit annotations, patch
+//!                ▲
+//!                └── exceptions: single denials that somebody vouches for
 //! ```
 
 mod admit;
@@ -16,7 +18,9 @@ pub mod chain;
 pub mod conditions;
 mod environment;
 mod evaluation;
+pub mod exceptions;
 mod initializers;
+pub mod judge;
 pub mod matching;
 pub mod mutating;
 mod outcome;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use super::exceptions::Excused;
 use super::webhook::{Call, WebhookResult};
 use crate::engine::{Cause, CauseKind, Evaluation};
 
@@ -16,6 +17,8 @@ pub struct Outcome {
     /// What to write into the audit log, by keys such as `policy/key`. The
     /// first value of a key stays.
     pub audit_annotations: BTreeMap<String, String>,
+    /// The denials that AdmissionExceptions excused, each policy once.
+    pub exceptions: Vec<Excused>,
     /// What to change, as a JSON Patch; empty if nothing.
     pub patch: String,
     /// What refused the request.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use super::exceptions::{ExceptionObjects, Exceptions};
 use super::initializers::{InitializerConfiguration, Initializers};
 use super::matching::{Equivalents, FixedNamespaces, Index, MissingNamespace, Namespaces, Subject};
 use super::parameters::ParamKind;
@@ -11,7 +12,7 @@ use super::trace::{Finding, Miss, Recorder, Step};
 use super::webhook::{Webhook, WebhookConfiguration};
 use super::webhooks::Webhooks;
 use super::{Environment, MutatingPolicy, Parameters, Phase, Request, ValidatingPolicy};
-use crate::engine::CauseKind;
+use crate::engine::{CauseKind, Time};
 use crate::json::{Document, Node};
 
 /// What manifests say about admission, for every cluster or for one. Cheap to clone.
@@ -31,6 +32,8 @@ pub struct AdmissionObjects {
     pub validating_webhooks: Vec<Arc<WebhookConfiguration>>,
     /// MutatingWebhookConfigurations.
     pub mutating_webhooks: Vec<Arc<WebhookConfiguration>>,
+    /// AdmissionExceptions.
+    pub exceptions: ExceptionObjects,
     /// Namespaces.
     pub namespaces: Vec<Arc<Document<'static>>>,
     /// Objects of the kinds that policies take as parameters.
@@ -72,6 +75,7 @@ pub struct AdmissionSet {
     /// What the match conditions of webhooks may name.
     pub(super) webhook_environment: Environment,
     pub(super) initializers: Initializers,
+    pub(super) exceptions: Exceptions,
     pub(super) failure_policy: FailurePolicy,
     pub(super) parameters: Parameters,
     pub(super) namespaces: Arc<dyn Namespaces>,
@@ -139,6 +143,7 @@ impl AdmissionSet {
             webhook_environment: Environment::new(false),
             validating: Policies::new(objects.validating, objects.validating_bindings, &equivalents),
             initializers: Initializers::new(objects.initializers, &objects.mutating),
+            exceptions: Exceptions::new(objects.exceptions),
             failure_policy: settings.failure_policy,
             mutating: Policies::new(objects.mutating, objects.mutating_bindings, &equivalents),
             parameters: Parameters::new(objects.parameters).complete_for(objects.complete_parameters),
@@ -164,6 +169,23 @@ impl AdmissionSet {
             Phase::Mutate => self.mutating_webhooks.iter(),
             Phase::Validate => self.validating_webhooks.iter(),
         }
+    }
+
+    /// Whether there is a ValidatingAdmissionPolicy, bound or not, of this name, or
+    /// a validating webhook `configuration/webhook`.
+    #[must_use]
+    pub fn has_validating(&self, name: &str) -> bool {
+        self.validating.has(name)
+            || self
+                .validating_webhooks
+                .iter()
+                .any(|webhook| webhook.id() == name)
+    }
+
+    /// The name and end of each AdmissionException, past ends too.
+    pub fn exception_ends(&self) -> impl Iterator<Item = (&str, Time)> {
+        let ends = self.exceptions.ends().iter();
+        ends.map(|(name, end)| (name.as_ref(), *end))
     }
 
     /// The kinds of the parameters that bound policies take, with repetitions.

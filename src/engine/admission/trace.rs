@@ -4,6 +4,7 @@
 //! changes none.
 
 use super::GroupVersionResource;
+use super::exceptions::NotExcused;
 use super::mutating::to_json;
 use super::webhook::{Call, Webhook, WebhookResult};
 use crate::cel::{EvalError, Value};
@@ -88,6 +89,15 @@ pub enum Step<'s> {
     },
     /// A webhook answered, or there is no answer. What it changed follows.
     Answered(&'s WebhookResult),
+    /// An AdmissionException was looked at that names what denies the request.
+    Exception {
+        /// Its name.
+        name: &'s str,
+        /// The policy, or `configuration/webhook`.
+        policy: &'s str,
+        /// Whether it excuses the denial, or why not.
+        found: Result<(), NotExcused>,
+    },
     /// An initializer is to be passed.
     Initializer {
         /// The name of its configuration.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::condition::Condition;
+use super::index::NamespaceLabels;
 use crate::engine::{Decision, LabelSelector, Selectors, Validity};
 
 /// All that decides for one cluster.
@@ -20,6 +21,8 @@ pub struct Objects {
     pub bindings: Vec<Binding>,
     /// AuthorizationPolicies.
     pub policies: Vec<AuthorizationPolicy>,
+    /// The labels of Namespaces, by name, that of the name among them.
+    pub namespaces: NamespaceLabels,
 }
 
 /// A Role, or a ClusterRole where `namespace` is empty (`rbac.authorization.k8s.io/v1`).
@@ -171,6 +174,8 @@ pub struct ResourceRule {
     /// Empty: all, cluster scope too. `""`: requests without namespace. A
     /// trailing `*` is a prefix, so `*` is every request that has a namespace.
     pub namespaces: Vec<String>,
+    /// Namespaces by their labels, and within `namespaces`; never empty.
+    pub namespace_selector: Option<LabelSelector>,
     /// Exact names; empty for any.
     pub names: Vec<String>,
     /// Of an Allow, `selectors`: only for requests at least this narrow. Of a

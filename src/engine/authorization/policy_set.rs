@@ -12,7 +12,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::index::{Candidates, Grants, Subjects, Symbols};
+use super::index::{Candidates, Grants, Namespaces, Subjects, Symbols};
 use super::never_deny::Protection;
 use super::periods::Periods;
 use super::{AuthorizationPolicy, Binding, Effect, Mode, NeverDeny, Objects, Role, rbac};
@@ -36,6 +36,10 @@ pub struct PolicySet {
     pub(super) deny: Region,
     pub(super) allow: Region,
     pub(super) protection: Protection,
+    never_deny: NeverDeny,
+    pub(super) namespaces: Namespaces,
+    /// Whether the labels of any namespace are known.
+    knows_namespaces: bool,
     pub(super) subjects: Subjects,
     pub(super) symbols: Symbols,
 }
@@ -65,21 +69,26 @@ impl PolicySet {
             mut roles,
             mut bindings,
             mut policies,
+            namespaces: labels,
         } = objects;
         rbac::aggregate(&mut roles);
         bindings.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
         policies.sort_by(|one, other| (rank(one), &one.name).cmp(&(rank(other), &other.name)));
         let (mut subjects, mut symbols) = (Subjects::default(), Symbols::default());
+        let namespaces = Namespaces::new(&policies, &labels);
         let grants = Grants::new(&roles, &bindings, &mut subjects, &mut symbols);
         let [shadow, deny, allow] =
-            [0, 1, 2].map(|rank| Region::new(&policies, rank, &mut subjects, &mut symbols));
+            [0, 1, 2].map(|rank| Region::new(&policies, rank, &namespaces, &mut subjects, &mut symbols));
         Self {
             names: policies
                 .iter()
                 .map(|policy| policy.name.as_str().into())
                 .collect(),
             protection: Protection::new(never_deny),
+            never_deny: never_deny.clone(),
             periods: Periods::new(&policies),
+            knows_namespaces: !labels.is_empty(),
+            namespaces,
             roles,
             bindings,
             grants,
@@ -103,6 +112,24 @@ impl PolicySet {
     pub fn enforced_denies(&self) -> impl Iterator<Item = &Arc<str>> {
         let range = self.deny.policies.clone();
         self.names.get(range).unwrap_or_default().iter()
+    }
+
+    /// Whom no Deny can hold up.
+    #[must_use]
+    pub const fn never_deny(&self) -> &NeverDeny {
+        &self.never_deny
+    }
+
+    /// The AuthorizationPolicies.
+    #[must_use]
+    pub fn authorization_policies(&self) -> &[AuthorizationPolicy] {
+        &self.policies
+    }
+
+    /// Whether the labels of any namespace are known.
+    #[must_use]
+    pub const fn knows_namespaces(&self) -> bool {
+        self.knows_namespaces
     }
 
     /// The name and end of each policy that has an end, past ones too.
@@ -150,6 +177,7 @@ impl Region {
     fn new(
         policies: &[AuthorizationPolicy],
         wanted: u8,
+        namespaces: &Namespaces,
         subjects: &mut Subjects,
         symbols: &mut Symbols,
     ) -> Self {
@@ -158,7 +186,7 @@ impl Region {
         let own = policies.get(start..end).unwrap_or_default();
         Self {
             policies: start..end,
-            candidates: Candidates::new(own, start, subjects, symbols),
+            candidates: Candidates::new(own, start, namespaces, subjects, symbols),
         }
     }
 }

@@ -111,6 +111,8 @@ pub enum Criterion {
     Resources,
     /// The namespace.
     Namespaces,
+    /// The labels of the namespace.
+    NamespaceSelector,
     /// The object's name.
     Names,
     /// The request is not as narrow as an Allow asks.
@@ -170,6 +172,7 @@ impl Criterion {
             Self::ApiGroups => "apiGroups",
             Self::Resources => "resources",
             Self::Namespaces => "namespaces",
+            Self::NamespaceSelector => "namespaceSelector",
             Self::Names => "names",
             Self::Selectors => "selectors",
             Self::UnlessSelectors => "unlessSelectors",

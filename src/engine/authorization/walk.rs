@@ -9,8 +9,8 @@ use std::cell::OnceCell;
 use std::ops::ControlFlow;
 
 use super::condition::Activation;
-use super::index::{Candidate, Grant, Ids, Query};
-use super::matching::{Narrowness, path_rule_miss, resource_rule_miss};
+use super::index::{Candidate, Grant, Ids, InNamespace, Query};
+use super::matching::{Narrowness, namespace_of, path_rule_miss, resource_rule_miss};
 use super::policy_set::{PolicySet, Region};
 use super::trace::{Criterion, Event, Finding, Observer, Trace};
 use super::{Authorization, Rule, Shadow, rbac};
@@ -41,7 +41,8 @@ pub(super) struct Walk<'s, 'r, R> {
     attributes: &'r Attributes<'r>,
     now: Time,
     who: Ids,
-    query: Query,
+    query: Query<'s>,
+    in_namespace: InNamespace<'s>,
     narrowness: Option<Narrowness<'r>>,
     activation: Activation<'r>,
     /// Of its own, so that no policy in Shadow uses up what the others may cost.
@@ -99,12 +100,17 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
             Target::Resource(resource) => Some(Narrowness::new(&resource.selectors)),
             Target::NonResource { .. } => None,
         };
+        let in_namespace = match &attributes.target {
+            Target::Resource(request) => set.namespaces.find(namespace_of(request)),
+            Target::NonResource { .. } => InNamespace::None,
+        };
         Self {
             set,
             attributes,
             now,
             who: set.subjects.find(&attributes.user),
-            query: Query::new(attributes, &set.symbols),
+            query: Query::new(attributes, &set.symbols, in_namespace),
+            in_namespace,
             narrowness,
             activation: Activation::new(attributes),
             shadow_activation: Activation::new(attributes),
@@ -276,7 +282,12 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
         match (&self.attributes.target, &self.narrowness) {
             (Target::Resource(request), Some(narrowness)) => {
                 let rule = policy.resource_rules.get(candidate.rule)?;
-                resource_rule_miss(policy.effect, rule, request, narrowness)
+                let selected = rule.namespace_selector.as_ref().map(|selector| {
+                    let name = namespace_of(request);
+                    self.in_namespace
+                        .selected_by(selector, name, candidate.is_selected)
+                });
+                resource_rule_miss(policy.effect, rule, request, selected, narrowness)
             }
             (Target::NonResource { path, verb }, _) => {
                 let rule = policy.non_resource_rules.get(candidate.rule)?;

@@ -58,7 +58,7 @@ pub(super) fn variables(
 
 /// `matchConditions` at `path`. They may name parameters, where there are any,
 /// but not variables.
-pub(super) fn conditions(
+pub(in crate::manifest) fn conditions(
     written: Option<&[MatchCondition]>,
     path: &FieldPath,
     has_params: bool,

@@ -14,7 +14,9 @@ mod webhooks;
 
 use std::sync::Arc;
 
+pub(super) use expressions::conditions;
 pub use migrate::{Migrated, migrate};
+pub(super) use rules::{compile_match_resources, default_match_resources, validate_match_resources};
 
 use super::report::Report;
 use super::{Manifests, Scope};
@@ -40,6 +42,20 @@ pub(super) enum Admission {
 }
 
 impl Admission {
+    /// What of it an AdmissionException can name: policies that validate, and
+    /// validating webhooks as `configuration/webhook`.
+    pub(super) fn excusable(&self) -> Vec<String> {
+        match self {
+            Self::ValidatingPolicy(policy) => vec![policy.applicability.name.clone()],
+            Self::ValidatingWebhooks(configuration) => configuration
+                .webhooks
+                .iter()
+                .map(|webhook| webhook.id())
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Puts it where the engine looks for it.
     pub(super) fn add_to(self, objects: &mut AdmissionObjects) {
         match self {
@@ -90,6 +106,7 @@ fn together(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
     shared.initializers.extend(own.initializers);
     shared.validating_webhooks.extend(own.validating_webhooks);
     shared.mutating_webhooks.extend(own.mutating_webhooks);
+    shared.exceptions.extend(own.exceptions);
     shared.namespaces.extend(own.namespaces);
     shared.parameters.extend(own.parameters);
     shared.complete_parameters = own.complete_parameters;

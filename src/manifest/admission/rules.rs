@@ -189,7 +189,7 @@ pub(super) fn compile_rule(rule: Written<'_>) -> Rule {
 // === match resources ===
 
 /// `SetDefaults_MatchResources`.
-pub(super) fn default_match_resources(written: &mut MatchResources) {
+pub(in crate::manifest) fn default_match_resources(written: &mut MatchResources) {
     written
         .match_policy
         .get_or_insert_with(|| "Equivalent".to_owned());
@@ -198,7 +198,11 @@ pub(super) fn default_match_resources(written: &mut MatchResources) {
 }
 
 /// Checks match constraints at `path`.
-pub(super) fn validate_match_resources(written: &MatchResources, path: &FieldPath, report: &mut Report<'_>) {
+pub(in crate::manifest) fn validate_match_resources(
+    written: &MatchResources,
+    path: &FieldPath,
+    report: &mut Report<'_>,
+) {
     let policy = path.field("matchPolicy");
     match written.match_policy.as_deref() {
         None => report.required(&policy, "`Equivalent` or `Exact`"),
@@ -238,7 +242,7 @@ pub(super) fn validate_mutating(written: &MatchResources, path: &FieldPath, repo
 }
 
 /// Match constraints as the engine has them.
-pub(super) fn compile_match_resources(
+pub(in crate::manifest) fn compile_match_resources(
     written: &MatchResources,
     path: &FieldPath,
     report: &mut Report<'_>,

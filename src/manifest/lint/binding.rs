@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Lint;
 use super::grants::{Impersonation, danger, impersonations, is_everybody};
+use super::{Lint, labels};
 use crate::engine::authorization::rbac::{Roles, aggregate};
 use crate::engine::authorization::{Binding, NeverDeny, Role, Subject, SubjectKind};
 use crate::field::{FaultKind, FieldPath};
@@ -27,6 +27,8 @@ struct Grant {
     danger: Option<String>,
     /// Indices into [`Grants::impersonations`].
     impersonations: Vec<usize>,
+    /// Whether it lets labels of Namespaces be changed.
+    labels_namespaces: bool,
 }
 
 // === roles ===
@@ -90,6 +92,12 @@ impl<'r> Grants<'r> {
         })
     }
 
+    /// Whether `binding` lets its subjects change labels of Namespaces.
+    pub(super) fn labels_namespaces(&self, binding: &Binding, cluster: Option<&'r str>) -> bool {
+        self.of(binding, cluster)
+            .is_some_and(|grant| grant.labels_namespaces)
+    }
+
     fn within(&self, cluster: Option<&'r str>, binding: &Binding) -> Option<&Grant> {
         let (roles, grants) = self.clusters.get(&cluster)?;
         grants.get(roles.resolve(&binding.role, &binding.namespace).ok()?)
@@ -107,6 +115,7 @@ impl Grant {
             impersonations: (0..impersonations.len())
                 .filter(|index| impersonations.get(*index).is_some_and(granted))
                 .collect(),
+            labels_namespaces: labels::are_changed_by(&role.rules),
         }
     }
 }

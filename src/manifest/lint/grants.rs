@@ -3,7 +3,7 @@
 use crate::engine::authorization::matching::{Narrowness, resource_rule_miss};
 use crate::engine::authorization::rbac::rule_allows;
 use crate::engine::authorization::{Effect, NeverDeny, ResourceRule, Rule};
-use crate::engine::{Attributes, ResourceAttributes, Selectors, Target, User};
+use crate::engine::{Attributes, ResourceAttributes, Selected, Selectors, Target, User};
 
 /// Groups of which about everybody is a member.
 const EVERYBODY: [&str; 4] = [
@@ -94,6 +94,13 @@ impl Impersonation {
     /// Whether an Allow with `rule` allows it.
     pub(super) fn is_allowed_by(&self, rule: &ResourceRule) -> bool {
         let none = Selectors::default();
-        resource_rule_miss(Effect::Allow, rule, &self.request, &Narrowness::new(&none)).is_none()
+        // By its labels, any namespace may be one that is selected.
+        let selected = if self.request.namespace.is_empty() {
+            Selected::No
+        } else {
+            Selected::Yes
+        };
+        let narrowness = Narrowness::new(&none);
+        resource_rule_miss(Effect::Allow, rule, &self.request, Some(selected), &narrowness).is_none()
     }
 }

@@ -21,6 +21,7 @@ pub(super) fn warnings_of(sources: &[Source]) -> Vec<String> {
             never_deny: NeverDeny::default(),
             now: Time::parse("2026-11-22T12:00:00Z"),
             api_server_webhooks: webhooks(),
+            ..Options::default()
         },
     );
     assert!(manifests.is_some(), "{faults}");
@@ -620,4 +621,76 @@ spec: {{policyName: replicas, validationActions: [Deny]}}
     ] {
         silent(&fine);
     }
+}
+
+#[test]
+fn whoever_may_change_the_labels_that_a_policy_selects_by() {
+    let policy = |term: &str| {
+        format!(
+            "{}\n---\n{{apiVersion: v1, kind: Namespace, metadata: {{name: a}}}}\n",
+            allow(&format!(
+                "verbs: [get], apiGroups: [\"\"], resources: [pods], namespaceSelector: {{matchLabels: {{{term}: prod}}}}"
+            ))
+        )
+    };
+    let role = |rule: &str| {
+        format!(
+            "---\n{{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {{name: r}}, rules: [{{{rule}}}]}}\n---\n\
+             {{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {{name: r}}, \
+             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: r}}, \
+             subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: Group, name: ops}}, \
+             {{apiGroup: rbac.authorization.k8s.io, kind: Group, name: \"system:masters\"}}]}}\n"
+        )
+    };
+    for rule in [
+        "verbs: [patch], apiGroups: [\"\"], resources: [namespaces]",
+        "verbs: [update], apiGroups: [\"\"], resources: [namespaces/finalize]",
+        "verbs: [create], apiGroups: [\"\"], resources: [namespaces]",
+    ] {
+        warns(
+            &(policy("tier") + &role(rule)),
+            "spec.resourceRules[0].namespaceSelector",
+            "decides where this holds: Group `ops`; guard the labels",
+        );
+        silent(&(policy("kubernetes.io/metadata.name") + &role(rule)));
+    }
+    silent(&(policy("tier") + &role("verbs: [get, delete], apiGroups: [\"\"], resources: [namespaces]")));
+    silent(&(policy("tier") + &role("verbs: [patch], apiGroups: [example.com], resources: [namespaces]")));
+}
+
+#[test]
+fn exceptions_that_excuse_nothing() {
+    let exception = |policy: &str, end: &str, selector: &str| {
+        format!(
+            "{{apiVersion: portcullis.dev/v1alpha1, kind: AdmissionException, metadata: {{name: e}}, spec: {{policies: [{policy}], \
+             match: {{{selector}resourceRules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [CREATE], resources: [pods], \
+             resourceNames: [p]}}]}}, notAfter: {end}, reason: r}}}}\n---\n\
+             {{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {{name: no}}, spec: \
+             {{matchConstraints: {{resourceRules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [CREATE], \
+             resources: [pods]}}]}}, validations: [{{expression: \"true\"}}]}}}}\n---\n\
+             {{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {{name: no}}, \
+             spec: {{policyName: no, validationActions: [Deny]}}}}\n"
+        )
+    };
+    let later = "2027-01-01T00:00:00Z";
+    silent(&exception("no", later, ""));
+    warns(
+        &exception("no", "2026-11-22T12:00:00Z", ""),
+        "spec.notAfter",
+        "holds no more",
+    );
+    warns(
+        &exception("other", later, ""),
+        "spec.policies[0]",
+        "nothing of it is excused",
+    );
+    warns(
+        &exception(
+            "no",
+            later,
+            "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}, ",
+        ),
+        "spec.match.namespaceSelector",
+        "nothing tells of any Namespace",
+    );
 }

@@ -85,6 +85,7 @@ impl Unlogged {
             reason,
             cause: self.outcome.cause.as_ref(),
             shadow,
+            exceptions: &self.outcome.exceptions,
             webhooks: &self.outcome.webhooks,
             evaluation_error: "",
             duration: self.took,

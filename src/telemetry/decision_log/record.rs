@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 
 use crate::engine::admission::Phase;
 use crate::engine::admission::Request;
+use crate::engine::admission::exceptions::Excused;
 use crate::engine::admission::webhook::WebhookResult;
 use crate::engine::{Attributes, Cause, Decision, Operator, Requirement, Target, User};
 
@@ -40,6 +41,8 @@ pub struct Record<'a> {
     pub cause: Option<&'a Cause>,
     /// What policies and webhooks in shadow would have said.
     pub shadow: &'a [ShadowDecision<'a>],
+    /// The denials that AdmissionExceptions excused.
+    pub exceptions: &'a [Excused],
     /// What webhooks behind the gateway came to, in the order asked.
     pub webhooks: &'a [WebhookResult],
     /// What went wrong on the way without preventing an answer; empty is left out.
@@ -126,6 +129,7 @@ impl Record<'_> {
         line.text(self.reason);
         line.cause(self.cause);
         line.shadow(self.shadow);
+        line.exceptions(self.exceptions);
         line.webhooks(self.webhooks);
         if !self.evaluation_error.is_empty() {
             line.raw(r#","evaluationError":"#);
@@ -329,6 +333,21 @@ impl Line<'_> {
             line.text(shadow.name);
             line.raw(r#","decision":"#);
             line.text(shadow.decision.as_str());
+            line.raw("}");
+        });
+        self.raw("]");
+    }
+
+    fn exceptions(&mut self, exceptions: &[Excused]) {
+        if exceptions.is_empty() {
+            return;
+        }
+        self.raw(r#","exceptions":["#);
+        self.items(exceptions, |line, excused| {
+            line.raw(r#"{"name":"#);
+            line.text(&excused.exception.name);
+            line.raw(r#","policy":"#);
+            line.text(&excused.policy);
             line.raw("}");
         });
         self.raw("]");

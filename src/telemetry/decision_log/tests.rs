@@ -78,6 +78,7 @@ fn mk_record<'a>(attributes: &'a Attributes<'a>) -> Record<'a> {
         reason: "no rule names jane",
         cause: None,
         shadow: &[],
+        exceptions: &[],
         webhooks: &[],
         evaluation_error: "",
         duration: Duration::from_nanos(812),

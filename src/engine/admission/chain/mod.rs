@@ -27,6 +27,7 @@ mod validating;
 
 use super::admit::{Context, Run};
 use super::authorizer::{Access, Authorizer};
+use super::judge::judged;
 use super::policy::FailurePolicy;
 use super::webhook::{Answer, Call, CallFailure, Reply, ReviewVersion, Verdict, Webhook};
 use super::webhooks::Listed;
@@ -156,14 +157,18 @@ impl Chain {
                 }
             }
             (State::New, Phase::Validate) => {
-                let mut validating = Validating::new(set, context);
+                let judged = judged(request, run);
+                if judged.denial.is_some() {
+                    return Progress::Done(Box::new(judged));
+                }
+                let mut validating = Validating::new(set, context, &judged);
                 let calls = validating.matched(set, context);
                 if !calls.is_empty() {
                     return self.rest(State::Validating(Box::new(validating)), calls);
                 }
-                validating.answered(context, Vec::new())
+                validating.answered(set, context, Vec::new())
             }
-            (State::Validating(validating), _) => validating.answered(context, answers),
+            (State::Validating(validating), _) => validating.answered(set, context, answers),
             (State::Ended, _) => ended(),
         };
         Progress::Done(Box::new(outcome))

@@ -15,6 +15,7 @@ use super::{Objection, Phase, annotations, cause, hear, status};
 use crate::engine::Cause;
 use crate::engine::admission::Outcome;
 use crate::engine::admission::admit::Context;
+use crate::engine::admission::exceptions::{self, Excuses};
 use crate::engine::admission::set::AdmissionSet;
 use crate::engine::admission::trace::Step;
 use crate::engine::admission::webhook::{Answer, Call, Reply, Verdict, Webhook, WebhookResult};
@@ -40,10 +41,14 @@ struct Matched {
 // === impl Validating ===
 
 impl Validating {
-    /// Runs the policies.
-    pub(super) fn new(set: &AdmissionSet, context: Context<'_>) -> Self {
+    /// Runs the policies, after what was `judged` already.
+    pub(super) fn new(set: &AdmissionSet, context: Context<'_>, judged: &Outcome) -> Self {
+        let mut outcome = set.validate(context);
+        for warning in judged.warnings.iter() {
+            outcome.warnings.push(warning);
+        }
         Self {
-            outcome: set.validate(context),
+            outcome,
             matched: Vec::new(),
         }
     }
@@ -112,19 +117,36 @@ impl Validating {
     }
 
     /// Takes the answers: the end.
-    pub(super) fn answered(mut self, context: Context<'_>, answers: Vec<Answer>) -> Outcome {
+    pub(super) fn answered(
+        mut self,
+        set: &AdmissionSet,
+        context: Context<'_>,
+        answers: Vec<Answer>,
+    ) -> Outcome {
         let mut answers = answers.into_iter();
         for (index, matched) in std::mem::take(&mut self.matched).into_iter().enumerate() {
             let answer = match matched.objection {
                 None => answers.next(),
                 Some(_) => None,
             };
-            self.settle(context, index, matched, answer);
+            self.settle((set, context), index, matched, answer);
         }
+        let Outcome {
+            exceptions,
+            audit_annotations,
+            ..
+        } = &mut self.outcome;
+        exceptions::publish(exceptions, audit_annotations);
         self.outcome
     }
 
-    fn settle(&mut self, context: Context<'_>, index: usize, matched: Matched, answer: Option<Answer>) {
+    fn settle(
+        &mut self,
+        (set, context): (&AdmissionSet, Context<'_>),
+        index: usize,
+        matched: Matched,
+        answer: Option<Answer>,
+    ) {
         let Matched {
             webhook,
             cause,
@@ -150,6 +172,11 @@ impl Validating {
         context.run.tell(|| Step::Answered(&result));
         self.outcome.webhooks.push(result);
         let Some(objection) = objection else { return };
+        if matches!(objection, Objection::Denial(_))
+            && let Some(excused) = Excuses::default().find(&webhook.id(), set, context)
+        {
+            return exceptions::note(&mut self.outcome.exceptions, excused);
+        }
         if objection.is_ignored(&webhook) {
             annotations::validation_failed_open(&mut self.outcome.audit_annotations, index, &webhook);
         }

@@ -100,22 +100,33 @@ impl Constraints {
         if namespace == Ok(false) || !selects_object(&self.object_selector, object, request.old_object) {
             return Ok(None);
         }
+        match self.matches_rules(subject)? {
+            None => Ok(None),
+            // Only now that it applies does it matter that the namespace is not known.
+            Some(matched) => namespace.map(|_| Some(matched)),
+        }
+    }
+
+    /// Whether the request is within the rules, whatever the selectors say, and
+    /// as which resource.
+    ///
+    /// # Errors
+    ///
+    /// A match in a version whose kind is not known.
+    pub fn matches_rules<'m>(&'m self, subject: Subject<'m>) -> Result<Option<Matched<'m>>, Fault> {
         match self.find(&self.exclude_rules, subject) {
             Found::Match(_) => return Ok(None),
             Found::Fault(fault) => return Err(fault),
             Found::Nothing => {}
         }
-        let matched = if self.rules.is_empty() && self.no_rules == NoRules::Everything {
-            subject.as_asked()
-        } else {
-            match self.find(&self.rules, subject) {
-                Found::Match(matched) => matched,
-                Found::Fault(fault) => return Err(fault),
-                Found::Nothing => return Ok(None),
-            }
-        };
-        // Only now that it applies does it matter that the namespace is not known.
-        namespace.map(|_| Some(matched))
+        if self.rules.is_empty() && self.no_rules == NoRules::Everything {
+            return Ok(Some(subject.as_asked()));
+        }
+        match self.find(&self.rules, subject) {
+            Found::Match(matched) => Ok(Some(matched)),
+            Found::Fault(fault) => Err(fault),
+            Found::Nothing => Ok(None),
+        }
     }
 
     /// Why the request is not within the constraints, where

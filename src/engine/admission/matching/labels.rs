@@ -31,6 +31,6 @@ pub(super) fn can_bear_labels(object: Node<'_>) -> bool {
 }
 
 /// The value of the label `key`.
-pub(super) fn label<'o>(object: Node<'o>, key: &str) -> Option<Cow<'o, str>> {
+pub(in crate::engine::admission) fn label<'o>(object: Node<'o>, key: &str) -> Option<Cow<'o, str>> {
     object.get("metadata")?.get("labels")?.get(key)?.as_str()
 }

@@ -21,6 +21,7 @@ mod versions;
 pub use constraints::{Constraints, MatchPolicy, Matched, NoRules, Subject};
 pub use equivalence::Equivalents;
 pub use index::Index;
+pub(super) use labels::label;
 pub use labels::selects_object;
 pub use namespace::{FixedNamespaces, MissingNamespace, Namespaces, selects_namespace};
 pub use rule::{Operations, Rule, Scope, Target};

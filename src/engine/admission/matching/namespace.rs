@@ -6,12 +6,9 @@ use std::sync::Arc;
 
 use super::Fault;
 use super::labels::{can_bear_labels, label};
-use crate::engine::LabelSelector;
 use crate::engine::admission::{Operation, Request};
+use crate::engine::{LabelSelector, NAMESPACE_NAME_LABEL as NAME_LABEL};
 use crate::json::{Document, Node};
-
-/// The label that every namespace has, with its own name.
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Where Namespace objects come from: manifests, or the watch of a cluster.
 pub trait Namespaces: std::fmt::Debug + Send + Sync {

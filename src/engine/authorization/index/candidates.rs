@@ -7,11 +7,11 @@
 //! of the other fields the index may let through too much, never too little,
 //! and each candidate is then compared in full.
 
-use crate::engine::authorization::{AuthorizationPolicy, NonResourceRule, ResourceRule, Subject};
+use crate::engine::authorization::{AuthorizationPolicy, Effect, NonResourceRule, ResourceRule, Subject};
 
 use super::query::{PathQuery, Query, ResourceQuery};
 use super::subjects::Named;
-use super::{Ids, Map, Subjects, Symbols};
+use super::{Ids, InNamespace, Map, Namespaces, Subjects, Symbols};
 
 /// The rules of some policies, in the order of the policies.
 #[derive(Debug, Default)]
@@ -31,6 +31,9 @@ pub(in crate::engine::authorization) struct Candidate {
     pub(in crate::engine::authorization) is_subject: bool,
     /// Whether one of its excluded subjects asks.
     pub(in crate::engine::authorization) is_excluded: bool,
+    /// Whether it has no `namespaceSelector`, or one that selects the namespace
+    /// of the request, which is known.
+    pub(in crate::engine::authorization) is_selected: bool,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +46,10 @@ struct Block {
     groups: Field,
     resources: Field,
     namespaces: Field,
+    /// By the numbers of selectors.
+    selectors: Field,
+    /// Rules that may apply in a namespace of which only the name is known.
+    unknown: Bits,
     names: Field,
     paths: Field,
 }
@@ -66,6 +73,7 @@ impl Candidates {
     pub(in crate::engine::authorization) fn new(
         policies: &[AuthorizationPolicy],
         first: usize,
+        namespaces: &Namespaces,
         subjects: &mut Subjects,
         symbols: &mut Symbols,
     ) -> Self {
@@ -78,10 +86,12 @@ impl Candidates {
                 of(&written.subjects, subjects),
                 of(&written.exclude_subjects, subjects),
             );
+            let effect = written.effect;
             for (rule, written) in written.resource_rules.iter().enumerate() {
                 let (block, bit) = open(&mut candidates.resources, (policy, rule));
                 block.add_subjects(bit, &included, &excluded);
                 block.add_resource_rule(bit, written, symbols);
+                block.add_selector(bit, effect, written, namespaces);
             }
             for (rule, written) in written.non_resource_rules.iter().enumerate() {
                 let (block, bit) = open(&mut candidates.paths, (policy, rule));
@@ -97,7 +107,7 @@ impl Candidates {
     pub(in crate::engine::authorization) fn each(
         &self,
         who: &Ids,
-        query: &Query,
+        query: &Query<'_>,
         all: bool,
         mut found: impl FnMut(Candidate) -> std::ops::ControlFlow<()>,
     ) {
@@ -111,6 +121,7 @@ impl Candidates {
                 continue;
             }
             let excluded = block.excluded.of_any(who.as_slice());
+            let selected = block.selected(query);
             let fitting = if all {
                 Bits::ALL
             } else {
@@ -122,11 +133,13 @@ impl Candidates {
                     break;
                 };
                 let (is_subject, is_excluded) = (subjects.has(bit), excluded.has(bit));
+                let is_selected = selected.has(bit);
                 if found(Candidate {
                     policy,
                     rule,
                     is_subject,
                     is_excluded,
+                    is_selected,
                 })
                 .is_break()
                 {
@@ -198,6 +211,20 @@ impl Block {
         }
     }
 
+    fn add_selector(&mut self, bit: usize, effect: Effect, rule: &ResourceRule, namespaces: &Namespaces) {
+        let Some(selector) = &rule.namespace_selector else {
+            self.selectors.any.set(bit);
+            return self.unknown.set(bit);
+        };
+        if let Some(number) = namespaces.number(selector) {
+            self.selectors.add(number, bit);
+        }
+        // Labels that are not known prove nothing, and may be anything.
+        if effect == Effect::Deny || selector.asks_for_the_name_alone() {
+            self.unknown.set(bit);
+        }
+    }
+
     fn add_path_rule(&mut self, bit: usize, rule: &NonResourceRule, symbols: &mut Symbols) {
         self.verbs.add_texts(bit, &rule.verbs, symbols);
         for path in &rule.paths {
@@ -210,20 +237,38 @@ impl Block {
         }
     }
 
-    fn fitting(&self, query: &Query) -> Bits {
+    fn fitting(&self, query: &Query<'_>) -> Bits {
         match query {
             Query::Resource(query) => self.fitting_resource(query),
             Query::Path(query) => self.fitting_path(query),
         }
     }
 
-    fn fitting_resource(&self, query: &ResourceQuery) -> Bits {
+    /// Rules without selector, and those whose selector selects the namespace of
+    /// the request, as far as it is known.
+    fn selected(&self, query: &Query<'_>) -> Bits {
+        match query {
+            Query::Resource(query) => match query.in_namespace {
+                InNamespace::Known(numbers) => self.selectors.of_any(numbers),
+                InNamespace::None | InNamespace::Unknown => self.selectors.any,
+            },
+            Query::Path(_) => Bits::ALL,
+        }
+    }
+
+    fn fitting_resource(&self, query: &ResourceQuery<'_>) -> Bits {
         let namespaces = if query.all_namespaces {
             Bits::ALL
         } else {
             self.namespaces
                 .of(query.namespace)
                 .or(self.namespaces.of_any(query.namespace_prefixes.as_slice()))
+        };
+        let selectors = match query.in_namespace {
+            InNamespace::Known(numbers) => self.selectors.of_any(numbers),
+            InNamespace::Unknown => self.unknown,
+            InNamespace::None if query.all_namespaces => Bits::ALL,
+            InNamespace::None => self.selectors.any,
         };
         let names = if query.all_names {
             Bits::ALL
@@ -235,6 +280,7 @@ impl Block {
             .and(self.groups.touched(query.group))
             .and(self.resources.touched(query.resource))
             .and(namespaces)
+            .and(selectors)
             .and(names)
     }
 

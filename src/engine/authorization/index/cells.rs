@@ -66,7 +66,7 @@ impl CompiledRule {
         }
     }
 
-    pub(super) fn allows(&self, query: &Query) -> bool {
+    pub(super) fn allows(&self, query: &Query<'_>) -> bool {
         match query {
             Query::Resource(query) => {
                 has_or_all(&self.verbs, query.verb)
@@ -104,7 +104,7 @@ fn has_or_all(ids: &[u32], wanted: u32) -> bool {
 
 // === impl queries ===
 
-impl ResourceQuery {
+impl ResourceQuery<'_> {
     fn resources(&self) -> [u32; 3] {
         [Symbols::STAR, self.full_resource, self.any_with_subresource]
     }
@@ -151,7 +151,7 @@ impl Cells {
     /// `visited` counts those looked at.
     pub(super) fn find<'c>(
         &self,
-        query: &Query,
+        query: &Query<'_>,
         rule_at: impl Fn(u32, u32) -> Option<&'c CompiledRule>,
         visited: &mut usize,
     ) -> Option<Place> {
@@ -171,7 +171,7 @@ impl Cells {
         first
     }
 
-    fn find_resource(&self, query: &ResourceQuery, visited: &mut usize) -> Option<Place> {
+    fn find_resource(&self, query: &ResourceQuery<'_>, visited: &mut usize) -> Option<Place> {
         let mut first = None;
         let names = [ANY_NAME, query.name];
         let names = if self.has_names { &names[..] } else { &[ANY_NAME] };

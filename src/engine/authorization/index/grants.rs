@@ -89,7 +89,7 @@ impl Grants {
     pub(in crate::engine::authorization) fn find(
         &self,
         who: &Ids,
-        query: &Query,
+        query: &Query<'_>,
         visited: &mut usize,
     ) -> Option<Grant> {
         // Bindings of cluster scope come before all others.
@@ -106,7 +106,7 @@ impl Grants {
     pub(in crate::engine::authorization) fn applying(
         &self,
         who: &Ids,
-        query: &Query,
+        query: &Query<'_>,
         limit: usize,
     ) -> Vec<usize> {
         let nodes = self.cluster_nodes(who).chain(self.namespace_nodes(who, query));
@@ -179,7 +179,7 @@ impl Grants {
             .filter_map(|node| self.nodes.get(node as usize))
     }
 
-    fn namespace_nodes<'g>(&'g self, who: &'g Ids, query: &Query) -> impl Iterator<Item = &'g Node> {
+    fn namespace_nodes<'g>(&'g self, who: &'g Ids, query: &Query<'_>) -> impl Iterator<Item = &'g Node> {
         let namespace = match query {
             Query::Resource(query) if query.has_namespace && query.namespace != Symbols::UNKNOWN => {
                 Some(query.namespace)
@@ -197,7 +197,7 @@ impl Grants {
     fn first<'g>(
         &self,
         nodes: impl Iterator<Item = &'g Node>,
-        query: &Query,
+        query: &Query<'_>,
         visited: &mut usize,
     ) -> Option<Place> {
         let mut first: Option<Place> = None;
@@ -218,7 +218,7 @@ impl Grants {
         &self,
         node: &Node,
         first: Option<Place>,
-        query: &Query,
+        query: &Query<'_>,
         visited: &mut usize,
     ) -> Option<Place> {
         let earlier = |binding: &&u32| first.is_none_or(|first| **binding < first.binding);
@@ -254,7 +254,7 @@ impl CompiledRole {
     }
 
     /// The first rule that allows `query`.
-    fn find(&self, query: &Query, visited: &mut usize) -> Option<u32> {
+    fn find(&self, query: &Query<'_>, visited: &mut usize) -> Option<u32> {
         match &self.cells {
             Some(cells) => cells
                 .find(query, |_, rule| self.rules.get(rule as usize), visited)

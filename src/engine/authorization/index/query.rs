@@ -3,17 +3,17 @@
 use crate::engine::authorization::matching::{RequestedResource, asks_for_collection};
 use crate::engine::{Attributes, ResourceAttributes, Target};
 
-use super::{Ids, Symbols};
+use super::{Ids, InNamespace, Symbols};
 
 /// A request, its texts looked up once.
 #[derive(Debug)]
-pub(in crate::engine::authorization) enum Query {
-    Resource(ResourceQuery),
+pub(in crate::engine::authorization) enum Query<'s> {
+    Resource(ResourceQuery<'s>),
     Path(PathQuery),
 }
 
 #[derive(Debug)]
-pub(in crate::engine::authorization) struct ResourceQuery {
+pub(in crate::engine::authorization) struct ResourceQuery<'s> {
     pub(super) verb: u32,
     pub(super) group: u32,
     /// `pods/log` as RBAC's rules write it.
@@ -24,6 +24,8 @@ pub(in crate::engine::authorization) struct ResourceQuery {
     pub(super) resource: u32,
     pub(super) namespace: u32,
     pub(super) namespace_prefixes: Ids,
+    /// Whose labels selectors ask for.
+    pub(super) in_namespace: InNamespace<'s>,
     pub(super) name: u32,
     /// No namespace, and about all there are.
     pub(super) all_namespaces: bool,
@@ -40,7 +42,7 @@ pub(in crate::engine::authorization) struct PathQuery {
     pub(super) prefixes: Ids,
 }
 
-impl Query {
+impl<'s> Query<'s> {
     /// A request for nothing.
     pub(in crate::engine::authorization) const NOTHING: Self = Self::Path(PathQuery {
         verb: Symbols::UNKNOWN,
@@ -48,9 +50,13 @@ impl Query {
         prefixes: Ids::EMPTY,
     });
 
-    pub(in crate::engine::authorization) fn new(attributes: &Attributes<'_>, symbols: &Symbols) -> Self {
+    pub(in crate::engine::authorization) fn new(
+        attributes: &Attributes<'_>,
+        symbols: &Symbols,
+        in_namespace: InNamespace<'s>,
+    ) -> Self {
         match &attributes.target {
-            Target::Resource(resource) => Self::Resource(ResourceQuery::new(resource, symbols)),
+            Target::Resource(resource) => Self::Resource(ResourceQuery::new(resource, symbols, in_namespace)),
             Target::NonResource { path, verb } => Self::Path(PathQuery {
                 verb: symbols.find(verb),
                 path: symbols.find(path),
@@ -60,8 +66,8 @@ impl Query {
     }
 }
 
-impl ResourceQuery {
-    fn new(request: &ResourceAttributes<'_>, symbols: &Symbols) -> Self {
+impl<'s> ResourceQuery<'s> {
+    fn new(request: &ResourceAttributes<'_>, symbols: &Symbols, in_namespace: InNamespace<'s>) -> Self {
         let is_collection = asks_for_collection(&request.verb);
         let has_namespace = !request.namespace.is_empty();
         let whole = symbols.find(&request.resource);
@@ -84,6 +90,7 @@ impl ResourceQuery {
             } else {
                 symbols.find(resource)
             },
+            in_namespace,
             namespace: symbols.find(&request.namespace),
             namespace_prefixes: if has_namespace {
                 symbols.find_prefixes(&request.namespace)

@@ -9,6 +9,8 @@
 //! | verb or group `*`   | a rule's `*` only    | any                                     |
 //! | resource `*`        | a rule's `*` only    | any; with a subresource, any that has it |
 //! | no namespace        | `""` only            | also any, for a list, watch, deletecollection or `*`, unless known to be cluster-scoped |
+//! | namespaceSelector, no namespace | nothing   | as above                                |
+//! | namespaceSelector, unknown labels | what the name proves | what the name does not rule out |
 //! | no name             | nothing              | also any, for a list, watch, deletecollection or `*` |
 //! | selectors           | at least `selectors` | not at least `unlessSelectors`          |
 
@@ -16,11 +18,15 @@ mod cluster_scoped;
 mod narrowness;
 mod policy_rule;
 mod resource;
+mod subject;
 
 pub use cluster_scoped::is_known_cluster_scoped;
 pub use narrowness::Narrowness;
-pub use policy_rule::{asks_for_collection, namespace_matches, path_rule_miss, resource_rule_miss};
+pub use policy_rule::{
+    asks_for_collection, namespace_matches, namespace_of, path_rule_miss, resource_rule_miss,
+};
 pub use resource::{RequestedResource, resource_includes, resource_touches};
+pub use subject::subject_matches;
 
 /// Whether `text` is `pattern`, in which a `*` at the end stands for any text.
 #[must_use]

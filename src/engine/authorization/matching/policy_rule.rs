@@ -1,19 +1,22 @@
 //! Whether one rule of an AuthorizationPolicy applies to one request.
 
-use crate::engine::ResourceAttributes;
 use crate::engine::authorization::rbac::non_resource_url_matches;
 use crate::engine::authorization::{Criterion, Effect, NonResourceRule, ResourceRule};
+use crate::engine::{ResourceAttributes, Selected};
 
 use super::cluster_scoped::is_known_cluster_scoped;
 use super::narrowness::Narrowness;
 use super::resource::{RequestedResource, resource_includes, resource_touches};
 
 /// The first thing for which `rule` does not apply to `request`; `None` where it applies.
+/// `selected` says whether its `namespaceSelector`, if it has one, selects
+/// [`namespace_of`] the request.
 #[must_use]
 pub fn resource_rule_miss(
     effect: Effect,
     rule: &ResourceRule,
     request: &ResourceAttributes<'_>,
+    selected: Option<Selected>,
     narrowness: &Narrowness<'_>,
 ) -> Option<Criterion> {
     let narrow = || !rule.selectors.is_empty() && narrowness.implies(&rule.selectors);
@@ -25,6 +28,8 @@ pub fn resource_rule_miss(
         Some(Criterion::Resources)
     } else if !is_in_namespaces(effect, &rule.namespaces, request) {
         Some(Criterion::Namespaces)
+    } else if !is_selected(effect, rule, request, selected) {
+        Some(Criterion::NamespaceSelector)
     } else if !has_name(effect, &rule.names, request) {
         Some(Criterion::Names)
     } else {
@@ -48,6 +53,18 @@ pub fn path_rule_miss(effect: Effect, rule: &NonResourceRule, path: &str, verb: 
         Some(Criterion::Paths)
     } else {
         None
+    }
+}
+
+/// The namespace whose labels a `namespaceSelector` asks for; empty for none. A
+/// request for `namespaces/NAME` counts as in NAME.
+#[must_use]
+pub fn namespace_of<'r>(request: &'r ResourceAttributes<'_>) -> &'r str {
+    let resource = RequestedResource::of(request).resource;
+    if request.group.is_empty() && resource == "namespaces" && !request.name.is_empty() {
+        &request.name
+    } else {
+        &request.namespace
     }
 }
 
@@ -86,17 +103,33 @@ fn resource_matches(effect: Effect, written: &[String], request: &ResourceAttrib
 }
 
 fn is_in_namespaces(effect: Effect, written: &[String], request: &ResourceAttributes<'_>) -> bool {
-    let across_namespaces = || {
-        effect == Effect::Deny
-            && request.namespace.is_empty()
-            && asks_for_collection(&request.verb)
-            && !is_known_cluster_scoped(&request.group, RequestedResource::of(request).resource)
-    };
     written.is_empty()
         || written
             .iter()
             .any(|pattern| namespace_matches(pattern, &request.namespace))
-        || across_namespaces()
+        || touches_all_namespaces(effect, request)
+}
+
+/// Whether a Deny for some namespaces touches a request that names none.
+fn touches_all_namespaces(effect: Effect, request: &ResourceAttributes<'_>) -> bool {
+    effect == Effect::Deny
+        && request.namespace.is_empty()
+        && asks_for_collection(&request.verb)
+        && !is_known_cluster_scoped(&request.group, RequestedResource::of(request).resource)
+}
+
+fn is_selected(
+    effect: Effect,
+    rule: &ResourceRule,
+    request: &ResourceAttributes<'_>,
+    selected: Option<Selected>,
+) -> bool {
+    rule.namespace_selector.is_none()
+        || match selected {
+            Some(Selected::Yes) => true,
+            Some(Selected::Unknown) => effect == Effect::Deny,
+            Some(Selected::No) | None => touches_all_namespaces(effect, request),
+        }
 }
 
 fn has_name(effect: Effect, written: &[String], request: &ResourceAttributes<'_>) -> bool {

@@ -8,4 +8,5 @@ mod cost;
 mod grants;
 mod order;
 mod reference;
+mod selectors;
 mod times;

@@ -149,6 +149,7 @@ mod tests {
                 binding("", "w", "Rolle", "view"),
             ],
             policies: Vec::new(),
+            ..Objects::default()
         };
         let alice = User {
             name: "alice".into(),

@@ -32,7 +32,7 @@ fn request(asked: &Asked) -> ResourceAttributes<'static> {
 
 fn miss(effect: Effect, rule: &ResourceRule, asked: &Asked) -> Option<Criterion> {
     let request = request(asked);
-    resource_rule_miss(effect, rule, &request, &Narrowness::new(&request.selectors))
+    resource_rule_miss(effect, rule, &request, None, &Narrowness::new(&request.selectors))
 }
 
 fn check(effect: Effect, rule: &ResourceRule, criterion: Criterion, matches: &[Asked], no_match: &[Asked]) {
@@ -308,7 +308,13 @@ fn selectors_narrow_an_allow_and_lift_a_deny() {
         ..request(&["list", "", "pods", "", ""])
     };
     let miss = |effect, request: ResourceAttributes<'_>| {
-        resource_rule_miss(effect, &written, &request, &Narrowness::new(&request.selectors))
+        resource_rule_miss(
+            effect,
+            &written,
+            &request,
+            None,
+            &Narrowness::new(&request.selectors),
+        )
     };
     for narrow in [node(&["node-1"]), node(&["node-1", "node-2"])] {
         assert_eq!(miss(Effect::Allow, asked(narrow.clone())), None);

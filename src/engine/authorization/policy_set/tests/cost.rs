@@ -35,6 +35,7 @@ fn bindings(count: usize, of: impl Fn(usize) -> (Role, Binding)) -> Objects {
         roles,
         bindings,
         policies: Vec::new(),
+        ..Objects::default()
     }
 }
 
@@ -117,6 +118,7 @@ fn a_role_of_many_rules_is_not_read_through() {
         roles: vec![role("", "large", rules(count))],
         bindings: vec![binding("ns7", "b", "large", vec![Subject::group("all")])],
         policies: Vec::new(),
+        ..Objects::default()
     };
     let (few, many) = visited(objects, 100_000, &requests());
     assert!(many <= few && many <= 24, "{few} {many}");
@@ -136,6 +138,7 @@ fn rules_with_huge_products_are_compared_without_being_multiplied_out() {
         roles: vec![role("", "huge", vec![rule; 20])],
         bindings: vec![binding("", "b", "huge", vec![Subject::user("u")])],
         policies: Vec::new(),
+        ..Objects::default()
     });
     assert_eq!(
         set.authorize(&asks(user("u", &[]), "v999 r999.g999 ns n999"), Time::UNIX_EPOCH)

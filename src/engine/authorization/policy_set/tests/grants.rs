@@ -64,6 +64,7 @@ fn objects() -> Objects {
             },
         ],
         policies: Vec::new(),
+        ..Objects::default()
     }
 }
 

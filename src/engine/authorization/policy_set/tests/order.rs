@@ -32,6 +32,7 @@ fn bound() -> Objects {
         roles: vec![role("", "view", vec![allows(&["get"], &["pods"])])],
         bindings: vec![binding("", "view", "view", vec![Subject::user("alice")])],
         policies: Vec::new(),
+        ..Objects::default()
     }
 }
 

@@ -4,9 +4,14 @@
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
+use std::collections::BTreeMap;
+
 use super::*;
-use crate::engine::authorization::{NonResourceRule, ResourceRule, RoleRef, Rule};
-use crate::engine::{Operator, Requirement, ResourceAttributes, Selectors, Target, User, Validity};
+use crate::engine::authorization::{NamespaceLabels, NonResourceRule, ResourceRule, RoleRef, Rule};
+use crate::engine::{
+    LabelExpression, LabelSelector, NAMESPACE_NAME_LABEL, Operator, Requirement, ResourceAttributes,
+    Selectors, Target, User, Validity,
+};
 
 mod plain;
 
@@ -155,16 +160,24 @@ fn bindings() -> BoxedStrategy<Vec<Binding>> {
 fn policy_rules() -> BoxedStrategy<(Vec<ResourceRule>, Vec<NonResourceRule>)> {
     let resource = (
         (some(VERBS, 2), some(GROUPS, 2), some(RESOURCES, 2)),
-        (some(PATTERNS, 2), some(NAMES, 1), selectors()),
+        (
+            some(PATTERNS, 2),
+            some(NAMES, 1),
+            selectors(),
+            prop::option::weighted(0.4, select(SELECTORS).prop_map(compiled)),
+        ),
     )
         .prop_map(
-            |((verbs, api_groups, resources), (namespaces, names, selectors))| ResourceRule {
-                verbs,
-                api_groups,
-                resources,
-                namespaces,
-                names,
-                selectors,
+            |((verbs, api_groups, resources), (namespaces, names, selectors, namespace_selector))| {
+                ResourceRule {
+                    verbs,
+                    api_groups,
+                    resources,
+                    namespaces,
+                    names,
+                    selectors,
+                    namespace_selector,
+                }
             },
         );
     let path = (some(VERBS, 2), some(PATHS, 2)).prop_map(|(verbs, paths)| NonResourceRule { verbs, paths });
@@ -172,6 +185,62 @@ fn policy_rules() -> BoxedStrategy<(Vec<ResourceRule>, Vec<NonResourceRule>)> {
         prop::collection::vec(resource, 0..3),
         prop::collection::vec(path, 0..2),
     )
+        .boxed()
+}
+
+/// Selectors over the labels `k`, `l` and the name: terms such as `k=x`, `k!=x`, `k`, `!k`.
+const SELECTORS: &[&[&str]] = &[
+    &["k=x"],
+    &["k!=x"],
+    &["k"],
+    &["!k"],
+    &["k=x", "l=y"],
+    &["l!=y", "k"],
+    &["kubernetes.io/metadata.name=a"],
+    &["kubernetes.io/metadata.name!=a"],
+    &["kubernetes.io/metadata.name=a", "k=x"],
+    &["!kubernetes.io/metadata.name"],
+    &["kubernetes.io/metadata.name=unknown", "!l"],
+];
+
+fn compiled(terms: &[&str]) -> LabelSelector {
+    let expression = |term: &&str| {
+        let (key, operator, value) = match (
+            term.split_once("!="),
+            term.split_once('='),
+            term.strip_prefix('!'),
+        ) {
+            (Some((key, value)), ..) => (key, "NotIn", Some(value)),
+            (None, Some((key, value)), _) => (key, "In", Some(value)),
+            (None, None, Some(key)) => (key, "DoesNotExist", None),
+            (None, None, None) => (*term, "Exists", None),
+        };
+        LabelExpression {
+            key: key.into(),
+            operator: operator.into(),
+            values: value.into_iter().map(str::to_owned).collect(),
+        }
+    };
+    let expressions: Vec<_> = terms.iter().map(expression).collect();
+    LabelSelector::compile(&BTreeMap::new(), &expressions).unwrap()
+}
+
+/// The labels of some of [`NAMESPACES`].
+fn namespaces() -> BoxedStrategy<NamespaceLabels> {
+    let label = || prop::option::of(select(&["x", "y"][..]));
+    let labels = (label(), label());
+    let known = subsequence(NAMESPACES, 0..=3);
+    (known, prop::collection::vec(labels, 3))
+        .prop_map(|(known, labels)| {
+            let of = |(name, (k, l)): (&str, (Option<&str>, Option<&str>))| {
+                let written = [("k", k), ("l", l), (NAMESPACE_NAME_LABEL, Some(name))];
+                let labels = written
+                    .into_iter()
+                    .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
+                (name.to_owned(), labels.collect())
+            };
+            known.into_iter().zip(labels).map(of).collect()
+        })
         .boxed()
 }
 
@@ -248,12 +317,12 @@ fn asked() -> BoxedStrategy<Attributes<'static>> {
             one(&["", "apps", "*"]),
         ),
         (
-            one(&["pods", "nodes", "*", "pods/log"]),
+            one(&["pods", "nodes", "*", "pods/log", "namespaces"]),
             one(&["", "", "log", "scale", "*"]),
         ),
         (
-            prop_oneof![Just(String::new()), one(NAMESPACES)],
-            one(&["", "n1", "n3", "*"]),
+            prop_oneof![Just(String::new()), one(NAMESPACES), Just("unknown".to_owned())],
+            one(&["", "n1", "n3", "*", "a"]),
             selectors(),
         ),
     )
@@ -289,9 +358,10 @@ proptest! {
         roles in roles(),
         bindings in bindings(),
         policies in policies(),
+        namespaces in namespaces(),
         asked in prop::collection::vec((asked(), instant()), 8),
     ) {
-        let objects = Objects { roles, bindings, policies };
+        let objects = Objects { roles, bindings, policies, namespaces };
         let set = PolicySet::new(objects.clone(), &NeverDeny::default());
         for (asked, now) in &asked {
             let now = *now;

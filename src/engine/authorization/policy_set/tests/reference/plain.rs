@@ -23,7 +23,7 @@ pub(super) fn authorize(objects: &Objects, asked: &Attributes<'_>, now: Time) ->
     let mut shadow = Vec::new();
     let (mut denied, mut allowed) = (None, None);
     for policy in policies {
-        let Some((rule, outcome)) = outcome(policy, asked) else {
+        let Some((rule, outcome)) = outcome(policy, &objects.namespaces, asked) else {
             continue;
         };
         let cause = (
@@ -58,7 +58,11 @@ pub(super) fn authorize(objects: &Objects, asked: &Attributes<'_>, now: Time) ->
 }
 
 /// The rule that applies, and whether the conditions hold (`None`: unknown).
-fn outcome(policy: &AuthorizationPolicy, asked: &Attributes<'_>) -> Option<(usize, Option<()>)> {
+fn outcome(
+    policy: &AuthorizationPolicy,
+    namespaces: &NamespaceLabels,
+    asked: &Attributes<'_>,
+) -> Option<(usize, Option<()>)> {
     let means = |list: &[Subject]| list.iter().any(|subject| means(subject, &asked.user));
     if !means(&policy.subjects) || means(&policy.exclude_subjects) {
         return None;
@@ -68,7 +72,7 @@ fn outcome(policy: &AuthorizationPolicy, asked: &Attributes<'_>) -> Option<(usiz
         Target::Resource(request) => policy
             .resource_rules
             .iter()
-            .position(|rule| resource_rule(denies, rule, request))?,
+            .position(|rule| resource_rule(denies, rule, namespaces, request))?,
         Target::NonResource { path, verb } => {
             let covers = |rule: &NonResourceRule| {
                 text(denies, &rule.verbs, verb)
@@ -123,7 +127,39 @@ fn means(subject: &Subject, user: &User<'_>) -> bool {
     }
 }
 
-fn resource_rule(denies: bool, rule: &ResourceRule, request: &ResourceAttributes<'_>) -> bool {
+/// Whether the labels of the namespace are as `terms` ask; `None`: it depends on
+/// what is not known.
+fn selects(terms: &[&str], name: &str, known: Option<&BTreeMap<String, String>>) -> Option<bool> {
+    let mut all = Some(true);
+    for term in terms {
+        let bare = term.trim_start_matches('!');
+        let key = bare.split(['!', '=']).next().unwrap();
+        let value = match known {
+            _ if key == NAMESPACE_NAME_LABEL => Some(Some(name)),
+            Some(labels) => Some(labels.get(key).map(String::as_str)),
+            None => None,
+        };
+        let holds = value.map(|value| match term.split_once('=') {
+            Some((before, wanted)) if before.ends_with('!') => value != Some(wanted),
+            Some((_, wanted)) => value == Some(wanted),
+            None if term.starts_with('!') => value.is_none(),
+            None => value.is_some(),
+        });
+        all = match (all, holds) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), Some(true)) => Some(true),
+            _ => None,
+        };
+    }
+    all
+}
+
+fn resource_rule(
+    denies: bool,
+    rule: &ResourceRule,
+    namespaces: &NamespaceLabels,
+    request: &ResourceAttributes<'_>,
+) -> bool {
     let about_all = denies && ["list", "watch", "deletecollection", "*"].contains(&request.verb.as_ref());
     let (resource, sub) = match (request.resource.split_once('/'), request.subresource.as_ref()) {
         (None, sub) => (request.resource.as_ref(), sub.to_owned()),
@@ -139,8 +175,22 @@ fn resource_rule(denies: bool, rule: &ResourceRule, request: &ResourceAttributes
             Some(prefix) => namespace.starts_with(prefix),
             None => pattern == namespace,
         });
-    let is_cluster_scoped = resource == "nodes" && request.group.is_empty();
+    let is_namespaces = resource == "namespaces" && request.group.is_empty();
+    let is_cluster_scoped = is_namespaces || resource == "nodes" && request.group.is_empty();
     let all_namespaces = about_all && namespace.is_empty() && !is_cluster_scoped;
+    let within = if is_namespaces && !request.name.is_empty() {
+        request.name.as_ref()
+    } else {
+        namespace
+    };
+    let selected = rule.namespace_selector.as_ref().is_none_or(|selector| {
+        let terms = SELECTORS
+            .iter()
+            .find(|terms| compiled(terms) == *selector)
+            .unwrap();
+        let in_one = !within.is_empty() && selects(terms, within, namespaces.get(within)).unwrap_or(denies);
+        in_one || all_namespaces
+    });
     let narrow = narrow(&rule.selectors.field, &request.selectors.field, false)
         && narrow(&rule.selectors.label, &request.selectors.label, true);
     let asks = !rule.selectors.field.is_empty() || !rule.selectors.label.is_empty();
@@ -151,6 +201,7 @@ fn resource_rule(denies: bool, rule: &ResourceRule, request: &ResourceAttributes
             .iter()
             .any(|pattern| resources(denies, pattern, resource, &sub))
         && (rule.namespaces.is_empty() || in_namespace || all_namespaces)
+        && selected
         && (rule.names.is_empty()
             || rule.names.iter().any(|name| *name == request.name)
             || about_all && request.name.is_empty())
@@ -165,7 +216,7 @@ fn text(denies: bool, list: &[String], requested: &str) -> bool {
 /// Every resource and subresource that there is, in a small world: whether the
 /// rule's part of it holds the requested part, or has something in common.
 fn resources(denies: bool, pattern: &str, resource: &str, sub: &str) -> bool {
-    const WORLD: [&str; 4] = ["pods", "nodes", "elsewhere", "*"];
+    const WORLD: [&str; 5] = ["pods", "nodes", "namespaces", "elsewhere", "*"];
     const SUBS: [&str; 5] = ["", "log", "scale", "other", "*"];
     let in_pattern = |one: &str, its: &str| match pattern.split_once('/') {
         None => pattern == "*" || pattern == one && its.is_empty(),

@@ -1,0 +1,289 @@
+//! What `serve` decides by, `admit` and `test` agree on every AdmissionException at
+//! every time, with each other and with a plain reading of the exceptions.
+
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use serde_json::{Value, json};
+
+use super::admission::{AdmissionCase, AdmissionExpectation};
+use super::run;
+use super::suite::{Case, Question};
+use crate::api::AdmissionReview;
+use crate::cli::admit::answer::Asked;
+use crate::cli::answers::Answers;
+use crate::cli::loading::Deciding;
+use crate::engine::Time;
+use crate::engine::admission::webhook::nobody;
+use crate::engine::admission::{AdmissionSettings, Chain, Phase, Run};
+use crate::json::Document;
+use crate::manifest::{Options, Source, load};
+
+const POLICIES: [&str; 2] = ["a", "b"];
+const SUBJECTS: [&str; 4] = [
+    "",
+    "{kind: Group, name: dba}",
+    "{kind: User, name: \"jane*\"}",
+    "{kind: Group, name: nobody}",
+];
+/// What `namespaceSelector` may be, and which of the namespaces it selects.
+const NAMESPACES: [(&str, &[&str]); 4] = [
+    ("{matchLabels: {tier: legacy}}", &["old"]),
+    (
+        "{matchExpressions: [{key: tier, operator: NotIn, values: [prod]}]}",
+        &["old"],
+    ),
+    ("{matchLabels: {kubernetes.io/metadata.name: live}}", &["live"]),
+    ("{matchLabels: {kubernetes.io/metadata.name: new}}", &[]),
+];
+const CONDITIONS: [(&str, bool); 4] = [
+    ("true", true),
+    ("request.name == 'p'", true),
+    ("request.name == 'q'", false),
+    ("object.spec.missing == 1", false),
+];
+
+#[derive(Debug, Clone)]
+struct Exception {
+    policies: Vec<&'static str>,
+    subject: usize,
+    namespaces: Option<usize>,
+    /// Whether `objectSelector` asks for `app: db`.
+    labelled: bool,
+    operations: Vec<&'static str>,
+    condition: Option<usize>,
+    not_after: u8,
+}
+
+#[derive(Debug, Clone)]
+struct Asking {
+    operation: &'static str,
+    namespace: &'static str,
+    /// Of the object that is to be, and of the one that is.
+    labelled: (bool, bool),
+    now: u8,
+}
+
+fn exception() -> BoxedStrategy<Exception> {
+    (
+        subsequence(POLICIES.to_vec(), 1..=2),
+        0..SUBJECTS.len(),
+        prop::option::weighted(0.7, 0..NAMESPACES.len()),
+        prop::bool::weighted(0.3),
+        subsequence(vec!["CREATE", "UPDATE", "DELETE"], 1..=3),
+        prop::option::weighted(0.4, 0..CONDITIONS.len()),
+        0..4_u8,
+    )
+        .prop_map(
+            |(policies, subject, namespaces, labelled, operations, condition, not_after)| Exception {
+                policies,
+                subject,
+                namespaces,
+                labelled,
+                operations,
+                condition,
+                not_after,
+            },
+        )
+        .boxed()
+}
+
+fn question() -> BoxedStrategy<Asking> {
+    (
+        select(vec!["CREATE", "UPDATE", "DELETE"]),
+        select(vec!["old", "live", "new"]),
+        any::<(bool, bool)>(),
+        0..4_u8,
+    )
+        .prop_map(|(operation, namespace, labelled, now)| Asking {
+            operation,
+            namespace,
+            labelled,
+            now,
+        })
+        .boxed()
+}
+
+fn second(second: u8) -> String {
+    format!("2026-12-01T08:00:0{second}Z")
+}
+
+impl Exception {
+    fn manifest(&self, index: usize) -> String {
+        let namespaces = self.namespaces.map_or_else(String::new, |at| {
+            format!("namespaceSelector: {}, ", NAMESPACES[at].0)
+        });
+        let names = if self.namespaces.is_none() {
+            ", resourceNames: [p]"
+        } else {
+            ""
+        };
+        let labels = if self.labelled {
+            "objectSelector: {matchLabels: {app: db}}, "
+        } else {
+            ""
+        };
+        let condition = self.condition.map_or_else(String::new, |at| {
+            format!(
+                "matchConditions: [{{name: c, expression: \"{}\"}}], ",
+                CONDITIONS[at].0
+            )
+        });
+        format!(
+            "---\n{{apiVersion: portcullis.dev/v1alpha1, kind: AdmissionException, metadata: {{name: e{index}}}, spec: \
+             {{policies: [{}], subjects: [{}], match: {{{namespaces}{labels}resourceRules: [{{apiGroups: [\"\"], \
+             apiVersions: [v1], operations: [{}], resources: [pods]{names}}}]}}, {condition}notAfter: {}, reason: r}}}}\n",
+            self.policies.join(", "),
+            SUBJECTS[self.subject],
+            self.operations.join(", "),
+            second(self.not_after),
+        )
+    }
+
+    /// Whether it excuses a denial of `policy`, read field by field.
+    fn excuses(&self, policy: &str, asked: &Asking) -> bool {
+        let (new, old) = asked.labelled;
+        let judged = if asked.operation == "DELETE" { old } else { new };
+        self.policies.contains(&policy)
+            && asked.now < self.not_after
+            && self.subject != 3
+            && self
+                .namespaces
+                .is_none_or(|at| NAMESPACES[at].1.contains(&asked.namespace))
+            && (!self.labelled || judged)
+            && self.operations.contains(&asked.operation)
+            && self.condition.is_none_or(|at| CONDITIONS[at].1)
+    }
+}
+
+impl Asking {
+    fn review(&self) -> String {
+        let object = |labelled: bool| {
+            let labels = if labelled { json!({"app": "db"}) } else { json!({}) };
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": self.namespace, "labels": labels}, "spec": {}})
+        };
+        let (new, old) = self.labelled;
+        let (has_new, has_old) = (self.operation != "DELETE", self.operation != "CREATE");
+        let object_of = |has: bool, labelled| if has { object(labelled) } else { Value::Null };
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "u", "operation": self.operation, "name": "p", "namespace": self.namespace,
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "userInfo": {"username": "jane", "groups": ["dba"]},
+            "object": object_of(has_new, new), "oldObject": object_of(has_old, old),
+        }})
+        .to_string()
+    }
+}
+
+fn deciding(exceptions: &[Exception]) -> Deciding {
+    let mut text = String::new();
+    for policy in POLICIES {
+        text.push_str(&format!(
+            "---\n{{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {{name: {policy}}}, \
+             spec: {{matchConstraints: {{resourceRules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [\"*\"], \
+             resources: [pods]}}]}}, validations: [{{expression: \"false\"}}]}}}}\n---\n\
+             {{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, \
+             metadata: {{name: {policy}}}, spec: {{policyName: {policy}, validationActions: [Deny]}}}}\n"
+        ));
+    }
+    for (name, tier) in [("old", "legacy"), ("live", "prod")] {
+        text.push_str(&format!(
+            "---\n{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, labels: {{tier: {tier}}}}}}}\n"
+        ));
+    }
+    for (index, exception) in exceptions.iter().enumerate() {
+        text.push_str(&exception.manifest(index));
+    }
+    let source = Source {
+        file: "f.yaml".into(),
+        text,
+        cluster: None,
+    };
+    let (manifests, faults) = load(&[source], &Options::default());
+    let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
+    Deciding {
+        admission: manifests.admission(&AdmissionSettings::default()),
+        policies: manifests.policies,
+        authorizers: Vec::new(),
+    }
+}
+
+/// What is excused, as the audit annotation tells it.
+fn annotation(excused: &[(String, &str)]) -> String {
+    let entry =
+        |(name, policy): &(String, &str)| format!(r#"{{"name":"{name}","policy":"{policy}","reason":"r"}}"#);
+    format!("[{}]", excused.iter().map(entry).collect::<Vec<_>>().join(","))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn serve_admit_and_test_agree_on_every_exception_at_every_time(
+        exceptions in prop::collection::vec(exception(), 0..4),
+        asked in prop::collection::vec(question(), 6),
+    ) {
+        let deciding = deciding(&exceptions);
+        for asked in &asked {
+            let excused: Vec<(String, &str)> = POLICIES.iter().filter_map(|policy| {
+                let by = exceptions.iter().position(|exception| exception.excuses(policy, asked))?;
+                Some((format!("e{by}"), *policy))
+            }).collect();
+            let allowed = excused.len() == POLICIES.len();
+            let (review, now) = (asked.review(), Time::parse(&second(asked.now)).unwrap());
+
+            // As `serve` does, without a recorder.
+            let body = Document::parse(review.clone()).unwrap();
+            let decoded = AdmissionReview::decode(&body).unwrap();
+            let (set, access) = (deciding.admission.for_cluster("c"), deciding.policies.for_cluster("c"));
+            let run_of = Run::new(&**access, now);
+            let served = Chain::run(Phase::Validate, set, &decoded.request, run_of, &mut nobody);
+            prop_assert_eq!(served.denial.is_none(), allowed, "{:?} {:?}", asked, exceptions);
+            let told: Vec<(String, &str)> = served.exceptions.iter()
+                .map(|one| (one.exception.name.clone(), one.policy.as_str())).collect();
+            prop_assert_eq!(&told, &excused);
+            let written = served.audit_annotations.get("exceptions.portcullis.dev");
+            prop_assert_eq!(written.cloned(), (!excused.is_empty()).then(|| annotation(&excused)));
+
+            let answers = Answers::default();
+            let of_admit = Asked {
+                deciding: &deciding,
+                cluster: "c",
+                phases: &[Phase::Validate],
+                only: None,
+                now,
+                answers: &answers,
+            };
+            let answered = of_admit.answer(review.as_bytes()).unwrap();
+            let decided = answered.decided.unwrap();
+            prop_assert_eq!(&decided.outcome.denial, &served.denial);
+            prop_assert_eq!(&decided.outcome.audit_annotations, &served.audit_annotations);
+
+            let case = Case {
+                name: "n".into(),
+                line: 1,
+                cluster: "c".into(),
+                at: Some(now),
+                question: Question::Admission(AdmissionCase {
+                    review,
+                    phases: &[Phase::Validate],
+                    policy: None,
+                    answers: Answers::default(),
+                    expect: AdmissionExpectation {
+                        allowed,
+                        message: None,
+                        reason: None,
+                        code: None,
+                        cause: None,
+                        rule: None,
+                        warnings: None,
+                        webhooks: None,
+                        audit_annotations: served.audit_annotations.clone(),
+                        object: None,
+                    },
+                }),
+            };
+            prop_assert!(run::decide(&deciding, "f", &case, now).passed());
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! AuthorizationPolicies and AdmissionExceptions as somebody writes them to an API
+//! server: judged by the code that reads and lints manifests.
+
+use serde_json::Value;
+
+use super::object::{self, Content, Object};
+use super::{lint, told_namespaces, v1alpha1};
+use crate::document::{Document, Node};
+use crate::engine::Time;
+use crate::engine::admission::judge::{Judge, Judgement};
+use crate::engine::admission::{AdmissionSet, Operation, Request};
+use crate::engine::authorization::PolicySet;
+use crate::field::{Fault, FaultKind, Faults, Place, Severity};
+
+/// The resources that are judged.
+const RESOURCES: [&str; 2] = ["authorizationpolicies", "admissionexceptions"];
+
+/// What is in force where an object is to hold, by which it is judged.
+#[derive(Debug, Clone, Copy)]
+pub struct Surroundings<'s> {
+    policies: &'s PolicySet,
+    admission: &'s AdmissionSet,
+}
+
+/// Whether the object of `request` is one that is judged. Its status is not.
+#[must_use]
+pub fn is_judged(request: &Request<'_>) -> bool {
+    let resource = &request.resource;
+    resource.group == v1alpha1::GROUP
+        && RESOURCES.contains(&resource.resource.as_ref())
+        && request.subresource.is_empty()
+        && matches!(request.operation, Operation::Create | Operation::Update)
+}
+
+// === impl Surroundings ===
+
+impl<'s> Surroundings<'s> {
+    /// Those of a cluster that is decided for by these.
+    #[must_use]
+    pub const fn new(policies: &'s PolicySet, admission: &'s AdmissionSet) -> Self {
+        Self { policies, admission }
+    }
+
+    fn faults(&self, text: &str, now: Time) -> Faults {
+        let mut faults = Faults::new();
+        let value = match serde_json::from_str(text) {
+            Ok(value) => value,
+            Err(error) => {
+                faults.push(Fault::error(
+                    Place::default(),
+                    FaultKind::Unreadable,
+                    error.to_string(),
+                ));
+                return faults;
+            }
+        };
+        let document = Document::new(None, Node::from_json(as_written(value)));
+        if let Some(object) = object::read(document, None, &mut faults) {
+            self.look_around(&object, now, &mut faults);
+        }
+        faults
+    }
+
+    fn look_around(&self, object: &Object, now: Time, faults: &mut Faults) {
+        match &object.content {
+            Content::Policy(policy) => {
+                if !self.policies.knows_namespaces() {
+                    for rule in told_namespaces::asking(policy) {
+                        let place = object.document.place(told_namespaces::at(rule));
+                        let message = told_namespaces::message(None);
+                        faults.push(Fault::error(place, FaultKind::Required, message));
+                    }
+                }
+                lint::policy_alone(object, policy, self.policies, now, faults);
+            }
+            Content::Exception(exception) => {
+                lint::exception_alone(object, exception, (self.policies, self.admission), now, faults);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Judge for Surroundings<'_> {
+    fn judge(&self, request: &Request<'_>, now: Time) -> Option<Judgement> {
+        let object = request.object.filter(|_| is_judged(request))?;
+        let (mut judgement, faults) = (Judgement::default(), self.faults(object.raw(), now));
+        for fault in faults.iter() {
+            let text = format!("{}: {}: {}", fault.place.path, fault.kind.as_str(), fault.message);
+            match fault.severity {
+                Severity::Error => judgement.faults.push(text),
+                Severity::Warning => judgement.warnings.push(text),
+            }
+        }
+        Some(judgement)
+    }
+}
+
+/// Without what the API server adds: the status, which is never read, and no name
+/// where it is yet to make one up.
+fn as_written(mut value: Value) -> Value {
+    if let Value::Object(object) = &mut value {
+        object.remove("status");
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+            let prefix = metadata.get("generateName").and_then(Value::as_str);
+            if let (None, Some(prefix)) = (metadata.get("name"), prefix) {
+                let name = format!("{prefix}00000");
+                metadata.insert("name".to_owned(), Value::String(name));
+            }
+        }
+    }
+    value
+}

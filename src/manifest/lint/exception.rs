@@ -1,0 +1,61 @@
+//! AdmissionExceptions that excuse nothing.
+
+use std::collections::BTreeSet;
+
+use super::{Lint, validity};
+use crate::engine::admission::exceptions::Exception;
+use crate::engine::{Time, Validity};
+use crate::field::{FaultKind, FieldPath};
+use crate::manifest::object::{Content, Object};
+
+/// What there is that an exception may refer to.
+pub(super) struct Around<'a> {
+    /// Whether there is such a policy, or `configuration/webhook`.
+    pub(super) has: &'a dyn Fn(&str) -> bool,
+    /// Whether anything is told of Namespaces.
+    pub(super) has_namespaces: bool,
+}
+
+/// The same of manifests.
+pub(super) struct Known {
+    pub(super) policies: BTreeSet<String>,
+    pub(super) has_namespaces: bool,
+}
+
+impl Known {
+    pub(super) fn new(objects: &[Object]) -> Self {
+        let admission = objects.iter().filter_map(|object| match &object.content {
+            Content::Admission(admission) => Some(admission.excusable()),
+            _ => None,
+        });
+        let mut contents = objects.iter().map(|object| &object.content);
+        Self {
+            policies: admission.flatten().collect(),
+            has_namespaces: contents.any(|content| matches!(content, Content::Namespace(_))),
+        }
+    }
+}
+
+pub(super) fn lint(exception: &Exception, around: &Around<'_>, now: Option<Time>, lint: &mut Lint<'_>) {
+    let spec = FieldPath::root().field("spec");
+    let period = Validity {
+        not_before: None,
+        not_after: Some(exception.not_after),
+    };
+    validity::lint(&period, now, &spec, lint);
+    let policies = exception.policies.iter().enumerate();
+    for (index, policy) in policies.filter(|(_, policy)| !(around.has)(policy)) {
+        let message = format!(
+            "there is no ValidatingAdmissionPolicy or validating webhook `{policy}`, so nothing of it is \
+             excused"
+        );
+        let path = spec.field("policies").index(index);
+        lint.warn(FaultKind::NotFound, &path, message);
+    }
+    if !exception.constraints.namespace_selector.is_empty() && !around.has_namespaces {
+        let message = "nothing tells of any Namespace, and what is in one that is not known is not excused: add \
+                       manifests of them";
+        let path = spec.field("match").field("namespaceSelector");
+        lint.warn(FaultKind::NotFound, &path, message);
+    }
+}

@@ -1,0 +1,124 @@
+//! Who decides where a `namespaceSelector` holds: whoever may change the labels
+//! of Namespaces.
+
+use super::Lint;
+use super::binding::Grants;
+use crate::engine::authorization::rbac::Roles;
+use crate::engine::authorization::{
+    AuthorizationPolicy, Binding, Effect, PolicySet, ResourceRule, Rule, Subject,
+};
+use crate::manifest::object::{Content, Object};
+use crate::manifest::told_namespaces::{asking, at};
+
+/// The most who are named.
+const NAMED: usize = 5;
+/// What changes labels. The labels of a Namespace go with a write of its status
+/// and of its finalizers too.
+const VERBS: [&str; 4] = ["*", "create", "patch", "update"];
+const RESOURCES: [&str; 6] = [
+    "*",
+    "namespaces",
+    "namespaces/status",
+    "namespaces/finalize",
+    "*/status",
+    "*/finalize",
+];
+
+/// Whoever may change the labels of Namespaces, with the cluster where they may.
+pub(super) struct Labellers<'o>(Vec<(Option<&'o str>, String)>);
+
+impl<'o> Labellers<'o> {
+    pub(super) fn new(objects: &'o [Object], grants: &Grants<'o>) -> Self {
+        let mut labellers = Vec::new();
+        for object in objects {
+            let cluster = object.cluster.as_deref();
+            let subjects: &[Subject] = match &object.content {
+                Content::Binding(binding) if grants.labels_namespaces(binding, cluster) => &binding.subjects,
+                Content::Policy(policy) if allows(policy) => &policy.subjects,
+                _ => continue,
+            };
+            let named = subjects.iter().filter(|subject| subject.name != "system:masters");
+            labellers.extend(named.map(|subject| (cluster, name(subject))));
+        }
+        labellers.sort();
+        labellers.dedup();
+        Self(labellers)
+    }
+
+    /// Those of what is in force.
+    pub(super) fn of_set(set: &PolicySet) -> Self {
+        let roles = Roles::new(set.roles());
+        let labels = |binding: &&Binding| {
+            let role = roles.resolve(&binding.role, &binding.namespace).ok();
+            let role = role.and_then(|place| set.roles().get(place));
+            role.is_some_and(|role| are_changed_by(&role.rules))
+        };
+        let bindings = set.bindings().iter().filter(labels);
+        let bound = bindings.flat_map(|binding| &binding.subjects);
+        let policies = set.authorization_policies().iter();
+        let allowed = policies
+            .filter(|policy| allows(policy))
+            .flat_map(|policy| &policy.subjects);
+        let named = bound
+            .chain(allowed)
+            .filter(|subject| subject.name != "system:masters");
+        let mut labellers: Vec<_> = named.map(|subject| (None, name(subject))).collect();
+        labellers.sort();
+        labellers.dedup();
+        Self(labellers)
+    }
+}
+
+pub(super) fn lint(
+    policy: &AuthorizationPolicy,
+    cluster: Option<&str>,
+    labellers: &Labellers<'_>,
+    lint: &mut Lint<'_>,
+) {
+    let here = |of: &Option<&str>| of.is_none() || cluster.is_none() || *of == cluster;
+    let who: Vec<&str> = labellers
+        .0
+        .iter()
+        .filter(|(of, _)| here(of))
+        .map(|(_, who)| who.as_str())
+        .collect();
+    if who.is_empty() {
+        return;
+    }
+    let named = who.get(..NAMED).unwrap_or(&who).join(", ");
+    let more = match who.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    for index in asking(policy) {
+        let message = format!(
+            "whoever may change the labels of Namespaces decides where this holds: {named}{more}; guard the labels \
+             with a ValidatingAdmissionPolicy"
+        );
+        lint.suspicious(&at(index), message);
+    }
+}
+
+/// Whether one of RBAC's `rules` lets labels of Namespaces be changed.
+pub(super) fn are_changed_by(rules: &[Rule]) -> bool {
+    rules
+        .iter()
+        .any(|rule| changes(&rule.verbs, &rule.api_groups, &rule.resources))
+}
+
+fn allows(policy: &AuthorizationPolicy) -> bool {
+    let rule = |rule: &ResourceRule| changes(&rule.verbs, &rule.api_groups, &rule.resources);
+    policy.effect == Effect::Allow && policy.resource_rules.iter().any(rule)
+}
+
+fn changes(verbs: &[String], groups: &[String], resources: &[String]) -> bool {
+    let any = |texts: &[String], wanted: &[&str]| texts.iter().any(|text| wanted.contains(&text.as_str()));
+    any(verbs, &VERBS) && any(groups, &["", "*"]) && any(resources, &RESOURCES)
+}
+
+fn name(subject: &Subject) -> String {
+    match subject.namespace.as_str() {
+        "" => format!("{} `{}`", subject.kind.as_str(), subject.name),
+        namespace => format!("{} `{namespace}/{}`", subject.kind.as_str(), subject.name),
+    }
+}

@@ -1,0 +1,206 @@
+//! The gateway's own kinds, as `kubectl apply` brings them to `/validate`.
+
+use serde_json::{Value, json};
+
+use portcullis::api::AdmissionReview;
+use portcullis::engine::Time;
+use portcullis::engine::admission::webhook::nobody;
+use portcullis::engine::admission::{AdmissionSettings, Chain, Outcome, Phase, Run};
+use portcullis::json::Document;
+use portcullis::manifest::{Manifests, Options, Source, Surroundings, load};
+
+fn manifests(text: &str) -> Manifests {
+    let source = Source {
+        file: "f.yaml".into(),
+        text: text.into(),
+        cluster: None,
+    };
+    let (manifests, faults) = load(&[source], &Options::default());
+    manifests.unwrap_or_else(|| panic!("{faults}"))
+}
+
+fn allow(rule: &Value) -> Value {
+    json!({
+        "apiVersion": "portcullis.dev/v1alpha1", "kind": "AuthorizationPolicy", "metadata": {"name": "a"},
+        "spec": {"effect": "Allow", "subjects": [{"kind": "User", "name": "jane"}], "resourceRules": [rule]},
+    })
+}
+
+fn pods(more: &Value) -> Value {
+    let mut rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
+    for (key, value) in more.as_object().unwrap() {
+        rule[key] = value.clone();
+    }
+    rule
+}
+
+fn judged_as(around: &str, object: &Value, request: &Value, only: Option<&str>) -> Outcome {
+    let manifests = manifests(around);
+    let admission = manifests.admission(&AdmissionSettings::default());
+    let resource = match object["kind"].as_str().unwrap() {
+        "AuthorizationPolicy" => "authorizationpolicies",
+        _ => "admissionexceptions",
+    };
+    let mut all = json!({
+        "uid": "u", "operation": "CREATE", "name": "a",
+        "kind": {"group": "portcullis.dev", "version": "v1alpha1", "kind": object["kind"]},
+        "resource": {"group": "portcullis.dev", "version": "v1alpha1", "resource": resource},
+        "userInfo": {"username": "jane"}, "object": object,
+    });
+    for (key, value) in request.as_object().unwrap() {
+        all[key] = value.clone();
+    }
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": all});
+    let document = Document::parse(review.to_string()).unwrap();
+    let review = AdmissionReview::decode(&document).unwrap();
+    let policies = manifests.policies.for_cluster("default");
+    let set = admission.for_cluster("default");
+    let surroundings = Surroundings::new(policies, set);
+    let run = Run {
+        judge: Some(&surroundings),
+        only,
+        ..Run::new(&**policies, Time::parse("2026-12-01T00:00:00Z").unwrap())
+    };
+    Chain::run(Phase::Validate, set, &review.request, run, &mut nobody)
+}
+
+fn judged(around: &str, object: &Value) -> Outcome {
+    judged_as(around, object, &json!({}), None)
+}
+
+#[test]
+fn faults_refuse_with_every_field() {
+    let mut policy = allow(&pods(&json!({"namespaces": ["A"], "verb": ["get"]})));
+    policy["spec"]["effect"] = json!("Permit");
+    let typo = judged("", &policy).denial.unwrap();
+    assert!(
+        typo.message
+            .contains("spec.resourceRules[0].verb: Unsupported value: unknown field `verb`"),
+        "{}",
+        typo.message
+    );
+    policy["spec"]["resourceRules"][0]
+        .as_object_mut()
+        .unwrap()
+        .remove("verb");
+    let denial = judged("", &policy).denial.unwrap();
+    assert_eq!((denial.code, denial.reason.as_ref()), (422, "Invalid"));
+    for said in [
+        "AuthorizationPolicy.portcullis.dev \"a\" is invalid: [",
+        "spec.effect: Unsupported value: `Permit`",
+        "spec.resourceRules[0].namespaces[0]: Invalid value",
+    ] {
+        assert!(denial.message.contains(said), "{said}: {}", denial.message);
+    }
+}
+
+#[test]
+fn warnings_warn() {
+    let mut policy = allow(&pods(&json!({"verbs": ["list"], "namespaces": [""]})));
+    policy["spec"]["notAfter"] = json!("2026-11-01T00:00:00Z");
+    let outcome = judged("", &policy);
+    assert!(outcome.denial.is_none());
+    let warnings: Vec<&str> = outcome.warnings.iter().collect();
+    assert!(
+        warnings
+            .iter()
+            .any(|warning| warning.contains("allows lists of `pods` in all namespaces")),
+        "{warnings:?}"
+    );
+    assert!(
+        warnings.iter().any(|warning| warning.contains("holds no more")),
+        "{warnings:?}"
+    );
+    assert!(judged("", &allow(&pods(&json!({})))).warnings.is_empty());
+}
+
+#[test]
+fn a_selector_is_judged_by_what_is_known_of_namespaces() {
+    let policy = allow(&pods(
+        &json!({"namespaceSelector": {"matchLabels": {"tier": "prod"}}}),
+    ));
+    let denial = judged("", &policy).denial.unwrap();
+    assert!(
+        denial.message.contains("tell of the Namespaces"),
+        "{}",
+        denial.message
+    );
+    let around = "
+{apiVersion: v1, kind: Namespace, metadata: {name: a}}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: r}, rules: [{verbs: [patch], apiGroups: [\"\"], resources: [namespaces]}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: r}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: r}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: ops}]}
+";
+    let outcome = judged(around, &policy);
+    assert!(outcome.denial.is_none());
+    assert!(outcome.warnings.iter().next().unwrap().contains("Group `ops`"));
+}
+
+fn exception() -> Value {
+    json!({
+        "apiVersion": "portcullis.dev/v1alpha1", "kind": "AdmissionException", "metadata": {"name": "a"},
+        "spec": {"policies": ["no"], "notAfter": "2027-01-01T00:00:00Z", "reason": "r", "match": {"resourceRules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "resourceNames": ["p"]},
+        ]}},
+    })
+}
+
+#[test]
+fn exceptions_are_judged_too() {
+    let outcome = judged("", &exception());
+    assert!(outcome.denial.is_none());
+    let warning = outcome.warnings.iter().next().unwrap();
+    assert!(
+        warning.contains("there is no ValidatingAdmissionPolicy or validating webhook `no`"),
+        "{warning}"
+    );
+    let mut endless = exception();
+    endless["spec"].as_object_mut().unwrap().remove("notAfter");
+    assert!(
+        judged("", &endless)
+            .denial
+            .unwrap()
+            .message
+            .contains("spec.notAfter: Required value")
+    );
+}
+
+#[test]
+fn what_an_api_server_adds_is_no_fault() {
+    let mut policy = allow(&pods(&json!({})));
+    policy["metadata"] = json!({
+        "name": "a", "uid": "u", "generation": 1, "creationTimestamp": "2026-12-01T00:00:00Z",
+        "managedFields": [{"manager": "kubectl", "operation": "Apply", "apiVersion": "portcullis.dev/v1alpha1",
+            "time": "2026-12-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {}}}],
+    });
+    policy["status"] = json!({"conditions": []});
+    let outcome = judged("", &policy);
+    assert!(
+        outcome.denial.is_none() && outcome.warnings.is_empty(),
+        "{:?}",
+        outcome.denial
+    );
+    policy["metadata"] = json!({"generateName": "a-"});
+    assert!(judged("", &policy).denial.is_none());
+}
+
+#[test]
+fn only_what_is_written_is_judged_and_not_its_status() {
+    let broken = json!({"apiVersion": "portcullis.dev/v1alpha1", "kind": "AuthorizationPolicy", "metadata": {"name": "a"}});
+    let refused = |request: &Value, only| judged_as("", &broken, request, only).denial.is_some();
+    assert!(refused(&json!({}), None));
+    assert!(refused(
+        &json!({"operation": "UPDATE", "oldObject": broken}),
+        None
+    ));
+    assert!(!refused(
+        &json!({"operation": "UPDATE", "oldObject": broken, "subResource": "status"}),
+        None
+    ));
+    assert!(!refused(
+        &json!({"operation": "DELETE", "object": null, "oldObject": broken}),
+        None
+    ));
+    assert!(!refused(&json!({}), Some("another-policy")));
+}
