@@ -24,7 +24,7 @@ mod tests;
 use std::borrow::Cow;
 
 pub use ask::ask;
-pub use verify::verify;
+pub use verify::{verify, verify_decoded};
 
 use crate::engine::User;
 pub use crate::engine::admission::webhook::ReviewVersion;

@@ -20,7 +20,9 @@ mod status;
 mod subject_access_review;
 mod text;
 
-pub use admission_review::{AdmissionReview, AdmissionReviewError, ReviewVersion, ask, verify};
+pub use admission_review::{
+    AdmissionReview, AdmissionReviewError, ReviewVersion, ask, verify, verify_decoded,
+};
 pub use error::Error;
 pub use reply::Reply;
 pub use status::{Reason, Status};

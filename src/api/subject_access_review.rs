@@ -27,7 +27,7 @@ use std::borrow::Cow;
 
 use super::error::Error;
 use super::text;
-use crate::engine::{Attributes, ResourceAttributes, Selectors, Target, User};
+use crate::engine::{Attributes, RawSelectors, ResourceAttributes, Selectors, Target, User};
 use crate::field::Faults;
 use wire::{Raw, RawResource, RawSpec};
 
@@ -140,21 +140,17 @@ impl<'a> RawSpec<'a> {
 }
 
 impl<'a> RawResource<'a> {
-    fn attributes(mut self) -> ResourceAttributes<'a> {
-        let selectors = Selectors {
-            field: self
-                .field_selector
-                .take()
-                .map(validate::sound_field_requirements)
-                .unwrap_or_default(),
-            label: self
-                .label_selector
-                .take()
-                .map(validate::sound_label_requirements)
-                .unwrap_or_default(),
-        };
+    fn attributes(self) -> ResourceAttributes<'a> {
+        let (mut selectors, mut raw_selectors) = (Selectors::default(), RawSelectors::default());
+        if let Some(field) = self.field_selector {
+            (selectors.field, raw_selectors.field) = validate::field_requirements(field);
+        }
+        if let Some(label) = self.label_selector {
+            (selectors.label, raw_selectors.label) = validate::label_requirements(label);
+        }
         ResourceAttributes {
             selectors,
+            raw_selectors,
             ..self.attributes
         }
     }

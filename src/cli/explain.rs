@@ -72,11 +72,15 @@ impl fmt::Display for InWords<'_> {
             writeln!(f, "cause: {}", cause_in_words(cause))?;
         }
         for shadow in &authorization.shadow {
-            writeln!(
+            write!(
                 f,
                 "shadow: {}/{} would say {}",
                 shadow.kind, shadow.name, shadow.decision
             )?;
+            match &shadow.error {
+                Some(error) => writeln!(f, ", for it has no result: {error}")?,
+                None => writeln!(f)?,
+            }
         }
         considered(f, trace)?;
         for turn in &consulted.turns {

@@ -2,6 +2,7 @@
 
 use super::authorizers::{self, AuthorizerEntry, AuthorizerTypes};
 use super::section::Section;
+use crate::engine::authorization::rbac::AlwaysAllowPaths;
 use crate::engine::authorization::{NeverDeny, ServiceAccount};
 use crate::field::FaultKind;
 
@@ -53,12 +54,13 @@ fn warn_of_missing_defaults(read: &NeverDeny, section: &Section<'_>) {
     let accounts = defaults.service_accounts.iter();
     let accounts = accounts.filter(|account| !read.service_accounts.contains(account));
     let accounts = accounts.map(|account| format!("{}/{}", account.namespace, account.name));
-    let paths = defaults.paths.iter().filter(|path| !read.paths.contains(path));
+    let own = read.paths.patterns();
+    let paths = defaults.paths.patterns().into_iter();
     let missing: Vec<String> = groups
         .chain(users)
         .cloned()
         .chain(accounts)
-        .chain(paths.cloned())
+        .chain(paths.filter(|path| !own.contains(path)))
         .map(|name| format!("`{name}`"))
         .collect();
     if !missing.is_empty() {
@@ -109,14 +111,13 @@ fn is_plain(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.')
 }
 
-/// Kubernetes refuses a `*` anywhere but at the end (`pkg/authorization/path`).
-fn paths(section: &Section<'_>) -> Vec<String> {
-    for (index, path) in section.texts("paths") {
-        let stem = path.strip_suffix('*').unwrap_or(path);
-        if stem.contains('*') || !path.starts_with('/') {
-            let message = format!("`{path}`: begins with `/`, and a `*` stands only at the end");
-            section.fault_at("paths", index, FaultKind::Invalid, message);
+/// What kube-apiserver's `--authorization-always-allow-paths` takes, and no more.
+fn paths(section: &Section<'_>) -> AlwaysAllowPaths {
+    let mut paths = AlwaysAllowPaths::default();
+    for item in section.items("paths") {
+        if let Some(Err(fault)) = item.text_or_empty().map(|path| paths.add(path)) {
+            item.fault(FaultKind::Invalid, fault.to_string());
         }
     }
-    section.strings("paths")
+    paths
 }

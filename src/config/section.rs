@@ -396,17 +396,20 @@ impl<'r> Item<'r> {
 
     /// The item as a text that is not empty.
     pub(super) fn text(&self) -> Option<&'r str> {
-        let text = self.node.as_str();
-        match text {
-            None => self
-                .reading
-                .fault(self.path.clone(), FaultKind::TypeInvalid, "must be text"),
-            Some("") => self
-                .reading
-                .fault(self.path.clone(), FaultKind::Required, "must not be empty"),
-            Some(_) => {}
+        let text = self.text_or_empty();
+        if text == Some("") {
+            self.fault(FaultKind::Required, "must not be empty");
         }
         text.filter(|text| !text.is_empty())
+    }
+
+    /// The item as a text.
+    pub(super) fn text_or_empty(&self) -> Option<&'r str> {
+        let text = self.node.as_str();
+        if text.is_none() {
+            self.fault(FaultKind::TypeInvalid, "must be text");
+        }
+        text
     }
 
     /// The item as a path, made absolute.

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
+use crate::engine::authorization::rbac::AlwaysAllowPaths;
 use crate::engine::authorization::{NeverDeny, ServiceAccount};
 
 /// What every configuration needs, followed by what the test is about.
@@ -129,7 +130,7 @@ decisionLog: {path: log.jsonl}
     );
     let never_deny = &config.authorization.never_deny;
     assert_eq!(never_deny.service_accounts, [ServiceAccount::new("ns", "sa")]);
-    assert_eq!(never_deny.paths, ["/a", "/b/*"]);
+    assert_eq!(never_deny.paths, AlwaysAllowPaths::new(&["/a"], &["/b/"]));
     assert_eq!(config.admission.failure_policy, FailurePolicy::Ignore);
     assert_eq!(config.admission.missing_namespace, MissingNamespace::NameOnly);
     assert_eq!(
@@ -270,8 +271,7 @@ gateway.yaml:14: manifests[1].path: Required value: a file or folder of Kubernet
 gateway.yaml:14: manifests[3]: Duplicate value: `/etc/portcullis/a` stands here twice
 gateway.yaml:15: authorization.neverDeny.users[0]: Invalid value: `a*`: exact names alone, no pattern
 gateway.yaml:15: authorization.neverDeny.serviceAccounts[0]: Invalid value: `a` is not a namespace and a name, such as `kube-system/coredns`
-gateway.yaml:15: authorization.neverDeny.paths[0]: Invalid value: `x`: begins with `/`, and a `*` stands only at the end
-gateway.yaml:15: authorization.neverDeny.paths[1]: Invalid value: `/a*b`: begins with `/`, and a `*` stands only at the end
+gateway.yaml:15: authorization.neverDeny.paths[1]: Invalid value: only a trailing * is allowed in `/a*b`
 gateway.yaml:15: authorization.neverDeny: warning: Suspicious: replaces the default, so that a Deny can hold up `system:nodes`, \
 `system:kube-controller-manager`, `system:kube-scheduler`, `system:apiserver`, `kube-apiserver-kubelet-client`, \
 `kube-system/namespace-controller`, `kube-system/generic-garbage-collector`, `/healthz`, `/healthz/*`, `/livez`, `/livez/*`, \
@@ -285,6 +285,24 @@ gateway.yaml:18: reload.interval: Invalid value: must be longer than 0s
 gateway.yaml:19: decisionLog.path: Required value: a file, or `-` for standard output
 gateway.yaml:20: sevrer: Unsupported value: unknown field `sevrer`";
     assert_eq!(faults, expected);
+}
+
+#[test]
+fn never_deny_takes_the_paths_that_always_allow_paths_takes() {
+    let paths = |written: &str| format!("authorization: {{neverDeny: {{paths: [{written}]}}}}\n");
+    let taken = config(&paths(r#"metrics, "", /logs/*, //x, /*"#))
+        .authorization
+        .never_deny;
+    let expected = AlwaysAllowPaths::new(&["metrics", "", "//x"], &["logs/", ""]);
+    assert_eq!(taken.paths, expected);
+    let all = config(&paths(r#""*""#)).authorization.never_deny;
+    assert!(all.paths.contains("/anything"));
+    for bad in ["/a*b", "**", "/a**", "*/a"] {
+        let expected = format!(
+            "4: authorization.neverDeny.paths[0]: Invalid value: only a trailing * is allowed in `{bad}`"
+        );
+        assert_eq!(faults(&paths(&format!("\"{bad}\""))), expected);
+    }
 }
 
 #[test]

@@ -63,12 +63,27 @@ pub struct ResourceAttributes<'a> {
     pub name: Cow<'a, str>,
     /// How a list, watch or deletecollection is narrowed.
     pub selectors: Selectors<'a>,
+    /// The texts of selectors as a user wrote them, which prove nothing.
+    pub raw_selectors: RawSelectors<'a>,
+}
+
+/// `rawSelector` of `fieldSelector` and `labelSelector`; empty where there is none.
+///
+/// An API server asks by requirements, and never sends any of these. Conditions see
+/// them, no rule does.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RawSelectors<'a> {
+    /// That of `fieldSelector`.
+    pub field: Cow<'a, str>,
+    /// That of `labelSelector`.
+    pub label: Cow<'a, str>,
 }
 
 /// The requirements by which a request is narrowed. All of them hold at once.
 ///
-/// What the caller could not express as requirements (a `rawSelector`, an
-/// invalid requirement) is not here: leaving it out only widens the request.
+/// What the caller could not express as requirements is not here (a `rawSelector`, an
+/// invalid requirement, those beside a `rawSelector`): leaving it out only widens the
+/// request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selectors<'a> {
     /// Requirements on fields: only [`Operator::In`] and [`Operator::NotIn`] prove anything.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::label_syntax::{is_label_key, is_label_value};
+
 /// A selector over labels, as `LabelSelectorAsSelector` of
 /// `apimachinery/pkg/apis/meta/v1` compiles it: `matchLabels` and
 /// `matchExpressions` all hold at once, and the empty selector matches everything.
@@ -198,39 +200,6 @@ impl Test {
             (Self::In(_) | Self::Exists, None) | (Self::DoesNotExist, Some(_)) => false,
         }
     }
-}
-
-/// `IsQualifiedName` of `apimachinery/pkg/util/validation`: an optional DNS
-/// subdomain and `/`, then at most 63 characters.
-pub(crate) fn is_label_key(key: &str) -> bool {
-    match key.split_once('/') {
-        None => is_name_part(key),
-        Some((prefix, name)) => is_dns_subdomain(prefix) && is_name_part(name),
-    }
-}
-
-/// `IsValidLabelValue` of `apimachinery/pkg/util/validation`.
-pub(crate) fn is_label_value(value: &str) -> bool {
-    value.is_empty() || is_name_part(value)
-}
-
-fn is_name_part(text: &str) -> bool {
-    let ends_well = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    text.len() <= 63
-        && ends_well(text.as_bytes().first())
-        && ends_well(text.as_bytes().last())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-}
-
-fn is_dns_subdomain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(is_dns_label)
-}
-
-fn is_dns_label(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    !text.is_empty() && !text.starts_with('-') && !text.ends_with('-') && text.bytes().all(inner)
 }
 
 #[cfg(test)]

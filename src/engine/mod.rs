@@ -9,15 +9,18 @@ pub mod authorization;
 mod decision;
 mod evaluation;
 mod label_selector;
+mod label_syntax;
 pub mod selector;
 mod text;
 mod time;
 
-pub use attributes::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
+pub use attributes::{
+    Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
+};
 pub use decision::{Cause, CauseKind, Decision};
 pub use evaluation::Evaluation;
 pub use label_selector::{
     LabelExpression, LabelSelector, LabelSelectorFault, NAMESPACE_NAME_LABEL, Selected,
 };
-pub(crate) use label_selector::{is_label_key, is_label_value};
+pub(crate) use label_syntax::{is_label_key, is_label_value, label_key_faults, label_value_faults};
 pub use time::{Time, Validity};

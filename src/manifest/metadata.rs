@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::names::{self, Syntax};
 use super::report::Report;
+use crate::engine::{label_key_faults, label_value_faults};
 use crate::field::FieldPath;
 
 /// Where objects of a kind live.
@@ -64,11 +65,16 @@ fn validate_namespace(metadata: &ObjectMeta, path: &FieldPath, scope: Scope, rep
     }
 }
 
-/// Checks the keys and values of labels at `path`.
+/// Checks the keys and values of labels. As upstream, whichever is wrong is
+/// reported at the map, with the text that is wrong (`ValidateLabels` of
+/// `apimachinery/pkg/apis/meta/v1/validation/validation.go`).
 pub(super) fn validate_labels(labels: &BTreeMap<String, String>, path: &FieldPath, report: &mut Report<'_>) {
     for (key, value) in labels {
-        let path = path.key(key);
-        report.syntax(&path, key, names::qualified_name(key));
-        report.syntax(&path, value, names::label_value(value));
+        for fault in label_key_faults(key) {
+            report.invalid_entry(path, key, key, fault);
+        }
+        for fault in label_value_faults(value) {
+            report.invalid_entry(path, key, value, fault);
+        }
     }
 }

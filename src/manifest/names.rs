@@ -3,6 +3,8 @@
 //!
 //! Each function answers what the text breaks: `Err` holds the rule in words.
 
+use crate::engine::is_label_key;
+
 /// The outcome of a check: the rule that the text breaks.
 pub(crate) type Syntax = Result<(), &'static str>;
 
@@ -13,8 +15,6 @@ const LABEL: &str =
 const LABEL_1035: &str = "must be a DNS label: at most 63 of a-z, 0-9 and `-`, beginning with a letter and ending with a letter or digit";
 const QUALIFIED: &str = "must be a qualified name: an optional DNS subdomain and `/`, then at most 63 of \
                          A-Z, a-z, 0-9, `-`, `_` and `.`, beginning and ending with a letter or digit";
-const LABEL_VALUE: &str = "must be empty or at most 63 of A-Z, a-z, 0-9, `-`, `_` and `.`, beginning and \
-                           ending with a letter or digit";
 
 /// A name of most objects (`IsDNS1123Subdomain`).
 pub(crate) fn dns_subdomain(text: &str) -> Syntax {
@@ -44,30 +44,14 @@ pub(crate) fn path_segment(text: &str) -> Syntax {
     }
 }
 
-/// A label or annotation key (`IsQualifiedName`).
+/// An annotation key, or the name of a condition (`IsQualifiedName`).
 pub(crate) fn qualified_name(text: &str) -> Syntax {
-    let (prefix, name) = match text.split_once('/') {
-        Some((prefix, name)) => (Some(prefix), name),
-        None => (None, text),
-    };
-    let sound = prefix.is_none_or(|prefix| dns_subdomain(prefix).is_ok()) && word(name);
-    sound.then_some(()).ok_or(QUALIFIED)
-}
-
-/// A label's value (`IsValidLabelValue`).
-pub(crate) fn label_value(text: &str) -> Syntax {
-    (text.is_empty() || word(text)).then_some(()).ok_or(LABEL_VALUE)
+    is_label_key(text).then_some(()).ok_or(QUALIFIED)
 }
 
 fn dns_part(part: &str, longest: usize) -> bool {
     let edge = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     spelled(part, longest, edge, |byte| edge(byte) || *byte == b'-')
-}
-
-fn word(text: &str) -> bool {
-    spelled(text, 63, u8::is_ascii_alphanumeric, |byte| {
-        byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
-    })
 }
 
 fn spelled(text: &str, longest: usize, edge: impl Fn(&u8) -> bool, inner: impl Fn(&u8) -> bool) -> bool {
@@ -141,16 +125,6 @@ mod tests {
                 "-a",
                 &long,
             ],
-        );
-    }
-
-    #[test]
-    fn label_values() {
-        let long = "a".repeat(64);
-        table(
-            label_value,
-            &["", "true", "A-b_c.d"],
-            &["a b", ".a", "a/b", &long],
         );
     }
 }

@@ -44,6 +44,15 @@ impl<'a> Report<'a> {
         );
     }
 
+    /// `value` is wrong, which is the key or the value of the entry `key`. As upstream it
+    /// is reported at the map; the line is that of the entry.
+    pub(super) fn invalid_entry(&mut self, map: &FieldPath, key: &str, value: &str, message: &str) {
+        self.errors += 1;
+        let place = self.document.place(map.key(key)).at(map.clone());
+        let message = format!("`{value}`: {message}");
+        self.faults.push(Fault::error(place, FaultKind::Invalid, message));
+    }
+
     pub(super) fn forbidden(&mut self, path: &FieldPath, message: impl Into<String>) {
         self.fault(FaultKind::Forbidden, path, message);
     }

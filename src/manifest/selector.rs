@@ -3,8 +3,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
+use super::metadata;
 use super::report::Report;
-use super::{metadata, names};
+use crate::engine::{label_key_faults, label_value_faults};
 use crate::field::FieldPath;
 
 /// Checks the labels and expressions of the selector at `path`.
@@ -32,35 +33,31 @@ pub(super) fn validate_parts(
     report: &mut Report<'_>,
 ) {
     validate_operator(operator, values, path, report);
-    report.syntax(&path.field("key"), key, names::qualified_name(key));
+    for fault in label_key_faults(key) {
+        report.invalid(&path.field("key"), key, fault);
+    }
     for (index, value) in values.iter().enumerate() {
-        report.syntax(
-            &path.field("values").index(index),
-            value,
-            names::label_value(value),
-        );
+        for fault in label_value_faults(value) {
+            report.invalid(&path.field("values").index(index), value, fault);
+        }
     }
 }
 
 fn validate_operator(operator: &str, values: &[String], path: &FieldPath, report: &mut Report<'_>) {
     match operator {
         "In" | "NotIn" if values.is_empty() => {
-            report.required(
-                &path.field("values"),
-                format!("the operator `{operator}` needs values"),
-            );
+            let message = "must be specified when `operator` is 'In' or 'NotIn'";
+            report.required(&path.field("values"), message);
         }
         "In" | "NotIn" => {}
         "Exists" | "DoesNotExist" if values.is_empty() => {}
         "Exists" | "DoesNotExist" => {
-            report.forbidden(
-                &path.field("values"),
-                format!("the operator `{operator}` takes no values"),
-            );
+            let message = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            report.forbidden(&path.field("values"), message);
         }
         other => {
             // `Invalid` and not `NotSupported`: so it is upstream.
-            let rule = "must be `In`, `NotIn`, `Exists` or `DoesNotExist`";
+            let rule = "not a valid selector operator: must be `In`, `NotIn`, `Exists` or `DoesNotExist`";
             report.invalid(&path.field("operator"), other, rule);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::{Attributes, Decision, ResourceAttributes, Target, User, Validity};
+use crate::field::FaultKind;
 
 fn source(text: &str) -> Source {
     Source {
@@ -91,8 +92,8 @@ rules:
         [
             "metadata.name: Invalid value",
             "metadata.namespace: Required value",
-            "metadata.labels[-x]: Invalid value",
-            "metadata.labels[-x]: Invalid value",
+            "metadata.labels: Invalid value",
+            "metadata.labels: Invalid value",
             "rules[0].verbs: Required value",
             "rules[0].apiGroups: Required value",
             "rules[0].resources: Required value",
@@ -102,6 +103,44 @@ rules:
             "rules[2].resources: Required value",
         ]
     );
+}
+
+#[test]
+fn a_bad_label_of_a_selector_is_reported_at_match_labels_in_the_words_of_kubernetes() {
+    let text = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: b}
+spec:
+  policyName: p
+  validationActions: [Deny]
+  matchResources:
+    namespaceSelector:
+      matchLabels:
+        good: "yes"
+        team: "a b"
+        -x: c
+"#;
+    let mut faults = Faults::new();
+    objects(&[source(text)], &mut faults);
+    let value = "`a b`: a valid label must be an empty string or consist of alphanumeric characters, '-', '_' \
+                 or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or \
+                 'my_value',  or '12345', regex used for validation is \
+                 '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+    let key = "`-x`: name part must consist of alphanumeric characters, '-', '_' or '.', and must start and \
+               end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', \
+               regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+    let told: Vec<_> = faults
+        .iter()
+        .map(|fault| {
+            let path = fault.place.path.to_string();
+            (path, fault.place.line, fault.kind, fault.message.as_str())
+        })
+        .collect();
+    let path = "spec.matchResources.namespaceSelector.matchLabels";
+    let expected =
+        [(13, key), (12, value)].map(|(line, message)| (path.to_owned(), line, FaultKind::Invalid, message));
+    assert_eq!(told, expected);
 }
 
 #[test]
@@ -127,8 +166,9 @@ aggregationRule: {}
         paths(text),
         [
             "metadata.namespace: Forbidden",
-            "aggregationRule.clusterRoleSelectors[0].matchLabels[a]: Invalid value",
+            "aggregationRule.clusterRoleSelectors[0].matchLabels: Invalid value",
             "aggregationRule.clusterRoleSelectors[0].matchExpressions[0].values: Required value",
+            "aggregationRule.clusterRoleSelectors[0].matchExpressions[0].key: Invalid value",
             "aggregationRule.clusterRoleSelectors[0].matchExpressions[0].key: Invalid value",
             "aggregationRule.clusterRoleSelectors[0].matchExpressions[1].values: Forbidden",
             "aggregationRule.clusterRoleSelectors[0].matchExpressions[2].operator: Invalid value",

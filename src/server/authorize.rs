@@ -131,6 +131,7 @@ impl Settled<'_> {
                 kind: shadow.kind.as_str(),
                 name: &shadow.name,
                 decision: shadow.decision,
+                reason: shadow.error.as_deref().unwrap_or_default(),
             })
             .collect();
         let why_not = match authorization.decision {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis::api::{AdmissionReview, ReviewVersion, ask, verify};
+use portcullis::api::{AdmissionReview, ReviewVersion, ask, verify, verify_decoded};
 use portcullis::engine::admission::matching::Constraints;
 use portcullis::engine::admission::mutating::Reinvocation;
 use portcullis::engine::admission::webhook::{
@@ -192,8 +192,9 @@ fn verified(case: &Case<'_>) -> Result<(), Mismatch> {
         Phase::Validate
     };
     let uid = input["requestUID"].as_str().unwrap();
-    let body = input["review"].to_string();
-    let reply = match verify(&call(version, "foo"), uid, phase, body.as_bytes()) {
+    // Upstream's function gets what was decoded before; `dispatchResponse` has the decoder too.
+    let review = Document::parse(input["review"].to_string()).unwrap();
+    let reply = match verify_decoded(&call(version, "foo"), uid, phase, review.root()) {
         Ok(reply) => reply,
         Err(failure) => {
             let part = expect["errorContains"].as_str().unwrap_or_default();

@@ -4,7 +4,9 @@
 use std::borrow::Cow;
 
 use portcullis::api::{SubjectAccessReview, Version};
-use portcullis::engine::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
+use portcullis::engine::{
+    Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
+};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
@@ -139,6 +141,7 @@ pub(crate) fn target(attributes: &Value) -> Target<'_> {
             field: requirements(&attributes["fieldRequirements"]),
             label: requirements(&attributes["labelRequirements"]),
         },
+        raw_selectors: RawSelectors::default(),
     }))
 }
 

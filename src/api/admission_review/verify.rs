@@ -39,17 +39,38 @@ const KIND: &str = "AdmissionReview";
 /// and comes from mutating webhooks alone. One in `v1beta1` need not, and its
 /// patches are JSON Patches. One in `v1alpha1` has a verdict and nothing else.
 ///
+/// A reply that names another kind or version than was asked is none, in `v1beta1` too:
+/// the decoder of an API server refuses it before it looks at the response.
+///
 /// # Errors
 ///
 /// [`CallFailure::Failed`] for whatever else.
 pub fn verify(call: &Call, uid: &str, phase: Phase, body: &[u8]) -> Result<Reply, CallFailure> {
     let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
-    let undecodable = |error: Undecodable| CallFailure::Failed(format!("failed to call webhook: {error}"));
     let document = Document::parse(utf8(body)).map_err(|error| undecodable(error.into()))?;
-    Review::read(call, document.root())
+    let header = Header::read(document.root()).map_err(undecodable)?;
+    header
+        .check(call.version)
+        .map_err(|error| undecodable(error.into()))?;
+    verify_decoded(call, uid, phase, document.root())
+}
+
+/// What is believed of a reply once it was decoded: `VerifyAdmissionResponse` alone, for
+/// which the kind that a reply in `v1beta1` names is no matter.
+///
+/// # Errors
+///
+/// [`CallFailure::Failed`]: a field of the wrong type, no response, or one that breaks a
+/// rule of its version.
+pub fn verify_decoded(call: &Call, uid: &str, phase: Phase, reply: Node<'_>) -> Result<Reply, CallFailure> {
+    Review::read(call, reply)
         .map_err(undecodable)?
         .verified(call.version, uid, phase)
         .map_err(|error| CallFailure::Failed(format!("received invalid webhook response: {error}")))
+}
+
+fn undecodable(error: Undecodable) -> CallFailure {
+    CallFailure::Failed(format!("failed to call webhook: {error}"))
 }
 
 /// A reply whose fields are of the right types.
@@ -107,14 +128,7 @@ struct WrongKind {
 
 impl<'r> Review<'r> {
     fn read(call: &Call, root: Node<'r>) -> Result<Self, Undecodable> {
-        if root.kind() != Kind::Object {
-            return Err(wrong("the reply", "a map").into());
-        }
-        let header = Header {
-            kind: text(root, "kind", "kind")?,
-            api_version: text(root, "apiVersion", "apiVersion")?,
-        };
-        header.check(call.version)?;
+        let header = Header::read(root)?;
         let (question, answer) = match call.version {
             ReviewVersion::V1 | ReviewVersion::V1beta1 => ("request", "response"),
             ReviewVersion::V1alpha1 => ("spec", "status"),
@@ -137,7 +151,7 @@ impl<'r> Review<'r> {
                 expected: uid.to_owned(),
                 found: cut(&response.uid),
             }),
-            ReviewVersion::V1 if self.header.is_partial() => Err(self.header.wrong(version).into()),
+            ReviewVersion::V1 if !self.header.names(version) => Err(self.header.wrong(version).into()),
             ReviewVersion::V1 => response.with_patch_of_its_type(phase),
             ReviewVersion::V1beta1 => Ok(response.with_json_patch(phase)),
             ReviewVersion::V1alpha1 => Ok(response.reply),
@@ -147,7 +161,17 @@ impl<'r> Review<'r> {
 
 // === impl Header ===
 
-impl Header<'_> {
+impl<'r> Header<'r> {
+    fn read(root: Node<'r>) -> Result<Self, Undecodable> {
+        if root.kind() != Kind::Object {
+            return Err(wrong("the reply", "a map").into());
+        }
+        Ok(Self {
+            kind: text(root, "kind", "kind")?,
+            api_version: text(root, "apiVersion", "apiVersion")?,
+        })
+    }
+
     /// What is absent is taken for what was asked.
     fn check(&self, version: ReviewVersion) -> Result<(), WrongKind> {
         let is_kind = self.kind.is_empty() || self.kind == KIND;
@@ -164,8 +188,9 @@ impl Header<'_> {
         }
     }
 
-    fn is_partial(&self) -> bool {
-        self.kind.is_empty() || self.api_version.is_empty()
+    /// Whether both are there, and are those of `version`.
+    fn names(&self, version: ReviewVersion) -> bool {
+        self.kind == KIND && self.api_version == version.api_version()
     }
 }
 

@@ -36,6 +36,13 @@ fn selectors_of<'a>(review: &'a SubjectAccessReview<'a>) -> &'a Selectors<'a> {
     }
 }
 
+fn raw_selectors_of<'a>(review: &'a SubjectAccessReview<'a>) -> &'a RawSelectors<'a> {
+    match &review.attributes.target {
+        Target::Resource(resource) => &resource.raw_selectors,
+        Target::NonResource { .. } => panic!("not a resource"),
+    }
+}
+
 fn requirement(
     key: &'static str,
     operator: Operator<'static>,
@@ -323,26 +330,26 @@ fn an_invalid_requirement_or_selector_is_dropped_and_the_rest_stays() {
         {"key": "a", "operator": "Exists", "values": ["v"]}, {"key": "a", "operator": "DoesNotExist", "values": ["v"]},
         null, sound]);
     for kind in ["fieldSelector", "labelSelector"] {
-        for (selector, expected) in [
-            (json!({"requirements": faulty(kind)}), &kept[..]),
-            (json!({"requirements": mismatched}), &kept[..]),
-            (json!({"requirements": [sound], "rawSelector": "a=b"}), &[]),
-            (json!({"rawSelector": "a=b"}), &[]),
-            (json!({"requirements": null}), &[]),
-            (json!({}), &[]),
-            (Value::Null, &[]),
+        for (selector, expected, raw) in [
+            (json!({"requirements": faulty(kind)}), &kept[..], ""),
+            (json!({"requirements": mismatched}), &kept[..], ""),
+            (json!({"requirements": [sound], "rawSelector": "a=b"}), &[], "a=b"),
+            (json!({"rawSelector": "a=b"}), &[], "a=b"),
+            (json!({"requirements": null}), &[], ""),
+            (json!({}), &[], ""),
+            (Value::Null, &[], ""),
         ] {
             let mut spec = json!({"user": "u", "resourceAttributes": {"verb": "list"}});
             spec["resourceAttributes"][kind] = selector;
             let body = v1(spec);
             let review = decode(&body);
-            let selectors = selectors_of(&review);
+            let (selectors, raw_selectors) = (selectors_of(&review), raw_selectors_of(&review));
             let found = if kind == "fieldSelector" {
-                &selectors.field
+                (selectors.field.as_slice(), raw_selectors.field.as_ref())
             } else {
-                &selectors.label
+                (selectors.label.as_slice(), raw_selectors.label.as_ref())
             };
-            assert_eq!(found, expected, "{body}");
+            assert_eq!(found, (expected, raw), "{body}");
         }
     }
 }

@@ -5,11 +5,13 @@
 //! selector requirements of `apimachinery/pkg/apis/meta/v1/validation`.
 //! An operator of a later Kubernetes is no fault.
 
-use super::wire::{MOST_ITEMS, Raw, RawSelector};
-use crate::engine::{Operator, Requirement};
-use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use std::borrow::Cow;
 
-mod label;
+use super::wire::{MOST_ITEMS, Raw, RawSelector};
+use crate::engine::{
+    Operator, Requirement, is_label_key, is_label_value, label_key_faults, label_value_faults,
+};
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 /// Every fault, in the API server's order.
 pub(super) fn all(raw: &Raw<'_>) -> Faults {
@@ -42,29 +44,32 @@ pub(super) fn refused(raw: &Raw<'_>) -> Faults {
     faults
 }
 
-/// The requirements that the API server would accept; none if the selector as a whole is at fault.
-pub(super) fn sound_field_requirements<'a>(selector: RawSelector<'a>) -> Vec<Requirement<'a>> {
-    sound(selector, |requirement| !requirement.key.is_empty())
+/// The requirements that the API server would accept, and the raw selector; beside
+/// one, requirements do not count.
+pub(super) fn field_requirements<'a>(selector: RawSelector<'a>) -> (Vec<Requirement<'a>>, Cow<'a, str>) {
+    accepted(selector, |requirement| !requirement.key.is_empty())
 }
 
-/// As [`sound_field_requirements`], with the syntax of label keys and values.
-pub(super) fn sound_label_requirements<'a>(selector: RawSelector<'a>) -> Vec<Requirement<'a>> {
-    sound(selector, |requirement| {
-        label::key_faults(&requirement.key).next().is_none()
-            && requirement
-                .values
-                .iter()
-                .all(|value| label::value_faults(value).next().is_none())
+/// As [`field_requirements`], with the syntax of label keys and values.
+pub(super) fn label_requirements<'a>(selector: RawSelector<'a>) -> (Vec<Requirement<'a>>, Cow<'a, str>) {
+    accepted(selector, |requirement| {
+        is_label_key(&requirement.key) && requirement.values.iter().all(|value| is_label_value(value))
     })
 }
 
-fn sound<'a>(selector: RawSelector<'a>, is_sound: impl Fn(&Requirement<'a>) -> bool) -> Vec<Requirement<'a>> {
-    if !selector.raw.is_empty() {
-        return Vec::new();
+fn accepted<'a>(
+    selector: RawSelector<'a>,
+    is_valid: impl Fn(&Requirement<'a>) -> bool,
+) -> (Vec<Requirement<'a>>, Cow<'a, str>) {
+    let RawSelector {
+        raw,
+        mut requirements,
+    } = selector;
+    if !raw.is_empty() {
+        requirements.clear();
     }
-    let mut requirements = selector.requirements;
-    requirements.retain(|requirement| values_fault(requirement).is_none() && is_sound(requirement));
-    requirements
+    requirements.retain(|requirement| values_fault(requirement).is_none() && is_valid(requirement));
+    (requirements, raw)
 }
 
 fn spec(raw: &Raw<'_>, faults: &mut Faults) {
@@ -143,11 +148,11 @@ fn field_requirement(requirement: &Requirement<'_>, path: &FieldPath, faults: &m
 
 fn label_requirement(requirement: &Requirement<'_>, path: &FieldPath, faults: &mut Faults) {
     values(requirement, path, faults);
-    for message in label::key_faults(&requirement.key) {
+    for message in label_key_faults(&requirement.key) {
         faults.push(fault(path.field("key"), FaultKind::Invalid, message));
     }
     for (index, value) in requirement.values.iter().enumerate() {
-        for message in label::value_faults(value) {
+        for message in label_value_faults(value) {
             faults.push(fault(
                 path.field("values").index(index),
                 FaultKind::Invalid,

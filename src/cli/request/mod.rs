@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::engine::{
-    Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User, selector,
+    Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User, selector,
 };
 
 /// A question. Absent text is empty; `path` stands instead of everything about resources.
@@ -117,6 +117,7 @@ impl Request {
             subresource: subresource.to_owned().into(),
             name: self.object_name(&selectors.field).into(),
             selectors,
+            raw_selectors: RawSelectors::default(),
         }))
     }
 

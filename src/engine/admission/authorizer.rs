@@ -10,8 +10,8 @@ use super::Request;
 use crate::cel::{Answer, Authorize, Question, Value};
 use crate::engine::authorization::PolicySet;
 use crate::engine::{
-    Attributes, Decision, Requirement, ResourceAttributes, Selectors, Target, Time, User, is_label_key,
-    is_label_value, selector,
+    Attributes, Decision, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, Time, User,
+    is_label_key, is_label_value, selector,
 };
 
 /// Decides whether somebody may do something.
@@ -148,6 +148,7 @@ fn target(question: &Question) -> Target<'_> {
             field: selector::parse_fields(&question.field_selector).unwrap_or_default(),
             label: labels(&question.label_selector),
         },
+        raw_selectors: RawSelectors::default(),
     }))
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
+use super::{Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User};
 
 impl Attributes<'_> {
     /// The same attributes with text of their own.
@@ -50,6 +50,10 @@ fn resource(resource: ResourceAttributes<'_>) -> ResourceAttributes<'static> {
         selectors: Selectors {
             field: requirements(resource.selectors.field),
             label: requirements(resource.selectors.label),
+        },
+        raw_selectors: RawSelectors {
+            field: text(resource.raw_selectors.field),
+            label: text(resource.raw_selectors.label),
         },
     }
 }

@@ -31,7 +31,8 @@ pub struct Shadow {
     pub kind: CauseKind,
     /// Its name.
     pub name: Arc<str>,
-    /// Its answer; [`Decision::NoOpinion`] where a condition had no result.
+    /// What it would have decided where it counts; by its failure policy where a
+    /// condition had no result.
     pub decision: Decision,
     /// Why a condition had no result.
     pub error: Option<String>,

@@ -17,25 +17,23 @@ type Set = HashSet<String, foldhash::fast::RandomState>;
 pub(super) struct Protection {
     users: Set,
     groups: Set,
-    paths: Vec<AlwaysAllowPaths>,
+    paths: AlwaysAllowPaths,
 }
 
 impl Protection {
-    /// A path that cannot be read protects nothing.
     pub(super) fn new(never_deny: &NeverDeny) -> Self {
         let service_accounts = never_deny.service_accounts.iter().map(ServiceAccount::user_name);
-        let path = |path: &String| AlwaysAllowPaths::parse(std::slice::from_ref(path)).ok();
         Self {
             users: never_deny.users.iter().cloned().chain(service_accounts).collect(),
             groups: never_deny.groups.iter().cloned().collect(),
-            paths: never_deny.paths.iter().filter_map(path).collect(),
+            paths: never_deny.paths.clone(),
         }
     }
 
     pub(super) fn covers(&self, attributes: &Attributes<'_>) -> bool {
         let path = match &attributes.target {
             Target::Resource(_) => false,
-            Target::NonResource { path, .. } => self.paths.iter().any(|paths| paths.contains(path)),
+            Target::NonResource { path, .. } => self.paths.contains(path),
         };
         path || self.covers_user(&attributes.user)
     }

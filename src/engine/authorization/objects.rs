@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::condition::Condition;
 use super::index::NamespaceLabels;
+use super::rbac::AlwaysAllowPaths;
 use crate::engine::{Decision, LabelSelector, Selectors, Validity};
 
 /// All that decides for one cluster.
@@ -206,7 +207,7 @@ pub struct NeverDeny {
     /// Service accounts.
     pub service_accounts: Vec<ServiceAccount>,
     /// As kube-apiserver's `--authorization-always-allow-paths`.
-    pub paths: Vec<String>,
+    pub paths: AlwaysAllowPaths,
 }
 
 /// A service account's namespace and name.
@@ -303,12 +304,12 @@ impl Effect {
 impl NeverDeny {
     /// Protects nobody: `neverDeny: {}`.
     #[must_use]
-    pub const fn nobody() -> Self {
+    pub fn nobody() -> Self {
         Self {
             groups: Vec::new(),
             users: Vec::new(),
             service_accounts: Vec::new(),
-            paths: Vec::new(),
+            paths: AlwaysAllowPaths::default(),
         }
     }
 }
@@ -329,15 +330,10 @@ impl Default for NeverDeny {
                 ServiceAccount::new("kube-system", "namespace-controller"),
                 ServiceAccount::new("kube-system", "generic-garbage-collector"),
             ],
-            paths: owned(&[
-                "/healthz",
-                "/healthz/*",
-                "/livez",
-                "/livez/*",
-                "/readyz",
-                "/readyz/*",
-                "/version",
-            ]),
+            paths: AlwaysAllowPaths::new(
+                &["/healthz", "/livez", "/readyz", "/version"],
+                &["/healthz/", "/livez/", "/readyz/"],
+            ),
         }
     }
 }

@@ -17,6 +17,8 @@ pub(super) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
         literal_stars(&rule.names, &path.field("names"), lint);
         if policy.effect == Effect::Allow {
             lists_of_all_namespaces(rule, &path, lint);
+        } else {
+            every_namespace_but_none(rule, &path.field("namespaces"), lint);
         }
     }
     for (index, rule) in policy.non_resource_rules.iter().enumerate() {
@@ -37,7 +39,7 @@ pub(super) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
 
 /// Only an object itself is made without a name: `pods/exec` is created for a pod that has one.
 fn names_on_create(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
-    let creates = rule.verbs.iter().any(|verb| verb == "create");
+    let creates = rule.verbs.iter().any(|verb| verb == "create" || verb == "*");
     let objects = rule.resources.iter().any(|resource| !resource.contains('/'));
     if creates && objects && !rule.names.is_empty() {
         let message = "a create comes without a name, so this rule never matches one: give `create` a rule \
@@ -88,6 +90,16 @@ fn lists_of_all_namespaces(rule: &ResourceRule, path: &FieldPath, lint: &mut Lin
              their own"
         );
         lint.suspicious(&path.field("namespaces").index(index), message);
+    }
+}
+
+/// Whoever writes `*` for a Deny rarely means to leave out what has no namespace.
+fn every_namespace_but_none(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
+    let every = rule.namespaces.iter().position(|namespace| namespace == "*");
+    if let Some(index) = every.filter(|_| !rule.namespaces.iter().any(String::is_empty)) {
+        let message = "`*` is every namespace, but no request without one, such as those for cluster-scoped \
+                       objects: to deny these too, leave `namespaces` out";
+        lint.suspicious(&path.index(index), message);
     }
 }
 

@@ -105,6 +105,11 @@ fn names_on_create() {
         "spec.resourceRules[0].names",
         "a create comes without a name",
     );
+    warns(
+        &allow(&format!("verbs: [\"*\"], resources: [pods], {rule}")),
+        "spec.resourceRules[0].names",
+        "a create comes without a name",
+    );
     silent(&allow(&format!(
         "verbs: [get, update], resources: [pods], {rule}"
     )));
@@ -146,6 +151,26 @@ fn lists_of_all_namespaces() {
     silent(&rule("list", "\"\"", "nodes, namespaces"));
     // Whether a custom resource has namespaces is not known.
     silent(&rule("list", "example.com", "widgets"));
+}
+
+#[test]
+fn a_deny_for_every_namespace_leaves_out_what_has_none() {
+    let rule = |effect: &str, namespaces: &str| {
+        let rule = format!("verbs: [get], apiGroups: [\"\"], resources: [nodes], namespaces: [{namespaces}]");
+        policy(
+            effect,
+            "{kind: User, name: jane}",
+            &format!("resourceRules: [{{{rule}}}]"),
+        )
+    };
+    warns(
+        &rule("Deny", "a, '*'"),
+        "spec.resourceRules[0].namespaces[1]",
+        "but no request without one",
+    );
+    silent(&rule("Deny", "'*', ''"));
+    silent(&rule("Deny", "'team-*'"));
+    silent(&rule("Allow", "'*'"));
 }
 
 #[test]

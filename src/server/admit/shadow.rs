@@ -107,6 +107,7 @@ impl Waiting {
             kind: "Webhook",
             name,
             decision: *decision,
+            reason: "",
         });
         let about = About {
             snapshot: &self.snapshot,

@@ -69,6 +69,8 @@ pub struct ShadowDecision<'a> {
     pub name: &'a str,
     /// What it would have decided.
     pub decision: Decision,
+    /// Why, where a condition of a policy had no result; else empty, and left out.
+    pub reason: &'a str,
 }
 
 thread_local! {
@@ -333,6 +335,10 @@ impl Line<'_> {
             line.text(shadow.name);
             line.raw(r#","decision":"#);
             line.text(shadow.decision.as_str());
+            if !shadow.reason.is_empty() {
+                line.raw(r#","reason":"#);
+                line.text(shadow.reason);
+            }
             line.raw("}");
         });
         self.raw("]");

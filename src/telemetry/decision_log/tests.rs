@@ -137,11 +137,18 @@ fn selectors_extra_cause_and_shadow_are_in_it() {
         name: "b".into(),
         rule: Some(2),
     };
-    let shadow = [ShadowDecision {
+    let trial = ShadowDecision {
         kind: "AuthorizationPolicy",
         name: "trial",
         decision: Decision::Deny,
-    }];
+        reason: "",
+    };
+    let erring = ShadowDecision {
+        name: "erring",
+        reason: "condition `c`: no such key",
+        ..trial
+    };
+    let shadow = [trial, erring];
     let record = Record {
         decision: Decision::Allow,
         cause: Some(&cause),
@@ -163,7 +170,11 @@ fn selectors_extra_cause_and_shadow_are_in_it() {
     );
     assert_eq!(
         line["shadow"],
-        json!([{"kind": "AuthorizationPolicy", "name": "trial", "decision": "deny"}])
+        json!([
+            {"kind": "AuthorizationPolicy", "name": "trial", "decision": "deny"},
+            {"kind": "AuthorizationPolicy", "name": "erring", "decision": "deny",
+             "reason": "condition `c`: no such key"}
+        ])
     );
     assert!(line.get("truncated").is_none());
 }

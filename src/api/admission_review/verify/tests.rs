@@ -110,6 +110,49 @@ fn in_v1beta1_every_patch_is_a_json_patch_and_uid_and_kind_may_be_missing() {
     }
 }
 
+/// The outcomes are those of client-go's decoder for replies to a review in `v1beta1`.
+#[test]
+fn in_v1beta1_the_decoder_refuses_another_kind_or_version_and_the_verification_none() {
+    let cases = [
+        (json!({}), true),
+        (json!({"kind": null, "apiVersion": null}), true),
+        (json!({"kind": "AdmissionReview"}), true),
+        (json!({"apiVersion": "admission.k8s.io/v1beta1"}), true),
+        (json!({"apiVersion": "admission.k8s.io/v1"}), false),
+        (json!({"apiVersion": "v1"}), false),
+        (json!({"kind": "Other"}), false),
+        (json!({"kind": "Status", "apiVersion": "v1"}), false),
+        (
+            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}),
+            false,
+        ),
+        (
+            json!({"kind": "AdmissionReview", "apiVersion": "example.com/v1beta1"}),
+            false,
+        ),
+        (
+            json!({"kind": "Other", "apiVersion": "admission.k8s.io/v1beta1"}),
+            false,
+        ),
+        (json!({"kind": "Other", "apiVersion": "example.com/v2"}), false),
+    ];
+    for (mut reply, is_believed) in cases {
+        reply["response"] = json!({"uid": "u-1", "allowed": true});
+        let body = reply.to_string();
+        for phase in Phase::ALL {
+            let read = read(ReviewVersion::V1beta1, phase, &body);
+            assert_eq!(read.is_ok(), is_believed, "{body}");
+            let document = Document::parse(body.as_str()).unwrap();
+            let is_v1 = reply["kind"] == "AdmissionReview" && reply["apiVersion"] == "admission.k8s.io/v1";
+            for (version, is_believed) in [(ReviewVersion::V1beta1, true), (ReviewVersion::V1, is_v1)] {
+                let call = fixtures::call(version);
+                let decoded = verify_decoded(&call, "u-1", phase, document.root());
+                assert_eq!(decoded.is_ok(), is_believed, "{version:?} {body}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_first_version_has_a_verdict_told_as_it_is() {
     let alpha = |status: Value| {

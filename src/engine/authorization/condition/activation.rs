@@ -85,16 +85,31 @@ fn resource_attributes<'r>(resource: &'r ResourceAttributes<'r>) -> Value<'r> {
         ("subresource", Value::str(&resource.subresource)),
         ("name", Value::str(&resource.name)),
     ]);
-    for (name, requirements) in [
-        ("fieldSelector", &resource.selectors.field),
-        ("labelSelector", &resource.selectors.label),
+    let (selectors, raw) = (&resource.selectors, &resource.raw_selectors);
+    for (name, raw, requirements) in [
+        ("fieldSelector", &raw.field, &selectors.field),
+        ("labelSelector", &raw.label, &selectors.label),
     ] {
-        if !requirements.is_empty() {
-            let list = Value::list(requirements.iter().map(requirement).collect());
-            entries.insert(field(name), Value::map(fields([("requirements", list)])));
+        if let Some(selector) = selector(raw, requirements) {
+            entries.insert(field(name), selector);
         }
     }
     Value::map(entries)
+}
+
+/// There only where it says something; a raw one hides the requirements beside it.
+fn selector<'r>(raw: &'r str, requirements: &'r [Requirement<'r>]) -> Option<Value<'r>> {
+    let selector = if !raw.is_empty() {
+        ("rawSelector", Value::str(raw))
+    } else if !requirements.is_empty() {
+        (
+            "requirements",
+            Value::list(requirements.iter().map(requirement).collect()),
+        )
+    } else {
+        return None;
+    };
+    Some(Value::map(fields([selector])))
 }
 
 fn requirement<'r>(requirement: &'r Requirement<'r>) -> Value<'r> {

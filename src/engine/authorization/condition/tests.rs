@@ -1,5 +1,7 @@
 use super::*;
-use crate::engine::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
+use crate::engine::{
+    Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
+};
 
 fn listing<'a>(selectors: Selectors<'a>) -> Attributes<'a> {
     Attributes {
@@ -72,6 +74,43 @@ fn the_spec_is_seen_in_v1_shape() {
         "request.groups == [] && request.extra == {}",
     ] {
         assert_eq!(evaluate(expression, &path("/x")), Ok(true), "{expression}");
+    }
+}
+
+/// As `convertObjectToUnstructured` of `apiserver/pkg/authorization/cel/compile.go` shows it.
+#[test]
+fn a_raw_selector_is_seen_and_hides_the_requirements_beside_it() {
+    let requirement = Requirement {
+        key: "spec.nodeName".into(),
+        operator: Operator::In,
+        values: vec!["node-1".into()],
+    };
+    let mut attributes = listing(Selectors {
+        field: vec![requirement],
+        label: Vec::new(),
+    });
+    if let Target::Resource(resource) = &mut attributes.target {
+        resource.raw_selectors = RawSelectors {
+            field: "spec.nodeName=node-1".into(),
+            label: "team=a".into(),
+        };
+    }
+    for expression in [
+        "has(request.resourceAttributes.fieldSelector)",
+        "has(request.resourceAttributes.fieldSelector.rawSelector)",
+        "!has(request.resourceAttributes.fieldSelector.requirements)",
+        "request.resourceAttributes.fieldSelector.rawSelector == 'spec.nodeName=node-1'",
+        "request.resourceAttributes.labelSelector.rawSelector == 'team=a'",
+        "!has(request.resourceAttributes.labelSelector.requirements)",
+    ] {
+        assert_eq!(evaluate(expression, &attributes), Ok(true), "{expression}");
+    }
+    let none = listing(Selectors::default());
+    for expression in [
+        "!has(request.resourceAttributes.fieldSelector)",
+        "!has(request.resourceAttributes.labelSelector)",
+    ] {
+        assert_eq!(evaluate(expression, &none), Ok(true), "{expression}");
     }
 }
 

@@ -1,9 +1,10 @@
 //! Which resources are known to have no namespace.
 
 /// The cluster-scoped resources that kube-apiserver 1.36 serves itself or by
-/// its aggregator, by group. Custom resources are not known: nothing here says
-/// whether `widgets.example.com` has namespaces.
-const CLUSTER_SCOPED: [(&str, &[&str]); 17] = [
+/// its aggregator, by group, and those of Portcullis' own group. Other custom
+/// resources are not known: nothing here says whether `widgets.example.com` has
+/// namespaces.
+const CLUSTER_SCOPED: [(&str, &[&str]); 18] = [
     (
         "",
         &["componentstatuses", "namespaces", "nodes", "persistentvolumes"],
@@ -46,6 +47,10 @@ const CLUSTER_SCOPED: [(&str, &[&str]); 17] = [
     ),
     ("node.k8s.io", &["runtimeclasses"]),
     (
+        "portcullis.dev",
+        &["admissionexceptions", "authorizationpolicies"],
+    ),
+    (
         "rbac.authorization.k8s.io",
         &["clusterrolebindings", "clusterroles"],
     ),
@@ -86,7 +91,13 @@ mod tests {
 
     #[test]
     fn only_what_is_known_is_cluster_scoped() {
-        for (group, resource) in [("", "nodes"), ("", "namespaces"), ("storage.k8s.io", "csinodes")] {
+        for (group, resource) in [
+            ("", "nodes"),
+            ("", "namespaces"),
+            ("storage.k8s.io", "csinodes"),
+            ("portcullis.dev", "authorizationpolicies"),
+            ("portcullis.dev", "admissionexceptions"),
+        ] {
             assert!(is_known_cluster_scoped(group, resource), "{group}/{resource}");
         }
         for (group, resource) in [

@@ -7,6 +7,7 @@ mod conditions;
 mod cost;
 mod grants;
 mod order;
+mod promises;
 mod reference;
 mod selectors;
 mod times;

@@ -30,28 +30,59 @@ pub struct AlwaysAllowPaths {
 pub struct InvalidPath(pub String);
 
 impl AlwaysAllowPaths {
+    /// These paths, and all that begin with one of `prefixes`; a leading `/` does not count.
+    #[must_use]
+    pub fn new(exact: &[&str], prefixes: &[&str]) -> Self {
+        let paths = |list: &[&str]| list.iter().map(|path| without_slash(path).to_owned()).collect();
+        Self {
+            exact: paths(exact),
+            prefixes: paths(prefixes),
+        }
+    }
+
     /// Reads each path.
     ///
     /// # Errors
     /// The first that has a `*` before its end.
     pub fn parse(paths: &[String]) -> Result<Self, InvalidPath> {
         let mut parsed = Self::default();
-        for written in paths {
-            let path = without_slash(written);
-            let (prefix, is_prefix) = path
-                .strip_suffix('*')
-                .map_or((path, false), |prefix| (prefix, true));
-            if prefix.contains('*') {
-                return Err(InvalidPath(path.to_owned()));
-            }
-            let list = if is_prefix {
-                &mut parsed.prefixes
-            } else {
-                &mut parsed.exact
-            };
-            list.push(prefix.to_owned());
+        for path in paths {
+            parsed.add(path)?;
         }
         Ok(parsed)
+    }
+
+    /// Reads one more path; the empty one is `/`.
+    ///
+    /// # Errors
+    /// It has a `*` before its end.
+    pub fn add(&mut self, written: &str) -> Result<(), InvalidPath> {
+        let path = without_slash(written);
+        let (list, path) = match path.strip_suffix('*') {
+            Some(prefix) => (&mut self.prefixes, prefix),
+            None => (&mut self.exact, path),
+        };
+        if path.contains('*') {
+            return Err(InvalidPath(written.to_owned()));
+        }
+        list.push(path.to_owned());
+        Ok(())
+    }
+
+    /// Each as it may be written, by its text: `/healthz`, `/healthz/*`.
+    #[must_use]
+    pub fn patterns(&self) -> Vec<String> {
+        let exact = self.exact.iter().map(|path| format!("/{path}"));
+        let prefixes = self.prefixes.iter().map(|path| format!("/{path}*"));
+        let mut patterns: Vec<String> = exact.chain(prefixes).collect();
+        patterns.sort();
+        patterns
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.prefixes.is_empty()
     }
 
     /// Whether `path` is one of them.

@@ -79,16 +79,14 @@ impl<R: Recorder> Walk<'_, '_, R> {
         condition: &str,
         fault: &EvaluationFault,
     ) -> Option<Applied> {
-        let decides = written.mode == Mode::Enforce
-            && written.effect == Effect::Deny
-            && written.failure_policy == FailurePolicy::Deny;
+        // What it comes to where it counts, which in Shadow is noted alone.
+        let decision = if written.effect == Effect::Deny && written.failure_policy == FailurePolicy::Deny {
+            Decision::Deny
+        } else {
+            Decision::NoOpinion
+        };
         self.recorder.evaluated(policy, Evaluation::Error);
         if R::DETAILED {
-            let decision = if decides {
-                Decision::Deny
-            } else {
-                Decision::NoOpinion
-            };
             let (condition, error) = (condition.to_owned(), fault.to_string());
             self.tell(
                 policy,
@@ -100,18 +98,18 @@ impl<R: Recorder> Walk<'_, '_, R> {
                 },
             );
         }
-        if written.mode == Mode::Shadow {
-            self.note_shadow(
+        match written.mode {
+            Mode::Enforce => (decision == Decision::Deny).then(|| Applied {
                 policy,
-                Decision::NoOpinion,
-                Some(format!("condition `{condition}`: {fault}")),
-            );
+                rule,
+                failed: Some(condition.to_owned()),
+            }),
+            Mode::Shadow => {
+                let error = format!("condition `{condition}`: {fault}");
+                self.note_shadow(policy, decision, Some(error));
+                None
+            }
         }
-        decides.then(|| Applied {
-            policy,
-            rule,
-            failed: Some(condition.to_owned()),
-        })
     }
 
     fn note_shadow(&mut self, policy: usize, decision: Decision, error: Option<String>) {

@@ -86,24 +86,25 @@ fn an_error_denies_if_the_failure_policy_says_so_and_never_allows() {
 }
 
 #[test]
-fn in_shadow_an_error_is_recorded_only() {
-    for effect in [Effect::Deny, Effect::Allow] {
-        let set = policies(vec![with(effect, FailurePolicy::Deny, Mode::Shadow, &[ERROR])]);
-        let answer = set.authorize(&asks(user("alice", &[]), "get pods ns p"), Time::UNIX_EPOCH);
+fn in_shadow_an_error_is_recorded_with_what_enforce_would_have_decided() {
+    for (effect, failure_policy, decision) in [
+        (Effect::Deny, FailurePolicy::Deny, Decision::Deny),
+        (Effect::Deny, FailurePolicy::NoOpinion, Decision::NoOpinion),
+        (Effect::Allow, FailurePolicy::Deny, Decision::NoOpinion),
+    ] {
+        let erring = || with(effect, failure_policy, Mode::Shadow, &[ERROR]);
+        let answer = policies(vec![erring()]).authorize(&asks(user("alice", &[]), "get pods ns p"), Time::UNIX_EPOCH);
         assert_eq!(answer.decision, Decision::NoOpinion);
         let [noted] = &answer.shadow[..] else {
             panic!("{:?}", answer.shadow)
         };
-        assert_eq!(noted.decision, Decision::NoOpinion);
+        assert_eq!(noted.decision, decision);
         assert!(
             noted.error.as_ref().unwrap().starts_with("condition `c`: "),
             "{:?}",
             noted.error
         );
-        assert_eq!(
-            decide(with(effect, FailurePolicy::Deny, Mode::Shadow, &[ERROR])).1,
-            [Evaluation::Error]
-        );
+        assert_eq!(decide(erring()).1, [Evaluation::Error]);
     }
 }
 

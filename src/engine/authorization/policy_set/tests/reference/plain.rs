@@ -34,14 +34,14 @@ pub(super) fn authorize(objects: &Objects, asked: &Attributes<'_>, now: Time) ->
         );
         let denies = policy.effect == Effect::Deny;
         let decision = if denies { Decision::Deny } else { Decision::Allow };
+        let fails_closed = denies && policy.failure_policy == FailurePolicy::Deny;
         match (policy.mode, outcome) {
             (Mode::Shadow, Some(())) => shadow.push((policy.name.clone(), decision)),
+            (Mode::Shadow, None) if fails_closed => shadow.push((policy.name.clone(), Decision::Deny)),
             (Mode::Shadow, None) => shadow.push((policy.name.clone(), Decision::NoOpinion)),
             (Mode::Enforce, Some(())) if denies => denied = denied.or(Some(cause)),
             (Mode::Enforce, Some(())) => allowed = allowed.or(Some(cause)),
-            (Mode::Enforce, None) if denies && policy.failure_policy == FailurePolicy::Deny => {
-                denied = denied.or(Some(cause));
-            }
+            (Mode::Enforce, None) if fails_closed => denied = denied.or(Some(cause)),
             (Mode::Enforce, None) => {}
         }
     }
