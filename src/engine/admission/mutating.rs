@@ -66,6 +66,9 @@ pub enum MutationFault {
     /// The configuration does not apply to the object.
     #[error(transparent)]
     Apply(#[from] apply::Error),
+    /// What comes out of a JSON Patch is no object of its kind.
+    #[error("Internal error occurred: strict decoding error: {0}")]
+    Strict(#[from] apply::Mismatches),
     /// What comes out is larger or deeper than an object may be.
     #[error("the object after the mutation cannot be read: {0}")]
     Result(#[from] json::Error),
@@ -104,7 +107,7 @@ impl Mutation {
             .one(Part::Mutation(index), expression, &mut budget);
         match value.map_err(|error| MutationFault::Expression(error.to_string()))? {
             Evaluated::Value(value) => match self {
-                Self::JsonPatch(_) => apply_patch(object, &value),
+                Self::JsonPatch(_) => apply_patch(kind, object, &value),
                 Self::ApplyConfiguration(_) => apply_configuration(kind, object, &value),
             },
             Evaluated::Failed(failure) => Err(MutationFault::Expression(failure)),
@@ -113,8 +116,18 @@ impl Mutation {
     }
 }
 
-/// Applies the patch that an expression gave. One whose `test` fails changes nothing.
-pub fn apply_patch(object: Node<'_>, value: &Value<'_>) -> Result<Option<Document<'static>>, MutationFault> {
+/// Applies the patch that an expression gave to an object of `kind`. One whose `test`
+/// fails changes nothing.
+///
+/// # Errors
+///
+/// A value that is no patch, an operation that does not apply, or an object that the API
+/// server could not read into its type.
+pub fn apply_patch(
+    kind: &GroupVersionKind<'_>,
+    object: Node<'_>,
+    value: &Value<'_>,
+) -> Result<Option<Document<'static>>, MutationFault> {
     let patch = Document::parse(operations(value)?)?;
     let operations = patch::read(patch.root())?;
     let tree = match patch::apply(object, &operations) {
@@ -123,6 +136,7 @@ pub fn apply_patch(object: Node<'_>, value: &Value<'_>) -> Result<Option<Documen
         Err(error) => return Err(error.into()),
     };
     let changed = Document::parse(tree.to_text())?;
+    apply::strict(kind, object, changed.root())?;
     Ok((!changed.root().same(object)).then_some(changed))
 }
 
@@ -170,6 +184,7 @@ fn write_operation(out: &mut String, operation: &Map<'_>) -> Result<(), Mutation
         write_string(out, &from);
     }
     if let Some(value) = operation.field("value") {
+        apply::type_names(&value)?;
         out.push_str(",\"value\":");
         to_json::write(out, &value).map_err(MutationFault::NoJson)?;
     }

@@ -23,7 +23,9 @@ mod decode;
 mod error;
 mod item;
 mod merge;
+mod names;
 mod schema;
+mod strict;
 
 use super::GroupVersionKind;
 use crate::cel::Value;
@@ -32,7 +34,13 @@ use crate::json::{Document, Node, Tree};
 pub use configuration::configuration;
 pub use decode::is_changed;
 pub use error::{Error, MAX_CONFIGURATION, Mismatch, Mismatches};
+pub use names::type_names;
 pub use schema::Schemas;
+pub use strict::strict;
+
+/// How deep a configuration may nest, and how deep what changed is compared with a
+/// schema: far deeper than any type of Kubernetes, and no deeper than any thread's stack.
+pub const MAX_LEVELS: usize = 256;
 
 /// The object as JSON, with what `configuration`, the value of an expression,
 /// says of it.

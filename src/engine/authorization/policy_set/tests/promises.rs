@@ -325,7 +325,7 @@ fn never_deny_protects_the_kubelet_client_and_nodes_by_name_alone() {
         ("kube-apiserver-kubelet-client2", &[], false),
     ] {
         let denied = set
-            .authorize(&asks(user(name, groups), "get nodes/proxy - n1"))
+            .authorize(&asks(user(name, groups), "get nodes/proxy - n1"), NOW)
             .decision;
         assert_eq!(denied != Decision::Deny, is_protected, "{name} {groups:?}");
     }

@@ -1,0 +1,143 @@
+//! Whether an object still is one of its kind after a JSON Patch of a policy.
+//!
+//! An API server reads what comes out strictly: a field that the type does not have is
+//! an error, and so is a value of another type (`jsonPatcher.Patch` of apiserver
+//! `pkg/admission/plugin/policy/mutating/patch/json_patch.go`). One newer than the schema
+//! knows more fields: what the object had before is left alone.
+
+use std::collections::HashSet;
+
+use super::check::{is_type_meta, misfit};
+use super::schema::Type;
+use super::{MAX_LEVELS, Mismatches, Schemas};
+use crate::engine::admission::GroupVersionKind;
+use crate::json::{Kind, Node};
+
+/// Checks what differs in `after`, an object of `kind`. A kind that is not built in is
+/// free of form.
+///
+/// # Errors
+///
+/// The fields that are not known and were not there before, and values of another type
+/// than their field's.
+pub fn strict(kind: &GroupVersionKind<'_>, before: Node<'_>, after: Node<'_>) -> Result<(), Mismatches> {
+    let schemas = Schemas::builtin();
+    let Ok(of) = schemas.of(kind) else {
+        return Ok(());
+    };
+    let mut walk = Walk::new(schemas);
+    walk.value(of, Some(before), after);
+    if !walk.unknown.is_empty() {
+        let mut old = Walk::new(schemas);
+        old.value(of, None, before);
+        let known: HashSet<String> = old.unknown.into_iter().map(|field| field.shape).collect();
+        for Unknown { path, shape } in walk.unknown {
+            if !known.contains(&shape) {
+                walk.found
+                    .push("", format!("unknown field {:?}", path.trim_start_matches('.')));
+            }
+        }
+    }
+    walk.found.none()
+}
+
+struct Walk<'s> {
+    schemas: &'s Schemas<'static>,
+    path: String,
+    /// The path without the places in lists: the items of a list are of one type.
+    shape: String,
+    level: usize,
+    unknown: Vec<Unknown>,
+    found: Mismatches,
+}
+
+/// A field that the schema does not have.
+struct Unknown {
+    path: String,
+    shape: String,
+}
+
+impl<'s> Walk<'s> {
+    fn new(schemas: &'s Schemas<'static>) -> Self {
+        Self {
+            schemas,
+            path: String::new(),
+            shape: String::new(),
+            level: 0,
+            unknown: Vec::new(),
+            found: Mismatches::default(),
+        }
+    }
+
+    fn value(&mut self, of: &'s Type<'static>, before: Option<Node<'_>>, after: Node<'_>) {
+        if before.is_some_and(|before| before.raw() == after.raw()) {
+            return;
+        }
+        if let Some(message) = misfit(self.schemas, of, after) {
+            return self.found.push(&self.path, message);
+        }
+        if matches!(of, Type::Deduced | Type::Untyped | Type::Scalar(_)) {
+            return;
+        }
+        if self.level == MAX_LEVELS {
+            return self
+                .found
+                .push(&self.path, format!("nested deeper than {MAX_LEVELS} levels"));
+        }
+        self.level += 1;
+        match after.kind() {
+            Kind::Object => self.map(of, before, after),
+            Kind::Array => self.list(of, before, after),
+            Kind::Null | Kind::Bool | Kind::Number | Kind::String => {}
+        }
+        self.level -= 1;
+    }
+
+    fn list(&mut self, of: &'s Type<'static>, before: Option<Node<'_>>, after: Node<'_>) {
+        let Some((item, _)) = of.lists() else { return };
+        for (place, value) in after.items().enumerate() {
+            let own = before.and_then(|before| before.item(place));
+            self.within(&format!("[{place}]"), "[]", |walk| walk.value(item, own, value));
+        }
+    }
+
+    fn map(&mut self, of: &'s Type<'static>, before: Option<Node<'_>>, after: Node<'_>) {
+        let Some(maps) = self.schemas.maps(of) else {
+            return;
+        };
+        let is_root = self.path.is_empty();
+        let is_struct = matches!(of, Type::Struct(..));
+        for (name, value) in after.entries() {
+            if is_root && is_type_meta(&name) {
+                continue;
+            }
+            let step = format!(".{name}");
+            let shape = if is_struct { step.as_str() } else { ".*" };
+            let own = before.and_then(|before| before.get(&name));
+            self.within(&step, shape, |walk| match maps.key(&name) {
+                Some(of) => walk.value(of, own, value),
+                None if own.is_some() => {}
+                None => walk.note_unknown(),
+            });
+        }
+    }
+
+    fn note_unknown(&mut self) {
+        const MOST: usize = 1_000;
+        if self.unknown.len() < MOST {
+            self.unknown.push(Unknown {
+                path: self.path.clone(),
+                shape: self.shape.clone(),
+            });
+        }
+    }
+
+    fn within(&mut self, step: &str, shape: &str, go: impl FnOnce(&mut Self)) {
+        let (path, back) = (self.path.len(), self.shape.len());
+        self.path.push_str(step);
+        self.shape.push_str(shape);
+        go(self);
+        self.path.truncate(path);
+        self.shape.truncate(back);
+    }
+}
