@@ -86,10 +86,10 @@ pub struct AdmissionSet {
 /// Policies of one kind with their bindings, by name.
 #[derive(Debug)]
 pub(super) struct Policies<P> {
-    bound: Vec<Bound<P>>,
+    bound: Vec<Arc<Bound<P>>>,
     /// The names of those without binding.
     unbound: BTreeSet<String>,
-    index: Index,
+    index: Index<Bound<P>>,
 }
 
 /// A policy and its bindings, by name. One without bindings does nothing.
@@ -234,10 +234,10 @@ impl<P: Policy> Policies<P> {
         let (mut bound, mut unbound) = (Vec::new(), BTreeSet::new());
         for (name, policy) in named {
             match by_policy.remove(&name) {
-                Some(bindings) => bound.push(Bound {
+                Some(bindings) => bound.push(Arc::new(Bound {
                     policy,
                     bindings: bindings.into_values().collect(),
-                }),
+                })),
                 None => {
                     unbound.insert(name);
                 }
@@ -245,7 +245,7 @@ impl<P: Policy> Policies<P> {
         }
         let constraints = bound
             .iter()
-            .map(|bound: &Bound<P>| &bound.policy.applicability().constraints);
+            .map(|bound: &Arc<Bound<P>>| (&bound.policy.applicability().constraints, Arc::clone(bound)));
         let index = Index::new(constraints, equivalents);
         Self {
             bound,
@@ -260,9 +260,9 @@ impl<P: Policy> Policies<P> {
         request: &Request<'_>,
         only: Option<&str>,
     ) -> impl Iterator<Item = (usize, &Bound<P>)> {
-        let places = self.index.candidates(request).into_iter();
-        places
-            .filter_map(|place| Some((place, self.bound.get(place)?)))
+        let candidates = self.index.candidates(request).into_iter();
+        candidates
+            .map(|(place, bound)| (place, &**bound))
             .filter(move |(_, bound)| only.is_none_or(|only| bound.policy.applicability().name == only))
     }
 
@@ -279,7 +279,7 @@ impl<P: Policy> Policies<P> {
         let others = self
             .names()
             .enumerate()
-            .filter(|(place, _)| !candidates.contains(place));
+            .filter(|(place, _)| !candidates.iter().any(|(candidate, _)| candidate == place));
         let others = others.map(|(_, name)| (name, Miss::Rules));
         let unbound = self.unbound.iter().map(|name| (name.as_str(), Miss::Unbound));
         for (name, miss) in others.chain(unbound) {

@@ -13,10 +13,10 @@ use super::webhook::{Webhook, WebhookConfiguration};
 /// (`apiserver/pkg/admission/configuration/{mutating,validating}_webhook_manager.go`).
 #[derive(Debug)]
 pub(super) struct Webhooks {
-    listed: Vec<Listed>,
+    listed: Vec<Arc<Listed>>,
     /// The names of configurations, those without webhooks among them.
     configurations: BTreeSet<String>,
-    index: Index,
+    index: Index<Listed>,
 }
 
 /// A webhook in its place.
@@ -45,10 +45,12 @@ impl Webhooks {
                 position,
                 is_shadow: shadow.contains(&webhook.name) || shadow.contains(&webhook.id()),
             });
-            listed.collect::<Vec<_>>()
+            listed.map(Arc::new).collect::<Vec<_>>()
         };
-        let listed: Vec<Listed> = configurations.iter().flat_map(of).collect();
-        let constraints = listed.iter().map(|listed| &listed.webhook.constraints);
+        let listed: Vec<Arc<Listed>> = configurations.iter().flat_map(of).collect();
+        let constraints = listed
+            .iter()
+            .map(|listed| (&listed.webhook.constraints, Arc::clone(listed)));
         Self {
             index: Index::new(constraints, equivalents),
             configurations: configurations
@@ -59,17 +61,17 @@ impl Webhooks {
         }
     }
 
-    /// The places of those that could match, rising. Admission itself and what
+    /// Those that could match, each with its place, rising. Admission itself and what
     /// is nowhere stored is shown to none.
-    pub(super) fn candidates(&self, request: &Request<'_>, only: Option<&str>) -> Vec<usize> {
+    pub(super) fn candidates(&self, request: &Request<'_>, only: Option<&str>) -> Vec<(usize, Arc<Listed>)> {
         if self.listed.is_empty() || is_exempt(request) {
             return Vec::new();
         }
-        let mut places = self.index.candidates(request);
-        if let Some(only) = only {
-            places.retain(|place| self.get(*place).is_some_and(|one| one.is_of(only)));
-        }
-        places
+        let candidates = self.index.candidates(request).into_iter();
+        candidates
+            .filter(|(_, listed)| only.is_none_or(|only| listed.is_of(only)))
+            .map(|(place, listed)| (place, Arc::clone(listed)))
+            .collect()
     }
 
     /// Tells of those that [`candidates`](Self::candidates) leaves out.
@@ -82,17 +84,13 @@ impl Webhooks {
             Miss::Rules
         };
         for (place, listed) in self.listed.iter().enumerate() {
-            if only.is_none_or(|only| listed.is_of(only)) && !candidates.contains(&place) {
+            if only.is_none_or(|only| listed.is_of(only)) && !is_among(place, &candidates) {
                 recorder.record(Step::Webhook {
                     webhook: &listed.webhook,
                     finding: Finding::Misses(miss),
                 });
             }
         }
-    }
-
-    pub(super) fn get(&self, place: usize) -> Option<&Listed> {
-        self.listed.get(place)
     }
 
     /// Whether there is a configuration of this name.
@@ -104,6 +102,10 @@ impl Webhooks {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Webhook>> {
         self.listed.iter().map(|listed| &listed.webhook)
     }
+}
+
+fn is_among(place: usize, candidates: &[(usize, Arc<Listed>)]) -> bool {
+    candidates.iter().any(|(candidate, _)| *candidate == place)
 }
 
 fn is_exempt(request: &Request<'_>) -> bool {

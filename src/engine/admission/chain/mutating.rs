@@ -37,7 +37,7 @@ pub(super) struct Mutating {
     /// 0 in the first pass, 1 in that of reinvocation.
     round: usize,
     /// The places of the webhooks that could match.
-    candidates: Option<Vec<usize>>,
+    candidates: Option<Vec<(usize, Arc<Listed>)>>,
     /// The webhook whose answer is awaited.
     asked: Option<Asked>,
     /// Whether anything changed the object, so that there is a second pass.
@@ -138,12 +138,12 @@ impl Mutating {
             }
             set.mutating_webhooks.candidates(request, run.only)
         });
-        let Some(place) = candidates.get(next).copied() else {
+        let Some((place, listed)) = candidates.get(next).cloned() else {
             self.end_of_pass(context);
             return None;
         };
         self.stage = Stage::Webhooks(next + 1);
-        let listed = set.mutating_webhooks.get(place)?;
+        let listed = &*listed;
         // A shadow is asked about what it would first have seen.
         if self.round > 0 && listed.is_shadow {
             return None;

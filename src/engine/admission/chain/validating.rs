@@ -65,10 +65,7 @@ impl Validating {
         }
         let mut calls = Vec::new();
         let candidates = set.validating_webhooks.candidates(request, run.only);
-        for &place in &candidates {
-            let Some(listed) = set.validating_webhooks.get(place) else {
-                continue;
-            };
+        for (_, listed) in &candidates {
             let call = match set.matches(listed, context, request.object) {
                 Ok(Matching::Not) => continue,
                 Ok(Matching::As(matched)) => ask::call(listed, request, matched),

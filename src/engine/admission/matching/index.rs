@@ -1,6 +1,7 @@
 //! Which of many could apply, without asking each.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::constraints::{Constraints, MatchPolicy, NoRules};
 use super::equivalence::Equivalents;
@@ -9,84 +10,81 @@ use crate::engine::admission::Request;
 
 /// The places of constraints by the group and resource that their rules name,
 /// so that the cost of a request follows those that could match it.
-#[derive(Debug, Clone, Default)]
-pub struct Index {
+#[derive(Debug)]
+pub struct Index<T> {
     /// By group, then resource; `*` stands for itself.
-    places: HashMap<String, HashMap<String, Vec<Entry>>>,
+    places: HashMap<String, HashMap<String, Vec<Entry<T>>>>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Entry {
+#[derive(Debug)]
+struct Entry<T> {
     place: usize,
     operations: Operations,
+    of: Arc<T>,
 }
 
 // === impl Index ===
 
-impl Index {
-    /// Indexes constraints by their place among `all`.
-    pub fn new<'c>(all: impl IntoIterator<Item = &'c Constraints>, equivalents: &Equivalents) -> Self {
-        let mut index = Self::default();
-        for (place, constraints) in all.into_iter().enumerate() {
-            index.add(place, constraints, equivalents);
+impl<T> Index<T> {
+    /// Indexes what constraints are of, by its place among `all`.
+    pub fn new<'c>(
+        all: impl IntoIterator<Item = (&'c Constraints, Arc<T>)>,
+        equivalents: &Equivalents,
+    ) -> Self {
+        let mut index = Self {
+            places: HashMap::new(),
+        };
+        for (place, (constraints, of)) in all.into_iter().enumerate() {
+            index.add(place, &of, constraints, equivalents);
         }
         index
     }
 
-    /// The places of those that could match, rising. What is not among them does not match.
+    /// What could match, each with its place, rising. What is not among it does not match.
     #[must_use]
-    pub fn candidates(&self, request: &Request<'_>) -> Vec<usize> {
-        let mut places = Vec::new();
+    pub fn candidates(&self, request: &Request<'_>) -> Vec<(usize, &Arc<T>)> {
+        let mut candidates = Vec::new();
         for resource in [&request.request_resource, &request.resource] {
             for group in [resource.group.as_ref(), "*"] {
                 let Some(resources) = self.places.get(group) else {
                     continue;
                 };
                 for name in [resource.resource.as_ref(), "*"] {
-                    let entries = resources.get(name).map(Vec::as_slice).unwrap_or_default();
-                    let meant = entries
-                        .iter()
+                    let meant = resources
+                        .get(name)
+                        .into_iter()
+                        .flatten()
                         .filter(|entry| entry.operations.contains(request.operation));
-                    places.extend(meant.map(|entry| entry.place));
+                    candidates.extend(meant.map(|entry| (entry.place, &entry.of)));
                 }
             }
             if !request.is_converted() {
                 break;
             }
         }
-        places.sort_unstable();
-        places.dedup();
-        places
+        candidates.sort_unstable_by_key(|(place, _)| *place);
+        candidates.dedup_by_key(|(place, _)| *place);
+        candidates
     }
 
-    fn add(&mut self, place: usize, constraints: &Constraints, equivalents: &Equivalents) {
+    fn add(&mut self, place: usize, of: &Arc<T>, constraints: &Constraints, equivalents: &Equivalents) {
         if constraints.rules.is_empty() {
             if constraints.no_rules == NoRules::Everything {
-                self.insert(
-                    "*",
-                    "*",
-                    Entry {
-                        place,
-                        operations: Operations::ALL,
-                    },
-                );
+                self.insert("*", "*", place, of, Operations::ALL);
             }
             return;
         }
         for rule in &constraints.rules {
-            let entry = Entry {
-                place,
-                operations: rule.operations,
-            };
+            let operations = rule.operations;
             for resource in &rule.resources {
                 let resource = resource
                     .split_once('/')
                     .map_or(resource.as_str(), |(resource, _)| resource);
                 for group in &rule.api_groups {
-                    self.insert(group, resource, entry);
+                    self.insert(group, resource, place, of, operations);
                     if constraints.match_policy == MatchPolicy::Equivalent {
                         for other in equivalents.groups_of(group, resource) {
-                            self.insert(&other, resource, entry);
+                            self.insert(&other, resource, place, of, operations);
                         }
                     }
                 }
@@ -94,12 +92,16 @@ impl Index {
         }
     }
 
-    fn insert(&mut self, group: &str, resource: &str, entry: Entry) {
+    fn insert(&mut self, group: &str, resource: &str, place: usize, of: &Arc<T>, operations: Operations) {
         let resources = self.places.entry(group.to_owned()).or_default();
-        let entries = resources.entry(resource.to_owned()).or_default();
-        match entries.last_mut().filter(|last| last.place == entry.place) {
-            Some(last) => last.operations = last.operations.union(entry.operations),
-            None => entries.push(entry),
+        let entries: &mut Vec<Entry<T>> = resources.entry(resource.to_owned()).or_default();
+        match entries.last_mut().filter(|last| last.place == place) {
+            Some(last) => last.operations = last.operations.union(operations),
+            None => entries.push(Entry {
+                place,
+                operations,
+                of: Arc::clone(of),
+            }),
         }
     }
 }
