@@ -119,7 +119,7 @@ impl<'r> AdmissionReview<'r> {
     /// [tellable](Self::tellable).
     #[must_use]
     pub fn reply(&self, outcome: &Outcome) -> Vec<u8> {
-        reply::encode(self.version, &self.request.uid, outcome)
+        reply::encode(self.version, &self.request, outcome)
     }
 }
 

@@ -5,10 +5,14 @@ use std::collections::HashMap;
 
 use super::patch::Operation;
 use super::pointer::escape;
-use super::{Kind, Node};
+use super::{Kind, MAX_OPENED, Node};
 
 /// Beyond this many pairs, items of two lists are compared place by place only.
 const MAX_PAIRS: usize = 1 << 20;
+
+/// What is deeper than this many bytes of a path is replaced as a whole: each operation
+/// repeats its path.
+const MAX_PATH: usize = 4096;
 
 /// The operations that make `before` into `after`, and touch nothing that is
 /// the same in both: `add`, `remove` and `replace` alone.
@@ -22,6 +26,7 @@ const MAX_PAIRS: usize = 1 << 20;
 pub fn diff<'d>(before: Node<'d>, after: Node<'d>) -> Vec<Operation<'d>> {
     let mut diff = Diff {
         path: String::new(),
+        level: 0,
         operations: Vec::new(),
     };
     diff.value(before, after);
@@ -30,6 +35,7 @@ pub fn diff<'d>(before: Node<'d>, after: Node<'d>) -> Vec<Operation<'d>> {
 
 struct Diff<'d> {
     path: String,
+    level: usize,
     operations: Vec<Operation<'d>>,
 }
 
@@ -38,7 +44,9 @@ impl<'d> Diff<'d> {
         if before.same(after) {
             return;
         }
+        let is_far = self.level == MAX_OPENED || self.path.len() > MAX_PATH;
         match (before.kind(), after.kind()) {
+            _ if is_far => self.push("replace", Some(after)),
             (Kind::Object, Kind::Object) if before.is_empty() || shares_a_key(before, after) => {
                 self.object(before, after);
             }
@@ -56,13 +64,13 @@ impl<'d> Diff<'d> {
                 Some(other) => self.value(value, other),
                 None => self.push("remove", None),
             }
-            self.path.truncate(length);
+            self.leave(length);
         }
         for (key, value) in after.entries() {
             if before.get(&key).is_none() {
                 let length = self.enter(&escape(&key));
                 self.push("add", Some(value));
-                self.path.truncate(length);
+                self.leave(length);
             }
         }
     }
@@ -84,7 +92,7 @@ impl<'d> Diff<'d> {
                     place += 1;
                 }
             }
-            self.path.truncate(length);
+            self.leave(length);
         }
     }
 
@@ -93,7 +101,13 @@ impl<'d> Diff<'d> {
         let length = self.path.len();
         self.path.push('/');
         self.path.push_str(step);
+        self.level += 1;
         length
+    }
+
+    fn leave(&mut self, length: usize) {
+        self.path.truncate(length);
+        self.level -= 1;
     }
 
     fn push(&mut self, op: &'static str, value: Option<Node<'d>>) {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::Error;
+use super::bytes::{escape_bytes, restore_bytes};
 use super::scan::scan;
 use super::tape::Tape;
 
@@ -14,6 +15,8 @@ use super::tape::Tape;
 pub struct Document<'t> {
     pub(super) text: Cow<'t, str>,
     pub(super) tape: Tape,
+    /// Whether the text stands for bytes that are no UTF-8.
+    has_bytes: bool,
 }
 
 impl<'t> Document<'t> {
@@ -28,21 +31,44 @@ impl<'t> Document<'t> {
     pub fn parse(text: impl Into<Cow<'t, str>>) -> Result<Self, Error> {
         let text = text.into();
         let tape = scan(&text)?;
-        Ok(Self { text, tape })
+        let has_bytes = false;
+        Ok(Self {
+            text,
+            tape,
+            has_bytes,
+        })
     }
 
-    /// Like [`Document::parse`], of bytes that may not even be text.
+    /// Like [`Document::parse`], of bytes that may not be text: as in Go, each byte
+    /// within a string that is no UTF-8 reads as U+FFFD.
     ///
     /// # Errors
     ///
-    /// As [`Document::parse`], and [`Error::NotUtf8`].
+    /// As [`Document::parse`].
     pub fn parse_bytes(bytes: &'t [u8]) -> Result<Self, Error> {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Self::parse(text),
-            Err(error) => Err(Error::NotUtf8 {
-                at: error.valid_up_to(),
-            }),
+        let text = escape_bytes(bytes);
+        let has_bytes = matches!(text, Cow::Owned(_));
+        let document = Self::parse(text)?;
+        Ok(Self {
+            has_bytes,
+            ..document
+        })
+    }
+
+    /// The bytes of `text`, which consists of parts of this document, as they were read.
+    #[must_use]
+    pub fn restored(&self, text: String) -> Vec<u8> {
+        if self.has_bytes {
+            restore_bytes(&text)
+        } else {
+            text.into_bytes()
         }
+    }
+
+    /// How deep its lists and maps nest; 0 for a scalar.
+    #[must_use]
+    pub const fn levels(&self) -> usize {
+        self.tape.levels
     }
 
     /// The whole text.
@@ -57,6 +83,7 @@ impl<'t> Document<'t> {
         Document {
             text: Cow::Owned(self.text.into_owned()),
             tape: self.tape,
+            has_bytes: self.has_bytes,
         }
     }
 }

@@ -17,11 +17,12 @@
 //! beyond 2^53, unknown fields and the spelling of escapes come out as they
 //! went in. [`patch`] applies RFC 6902, [`diff`] writes it.
 //!
-//! The text is hostile: nothing here recurses deeper than [`MAX_DEPTH`], and
+//! The text is hostile: nothing here recurses deeper than [`MAX_OPENED`] levels, and
 //! memory is bounded by the text's length and [`MAX_TOKENS`].
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod bytes;
 mod diff;
 mod document;
 mod node;
@@ -32,6 +33,7 @@ mod tape;
 mod text;
 mod tree;
 
+pub use bytes::{escape_bytes, restore_bytes};
 pub use diff::diff;
 pub use document::Document;
 pub use node::{Entries, Items, Node};
@@ -42,8 +44,12 @@ pub use tree::Tree;
 /// The longest text that is read, in bytes.
 pub const MAX_TEXT: usize = 1 << 30;
 
-/// How deep lists and maps may nest. Kubernetes' own objects stay below 100.
-pub const MAX_DEPTH: usize = 256;
+/// How deep lists and maps may nest: an object as deep as Go's decoder takes one, in the
+/// two maps of a review.
+pub const MAX_DEPTH: usize = 10_000 + 2;
+
+/// How deep a value is taken apart by a patch, and compared by [`diff()`]: these recurse.
+pub(crate) const MAX_OPENED: usize = 256;
 
 /// The most values and keys that one text may have. A token takes 16 bytes, or
 /// 20 in lists and maps of over 32 entries; an object of the API server's 3 MiB
@@ -61,12 +67,6 @@ pub enum Error {
         at: usize,
         /// What could have stood there.
         expected: &'static str,
-    },
-    /// The bytes are no UTF-8.
-    #[error("invalid UTF-8 at byte {at}")]
-    NotUtf8 {
-        /// The offset in bytes.
-        at: usize,
     },
     /// Lists and maps nest deeper than [`MAX_DEPTH`].
     #[error("nested deeper than {MAX_DEPTH} levels at byte {at}")]

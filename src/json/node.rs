@@ -206,29 +206,45 @@ impl<'d> Node<'d> {
     /// spelling of escapes do not matter; numbers are compared as written.
     #[must_use]
     pub fn same(self, other: Node<'_>) -> bool {
-        if self.kind() != other.kind() {
-            return false;
-        }
-        if self.raw() == other.raw() {
+        // Text is compared as a whole near the root alone: else a difference at the bottom
+        // of a deep value would be looked for once on each level.
+        const WHOLE: usize = 32;
+        if self.kind() == other.kind() && self.raw() == other.raw() {
             return true;
         }
-        match self.kind() {
-            Kind::Null | Kind::Bool | Kind::Number => false,
-            Kind::String => self.as_str() == other.as_str(),
-            Kind::Array => {
-                self.len() == other.len()
-                    && self
-                        .items()
-                        .zip(other.items())
-                        .all(|(left, right)| left.same(right))
+        let mut pending = vec![(0, self, other)];
+        while let Some((level, left, right)) = pending.pop() {
+            if left.kind() != right.kind() || left.len() != right.len() {
+                return false;
             }
-            Kind::Object => {
-                self.len() == other.len()
-                    && self
-                        .entries()
-                        .all(|(key, left)| other.get(&key).is_some_and(|right| left.same(right)))
+            let is_scalar = !matches!(left.kind(), Kind::Array | Kind::Object);
+            if (is_scalar || level < WHOLE) && left.raw() == right.raw() {
+                continue;
+            }
+            match left.kind() {
+                Kind::Null | Kind::Bool | Kind::Number => return false,
+                Kind::String if left.as_str() == right.as_str() => {}
+                Kind::String => return false,
+                Kind::Array => {
+                    let items = left.items().zip(right.items());
+                    pending.extend(items.map(|(left, right)| (level + 1, left, right)));
+                }
+                Kind::Object => {
+                    for (key, left) in left.entries() {
+                        let Some(right) = right.get(&key) else {
+                            return false;
+                        };
+                        pending.push((level + 1, left, right));
+                    }
+                }
             }
         }
+        true
+    }
+
+    /// What it is part of.
+    pub(crate) const fn document(self) -> &'d Document<'d> {
+        self.document
     }
 
     /// A number that tells this value from any other of its document.

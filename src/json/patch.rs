@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use super::{Kind, MAX_DEPTH, Node, Tree, write_string};
+use super::{Kind, MAX_OPENED, Node, Tree, write_string};
 
 /// The most bytes that the `copy` operations of one patch may add, as the API
 /// server's `JSONPatchMaxCopyBytes`.
@@ -236,7 +236,7 @@ impl<'d> Run<'d> {
 
     fn add(&mut self, op: &str, path: &str, value: Tree<'d>) -> Result<(), Error> {
         let (depth, values) = value.extent();
-        if steps(path) + depth > MAX_DEPTH {
+        if steps(path) + depth > MAX_OPENED {
             return Err(Error::TooLarge { what: "nest so deep" });
         }
         self.shift(values)?;
@@ -301,7 +301,7 @@ impl<'d> Run<'d> {
             op: op.to_owned(),
             path: path.to_owned(),
         };
-        if steps(path) > MAX_DEPTH {
+        if steps(path) > MAX_OPENED {
             return Err(Error::TooLarge { what: "nest so deep" });
         }
         let (_, steps) = path.split_once('/').ok_or_else(missing)?;

@@ -190,6 +190,7 @@ impl Scanner<'_> {
         }
         let token = self.push(Token::new(kind, small(start), 0, 0))?;
         self.frames.push(Frame::new(token, is_map));
+        self.tape.levels = self.tape.levels.max(self.frames.len());
         let first = if is_map { self.key(at)? } else { at };
         Ok(Step::Into(first))
     }

@@ -30,6 +30,8 @@ pub(super) struct Tape {
     pub(super) wide: Vec<Wide>,
     /// Of a wide list its items, of a wide map its keys in the order of their text.
     pub(super) order: Vec<u32>,
+    /// How deep lists and maps nest.
+    pub(super) levels: usize,
 }
 
 /// One value or key. A map's token is followed by key, value, key, value, …;

@@ -127,10 +127,66 @@ fn refuses_what_is_not_json() {
     for text in broken {
         assert!(Document::parse(text).is_err(), "{text:?}");
     }
-    assert_eq!(
-        Document::parse_bytes(b"\"a\xff\"").unwrap_err(),
-        Error::NotUtf8 { at: 2 }
-    );
+}
+
+/// What is sent nests deep, the stack of a thread does not.
+fn on_a_small_stack(work: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(256 << 10);
+    thread.spawn(work).unwrap().join().unwrap();
+}
+
+/// `{"a":[{"a":[ … 1 … ]}]}`, of so many levels.
+fn nested(levels: usize, innermost: &str) -> String {
+    let pairs = levels / 2;
+    format!("{}{innermost}{}", r#"{"a":["#.repeat(pairs), "]}".repeat(pairs))
+}
+
+#[test]
+fn ten_thousand_levels_are_read_compared_patched_and_written_on_a_small_stack() {
+    on_a_small_stack(|| {
+        let text = format!(r#"{{"data":{},"name":"n"}}"#, nested(10_000, "1"));
+        let document = Document::parse(text.as_str()).unwrap();
+        let object = document.root();
+        assert_eq!(document.levels(), 10_001);
+        assert!(object.same(Document::parse(text.as_str()).unwrap().root()));
+        let other = format!(r#"{{"name":"n","data":{}}}"#, nested(10_000, "2"));
+        let other = Document::parse(other).unwrap();
+        assert!(!object.same(other.root()));
+        let operations = diff(object, other.root());
+        assert_eq!(operations.len(), 1);
+        let written = Document::parse(patch::write(&operations)).unwrap();
+        let changed = patch::apply(object, &patch::read(written.root()).unwrap()).unwrap();
+        let changed = Document::parse(changed.to_text()).unwrap();
+        assert!(changed.root().same(other.root()));
+        let copy = parse(r#"[{"op":"copy","from":"/data","path":"/more"},{"op":"remove","path":"/data"}]"#);
+        let copied = patch::apply(object, &patch::read(copy.root()).unwrap()).unwrap();
+        let copied = Document::parse(copied.to_text()).unwrap();
+        assert!(
+            copied
+                .root()
+                .get("more")
+                .unwrap()
+                .same(object.get("data").unwrap())
+        );
+    });
+}
+
+#[test]
+fn a_difference_far_down_replaces_what_it_is_in() {
+    let (before, after) = (nested(2_000, "1"), nested(2_000, "2"));
+    let (before, after) = (Document::parse(before).unwrap(), Document::parse(after).unwrap());
+    let operations = diff(before.root(), after.root());
+    let [operation] = operations.as_slice() else {
+        panic!("{} operations", operations.len());
+    };
+    assert_eq!(operation.op, "replace");
+    assert_eq!(operation.path.matches('/').count(), MAX_OPENED);
+    let long = "k".repeat(5_000);
+    let mk = |value: u32| Document::parse(format!(r#"{{"{long}":{{"a":{value},"b":{value}}}}}"#)).unwrap();
+    let (before, after) = (mk(1), mk(2));
+    let operations = diff(before.root(), after.root());
+    assert_eq!(operations.len(), 1, "the path is not written again for each");
+    assert_eq!(operations[0].path.len(), 5_001);
 }
 
 #[test]
@@ -311,7 +367,7 @@ fn patches_that_do_not_apply_say_why() {
 
 #[test]
 fn a_patch_cannot_nest_or_copy_without_end() {
-    let deep = "/a".repeat(MAX_DEPTH + 1);
+    let deep = "/a".repeat(MAX_OPENED + 1);
     let patch = format!(r#"[{{"op":"add","path":"{deep}","value":1}}]"#);
     assert!(matches!(
         patched("{}", &patch).unwrap_err(),

@@ -108,6 +108,32 @@ fn a_reply_is_in_the_version_asked_and_has_its_uid() {
     );
 }
 
+/// A registration with `failurePolicy: Ignore` would let pass what is answered with 400.
+#[test]
+fn what_an_api_server_lets_through_is_judged_and_400_is_for_what_go_refuses() {
+    let gateway = gateway();
+    let sent = |image: &[u8], labels: &Value| {
+        let review = review("admission.k8s.io/v1", "live", labels);
+        let (before, after) = review.split_once("\"i\"").unwrap();
+        let body = [before.as_bytes(), image, after.as_bytes()].concat();
+        let head = "POST /validate HTTP/1.1\r\nContent-Type: application/json";
+        gateway.connect().request(head, &body)
+    };
+    let deep = |pairs: usize| format!("{}1{}", r#"{"a":["#.repeat(pairs), "]}".repeat(pairs)).into_bytes();
+    for image in [b"\"\xff\xe2\x82\"".to_vec(), deep(100), deep(4_990)] {
+        let denied = sent(&image, &json!({}));
+        assert_eq!(denied.status, 200);
+        assert_eq!(denied.json()["response"]["allowed"], false);
+        assert_eq!(
+            sent(&image, &json!({"owner": "a"})).json()["response"]["allowed"],
+            true
+        );
+    }
+    for image in [b"\xff".to_vec(), b"\"\\\xff\"".to_vec(), deep(5_001)] {
+        assert_eq!(sent(&image, &json!({})).status, 400);
+    }
+}
+
 #[test]
 fn warnings_and_failures_for_the_audit_log_come_with_what_is_allowed() {
     let gateway = gateway();

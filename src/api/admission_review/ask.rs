@@ -41,7 +41,7 @@ pub fn ask(call: &Call, request: &Request<'_>, uid: &str) -> Vec<u8> {
         }
     }
     writer.out.push('}');
-    writer.out.into_bytes()
+    request.restored(writer.out)
 }
 
 /// Writes the fields of maps, in the order of their Go types.

@@ -7,14 +7,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::ReviewVersion;
-use crate::engine::admission::{Denial, Details, Outcome, Reason, StatusCause};
+use crate::engine::admission::{Denial, Details, Outcome, Reason, Request, StatusCause};
 use crate::json::write_string;
 
 /// The longest key of an audit annotation. The API server puts the webhook's
 /// name and a slash before it, and drops what is then no qualified name.
 const KEY_BYTES: usize = 63;
 
-pub(super) fn encode(version: ReviewVersion, uid: &str, outcome: &Outcome) -> Vec<u8> {
+pub(super) fn encode(version: ReviewVersion, request: &Request<'_>, outcome: &Outcome) -> Vec<u8> {
     let mut out = String::with_capacity(256 + outcome.patch.len() * 4 / 3);
     match version {
         ReviewVersion::V1 => {
@@ -25,11 +25,11 @@ pub(super) fn encode(version: ReviewVersion, uid: &str, outcome: &Outcome) -> Ve
         ),
         ReviewVersion::V1alpha1 => return alpha(outcome),
     }
-    write_string(&mut out, uid);
+    write_string(&mut out, &request.uid);
     verdict(&mut out, ",", outcome.denial.as_ref());
     if outcome.denial.is_none() && !outcome.patch.is_empty() {
         out.push_str(r#","patch":""#);
-        STANDARD.encode_string(&outcome.patch, &mut out);
+        STANDARD.encode_string(request.restored(outcome.patch.clone()), &mut out);
         out.push_str(r#"","patchType":"JSONPatch""#);
     }
     annotations(&mut out, &outcome.audit_annotations);

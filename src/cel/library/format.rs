@@ -101,7 +101,7 @@ fn clause<'f>(
         .next()
         .ok_or_else(|| EvalError::failed("unexpected end of string"))?;
     match clause {
-        's' => string(own, value, text)?,
+        's' => string(own, value, text, 0)?,
         'd' => text.push_str(&decimal(value)?),
         'f' => text.push_str(&fixed(number(value, "fixed-point")?, precision)),
         'e' => text.push_str(&scientific(number(value, "scientific")?, precision)),
@@ -117,6 +117,9 @@ fn clause<'f>(
     }
     Ok(characters.as_str())
 }
+
+/// How deep a value may nest that `%s` writes.
+const MOST_LEVELS: usize = 128;
 
 /// `.2` and its like.
 fn precision(format: &str) -> Result<(usize, &str), EvalError> {
@@ -140,8 +143,16 @@ fn unfit(clause: &str, takes: &str, value: &Value<'_>) -> EvalError {
     ))
 }
 
-fn string(own: &mut Evaluation<'_, '_>, value: &Value<'_>, text: &mut String) -> Result<(), EvalError> {
+fn string(
+    own: &mut Evaluation<'_, '_>,
+    value: &Value<'_>,
+    text: &mut String,
+    level: usize,
+) -> Result<(), EvalError> {
     own.tick()?;
+    if level > MOST_LEVELS {
+        return Err(EvalError::failed("the value to be formatted nests too deep"));
+    }
     match value {
         Value::Null => text.push_str("null"),
         Value::Bool(value) => text.push_str(if *value { "true" } else { "false" }),
@@ -156,11 +167,11 @@ fn string(own: &mut Evaluation<'_, '_>, value: &Value<'_>, text: &mut String) ->
             text.push('[');
             for (position, item) in list.items().enumerate() {
                 text.push_str(if position > 0 { ", " } else { "" });
-                member(own, &item, text)?;
+                member(own, &item, text, level + 1)?;
             }
             text.push(']');
         }
-        Value::Map(map) if map.object_type().is_none() => entries(own, map.entries(), text)?,
+        Value::Map(map) if map.object_type().is_none() => entries(own, map.entries(), text, level)?,
         other => {
             let takes = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps";
             return Err(unfit("string", takes, other));
@@ -183,6 +194,7 @@ fn entries(
     own: &mut Evaluation<'_, '_>,
     entries: Vec<(Value<'_>, Value<'_>)>,
     text: &mut String,
+    level: usize,
 ) -> Result<(), EvalError> {
     let mut written = Vec::with_capacity(entries.len());
     for (key, value) in entries {
@@ -193,8 +205,8 @@ fn entries(
             return Err(EvalError::failed("no formatting function for map key"));
         }
         let (mut own_key, mut own_value) = (String::new(), String::new());
-        member(own, &key, &mut own_key)?;
-        member(own, &value, &mut own_value)?;
+        member(own, &key, &mut own_key, level + 1)?;
+        member(own, &value, &mut own_value, level + 1)?;
         written.push((own_key, own_value));
     }
     written.sort_by(|(left, _), (right, _)| left.cmp(right));
@@ -210,7 +222,12 @@ fn entries(
 }
 
 /// A value within a list or a map: as CEL would have it written.
-fn member(own: &mut Evaluation<'_, '_>, value: &Value<'_>, text: &mut String) -> Result<(), EvalError> {
+fn member(
+    own: &mut Evaluation<'_, '_>,
+    value: &Value<'_>,
+    text: &mut String,
+    level: usize,
+) -> Result<(), EvalError> {
     match value {
         Value::String(string) => quote(text, string),
         Value::Bytes(bytes) => {
@@ -221,7 +238,7 @@ fn member(own: &mut Evaluation<'_, '_>, value: &Value<'_>, text: &mut String) ->
         Value::Duration(duration) => written(text, format_args!("duration(\"{duration}\")")),
         Value::Double(double) if double.is_finite() => written(text, format_args!("{double:.PRECISION$}")),
         Value::Double(double) => quote(text, &shortest(*double)),
-        other => string(own, other, text)?,
+        other => string(own, other, text, level)?,
     }
     Ok(())
 }

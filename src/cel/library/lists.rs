@@ -306,7 +306,7 @@ fn flatten<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>
     Ok(Value::list(items))
 }
 
-/// JSON text and expressions bound how deep lists nest.
+/// Lists nest as deep as somebody sent them: those that are begun are kept beside.
 fn flatten_into<'a>(
     own: &mut Evaluation<'_, 'a>,
     list: &List<'a>,
@@ -314,13 +314,23 @@ fn flatten_into<'a>(
     items: &mut Vec<Value<'a>>,
 ) -> Result<(), EvalError> {
     own.work(list.len() * 4)?;
-    for item in list.items() {
-        match &item {
-            Value::List(inner) if depth > 0 => flatten_into(own, inner, depth - 1, items)?,
-            _ => items.push(item),
+    let mut begun: Vec<(std::vec::IntoIter<Value<'a>>, i64)> = vec![(values(list), depth)];
+    while let Some((rest, depth)) = begun.last_mut() {
+        let depth = *depth;
+        match rest.next() {
+            None => drop(begun.pop()),
+            Some(Value::List(inner)) if depth > 0 => {
+                own.work(inner.len() * 4)?;
+                begun.push((values(&inner), depth - 1));
+            }
+            Some(item) => items.push(item),
         }
     }
     Ok(())
+}
+
+fn values<'a>(list: &List<'a>) -> std::vec::IntoIter<Value<'a>> {
+    list.items().collect::<Vec<_>>().into_iter()
 }
 
 fn range<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use super::{List, Map, Value};
 use crate::cel::EvalError;
+use crate::json::{Kind, Node};
 
 /// Whether two values are equal. Values of different types are not, but for
 /// numbers, which are equal if they are the same number.
@@ -17,6 +18,8 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
         (Value::Bytes(left), Value::Bytes(right)) => **left == **right,
         (Value::Duration(left), Value::Duration(right)) => left == right,
         (Value::Timestamp(left), Value::Timestamp(right)) => left == right,
+        (Value::List(List::Json(left)), Value::List(List::Json(right)))
+        | (Value::Map(Map::Json(left)), Value::Map(Map::Json(right))) => equal_json(*left, *right),
         (Value::List(left), Value::List(right)) => equal_lists(left, right),
         (Value::Map(left), Value::Map(right)) => equal_maps(left, right),
         (Value::Optional(None), Value::Optional(None)) => true,
@@ -95,6 +98,31 @@ fn is_nan(value: &Value<'_>) -> bool {
 
 const fn is_number(value: &Value<'_>) -> bool {
     matches!(value, Value::Int(_) | Value::Uint(_) | Value::Double(_))
+}
+
+/// As [`equal`], of what was read: that nests as deep as somebody sent it, where what an
+/// expression makes nests no deeper than it is written.
+fn equal_json(left: Node<'_>, right: Node<'_>) -> bool {
+    let mut pending = vec![(left, right)];
+    while let Some((left, right)) = pending.pop() {
+        match (left.kind(), right.kind()) {
+            (Kind::Array, Kind::Array) if left.len() == right.len() => {
+                pending.extend(left.items().zip(right.items()));
+            }
+            (Kind::Object, Kind::Object) if left.len() == right.len() => {
+                for (key, value) in left.entries() {
+                    let Some(other) = right.get(&key) else {
+                        return false;
+                    };
+                    pending.push((value, other));
+                }
+            }
+            (Kind::Array | Kind::Object, _) | (_, Kind::Array | Kind::Object) => return false,
+            _ if !equal(&Value::json(left), &Value::json(right)) => return false,
+            _ => {}
+        }
+    }
+    true
 }
 
 fn equal_lists(left: &List<'_>, right: &List<'_>) -> bool {

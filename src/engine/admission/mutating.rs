@@ -68,7 +68,7 @@ pub enum MutationFault {
     Apply(#[from] apply::Error),
     /// What comes out of a JSON Patch is no object of its kind.
     #[error("Internal error occurred: strict decoding error: {0}")]
-    Strict(#[from] apply::Mismatches),
+    Strict(apply::Mismatches),
     /// What comes out is larger or deeper than an object may be.
     #[error("the object after the mutation cannot be read: {0}")]
     Result(#[from] json::Error),
@@ -136,7 +136,7 @@ pub fn apply_patch(
         Err(error) => return Err(error.into()),
     };
     let changed = Document::parse(tree.to_text())?;
-    apply::strict(kind, object, changed.root())?;
+    apply::strict(kind, object, changed.root()).map_err(MutationFault::Strict)?;
     Ok((!changed.root().same(object)).then_some(changed))
 }
 

@@ -83,6 +83,16 @@ pub struct GroupVersionResource<'r> {
 // === impl Request ===
 
 impl Request<'_> {
+    /// The bytes of `text`, which holds parts of the objects, as they were received: what is
+    /// no UTF-8 is so again.
+    #[must_use]
+    pub fn restored(&self, text: String) -> Vec<u8> {
+        match self.object.or(self.old_object).or(self.options) {
+            Some(node) => node.document().restored(text),
+            None => text.into_bytes(),
+        }
+    }
+
     /// Whether it is about one of the objects that configure admission
     /// themselves. Webhooks and policies never judge these, so that a bad one
     /// can always be mended.

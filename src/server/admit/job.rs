@@ -117,8 +117,6 @@ impl Job {
 fn owned(bytes: Bytes) -> Result<Document<'static>, json::Error> {
     match String::from_utf8(Vec::from(bytes)) {
         Ok(text) => Document::parse(text),
-        Err(error) => Err(json::Error::NotUtf8 {
-            at: error.utf8_error().valid_up_to(),
-        }),
+        Err(error) => Document::parse_bytes(error.as_bytes()).map(Document::into_owned),
     }
 }

@@ -10,6 +10,7 @@
 //!                        gateway               the policies of each file here
 //! ```
 
+mod as_sent;
 pub(crate) mod custom_resources;
 mod differential;
 mod pods;

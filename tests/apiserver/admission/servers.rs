@@ -1,7 +1,7 @@
 //! One API server whose webhooks are one gateway, shared by these tests: each
 //! has objects of its own.
 
-use super::{custom_resources, differential, pods};
+use super::{as_sent, custom_resources, differential, pods};
 use crate::binaries::{self, Binaries};
 use crate::cluster::Cluster;
 use crate::harness::client::Response;
@@ -74,6 +74,7 @@ impl Servers {
             manifests: &[
                 ("pods.yaml", pods::POLICIES),
                 ("custom_resources.yaml", custom_resources::POLICIES),
+                ("as_sent.yaml", as_sent::POLICIES),
                 ("differential.yaml", &differential::manifest()),
             ],
             more: Value::Null,
@@ -145,7 +146,7 @@ fn register(cluster: &Cluster, authority: &[u8], port: u16) {
                 "apiGroups": ["", "apps", "example.com"],
                 "apiVersions": ["*"],
                 "resources": [
-                    "pods", "pods/exec", "configmaps", "deployments", "deployments/scale", "services", "widgets", "widgets/*",
+                    "pods", "pods/exec", "configmaps", "deployments", "deployments/scale", "services", "widgets", "widgets/*", "controllerrevisions",
                 ],
             }],
             "namespaceSelector": {"matchExpressions": [

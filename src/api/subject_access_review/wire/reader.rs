@@ -17,9 +17,14 @@ pub(super) struct Reader<'a> {
 /// Which of the containers around a value are objects: one bit each.
 #[derive(Default)]
 struct Containers {
-    objects: [u64; MAX_DEPTH / 64],
+    objects: [u64; NEAR_WORDS],
+    /// Those of deeper ones.
+    deeper: Vec<u64>,
     depth: usize,
 }
+
+/// Nothing is allocated for the first 256 levels.
+const NEAR_WORDS: usize = 4;
 
 impl<'a> Reader<'a> {
     /// At the beginning of `text`.
@@ -319,7 +324,16 @@ impl<'a> Reader<'a> {
 impl Containers {
     /// Into an object or a list; `None` if that is too deep.
     fn enter(&mut self, is_object: bool) -> Option<()> {
-        let word = self.objects.get_mut(self.depth / 64)?;
+        if self.depth == MAX_DEPTH {
+            return None;
+        }
+        if self.depth / 64 == NEAR_WORDS + self.deeper.len() {
+            self.deeper.push(0);
+        }
+        let word = match (self.depth / 64).checked_sub(NEAR_WORDS) {
+            None => self.objects.get_mut(self.depth / 64)?,
+            Some(place) => self.deeper.get_mut(place)?,
+        };
         let bit = 1 << (self.depth % 64);
         *word = if is_object { *word | bit } else { *word & !bit };
         self.depth += 1;
@@ -333,7 +347,10 @@ impl Containers {
     /// Whether the innermost is an object; `None` outside all.
     fn is_object(&self) -> Option<bool> {
         let innermost = self.depth.checked_sub(1)?;
-        let word = self.objects.get(innermost / 64)?;
+        let word = match (innermost / 64).checked_sub(NEAR_WORDS) {
+            None => self.objects.get(innermost / 64)?,
+            Some(place) => self.deeper.get(place)?,
+        };
         Some(word >> (innermost % 64) & 1 == 1)
     }
 }

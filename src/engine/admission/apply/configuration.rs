@@ -2,9 +2,9 @@
 //! `pkg/cel/mutation/dynamic/objects.go`).
 
 use super::error::WrongName;
-use super::{Error, MAX_CONFIGURATION, Mismatch, Mismatches};
+use super::{Error, MAX_CONFIGURATION, MAX_LEVELS, Mismatch, Mismatches};
 use crate::cel::{Key, List, Map, Value};
-use crate::json::{MAX_DEPTH, write_string};
+use crate::json::write_string;
 
 /// The value of an expression as JSON text, if it is an `Object{…}` in which
 /// every object bears the name of its field: that of `spec` is `Object.spec{…}`,
@@ -147,7 +147,7 @@ impl Writer {
 
     fn open(&mut self, bracket: char) -> Result<(), Error> {
         self.depth += 1;
-        if self.depth > MAX_DEPTH {
+        if self.depth > MAX_LEVELS {
             return Err(Error::TooLarge);
         }
         self.out.push(bracket);

@@ -8,7 +8,7 @@
 
 use super::check::{is_type_meta, misfit};
 use super::schema::{Maps, Type};
-use super::{Mismatches, Schemas};
+use super::{MAX_LEVELS, Mismatches, Schemas};
 use crate::engine::admission::GroupVersionKind;
 use crate::json::{Kind, Node};
 
@@ -32,6 +32,7 @@ pub fn is_changed(
     let mut walk = Walk {
         schemas,
         path: String::new(),
+        level: 0,
         found: Mismatches::default(),
     };
     let is_changed = walk.value(of, Some(before), after);
@@ -41,14 +42,26 @@ pub fn is_changed(
 struct Walk<'s> {
     schemas: &'s Schemas<'static>,
     path: String,
+    level: usize,
     found: Mismatches,
 }
 
 impl<'s> Walk<'s> {
+    /// What is deeper than any type of Kubernetes is compared, and not looked into.
     fn value(&mut self, of: &'s Type<'static>, before: Option<Node<'_>>, after: Node<'_>) -> bool {
         if before.is_some_and(|before| before.same(after)) {
             return false;
         }
+        if self.level > MAX_LEVELS {
+            return true;
+        }
+        self.level += 1;
+        let is_changed = self.other_value(of, before, after);
+        self.level -= 1;
+        is_changed
+    }
+
+    fn other_value(&mut self, of: &'s Type<'static>, before: Option<Node<'_>>, after: Node<'_>) -> bool {
         if let Some(message) = misfit(self.schemas, of, after) {
             self.found.push(&self.path, message);
             return true;

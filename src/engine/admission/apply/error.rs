@@ -6,6 +6,10 @@ use std::fmt;
 /// bounds a request; an expression can make far more out of few values.
 pub const MAX_CONFIGURATION: usize = 3 << 20;
 
+/// How deep a configuration may nest, and how deep what changed is compared with a
+/// schema: far deeper than any type of Kubernetes, and no deeper than any thread's stack.
+pub const MAX_LEVELS: usize = 256;
+
 /// Why a configuration is not applied. The texts are Kubernetes', as far as
 /// those do not show Go's own structures.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,7 +45,7 @@ pub enum Error {
     #[error(
         "the ApplyConfiguration has over {} bytes or {} levels",
         MAX_CONFIGURATION,
-        crate::json::MAX_DEPTH
+        MAX_LEVELS
     )]
     TooLarge,
 }

@@ -33,14 +33,10 @@ use crate::json::{Document, Node, Tree};
 
 pub use configuration::configuration;
 pub use decode::is_changed;
-pub use error::{Error, MAX_CONFIGURATION, Mismatch, Mismatches};
+pub use error::{Error, MAX_CONFIGURATION, MAX_LEVELS, Mismatch, Mismatches};
 pub use names::type_names;
 pub use schema::Schemas;
 pub use strict::strict;
-
-/// How deep a configuration may nest, and how deep what changed is compared with a
-/// schema: far deeper than any type of Kubernetes, and no deeper than any thread's stack.
-pub const MAX_LEVELS: usize = 256;
 
 /// The object as JSON, with what `configuration`, the value of an expression,
 /// says of it.
@@ -57,6 +53,9 @@ pub fn apply(
 ) -> Result<String, Error> {
     let text = self::configuration(configuration)?;
     let document = Document::parse(text).map_err(|_| Error::TooLarge)?;
+    if document.levels() > MAX_LEVELS {
+        return Err(Error::TooLarge);
+    }
     merge(Schemas::builtin(), kind, object, document.root()).map(|tree| tree.to_text())
 }
 

@@ -85,7 +85,7 @@ fn cut(path: &str) -> String {
 fn read(bytes: &[u8]) -> Result<Document<'_>, String> {
     let undecodable =
         |why: &dyn std::fmt::Display| format!("received undecodable patch in webhook response: {why}");
-    let document = Document::parse(String::from_utf8_lossy(bytes)).map_err(|error| undecodable(&error))?;
+    let document = Document::parse_bytes(bytes).map_err(|error| undecodable(&error))?;
     let root = document.root();
     let is_operation = |item: Node<'_>| matches!(item.kind(), Kind::Object | Kind::Null);
     match root.kind() {
