@@ -93,7 +93,8 @@ fn in_shadow_an_error_is_recorded_with_what_enforce_would_have_decided() {
         (Effect::Allow, FailurePolicy::Deny, Decision::NoOpinion),
     ] {
         let erring = || with(effect, failure_policy, Mode::Shadow, &[ERROR]);
-        let answer = policies(vec![erring()]).authorize(&asks(user("alice", &[]), "get pods ns p"), Time::UNIX_EPOCH);
+        let answer =
+            policies(vec![erring()]).authorize(&asks(user("alice", &[]), "get pods ns p"), Time::UNIX_EPOCH);
         assert_eq!(answer.decision, Decision::NoOpinion);
         let [noted] = &answer.shadow[..] else {
             panic!("{:?}", answer.shadow)

@@ -214,7 +214,8 @@ fn a_subject_star_is_everybody_and_accounts_have_no_patterns() {
         }
     };
     let denies = |subject: Subject, name: &str, groups: &[&str]| {
-        let answer = policies(vec![of(vec![subject])]).authorize(&asks(user(name, groups), "get pods ns p"), NOW);
+        let answer =
+            policies(vec![of(vec![subject])]).authorize(&asks(user(name, groups), "get pods ns p"), NOW);
         answer.decision == Decision::Deny
     };
     for subject in [Subject::user("*"), Subject::group("*")] {
@@ -343,6 +344,7 @@ fn denied_comes_from_a_deny_alone_and_the_first_by_name_says_why() {
             roles: vec![role("", "view", vec![allows(&["get"], &["pods"])])],
             bindings,
             policies,
+            ..crate::engine::authorization::Objects::default()
         })
     };
     let binding = || vec![binding("", "view", "view", vec![Subject::user("alice")])];
