@@ -8,21 +8,35 @@
 //!                                 |                            |
 //!                                 '------ line of a path <-----' faults
 //! ```
+//!
+//! What kubectl reads is read, and to the same values: YAML 1.1 as the API
+//! machinery of Kubernetes reads it ([`yaml`]), or JSON.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod decode;
+mod json;
 mod node;
+mod stream;
+mod unreadable;
 #[cfg(feature = "server")]
 mod write;
+mod yaml;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use node::{Entry, Node, Value};
 #[cfg(feature = "server")]
 pub use write::to_yaml;
 
+use unreadable::Unreadable;
+
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place, Step};
+
+/// How deep lists and mappings may nest. Kubernetes' own objects stay below 100.
+/// Whoever walks a document recurses by it.
+pub const MAX_DEPTH: usize = 128;
 
 /// One document of a stream.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,21 +47,21 @@ pub struct Document {
 
 /// Reads every document of a YAML stream or JSON text. `file` is only for messages.
 ///
-/// Empty documents are left out. Duplicate keys, aliases that multiply, and
-/// nesting past the parser's bounds are faults.
+/// Empty documents are left out. A key that stands twice, aliases that multiply,
+/// and nesting deeper than [`MAX_DEPTH`] are faults.
 ///
 /// # Errors
 ///
 /// The first place at which the text is neither YAML nor JSON.
 pub fn parse(file: Option<&str>, text: &str) -> Result<Vec<Document>, Fault> {
     let file: Option<Arc<str>> = file.map(Into::into);
-    let roots = node::parse(text).map_err(|(line, message)| {
+    let roots = stream::read(text).map_err(|unreadable| {
         let place = Place {
             file: file.clone(),
-            line,
+            line: unreadable.line,
             ..Place::default()
         };
-        Fault::error(place, FaultKind::Unreadable, message)
+        Fault::error(place, FaultKind::Unreadable, unreadable.message())
     })?;
     Ok(roots
         .into_iter()
@@ -88,6 +102,22 @@ impl Document {
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.root.get(name)?.as_str()
+    }
+
+    /// The same, with another `apiVersion`: for kinds whose versions differ in
+    /// their defaults alone.
+    #[must_use]
+    pub fn in_version(&self, api_version: &str) -> Cow<'_, Self> {
+        if self.text("apiVersion") == Some(api_version) {
+            return Cow::Borrowed(self);
+        }
+        let mut document = self.clone();
+        if let Value::Map(entries) = &mut document.root.value {
+            for entry in entries.iter_mut().filter(|entry| entry.key == "apiVersion") {
+                entry.value.value = Value::String(api_version.to_owned());
+            }
+        }
+        Cow::Owned(document)
     }
 
     /// `Kind/name` or `Kind/namespace/name`, as far as the document says them.
@@ -267,12 +297,6 @@ mod tests {
 
     #[test]
     fn hostile_text_is_a_fault_and_no_crash() {
-        // An unoptimised build needs more stack than a test's thread has.
-        let roomy = std::thread::Builder::new().stack_size(16 << 20);
-        roomy.spawn(refuse_hostile_texts).unwrap().join().unwrap();
-    }
-
-    fn refuse_hostile_texts() {
         let laughs = (1..12).fold(
             "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned(),
             |text, n| {
@@ -280,20 +304,54 @@ mod tests {
                 text + &format!("a{n}: &a{n} [{}]\n", [item.as_str(); 10].join(", "))
             },
         );
+        let long = "x".repeat(1 << 20);
         for text in [
-            "[".repeat(10_000),
-            "{a: ".repeat(10_000),
-            "- ".repeat(10_000),
-            "{\"a\":".repeat(10_000),
-            format!("{}{}", "[".repeat(150), "]".repeat(150)),
+            "[".repeat(100_000),
+            "{a: ".repeat(100_000),
+            "- ".repeat(100_000),
+            "? ".repeat(100_000),
+            "{\"a\":".repeat(100_000),
+            format!("{}{}", "[".repeat(MAX_DEPTH + 1), "]".repeat(MAX_DEPTH + 1)),
+            format!("{{\"a\":{}{}}}", "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH)),
+            (1..1000).fold("a0: &a0 x\n".to_owned(), |text, n| {
+                text + &format!("a{n}: &a{n} [*a{}]\n", n - 1)
+            }),
             laughs,
+            format!("a: &a {long}\nb: [{}]\n", ["*a"; 100].join(", ")),
             "a: &a [*a]".to_owned(),
+            "a: &a {<<: *a}".to_owned(),
             "\u{0}".to_owned(),
         ] {
             let start: String = text.chars().take(20).collect();
             assert!(parse(None, &text).is_err(), "{start}");
         }
-        let deep = format!("{}{}", "[".repeat(90), "]".repeat(90));
-        assert!(parse(None, &deep).is_ok());
+    }
+
+    #[test]
+    fn what_is_as_deep_as_may_be_is_read_and_decoded() {
+        let deep = |open: &str, close: &str| format!("{}{}", open.repeat(MAX_DEPTH), close.repeat(MAX_DEPTH));
+        for text in [
+            deep("[", "]"),
+            deep("{\"a\":", "}").replace(":}", ":1}"),
+            "- ".repeat(MAX_DEPTH),
+        ] {
+            let document = parse(None, &text).unwrap().remove(0);
+            let mut faults = Faults::new();
+            let value: Option<serde_json::Value> = document.decode(&mut faults);
+            assert_eq!(value, Some(document.root().to_json()), "{faults}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_no_text() {
+        let mut faults = Faults::new();
+        let read: Option<std::collections::BTreeMap<String, String>> =
+            one("a: yes\nb: 1\nc: \"1\"\nd: 2001-01-01\n").decode(&mut faults);
+        assert_eq!(read, None);
+        assert_eq!(
+            faults.to_string(),
+            "f.yaml:1: a: Invalid type: invalid type: boolean `true`, expected a string; put it in quotes\n\
+             f.yaml:2: b: Invalid type: invalid type: integer `1`, expected a string; put it in quotes"
+        );
     }
 }

@@ -224,7 +224,7 @@ spec:
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {name: one, namespace: ns}, data: {forbidden: x}}
 ---
-{apiVersion: v1, kind: ConfigMap, metadata: {name: two, namespace: ns}, data: {forbidden: y}}
+{apiVersion: v1, kind: ConfigMap, metadata: {name: two, namespace: ns}, data: {forbidden: 'y'}}
 ";
     let set = mk_set(text);
     let outcome = validated(&set, &mk_review(&json!({"data": {"x": "", "y": ""}})));

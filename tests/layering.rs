@@ -122,7 +122,6 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
     ),
     ("prometheus", &["src/telemetry/"]),
     ("rustix", &["src/server/descriptors.rs"]),
-    ("serde_saphyr", &["src/document/"]),
     ("tokio_openssl", &["src/server/workers.rs", "src/upstream/"]),
 ];
 

@@ -44,7 +44,7 @@ fn in_words(migrated: &[Migrated]) -> String {
         for remark in &one.remarks {
             let _ = writeln!(text, "# {remark}");
         }
-        let yaml = one.object.as_ref().and_then(document::to_yaml);
+        let yaml = one.object.as_ref().map(document::to_yaml);
         text.push_str(&yaml.unwrap_or_default());
     }
     text

@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn reads_a_name_and_password() {
-        let basic = user("username: n, password: p").basic.unwrap();
+        let basic = user("username: 'n', password: p").basic.unwrap();
         assert_eq!((basic.username.as_str(), basic.password), ("n", Secret::new("p")));
     }
 

@@ -357,7 +357,7 @@ fn faults_of_clusters_are_told_at_their_fields() {
                 - {name: a, kubeconfig: k, snapshot: x}\n\
                 - {name: a, kubeconfig: k, snapshot: x}\n\
                 - {name: b, kubeconfig: k, selector: {}}\n\
-                - {name: c, kubeconfig: k, snapshot: y, selector: {matchExpressions: [{key: a, operator: Gt, values: [b]}]}}\n\
+                - {name: c, kubeconfig: k, snapshot: 'y', selector: {matchExpressions: [{key: a, operator: Gt, values: [b]}]}}\n\
                 - {name: d, kubeconfig: k, snapshot: z, selector: {matchLabels: {a: 1}}}\n";
     let found = faults(text);
     let lines: Vec<&str> = found.lines().collect();

@@ -66,7 +66,13 @@ fn attempt<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> Attemp
     let decoded = serde_ignored::deserialize(reader, |ignored| unknown.push(field_path(path, &ignored)));
     let decoded = decoded.map(Some).map_err(|error| {
         let path = first_failure.take().unwrap_or_else(|| path.clone());
-        (path, error.to_string())
+        let mut message = error.to_string();
+        // Few know every word that YAML 1.1 takes for a boolean or a number.
+        let scalar = matches!(document.nearest(&path).value, Value::Bool(_) | Value::Number(_));
+        if scalar && message.ends_with("expected a string") {
+            message.push_str("; put it in quotes");
+        }
+        (path, message)
     });
     Attempt { decoded, unknown }
 }

@@ -1,10 +1,290 @@
-//! Values as YAML.
+//! Values as YAML, as people write it.
+
+use std::fmt::Write;
 
 use serde_json::Value;
 
-/// `value` as one YAML document; `None` if it cannot be written, which no value
-/// of JSON is known to cause.
+use super::yaml::{Scalar, resolve};
+
+/// The longest key that stands behind no `?`, in bytes.
+const LONGEST_KEY: usize = 1000;
+
+/// `value` as one YAML document. Whoever reads it, by YAML 1.1 or 1.2, reads
+/// `value`. Recurses by its depth.
 #[must_use]
-pub fn to_yaml(value: &Value) -> Option<String> {
-    serde_saphyr::to_string(value).ok()
+pub fn to_yaml(value: &Value) -> String {
+    let mut text = String::new();
+    match value {
+        Value::Object(entries) if !entries.is_empty() => mapping(&mut text, value, 0),
+        Value::Array(items) if !items.is_empty() => sequence(&mut text, value, 0),
+        _ => {
+            scalar(&mut text, value, 0);
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn mapping(text: &mut String, value: &Value, indent: usize) {
+    for (position, (key, value)) in value.as_object().into_iter().flatten().enumerate() {
+        // The first entry stands behind the `- ` of a list, or where a line begins.
+        if position > 0 {
+            spaces(text, indent);
+        }
+        let start = text.len();
+        string(text, key);
+        // A longer one is no key unless a `?` says so.
+        if text.len() - start > LONGEST_KEY {
+            text.insert_str(start, "? ");
+            text.push('\n');
+            spaces(text, indent);
+        }
+        text.push(':');
+        entry(text, value, indent);
+    }
+}
+
+fn sequence(text: &mut String, value: &Value, indent: usize) {
+    for (position, item) in value.as_array().into_iter().flatten().enumerate() {
+        if position > 0 {
+            spaces(text, indent);
+        }
+        text.push('-');
+        match item {
+            Value::Object(entries) if !entries.is_empty() => {
+                text.push(' ');
+                mapping(text, item, indent + 2);
+            }
+            Value::Array(items) if !items.is_empty() => {
+                text.push(' ');
+                sequence(text, item, indent + 2);
+            }
+            _ => {
+                text.push(' ');
+                scalar(text, item, indent);
+                text.push('\n');
+            }
+        }
+    }
+}
+
+/// The value of a key, whose own column is `indent`.
+fn entry(text: &mut String, value: &Value, indent: usize) {
+    match value {
+        Value::Object(entries) if !entries.is_empty() => {
+            text.push('\n');
+            spaces(text, indent + 2);
+            mapping(text, value, indent + 2);
+        }
+        Value::Array(items) if !items.is_empty() => {
+            text.push('\n');
+            spaces(text, indent);
+            sequence(text, value, indent);
+        }
+        _ => {
+            text.push(' ');
+            scalar(text, value, indent);
+            text.push('\n');
+        }
+    }
+}
+
+/// A value on one line, or text as a block below a parent in the column `indent`.
+fn scalar(text: &mut String, value: &Value, indent: usize) {
+    match value {
+        Value::String(value) if is_block(value) => block(text, value, indent + 2),
+        Value::String(value) => string(text, value),
+        // Without fraction or exponent a large number would be read as an integer.
+        _ => {
+            let _ = write!(text, "{value}");
+        }
+    }
+}
+
+fn spaces(text: &mut String, count: usize) {
+    text.extend(std::iter::repeat_n(' ', count));
+}
+
+/// Whether it is several lines of plain characters, none of which ends or begins in
+/// white space.
+fn is_block(value: &str) -> bool {
+    let is_plain = |c: char| c == '\n' || (!c.is_control() && !is_special(c));
+    let body = value.strip_suffix('\n').unwrap_or(value);
+    body.contains('\n')
+        && !body.starts_with([' ', '\n', '\t'])
+        && !body.ends_with([' ', '\n', '\t'])
+        && value.chars().all(is_plain)
+}
+
+fn block(text: &mut String, value: &str, indent: usize) {
+    text.push_str(if value.ends_with('\n') { "|" } else { "|-" });
+    for line in value.strip_suffix('\n').unwrap_or(value).split('\n') {
+        text.push('\n');
+        if !line.is_empty() {
+            spaces(text, indent);
+            text.push_str(line);
+        }
+    }
+}
+
+/// Characters that end a line, that YAML forbids, or that some would not see.
+const fn is_special(c: char) -> bool {
+    matches!(
+        c,
+        '\u{7f}'..='\u{a0}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
+    )
+}
+
+fn string(text: &mut String, value: &str) {
+    if is_bare(value) {
+        text.push_str(value);
+        return;
+    }
+    text.push('"');
+    for c in value.chars() {
+        match c {
+            '"' | '\\' => text.extend(['\\', c]),
+            '\n' => text.push_str("\\n"),
+            '\t' => text.push_str("\\t"),
+            '\r' => text.push_str("\\r"),
+            c if c.is_control() || is_special(c) => {
+                let _ = write!(text, "\\u{:04X}", u32::from(c));
+            }
+            c => text.push(c),
+        }
+    }
+    text.push('"');
+}
+
+/// Whether it needs no quotes, for readers of YAML 1.1 and of 1.2.
+fn is_bare(value: &str) -> bool {
+    let is_safe = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '@' | '(' | ')' | '+');
+    let is_inner = |c: char| {
+        is_safe(c)
+            || matches!(
+                c,
+                ' ' | ',' | '=' | '<' | '>' | '!' | '&' | '|' | '?' | '*' | '$' | ';' | '~' | '^'
+            )
+    };
+    value.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '/' | '.'))
+        && value.ends_with(is_safe)
+        && value.chars().all(is_inner)
+        && !looks_like_number(value)
+        && resolve("", value) == Ok(Scalar::Text)
+}
+
+/// What other readers of YAML take for a number or a time.
+fn looks_like_number(value: &str) -> bool {
+    value.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+        && value
+            .chars()
+            .all(|c| c.is_ascii_hexdigit() || matches!(c, '.' | '_' | '+' | '-' | 'x' | 'o' | 'X' | 'O'))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_as_it_was() {
+        let texts = [
+            "",
+            " ",
+            "yes",
+            "no",
+            "n",
+            "null",
+            "~",
+            "12",
+            "0x10",
+            "1e3",
+            "a: b",
+            "a #b",
+            "- a",
+            "? a",
+            "a\nb\n",
+            "a\nb",
+            "a\n\n  b\nc\n",
+            " a\nb",
+            "a\n b \n",
+            "\ta",
+            "a\t",
+            "\u{85}",
+            "\u{2028}",
+            "\u{7f}",
+            "\u{feff}x",
+            "'",
+            "\"",
+            "\\",
+            "!x",
+            "&x",
+            "*x",
+            "%x",
+            "@x",
+            "`x",
+            "|",
+            ">",
+            "{}",
+            "[]",
+            "a,b",
+            "--- a",
+            "---\nb",
+            "a\n---\nb",
+            "...",
+            "2001-01-01",
+            "object.spec.replicas <= 5 && has(object.x)",
+            "é",
+            "a:",
+            ":a",
+            "=",
+            "<<",
+            "0b12",
+            "1_0",
+            ".5",
+            "1:30",
+            "a\r\nb",
+            "\u{0}",
+            "🦀\n🦀",
+        ];
+        for text in texts {
+            for value in [
+                json!(text),
+                json!({"k": text}),
+                json!({text: [text, {"a": text, "b": [[text]]}]}),
+            ] {
+                let written = to_yaml(&value);
+                let read =
+                    super::super::parse(None, &written).unwrap_or_else(|fault| panic!("{fault}\n{written}"));
+                let read = read
+                    .first()
+                    .map_or(Value::Null, |document| document.root().to_json());
+                assert_eq!(read, value, "{written}");
+            }
+        }
+        let long = "k".repeat(2000);
+        let value = json!([{ long.as_str(): { long.as_str(): 1 } }, { "a": 1, long.as_str(): [1] }]);
+        let written = to_yaml(&value);
+        let read = super::super::parse(None, &written).unwrap();
+        assert_eq!(read[0].root().to_json(), value, "{written}");
+        let value =
+            json!({"n": null, "t": true, "i": -3, "f": 0.5, "l": [], "m": {}, "ll": [[], {}, [1, [2]]]});
+        let written = to_yaml(&value);
+        let read = super::super::parse(None, &written).unwrap();
+        assert_eq!(read[0].root().to_json(), value, "{written}");
+    }
+
+    #[test]
+    fn it_is_written_as_people_do() {
+        let value = json!({
+            "apiVersion": "v1",
+            "items": [{"name": "a", "verbs": ["get", "list"]}, "b"],
+            "text": "one\ntwo\n",
+            "yes": "no",
+        });
+        let expected = "apiVersion: v1\nitems:\n- name: a\n  verbs:\n  - get\n  - list\n- b\n\
+                        text: |\n  one\n  two\n\"yes\": \"no\"\n";
+        assert_eq!(to_yaml(&value), expected);
+    }
 }

@@ -16,10 +16,10 @@ const RBAC_KINDS: [(&str, Kind); 4] = [
 
 /// Admission's kinds and the versions in which they can be written.
 const ADMISSION_KINDS: [(&str, &[&str]); 8] = [
-    ("ValidatingAdmissionPolicy", &["v1", "v1beta1"]),
-    ("ValidatingAdmissionPolicyBinding", &["v1", "v1beta1"]),
-    ("MutatingAdmissionPolicy", &["v1", "v1beta1"]),
-    ("MutatingAdmissionPolicyBinding", &["v1", "v1beta1"]),
+    ("ValidatingAdmissionPolicy", &["v1", "v1beta1", "v1alpha1"]),
+    ("ValidatingAdmissionPolicyBinding", &["v1", "v1beta1", "v1alpha1"]),
+    ("MutatingAdmissionPolicy", &["v1", "v1beta1", "v1alpha1"]),
+    ("MutatingAdmissionPolicyBinding", &["v1", "v1beta1", "v1alpha1"]),
     ("ValidatingWebhookConfiguration", &["v1", "v1beta1"]),
     ("MutatingWebhookConfiguration", &["v1", "v1beta1"]),
     ("ExternalAdmissionHookConfiguration", &["v1alpha1"]),

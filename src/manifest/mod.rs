@@ -25,6 +25,7 @@ mod metadata;
 pub(crate) mod names;
 mod namespace;
 mod object;
+mod parameter;
 mod rbac;
 mod report;
 mod selector;

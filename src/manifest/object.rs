@@ -11,7 +11,7 @@ use super::kind::{self, Kind};
 use super::rbac::Rbac;
 use super::report::Report;
 use super::sound::Identity;
-use super::{admission_exception, authorization_policy, compile, namespace, rbac, v1alpha1};
+use super::{admission_exception, authorization_policy, compile, namespace, parameter, rbac, v1alpha1};
 use crate::document::Document;
 use crate::engine::admission::exceptions::Exception;
 use crate::engine::authorization::{AuthorizationPolicy, Binding, Role};
@@ -113,8 +113,7 @@ fn content(kind: Kind, document: &Document, faults: &mut Faults) -> Option<Conte
 }
 
 fn rbac_object<T: Rbac + DeserializeOwned>(document: &Document, faults: &mut Faults) -> Option<T> {
-    let stored = rbac::in_v1(document);
-    let mut object: T = stored.as_ref().unwrap_or(document).decode(faults)?;
+    let mut object: T = document.in_version(rbac::V1).decode(faults)?;
     let mut report = Report::new(document, faults);
     object.default_and_validate(&mut report);
     report.sound().then_some(object)
@@ -139,7 +138,9 @@ fn named(document: &Document, faults: &mut Faults) -> Option<()> {
 /// What has no name is no object of Kubernetes, such as a Kustomization. Nothing can refer to it.
 fn parameter(document: &Document, faults: &mut Faults) -> Option<Content> {
     if named(document, &mut Faults::new()).is_some() {
-        return Some(Content::Parameter);
+        let mut report = Report::new(document, faults);
+        parameter::validate(document, &mut report);
+        return report.sound().then_some(Content::Parameter);
     }
     let place = document.place(FieldPath::root().field("metadata").field("name"));
     let message = "this is no Kubernetes object, and is ignored: move it out of the manifests";

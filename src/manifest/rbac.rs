@@ -11,11 +11,13 @@ use k8s_openapi::api::rbac::v1::{
 use super::metadata::{self, Scope};
 use super::report::Report;
 use super::{names, selector};
-use crate::document::{Document, Value};
 use crate::field::{FaultKind, FieldPath};
 
 /// The API group of RBAC.
 pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// The version in which its objects are read.
+pub(super) const V1: &str = "rbac.authorization.k8s.io/v1";
 
 /// Fills in what may be left out, then says what is wrong.
 pub(super) trait Rbac {
@@ -176,20 +178,4 @@ fn validate_subject(subject: &Subject, scope: Scope, path: &FieldPath, report: &
         "User" | "Group" => {}
         other => report.not_supported(&path.field("kind"), other, &["ServiceAccount", "User", "Group"]),
     }
-}
-
-// === versions ===
-
-/// A v1beta1 object as v1 writes it; `None` where it is v1 already.
-pub(super) fn in_v1(document: &Document) -> Option<Document> {
-    if document.text("apiVersion")? == "rbac.authorization.k8s.io/v1" {
-        return None;
-    }
-    let mut root = document.root().clone();
-    if let Value::Map(entries) = &mut root.value {
-        for entry in entries.iter_mut().filter(|entry| entry.key == "apiVersion") {
-            entry.value.value = Value::String(format!("{GROUP}/v1"));
-        }
-    }
-    Some(Document::new(document.file().cloned(), root))
 }

@@ -320,7 +320,7 @@ kind: AuthorizationPolicy
 metadata: {name: Upper, namespace: a}
 spec:
   effect: deny
-  mode: Off
+  mode: "Off"
   subjects:
   - {kind: Group, name: "a*b", namespace: c, apiGroup: apps}
   - {kind: ServiceAccount, name: "*", apiGroup: rbac.authorization.k8s.io}

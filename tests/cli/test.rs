@@ -23,7 +23,7 @@ fn with_suite(cases: &str) -> Portcullis {
 }
 
 const PASSING: &str = "- name: reads
-  request: {user: a, groups: [readers], verb: get, resource: pods, namespace: n}
+  request: {user: a, groups: [readers], verb: get, resource: pods, namespace: 'n'}
   expect: {decision: allow, cause: AuthorizationPolicy/readers, rule: 0}
 ";
 
@@ -43,7 +43,7 @@ fn cases_that_pass_are_0() {
 #[test]
 fn a_failing_case_is_1_and_says_what_differs_and_why() {
     let failing = "- name: writes
-  request: {user: a, groups: [readers], verb: delete, resource: pods, namespace: n}
+  request: {user: a, groups: [readers], verb: delete, resource: pods, namespace: 'n'}
   expect: {decision: deny, cause: AuthorizationPolicy/other}
 ";
     let run = with_suite(&format!("{PASSING}{failing}")).run("test policies");
@@ -160,7 +160,7 @@ fn of_admission(cases: &str) -> Run {
     portcullis.run("test suite.yaml")
 }
 
-const DEPLOYMENT: &str = "object: {apiVersion: apps/v1, kind: Deployment, metadata: {name: d, namespace: n, labels: {LABEL}}, spec: {replicas: 3}}";
+const DEPLOYMENT: &str = "object: {apiVersion: apps/v1, kind: Deployment, metadata: {name: d, namespace: 'n', labels: {LABEL}}, spec: {replicas: 3}}";
 
 #[test]
 fn reviews_are_answered_and_compared() {
@@ -260,14 +260,14 @@ fn a_case_is_decided_at_its_own_time_and_the_others_at_that_of_the_run() {
     let portcullis = with_suite(
         "- name: while it holds
   at: 2026-12-01T09:00:00+01:00
-  request: {user: a, groups: [readers], verb: get, resource: pods, namespace: n}
+  request: {user: a, groups: [readers], verb: get, resource: pods, namespace: 'n'}
   expect: {decision: allow}
 - name: afterwards
   at: 2026-12-01T12:00:00Z
-  request: {user: a, groups: [readers], verb: get, resource: pods, namespace: n}
+  request: {user: a, groups: [readers], verb: get, resource: pods, namespace: 'n'}
   expect: {decision: noOpinion}
 - name: at the time of the run
-  request: {user: a, groups: [readers], verb: get, resource: pods, namespace: n}
+  request: {user: a, groups: [readers], verb: get, resource: pods, namespace: 'n'}
   expect: {decision: allow}
 ",
     );

@@ -8,7 +8,7 @@ use crate::random::{Random, cases};
 
 #[derive(Deserialize)]
 struct Converted {
-    json: Value,
+    documents: Vec<Value>,
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn answers_come_in_the_order_of_the_questions() {
     let answers: Vec<Converted> = oracle.ask(&questions);
     let answered: Vec<u64> = answers
         .iter()
-        .map(|answer| answer.json.as_u64().unwrap())
+        .map(|answer| answer.documents[0].as_u64().unwrap())
         .collect();
     assert_eq!(answered, numbers);
 }
@@ -36,7 +36,7 @@ fn every_subject_answers() {
         (
             "yaml",
             json!({ "text": "a: yes" }),
-            json!({ "json": { "a": true } }),
+            json!({ "documents": [{ "a": true }], "strict": true }),
         ),
         (
             "regex",

@@ -19,3 +19,4 @@
 mod answers;
 mod program;
 mod random;
+mod yaml;

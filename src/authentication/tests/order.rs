@@ -18,7 +18,7 @@ fn the_first_credential_that_names_a_caller_decides() {
     );
     world.kubeconfig("c", &[("u", &certificate_data(&known))]);
     world.kubeconfig("t", &[("u", "token: t0")]);
-    world.kubeconfig("b", &[("u", "username: n, password: p")]);
+    world.kubeconfig("b", &[("u", "username: 'n', password: p")]);
     let authenticator = world.build();
     let (known, unknown, foreign) = (peer(&known), peer(&unknown), peer(&foreign));
     let (pair, wrong) = (basic("n:p"), basic("n:q"));
@@ -184,7 +184,7 @@ fn one_credential_of_two_clusters_is_a_fault_where_the_files_show_it() {
                     the same credential speaks for `default` in callers[0]";
     for user in [
         "token: t",
-        "username: n, password: p",
+        "username: 'n', password: p",
         &certificate_data(&certificate),
     ] {
         let mut world = World::new(&ca, "- {kubeconfig: a}\n- {kubeconfig: b, cluster: east}\n");

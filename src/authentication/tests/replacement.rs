@@ -43,8 +43,8 @@ fn a_replaced_token_or_password_stays_good_for_ten_minutes() {
     let table = [
         ("token: old", "token: new", "Bearer old", "Bearer new"),
         (
-            "username: n, password: old",
-            "username: n, password: new",
+            "username: 'n', password: old",
+            "username: 'n', password: new",
             &old_pair,
             &new_pair,
         ),

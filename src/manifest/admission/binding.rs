@@ -16,11 +16,23 @@ use super::parameters;
 use super::rules::{
     compile_match_resources, default_match_resources, one_of, validate_match_resources, validate_mutating,
 };
+use crate::document::Document;
 use crate::engine::admission::matching::Constraints;
 use crate::engine::admission::{Action, Binding, ParamRef};
 use crate::field::{FaultKind, FieldPath};
 
 const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
+
+/// What v1alpha1 says where nothing is written of parameters that are not found;
+/// other versions demand it (`v1alpha1/defaults.go`).
+pub(super) fn default_v1alpha1(document: &Document, param_ref: Option<&mut written::ParamRef>) {
+    if document.text("apiVersion") == Some("admissionregistration.k8s.io/v1alpha1")
+        && let Some(param_ref) = param_ref
+    {
+        let action = &mut param_ref.parameter_not_found_action;
+        action.get_or_insert_with(|| "Deny".to_owned());
+    }
+}
 
 /// Reads a validating policy's binding; `None` if anything is wrong with it.
 pub(super) fn read_validating(

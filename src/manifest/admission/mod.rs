@@ -9,10 +9,16 @@ mod parameters;
 mod past;
 mod policy;
 mod rules;
+#[cfg(test)]
+mod tests;
 mod validating;
 mod webhooks;
 
 use std::sync::Arc;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBinding,
+};
 
 pub(super) use expressions::conditions;
 pub use migrate::{Migrated, migrate};
@@ -113,26 +119,33 @@ fn together(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
     shared
 }
 
+/// The version in which policies and their bindings are read. v1beta1 has its
+/// shape and defaults, v1alpha1 one default more ([`binding::default_v1alpha1`]).
+const V1: &str = "admissionregistration.k8s.io/v1";
+
 /// Reads the object; what is wrong with it goes to `faults`, and then there is none.
 pub(super) fn read(document: &Document, faults: &mut Faults) -> Option<Admission> {
     match document.text("kind").unwrap_or_default() {
         "ValidatingAdmissionPolicy" => {
-            let policy = document.decode(faults)?;
+            let policy = document.in_version(V1).decode(faults)?;
             let policy = validating::read(policy, &mut Report::new(document, faults))?;
             Some(Admission::ValidatingPolicy(Arc::new(policy)))
         }
         "ValidatingAdmissionPolicyBinding" => {
-            let binding = document.decode(faults)?;
+            let mut binding: ValidatingAdmissionPolicyBinding = document.in_version(V1).decode(faults)?;
+            binding::default_v1alpha1(document, binding.spec.param_ref.as_mut());
             let binding = binding::read_validating(binding, &mut Report::new(document, faults))?;
             Some(Admission::ValidatingBinding(Arc::new(binding)))
         }
         "MutatingAdmissionPolicy" => {
-            let policy = document.decode(faults)?;
+            let policy = document.in_version(V1).decode(faults)?;
             let policy = mutating::read(policy, &mut Report::new(document, faults))?;
             Some(Admission::MutatingPolicy(Arc::new(policy)))
         }
         "MutatingAdmissionPolicyBinding" => {
-            let binding = document.decode(faults)?;
+            let mut binding: MutatingAdmissionPolicyBinding = document.in_version(V1).decode(faults)?;
+            let spec = binding.spec.as_mut();
+            binding::default_v1alpha1(document, spec.and_then(|spec| spec.param_ref.as_mut()));
             let binding = binding::read_mutating(binding, &mut Report::new(document, faults))?;
             Some(Admission::MutatingBinding(Arc::new(binding)))
         }

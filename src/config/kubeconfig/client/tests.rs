@@ -168,7 +168,7 @@ fn context_of(cluster: &str, rest: &str) -> (Option<Context>, Vec<PathBuf>, Stri
 
 #[test]
 fn reads_the_server_and_user_of_the_current_context() {
-    let cluster = "server: https://a/b, certificate-authority: ca.pem, tls-server-name: n";
+    let cluster = "server: https://a/b, certificate-authority: ca.pem, tls-server-name: 'n'";
     let users = "users: [{name: other, user: {exec: {}}}, {name: u, user: {token: t}}]";
     let (context, files, faults) = context_of(cluster, users);
     assert_eq!(faults, "");

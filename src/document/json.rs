@@ -1,0 +1,283 @@
+//! JSON values with the lines they stand on.
+
+use std::collections::HashSet;
+
+use serde_json::value::RawValue;
+
+use super::unreadable::Reason;
+use super::{Entry, MAX_DEPTH, Node, Unreadable, Value, yaml};
+
+type Result<T> = std::result::Result<T, Unreadable>;
+
+/// Reads a text's values one after the other.
+pub(super) struct Reader<'t> {
+    text: &'t str,
+    at: usize,
+    /// From 0.
+    line: u32,
+    line_start: usize,
+}
+
+/// A list or mapping that is open.
+enum Open {
+    List {
+        line: u32,
+        items: Vec<Node>,
+    },
+    Map {
+        line: u32,
+        entries: Vec<Entry>,
+        keys: HashSet<String>,
+        /// The key, and its line, whose value comes next.
+        key: (String, u32),
+    },
+}
+
+// === impl Reader ===
+
+impl<'t> Reader<'t> {
+    pub(super) const fn new(text: &'t str) -> Self {
+        Self {
+            text,
+            at: 0,
+            line: 0,
+            line_start: 0,
+        }
+    }
+
+    /// What has not been read, and the line on which it begins. White space before
+    /// it is left out, up to the end of a line.
+    pub(super) fn rest(&self) -> (&'t str, u32) {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let text = rest.trim_start();
+        let space = rest.len() - text.len();
+        match rest.get(..space).and_then(|space| space.split_once('\n')) {
+            Some((line, _)) => (rest.get(line.len() + 1..).unwrap_or_default(), self.line + 2),
+            None => (text, self.line + 1),
+        }
+    }
+
+    /// The next value; `None` at the end.
+    pub(super) fn next_value(&mut self) -> Result<Option<Node>> {
+        self.space();
+        if self.at >= self.text.len() {
+            return Ok(None);
+        }
+        self.check()?;
+        let mut open = Vec::new();
+        loop {
+            if let Some(value) = self.begin(&mut open)?
+                && let Some(value) = self.complete(value, &mut open)?
+            {
+                return Ok(Some(value));
+            }
+        }
+    }
+
+    /// Whether JSON comes next at all: if not, it may be YAML, whatever else is
+    /// wrong with it. What begins with a number or word and goes on is neither.
+    fn check(&self) -> Result<()> {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<&RawValue>();
+        if let Some(Ok(_)) = values.next() {
+            return Ok(());
+        }
+        let unsigned = rest.strip_prefix('-').unwrap_or(rest);
+        let is_value = unsigned.starts_with(|first: char| first.is_ascii_digit())
+            || ["true", "false", "null"]
+                .iter()
+                .any(|word| rest.starts_with(word));
+        if is_value {
+            return Err(self.wrong("nothing may follow a value without white space"));
+        }
+        Err(self.error(Reason::Syntax, "not JSON".to_owned()))
+    }
+
+    /// Reads a scalar or an empty list or mapping; opens any other.
+    fn begin(&mut self, open: &mut Vec<Open>) -> Result<Option<Node>> {
+        self.space();
+        let line = self.line + 1;
+        let value = match self.byte() {
+            b'{' | b'[' if open.len() >= MAX_DEPTH => {
+                return Err(self.error(Reason::Content, format!("nested deeper than {MAX_DEPTH} levels")));
+            }
+            b'{' => {
+                self.at += 1;
+                if !self.take(b'}') {
+                    let mut keys = HashSet::new();
+                    let key = self.key(&mut keys)?;
+                    let entries = Vec::new();
+                    open.push(Open::Map {
+                        line,
+                        entries,
+                        keys,
+                        key,
+                    });
+                    return Ok(None);
+                }
+                Value::Map(Vec::new())
+            }
+            b'[' => {
+                self.at += 1;
+                if !self.take(b']') {
+                    open.push(Open::List {
+                        line,
+                        items: Vec::new(),
+                    });
+                    return Ok(None);
+                }
+                Value::List(Vec::new())
+            }
+            b'"' => Value::String(self.string()?),
+            b'-' | b'0'..=b'9' => self.number()?,
+            _ => self.word()?,
+        };
+        Ok(Some(Node { line, value }))
+    }
+
+    /// Puts `value` where it belongs, and closes what ends after it. The
+    /// outermost value, once it is whole.
+    fn complete(&mut self, mut value: Node, open: &mut Vec<Open>) -> Result<Option<Node>> {
+        loop {
+            let end = match open.last_mut() {
+                None => return Ok(Some(value)),
+                Some(Open::List { items, .. }) => {
+                    items.push(value);
+                    b']'
+                }
+                Some(Open::Map { entries, key, .. }) => {
+                    let (key, line) = std::mem::take(key);
+                    entries.push(Entry { key, line, value });
+                    b'}'
+                }
+            };
+            if self.take(b',') {
+                if let Some(Open::Map { keys, key, .. }) = open.last_mut() {
+                    *key = self.key(keys)?;
+                }
+                return Ok(None);
+            }
+            if !self.take(end) {
+                return Err(self.wrong("`,` or the end of the list or mapping is missing"));
+            }
+            match open.pop() {
+                Some(closed) => value = closed.close(),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn key(&mut self, keys: &mut HashSet<String>) -> Result<(String, u32)> {
+        self.space();
+        let line = self.line + 1;
+        if self.byte() != b'"' {
+            return Err(self.wrong("a key in quotes is missing"));
+        }
+        let key = self.string()?;
+        if !keys.insert(key.clone()) {
+            return Err(self.error(Reason::Content, format!("the key `{key}` stands twice")));
+        }
+        if !self.take(b':') {
+            return Err(self.wrong("`:` is missing after a key"));
+        }
+        Ok((key, line))
+    }
+
+    fn string(&mut self) -> Result<String> {
+        let start = self.at;
+        let rest = self.text.as_bytes().get(start + 1..).unwrap_or_default();
+        let mut is_escaped = false;
+        let length = rest.iter().position(|byte| {
+            let ends = *byte == b'"' && !is_escaped;
+            is_escaped = *byte == b'\\' && !is_escaped;
+            ends
+        });
+        let Some(length) = length else {
+            return Err(self.wrong("text in quotes that never ends"));
+        };
+        let end = start + length + 2;
+        let literal = self.text.get(start..end).unwrap_or_default();
+        let string = serde_json::from_str(literal)
+            .map_err(|_| self.wrong("an invalid escape or control character"))?;
+        self.at = end;
+        Ok(string)
+    }
+
+    fn number(&mut self) -> Result<Value> {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let end = rest.find(|c: char| !matches!(c, '0'..='9' | '+' | '-' | '.' | 'e' | 'E'));
+        let literal = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
+        let number: serde_json::Number = serde_json::from_str(literal)
+            .map_err(|_| self.error(Reason::Content, format!("the number {literal} is too large")))?;
+        self.at += literal.len();
+        let whole = number.as_f64().filter(|_| number.is_f64());
+        Ok(Value::Number(whole.and_then(yaml::normal).unwrap_or(number)))
+    }
+
+    fn word(&mut self) -> Result<Value> {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        for (word, value) in [
+            ("true", Value::Bool(true)),
+            ("false", Value::Bool(false)),
+            ("null", Value::Null),
+        ] {
+            if rest.starts_with(word) {
+                self.at += word.len();
+                return Ok(value);
+            }
+        }
+        Err(self.wrong("a value is missing"))
+    }
+
+    fn byte(&self) -> u8 {
+        self.text.as_bytes().get(self.at).copied().unwrap_or(0)
+    }
+
+    /// Takes `byte`, if it comes next.
+    fn take(&mut self, byte: u8) -> bool {
+        self.space();
+        let is_next = self.byte() == byte;
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    fn space(&mut self) {
+        loop {
+            match self.byte() {
+                b' ' | b'\t' | b'\r' => self.at += 1,
+                b'\n' => {
+                    self.at += 1;
+                    self.line += 1;
+                    self.line_start = self.at;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn wrong(&self, message: &str) -> Unreadable {
+        self.error(Reason::Content, message.to_owned())
+    }
+
+    fn error(&self, reason: Reason, message: String) -> Unreadable {
+        let line = self.text.get(self.line_start..self.at).unwrap_or_default();
+        Unreadable::new(self.line, line.chars().count(), reason, message)
+    }
+}
+
+// === impl Open ===
+
+impl Open {
+    fn close(self) -> Node {
+        match self {
+            Self::List { line, items } => Node {
+                line,
+                value: Value::List(items),
+            },
+            Self::Map { line, entries, .. } => Node {
+                line,
+                value: Value::Map(entries),
+            },
+        }
+    }
+}

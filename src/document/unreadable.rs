@@ -1,0 +1,60 @@
+//! Why a text is no document.
+
+/// What is wrong with a text, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unreadable {
+    /// From 1.
+    pub(super) line: u32,
+    /// In characters, from 1.
+    pub(super) column: usize,
+    pub(super) reason: Reason,
+    message: String,
+}
+
+/// What sort of fault it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// The text breaks the rules of its format.
+    Syntax,
+    /// There is more after the end of a document.
+    Trailing,
+    /// The text follows them, and says what cannot be: a key twice, say.
+    Content,
+}
+
+// === impl Unreadable ===
+
+impl Unreadable {
+    /// `message` about what stands at `line` and `column`, both counted from 0.
+    pub(super) fn new(line: u32, column: usize, reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            line: line.saturating_add(1),
+            column: column + 1,
+            reason,
+            message: message.into(),
+        }
+    }
+
+    /// The same where `lines` more stand above.
+    pub(super) fn moved_down(self, lines: u32) -> Self {
+        Self {
+            line: self.line.saturating_add(lines),
+            ..self
+        }
+    }
+
+    /// The same place: the document has ended before it.
+    pub(super) fn trailing(self) -> Self {
+        Self {
+            reason: Reason::Trailing,
+            message: "text after the end of the document; another document begins with a line `---`"
+                .to_owned(),
+            ..self
+        }
+    }
+
+    /// The message, with the column.
+    pub(super) fn message(&self) -> String {
+        format!("{} (column {})", self.message, self.column)
+    }
+}

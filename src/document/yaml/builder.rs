@@ -1,0 +1,351 @@
+//! From a tree to values as JSON has them: aliases are followed, merge keys
+//! (`<<`) merged, scalars read, and keys of other types become text.
+
+use std::collections::HashMap;
+use std::mem::{self, Discriminant};
+
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+use super::super::unreadable::Reason;
+use super::super::{Entry, MAX_DEPTH, Node, Unreadable, Value as NodeValue};
+use super::number;
+use super::resolve::{self, Scalar as Meaning};
+use super::tree::{Kind, Scalar, Tree, Value};
+
+/// The most bytes of text that aliases may repeat.
+const MOST_REPEATED: usize = 64 << 20;
+
+const BINARY: &str = "tag:yaml.org,2002:binary";
+const MERGE: &str = "tag:yaml.org,2002:merge";
+
+type Result<T> = std::result::Result<T, Unreadable>;
+
+/// The document in `tree`.
+pub(super) fn build(tree: &Tree) -> Result<Node> {
+    let mut builder = Builder {
+        tree,
+        followed: Vec::new(),
+        values: 1,
+        repeated_values: 0,
+        repeated_bytes: 0,
+    };
+    builder.node(tree.root, 0)
+}
+
+struct Builder<'t> {
+    tree: &'t Tree,
+    /// The aliases that the present value is reached by.
+    followed: Vec<usize>,
+    /// How many values were built, and how many of them through aliases.
+    values: usize,
+    repeated_values: usize,
+    repeated_bytes: usize,
+}
+
+/// A mapping being built.
+#[derive(Default)]
+struct Entries {
+    entries: Vec<Entry>,
+    /// Where each key stands in `entries`, and how it came to be there.
+    index: HashMap<String, Origin>,
+}
+
+#[derive(Clone, Copy)]
+struct Origin {
+    at: usize,
+    sort: Discriminant<Meaning>,
+    /// Not written in the mapping itself, but taken from another.
+    merged: bool,
+}
+
+/// A key as text, and what it was before: `1` and `"1"` come to the same.
+struct Key {
+    text: String,
+    sort: Discriminant<Meaning>,
+}
+
+// === impl Builder ===
+
+impl<'t> Builder<'t> {
+    /// The value at `at`, `depth` levels down. Recursion ends at [`MAX_DEPTH`].
+    fn node(&mut self, at: usize, depth: usize) -> Result<Node> {
+        let value = self.visit(at)?;
+        let line = value.line.saturating_add(1);
+        let built = match &value.kind {
+            Kind::Scalar(scalar) => self.scalar(value, scalar)?,
+            Kind::Sequence(items) => {
+                let depth = deeper(value, depth)?;
+                let items = items.iter().map(|item| self.node(*item, depth));
+                NodeValue::List(items.collect::<Result<_>>()?)
+            }
+            Kind::Mapping(children) => {
+                let depth = deeper(value, depth)?;
+                let mut entries = Entries::default();
+                self.mapping(children, &mut entries, false, depth)?;
+                NodeValue::Map(entries.entries)
+            }
+            Kind::Alias(name, target) => {
+                let node = self.follow(at, value, name, |builder| builder.node(*target, depth))?;
+                node.value
+            }
+        };
+        Ok(Node { line, value: built })
+    }
+
+    /// The value at `at`, which is counted.
+    fn visit(&mut self, at: usize) -> Result<&'t Value> {
+        let value = self.tree.value(at).ok_or_else(|| {
+            // Positions are those of the tree itself.
+            Unreadable::new(0, 0, Reason::Syntax, "a value is missing")
+        })?;
+        self.values += 1;
+        if !self.followed.is_empty() {
+            self.repeated_values += 1;
+        }
+        if self.repeats_too_much() {
+            return Err(error(value, "aliases (`*name`) repeat too much"));
+        }
+        Ok(value)
+    }
+
+    /// As go-yaml bounds it: of few values nearly all may come from aliases, of
+    /// many a tenth.
+    fn repeats_too_much(&self) -> bool {
+        const FEW: usize = 400_000;
+        const MANY: usize = 4_000_000;
+        if self.repeated_values <= 100 || self.values <= 1000 {
+            return self.repeated_bytes > MOST_REPEATED;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "it is a ratio")]
+        let allowed = match self.values {
+            ..=FEW => 0.99,
+            MANY.. => 0.10,
+            values => 0.99 - 0.89 * ((values - FEW) as f64 / (MANY - FEW) as f64),
+        };
+        #[expect(clippy::cast_precision_loss, reason = "it is a ratio")]
+        let ratio = self.repeated_values as f64 / self.values as f64;
+        ratio > allowed || self.repeated_bytes > MOST_REPEATED
+    }
+
+    fn follow<T>(
+        &mut self,
+        at: usize,
+        value: &Value,
+        name: &str,
+        build: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        if self.followed.contains(&at) {
+            return Err(error(value, &format!("the anchor `&{name}` contains itself")));
+        }
+        self.followed.push(at);
+        let built = build(self);
+        self.followed.pop();
+        built
+    }
+
+    // --- scalars ---
+
+    fn scalar(&mut self, value: &Value, scalar: &Scalar) -> Result<NodeValue> {
+        Ok(match self.meaning(value, scalar)? {
+            Meaning::Null => NodeValue::Null,
+            Meaning::Bool(value) => NodeValue::Bool(value),
+            Meaning::Int(integer) => NodeValue::Number(integer.into()),
+            Meaning::Uint(integer) => NodeValue::Number(integer.into()),
+            Meaning::Float(float) => match number::normal(float) {
+                Some(number) => NodeValue::Number(number),
+                None => return Err(error(value, "JSON has no infinite number and no `.nan`")),
+            },
+            Meaning::Text | Meaning::Timestamp => NodeValue::String(self.text(value, scalar)?),
+        })
+    }
+
+    fn meaning(&self, value: &Value, scalar: &Scalar) -> Result<Meaning> {
+        if scalar.tag.is_empty() && !scalar.implicit {
+            return Ok(Meaning::Text);
+        }
+        resolve::resolve(&scalar.tag, &scalar.text).map_err(|message| error(value, &message))
+    }
+
+    fn text(&mut self, value: &Value, scalar: &Scalar) -> Result<String> {
+        if !self.followed.is_empty() {
+            self.repeated_bytes = self.repeated_bytes.saturating_add(scalar.text.len());
+        }
+        if scalar.tag != BINARY {
+            return Ok(scalar.text.clone());
+        }
+        decode(&scalar.text).ok_or_else(|| error(value, "`!!binary` text is no base64"))
+    }
+
+    // --- mappings ---
+
+    /// Adds what a mapping says to `into`.
+    fn mapping(&mut self, children: &[usize], into: &mut Entries, merged: bool, depth: usize) -> Result<()> {
+        for pair in children.chunks_exact(2) {
+            let [key, value] = *pair else { continue };
+            if self.is_merge(key) {
+                self.merge(value, into, depth)?;
+                continue;
+            }
+            let place = self.place(key);
+            let key = self.key(key)?;
+            let node = self.node(value, depth)?;
+            into.add(key, place, node, merged)?;
+        }
+        Ok(())
+    }
+
+    fn place(&self, at: usize) -> (u32, usize) {
+        self.tree
+            .value(at)
+            .map_or((0, 0), |value| (value.line, value.column))
+    }
+
+    fn is_merge(&self, key: usize) -> bool {
+        match self.tree.value(key).map(|value| &value.kind) {
+            Some(Kind::Scalar(key)) => key.text == "<<" && (key.implicit || key.tag == MERGE),
+            _ => false,
+        }
+    }
+
+    /// Merges the mapping at `at`, or each of those in the list there: of these
+    /// the first that has a key says its value.
+    fn merge(&mut self, at: usize, into: &mut Entries, depth: usize) -> Result<()> {
+        let Some(value) = self.tree.value(at) else {
+            return Ok(());
+        };
+        match &value.kind {
+            Kind::Sequence(items) => items
+                .iter()
+                .rev()
+                .try_for_each(|item| self.merge_one(*item, into, depth)),
+            _ => self.merge_one(at, into, depth),
+        }
+    }
+
+    fn merge_one(&mut self, at: usize, into: &mut Entries, depth: usize) -> Result<()> {
+        let value = self.visit(at)?;
+        match &value.kind {
+            Kind::Mapping(children) => {
+                let depth = deeper(value, depth)?;
+                self.mapping(children, into, true, depth)
+            }
+            Kind::Alias(name, target) => {
+                let Some(Kind::Mapping(_)) = self.tree.value(*target).map(|value| &value.kind) else {
+                    return Err(not_merged(value));
+                };
+                self.follow(at, value, name, |builder| builder.merge_one(*target, into, depth))
+            }
+            Kind::Scalar(_) | Kind::Sequence(_) => Err(not_merged(value)),
+        }
+    }
+
+    /// A key as text.
+    fn key(&mut self, at: usize) -> Result<Key> {
+        let value = self.visit(at)?;
+        match &value.kind {
+            Kind::Scalar(scalar) => self.scalar_key(value, scalar),
+            Kind::Alias(name, target) => self.follow(at, value, name, |builder| builder.key(*target)),
+            Kind::Sequence(_) | Kind::Mapping(_) => Err(error(
+                value,
+                "a list or mapping cannot be a key; put text in quotes",
+            )),
+        }
+    }
+
+    fn scalar_key(&mut self, value: &Value, scalar: &Scalar) -> Result<Key> {
+        let meaning = self.meaning(value, scalar)?;
+        let text = match meaning {
+            Meaning::Text | Meaning::Timestamp => self.text(value, scalar)?,
+            Meaning::Bool(value) => value.to_string(),
+            Meaning::Int(integer) => integer.to_string(),
+            Meaning::Float(float) => number::key(float),
+            Meaning::Null => return Err(error(value, "`null` cannot be a key; put text in quotes")),
+            Meaning::Uint(_) => {
+                return Err(error(
+                    value,
+                    "a key that is a number beyond 2^63; put it in quotes",
+                ));
+            }
+        };
+        Ok(Key {
+            text,
+            sort: mem::discriminant(&meaning),
+        })
+    }
+}
+
+// === impl Entries ===
+
+impl Entries {
+    fn add(&mut self, key: Key, place: (u32, usize), value: Node, merged: bool) -> Result<()> {
+        let (line, column) = place;
+        let Key { text, sort } = key;
+        let entry = Entry {
+            line: line.saturating_add(1),
+            key: text.clone(),
+            value,
+        };
+        let mut origin = Origin {
+            at: self.entries.len(),
+            sort,
+            merged,
+        };
+        match self.index.get(&text) {
+            None => self.entries.push(entry),
+            Some(known) => {
+                origin.at = known.at;
+                let Some(old) = self.entries.get_mut(known.at) else {
+                    return Ok(());
+                };
+                // What was merged is replaced by what comes later.
+                if !known.merged {
+                    let message = duplicate(&text, old.line, merged, known.sort == sort);
+                    return Err(Unreadable::new(line, column, Reason::Content, message));
+                }
+                *old = entry;
+            }
+        }
+        self.index.insert(text, origin);
+        Ok(())
+    }
+}
+
+fn duplicate(key: &str, first: u32, merged: bool, same_sort: bool) -> String {
+    match (merged, same_sort) {
+        (true, _) => {
+            format!("`<<` would replace `{key}` of line {first}; write `<<` above what it must not replace")
+        }
+        (false, true) => format!("the key `{key}` stands already on line {first}"),
+        (false, false) => {
+            format!("the key `{key}` stands already on line {first}, if as text or number or boolean")
+        }
+    }
+}
+
+fn deeper(value: &Value, depth: usize) -> Result<usize> {
+    if depth >= MAX_DEPTH {
+        return Err(error(value, &format!("nested deeper than {MAX_DEPTH} levels")));
+    }
+    Ok(depth + 1)
+}
+
+fn error(value: &Value, message: &str) -> Unreadable {
+    Unreadable::new(value.line, value.column, Reason::Syntax, message)
+}
+
+fn not_merged(value: &Value) -> Unreadable {
+    error(value, "`<<` merges a mapping, or a list of mappings")
+}
+
+/// Base64 as Go's `encoding/base64` takes it; line breaks are left out. What is
+/// no UTF-8 is replaced, as in JSON.
+fn decode(text: &str) -> Option<String> {
+    const LIKE_GO: GeneralPurposeConfig = GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical);
+    let text: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+    let bytes = GeneralPurpose::new(&STANDARD, LIKE_GO).decode(text).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,263 @@
+//! From tokens to a tree, by libyaml's grammar.
+
+use std::collections::HashMap;
+
+use super::super::Unreadable;
+use super::collection::{Open, Shape};
+use super::cursor::Mark;
+use super::scanner::Scanner;
+use super::token::{Located, Token};
+use super::tree::{Kind, Scalar, Tree, Value};
+
+type Result<T> = std::result::Result<T, Unreadable>;
+
+pub(super) struct Parser<'t> {
+    pub(super) scanner: Scanner<'t>,
+    pub(super) tree: Tree,
+    anchors: HashMap<String, usize>,
+    /// What each handle of a tag stands for.
+    handles: HashMap<String, String>,
+    /// The collections that are open, the innermost last.
+    pub(super) open: Vec<Open>,
+}
+
+/// What stands before a value.
+#[derive(Default)]
+struct Properties {
+    anchor: Option<String>,
+    tag: Option<(String, String, Mark)>,
+}
+
+// === impl Parser ===
+
+impl<'t> Parser<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Self {
+            scanner: Scanner::new(text),
+            tree: Tree::default(),
+            anchors: HashMap::new(),
+            handles: HashMap::new(),
+            open: Vec::new(),
+        }
+    }
+
+    /// The one document; `None` where there is none.
+    pub(super) fn document(mut self) -> Result<Option<Tree>> {
+        if self.next_is(&[Token::StreamEnd])? {
+            return Ok(None);
+        }
+        let is_explicit = self.directives()?;
+        let is_empty = is_explicit && self.is_content_missing()?;
+        let root = if is_empty {
+            let mark = self.scanner.peek()?.mark;
+            Some(self.empty(mark))
+        } else {
+            self.node(true, false)?
+        };
+        let root = match root {
+            Some(root) => root,
+            None => self.collections()?,
+        };
+        self.tree.root = root;
+        self.end_of_document()?;
+        Ok(Some(self.tree))
+    }
+
+    // --- tokens ---
+
+    pub(super) fn next_is(&mut self, tokens: &[Token]) -> Result<bool> {
+        let next = &self.scanner.peek()?.token;
+        Ok(tokens.contains(next))
+    }
+
+    /// Takes the next token if it is `token`.
+    pub(super) fn take_if(&mut self, token: &Token) -> Result<Option<Mark>> {
+        if self.scanner.peek()?.token != *token {
+            return Ok(None);
+        }
+        self.scanner.take().map(|taken| Some(taken.mark))
+    }
+
+    pub(super) fn refuse<T>(&mut self, message: &str) -> Result<T> {
+        Err(self.scanner.peek()?.mark.error(message))
+    }
+
+    // --- documents ---
+
+    /// `%` lines, and whether a `---` follows.
+    fn directives(&mut self) -> Result<bool> {
+        let mut version = false;
+        let mut found = false;
+        loop {
+            match self.scanner.peek()?.token {
+                Token::Version { major, minor } => {
+                    if version || (major, minor) != (1, 1) {
+                        return self.refuse("the version of YAML is 1.1; leave the directive out");
+                    }
+                    version = true;
+                }
+                Token::TagDirective { .. } => {}
+                _ => break,
+            }
+            found = true;
+            let Located { token, mark } = self.scanner.take()?;
+            if let Token::TagDirective { handle, prefix } = token
+                && self.handles.insert(handle, prefix).is_some()
+            {
+                return Err(mark.error("the same handle of tags is declared twice"));
+            }
+        }
+        for (handle, prefix) in [("!", "!"), ("!!", "tag:yaml.org,2002:")] {
+            self.handles
+                .entry(handle.to_owned())
+                .or_insert_with(|| prefix.to_owned());
+        }
+        let is_explicit = self.take_if(&Token::DocumentStart)?.is_some();
+        if found && !is_explicit {
+            return self.refuse("no document follows the directive (`%…`); leave the directive out");
+        }
+        Ok(is_explicit)
+    }
+
+    fn is_content_missing(&mut self) -> Result<bool> {
+        Ok(matches!(
+            self.scanner.peek()?.token,
+            Token::Version { .. }
+                | Token::TagDirective { .. }
+                | Token::DocumentStart
+                | Token::DocumentEnd
+                | Token::StreamEnd
+        ))
+    }
+
+    /// Nothing may follow: it would be lost.
+    fn end_of_document(&mut self) -> Result<()> {
+        let next = loop {
+            match self.scanner.peek() {
+                Ok(Located { token, .. }) if *token == Token::DocumentEnd => self.scanner.take()?,
+                Ok(Located { token, .. }) if *token == Token::StreamEnd => return Ok(()),
+                next => break next,
+            };
+        };
+        Err(match next {
+            Ok(Located { mark, .. }) => mark.error("").trailing(),
+            Err(error) => error.trailing(),
+        })
+    }
+
+    // --- values ---
+
+    /// Begins the value that stands here. `None`: it is a collection, now open.
+    pub(super) fn node(&mut self, is_block: bool, may_be_indentless: bool) -> Result<Option<usize>> {
+        let start = self.scanner.peek()?.mark;
+        if let Token::Alias(_) = self.scanner.peek()?.token {
+            return self.alias().map(Some);
+        }
+        let properties = self.properties()?;
+        let tag = self.tag(properties.tag.as_ref())?;
+        let mark = self.scanner.peek()?.mark;
+        let shape = match self.scanner.peek()?.token {
+            Token::Scalar { .. } => {
+                let scalar = self.scalar(tag)?;
+                return Ok(Some(self.anchored(properties.anchor, mark, Kind::Scalar(scalar))));
+            }
+            Token::BlockEntry if may_be_indentless => Shape::IndentlessSequence,
+            Token::FlowSequenceStart => Shape::FlowSequence,
+            Token::FlowMappingStart => Shape::FlowMapping,
+            Token::BlockSequenceStart if is_block => Shape::BlockSequence,
+            Token::BlockMappingStart if is_block => Shape::BlockMapping,
+            _ if properties.anchor.is_some() || !tag.is_empty() => {
+                let scalar = Scalar {
+                    implicit: tag.is_empty(),
+                    tag,
+                    text: String::new(),
+                };
+                return Ok(Some(self.anchored(
+                    properties.anchor,
+                    start,
+                    Kind::Scalar(scalar),
+                )));
+            }
+            _ => return self.refuse("a value is missing here, or the indentation is wrong"),
+        };
+        if shape != Shape::IndentlessSequence {
+            self.scanner.take()?;
+        }
+        self.open(shape, properties.anchor, mark)?;
+        Ok(None)
+    }
+
+    fn alias(&mut self) -> Result<usize> {
+        let Located { token, mark } = self.scanner.take()?;
+        let Token::Alias(name) = token else {
+            return Err(mark.error("an alias is missing"));
+        };
+        let Some(target) = self.anchors.get(&name).copied() else {
+            return Err(mark.error(format!("nothing above has the anchor `&{name}`")));
+        };
+        Ok(self.anchored(None, mark, Kind::Alias(name, target)))
+    }
+
+    /// An anchor and a tag, in either order.
+    fn properties(&mut self) -> Result<Properties> {
+        let mut properties = Properties::default();
+        loop {
+            match &self.scanner.peek()?.token {
+                Token::Anchor(_) if properties.anchor.is_none() => {
+                    if let Token::Anchor(name) = self.scanner.take()?.token {
+                        properties.anchor = Some(name);
+                    }
+                }
+                Token::Tag { .. } if properties.tag.is_none() => {
+                    let Located { token, mark } = self.scanner.take()?;
+                    if let Token::Tag { handle, suffix } = token {
+                        properties.tag = Some((handle, suffix, mark));
+                    }
+                }
+                _ => return Ok(properties),
+            }
+        }
+    }
+
+    /// The tag in full.
+    fn tag(&self, tag: Option<&(String, String, Mark)>) -> Result<String> {
+        match tag {
+            None => Ok(String::new()),
+            Some((handle, suffix, _)) if handle.is_empty() => Ok(suffix.clone()),
+            Some((handle, suffix, mark)) => match self.handles.get(handle) {
+                Some(prefix) => Ok(format!("{prefix}{suffix}")),
+                None => Err(mark.error(format!("no `%TAG` directive declares `{handle}`"))),
+            },
+        }
+    }
+
+    fn scalar(&mut self, tag: String) -> Result<Scalar> {
+        let Located { token, mark } = self.scanner.take()?;
+        let Token::Scalar { text, plain } = token else {
+            return Err(mark.error("a scalar is missing"));
+        };
+        let implicit = (tag.is_empty() && plain) || tag == "!";
+        Ok(Scalar { text, tag, implicit })
+    }
+
+    pub(super) fn anchored(&mut self, anchor: Option<String>, mark: Mark, kind: Kind) -> usize {
+        let value = self.tree.push(Value {
+            line: mark.line,
+            column: mark.column,
+            kind,
+        });
+        if let Some(anchor) = anchor {
+            self.anchors.insert(anchor, value);
+        }
+        value
+    }
+
+    /// `null`, where nothing stands.
+    pub(super) fn empty(&mut self, mark: Mark) -> usize {
+        let scalar = Scalar {
+            implicit: true,
+            ..Scalar::default()
+        };
+        self.anchored(None, mark, Kind::Scalar(scalar))
+    }
+}

@@ -1,0 +1,211 @@
+//! Plain and quoted scalars. Both may go on over several lines, which are then
+//! joined by spaces.
+
+use super::super::Unreadable;
+use super::cursor::Mark;
+use super::scanner::Scanner;
+use super::token::Token;
+
+type Result<T> = std::result::Result<T, Unreadable>;
+
+/// A text that is being read, and the white space after it, which counts only
+/// if more text follows.
+#[derive(Default)]
+struct Folded {
+    text: String,
+    spaces: String,
+    first_break: String,
+    more_breaks: String,
+    /// Whether a line has ended since the text.
+    broken: bool,
+}
+
+/// What is at an escape.
+enum Escape {
+    Text(&'static str),
+    /// A number of so many hexadecimal digits.
+    Code(usize),
+}
+
+// === impl Scanner ===
+
+impl Scanner<'_> {
+    pub(super) fn plain_scalar(&mut self) -> Result<()> {
+        let mark = self.cursor.mark();
+        let indent = self.indent + 1;
+        let mut folded = Folded::default();
+        loop {
+            if self.cursor.is_document_indicator() || self.cursor.is(b'#') {
+                break;
+            }
+            while !self.cursor.is_gap(0) && !self.plain_ends() {
+                folded.join();
+                self.cursor.read(&mut folded.text);
+            }
+            if !self.cursor.is_blank(0) && !self.cursor.is_break(0) {
+                break;
+            }
+            while self.cursor.is_blank(0) || self.cursor.is_break(0) {
+                let too_early = isize::try_from(self.cursor.column()).is_ok_and(|column| column < indent);
+                if folded.broken && too_early && self.cursor.is(b'\t') {
+                    return Err(self.cursor.mark().error("a tab cannot indent; use spaces"));
+                }
+                folded.white_space(self);
+            }
+            let column = isize::try_from(self.cursor.column()).unwrap_or(isize::MAX);
+            if self.flow == 0 && column < indent {
+                break;
+            }
+        }
+        if folded.broken {
+            self.key_allowed = true;
+        }
+        let text = folded.text;
+        self.push(Token::Scalar { text, plain: true }, mark);
+        Ok(())
+    }
+
+    fn plain_ends(&self) -> bool {
+        (self.cursor.is(b':') && self.cursor.is_gap(1)) || (self.flow > 0 && self.cursor.is_one_of(b",?[]{}"))
+    }
+
+    pub(super) fn quoted_scalar(&mut self) -> Result<()> {
+        let mark = self.cursor.mark();
+        let quote = self.cursor.byte(0);
+        self.cursor.skip();
+        let mut folded = Folded::default();
+        loop {
+            if self.cursor.is_document_indicator() {
+                return Err(self
+                    .cursor
+                    .mark()
+                    .error("`---` or `...` within text in quotes; is a quote missing?"));
+            }
+            if self.cursor.is_end() {
+                return Err(mark.error("text in quotes that never ends"));
+            }
+            folded.broken = false;
+            while !self.cursor.is_gap(0) && !self.quote_ends(quote) {
+                if quote == b'"' && self.cursor.is(b'\\') {
+                    if self.cursor.is_break(1) {
+                        self.cursor.skip();
+                        self.cursor.skip_break();
+                        folded.broken = true;
+                        break;
+                    }
+                    self.escape(&mut folded.text)?;
+                } else {
+                    if quote == b'\'' && self.cursor.is(b'\'') {
+                        self.cursor.skip();
+                    }
+                    self.cursor.read(&mut folded.text);
+                }
+            }
+            if self.cursor.is(quote) {
+                break;
+            }
+            while self.cursor.is_blank(0) || self.cursor.is_break(0) {
+                folded.white_space(self);
+            }
+            folded.join();
+        }
+        self.cursor.skip();
+        let text = folded.text;
+        self.push(Token::Scalar { text, plain: false }, mark);
+        Ok(())
+    }
+
+    /// At the quote that ends the text; two single ones stand for one.
+    fn quote_ends(&self, quote: u8) -> bool {
+        self.cursor.is(quote) && !(quote == b'\'' && self.cursor.byte(1) == b'\'')
+    }
+
+    fn escape(&mut self, text: &mut String) -> Result<()> {
+        let mark = self.cursor.mark();
+        let escape = escape(self.cursor.byte(1))
+            .ok_or_else(|| mark.error("an unknown escape; in double quotes a backslash is written `\\\\`"))?;
+        self.cursor.skip();
+        self.cursor.skip();
+        match escape {
+            Escape::Text(escaped) => text.push_str(escaped),
+            Escape::Code(digits) => text.push(self.code(digits, mark)?),
+        }
+        Ok(())
+    }
+
+    fn code(&mut self, digits: usize, mark: Mark) -> Result<char> {
+        let mut code: u32 = 0;
+        for _ in 0..digits {
+            let digit = char::from(self.cursor.byte(0))
+                .to_digit(16)
+                .ok_or_else(|| mark.error(format!("this escape takes {digits} hexadecimal digits")))?;
+            code = (code << 4) | digit;
+            self.cursor.skip();
+        }
+        char::from_u32(code).ok_or_else(|| mark.error("an escape that is no character of Unicode"))
+    }
+}
+
+const fn escape(character: u8) -> Option<Escape> {
+    let text = match character {
+        b'0' => "\0",
+        b'a' => "\x07",
+        b'b' => "\x08",
+        b't' | b'\t' => "\t",
+        b'n' => "\n",
+        b'v' => "\x0B",
+        b'f' => "\x0C",
+        b'r' => "\r",
+        b'e' => "\x1B",
+        b' ' => " ",
+        b'"' => "\"",
+        b'\'' => "'",
+        b'\\' => "\\",
+        b'N' => "\u{85}",
+        b'_' => "\u{a0}",
+        b'L' => "\u{2028}",
+        b'P' => "\u{2029}",
+        b'x' => return Some(Escape::Code(2)),
+        b'u' => return Some(Escape::Code(4)),
+        b'U' => return Some(Escape::Code(8)),
+        _ => return None,
+    };
+    Some(Escape::Text(text))
+}
+
+// === impl Folded ===
+
+impl Folded {
+    /// Past one space, tab or line break.
+    fn white_space(&mut self, scanner: &mut Scanner<'_>) {
+        let cursor = &mut scanner.cursor;
+        match (cursor.is_blank(0), self.broken) {
+            (true, false) => cursor.read(&mut self.spaces),
+            (true, true) => cursor.skip(),
+            (false, true) => cursor.read_break(&mut self.more_breaks),
+            (false, false) => {
+                self.spaces.clear();
+                cursor.read_break(&mut self.first_break);
+                self.broken = true;
+            }
+        }
+    }
+
+    /// More text follows: one line break is a space, more are one less.
+    fn join(&mut self) {
+        if !self.broken {
+            self.text.push_str(&self.spaces);
+            self.spaces.clear();
+            return;
+        }
+        if self.first_break.starts_with('\n') && self.more_breaks.is_empty() {
+            self.text.push(' ');
+        } else if !self.first_break.starts_with('\n') {
+            self.text.push_str(&self.first_break);
+        }
+        self.text.push_str(&self.more_breaks);
+        self.first_break.clear();
+        self.more_breaks.clear();
+        self.broken = false;
+    }
+}

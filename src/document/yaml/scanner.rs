@@ -1,0 +1,285 @@
+//! From characters to tokens.
+//!
+//! Whether a mapping begins is known only at its first `:`. Until then what may
+//! be a key waits in the queue, for one line and 1,024 characters at most.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::super::Unreadable;
+use super::cursor::{Cursor, Mark};
+use super::token::{Located, Token};
+
+/// The most characters of a key that no `?` announces.
+const LONGEST_KEY: usize = 1024;
+
+/// The most levels of flow collections, and of indentation.
+pub(super) const MOST_LEVELS: usize = 10_000;
+
+type Result<T> = std::result::Result<T, Unreadable>;
+
+pub(super) struct Scanner<'t> {
+    pub(super) cursor: Cursor<'t>,
+    queue: VecDeque<Located>,
+    /// How many tokens have left the queue.
+    taken: usize,
+    /// Whether the first in the queue is known to be no part of a key.
+    ready: bool,
+    /// What may be a key: one for the block context and one for each flow level.
+    pub(super) keys: Vec<SimpleKey>,
+    /// Which of them begins with the token of that number.
+    pub(super) key_at: HashMap<usize, usize>,
+    /// Whether a key may begin here.
+    pub(super) key_allowed: bool,
+    /// The column of the innermost block collection; -1 outside of all.
+    pub(super) indent: isize,
+    indents: Vec<isize>,
+    /// How many flow collections are open.
+    pub(super) flow: usize,
+    /// Where the last token began.
+    pub(super) last: Mark,
+}
+
+/// What becomes a key if a `:` follows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SimpleKey {
+    pub(super) possible: bool,
+    /// Nothing else can stand there.
+    pub(super) required: bool,
+    /// The number of its first token.
+    pub(super) token: usize,
+    pub(super) mark: Mark,
+}
+
+// === impl Scanner ===
+
+impl<'t> Scanner<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Self {
+            cursor: Cursor::new(text),
+            queue: VecDeque::new(),
+            taken: 0,
+            ready: false,
+            keys: vec![SimpleKey::default()],
+            key_at: HashMap::new(),
+            key_allowed: true,
+            indent: -1,
+            indents: Vec::new(),
+            flow: 0,
+            last: Mark::default(),
+        }
+    }
+
+    /// The next token, which stays.
+    pub(super) fn peek(&mut self) -> Result<&Located> {
+        if !self.ready {
+            while self.queue.is_empty() || self.first_may_be_key()? {
+                self.scan()?;
+            }
+            self.ready = true;
+        }
+        let end = self.cursor.mark();
+        self.queue
+            .front()
+            .ok_or_else(|| end.error("the document ends too early"))
+    }
+
+    /// Takes the next token.
+    pub(super) fn take(&mut self) -> Result<Located> {
+        self.peek()?;
+        self.ready = false;
+        self.taken += 1;
+        let end = self.cursor.mark();
+        self.queue
+            .pop_front()
+            .ok_or_else(|| end.error("the document ends too early"))
+    }
+
+    fn first_may_be_key(&mut self) -> Result<bool> {
+        match self.key_at.get(&self.taken).copied() {
+            Some(level) => self.key_is_valid(level),
+            None => Ok(false),
+        }
+    }
+
+    /// Adds the next token, or those that the next character makes.
+    fn scan(&mut self) -> Result<()> {
+        self.skip_to_token();
+        self.unroll(self.column());
+        let cursor = &self.cursor;
+        if cursor.is_end() {
+            return self.stream_end();
+        }
+        if cursor.column() == 0 && cursor.is(b'%') {
+            return self.directive();
+        }
+        if cursor.is_indicator(b'-') {
+            return self.document_indicator(Token::DocumentStart);
+        }
+        if cursor.is_indicator(b'.') {
+            return self.document_indicator(Token::DocumentEnd);
+        }
+        let gap_follows = cursor.is_gap(1);
+        match cursor.byte(0) {
+            b'[' => self.flow_start(Token::FlowSequenceStart),
+            b'{' => self.flow_start(Token::FlowMappingStart),
+            b']' => self.flow_end(Token::FlowSequenceEnd),
+            b'}' => self.flow_end(Token::FlowMappingEnd),
+            b',' => self.flow_entry(),
+            b'-' if gap_follows => self.block_entry(),
+            b'?' if self.flow > 0 || gap_follows => self.key(),
+            b':' if self.flow > 0 || gap_follows => self.value(),
+            b'*' | b'&' => self.property(Self::anchor),
+            b'!' => self.property(Self::tag),
+            b'|' | b'>' if self.flow == 0 => self.block_scalar(),
+            b'\'' | b'"' => self.property(Self::quoted_scalar),
+            b'|' | b'>' => self.refuse("a block scalar cannot stand within `[…]` or `{…}`"),
+            b'@' | b'`' | b'%' => {
+                self.refuse("no plain text begins with this character; put the text in quotes")
+            }
+            b'\t' => self.refuse("a tab cannot indent; use spaces"),
+            _ => self.property(Self::plain_scalar),
+        }
+    }
+
+    pub(super) fn column(&self) -> isize {
+        isize::try_from(self.cursor.column()).unwrap_or(isize::MAX)
+    }
+
+    pub(super) fn refuse(&self, message: &str) -> Result<()> {
+        Err(self.cursor.mark().error(message))
+    }
+
+    /// Past spaces, comments and line breaks. Tabs separate within flow
+    /// collections and within a line; none stands where a key may begin.
+    fn skip_to_token(&mut self) {
+        loop {
+            while self.cursor.is(b' ') || (self.cursor.is(b'\t') && (self.flow > 0 || !self.key_allowed)) {
+                self.cursor.skip();
+            }
+            self.cursor.skip_comment();
+            if !self.cursor.is_break(0) {
+                return;
+            }
+            self.cursor.skip_break();
+            if self.flow == 0 {
+                self.key_allowed = true;
+            }
+        }
+    }
+
+    // --- the queue ---
+
+    pub(super) fn push(&mut self, token: Token, mark: Mark) {
+        self.last = mark;
+        self.queue.push_back(Located { token, mark });
+    }
+
+    /// Adds a token before that of number `before`; last, if that one has left the queue.
+    pub(super) fn insert(&mut self, before: usize, token: Token, mark: Mark) {
+        let end = self.queue.len();
+        let at = before.checked_sub(self.taken).unwrap_or(end).min(end);
+        self.queue.insert(at, Located { token, mark });
+    }
+
+    pub(super) fn next_number(&self) -> usize {
+        self.taken + self.queue.len()
+    }
+
+    /// Takes one character as `token`.
+    pub(super) fn indicator(&mut self, token: Token) {
+        let mark = self.cursor.mark();
+        self.cursor.skip();
+        self.push(token, mark);
+    }
+
+    // --- keys ---
+
+    /// Whether what may be a key still may: a key stands on one line, and is short.
+    pub(super) fn key_is_valid(&mut self, level: usize) -> Result<bool> {
+        let here = self.cursor.mark();
+        let Some(key) = self.keys.get_mut(level).filter(|key| key.possible) else {
+            return Ok(false);
+        };
+        if key.mark.line >= here.line && key.mark.index + LONGEST_KEY >= here.index {
+            return Ok(true);
+        }
+        key.possible = false;
+        if key.required {
+            return Err(no_colon(key.mark));
+        }
+        Ok(false)
+    }
+
+    /// Notes that a key may begin here.
+    pub(super) fn save_key(&mut self) -> Result<()> {
+        if !self.key_allowed {
+            return Ok(());
+        }
+        self.drop_key()?;
+        let key = SimpleKey {
+            possible: true,
+            required: self.flow == 0 && self.indent == self.column(),
+            token: self.next_number(),
+            mark: self.cursor.mark(),
+        };
+        if let Some(last) = self.keys.last_mut() {
+            *last = key;
+            self.key_at.insert(key.token, self.keys.len() - 1);
+        }
+        Ok(())
+    }
+
+    /// What may have been a key on this level was none.
+    pub(super) fn drop_key(&mut self) -> Result<()> {
+        let Some(key) = self.keys.last_mut().filter(|key| key.possible) else {
+            return Ok(());
+        };
+        if key.required {
+            return Err(no_colon(key.mark));
+        }
+        key.possible = false;
+        self.key_at.remove(&key.token);
+        Ok(())
+    }
+
+    // --- indentation ---
+
+    /// Opens a block collection at `column` where one is due. Its token comes
+    /// before that of number `before`, or last.
+    pub(super) fn roll(
+        &mut self,
+        column: isize,
+        before: Option<usize>,
+        token: Token,
+        mark: Mark,
+    ) -> Result<()> {
+        if self.flow > 0 || self.indent >= column {
+            return Ok(());
+        }
+        self.indents.push(self.indent);
+        self.indent = column;
+        if self.indents.len() > MOST_LEVELS {
+            return Err(mark.error("too deeply indented"));
+        }
+        match before {
+            Some(number) => self.insert(number, token, mark),
+            None => self.push(token, mark),
+        }
+        Ok(())
+    }
+
+    /// Ends the block collections that are indented deeper than `column`.
+    pub(super) fn unroll(&mut self, column: isize) {
+        if self.flow > 0 {
+            return;
+        }
+        while self.indent > column {
+            self.push(Token::BlockEnd, self.cursor.mark());
+            self.indent = self.indents.pop().unwrap_or(-1);
+        }
+    }
+}
+
+fn no_colon(mark: Mark) -> Unreadable {
+    mark.error("a key without `:` after it, on the same line")
+}
