@@ -287,7 +287,7 @@ fn a_recorder_hears_of_webhooks_and_initializers() {
                 Step::Asked { call, .. } => format!("{} is asked", call.webhook.configuration),
                 Step::Answered(result) => format!("{:?}", result.verdict),
                 Step::Initializer { name, is_there, .. } => format!("{name} is there: {is_there}"),
-                Step::Changed { patch } => patch,
+                Step::Changed { patch, .. } => patch,
                 _ => return,
             };
             self.0.borrow_mut().push(line);

@@ -106,7 +106,17 @@ fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {
             writeln!(f, "      {part}: {expression}")?;
             writeln!(f, "        {result}  (cost {cost}, {took:.1?})")
         }
-        Traced::Changed { patch } => writeln!(f, "        patch {}", shown(patch.get())),
+        Traced::Changed { patch, empty } => {
+            writeln!(f, "        patch {}", shown(patch.get()))?;
+            if !empty.is_empty() {
+                let empty = empty.join(", ");
+                writeln!(
+                    f,
+                    "        an API server may drop what is empty before the next mutation: {empty}"
+                )?;
+            }
+            Ok(())
+        }
         Traced::Webhook {
             configuration,
             name,

@@ -64,7 +64,12 @@ pub(in crate::cli) enum Traced {
         took: Duration,
     },
     /// A mutation or webhook changed the object.
-    Changed { patch: Box<RawValue> },
+    Changed {
+        patch: Box<RawValue>,
+        /// What an API server may leave out before the next mutation.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        empty: Vec<String>,
+    },
     /// A webhook applies or not.
     Webhook {
         configuration: String,
@@ -185,7 +190,10 @@ impl Recorder for Tape {
                 cost,
                 took,
             },
-            Step::Changed { patch } => Traced::Changed { patch: raw(patch) },
+            Step::Changed { patch, empty } => Traced::Changed {
+                patch: raw(patch),
+                empty,
+            },
             Step::Again => Traced::Phase {
                 phase: self.phase.as_str(),
                 again: true,

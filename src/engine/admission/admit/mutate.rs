@@ -11,6 +11,7 @@
 //! bindings and parameters in that of theirs.
 
 mod initialize;
+mod typing;
 
 use std::sync::Arc;
 
@@ -358,10 +359,14 @@ impl Mutated {
     /// Tells a recorder what the object is about to become.
     pub(in crate::engine::admission) fn tell_change(&self, context: Context<'_>, after: &Document<'_>) {
         let before = self.object_of(context.request);
-        context.run.tell(|| Step::Changed {
-            patch: before
-                .map(|before| patch::write(&diff(before, after.root())))
-                .unwrap_or_default(),
+        context.run.tell(|| {
+            let operations = before
+                .map(|before| diff(before, after.root()))
+                .unwrap_or_default();
+            Step::Changed {
+                patch: patch::write(&operations),
+                empty: typing::empty(&context.request.kind, &operations),
+            }
         });
     }
 
