@@ -50,6 +50,14 @@ oracle-build:
 oracle *ARGS: oracle-build
     PORTCULLIS_REQUIRE_ORACLE=1 cargo test --locked --test oracle {{ ARGS }}
 
+# The fuzz targets, with libFuzzer's coverage, by the stable compiler
+fuzz-build:
+    fuzz/run build
+
+# Each fuzz target, or those named, for SECONDS; findings in target/fuzz/findings/
+fuzz SECONDS *TARGETS:
+    fuzz/run {{ SECONDS }} {{ TARGETS }}
+
 # The API documentation, broken links as errors
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib

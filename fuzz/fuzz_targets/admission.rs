@@ -1,0 +1,29 @@
+//! An AdmissionReview: decoded, judged by policies that validate and mutate, answered.
+#![no_main]
+
+use std::sync::{Arc, LazyLock};
+
+use libfuzzer_sys::fuzz_target;
+use portcullis::api::AdmissionReview;
+use portcullis::engine::admission::webhook::nobody;
+use portcullis::engine::admission::{AdmissionSet, Chain, Phase, Run};
+use portcullis::engine::authorization::PolicySet;
+use portcullis::json::Document;
+
+static POLICIES: LazyLock<Arc<PolicySet>> = LazyLock::new(portcullis_fuzz::policies);
+static SET: LazyLock<Arc<AdmissionSet>> =
+    LazyLock::new(|| portcullis_fuzz::admission(portcullis_fuzz::ADMISSION));
+
+fuzz_target!(|body: &[u8]| {
+    let Ok(document) = Document::parse_bytes(body) else {
+        return;
+    };
+    let Ok(review) = AdmissionReview::decode(&document) else {
+        return;
+    };
+    for phase in Phase::ALL {
+        let outcome = Chain::run(phase, &SET, &review.request, Run::new(&**POLICIES), &mut nobody);
+        let reply = review.reply(&review.tellable(outcome));
+        let _: serde_json::Value = serde_json::from_slice(&reply).expect("a reply is JSON");
+    }
+});

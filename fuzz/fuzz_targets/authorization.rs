@@ -1,0 +1,27 @@
+//! A SubjectAccessReview: decoded, decided, answered.
+#![no_main]
+
+use std::sync::{Arc, LazyLock};
+
+use libfuzzer_sys::fuzz_target;
+use portcullis::api::{Reply, SubjectAccessReview};
+use portcullis::engine::authorization::PolicySet;
+
+static POLICIES: LazyLock<Arc<PolicySet>> = LazyLock::new(portcullis_fuzz::policies);
+
+fuzz_target!(|body: &[u8]| {
+    let Ok(review) = SubjectAccessReview::decode(body) else {
+        return;
+    };
+    let decided = POLICIES.authorize(&review.attributes);
+    let reply = Reply {
+        version: review.version,
+        decision: decided.decision,
+        reason: &decided.reason,
+        evaluation_error: "",
+    };
+    let mut out = Vec::new();
+    reply.encode(&mut out);
+    let written: serde_json::Value = serde_json::from_slice(&out).expect("a reply is JSON");
+    assert_eq!(written["kind"], "SubjectAccessReview");
+});

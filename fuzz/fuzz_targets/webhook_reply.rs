@@ -1,0 +1,57 @@
+//! What a mutating webhook answers: checked, its patch applied, the outcome told.
+#![no_main]
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use portcullis::api::{AdmissionReview, verify};
+use portcullis::engine::admission::webhook::Answer;
+use portcullis::engine::admission::{AdmissionSet, Chain, Phase, Run};
+use portcullis::engine::authorization::PolicySet;
+use portcullis::json::Document;
+
+const WEBHOOKS: &str = "\
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: hooks}
+webhooks:
+- name: one.example.com
+  clientConfig: {url: 'https://localhost:1'}
+  rules: [{operations: ['*'], apiGroups: ['*'], apiVersions: ['*'], resources: ['*']}]
+  sideEffects: None
+  admissionReviewVersions: [v1]
+- name: two.example.com
+  clientConfig: {url: 'https://localhost:1'}
+  rules: [{operations: ['*'], apiGroups: ['*'], apiVersions: ['*'], resources: ['*']}]
+  sideEffects: None
+  admissionReviewVersions: [v1beta1]
+  reinvocationPolicy: IfNeeded
+  failurePolicy: Ignore
+";
+
+const REVIEW: &str = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u",
+"kind":{"group":"","version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"},
+"operation":"CREATE","name":"p","namespace":"ns","userInfo":{"username":"a"},
+"object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#;
+
+static POLICIES: LazyLock<Arc<PolicySet>> = LazyLock::new(portcullis_fuzz::policies);
+static SET: LazyLock<Arc<AdmissionSet>> = LazyLock::new(|| portcullis_fuzz::admission(WEBHOOKS));
+static DOCUMENT: LazyLock<Document<'static>> = LazyLock::new(|| Document::parse(REVIEW).expect("JSON"));
+
+fuzz_target!(|reply: &[u8]| {
+    let review = AdmissionReview::decode(&DOCUMENT).expect("a review");
+    let mut ask = |call: &_| Answer {
+        result: verify(call, "u", Phase::Mutate, reply),
+        took: Duration::ZERO,
+    };
+    let outcome = Chain::run(
+        Phase::Mutate,
+        &SET,
+        &review.request,
+        Run::new(&**POLICIES),
+        &mut ask,
+    );
+    let reply = review.reply(&review.tellable(outcome));
+    let _: serde_json::Value = serde_json::from_slice(&reply).expect("a reply is JSON");
+});

@@ -1,0 +1,225 @@
+//! Seeds: what the project's tests and examples consist of, cut to the inputs of
+//! the fuzz targets. `portcullis-fuzz-seeds PROJECT CORPORA` writes them below
+//! the folder CORPORA, a folder for each target, where they are not there yet.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+use serde_json::Value;
+
+/// The longest seed, in bytes: larger ones make every run slow.
+const LONGEST: usize = 16 << 10;
+
+fn main() -> io::Result<()> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [project, corpora] = arguments.as_slice() else {
+        return Err(io::Error::other("the project's folder and that of the corpora"));
+    };
+    let mut seeds = Seeds::default();
+    walk(Path::new(project), &mut |path| seeds.file(path))?;
+    seeds.fixed();
+    seeds.write(Path::new(corpora))
+}
+
+fn walk(folder: &Path, file: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if path.is_dir() {
+            if name != "target" && !name.starts_with('.') {
+                walk(&path, file)?;
+            }
+        } else {
+            file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// The seeds of each target.
+#[derive(Default)]
+struct Seeds(BTreeMap<&'static str, Vec<Vec<u8>>>);
+
+impl Seeds {
+    fn add(&mut self, target: &'static str, seed: impl Into<Vec<u8>>) {
+        let seed = seed.into();
+        if seed.len() <= LONGEST {
+            self.0.entry(target).or_default().push(seed);
+        }
+    }
+
+    fn file(&mut self, path: &Path) -> io::Result<()> {
+        let extension = path
+            .extension()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if !["yaml", "kubeconfig", "json", "jsonl", "txt", "rs"].contains(&&*extension) {
+            return Ok(());
+        }
+        let Ok(text) = fs::read_to_string(path) else {
+            return Ok(());
+        };
+        let is_cel = path.parent().is_some_and(|folder| folder.ends_with("tests/cel"));
+        match &*extension {
+            "yaml" => self.yaml(&text),
+            "kubeconfig" => {
+                self.add("kubeconfig", text.clone());
+                self.add("document", text);
+            }
+            "json" => {
+                if let Ok(value) = serde_json::from_str(&text) {
+                    self.value(&value);
+                }
+            }
+            "jsonl" => {
+                for value in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
+                    self.value(&value);
+                }
+            }
+            "txt" if is_cel => text
+                .lines()
+                .filter_map(|line| line.split('\t').nth(2))
+                .for_each(|expression| self.expression(expression)),
+            "rs" => self.patterns(&text),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn yaml(&mut self, text: &str) {
+        if text.contains("kind: GatewayConfiguration") {
+            self.add("configuration", text);
+        }
+        for document in text.split("\n---") {
+            self.add("manifests", document);
+            self.add("document", document);
+            for line in document.lines() {
+                if let Some((_, expression)) = line.split_once("xpression: ") {
+                    self.expression(expression.trim_matches(['\'', '"', '|', '>']));
+                }
+            }
+        }
+    }
+
+    /// A value, and those in it, by what they are.
+    fn value(&mut self, value: &Value) {
+        match value["kind"].as_str() {
+            Some("SubjectAccessReview") => self.add("authorization", value.to_string()),
+            Some("AdmissionReview") if value["response"].is_object() => {
+                self.add("webhook_reply", value.to_string())
+            }
+            Some("AdmissionReview") => {
+                self.add("admission", value.to_string());
+                self.object(&value["request"]["object"]);
+            }
+            Some(_) if value["apiVersion"].is_string() => {
+                self.add("manifests", value.to_string());
+                self.object(value);
+            }
+            _ => {}
+        }
+        match value {
+            Value::Object(entries) => {
+                for (key, value) in entries {
+                    if let (true, Some(text)) = (key.contains("xpression"), value.as_str()) {
+                        self.expression(text);
+                    }
+                    self.value(value);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.value(item)),
+            _ => {}
+        }
+    }
+
+    fn object(&mut self, object: &Value) {
+        if object.is_object() {
+            let patch = r#"[{"op":"add","path":"/metadata/labels","value":{"a":"b"}},{"op":"remove","path":"/spec"}]"#;
+            self.add("json_patch", format!("{object}\n{patch}"));
+            self.add("json_patch", format!("{object}\n{{\"spec\":{{}}}}"));
+            self.add("apply", format!("{object}\n{object}"));
+            self.add(
+                "apply",
+                format!(
+                    "{object}\n{}",
+                    r#"{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"x"}]}}"#
+                ),
+            );
+        }
+    }
+
+    fn expression(&mut self, expression: &str) {
+        let object = r#"{"metadata":{"name":"a","labels":{"a":"b"}},"spec":{"replicas":3,"containers":[{"image":"i:1"}]},"t":"x"}"#;
+        let line = expression.replace(['\n', '\r'], " ");
+        self.add("cel", format!("{line}\n{object}"));
+    }
+
+    /// What stands in `matches('…')`, in whatever file.
+    fn patterns(&mut self, text: &str) {
+        for call in text.split("matches('").skip(1) {
+            if let Some((pattern, _)) = call.split_once("')") {
+                self.add("regex", format!("{pattern}\nregistry.example.com/a-b_c:1.2"));
+            }
+        }
+    }
+
+    /// What no file has.
+    fn fixed(&mut self) {
+        for pattern in [
+            r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+            r"(?i)\bA\B\Q.*\E",
+            r"[[:alpha:]\d\pL\P{Greek}^-]+?",
+            r"(?P<n>a|b){2,3}\C",
+            r"\x{10FFFF}\101\z\A(?s-m:.)",
+            "(a*)*b|[^]]",
+            r"(?U)x*+",
+            r"[[a]&&b]",
+            r"\w{1000}",
+        ] {
+            self.add("regex", format!("{pattern}\naaab ab 日本 A.*\u{e9}"));
+        }
+        let reply = |response: &str| {
+            format!(
+                r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{response}}}"#
+            )
+        };
+        for response in [
+            r#"{"uid":"u","allowed":true}"#,
+            r#"{"uid":"u","allowed":true,"patchType":"JSONPatch","patch":"W3sib3AiOiJhZGQiLCJwYXRoIjoiL21ldGFkYXRhL2xhYmVscy94IiwidmFsdWUiOiJ5In1d"}"#,
+            r#"{"uid":"u","allowed":false,"status":{"code":403,"message":"no","reason":"Forbidden","details":{"causes":[{"message":"m"}]}},"warnings":["w"],"auditAnnotations":{"a":"b"}}"#,
+        ] {
+            self.add("webhook_reply", reply(response));
+            self.add("webhook_reply", reply(response).replace("io/v1", "io/v1beta1"));
+        }
+        let keys = r#"{"keys":[{"kty":"EC","kid":"e","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"},{"kty":"OKP","kid":"o","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},{"kty":"RSA","kid":"r","n":"AQAB","e":"AQAB"}]}"#;
+        for token in [
+            "eyJhbGciOiJFUzI1NiIsImtpZCI6ImUifQ.eyJpc3MiOiJodHRwczovL2kuZXhhbXBsZS5jb20iLCJhdWQiOiJwb3J0Y3VsbGlzIn0.AAAA",
+            "eyJhbGciOiJub25lIn0.e30.",
+            "a.b.c",
+        ] {
+            self.add("jwt", format!("Bearer {token}\n{keys}"));
+        }
+        self.add("jwt", format!("Basic dXNlcjpwYXNz\n{keys}"));
+    }
+
+    fn write(&self, corpora: &Path) -> io::Result<()> {
+        for (target, seeds) in &self.0 {
+            let folder: PathBuf = corpora.join(target);
+            fs::create_dir_all(&folder)?;
+            for (number, seed) in seeds.iter().enumerate() {
+                let path = folder.join(format!("seed-{number:04}"));
+                if !path.exists() {
+                    fs::write(path, seed)?;
+                }
+            }
+            println!("{target}: {} seeds", seeds.len());
+        }
+        Ok(())
+    }
+}
