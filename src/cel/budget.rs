@@ -7,12 +7,30 @@ pub struct Budget<'b> {
     pub(crate) remaining: u64,
     pub(crate) per_expression: u64,
     pub(crate) expired: Option<&'b dyn Fn() -> bool>,
-    /// Rounds until the next look at the deadline.
-    pub(crate) patience: u32,
+    /// Steps until the next look at the deadline.
+    pub(crate) until_look: u64,
 }
 
-/// Rounds of loops, or thousands of items touched, between two looks at the deadline.
-pub(crate) const PATIENCE: u32 = 100;
+/// How many steps are made between two looks at the deadline: a tenth of a
+/// millisecond, or a few.
+pub(crate) const LOOK: u64 = 50_000;
+
+/// The steps that a round of a loop counts for.
+pub(crate) const ROUND: u64 = LOOK / 100;
+
+/// How many steps a unit of cost pays for. Steps beyond what the cost of an
+/// expression pays for are added to its cost, so that the limit of the cost
+/// bounds the work, also where Kubernetes' own count is blind to it.
+pub(crate) const STEPS_PER_UNIT: u64 = 250;
+
+/// How many bytes of text that is only read are one step.
+pub(crate) const BYTES_PER_STEP: usize = 4;
+
+/// Text of so many bytes is long: reading it counts.
+pub(crate) const LONG: usize = 1024;
+
+/// The steps of an expression that nothing has to pay for.
+pub(crate) const FREE_STEPS: u64 = 1_000_000;
 
 impl<'b> Budget<'b> {
     /// A budget of `cost` units, with the usual limit for each expression.
@@ -22,7 +40,7 @@ impl<'b> Budget<'b> {
             remaining: cost,
             per_expression: cost::PER_EXPRESSION,
             expired: None,
-            patience: PATIENCE,
+            until_look: LOOK,
         }
     }
 

@@ -4,7 +4,8 @@
 //! The sums are done in floating point, as upstream does them: 30 characters
 //! cost 4 units and not 3, because 30 × 0.1 is a little more than 3 there.
 
-use super::value::{Opaque, Value, address_bytes};
+use super::error::EvalError;
+use super::value::{Opaque, Value, Work, address_bytes};
 
 /// What one expression may cost.
 pub const PER_EXPRESSION: u64 = 1_000_000;
@@ -118,25 +119,41 @@ pub(crate) fn regex(text: u64, pattern: u64) -> u64 {
     text.saturating_mul(scaled(pattern, REGEX))
 }
 
-/// Looking at every leaf of a value.
+/// Looking at every leaf of a value. `work` is told of each list and map before
+/// it is looked into.
+///
+/// # Errors
+///
+/// What `work` ended it with.
+pub(crate) fn traverse_tree(value: &Value<'_>, work: Work<'_>) -> Result<u64, EvalError> {
+    let mut sum: u64 = 0;
+    let mut open = vec![value.clone()];
+    while let Some(value) = open.pop() {
+        match &value {
+            Value::List(list) => {
+                work(list.len())?;
+                open.extend(list.items());
+            }
+            Value::Map(map) => {
+                work(2 * map.len())?;
+                open.extend(map.entries().into_iter().flat_map(<[Value<'_>; 2]>::from));
+            }
+            leaf => sum = sum.saturating_add(traverse_leaf(leaf)),
+        }
+    }
+    Ok(sum)
+}
+
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "as upstream"
 )]
-pub(crate) fn traverse_tree(value: &Value<'_>) -> u64 {
+fn traverse_leaf(value: &Value<'_>) -> u64 {
     match value {
         Value::String(text) => (text.len() as f64 * TRAVERSAL) as u64,
         Value::Bytes(bytes) => (bytes.len() as f64 * TRAVERSAL) as u64,
-        Value::List(list) => list.items().map(|item| traverse_tree(&item)).sum(),
-        Value::Map(map) => {
-            let entries = map.entries();
-            entries
-                .iter()
-                .map(|(key, value)| traverse_tree(key) + traverse_tree(value))
-                .sum()
-        }
         _ => 1,
     }
 }

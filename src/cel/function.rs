@@ -34,6 +34,8 @@ pub(crate) enum Cost {
     One,
     /// What the function costs, whichever of its overloads is meant.
     OfFunction(CostOf),
+    /// Looking at all of the first argument, whichever overload is meant.
+    Traversal,
     /// What this overload costs; one if it is not known which is meant.
     OfOverload(CostOf),
     /// The same, of an overload whose argument of this number is a list:
@@ -119,9 +121,8 @@ fn is_a(of: &Type, value: &Value<'_>) -> bool {
         (Type::Map(of), Value::Map(map)) => {
             is_any(&of.0) && is_any(&of.1)
                 || map
-                    .entries()
                     .first()
-                    .is_none_or(|(key, value)| is_a(&of.0, key) && is_a(&of.1, value))
+                    .is_none_or(|(key, value)| is_a(&of.0, &key) && is_a(&of.1, &value))
         }
         (Type::Opaque(name), Value::Opaque(opaque)) => *name == opaque.type_name(),
         _ => false,
@@ -145,6 +146,7 @@ impl fmt::Debug for Cost {
             Self::One => "One",
             Self::OfFunction(_) => "OfFunction",
             Self::OfOverload(_) => "OfOverload",
+            Self::Traversal => "Traversal",
             Self::OfList(..) => "OfList",
         })
     }

@@ -39,6 +39,7 @@ mod function;
 mod library;
 mod program;
 mod quote;
+pub mod regex;
 mod syntax;
 #[cfg(test)]
 mod tests;

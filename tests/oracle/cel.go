@@ -1,15 +1,26 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/google/cel-go/cel"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/apiserver/pkg/cel/library"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
+// An expression, or the values of the variables for those that follow.
 type celQuestion struct {
-	Expression string `json:"expression"`
+	Expression string          `json:"expression"`
+	Variables  json.RawMessage `json:"variables"`
 }
 
 // What became of an expression: refused (it does not compile), failed (it
@@ -19,23 +30,101 @@ type celAnswer struct {
 	Failed  string `json:"failed,omitempty"`
 	Value   string `json:"value,omitempty"`
 	Cost    uint64 `json:"cost"`
+	// The compiler itself failed.
+	Panicked string `json:"panicked,omitempty"`
 }
 
 // What kube-apiserver 1.36 compiles new expressions for.
 var celVersion = version.MajorMinor(1, 35)
 
+// The variables beside those of JSON, by their types.
+var typed = map[string]*cel.Type{
+	"i":   cel.IntType,
+	"u":   cel.UintType,
+	"d":   cel.DoubleType,
+	"s":   cel.StringType,
+	"t":   cel.BoolType,
+	"li":  cel.ListType(cel.IntType),
+	"ls":  cel.ListType(cel.StringType),
+	"msi": cel.MapType(cel.StringType, cel.IntType),
+
+	"authorizer":                 library.AuthorizerType,
+	"authorizer.requestResource": library.ResourceCheckType,
+}
+
+// The variables that the question gives as JSON.
+var untyped = []string{"object", "oldObject", "params"}
+
 func newCEL() (answerer, error) {
-	env, err := environment.MustBaseEnvSet(celVersion).Env(environment.NewExpressions)
+	var options []cel.EnvOption
+	for name, of := range typed {
+		options = append(options, cel.Variable(name, of))
+	}
+	for _, name := range untyped {
+		options = append(options, cel.Variable(name, cel.DynType))
+	}
+	set, err := environment.MustBaseEnvSet(celVersion).Extend(environment.VersionedOptions{
+		IntroducedVersion: version.MajorMinor(1, 0),
+		EnvOptions:        options,
+	})
 	if err != nil {
 		return nil, err
 	}
+	env, err := set.Env(environment.NewExpressions)
+	if err != nil {
+		return nil, err
+	}
+	variables := variablesOf(map[string]any{})
 	return of(func(question celQuestion) celAnswer {
-		return evaluate(env, question)
+		if question.Variables == nil {
+			return evaluate(env, question.Expression, variables)
+		}
+		given := map[string]any{}
+		if err := utiljson.Unmarshal(question.Variables, &given); err != nil {
+			return celAnswer{Refused: err.Error()}
+		}
+		variables = variablesOf(given)
+		return celAnswer{}
 	}), nil
 }
 
-func evaluate(env *cel.Env, question celQuestion) celAnswer {
-	ast, issues := env.Compile(question.Expression)
+func variablesOf(given map[string]any) map[string]any {
+	alice := &user.DefaultInfo{Name: "user"}
+	variables := map[string]any{
+		"i":                          int64(5),
+		"u":                          uint64(7),
+		"d":                          2.5,
+		"s":                          "hello",
+		"t":                          true,
+		"li":                         []int64{3, 1, 2},
+		"ls":                         []string{"b", "a", "c"},
+		"msi":                        map[string]int64{"x": 1, "y": 2},
+		"authorizer":                 library.NewAuthorizerVal(alice, host{}),
+		"authorizer.requestResource": library.NewResourceAuthorizerVal(alice, host{}, deployment{}),
+	}
+	for _, name := range untyped {
+		variables[name] = given[name]
+	}
+	return variables
+}
+
+// What authorizer.requestResource asks about.
+type deployment struct{}
+
+func (deployment) GetName() string        { return "web" }
+func (deployment) GetNamespace() string   { return "default" }
+func (deployment) GetSubresource() string { return "" }
+func (deployment) GetResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+}
+
+func evaluate(env *cel.Env, expression string, variables map[string]any) (answer celAnswer) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			answer = celAnswer{Panicked: fmt.Sprint(cause)}
+		}
+	}()
+	ast, issues := env.Compile(expression)
 	if issues.Err() != nil {
 		return celAnswer{Refused: issues.String()}
 	}
@@ -43,15 +132,30 @@ func evaluate(env *cel.Env, question celQuestion) celAnswer {
 	if err != nil {
 		return celAnswer{Refused: err.Error()}
 	}
-	value, details, err := program.Eval(map[string]any{})
-	answer := celAnswer{}
+	value, details, err := program.Eval(variables)
 	if details != nil && details.ActualCost() != nil {
 		answer.Cost = *details.ActualCost()
 	}
+	if err == nil {
+		answer.Value, err = written(value)
+	}
 	if err != nil {
 		answer.Failed = err.Error()
-		return answer
 	}
-	answer.Value = fmt.Sprintf("%v", value.Value())
 	return answer
+}
+
+// A host allows get, and fails for fail.
+type host struct{}
+
+func (host) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	reason := fmt.Sprintf("%s %s %s %s/%s/%s %s/%s  ", a.GetUser().GetName(), a.GetVerb(), a.GetPath(),
+		a.GetAPIGroup(), a.GetResource(), a.GetSubresource(), a.GetNamespace(), a.GetName())
+	switch a.GetVerb() {
+	case "get":
+		return authorizer.DecisionAllow, reason, nil
+	case "fail":
+		return authorizer.DecisionNoOpinion, reason, errors.New("boom")
+	}
+	return authorizer.DecisionNoOpinion, reason, nil
 }

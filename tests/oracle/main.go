@@ -5,6 +5,9 @@
 //	oracle regex    Go's regular expressions
 //	oracle cel      expressions in the environment of kube-apiserver
 //	oracle yaml     YAML as sigs.k8s.io/yaml reads it
+//	oracle tables   the Unicode tables of Go's regular expressions
+//
+// `oracle write-tables` asks nothing: it writes those tables.
 package main
 
 import (
@@ -18,9 +21,10 @@ import (
 type answerer func(question []byte) (any, error)
 
 var answerers = map[string]func() (answerer, error){
-	"cel":   newCEL,
-	"regex": newRegex,
-	"yaml":  newYAML,
+	"cel":    newCEL,
+	"regex":  newRegex,
+	"tables": newTables,
+	"yaml":   newYAML,
 }
 
 func main() {
@@ -31,8 +35,11 @@ func main() {
 }
 
 func run(arguments []string) error {
+	if len(arguments) == 1 && arguments[0] == "write-tables" {
+		return writeTables(os.Stdout)
+	}
 	if len(arguments) != 1 || answerers[arguments[0]] == nil {
-		return fmt.Errorf("one of cel, regex and yaml is the one argument, not %q", arguments)
+		return fmt.Errorf("one of cel, regex, tables and yaml is the one argument, not %q", arguments)
 	}
 	answer, err := answerers[arguments[0]]()
 	if err != nil {

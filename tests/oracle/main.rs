@@ -19,4 +19,6 @@
 mod answers;
 mod program;
 mod random;
+mod regex;
+mod tables;
 mod yaml;

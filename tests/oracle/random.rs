@@ -20,7 +20,6 @@ pub(crate) struct Random(u64);
 
 // === impl Random ===
 
-#[allow(dead_code, reason = "each test uses what it needs")]
 impl Random {
     /// One that starts at the seed of this run; `stream` tells those of
     /// different tests apart.

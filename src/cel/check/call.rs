@@ -5,11 +5,13 @@ use std::sync::Arc;
 use super::{Checked, Checker};
 use crate::cel::activation::Activation;
 use crate::cel::budget::Budget;
+use crate::cel::environment::Version;
 use crate::cel::error::{CompileError, EvalError};
 use crate::cel::function::{Cost, Overload};
 use crate::cel::library::{self, Prepared};
 use crate::cel::program::{Attribute, Base, Call, InSet, Node, Program};
-use crate::cel::syntax::{Expr, Kind};
+use crate::cel::regex::{Fault, Regex};
+use crate::cel::syntax::{Expr, Kind, Literal};
 use crate::cel::types::Type;
 use crate::cel::value::{Entries, Key, Value, exact_int};
 
@@ -107,6 +109,23 @@ impl Checker<'_> {
         library::check_format(format, &types).map_err(|message| self.fault(expr, message))
     }
 
+    /// A literal pattern must compile (cel-go's validator of such). For the
+    /// function `matches(text, pattern)`, upstream looks at the text.
+    fn check_pattern(&self, function: &str, arguments: &[Expr]) -> Result<(), CompileError> {
+        let ("matches", Some(first)) = (function, arguments.first()) else {
+            return Ok(());
+        };
+        let Kind::Literal(Literal::String(pattern)) = &first.kind else {
+            return Ok(());
+        };
+        match Regex::new(pattern, &mut |_| true) {
+            Err(Fault::Refused(error)) if self.environment.version() >= Version::new(29) => {
+                Err(self.fault(first, format!("invalid matches argument: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn call(
         &mut self,
         expr: &Expr,
@@ -123,6 +142,7 @@ impl Checker<'_> {
         }
         let (overloads, result) = self.resolve(expr, function, is_member, &types)?;
         self.check_format(expr, function, &nodes, arguments)?;
+        self.check_pattern(function, arguments)?;
         Ok((self.step(expr, function, overloads, nodes)?, result))
     }
 
@@ -193,7 +213,7 @@ impl Checker<'_> {
             return Ok(self.pair(function, only, overloads, nodes));
         }
         let foldable = CONVERSIONS.contains(&function) && nodes.iter().all(|node| node.constant().is_some());
-        let prepared = Prepared::new(function, only, &nodes)
+        let prepared = Prepared::new(function, &nodes)
             .map_err(|message| self.fault(expr, format!("program instantiation failed: {message}")))?;
         let call = call_node(overloads, nodes, prepared);
         if foldable {
@@ -268,7 +288,7 @@ impl Checker<'_> {
 }
 
 fn call_node(overloads: Vec<Arc<Overload>>, arguments: Vec<Node>, prepared: Option<Prepared>) -> Node {
-    let of_function = |cost: &Cost| matches!(cost, Cost::OfFunction(_));
+    let of_function = |cost: &Cost| matches!(cost, Cost::OfFunction(_) | Cost::Traversal);
     let cost = match &*overloads {
         [only] => only.cost,
         several => several

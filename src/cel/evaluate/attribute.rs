@@ -31,7 +31,9 @@ impl<'a> Evaluation<'_, 'a> {
         if attribute.qualifiers.is_empty() {
             return Ok(if attribute.test { Value::Bool(true) } else { base });
         }
-        self.qualify(base, &attribute.qualifiers, attribute.test)
+        let value = self.qualify(base, &attribute.qualifiers, attribute.test)?;
+        self.met(&value)?;
+        Ok(value)
     }
 
     fn base(&mut self, base: &'a Base) -> Result<Value<'a>, EvalError> {
@@ -142,7 +144,10 @@ impl<'a> Evaluation<'_, 'a> {
             QualifierKey::Constant(key) => select(value, key, lenient),
             QualifierKey::Itself => return Ok(Some(value.clone())),
             QualifierKey::Node(node) => match self.resolve(node) {
-                Ok(key) => select(value, &key, lenient),
+                Ok(key) => {
+                    self.met(&key)?;
+                    select(value, &key, lenient)
+                }
                 Err(error) => Err(error),
             },
         };

@@ -51,6 +51,9 @@ impl<'a> Evaluation<'_, 'a> {
     }
 
     fn apply(&mut self, call: &'a Call, arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
+        for argument in arguments {
+            self.met(argument)?;
+        }
         let overload = match &*call.overloads {
             [only] => Some(only),
             several => several.iter().find(|overload| overload.takes(arguments)),
@@ -61,7 +64,8 @@ impl<'a> Evaluation<'_, 'a> {
         };
         match result {
             Ok(result) => {
-                self.charge(cost_of(call, arguments, &result)?)?;
+                let units = self.cost_of(call, arguments, &result)?;
+                self.charge_call(units)?;
                 Ok(result)
             }
             Err(error) => self.failed(call, arguments, error),
@@ -75,9 +79,30 @@ impl<'a> Evaluation<'_, 'a> {
         error: EvalError,
     ) -> Result<Value<'a>, EvalError> {
         if error.is_absorbable() {
-            self.charge(cost_of(call, arguments, &FAILED)?)?;
+            let units = self.cost_of(call, arguments, &FAILED)?;
+            self.charge_call(units)?;
         }
         Err(error)
+    }
+
+    fn cost_of(
+        &mut self,
+        call: &Call,
+        arguments: &[Value<'a>],
+        result: &Value<'a>,
+    ) -> Result<u64, EvalError> {
+        match call.cost {
+            Cost::One => Ok(1),
+            Cost::Traversal => match arguments.first() {
+                Some(value) => cost::traverse_tree(value, &mut |steps| self.work(steps)),
+                None => Ok(0),
+            },
+            Cost::OfFunction(cost) | Cost::OfOverload(cost) => Ok(cost(arguments, result)),
+            Cost::OfList(list, cost) => match arguments.get(list) {
+                Some(Value::List(_)) => Ok(cost(arguments, result)),
+                _ => Err(EvalError::Internal("not a list")),
+            },
+        }
     }
 
     /// `==` if `expected`, `!=` if not.
@@ -89,41 +114,31 @@ impl<'a> Evaluation<'_, 'a> {
         let left = self.body(&sides.0)?;
         let right = self.body(&sides.1)?;
         let failed = FAILED;
+        for side in [&left, &right].into_iter().flatten() {
+            self.met(side)?;
+        }
         self.charge(cost::equality(
             left.as_ref().unwrap_or(&failed),
             right.as_ref().unwrap_or(&failed),
         ))?;
         let (left, right) = (left?, right?);
-        self.work_of(&left, &right)?;
         if expected && is_incomparable(&left, &right) {
             return Err(EvalError::no_such_overload());
         }
-        Ok(Value::Bool(equal(&left, &right) == expected))
+        Ok(Value::Bool(self.equal(&left, &right)? == expected))
     }
 
-    /// Comparing large values takes time that the cost does not show.
-    fn work_of(&mut self, left: &Value<'a>, right: &Value<'a>) -> Result<(), EvalError> {
-        match (left, right) {
-            (Value::List(left), Value::List(right)) if left.len() == right.len() => self.work(left.len() * 8),
-            (Value::Map(left), Value::Map(right)) if left.len() == right.len() => self.work(left.len() * 8),
-            _ => Ok(()),
-        }
+    /// Whether two values are equal. Each item, entry and piece of text that is
+    /// compared counts as work.
+    pub(crate) fn equal(&mut self, left: &Value<'_>, right: &Value<'_>) -> Result<bool, EvalError> {
+        self.work(1)?;
+        equal(left, right, &mut |steps| self.work(steps))
     }
 
     pub(super) fn in_set(&mut self, set: &'a InSet) -> Result<Value<'a>, EvalError> {
         let item = self.value(&set.item)?;
+        self.met(&item)?;
         Ok(Value::Bool(set.set.search(&item).is_some()))
-    }
-}
-
-fn cost_of(call: &Call, arguments: &[Value<'_>], result: &Value<'_>) -> Result<u64, EvalError> {
-    match call.cost {
-        Cost::One => Ok(1),
-        Cost::OfFunction(cost) | Cost::OfOverload(cost) => Ok(cost(arguments, result)),
-        Cost::OfList(list, cost) => match arguments.get(list) {
-            Some(Value::List(_)) => Ok(cost(arguments, result)),
-            _ => Err(EvalError::Internal("not a list")),
-        },
     }
 }
 

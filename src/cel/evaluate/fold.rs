@@ -46,6 +46,7 @@ impl<'a> Evaluation<'_, 'a> {
     ) -> Result<(), EvalError> {
         if let (Value::List(list), None) = (range, fold.second) {
             for item in list.items() {
+                self.met(&item)?;
                 self.bind(fold.first, item);
                 if !round(self)? {
                     break;
@@ -54,6 +55,7 @@ impl<'a> Evaluation<'_, 'a> {
             }
             return Ok(());
         }
+        self.work(size_of(range))?;
         for (first, second) in rounds(fold, range)? {
             self.bind(fold.first, first);
             if let Some(slot) = fold.second {
@@ -209,6 +211,7 @@ impl<'a> Evaluation<'_, 'a> {
             }
             own.charge(ACCUMULATOR)?;
             let added = own.body(&fold.body)?;
+            own.work(added.as_ref().map_or(0, size_of))?;
             own.charge(1)?;
             let Ok(map) = &mut entries else { return Ok(true) };
             if let Err(error) = added.and_then(|added| insert_all(map, &added)) {
@@ -269,7 +272,16 @@ impl<'a> Evaluation<'_, 'a> {
         } else {
             1
         })?;
-        lists::sort_by_keys(list, &keys)
+        lists::sort_by_keys(self, list, &keys)
+    }
+}
+
+/// How many items or entries there are.
+fn size_of(value: &Value<'_>) -> usize {
+    match value {
+        Value::List(list) => list.len(),
+        Value::Map(map) => map.len(),
+        _ => 0,
     }
 }
 

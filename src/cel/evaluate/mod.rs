@@ -10,12 +10,15 @@
 mod attribute;
 mod call;
 mod fold;
+#[cfg(test)]
+mod tests;
 
 use super::activation::{Activation, Variable};
-use super::budget::{Budget, PATIENCE};
+use super::budget::{BYTES_PER_STEP, Budget, FREE_STEPS, LONG, LOOK, ROUND, STEPS_PER_UNIT};
 use super::cost;
 use super::error::EvalError;
 use super::program::{ListNode, MapEntry, Node, ObjectNode, Program};
+use super::regex::Meter;
 use super::value::{Entries, Key, Value};
 
 /// One evaluation under way.
@@ -30,7 +33,9 @@ pub(crate) struct Evaluation<'e, 'a> {
     composed: u64,
     per_expression: u64,
     remaining: u64,
-    patience: u32,
+    /// What this expression has done so far, whatever it cost.
+    steps: u64,
+    until_look: u64,
     expired: Option<&'e dyn Fn() -> bool>,
 }
 
@@ -54,11 +59,12 @@ impl Program {
             composed: 0,
             per_expression: budget.per_expression,
             remaining: budget.remaining,
-            patience: budget.patience,
+            steps: 0,
+            until_look: budget.until_look,
             expired: budget.expired,
         };
         let result = evaluation.value(&self.root);
-        budget.patience = evaluation.patience;
+        budget.until_look = evaluation.until_look;
         let spent = evaluation.cost.saturating_add(evaluation.composed);
         let Some(remaining) = budget.remaining.checked_sub(spent) else {
             budget.remaining = 0;
@@ -116,11 +122,47 @@ impl<'a> Evaluation<'_, 'a> {
 
     /// One round of a loop has passed: looks at the deadline now and then.
     pub(crate) fn tick(&mut self) -> Result<(), EvalError> {
-        self.patience -= 1;
-        if self.patience > 0 {
+        self.look_after(ROUND)
+    }
+
+    /// Counts work before it is done: items, bytes or comparisons. Looks at the
+    /// deadline now and then, and refuses what no cost could pay for.
+    pub(crate) fn work(&mut self, steps: usize) -> Result<(), EvalError> {
+        self.steps = self.steps.saturating_add(steps as u64);
+        if self.steps > FREE_STEPS && self.unpaid() > self.limit {
+            return self.charge(self.unpaid());
+        }
+        self.look_after(steps as u64)
+    }
+
+    /// A value was read: long text has to be found, unescaped, counted or
+    /// hashed, whatever is done with it and whatever that costs.
+    fn met(&mut self, value: &Value<'_>) -> Result<(), EvalError> {
+        match value {
+            Value::String(text) if text.len() >= LONG => self.work(text.len() / BYTES_PER_STEP),
+            _ => Ok(()),
+        }
+    }
+
+    /// The cost that the steps so far come to.
+    const fn unpaid(&self) -> u64 {
+        self.steps.saturating_sub(FREE_STEPS) / STEPS_PER_UNIT
+    }
+
+    /// Adds what a step costs, and what its work costs beyond that.
+    fn charge_call(&mut self, units: u64) -> Result<(), EvalError> {
+        self.charge(units)?;
+        self.charge(self.unpaid().saturating_sub(self.cost))
+    }
+
+    fn look_after(&mut self, steps: u64) -> Result<(), EvalError> {
+        if let Some(left) = self.until_look.checked_sub(steps)
+            && left > 0
+        {
+            self.until_look = left;
             return Ok(());
         }
-        self.patience = PATIENCE;
+        self.until_look = LOOK;
         if self.expired.is_some_and(|expired| expired()) {
             Err(EvalError::Interrupted)
         } else {
@@ -128,12 +170,14 @@ impl<'a> Evaluation<'_, 'a> {
         }
     }
 
-    /// So many items were touched by something that costs little or nothing.
-    pub(crate) fn work(&mut self, items: usize) -> Result<(), EvalError> {
-        for _ in 0..items / 1000 {
-            self.tick()?;
-        }
-        Ok(())
+    /// Runs something that counts its steps as it goes.
+    pub(crate) fn metered<T>(&mut self, run: impl FnOnce(Meter<'_>) -> T) -> Result<T, EvalError> {
+        let mut failure = None;
+        let result = run(&mut |steps| {
+            failure = self.work(steps).err();
+            failure.is_none()
+        });
+        failure.map_or(Ok(result), Err)
     }
 
     /// `&&` (decided by false) or `||` (decided by true): an error counts only
@@ -184,6 +228,7 @@ impl<'a> Evaluation<'_, 'a> {
         let mut entries = Entries::new();
         for node in nodes {
             let key = self.value(&node.key)?;
+            self.met(&key)?;
             let key = Key::new(&key).ok_or_else(|| EvalError::failed("unsupported key type"))?;
             let value = self.value(&node.value)?;
             put(&mut entries, key, value, node.optional)?;
@@ -263,10 +308,12 @@ impl<'a> Evaluation<'_, 'a> {
         let locals = std::mem::replace(&mut self.locals, vec![Value::Null; program.locals]);
         let deferred = std::mem::take(&mut self.deferred);
         let (cost, limit) = (std::mem::take(&mut self.cost), self.limit);
+        let steps = std::mem::take(&mut self.steps);
         self.limit = self.per_expression;
         let result = self.value(&program.root);
         self.composed = self.composed.saturating_add(self.cost);
         (self.locals, self.deferred, self.cost, self.limit) = (locals, deferred, cost, limit);
+        self.steps = steps;
         if self.composed > self.remaining {
             return Err(EvalError::OutOfBudget);
         }

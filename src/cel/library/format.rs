@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use super::conversions::shortest;
 use super::standard::{Computed, mismatched};
+use super::strings::bounded;
 use crate::cel::error::EvalError;
 use crate::cel::evaluate::Evaluation;
 use crate::cel::program::Call;
@@ -38,6 +39,7 @@ pub(super) fn format<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &
             return Err(EvalError::failed(format!("index {count} out of range")));
         };
         rest = clause(own, after, &value, &mut text)?;
+        bounded(text.len())?;
     }
     text.push_str(rest);
     Ok(Value::String(Text::from(text)))
@@ -149,10 +151,11 @@ fn string(
     text: &mut String,
     level: usize,
 ) -> Result<(), EvalError> {
-    own.tick()?;
+    own.work(1)?;
     if level > MOST_LEVELS {
         return Err(EvalError::failed("the value to be formatted nests too deep"));
     }
+    let before = text.len();
     match value {
         Value::Null => text.push_str("null"),
         Value::Bool(value) => text.push_str(if *value { "true" } else { "false" }),
@@ -164,6 +167,7 @@ fn string(
         Value::Timestamp(timestamp) => written(text, timestamp),
         Value::Type(of) => text.push_str(&of.runtime_name()),
         Value::List(list) => {
+            own.work(list.len())?;
             text.push('[');
             for (position, item) in list.items().enumerate() {
                 text.push_str(if position > 0 { ", " } else { "" });
@@ -171,13 +175,17 @@ fn string(
             }
             text.push(']');
         }
-        Value::Map(map) if map.object_type().is_none() => entries(own, map.entries(), text, level)?,
+        Value::Map(map) if map.object_type().is_none() => {
+            own.work(map.len())?;
+            entries(own, map.entries(), text, level)?;
+        }
         other => {
             let takes = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps";
             return Err(unfit("string", takes, other));
         }
     }
-    Ok(())
+    own.work(text.len() - before)?;
+    bounded(text.len())
 }
 
 /// Writing to text does not fail.
@@ -209,6 +217,8 @@ fn entries(
         member(own, &value, &mut own_value, level + 1)?;
         written.push((own_key, own_value));
     }
+    let levels = written.len().checked_ilog2().unwrap_or_default() as usize;
+    own.work(written.len() * levels)?;
     written.sort_by(|(left, _), (right, _)| left.cmp(right));
     text.push('{');
     for (position, (key, value)) in written.iter().enumerate() {

@@ -2,13 +2,12 @@
 
 use std::sync::LazyLock;
 
-use regex::Regex;
-
 use super::standard::{Computed, mismatched};
 use crate::cel::cost;
 use crate::cel::evaluate::Evaluation;
 use crate::cel::function::{Cost, Overload};
 use crate::cel::program::Call;
+use crate::cel::regex::Regex;
 use crate::cel::types::Type::{self, String as Str};
 use crate::cel::value::{Opaque, Timestamp, Url, Value};
 
@@ -102,24 +101,34 @@ const LABEL_1035: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const NAME: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const LABEL_VALUE: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 
-static LABEL_REGEX: LazyLock<Regex> = LazyLock::new(|| whole(LABEL));
-static SUBDOMAIN_REGEX: LazyLock<Regex> = LazyLock::new(|| whole(SUBDOMAIN));
-static LABEL_1035_REGEX: LazyLock<Regex> = LazyLock::new(|| whole(LABEL_1035));
-static NAME_REGEX: LazyLock<Regex> = LazyLock::new(|| whole(NAME));
-static LABEL_VALUE_REGEX: LazyLock<Regex> = LazyLock::new(|| whole(LABEL_VALUE));
-static UUID: LazyLock<Regex> =
+static LABEL_REGEX: LazyLock<Whole> = LazyLock::new(|| whole(LABEL));
+static SUBDOMAIN_REGEX: LazyLock<Whole> = LazyLock::new(|| whole(SUBDOMAIN));
+static LABEL_1035_REGEX: LazyLock<Whole> = LazyLock::new(|| whole(LABEL_1035));
+static NAME_REGEX: LazyLock<Whole> = LazyLock::new(|| whole(NAME));
+static LABEL_VALUE_REGEX: LazyLock<Whole> = LazyLock::new(|| whole(LABEL_VALUE));
+static UUID: LazyLock<Whole> =
     LazyLock::new(|| whole("(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}"));
-static BASE64: LazyLock<Regex> =
+static BASE64: LazyLock<Whole> =
     LazyLock::new(|| whole("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})"));
-static CLOCK: LazyLock<Regex> =
+static CLOCK: LazyLock<Whole> =
     LazyLock::new(|| whole("([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))"));
 
 #[expect(
     clippy::expect_used,
     reason = "the patterns are the constants above; a test compiles each"
 )]
-fn whole(pattern: &str) -> Regex {
-    Regex::new(&format!("^(?:{pattern})$")).expect("a constant pattern")
+fn whole(pattern: &str) -> Whole {
+    Whole(Regex::new(&format!("^(?:{pattern})$"), &mut |_| true).expect("a constant pattern"))
+}
+
+/// A pattern for the whole of a text.
+struct Whole(Regex);
+
+impl Whole {
+    /// Whether the text matches: one pass over it, however long it takes.
+    fn is_match(&self, text: &str) -> bool {
+        self.0.is_match(text, &mut |_| true) == Ok(true)
+    }
 }
 
 impl Format {
@@ -317,11 +326,9 @@ fn is_datetime(text: &str) -> bool {
     let (Some(date), Some(clock)) = (parts.next(), parts.next()) else {
         return false;
     };
-    let Some(found) = CLOCK.captures(clock) else {
-        return false;
-    };
-    let below = |group: usize, most: &str| found.get(group).is_some_and(|part| part.as_str() <= most);
-    is_date(date) && below(1, "23") && below(2, "59") && below(3, "59")
+    // HH:MM:SS, once it fits.
+    let below = |at: usize, most: &str| clock.get(at..at + 2).is_some_and(|part| part <= most);
+    is_date(date) && CLOCK.is_match(clock) && below(0, "23") && below(3, "59") && below(6, "59")
 }
 
 #[cfg(test)]

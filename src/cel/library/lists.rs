@@ -10,7 +10,7 @@ use crate::cel::evaluate::Evaluation;
 use crate::cel::function::{A, Apply, Cost, Overload};
 use crate::cel::program::Call;
 use crate::cel::types::Type;
-use crate::cel::value::{Duration, List, Value, compare, equal};
+use crate::cel::value::{Duration, List, Value, compare, steps_of_order};
 
 /// Types whose values have an order.
 const ORDERED: [Type; 8] = [
@@ -25,7 +25,6 @@ const ORDERED: [Type; 8] = [
 ];
 
 pub(super) fn functions() -> Vec<Overload> {
-    let traversed = Cost::OfFunction(|arguments, _| arguments.first().map_or(0, cost::traverse_tree));
     let mut all = Vec::new();
     for of in ORDERED {
         let list = || [Type::list(of.clone())];
@@ -68,7 +67,9 @@ pub(super) fn functions() -> Vec<Overload> {
         Type::Int,
         last_index_of,
     ));
-    all.into_iter().map(|overload| overload.cost(traversed)).collect()
+    all.into_iter()
+        .map(|overload| overload.cost(Cost::Traversal))
+        .collect()
 }
 
 pub(super) fn extended() -> Vec<Overload> {
@@ -128,7 +129,7 @@ pub(crate) fn self_compare(first: Option<&Value<'_>>, items: usize) -> u64 {
         _ => 2.0,
     };
     let items = items as u64;
-    multiplied(items.saturating_mul(items), factor) + 1 + cost::LIST
+    multiplied(items.saturating_mul(items), factor).saturating_add(1 + cost::LIST)
 }
 
 #[expect(
@@ -154,23 +155,23 @@ fn flattened(arguments: &[Value<'_>], _: &Value<'_>) -> u64 {
         Some(Value::Int(depth)) => *depth as f64,
         _ => 1.0,
     };
-    multiplied(arguments.first().map_or(1, cost::plain_size), depth) + 1 + cost::LIST
+    multiplied(arguments.first().map_or(1, cost::plain_size), depth).saturating_add(1 + cost::LIST)
 }
 
 fn is_sorted<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::List(list)] = arguments else {
         return mismatched();
     };
-    own.work(list.len() * 4)?;
     let mut before: Option<Value<'a>> = None;
     for item in list.items() {
         if !is_ordered(&item) {
             return mismatched();
         }
-        if let Some(before) = &before
-            && compare(before, &item).is_ok_and(Ordering::is_gt)
-        {
-            return Ok(Value::Bool(false));
+        if let Some(before) = &before {
+            own.work(steps_of_order(before, &item))?;
+            if compare(before, &item).is_ok_and(Ordering::is_gt) {
+                return Ok(Value::Bool(false));
+            }
         }
         before = Some(item);
     }
@@ -182,15 +183,21 @@ fn is_ordered(value: &Value<'_>) -> bool {
 }
 
 /// The item that no other `beats`.
-fn best<'a>(list: &List<'a>, name: &str, beaten: Ordering) -> Computed<'a> {
+fn best<'a>(own: &mut Evaluation<'_, 'a>, list: &List<'a>, name: &str, beaten: Ordering) -> Computed<'a> {
     let mut best: Option<Value<'a>> = None;
     for item in list.items() {
         if !is_ordered(&item) {
             return mismatched();
         }
-        match &best {
-            Some(before) if compare(before, &item) != Ok(beaten) => {}
-            _ => best = Some(item),
+        let keep = match &best {
+            Some(before) => {
+                own.work(steps_of_order(before, &item))?;
+                compare(before, &item) != Ok(beaten)
+            }
+            None => false,
+        };
+        if !keep {
+            best = Some(item);
         }
     }
     best.ok_or_else(|| EvalError::failed(format!("{name} called on empty list")))
@@ -200,16 +207,14 @@ fn max<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -
     let [Value::List(list)] = arguments else {
         return mismatched();
     };
-    own.work(list.len() * 4)?;
-    best(list, "max", Ordering::Less)
+    best(own, list, "max", Ordering::Less)
 }
 
 fn min<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::List(list)] = arguments else {
         return mismatched();
     };
-    own.work(list.len() * 4)?;
-    best(list, "min", Ordering::Greater)
+    best(own, list, "min", Ordering::Greater)
 }
 
 fn sum<'a>(
@@ -257,21 +262,25 @@ fn index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
     let [Value::List(list), item] = arguments else {
         return mismatched();
     };
-    own.work(list.len() * 4)?;
-    position(list.items().position(|other| equal(&other, item)))
+    for (at, other) in list.items().enumerate() {
+        if own.equal(&other, item)? {
+            return position(Some(at));
+        }
+    }
+    position(None)
 }
 
 fn last_index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::List(list), item] = arguments else {
         return mismatched();
     };
-    own.work(list.len() * 4)?;
-    let found = list
-        .items()
-        .enumerate()
-        .filter(|(_, other)| equal(other, item))
-        .last();
-    position(found.map(|(position, _)| position))
+    let mut found = None;
+    for (at, other) in list.items().enumerate() {
+        if own.equal(&other, item)? {
+            found = Some(at);
+        }
+    }
+    position(found)
 }
 
 fn slice<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -342,6 +351,7 @@ fn range<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
             .unwrap_or_default()
             .saturating_add(1 + cost::LIST),
     )?;
+    own.work(usize::try_from(*end).unwrap_or_default())?;
     Ok(Value::list((0..*end).map(Value::Int).collect()))
 }
 
@@ -362,8 +372,14 @@ fn distinct<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
     own.afford(self_compare(list.get(0).as_ref(), list.len()))?;
     let mut items: Vec<Value<'a>> = Vec::new();
     for item in list.items() {
-        own.work(items.len() * 4)?;
-        if !items.iter().any(|other| equal(&item, other)) {
+        let mut known = false;
+        for other in &items {
+            if own.equal(&item, other)? {
+                known = true;
+                break;
+            }
+        }
+        if !known {
             items.push(item);
         }
     }
@@ -374,13 +390,17 @@ fn sort<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
     let [Value::List(list)] = arguments else {
         return mismatched();
     };
-    own.work(list.len() * 16)?;
+    own.work(list.len())?;
     let keys: Vec<Value<'a>> = list.items().collect();
-    sort_by_keys(list, &keys)
+    sort_by_keys(own, list, &keys)
 }
 
 /// The items in the order of their `keys`, which must be of one type.
-pub(crate) fn sort_by_keys<'a>(list: &List<'a>, keys: &[Value<'a>]) -> Computed<'a> {
+pub(crate) fn sort_by_keys<'a>(
+    own: &mut Evaluation<'_, 'a>,
+    list: &List<'a>,
+    keys: &[Value<'a>],
+) -> Computed<'a> {
     let Some(first) = keys.first() else {
         return Ok(Value::List(list.clone()));
     };
@@ -391,8 +411,21 @@ pub(crate) fn sort_by_keys<'a>(list: &List<'a>, keys: &[Value<'a>]) -> Computed<
     if keys.len() > 1 && keys.iter().any(|key| key.type_of() != of) {
         return Err(EvalError::failed("list elements must have the same type"));
     }
-    let mut items: Vec<(usize, Value<'a>)> = list.items().enumerate().collect();
-    let key = |position: &usize| keys.get(*position).unwrap_or(first);
-    items.sort_by(|(left, _), (right, _)| compare(key(left), key(right)).unwrap_or(Ordering::Equal));
-    Ok(Value::list(items.into_iter().map(|(_, item)| item).collect()))
+    own.work(list.len())?;
+    let mut items: Vec<(&Value<'a>, Value<'a>)> = keys.iter().zip(list.items()).collect();
+    // A comparison cannot end the sort, but it need not compare either.
+    let mut failure = None;
+    items.sort_by(|(left, _), (right, _)| {
+        if failure.is_none() {
+            failure = own.work(steps_of_order(left, right)).err();
+        }
+        match failure {
+            Some(_) => Ordering::Equal,
+            None => compare(left, right).unwrap_or(Ordering::Equal),
+        }
+    });
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(Value::list(items.into_iter().map(|(_, item)| item).collect())),
+    }
 }

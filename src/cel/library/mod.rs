@@ -28,6 +28,7 @@ use std::sync::Arc;
 use super::environment::{Functions, Version};
 use super::function::Overload;
 use super::program::Node;
+use super::regex::{Fault, Regex};
 use super::types::Type;
 use super::value::Value;
 
@@ -35,11 +36,8 @@ use super::value::Value;
 #[derive(Debug)]
 pub(crate) enum Prepared {
     /// The pattern of `matches`, `find` or `findAll`.
-    Regex(regex::Regex),
+    Regex(Regex),
 }
-
-/// How large a compiled regular expression may be.
-const REGEX_BYTES: usize = 1 << 20;
 
 /// The functions of `version`.
 pub(crate) fn functions(version: Version) -> Functions {
@@ -119,11 +117,7 @@ impl Prepared {
     /// # Errors
     ///
     /// A constant argument that the function will never take.
-    pub(crate) fn new(
-        function: &str,
-        _only: Option<&str>,
-        arguments: &[Node],
-    ) -> Result<Option<Self>, String> {
+    pub(crate) fn new(function: &str, arguments: &[Node]) -> Result<Option<Self>, String> {
         let pattern = match (function, arguments) {
             ("matches" | "find" | "findAll", [_, pattern, ..]) => pattern.constant(),
             _ => None,
@@ -131,12 +125,10 @@ impl Prepared {
         let Some(Value::String(pattern)) = pattern else {
             return Ok(None);
         };
-        regex(pattern).map(|regex| Some(Self::Regex(regex)))
+        match Regex::new(pattern, &mut |_| true) {
+            Ok(regex) => Ok(Some(Self::Regex(regex))),
+            Err(Fault::Refused(error)) => Err(error.to_string()),
+            Err(Fault::Stopped) => Ok(None),
+        }
     }
-}
-
-/// Compiles a pattern of RE2's syntax, bounded in size.
-pub(crate) fn regex(pattern: &str) -> Result<regex::Regex, String> {
-    let built = regex::RegexBuilder::new(pattern).size_limit(REGEX_BYTES).build();
-    built.map_err(|error| format!("invalid regular expression: {error}"))
 }

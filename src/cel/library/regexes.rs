@@ -1,9 +1,5 @@
 //! `find` and `findAll` (apiserver `pkg/cel/library/regex.go`).
 
-use std::borrow::Cow;
-
-use regex::Regex;
-
 use super::Prepared;
 use super::standard::{Computed, mismatched};
 use crate::cel::cost;
@@ -11,8 +7,9 @@ use crate::cel::error::EvalError;
 use crate::cel::evaluate::Evaluation;
 use crate::cel::function::{Cost, Overload};
 use crate::cel::program::Call;
+use crate::cel::regex::{self, Error, Fault, Meter, Regex, Stopped};
 use crate::cel::types::Type::{self, Int, String as Str};
-use crate::cel::value::{Text, Value};
+use crate::cel::value::Value;
 
 pub(super) fn functions() -> Vec<Overload> {
     let matched = Cost::OfFunction(|arguments, _| match arguments {
@@ -34,46 +31,57 @@ pub(super) fn functions() -> Vec<Overload> {
     ]
 }
 
-/// The pattern of a call, compiled beforehand if it is constant.
-pub(super) fn pattern<'c>(call: &'c Call, pattern: &str) -> Result<Cow<'c, Regex>, EvalError> {
-    match &call.prepared {
-        Some(Prepared::Regex(regex)) => Ok(Cow::Borrowed(regex)),
-        _ => super::regex(pattern).map(Cow::Owned).map_err(EvalError::failed),
-    }
+/// Calls `run` with the pattern of a call, compiled beforehand if it is constant.
+pub(super) fn with_pattern<T>(
+    own: &mut Evaluation<'_, '_>,
+    call: &Call,
+    pattern: &str,
+    run: impl FnOnce(&Regex, Meter<'_>) -> Result<T, Stopped>,
+) -> Result<Result<T, Error>, EvalError> {
+    let stopped = || EvalError::Internal("a search gave up");
+    let compiled;
+    let regex = if let Some(Prepared::Regex(regex)) = &call.prepared {
+        regex
+    } else {
+        match own.metered(|meter| regex::compiled(pattern, meter))? {
+            Ok(regex) => compiled = regex,
+            Err(Fault::Refused(error)) => return Ok(Err(error)),
+            Err(Fault::Stopped) => return Err(stopped()),
+        }
+        &compiled
+    };
+    let found = own.metered(|meter| run(regex, meter))?;
+    found.map(Ok).map_err(|Stopped| stopped())
+}
+
+fn illegal(error: &Error) -> EvalError {
+    EvalError::failed(format!("Illegal regex: {error}"))
 }
 
 fn find<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let [Value::String(text), Value::String(regex)] = arguments else {
+    let [Value::String(text), Value::String(pattern)] = arguments else {
         return mismatched();
     };
-    own.work(text.len())?;
-    let regex = pattern(call, regex)?;
-    let range = regex.find(text).map_or(0..0, |found| found.range());
+    let found = with_pattern(own, call, pattern, |regex, meter| regex.find_at(text, 0, meter))?;
+    let (start, end) = found.map_err(|error| illegal(&error))?.unwrap_or_default();
     Ok(Value::String(
-        text.part(|text| text.get(range).unwrap_or_default()),
+        text.part(|text| text.get(start..end).unwrap_or_default()),
     ))
 }
 
 fn find_all<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (text, regex, limit) = match arguments {
-        [Value::String(text), Value::String(regex)] => (text, regex, -1),
-        [Value::String(text), Value::String(regex), Value::Int(limit)] => (text, regex, *limit),
+    let (text, pattern, limit) = match arguments {
+        [Value::String(text), Value::String(pattern)] => (text, pattern, -1),
+        [Value::String(text), Value::String(pattern), Value::Int(limit)] => (text, pattern, *limit),
         _ => return mismatched(),
     };
-    own.work(text.len().saturating_mul(8))?;
-    let regex = pattern(call, regex)?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let found: Vec<Value<'a>> = match text {
-        Text::Borrowed(text) => regex
-            .find_iter(text)
-            .take(limit)
-            .map(|found| Value::str(found.as_str()))
-            .collect(),
-        Text::Shared(text) => regex
-            .find_iter(text)
-            .take(limit)
-            .map(|found| Value::string(found.as_str()))
-            .collect(),
-    };
-    Ok(Value::list(found))
+    let found = with_pattern(own, call, pattern, |regex, meter| {
+        regex.find_all(text, limit, meter)
+    })?;
+    let found = found.map_err(|error| illegal(&error))?.into_iter();
+    let part = |(start, end)| text.part(|text| text.get(start..end).unwrap_or_default());
+    Ok(Value::list(
+        found.map(|range| Value::String(part(range))).collect(),
+    ))
 }

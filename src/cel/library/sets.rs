@@ -7,7 +7,7 @@ use crate::cel::evaluate::Evaluation;
 use crate::cel::function::{A, Apply, Cost, Overload};
 use crate::cel::program::Call;
 use crate::cel::types::Type;
-use crate::cel::value::{List, Value, equal};
+use crate::cel::value::{List, Value};
 
 pub(super) fn functions() -> Vec<Overload> {
     let once = Cost::OfOverload(|arguments, _| 1 + compared(arguments));
@@ -31,8 +31,12 @@ fn compared(arguments: &[Value<'_>]) -> u64 {
 
 /// Whether `list` has `item`.
 fn has(own: &mut Evaluation<'_, '_>, list: &List<'_>, item: &Value<'_>) -> Result<bool, EvalError> {
-    own.work(list.len() * 4)?;
-    Ok(list.items().any(|other| equal(&other, item)))
+    for other in list.items() {
+        if own.equal(&other, item)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn has_all(own: &mut Evaluation<'_, '_>, list: &List<'_>, items: &List<'_>) -> Result<bool, EvalError> {

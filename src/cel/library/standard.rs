@@ -3,7 +3,8 @@
 
 use std::cmp::Ordering;
 
-use super::{Prepared, arithmetic, conversions};
+use super::regexes::with_pattern;
+use super::{arithmetic, conversions};
 use crate::cel::cost;
 use crate::cel::error::EvalError;
 use crate::cel::evaluate::Evaluation;
@@ -13,7 +14,7 @@ use crate::cel::types::Type;
 use crate::cel::types::Type::{
     Bool, Bytes as BytesType, Double, Duration, Int, String as Str, Timestamp, Uint,
 };
-use crate::cel::value::{Map, Value, compare, equal};
+use crate::cel::value::{Map, Value, compare, steps_of_order};
 
 pub(super) type Computed<'a> = Result<Value<'a>, EvalError>;
 
@@ -185,34 +186,45 @@ fn not<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> 
     }
 }
 
-fn ordered<'a>(arguments: &[Value<'a>], holds: impl FnOnce(Ordering) -> bool) -> Computed<'a> {
+fn ordered<'a>(
+    own: &mut Evaluation<'_, 'a>,
+    arguments: &[Value<'a>],
+    holds: impl FnOnce(Ordering) -> bool,
+) -> Computed<'a> {
     match arguments {
-        [left, right] => compare(left, right).map(|order| Value::Bool(holds(order))),
+        [left, right] => {
+            own.work(steps_of_order(left, right))?;
+            compare(left, right).map(|order| Value::Bool(holds(order)))
+        }
         _ => mismatched(),
     }
 }
 
-fn less<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    ordered(arguments, Ordering::is_lt)
+fn less<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    ordered(own, arguments, Ordering::is_lt)
 }
 
-fn less_equal<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    ordered(arguments, Ordering::is_le)
+fn less_equal<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    ordered(own, arguments, Ordering::is_le)
 }
 
-fn greater<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    ordered(arguments, Ordering::is_gt)
+fn greater<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    ordered(own, arguments, Ordering::is_gt)
 }
 
-fn greater_equal<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    ordered(arguments, Ordering::is_ge)
+fn greater_equal<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    ordered(own, arguments, Ordering::is_ge)
 }
 
 fn contained<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [item, Value::List(list)] => {
-            own.work(list.len() * 4)?;
-            Ok(Value::Bool(list.items().any(|other| equal(item, &other))))
+            for other in list.items() {
+                if own.equal(item, &other)? {
+                    return Ok(Value::Bool(true));
+                }
+            }
+            Ok(Value::Bool(false))
         }
         [key, Value::Map(map)] => Ok(Value::Bool(has_key(map, key))),
         _ => mismatched(),
@@ -267,10 +279,8 @@ fn matches<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<
     let [Value::String(text), Value::String(pattern)] = arguments else {
         return mismatched();
     };
-    own.work(text.len())?;
-    let found = match &call.prepared {
-        Some(Prepared::Regex(regex)) => regex.is_match(text),
-        _ => super::regex(pattern).map_err(EvalError::failed)?.is_match(text),
-    };
-    Ok(Value::Bool(found))
+    let found = with_pattern(own, call, pattern, |regex, meter| regex.is_match(text, meter))?;
+    found
+        .map(Value::Bool)
+        .map_err(|error| EvalError::failed(error.to_string()))
 }

@@ -14,7 +14,7 @@ pub(super) fn functions() -> Vec<Overload> {
     let traversed = Cost::OfFunction(|arguments, _| first_size(arguments, cost::traverse));
     let rewritten = Cost::OfFunction(|arguments, _| first_size(arguments, cost::rewrite));
     let joined = Cost::OfFunction(|_, result| cost::rewrite(cost::plain_size(result)));
-    let searched = Cost::OfFunction(|arguments, _| arguments.first().map_or(0, cost::traverse_tree));
+    let searched = Cost::Traversal;
     let quoted = Cost::OfOverload(|arguments, _| first_size(arguments, cost::traverse));
     let texts = || Type::list(Str);
     vec![
@@ -117,10 +117,11 @@ fn length(text: &str) -> i64 {
     i64::try_from(text.chars().count()).unwrap_or(i64::MAX)
 }
 
-fn char_at<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+fn char_at<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text), Value::Int(index)] = arguments else {
         return mismatched();
     };
+    own.work(text.len())?;
     let Some(byte) = byte_of(text, *index) else {
         return out_of_range(*index);
     };
@@ -225,7 +226,7 @@ fn replace<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>
 /// The most bytes that one function may make out of its arguments.
 const MOST_BYTES: usize = 64 << 20;
 
-fn bounded(bytes: usize) -> Result<(), EvalError> {
+pub(super) fn bounded(bytes: usize) -> Result<(), EvalError> {
     if bytes > MOST_BYTES {
         return Err(EvalError::failed(format!(
             "result of more than {MOST_BYTES} bytes"

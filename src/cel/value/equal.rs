@@ -4,30 +4,117 @@ use std::cmp::Ordering;
 
 use super::{List, Map, Value};
 use crate::cel::EvalError;
-use crate::json::{Kind, Node};
+
+/// Told of work before it is done, in steps; may end it.
+pub(crate) type Work<'w> = &'w mut dyn FnMut(usize) -> Result<(), EvalError>;
+
+/// How many bytes of text are one step of work.
+const BYTES_PER_STEP: usize = 16;
 
 /// Whether two values are equal. Values of different types are not, but for
 /// numbers, which are equal if they are the same number.
-pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
-    match (left, right) {
-        (Value::String(left), Value::String(right)) => **left == **right,
+///
+/// # Errors
+///
+/// What `work` ended it with.
+pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>, work: Work<'_>) -> Result<bool, EvalError> {
+    // Lists and maps that are not compared to their end yet, the innermost last.
+    let mut open = Vec::new();
+    if !alike(left, right, &mut open, work)? {
+        return Ok(false);
+    }
+    while let Some(pair) = open.last_mut() {
+        let Some((left, right)) = pair.next() else {
+            open.pop();
+            continue;
+        };
+        work(1)?;
+        let alike = match right {
+            Some(right) => alike(&left, &right, &mut open, work)?,
+            None => false,
+        };
+        if !alike {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Two lists of one length, or two maps.
+enum Pair<'l, 'r> {
+    Lists(List<'l>, List<'r>, usize),
+    Maps(std::vec::IntoIter<(Value<'l>, Value<'l>)>, Map<'r>),
+}
+
+impl<'l, 'r> Pair<'l, 'r> {
+    /// The next item of the left one, and what the right one has in its place.
+    fn next(&mut self) -> Option<(Value<'l>, Option<Value<'r>>)> {
+        match self {
+            Self::Lists(left, right, next) => {
+                let item = left.get(*next)?;
+                *next += 1;
+                Some((item, right.get(*next - 1)))
+            }
+            Self::Maps(left, right) => {
+                let (key, value) = left.next()?;
+                Some((value, right.get(&key)))
+            }
+        }
+    }
+}
+
+/// Whether two values are equal as far as can be told before what is in them is
+/// compared, which is then `open`.
+fn alike<'l, 'r>(
+    left: &Value<'l>,
+    right: &Value<'r>,
+    open: &mut Vec<Pair<'l, 'r>>,
+    work: Work<'_>,
+) -> Result<bool, EvalError> {
+    Ok(match (left, right) {
+        (Value::String(left), Value::String(right)) => same_bytes(left.as_bytes(), right.as_bytes(), work)?,
         (Value::Int(left), Value::Int(right)) => left == right,
         (Value::Bool(left), Value::Bool(right)) => left == right,
-        (Value::Null, Value::Null) => true,
+        (Value::Null, Value::Null) | (Value::Optional(None), Value::Optional(None)) => true,
         (Value::Uint(left), Value::Uint(right)) => left == right,
-        (Value::Bytes(left), Value::Bytes(right)) => **left == **right,
+        (Value::Bytes(left), Value::Bytes(right)) => same_bytes(left, right, work)?,
         (Value::Duration(left), Value::Duration(right)) => left == right,
         (Value::Timestamp(left), Value::Timestamp(right)) => left == right,
-        (Value::List(List::Json(left)), Value::List(List::Json(right)))
-        | (Value::Map(Map::Json(left)), Value::Map(Map::Json(right))) => equal_json(*left, *right),
-        (Value::List(left), Value::List(right)) => equal_lists(left, right),
-        (Value::Map(left), Value::Map(right)) => equal_maps(left, right),
-        (Value::Optional(None), Value::Optional(None)) => true,
-        (Value::Optional(Some(left)), Value::Optional(Some(right))) => equal(left, right),
+        (Value::List(left), Value::List(right)) => {
+            open.push(Pair::Lists(left.clone(), right.clone(), 0));
+            left.len() == right.len()
+        }
+        (Value::Map(left), Value::Map(right)) => {
+            if left.object_type() != right.object_type() || left.len() != right.len() {
+                return Ok(false);
+            }
+            work(left.len())?;
+            open.push(Pair::Maps(left.entries().into_iter(), right.clone()));
+            true
+        }
+        (Value::Optional(Some(left)), Value::Optional(Some(right))) => alike(left, right, open, work)?,
         (Value::Type(left), Value::Type(right)) => left.runtime_name() == right.runtime_name(),
         (Value::Opaque(left), Value::Opaque(right)) => left.equals(right) == Some(true),
         _ => numbers(left, right) == Some(Ordering::Equal),
+    })
+}
+
+fn same_bytes(left: &[u8], right: &[u8], work: Work<'_>) -> Result<bool, EvalError> {
+    if left.len() != right.len() {
+        return Ok(false);
     }
+    work(left.len() / BYTES_PER_STEP)?;
+    Ok(left == right)
+}
+
+/// How many steps it takes to compare two values that have an order.
+pub(crate) fn steps_of_order(left: &Value<'_>, right: &Value<'_>) -> usize {
+    let bytes = match (left, right) {
+        (Value::String(left), Value::String(right)) => left.len().min(right.len()),
+        (Value::Bytes(left), Value::Bytes(right)) => left.len().min(right.len()),
+        _ => 0,
+    };
+    1 + bytes / BYTES_PER_STEP
 }
 
 /// How two numbers compare; none if they are no numbers, or one is not a number.
@@ -98,45 +185,4 @@ fn is_nan(value: &Value<'_>) -> bool {
 
 const fn is_number(value: &Value<'_>) -> bool {
     matches!(value, Value::Int(_) | Value::Uint(_) | Value::Double(_))
-}
-
-/// As [`equal`], of what was read: that nests as deep as somebody sent it, where what an
-/// expression makes nests no deeper than it is written.
-fn equal_json(left: Node<'_>, right: Node<'_>) -> bool {
-    let mut pending = vec![(left, right)];
-    while let Some((left, right)) = pending.pop() {
-        match (left.kind(), right.kind()) {
-            (Kind::Array, Kind::Array) if left.len() == right.len() => {
-                pending.extend(left.items().zip(right.items()));
-            }
-            (Kind::Object, Kind::Object) if left.len() == right.len() => {
-                for (key, value) in left.entries() {
-                    let Some(other) = right.get(&key) else {
-                        return false;
-                    };
-                    pending.push((value, other));
-                }
-            }
-            (Kind::Array | Kind::Object, _) | (_, Kind::Array | Kind::Object) => return false,
-            _ if !equal(&Value::json(left), &Value::json(right)) => return false,
-            _ => {}
-        }
-    }
-    true
-}
-
-fn equal_lists(left: &List<'_>, right: &List<'_>) -> bool {
-    left.len() == right.len()
-        && left
-            .items()
-            .zip(right.items())
-            .all(|(left, right)| equal(&left, &right))
-}
-
-fn equal_maps(left: &Map<'_>, right: &Map<'_>) -> bool {
-    if left.object_type() != right.object_type() || left.len() != right.len() {
-        return false;
-    }
-    let mut entries = left.entries().into_iter();
-    entries.all(|(key, value)| right.get(&key).is_some_and(|other| equal(&value, &other)))
 }

@@ -156,6 +156,24 @@ impl<'a> Map<'a> {
         }
     }
 
+    /// The first key and its value.
+    pub(crate) fn first(&self) -> Option<(Value<'a>, Value<'a>)> {
+        let own = |entries: &Entries<'a>| {
+            let (key, value) = entries.iter().next()?;
+            Some((key.to_value(), value.clone()))
+        };
+        match self {
+            Self::Borrowed(entries) => own(entries),
+            Self::Shared(entries) => own(entries),
+            Self::Json(node) => {
+                let (key, value) = node.entries().next()?;
+                Some((Value::String(key.into()), Value::json(value)))
+            }
+            // A structure of ours has few fields.
+            Self::Object(_) => self.entries().into_iter().next(),
+        }
+    }
+
     /// The object type that it was made as, if it was.
     #[must_use]
     pub fn object_type(&self) -> Option<&Arc<ObjectType>> {

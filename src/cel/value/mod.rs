@@ -32,7 +32,7 @@ pub use time::{Duration, Timestamp};
 pub use url::Url;
 pub(crate) use zone::offset as zone_offset;
 
-pub(crate) use equal::{compare, equal};
+pub(crate) use equal::{Work, compare, equal, steps_of_order};
 
 use super::types::Type;
 

@@ -146,3 +146,25 @@ fn the_trace_tells_of_errors() {
     };
     assert_eq!(condition, "c");
 }
+
+#[test]
+fn a_pattern_of_word_characters_fits_no_cyrillic_name() {
+    let deny = || {
+        with(
+            Effect::Deny,
+            FailurePolicy::Deny,
+            Mode::Enforce,
+            &[r"!request.user.matches('^[\\w.]+@corp[.]example$')"],
+        )
+    };
+    let decide = |name: &str| {
+        let attributes = asks(user(name, &[]), "get pods ns p");
+        policies(vec![deny()])
+            .authorize(&attributes, Time::UNIX_EPOCH)
+            .decision
+    };
+    assert_eq!(decide("a.lice_1@corp.example"), Decision::NoOpinion);
+    // The first letter looks like an a, and is none.
+    assert_eq!(decide("\u{430}lice@corp.example"), Decision::Deny);
+    assert_eq!(decide("alice@corp.example\n"), Decision::Deny);
+}

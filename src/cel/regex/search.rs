@@ -1,0 +1,212 @@
+//! Searching text with a lazy DFA, a piece at a time.
+//!
+//! The search goes byte by byte, in pieces after each of which the meter is
+//! asked, so that a large pattern on a large text is never beyond recall. A
+//! byte costs one step of the DFA, but where a state of it is not there yet,
+//! as many as the NFA has states: pieces are cut for that.
+
+use std::fmt;
+
+use regex_automata::hybrid::LazyStateID;
+use regex_automata::hybrid::dfa::{Cache, DFA};
+use regex_automata::nfa::thompson::NFA;
+use regex_automata::util::pool::Pool;
+use regex_automata::{Anchored, Input, MatchKind};
+
+use super::Keep;
+use super::parser::Meter;
+
+/// How many steps, counted at worst, are made between two questions.
+const STRIDE: usize = 1 << 18;
+
+/// How many bytes the states that a search has met may take, unless the pattern
+/// needs more for the least.
+const CACHE: usize = 256 << 10;
+
+/// The meter said to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped;
+
+/// What searches in one direction.
+pub(super) struct Automaton {
+    dfa: DFA,
+    states: usize,
+    /// What searches have met, if it is kept.
+    caches: Option<Pool<Cache, CreateCache>>,
+}
+
+type CreateCache = Box<dyn Fn() -> Cache + Send + Sync + std::panic::UnwindSafe + std::panic::RefUnwindSafe>;
+
+/// What a step of the DFA came to.
+enum Step {
+    Matched,
+    Dead,
+    Other,
+}
+
+// === impl Automaton ===
+
+impl Automaton {
+    pub(super) fn new(nfa: NFA, backward: bool, keep: Keep) -> Option<Self> {
+        let states = nfa.states().len();
+        let kind = if backward {
+            MatchKind::All
+        } else {
+            MatchKind::LeftmostFirst
+        };
+        let config = DFA::config()
+            .match_kind(kind)
+            .cache_capacity(CACHE)
+            .skip_cache_capacity_check(true);
+        let dfa = DFA::builder().configure(config).build_from_nfa(nfa).ok()?;
+        let pool = || {
+            let maker = dfa.clone();
+            Pool::new(Box::new(move || maker.create_cache()) as CreateCache)
+        };
+        let caches = (keep == Keep::States).then(pool);
+        Some(Self { dfa, states, caches })
+    }
+
+    pub(super) const fn states(&self) -> usize {
+        self.states
+    }
+
+    /// Calls `search` with a cache for the states that it meets.
+    fn cached<T>(&self, search: impl FnOnce(&mut Cache) -> T) -> T {
+        match &self.caches {
+            Some(pool) => search(&mut pool.get()),
+            None => search(&mut self.dfa.create_cache()),
+        }
+    }
+
+    /// Where the first match from `start` on ends; with `earliest`, where it is
+    /// known that there is one.
+    pub(super) fn end(
+        &self,
+        text: &str,
+        start: usize,
+        earliest: bool,
+        meter: Meter<'_>,
+    ) -> Result<Option<usize>, Stopped> {
+        self.cached(|cache| self.end_with(cache, text, start, earliest, meter))
+    }
+
+    fn end_with(
+        &self,
+        cache: &mut Cache,
+        text: &str,
+        start: usize,
+        earliest: bool,
+        meter: Meter<'_>,
+    ) -> Result<Option<usize>, Stopped> {
+        let input = Input::new(text).range(start..).anchored(Anchored::Yes);
+        let Ok(mut state) = self.dfa.start_state_forward(cache, &input) else {
+            return Err(Stopped);
+        };
+        let mut found = None;
+        let mut position = start;
+        let rest = text.as_bytes().get(start..).unwrap_or_default();
+        for piece in rest.chunks(self.piece()) {
+            self.ask(piece.len(), meter)?;
+            for byte in piece {
+                state = self.next(cache, state, *byte)?;
+                match step(state) {
+                    Step::Other => {}
+                    Step::Matched if earliest => return Ok(Some(position)),
+                    // A match is told one byte behind its end.
+                    Step::Matched => found = Some(position),
+                    Step::Dead => return Ok(found),
+                }
+                position += 1;
+            }
+        }
+        self.ask(1, meter)?;
+        state = self.dfa.next_eoi_state(cache, state).map_err(|_| Stopped)?;
+        Ok(if state.is_match() { Some(position) } else { found })
+    }
+
+    /// Where the longest match that ends at `end` begins, at `start` at the
+    /// earliest.
+    pub(super) fn start(
+        &self,
+        text: &str,
+        start: usize,
+        end: usize,
+        meter: Meter<'_>,
+    ) -> Result<Option<usize>, Stopped> {
+        self.cached(|cache| self.start_with(cache, text, start, end, meter))
+    }
+
+    fn start_with(
+        &self,
+        cache: &mut Cache,
+        text: &str,
+        start: usize,
+        end: usize,
+        meter: Meter<'_>,
+    ) -> Result<Option<usize>, Stopped> {
+        let input = Input::new(text).range(start..end).anchored(Anchored::Yes);
+        let Ok(mut state) = self.dfa.start_state_reverse(cache, &input) else {
+            return Err(Stopped);
+        };
+        let bytes = text.as_bytes();
+        let mut found = None;
+        let mut position = end;
+        for piece in bytes.get(start..end).unwrap_or_default().rchunks(self.piece()) {
+            self.ask(piece.len(), meter)?;
+            for byte in piece.iter().rev() {
+                state = self.next(cache, state, *byte)?;
+                match step(state) {
+                    Step::Other => {}
+                    Step::Matched => found = Some(position),
+                    Step::Dead => return Ok(found),
+                }
+                position -= 1;
+            }
+        }
+        self.ask(1, meter)?;
+        state = match start.checked_sub(1).and_then(|before| bytes.get(before)) {
+            Some(byte) => self.next(cache, state, *byte)?,
+            None => self.dfa.next_eoi_state(cache, state).map_err(|_| Stopped)?,
+        };
+        Ok(if state.is_match() { Some(position) } else { found })
+    }
+
+    /// How many bytes may be read between two questions.
+    fn piece(&self) -> usize {
+        (STRIDE / self.states.max(1)).max(1)
+    }
+
+    fn ask(&self, bytes: usize, meter: Meter<'_>) -> Result<(), Stopped> {
+        if meter(bytes.saturating_mul(self.states)) {
+            Ok(())
+        } else {
+            Err(Stopped)
+        }
+    }
+
+    /// The next state. The DFA never gives up: it makes room for new states.
+    fn next(&self, cache: &mut Cache, state: LazyStateID, byte: u8) -> Result<LazyStateID, Stopped> {
+        self.dfa.next_state(cache, state, byte).map_err(|_| Stopped)
+    }
+}
+
+const fn step(state: LazyStateID) -> Step {
+    if !state.is_tagged() {
+        Step::Other
+    } else if state.is_match() {
+        Step::Matched
+    } else if state.is_dead() {
+        Step::Dead
+    } else {
+        Step::Other
+    }
+}
+
+impl fmt::Debug for Automaton {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Automaton")
+            .field("states", &self.states)
+            .finish_non_exhaustive()
+    }
+}

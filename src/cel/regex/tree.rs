@@ -1,0 +1,194 @@
+//! A pattern, parsed.
+
+use super::parser::Flags;
+use super::ranges::Ranges;
+
+/// How high a tree may be, as in Go.
+const MAX_HEIGHT: u32 = 1000;
+
+/// How many instructions Go lets a pattern become.
+const MAX_SIZE: u64 = (128 << 20) / 40;
+
+/// A node, and what it measures.
+#[derive(Debug, Clone)]
+pub(super) struct Tree {
+    pub(super) node: Node,
+    height: u32,
+    /// The instructions that Go counts for it.
+    size: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Node {
+    NoMatch,
+    Empty,
+    /// Characters, each as its smallest fold with [`Flags::fold`].
+    Literal(Vec<u32>, Flags),
+    Class(Ranges),
+    /// Any character but a line feed.
+    AnyOfLine,
+    Any,
+    Look(Look),
+    Capture(Box<Tree>),
+    Repeat(Repeat, Box<Tree>),
+    Concat(Vec<Tree>),
+    Alternate(Vec<Tree>),
+}
+
+/// What holds between two characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    TextStart,
+    TextEnd,
+    LineStart,
+    LineEnd,
+    WordBoundary,
+    NoWordBoundary,
+}
+
+/// How often something is repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Repeat {
+    pub(super) min: u32,
+    pub(super) max: Option<u32>,
+    pub(super) lazy: bool,
+    /// Written in braces: limits on nested counts are for these alone.
+    pub(super) counted: bool,
+}
+
+/// A tree beyond what Go takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Excess {
+    Height,
+    Size,
+}
+
+// === impl Tree ===
+
+impl Tree {
+    pub(super) fn new(node: Node) -> Self {
+        let mut tree = Self {
+            node,
+            height: 1,
+            size: 1,
+        };
+        tree.measure();
+        tree
+    }
+
+    /// Measures it again, after a change.
+    pub(super) fn measure(&mut self) {
+        let (height, size) = match &self.node {
+            Node::Literal(text, _) => (1, text.len() as u64),
+            Node::Capture(inner) => (inner.height + 1, inner.size + 2),
+            Node::Repeat(repeat, inner) => (inner.height + 1, repeat.size(inner.size)),
+            Node::Concat(parts) => (height(parts), size(parts)),
+            Node::Alternate(parts) => {
+                let branches = (parts.len() as u64).saturating_sub(1);
+                (height(parts), size(parts) + branches)
+            }
+            _ => (1, 1),
+        };
+        self.height = height;
+        self.size = size.max(1);
+    }
+
+    /// Whether Go takes a tree of this size.
+    pub(super) const fn check(&self) -> Result<(), Excess> {
+        if self.size > MAX_SIZE {
+            Err(Excess::Size)
+        } else if self.height > MAX_HEIGHT {
+            Err(Excess::Height)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether it stands for one character of a set.
+    pub(super) const fn is_class(&self) -> bool {
+        match &self.node {
+            Node::Literal(text, _) => text.len() == 1,
+            Node::Class(_) | Node::AnyOfLine | Node::Any => true,
+            _ => false,
+        }
+    }
+
+    /// How complex a set of characters is written.
+    pub(super) const fn rank(&self) -> (u8, usize) {
+        match &self.node {
+            Node::Literal(text, _) => (0, text.len()),
+            Node::Class(ranges) => (1, 2 * ranges.len()),
+            Node::AnyOfLine => (2, 0),
+            _ => (3, 0),
+        }
+    }
+
+    /// Whether the counts of nested repetitions multiply to at most `most`.
+    pub(super) fn repeats_within(&self, mut most: u32) -> bool {
+        match &self.node {
+            Node::Repeat(repeat, inner) => {
+                if repeat.counted {
+                    if repeat.max == Some(0) {
+                        return true;
+                    }
+                    let count = repeat.max.unwrap_or(repeat.min);
+                    if count > most {
+                        return false;
+                    }
+                    most = most.checked_div(count).unwrap_or(most);
+                }
+                inner.repeats_within(most)
+            }
+            Node::Capture(inner) => inner.repeats_within(most),
+            Node::Concat(parts) | Node::Alternate(parts) => {
+                parts.iter().all(|part| part.repeats_within(most))
+            }
+            _ => true,
+        }
+    }
+
+    /// How many ranges of characters it holds itself.
+    pub(super) const fn weight(&self) -> usize {
+        match &self.node {
+            Node::Class(ranges) => ranges.len(),
+            _ => 0,
+        }
+    }
+}
+
+fn height(parts: &[Tree]) -> u32 {
+    1 + parts.iter().map(|part| part.height).max().unwrap_or_default()
+}
+
+fn size(parts: &[Tree]) -> u64 {
+    parts
+        .iter()
+        .fold(0, |sum: u64, part| sum.saturating_add(part.size))
+}
+
+// === impl Repeat ===
+
+impl Repeat {
+    /// `x*`, `x+`, `x?`: written without a count.
+    pub(super) const fn simple(min: u32, max: Option<u32>) -> Self {
+        Self {
+            min,
+            max,
+            lazy: false,
+            counted: false,
+        }
+    }
+
+    fn size(self, inner: u64) -> u64 {
+        let (min, inner) = (u64::from(self.min), inner);
+        match self.max {
+            None if min == 0 => inner + 2,
+            None => min.saturating_mul(inner).saturating_add(1),
+            Some(_) if !self.counted => inner + 1,
+            Some(max) => {
+                let max = u64::from(max);
+                max.saturating_mul(inner).saturating_add(max.saturating_sub(min))
+            }
+        }
+    }
+}
