@@ -47,6 +47,8 @@ pub struct PolicySet {
 /// Policies that are walked together.
 #[derive(Debug, Default)]
 pub(super) struct Region {
+    /// Whether its policies deny, and are enforced.
+    pub(super) denies: bool,
     pub(super) policies: Range<usize>,
     pub(super) candidates: Candidates,
 }
@@ -185,6 +187,7 @@ impl Region {
         let end = policies.partition_point(|policy| rank(policy) <= wanted);
         let own = policies.get(start..end).unwrap_or_default();
         Self {
+            denies: wanted == rank_of(Mode::Enforce, Effect::Deny),
             policies: start..end,
             candidates: Candidates::new(own, start, namespaces, subjects, symbols),
         }
@@ -192,7 +195,11 @@ impl Region {
 }
 
 fn rank(policy: &AuthorizationPolicy) -> u8 {
-    match (policy.mode, policy.effect) {
+    rank_of(policy.mode, policy.effect)
+}
+
+const fn rank_of(mode: Mode, effect: Effect) -> u8 {
+    match (mode, effect) {
         (Mode::Shadow, _) => 0,
         (Mode::Enforce, Effect::Deny) => 1,
         (Mode::Enforce, Effect::Allow) => 2,

@@ -13,7 +13,7 @@ use super::index::{Candidate, Grant, Ids, InNamespace, Query};
 use super::matching::{Narrowness, namespace_of, path_rule_miss, resource_rule_miss};
 use super::policy_set::{PolicySet, Region};
 use super::trace::{Criterion, Event, Finding, Observer, Trace};
-use super::{Authorization, Rule, Shadow, rbac};
+use super::{Authorization, AuthorizationPolicy, Rule, Shadow, rbac};
 use crate::engine::{Attributes, Decision, Evaluation, Target, Time};
 
 use event::{binding_event, missing_role, policy_event};
@@ -60,6 +60,17 @@ struct Considered {
     nearest: Option<(usize, Criterion)>,
     /// One of its rules applies: the others do not matter.
     settled: bool,
+}
+
+/// What comes of comparing a rule with a request. Nothing is told by absence: a rule that
+/// cannot be found neither applies nor does it vanish.
+enum RuleMatch<'s> {
+    /// It applies; its policy.
+    Match(&'s AuthorizationPolicy),
+    /// It does not; the first thing for which it does not.
+    Mismatch(Criterion),
+    /// It is not where the index says: a Deny holds, an Allow does not.
+    Unresolved,
 }
 
 /// A policy that decides.
@@ -174,12 +185,22 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
                 return ControlFlow::Continue(());
             }
             let rule = self.rule_of(candidate);
-            if let Some(criterion) = self.miss(candidate) {
-                current.note(rule, criterion);
-                return ControlFlow::Continue(());
+            match self.compare(candidate) {
+                RuleMatch::Mismatch(criterion) => current.note(rule, criterion),
+                RuleMatch::Match(policy) => {
+                    current.settled = true;
+                    applied = self.evaluate(candidate.policy, policy, rule);
+                }
+                RuleMatch::Unresolved if region.denies => {
+                    current.settled = true;
+                    applied = Some(Applied {
+                        policy: candidate.policy,
+                        rule,
+                        failed: None,
+                    });
+                }
+                RuleMatch::Unresolved => current.note(rule, Criterion::Target),
             }
-            current.settled = true;
-            applied = self.evaluate(candidate.policy, rule);
             if applied.is_some() {
                 ControlFlow::Break(())
             } else {
@@ -207,10 +228,10 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
         }
     }
 
-    /// Whether the policy holds now.
+    /// Whether the policy holds now; one that is not there is judged by what its rules say.
     fn holds(&self, policy: usize) -> bool {
         let policy = self.set.policies.get(policy);
-        policy.is_some_and(|policy| policy.validity.contains(self.now))
+        policy.is_none_or(|policy| policy.validity.contains(self.now))
     }
 
     /// Tells of a policy all of whose candidates were compared.
@@ -269,19 +290,24 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
         }
     }
 
-    /// What of a rule does not fit the request.
-    fn miss(&mut self, candidate: Candidate) -> Option<Criterion> {
+    /// Whether a rule applies to the request and its user.
+    fn compare(&mut self, candidate: Candidate) -> RuleMatch<'s> {
         if !candidate.is_subject {
-            return Some(Criterion::Subjects);
+            return RuleMatch::Mismatch(Criterion::Subjects);
         }
         if candidate.is_excluded {
-            return Some(Criterion::ExcludeSubjects);
+            return RuleMatch::Mismatch(Criterion::ExcludeSubjects);
         }
         self.visited += 1;
-        let policy = self.set.policies.get(candidate.policy)?;
-        match (&self.attributes.target, &self.narrowness) {
+        let set = self.set;
+        let Some(policy) = set.policies.get(candidate.policy) else {
+            return RuleMatch::Unresolved;
+        };
+        let mismatch = match (&self.attributes.target, &self.narrowness) {
             (Target::Resource(request), Some(narrowness)) => {
-                let rule = policy.resource_rules.get(candidate.rule)?;
+                let Some(rule) = policy.resource_rules.get(candidate.rule) else {
+                    return RuleMatch::Unresolved;
+                };
                 let selected = rule.namespace_selector.as_ref().map(|selector| {
                     let name = namespace_of(request);
                     self.in_namespace
@@ -290,11 +316,14 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
                 resource_rule_miss(policy.effect, rule, request, selected, narrowness)
             }
             (Target::NonResource { path, verb }, _) => {
-                let rule = policy.non_resource_rules.get(candidate.rule)?;
+                let Some(rule) = policy.non_resource_rules.get(candidate.rule) else {
+                    return RuleMatch::Unresolved;
+                };
                 path_rule_miss(policy.effect, rule, path, verb)
             }
-            (Target::Resource(_), None) => Some(Criterion::Target),
-        }
+            (Target::Resource(_), None) => return RuleMatch::Unresolved,
+        };
+        mismatch.map_or(RuleMatch::Match(policy), RuleMatch::Mismatch)
     }
 
     /// The rule's number among all of its policy's, the non-resource ones last.

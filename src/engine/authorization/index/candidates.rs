@@ -339,16 +339,17 @@ impl Bits {
     const COUNT: usize = Self::WORDS * 64;
     const ALL: Self = Self([u64::MAX; Self::WORDS]);
 
-    fn set(&mut self, bit: usize) {
-        if let Some(word) = self.0.get_mut(bit / 64) {
-            *word |= 1 << (bit % 64);
-        }
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the place is below the number of words; no bit is passed over in silence"
+    )]
+    const fn set(&mut self, bit: usize) {
+        self.0[bit / 64 % Self::WORDS] |= 1 << (bit % 64);
     }
 
-    fn has(self, bit: usize) -> bool {
-        self.0
-            .get(bit / 64)
-            .is_some_and(|word| word >> (bit % 64) & 1 == 1)
+    #[expect(clippy::indexing_slicing, reason = "the place is below the number of words")]
+    const fn has(self, bit: usize) -> bool {
+        self.0[bit / 64 % Self::WORDS] >> (bit % 64) & 1 == 1
     }
 
     fn and(mut self, other: Self) -> Self {

@@ -31,7 +31,8 @@ impl Ids {
 
     pub(in crate::engine::authorization) fn as_slice(&self) -> &[u32] {
         if self.spilled.is_empty() {
-            self.inline.get(..self.len).unwrap_or_default()
+            // `len` never exceeds the inline places.
+            self.inline.split_at(self.len.min(Self::INLINE)).0
         } else {
             &self.spilled
         }

@@ -13,9 +13,6 @@ pub(in crate::engine::authorization) struct Subjects {
     groups: Map<Box<str>, u32>,
     user_prefixes: Prefixes,
     group_prefixes: Prefixes,
-    /// The numbers of the prefixes, by the numbers those tables give.
-    user_prefix_ids: Vec<u32>,
-    group_prefix_ids: Vec<u32>,
     count: u32,
 }
 
@@ -55,12 +52,12 @@ impl Subjects {
         match (&subject.kind, prefix) {
             (SubjectKind::User | SubjectKind::Group, Some("")) => Named::Anyone,
             (SubjectKind::User, Some(prefix)) => {
-                let place = self.user_prefixes.intern(prefix);
-                Named::Id(prefix_id(&mut self.user_prefix_ids, place, &mut self.count))
+                let count = &mut self.count;
+                Named::Id(self.user_prefixes.intern(prefix, |_| next(count)))
             }
             (SubjectKind::Group, Some(prefix)) => {
-                let place = self.group_prefixes.intern(prefix);
-                Named::Id(prefix_id(&mut self.group_prefix_ids, place, &mut self.count))
+                let count = &mut self.count;
+                Named::Id(self.group_prefixes.intern(prefix, |_| next(count)))
             }
             _ => self.bound(subject, "").map_or(Named::Nobody, Named::Id),
         }
@@ -73,14 +70,12 @@ impl Subjects {
         if let Some(&id) = self.users.get(user.name.as_ref()) {
             ids.push(id);
         }
-        self.user_prefixes
-            .each(&user.name, |place| push(&mut ids, &self.user_prefix_ids, place));
+        self.user_prefixes.each(&user.name, |id| ids.push(id));
         for group in &user.groups {
             if let Some(&id) = self.groups.get(group.as_ref()) {
                 ids.push(id);
             }
-            self.group_prefixes
-                .each(group, |place| push(&mut ids, &self.group_prefix_ids, place));
+            self.group_prefixes.each(group, |id| ids.push(id));
         }
         ids
     }
@@ -101,26 +96,8 @@ fn numbered(names: &mut Map<Box<str>, u32>, count: &mut u32, name: &str) -> u32 
     }
 }
 
-fn prefix_id(ids: &mut Vec<u32>, place: u32, count: &mut u32) -> u32 {
-    // Places are given in order, so a new one is the next of the list.
-    match ids.get(place as usize) {
-        Some(&id) => id,
-        None => {
-            let id = next(count);
-            ids.push(id);
-            id
-        }
-    }
-}
-
 fn next(count: &mut u32) -> u32 {
     let id = *count;
     *count = count.saturating_add(1);
     id
-}
-
-fn push(ids: &mut Ids, of: &[u32], place: u32) {
-    if let Some(&id) = of.get(place as usize) {
-        ids.push(id);
-    }
 }

@@ -29,12 +29,12 @@ impl Symbols {
     pub(super) const UNKNOWN: u32 = u32::MAX;
 
     pub(super) fn intern(&mut self, text: &str) -> u32 {
-        intern(&mut self.exact, text)
+        intern(&mut self.exact, text, numbered)
     }
 
     /// The number of everything that begins with `prefix`.
     pub(super) fn intern_prefix(&mut self, prefix: &str) -> u32 {
-        self.prefixes.intern(prefix) | PREFIX
+        self.prefixes.intern(prefix, numbered) | PREFIX
     }
 
     pub(super) fn find(&self, text: &str) -> u32 {
@@ -64,11 +64,12 @@ impl Default for Symbols {
 // === impl Prefixes ===
 
 impl Prefixes {
-    pub(super) fn intern(&mut self, prefix: &str) -> u32 {
+    /// The number of `prefix`; a new one gets what `number` makes of how many there are.
+    pub(super) fn intern(&mut self, prefix: &str, number: impl FnOnce(usize) -> u32) -> u32 {
         if let Err(place) = self.lengths.binary_search(&prefix.len()) {
             self.lengths.insert(place, prefix.len());
         }
-        intern(&mut self.by_text, prefix)
+        intern(&mut self.by_text, prefix, number)
     }
 
     /// Calls `found` with the number of each prefix of `text`: one look-up for
@@ -83,16 +84,21 @@ impl Prefixes {
     }
 }
 
-fn intern(texts: &mut Map<Box<str>, u32>, text: &str) -> u32 {
-    // No process has memory for 2^31 texts.
-    let next = u32::try_from(texts.len()).unwrap_or(PREFIX).min(PREFIX - 1);
+fn intern(texts: &mut Map<Box<str>, u32>, text: &str, number: impl FnOnce(usize) -> u32) -> u32 {
     match texts.get(text) {
         Some(&id) => id,
         None => {
-            texts.insert(text.into(), next);
-            next
+            let id = number(texts.len());
+            texts.insert(text.into(), id);
+            id
         }
     }
+}
+
+/// The number of the next of so many texts.
+fn numbered(count: usize) -> u32 {
+    // No process has memory for 2^31 texts.
+    u32::try_from(count).unwrap_or(PREFIX).min(PREFIX - 1)
 }
 
 #[cfg(test)]

@@ -8,9 +8,12 @@ use super::{Applied, Recorder, Walk};
 
 impl<R: Recorder> Walk<'_, '_, R> {
     /// What the policy comes to whose rule `rule` applies; `Some` where that decides.
-    pub(super) fn evaluate(&mut self, policy: usize, rule: usize) -> Option<Applied> {
-        let set = self.set;
-        let written = set.policies.get(policy)?;
+    pub(super) fn evaluate(
+        &mut self,
+        policy: usize,
+        written: &AuthorizationPolicy,
+        rule: usize,
+    ) -> Option<Applied> {
         if written.effect == Effect::Deny && self.is_protected() {
             self.recorder.evaluated(policy, Evaluation::NoMatch);
             self.tell(policy, Finding::NeverDenied { rule });

@@ -50,7 +50,8 @@ impl<R: Recorder> Walk<'_, '_, R> {
     /// As kube-apiserver words it (`pkg/registry/rbac/validation/rule.go`).
     pub(super) fn by_grant(&self, grant: Grant) -> Answer {
         let Some(binding) = self.set.bindings.get(grant.binding) else {
-            return (Decision::Allow, String::new(), None);
+            // Nothing is allowed for which no binding can be named.
+            return (Decision::NoOpinion, String::new(), None);
         };
         let kind = binding_kind(&binding.namespace);
         let mut reason = format!("RBAC: allowed by {kind} ");

@@ -8,7 +8,7 @@ use crate::engine::authorization::index::Query;
 use crate::engine::authorization::{Criterion, Event, Finding, Unmatched};
 
 use super::event::{binding_event, missing_role, policy_event};
-use super::{Recorder, Walk};
+use super::{Recorder, RuleMatch, Walk};
 
 /// The most bindings of a subject, the most rules of all of them, and the most
 /// rules of policies that are looked at.
@@ -74,7 +74,7 @@ impl<R: Recorder> Walk<'_, '_, R> {
             }
             considered += 1;
             let rule = self.rule_of(candidate);
-            if let Some(criterion) = self.miss(candidate)
+            if let RuleMatch::Mismatch(criterion) = self.compare(candidate)
                 && nearest.is_none_or(|(_, _, nearest)| nearest < criterion)
             {
                 nearest = Some((candidate.policy, rule, criterion));
