@@ -82,6 +82,11 @@ fn empty(config: &Config, digester: Digester) -> Authenticator {
         users: Users::new(),
         challenge: String::new(),
         files: BTreeSet::new(),
+        clusters: config
+            .callers
+            .iter()
+            .map(|entry| entry.cluster.as_str().into())
+            .collect(),
     }
 }
 

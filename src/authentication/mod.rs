@@ -65,6 +65,7 @@ pub struct Authenticator {
     users: rotation::Users,
     challenge: String,
     files: BTreeSet<PathBuf>,
+    clusters: BTreeSet<Arc<str>>,
 }
 
 /// What a request shows of its sender.
@@ -110,6 +111,12 @@ impl Authenticator {
     #[must_use]
     pub const fn files(&self) -> &BTreeSet<PathBuf> {
         &self.files
+    }
+
+    /// The clusters that callers speak for.
+    #[must_use]
+    pub const fn clusters(&self) -> &BTreeSet<Arc<str>> {
+        &self.clusters
     }
 
     /// The value of `WWW-Authenticate` for a 401.

@@ -178,6 +178,7 @@ impl Connection {
                 addresses: Arc::new(Addresses::of(config)),
                 is_http2: config.upstreams.is_http2,
                 user_agent: USER_AGENT.to_owned(),
+                via: config.pseudonym(),
             },
             bearer: bearer.map(|bearer| bearer.token.clone()),
             token_file: bearer.and_then(|bearer| bearer.file.clone()),

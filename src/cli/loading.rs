@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{Error, output};
-use crate::config::{self, ManifestPath};
+use crate::config::{self, ManifestPath, files};
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
 use crate::engine::authorization::Policies;
 use crate::engine::authorization::authorizer::Authorizer;
@@ -53,10 +53,11 @@ pub(super) fn regular(path: &Path) -> Result<(), Error> {
 ///
 /// It cannot be opened.
 pub(super) fn readable(path: &Path) -> Result<(), Error> {
-    match std::fs::File::open(path) {
-        Ok(_) => Ok(()),
-        Err(source) => Err(Error::file("read", path, source)),
+    if path.is_dir() {
+        return Ok(());
     }
+    let read = files::read(path, files::MANIFEST_BYTES);
+    read.map(drop).map_err(|source| Error::file("read", path, source))
 }
 
 /// What manifests come from beside files.

@@ -4,11 +4,20 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::config::AuthInfo;
 use kube::{Client, Config};
+use openssl::error::ErrorStack;
 use openssl::pkey::PKey;
+use openssl::ssl::ConnectConfiguration;
 use openssl::x509::X509;
+use openssl::x509::store::{X509Store, X509StoreBuilder};
+use openssl::x509::verify::X509CheckFlags;
 
+use super::bounded::Bounded;
 use crate::config::Secret;
 use crate::config::kubeconfig::client::{ClientUser, Context, KeyPair};
 
@@ -41,6 +50,12 @@ pub(super) enum Error {
     Client(#[from] Box<kube::Error>),
 }
 
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Self {
+        Self::Client(Box::new(error))
+    }
+}
+
 /// How to be a client, with everything in `context` looked at.
 ///
 /// Nothing of the environment counts, neither a proxy nor a debugging aid.
@@ -68,11 +83,68 @@ pub(super) fn config(context: &Context) -> Result<Config, Error> {
 
 /// A client as `config` says. Needs a runtime around it.
 ///
+/// As kube's own, but for two things: where the kubeconfig names an authority, no
+/// other is trusted, not those of the system either; and no answer is read without
+/// bound.
+///
 /// # Errors
 ///
 /// A token's file cannot be read.
-pub(super) fn client(config: Config) -> Result<Client, Error> {
-    Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
+pub(super) fn client(config: &Config) -> Result<Client, Error> {
+    let mut https = config.openssl_https_connector()?;
+    let authorities = trusted(config)?;
+    let server_name = config.tls_server_name.clone();
+    https.set_callback(move |ssl, _| {
+        if !authorities.is_empty() {
+            ssl.set_verify_cert_store(store(&authorities)?)?;
+        }
+        match &server_name {
+            Some(name) => expect(ssl, name),
+            None => Ok(()),
+        }
+    });
+    let mut connector = TimeoutConnector::new(https);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let http = legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
+    let builder = ClientBuilder::new(Bounded(http), config.default_namespace.clone());
+    let base = config.base_uri_layer();
+    Ok(match config.auth_layer()? {
+        Some(auth) => builder.with_layer(&auth).with_layer(&base).build(),
+        None => builder.with_layer(&base).build(),
+    })
+}
+
+fn trusted(config: &Config) -> Result<Vec<X509>, Error> {
+    let certificates = config.root_cert.iter().flatten();
+    certificates
+        .map(|der| X509::from_der(der).map_err(Error::Authority))
+        .collect()
+}
+
+fn store(authorities: &[X509]) -> Result<X509Store, ErrorStack> {
+    let mut store = X509StoreBuilder::new()?;
+    for authority in authorities {
+        store.add_cert(authority.clone())?;
+    }
+    Ok(store.build())
+}
+
+/// Has the server's certificate be that of `name`, whatever the URL says.
+fn expect(ssl: &mut ConnectConfiguration, name: &str) -> Result<(), ErrorStack> {
+    ssl.set_use_server_name_indication(false);
+    ssl.set_verify_hostname(false);
+    let address = name.parse().ok();
+    if address.is_none() {
+        ssl.set_hostname(name)?;
+    }
+    let param = ssl.param_mut();
+    param.set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS);
+    match address {
+        Some(address) => param.set_ip(address),
+        None => param.set_host(name),
+    }
 }
 
 fn authority(pem: &[u8]) -> Result<Vec<Vec<u8>>, Error> {

@@ -75,7 +75,7 @@ impl Following {
 
     async fn client(&self) -> Client {
         loop {
-            match client::client(self.config.clone()) {
+            match client::client(&self.config) {
                 Ok(client) => return client,
                 Err(error) => {
                     let error = error.to_string();

@@ -11,6 +11,7 @@
 //! what cannot be asked for holds on as it was last known. kube is used here
 //! and nowhere else.
 
+mod bounded;
 mod client;
 mod follow;
 mod kind;

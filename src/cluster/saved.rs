@@ -5,7 +5,7 @@
 //! parameters, Secrets too: only the owner may read the file.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -15,12 +15,13 @@ use serde_json::Value;
 
 use super::kind::Kind;
 use super::object::{Received, name_of};
+use crate::config::files;
 
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
 const KIND: &str = "ClusterSnapshot";
 
 /// A larger file is none that was written here.
-const LONGEST: u64 = 1 << 30;
+const LONGEST: usize = 1 << 30;
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -38,9 +39,6 @@ pub(super) enum Error {
     /// It cannot be read.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// It is longer than any that is written here.
-    #[error("longer than {LONGEST} bytes")]
-    TooLong,
     /// It is not what was written.
     #[error("damaged, or no saved set: {0}")]
     Damaged(&'static str),
@@ -101,16 +99,12 @@ pub(super) fn write(path: &Path, cluster: &str, objects: &[Box<str>]) -> io::Res
 ///
 /// There is one, and nothing in it can be used.
 pub(super) fn read(path: &Path, cluster: &str) -> Result<Option<Vec<(Kind, Received)>>, Error> {
-    let file = match File::open(path) {
-        Ok(file) => file,
+    let content = match files::read(path, LONGEST) {
+        Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let mut text = String::new();
-    file.take(LONGEST + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LONGEST {
-        return Err(Error::TooLong);
-    }
+    let text = String::from_utf8(content).map_err(|_| Error::Damaged("it is not UTF-8"))?;
     parse(&text, cluster).map(Some)
 }
 
@@ -214,7 +208,7 @@ mod tests {
             assert!(matches!(error, Error::Damaged(_)), "{damage}: {error}");
         }
         fs::write(&path, [0xff, 0xfe]).unwrap();
-        assert!(matches!(read(&path, "east"), Err(Error::Read(_))));
+        assert!(matches!(read(&path, "east"), Err(Error::Damaged(_))));
     }
 
     #[test]

@@ -19,6 +19,9 @@ use super::raw::RawObject;
 use super::reporter::Reporter;
 use super::store::Store;
 
+/// How many objects of a list come at once: each answer is bounded.
+const PAGE: u32 = 100;
+
 /// After so many seconds the API server ends a watch, which then goes on: a
 /// connection that died silently is noticed no later.
 const WATCH: u32 = 60;
@@ -114,6 +117,7 @@ impl Watch {
         let config = watcher::Config {
             label_selector: self.labels.clone().filter(|_| self.kind.role == Role::Selected),
             timeout: Some(WATCH),
+            page_size: Some(PAGE),
             ..watcher::Config::default()
         };
         let mut events = pin!(watcher::watcher(api, config));

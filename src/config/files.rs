@@ -1,7 +1,23 @@
 //! Where the outer ring reads its files from: a disk, or a test's own.
+//!
+//! Every configured file is read here, and so regular files alone, each within a
+//! bound: a FIFO would hold its reader up until somebody writes, a device never
+//! ends, and whatever is larger is none of ours.
 
-use std::io;
-use std::path::Path;
+use std::fs::{self, File, FileType, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The most bytes of a configuration, kubeconfig, certificate, key, token or JWKS.
+pub const CONFIGURATION_BYTES: usize = 16 << 20;
+
+/// The most bytes of one file of manifests.
+pub const MANIFEST_BYTES: usize = 64 << 20;
+
+/// What is being read, for who waits for it.
+static PENDING: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// A source of files.
 pub trait Files {
@@ -9,7 +25,7 @@ pub trait Files {
     ///
     /// # Errors
     ///
-    /// Those of [`std::fs::read`].
+    /// Those of [`read`], whose bound is [`CONFIGURATION_BYTES`].
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 }
 
@@ -17,19 +33,177 @@ pub trait Files {
 #[derive(Debug, Clone, Copy)]
 pub struct Disk;
 
+/// The content of the regular file at `path`, links followed. Blocks as long as
+/// its file system does.
+///
+/// # Errors
+///
+/// Those of [`fs::read`]; there is something else than a regular file, or one of
+/// more than `most` bytes.
+pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    observed(path, || read_bounded(path, most))
+}
+
+/// Does what may wait for the file system at `path`; [`pending`] tells of it meanwhile.
+pub fn observed<T>(path: &Path, act: impl FnOnce() -> T) -> T {
+    let _pending = Pending::begin(path);
+    act()
+}
+
+/// What is being read at this moment.
+#[must_use]
+pub fn pending() -> Vec<PathBuf> {
+    let mut paths = of_all_threads().clone();
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// A path among those that are read.
+struct Pending<'p>(&'p Path);
+
+fn of_all_threads() -> MutexGuard<'static, Vec<PathBuf>> {
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read_bounded(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    // Not even opened: that alone has effects on some devices.
+    check_type(fs::metadata(path)?.file_type())?;
+    let file = open(path)?;
+    let metadata = file.metadata()?;
+    check_type(metadata.file_type())?;
+    let too_large = || {
+        let message = format!("is larger than {most} bytes, the most that is read");
+        io::Error::new(io::ErrorKind::FileTooLarge, message)
+    };
+    let length = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
+    if length > most {
+        return Err(too_large());
+    }
+    let mut content = Vec::with_capacity(length);
+    // It may have grown, and some say no length at all.
+    file.take(most as u64 + 1).read_to_end(&mut content)?;
+    if content.len() > most {
+        return Err(too_large());
+    }
+    Ok(content)
+}
+
+/// Without waiting for the other end of a FIFO that came in the file's place.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)
+}
+
+fn check_type(kind: FileType) -> io::Result<()> {
+    let what = match kind {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_dir() => "a folder",
+        kind if kind.is_fifo() => "a named pipe (FIFO)",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    let message = format!("is {what}; it must be a regular file");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+}
+
 // === impl Disk ===
 
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        std::fs::read(path)
+        read(path, CONFIGURATION_BYTES)
+    }
+}
+
+// === impl Pending ===
+
+impl<'p> Pending<'p> {
+    fn begin(path: &'p Path) -> Self {
+        of_all_threads().push(path.to_owned());
+        Self(path)
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        let mut paths = of_all_threads();
+        if let Some(place) = paths.iter().position(|path| path == self.0) {
+            paths.swap_remove(place);
+        }
     }
 }
 
 #[cfg(test)]
-impl Files for std::collections::BTreeMap<std::path::PathBuf, Vec<u8>> {
+impl Files for std::collections::BTreeMap<PathBuf, Vec<u8>> {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         self.get(path)
             .cloned()
             .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+    use std::process::Command;
+
+    use super::*;
+
+    fn refusal(path: &Path) -> String {
+        read(path, 10).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn only_regular_files_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        assert!(
+            Command::new("mkfifo")
+                .arg(path("fifo"))
+                .status()
+                .unwrap()
+                .success()
+        );
+        let _socket = UnixListener::bind(path("socket")).unwrap();
+        symlink("/dev/zero", path("zero")).unwrap();
+        symlink(path("fifo"), path("linked")).unwrap();
+        for (name, what) in [
+            ("fifo", "a named pipe (FIFO)"),
+            ("linked", "a named pipe (FIFO)"),
+            ("socket", "a socket"),
+            ("zero", "a device"),
+            ("", "a folder"),
+        ] {
+            let expected = format!("is {what}; it must be a regular file");
+            assert_eq!(refusal(&path(name)), expected, "{name}");
+        }
+        let missing = read(&path("missing"), 10).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_the_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "0123456789").unwrap();
+        assert_eq!(read(&path, 10).unwrap(), b"0123456789");
+        fs::write(&path, "0123456789a").unwrap();
+        assert_eq!(refusal(&path), "is larger than 10 bytes, the most that is read");
+        // The system says that these have no bytes.
+        assert_eq!(
+            refusal(Path::new("/proc/self/status")),
+            "is larger than 10 bytes, the most that is read"
+        );
+    }
+
+    #[test]
+    fn what_is_being_read_is_known() {
+        let path = Path::new("a/file/of/this/test");
+        let inner = observed(path, || observed(path, pending));
+        assert!(inner.iter().any(|pending| pending == path));
+        assert!(!pending().iter().any(|pending| pending == path));
     }
 }

@@ -17,7 +17,7 @@ mod callers;
 mod clusters;
 mod decision_log;
 mod duration;
-mod files;
+pub mod files;
 mod jwt;
 pub mod kubeconfig;
 mod limits;
@@ -31,6 +31,8 @@ mod upstreams;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use openssl::sha::sha256;
 
 pub use admission::{Admission, FailurePolicy, MissingNamespace};
 pub use authorization::Authorization;
@@ -272,6 +274,15 @@ fn type_meta(root: &Section<'_>) {
 // === impl Config ===
 
 impl Config {
+    /// What the gateway calls itself in `Via`: the same on every replica with this
+    /// configuration, and on no gateway with another.
+    #[must_use]
+    pub fn pseudonym(&self) -> String {
+        let digest = sha256(self.text.as_bytes());
+        let digits = digest.iter().take(8).map(|byte| format!("{byte:02x}"));
+        format!("portcullis-{}", digits.collect::<String>())
+    }
+
     /// The files that this section-by-section reading took for granted: itself
     /// and those of the listener's certificates. The callers' are listed by
     /// [`crate::authentication::Authenticator::files`].

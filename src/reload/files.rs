@@ -9,12 +9,20 @@ use std::sync::Arc;
 use openssl::sha::Sha256;
 
 use super::source::Watched;
+use crate::config::files::{MANIFEST_BYTES, observed, read};
 use crate::config::{Config, ManifestPath};
 use crate::field::{Fault, FaultKind, Faults, Place};
 use crate::manifest::Source;
 
 /// How deep folders may be nested: a link that leads back up ends here.
 const DEPTH: usize = 32;
+
+/// How many files and folders one path of manifests may lead to: links can make
+/// a tree of a few folders that never ends.
+const MOST_FILES: usize = 100_000;
+
+/// The most bytes of all manifests together.
+const MOST_BYTES: usize = 512 << 20;
 
 /// The files of a set and a digest of their names and content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,22 +43,35 @@ impl Fingerprint {
 /// cannot be read is a fault; the others are read all the same.
 #[must_use]
 pub fn read_manifests(paths: &[ManifestPath]) -> (Vec<Source>, Faults) {
+    read_within(paths, MOST_FILES, MOST_BYTES)
+}
+
+fn read_within(paths: &[ManifestPath], most_files: usize, most_bytes: usize) -> (Vec<Source>, Faults) {
     let mut sources = Vec::new();
     let mut faults = Faults::new();
+    let mut left = most_bytes;
     for entry in paths {
-        let mut files = Vec::new();
-        if let Err((path, error)) = walk(&entry.path, DEPTH, &mut files, &mut BTreeSet::new()) {
+        let mut walk = Walk::new(most_files);
+        if let Err((path, error)) = walk.enter(&entry.path, DEPTH) {
             faults.push(unreadable(&path, &error));
-        } else if files.is_empty() {
+        } else if walk.files.is_empty() {
             faults.push(empty(&entry.path));
         }
-        for file in files {
-            match fs::read_to_string(&file) {
-                Ok(text) => sources.push(Source {
-                    file: file.display().to_string(),
-                    text,
-                    cluster: entry.cluster.clone(),
-                }),
+        for file in walk.files {
+            match text(&file, left) {
+                Ok(text) => {
+                    left -= text.len();
+                    sources.push(Source {
+                        file: file.display().to_string(),
+                        text,
+                        cluster: entry.cluster.clone(),
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::FileTooLarge && left < MANIFEST_BYTES => {
+                    let message = format!("with this file all manifests are larger than {most_bytes} bytes");
+                    faults.push(unreadable(&file, &io::Error::new(error.kind(), message)));
+                    return (sources, faults);
+                }
                 Err(error) => faults.push(unreadable(&file, &error)),
             }
         }
@@ -58,16 +79,24 @@ pub fn read_manifests(paths: &[ManifestPath]) -> (Vec<Source>, Faults) {
     (sources, faults)
 }
 
+/// The text of a file, where it has no more than `left` bytes.
+fn text(file: &Path, left: usize) -> io::Result<String> {
+    let bytes = read(file, left.min(MANIFEST_BYTES))?;
+    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "is not UTF-8"))
+}
+
 fn unreadable(path: &Path, error: &io::Error) -> Fault {
     let place = Place {
         file: Some(path.display().to_string().into()),
         ..Place::default()
     };
-    Fault::error(
-        place,
-        FaultKind::Unreadable,
-        format!("{error}; it must be there and readable"),
-    )
+    let message = match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
+            format!("{error}; it must be there and readable")
+        }
+        _ => error.to_string(),
+    };
+    Fault::error(place, FaultKind::Unreadable, message)
 }
 
 fn empty(folder: &Path) -> Fault {
@@ -82,39 +111,67 @@ fn empty(folder: &Path) -> Fault {
     )
 }
 
-/// Collects the manifest files under `path`, and the folders on the way.
-fn walk(
-    path: &Path,
-    depth: usize,
-    files: &mut Vec<PathBuf>,
-    folders: &mut BTreeSet<PathBuf>,
-) -> Result<(), (PathBuf, io::Error)> {
-    let told = |error| (path.to_owned(), error);
-    if !fs::metadata(path).map_err(told)?.is_dir() {
-        files.push(path.to_owned());
-        return Ok(());
-    }
-    if depth == 0 {
-        return Err(told(io::Error::other(
-            "folders nested too deep, or a link that leads back up",
-        )));
-    }
-    folders.insert(path.to_owned());
-    let mut entries: Vec<PathBuf> = fs::read_dir(path)
-        .map_err(told)?
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<Result<_, _>>()
-        .map_err(told)?;
-    entries.sort();
-    for entry in entries.iter().filter(|entry| !hidden(entry)) {
-        let folder = fs::metadata(entry)
-            .map_err(|error| (entry.clone(), error))?
-            .is_dir();
-        if folder || is_manifest(entry) {
-            walk(entry, depth - 1, files, folders)?;
+/// A walk through the folders of manifests.
+struct Walk {
+    /// The manifests.
+    files: Vec<PathBuf>,
+    /// The folders on the way.
+    folders: BTreeSet<PathBuf>,
+    /// How many of either may still come.
+    left: usize,
+}
+
+// === impl Walk ===
+
+impl Walk {
+    fn new(most: usize) -> Self {
+        Self {
+            files: Vec::new(),
+            folders: BTreeSet::new(),
+            left: most,
         }
     }
-    Ok(())
+
+    /// Collects what is at and under `path`.
+    fn enter(&mut self, path: &Path, depth: usize) -> Result<(), (PathBuf, io::Error)> {
+        let at_path = |error| (path.to_owned(), error);
+        let more = self.left.checked_sub(1);
+        self.left =
+            more.ok_or_else(|| at_path(io::Error::other("too many files, or links that lead in circles")))?;
+        if !is_folder(path).map_err(at_path)? {
+            self.files.push(path.to_owned());
+            return Ok(());
+        }
+        if depth == 0 {
+            let message = "folders nested too deep, or a link that leads back up";
+            return Err(at_path(io::Error::other(message)));
+        }
+        self.folders.insert(path.to_owned());
+        for entry in entries(path).map_err(at_path)? {
+            let is_folder = is_folder(&entry).map_err(|error| (entry.clone(), error))?;
+            if is_folder || is_manifest(&entry) {
+                self.enter(&entry, depth - 1)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_folder(path: &Path) -> io::Result<bool> {
+    observed(path, || fs::metadata(path)).map(|metadata| metadata.is_dir())
+}
+
+/// What is in a folder and not hidden, in byte order.
+fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let read = || -> io::Result<Vec<PathBuf>> {
+        fs::read_dir(folder)?
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect()
+    };
+    let mut entries = observed(folder, read)?;
+    entries.retain(|entry| !hidden(entry));
+    entries.sort();
+    Ok(entries)
 }
 
 fn hidden(path: &Path) -> bool {
@@ -134,8 +191,10 @@ pub(super) fn all_files(config_file: &Path, config: &Config, others: &BTreeSet<P
     files.extend(others.iter().cloned());
     files.extend(config.files());
     for entry in &config.manifests {
-        // A path that cannot be read is told by the load; here it counts as absent.
-        let _ = walk(&entry.path, DEPTH, &mut files, &mut BTreeSet::new());
+        let mut walk = Walk::new(MOST_FILES);
+        // A path that cannot be read is a fault of the load; here it counts as absent.
+        let _ = walk.enter(&entry.path, DEPTH);
+        files.append(&mut walk.files);
     }
     files.sort();
     files.dedup();
@@ -148,21 +207,26 @@ pub(super) fn folders_of(config: &Config, files: &[PathBuf]) -> BTreeSet<PathBuf
     let mut folders = BTreeSet::new();
     for file in files {
         folders.extend(file.parent().map(Path::to_owned));
-        if let Ok(real) = fs::canonicalize(file) {
+        if let Ok(real) = observed(file, || fs::canonicalize(file)) {
             folders.extend(real.parent().map(Path::to_owned));
         }
     }
     for entry in &config.manifests {
-        let _ = walk(&entry.path, DEPTH, &mut Vec::new(), &mut folders);
+        let mut walk = Walk::new(MOST_FILES);
+        let _ = walk.enter(&entry.path, DEPTH);
+        folders.append(&mut walk.folders);
     }
     folders
 }
 
-/// A digest of the names and content of `files`; one that cannot be read counts as absent.
+/// A digest of the names and content of `files`; one that cannot be read counts as absent,
+/// and so does what is beyond the bytes of a set.
 pub(super) fn fingerprint(files: &[PathBuf]) -> Fingerprint {
     let mut digest = Sha256::new();
+    let mut left = MOST_BYTES;
     for file in files {
-        let content = fs::read(file).ok();
+        let content = read(file, left.min(MANIFEST_BYTES)).ok();
+        left -= content.as_ref().map_or(0, Vec::len);
         part(&mut digest, file.as_os_str().as_encoded_bytes());
         digest.update(&[u8::from(content.is_some())]);
         part(&mut digest, content.as_deref().unwrap_or_default());
@@ -270,6 +334,52 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(folder.path(), folder.path().join("again")).unwrap();
         assert!(names(folder.path(), None).1.has_errors());
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_a_fault_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let made = std::process::Command::new("mkfifo")
+            .arg(path("fifo.yaml"))
+            .status();
+        assert!(made.unwrap().success());
+        std::os::unix::fs::symlink("/dev/zero", path("zero.json")).unwrap();
+        fs::write(path("well.yaml"), "").unwrap();
+        let (names, faults) = names(folder.path(), None);
+        assert_eq!(names, ["well.yaml"]);
+        let faults = faults.to_string();
+        for fault in [
+            "fifo.yaml: Unreadable: is a named pipe (FIFO); it must be a regular file\n",
+            "zero.json: Unreadable: is a device; it must be a regular file",
+        ] {
+            assert!(faults.contains(fault), "{faults}");
+        }
+        let files = [path("fifo.yaml"), path("zero.json")];
+        assert_ne!(fingerprint(&files), Fingerprint::none());
+    }
+
+    #[test]
+    fn a_set_has_bounds_which_a_fault_names() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a.yaml", "b.yaml", "c.yaml"] {
+            fs::write(folder.path().join(name), "# ten bytes").unwrap();
+        }
+        let entry = ManifestPath {
+            path: folder.path().to_owned(),
+            cluster: None,
+        };
+        let read = |files, bytes| {
+            let (sources, faults) = read_within(std::slice::from_ref(&entry), files, bytes);
+            (sources.len(), faults.to_string())
+        };
+        assert_eq!(read(4, 33), (3, String::new()));
+        let (count, faults) = read(4, 32);
+        assert_eq!(count, 2);
+        let expected = "c.yaml: Unreadable: with this file all manifests are larger than 32 bytes";
+        assert!(faults.contains(expected), "{faults}");
+        let (_, faults) = read(3, 33);
+        assert!(faults.contains("c.yaml: Unreadable: too many files"), "{faults}");
     }
 
     #[test]

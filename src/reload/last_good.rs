@@ -6,21 +6,23 @@
 //! texts may hold inline credentials all the same, so only the owner may read the file.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use openssl::sha::sha256;
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::manifest::Source;
 
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
 const KIND: &str = "LastGoodSet";
 
 /// A larger file is none that was written here.
-const MAX_BYTES: u64 = 1 << 30;
+const MAX_BYTES: usize = 1 << 30;
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -52,6 +54,17 @@ struct Manifest {
 pub(super) struct Unsaved {
     path: PathBuf,
     content: Vec<u8>,
+}
+
+/// Saves one set after another on a thread of its own: a disk that does not answer
+/// holds up no reload. Of those that wait, only the newest is saved.
+#[derive(Debug, Default)]
+pub(super) struct Saver(Arc<Mutex<Waiting>>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    next: Option<Unsaved>,
+    is_saving: bool,
 }
 
 /// A set as it was saved.
@@ -133,6 +146,39 @@ impl Unsaved {
     }
 }
 
+// === impl Saver ===
+
+impl Saver {
+    /// Saves the set soon.
+    pub(super) fn save(&self, unsaved: Unsaved) {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.next = Some(unsaved);
+        if waiting.is_saving {
+            return;
+        }
+        let all = Arc::clone(&self.0);
+        let saving = thread::Builder::new()
+            .name("last-good".to_owned())
+            .spawn(move || while_any_waits(&all));
+        match saving {
+            Ok(_) => waiting.is_saving = true,
+            Err(error) => tracing::warn!(%error, "no thread to save the last good set"),
+        }
+    }
+}
+
+fn while_any_waits(all: &Mutex<Waiting>) {
+    loop {
+        let mut waiting = all.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(unsaved) = waiting.next.take() else {
+            waiting.is_saving = false;
+            return;
+        };
+        drop(waiting);
+        unsaved.save();
+    }
+}
+
 // === impl Manifest ===
 
 impl Manifest {
@@ -185,14 +231,7 @@ pub(super) fn read(path: &Path) -> Result<Saved, Error> {
         path: path.to_owned(),
         source,
     };
-    let mut content = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    if !file.metadata().map_err(unreadable)?.is_file() {
-        return Err(unreadable(io::Error::other("not a regular file")));
-    }
-    file.take(MAX_BYTES + 1)
-        .read_to_end(&mut content)
-        .map_err(unreadable)?;
+    let content = config::files::read(path, MAX_BYTES).map_err(unreadable)?;
     parse(&content).map_err(|reason| Error::Corrupt {
         path: path.to_owned(),
         reason,
@@ -200,9 +239,6 @@ pub(super) fn read(path: &Path) -> Result<Saved, Error> {
 }
 
 fn parse(content: &[u8]) -> Result<Saved, &'static str> {
-    if content.len() as u64 > MAX_BYTES {
-        return Err("it is larger than any that is written");
-    }
     let end = content
         .iter()
         .position(|byte| *byte == b'\n')

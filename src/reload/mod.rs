@@ -14,6 +14,8 @@
 
 mod apart;
 mod files;
+mod inspection;
+mod interest;
 mod inventory;
 mod last_good;
 mod load;
@@ -38,14 +40,14 @@ use crate::upstream::Upstreams;
 
 use files::Revision;
 use inventory::Inventory;
-use last_good::Unsaved;
+use last_good::{Saver, Unsaved};
 
 pub use files::read_manifests;
 pub use inventory::{Change, Objects};
 pub use last_good::Error as LastGoodError;
 pub use load::{admission_settings, check, last_good, load, policies};
 pub use source::{FilesAlone, ManifestSource, Origin, SourceStatus, Watched};
-pub use watch::{Attempt, Observer, Reloader, Trigger};
+pub use watch::{Attempt, LIMIT, Observer, Reloader, Trigger};
 
 /// Everything that a request is judged by, as it was at one moment.
 pub struct Snapshot {
@@ -84,6 +86,7 @@ pub struct State {
     current: ArcSwap<Snapshot>,
     source: Arc<dyn ManifestSource>,
     last: Mutex<LastReload>,
+    saver: Saver,
 }
 
 /// How the last attempts to replace the files went.
@@ -93,13 +96,15 @@ struct LastReload {
     change: Option<Change>,
 }
 
-/// A reload that changed nothing.
+/// A reload that changed nothing, so far.
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// When it was tried.
     pub at: SystemTime,
     /// Why it was refused.
     pub faults: Arc<Faults>,
+    /// It has not ended yet, and takes effect when it does.
+    pub is_hanging: bool,
 }
 
 impl State {
@@ -125,6 +130,7 @@ impl State {
             current: ArcSwap::from_pointee(snapshot),
             source,
             last: Mutex::new(last),
+            saver: Saver::default(),
         })
     }
 
@@ -165,7 +171,9 @@ impl State {
 
     /// Puts `snapshot`, of files just read, in force for every request that begins after this.
     fn replace(&self, mut snapshot: Snapshot, change: Change) {
-        snapshot.save();
+        if let Some(unsaved) = snapshot.unsaved.take() {
+            self.saver.save(unsaved);
+        }
         *self.last() = LastReload {
             failure: None,
             change: Some(change),

@@ -1,38 +1,34 @@
 //! Notices that a file changed, and has the set loaded again.
 //!
-//! Three ways lead here. Watches on the folders tell at once; they hang on the
+//! Three ways lead here. Watches on the folders report at once; they hang on the
 //! folder and not on the file, because mounted Secrets and ConfigMaps change by
-//! the swap of a link. A poll finds what no watch tells of (network file
+//! the swap of a link. A poll finds what no watch reports (network file
 //! systems, links whose far end moved). SIGHUP asks outright.
+//!
+//! ```text
+//! events ─▶ due? ─▶ inspection, on a thread of its own ─▶ ended: put in force, or keep
+//!             ▲                  └── not within the limit: reported, and the next may begin
+//!             └──────────────────────────────┘
+//! ```
 
-use std::collections::BTreeSet;
+mod due;
+
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use notify::event::ModifyKind;
-use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
-
-use super::files::{self, Fingerprint};
+use super::files::Fingerprint;
+use super::inspection::{Inspected, Inspection, Loaded, Watches};
 use super::{Failure, State, load};
-use crate::authentication::Authenticator;
-use crate::authorizers::Authorizers;
-use crate::config::{self, DecisionLog, LogPath};
-use crate::field::{Faults, Severity};
-use crate::upstream;
+use crate::config;
+use crate::field::{Fault, FaultKind, Faults, Place, Severity};
+use due::{Requested, Schedule};
 
-/// How long the files must be quiet before they are read: an editor or a
-/// copy of a folder writes several times.
-const QUIET: Duration = Duration::from_millis(100);
-
-/// After this the files are read although they still change.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// The same for objects of clusters: a label that changes is to hold within a second.
-const SHORT_PATIENCE: Duration = Duration::from_millis(400);
+/// How long a reload may take before it is reported, and no longer holds up the next.
+pub const LIMIT: Duration = Duration::from_secs(30);
 
 /// How much longer than its last rebuild took the thread rests before the next:
 /// a cluster that changes all the time must not cost a processor.
@@ -41,10 +37,13 @@ const REST: u32 = 4;
 /// The longest such rest.
 const LONGEST_REST: Duration = Duration::from_millis(400);
 
-/// How often a set is loaded anew because it changed under the last load.
-const ATTEMPTS: usize = 3;
+/// How many inspections may hang, each with its thread, before no more are begun.
+const MOST_HANGING: usize = 8;
 
-/// Told of each attempt that was made.
+/// How many before polls begin none, so that there are some left for who asks.
+const MOST_HANGING_POLLS: usize = MOST_HANGING / 2;
+
+/// Called with each attempt that was made.
 pub type Observer = Box<dyn Fn(Attempt<'_>) + Send>;
 
 /// How an attempt to replace what is in force ended.
@@ -54,7 +53,7 @@ pub enum Attempt<'a> {
     Reloaded(&'a State),
     /// Objects of clusters changed. The files were not read: where they are faulty, they still are.
     Refreshed(&'a State),
-    /// The files have faults; what was in force still is.
+    /// The files have faults, or are still being read; what was in force still is.
     Failed(&'a Failure),
 }
 
@@ -69,12 +68,10 @@ pub struct Reloader {
 pub struct Trigger(Sender<Event>);
 
 enum Event {
-    /// A watch saw something.
-    Changed,
-    /// Somebody asks, whether or not anything changed.
-    Asked,
-    /// What is beside the files changed.
-    Beside,
+    /// Something is to be done.
+    Requested(Requested),
+    /// The inspection of this number ended; without result if it broke off.
+    Ended(u64, Option<Box<Inspected>>),
     /// The reloader is dropped.
     Stop,
 }
@@ -84,13 +81,17 @@ enum Event {
 impl Trigger {
     /// Loads the files again soon, changed or not.
     pub fn reload(&self) {
-        // An error means that the reloader has stopped: nothing to ask any more.
-        let _ = self.0.send(Event::Asked);
+        self.request(Requested::FORCED);
     }
 
     /// Puts what the [`ManifestSource`](super::ManifestSource) has now beside the files, soon.
     pub fn refresh(&self) {
-        let _ = self.0.send(Event::Beside);
+        self.request(Requested::BESIDE);
+    }
+
+    fn request(&self, requested: Requested) {
+        // An error means that the reloader has stopped: nothing to ask any more.
+        let _ = self.0.send(Event::Requested(requested));
     }
 }
 
@@ -98,41 +99,36 @@ impl Trigger {
 
 impl Reloader {
     /// Starts to watch the files behind `state`, whose configuration is at `path`.
+    /// A reload that takes longer than `limit` ([`LIMIT`]) is reported to
+    /// `observer` as one that failed; it takes effect when it ends all the same,
+    /// unless a later one has.
     ///
     /// # Errors
     ///
     /// The operating system refused a thread. That it refuses watches is only
     /// logged: the poll remains.
-    pub fn start(state: Arc<State>, path: PathBuf, observer: Observer) -> io::Result<Self> {
+    pub fn start(state: Arc<State>, path: PathBuf, limit: Duration, observer: Observer) -> io::Result<Self> {
         let (sender, events) = channel();
-        let interest = Arc::new(Mutex::new(Interest::default()));
-        let watcher = notify::recommended_watcher({
-            let (sender, interest) = (sender.clone(), Arc::clone(&interest));
-            move |event: notify::Result<notify::Event>| {
-                let interest = interest.lock().unwrap_or_else(PoisonError::into_inner);
-                if event.is_ok_and(|event| interest.is_concerned(&event)) {
-                    let _ = sender.send(Event::Changed);
-                }
-            }
-        })
-        .map_err(|error| tracing::warn!(%error, "files cannot be watched, only polled"))
-        .ok();
+        let trigger = Trigger(sender);
         let mut worker = Worker {
-            state,
+            trigger: trigger.clone(),
             path,
             observer,
-            watcher,
-            watched: BTreeSet::new(),
-            interest,
+            limit,
+            watches: None,
             last: Fingerprint::none(),
-            rested: Instant::now(),
+            running: Vec::new(),
+            begun: 0,
+            applied: 0,
+            schedule: Schedule::new(Instant::now()),
+            state,
         };
-        worker.last = worker.look();
+        worker.begin_to_watch();
         let thread = thread::Builder::new()
             .name("reload".into())
             .spawn(move || worker.run(&events))?;
         Ok(Self {
-            trigger: Trigger(sender),
+            trigger,
             thread: Some(thread),
         })
     }
@@ -153,150 +149,234 @@ impl Drop for Reloader {
     }
 }
 
-/// Which of the events in the watched folders matter. A decision log beside the
-/// configuration must not have everything read again with each of its lines.
-#[derive(Debug, Default)]
-struct Interest {
-    files: BTreeSet<PathBuf>,
-    log: Option<PathBuf>,
-}
-
-// === impl Interest ===
-
-impl Interest {
-    fn new(files: &[PathBuf], log: Option<&DecisionLog>) -> Self {
-        let real = files.iter().filter_map(|file| file.canonicalize().ok());
-        Self {
-            files: files.iter().cloned().chain(real).collect(),
-            log: log.and_then(|log| match &log.path {
-                LogPath::File(path) => Some(path.clone()),
-                LogPath::Stdout => None,
-            }),
-        }
-    }
-
-    fn is_concerned(&self, event: &notify::Event) -> bool {
-        let writes = matches!(
-            event.kind,
-            EventKind::Modify(ModifyKind::Data(_) | ModifyKind::Metadata(_))
-        );
-        let matters = |path: &PathBuf| {
-            let is_log = self.log.as_ref() == Some(path);
-            // A name that comes or goes may be a link that leads to another set.
-            !is_log && (!writes || self.files.contains(path) || files::is_manifest(path))
-        };
-        !event.kind.is_access() && (event.paths.is_empty() || event.paths.iter().any(matters))
-    }
-}
-
 /// What the thread works with.
 struct Worker {
+    trigger: Trigger,
     state: Arc<State>,
     path: PathBuf,
     observer: Observer,
-    watcher: Option<RecommendedWatcher>,
-    watched: BTreeSet<PathBuf>,
-    interest: Arc<Mutex<Interest>>,
-    /// What the files said at the last attempt, good or bad.
+    limit: Duration,
+    /// With the inspection while one runs.
+    watches: Option<Watches>,
+    /// What the files said at the last inspection, good or bad.
     last: Fingerprint,
-    /// Before this nothing is rebuilt for what is beside the files.
-    rested: Instant,
+    running: Vec<Running>,
+    /// The number of the inspection begun last.
+    begun: u64,
+    /// The number of the newest inspection of which the result was taken.
+    applied: u64,
+    schedule: Schedule,
 }
 
+/// An inspection that has not ended.
+struct Running {
+    number: u64,
+    since: Instant,
+    /// Whether what is beside the files changed too.
+    is_beside: bool,
+    /// Whether it was reported that it takes too long.
+    is_reported: bool,
+}
+
+// === impl Worker ===
+
 impl Worker {
+    fn begin_to_watch(&mut self) {
+        let mut inspection = self.inspection(false);
+        let current = Arc::clone(&self.state.current());
+        self.last = inspection.look(&current, false);
+        self.watches = Some(inspection.watches);
+    }
+
     fn run(mut self, events: &Receiver<Event>) {
-        let mut looked = Instant::now();
         loop {
-            let interval = self.state.current().config.reload.interval;
-            let told = match events.recv_timeout(interval.saturating_sub(looked.elapsed())) {
-                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => Told::default(),
-                Ok(Event::Asked) => Told::of(&Event::Asked),
-                Ok(event) => match settle(&event, events, self.rested) {
-                    Some(told) => told,
-                    None => return,
-                },
-            };
-            if told.beside_alone() && looked.elapsed() < interval {
-                self.refresh();
+            let now = Instant::now();
+            self.report_hanging(now);
+            if self.act_at().is_some_and(|at| at <= now) {
+                self.act(now);
                 continue;
             }
-            looked = Instant::now();
-            let seen = self.look();
-            if told.asked || seen != self.last {
-                self.last = self.reload_until_still(seen);
-            } else if told.beside {
-                self.refresh();
+            let next = [self.act_at(), self.report_at()].into_iter().flatten().min();
+            let received = match next {
+                Some(next) => events.recv_timeout(next.saturating_duration_since(now)),
+                None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match received {
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Event::Requested(requested)) => self.schedule.request(requested, Instant::now()),
+                Ok(Event::Ended(number, inspected)) => {
+                    self.ended(number, inspected.map(|inspected| *inspected))
+                }
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
 
-    /// Reloads, and once more where the files changed while they were read or
-    /// the new set names other files. Returns what was seen last.
-    fn reload_until_still(&mut self, mut seen: Fingerprint) -> Fingerprint {
-        for _ in 0..ATTEMPTS {
-            self.reload();
-            let after = self.look();
-            if after == seen {
-                break;
-            }
-            seen = after;
+    /// When something is to be done; `None` while it must wait for an inspection.
+    fn act_at(&self) -> Option<Instant> {
+        let is_busy = self.running.iter().any(|running| !running.is_reported);
+        if is_busy || self.running.len() >= MOST_HANGING {
+            return None;
         }
-        seen
+        let interval = self.state.current().config.reload.interval;
+        let polls = self.running.len() < MOST_HANGING_POLLS;
+        let poll = self.schedule.poll_at(interval).filter(|_| polls);
+        poll.into_iter().chain(self.schedule.requested_at()).min()
     }
 
-    /// Reads what the files say now, and watches the folders they are in.
-    ///
-    /// The configuration is read anew: what a faulty one names must be noticed,
-    /// too, when it is mended.
-    fn look(&mut self) -> Fingerprint {
-        let snapshot = self.state.current();
-        let (config, _) = config::load(&self.path);
-        let config = config.as_ref().unwrap_or(&snapshot.config);
-        let mut others = snapshot.authenticator.files().clone();
-        others.extend(upstream::files(config));
-        others.extend(snapshot.authorizers.files().iter().cloned());
-        others.extend(self.state.source().check(config).0);
-        if self.state.last_failure().is_some() {
-            let (authenticator, _) = Authenticator::build(config, None, SystemTime::now());
-            others.extend(authenticator.files().iter().cloned());
-            let (authorizers, _) = Authorizers::build(config, &config::Disk, None);
-            others.extend(authorizers.files().iter().cloned());
+    fn act(&mut self, now: Instant) {
+        let interval = self.state.current().config.reload.interval;
+        let is_polled = self.schedule.poll_at(interval).is_some_and(|at| at <= now);
+        let requested = self.schedule.take();
+        if requested.is_beside_alone() && !is_polled {
+            self.refresh();
+        } else {
+            self.begin(requested, now);
         }
-        let files = files::all_files(&self.path, config, &others);
-        let folders = files::folders_of(config, &files);
-        let interest = Interest::new(&files, config.decision_log.as_ref());
-        drop(snapshot);
-        *self.interest.lock().unwrap_or_else(PoisonError::into_inner) = interest;
-        self.watch(folders);
-        files::fingerprint(&files)
     }
 
-    fn watch(&mut self, folders: BTreeSet<PathBuf>) {
-        let Some(watcher) = &mut self.watcher else { return };
-        for gone in self.watched.difference(&folders) {
-            // A folder that is gone has lost its watch already.
-            let _ = watcher.unwatch(gone);
+    // === inspections ===
+
+    fn begin(&mut self, requested: Requested, now: Instant) {
+        self.schedule.looked(now);
+        self.begun += 1;
+        let number = self.begun;
+        let events = self.trigger.0.clone();
+        let inspection = self.inspection(requested.is_forced);
+        let begun = inspection.spawn(move |inspected| {
+            // Who has stopped needs no result.
+            let _ = events.send(Event::Ended(number, inspected.map(Box::new)));
+        });
+        match begun {
+            Ok(()) => self.running.push(Running {
+                number,
+                since: now,
+                is_beside: requested.is_beside,
+                is_reported: false,
+            }),
+            Err(error) => self.fail(
+                vec![fault(format!("no thread to read the files: {error}"))],
+                false,
+            ),
         }
-        let mut watched = BTreeSet::new();
-        for folder in folders {
-            if self.watched.contains(&folder) && folder.is_dir() {
-                watched.insert(folder);
-            } else if let Err(error) = watcher.watch(&folder, RecursiveMode::NonRecursive) {
-                tracing::warn!(folder = %folder.display(), %error, "this folder is only polled");
-            } else {
-                watched.insert(folder);
-            }
-        }
-        self.watched = watched;
     }
+
+    fn inspection(&mut self, is_forced: bool) -> Inspection {
+        let trigger = self.trigger.clone();
+        let changed = move || trigger.request(Requested::CHANGED);
+        Inspection {
+            state: Arc::clone(&self.state),
+            path: self.path.clone(),
+            watches: self.watches.take().unwrap_or_else(|| Watches::new(changed)),
+            last: self.last.clone(),
+            is_forced,
+        }
+    }
+
+    fn ended(&mut self, number: u64, inspected: Option<Inspected>) {
+        let place = self.running.iter().position(|running| running.number == number);
+        let Some(running) = place.map(|place| self.running.swap_remove(place)) else {
+            return;
+        };
+        let Some(inspected) = inspected else {
+            let message = "the reload broke off, which is a fault of this program".to_owned();
+            return self.fail(vec![fault(message)], false);
+        };
+        // A later one has ended already: what this one read may be older.
+        if number < self.applied {
+            return;
+        }
+        self.applied = number;
+        self.last = inspected.seen;
+        self.watches = Some(inspected.watches);
+        let is_loaded = inspected.loaded.is_some();
+        if let Some(loaded) = inspected.loaded {
+            self.put_in_force(loaded);
+        } else if running.is_reported {
+            // It was reported to have failed; only a whole one shows that all is well.
+            self.schedule.request(Requested::FORCED, Instant::now());
+        }
+        // What changed beside the files meanwhile may have come too late for it.
+        if running.is_reported || running.is_beside && !is_loaded {
+            self.refresh();
+        }
+    }
+
+    fn put_in_force(&self, loaded: Loaded) {
+        let Loaded { at, snapshot, faults } = loaded;
+        let Some(snapshot) = snapshot else {
+            let failure = Failure {
+                at,
+                faults: Arc::new(faults),
+                is_hanging: false,
+            };
+            return self.keep(failure);
+        };
+        log(&faults);
+        let current = Arc::clone(&self.state.current());
+        let change = snapshot.since(&current);
+        tracing::info!(revision = %snapshot.revision, "reloaded: {change}");
+        warn_of_vanished_denies(&change.vanished_denies);
+        warn_of_restart(&current.config, &snapshot.config);
+        self.state.replace(snapshot, change);
+        (self.observer)(Attempt::Reloaded(&self.state));
+    }
+
+    fn keep(&self, failure: Failure) {
+        log(&failure.faults);
+        let revision = &self.state.current().revision;
+        let faults = failure.faults.len();
+        if failure.is_hanging {
+            tracing::error!(%revision, "a reload does not end: the last good set stays in force");
+        } else {
+            tracing::error!(%revision, faults, "the files have faults: the last good set stays in force");
+        }
+        (self.observer)(Attempt::Failed(&failure));
+        self.state.keep(failure);
+    }
+
+    fn fail(&self, found: Vec<Fault>, is_hanging: bool) {
+        let mut faults = Faults::new();
+        faults.extend(found);
+        self.keep(Failure {
+            at: SystemTime::now(),
+            faults: Arc::new(faults),
+            is_hanging,
+        });
+    }
+
+    // === inspections that hang ===
+
+    fn report_at(&self) -> Option<Instant> {
+        let waiting = self.running.iter().filter(|running| !running.is_reported);
+        waiting.map(|running| running.since + self.limit).min()
+    }
+
+    fn report_hanging(&mut self, now: Instant) {
+        if self.report_at().is_none_or(|at| at > now) {
+            return;
+        }
+        for running in &mut self.running {
+            running.is_reported |= running.since + self.limit <= now;
+        }
+        self.fail(hanging(self.limit), true);
+        if self.running.len() >= MOST_HANGING {
+            tracing::error!(
+                "{MOST_HANGING} reloads hang: no more are begun until one ends; \
+                 have their files answer, or start the gateway anew"
+            );
+        }
+    }
+
+    // === beside the files ===
 
     /// Puts in force what is beside the files now.
     fn refresh(&mut self) {
         let start = Instant::now();
         let current = self.state.current();
         let snapshot = load::refresh(&current, self.state.source());
-        self.rested = Instant::now() + (start.elapsed() * REST).min(LONGEST_REST);
+        let rest = (start.elapsed() * REST).min(LONGEST_REST);
+        self.schedule.rest_until(Instant::now() + rest);
         let Some(snapshot) = snapshot.filter(|new| new.revision != current.revision) else {
             return;
         };
@@ -306,93 +386,29 @@ impl Worker {
         self.state.refresh(snapshot);
         (self.observer)(Attempt::Refreshed(&self.state));
     }
-
-    fn reload(&self) {
-        let current = self.state.current();
-        let now = SystemTime::now();
-        let (snapshot, faults) = load::load(&self.path, self.state.source(), Some(&current), now);
-        log(&faults);
-        if let Some(snapshot) = snapshot {
-            let change = snapshot.since(&current);
-            tracing::info!(revision = %snapshot.revision, "reloaded: {change}");
-            warn_of_vanished_denies(&change.vanished_denies);
-            warn_of_restart(&current.config, &snapshot.config);
-            drop(current);
-            self.state.replace(snapshot, change);
-            (self.observer)(Attempt::Reloaded(&self.state));
-        } else {
-            tracing::error!(
-                revision = %current.revision,
-                faults = faults.len(),
-                "the files have faults: the last good set stays in force"
-            );
-            let failure = Failure {
-                at: now,
-                faults: Arc::new(faults),
-            };
-            (self.observer)(Attempt::Failed(&failure));
-            self.state.keep(failure);
-        }
-    }
 }
 
-/// What the worker was told of.
-#[derive(Debug, Default, Clone, Copy)]
-struct Told {
-    asked: bool,
-    files: bool,
-    beside: bool,
-}
-
-// === impl Told ===
-
-impl Told {
-    fn of(event: &Event) -> Self {
-        Self {
-            asked: matches!(event, Event::Asked),
-            files: matches!(event, Event::Changed),
-            beside: matches!(event, Event::Beside),
-        }
+/// What a reload that takes longer than `limit` still waits for.
+fn hanging(limit: Duration) -> Vec<Fault> {
+    let pending = config::files::pending();
+    if pending.is_empty() {
+        let message = format!("the reload has not ended after {limit:?}; it takes effect when it does");
+        return vec![fault(message)];
     }
-
-    const fn and(self, other: Self) -> Self {
-        Self {
-            asked: self.asked || other.asked,
-            files: self.files || other.files,
-            beside: self.beside || other.beside,
-        }
-    }
-
-    /// Whether the files need no look.
-    const fn beside_alone(self) -> bool {
-        self.beside && !self.asked && !self.files
-    }
-}
-
-/// Waits from the first event on until all is quiet, and until `earliest`. What
-/// came; `None` to stop.
-fn settle(first: &Event, events: &Receiver<Event>, earliest: Instant) -> Option<Told> {
-    let mut told = Told::of(first);
-    let patience = if told.beside_alone() {
-        SHORT_PATIENCE
-    } else {
-        PATIENCE
+    let of = |path: PathBuf| Fault {
+        place: Place {
+            file: Some(path.display().to_string().into()),
+            ..Place::default()
+        },
+        ..fault(format!(
+            "the reload has not ended after {limit:?}, and this is being read: see that its file system answers"
+        ))
     };
-    let latest = earliest.max(Instant::now() + patience);
-    loop {
-        let quiet = match events.recv_timeout(QUIET) {
-            Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return None,
-            Ok(event) => {
-                told = told.and(Told::of(&event));
-                false
-            }
-            Err(RecvTimeoutError::Timeout) => true,
-        };
-        let now = Instant::now();
-        if now >= latest || (quiet && now >= earliest) {
-            return Some(told);
-        }
-    }
+    pending.into_iter().map(of).collect()
+}
+
+fn fault(message: String) -> Fault {
+    Fault::error(Place::default(), FaultKind::Unreadable, message)
 }
 
 fn log(faults: &Faults) {
@@ -421,36 +437,5 @@ fn warn_of_restart(old: &crate::config::Config, new: &crate::config::Config) {
     ];
     for (field, _) in changed.into_iter().filter(|(_, changed)| *changed) {
         tracing::warn!("{field} changed: it takes effect at the next start");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use notify::event::{AccessKind, CreateKind, DataChange, RenameMode};
-
-    use super::*;
-
-    #[test]
-    fn only_events_that_can_change_the_set_matter() {
-        let log = DecisionLog {
-            path: LogPath::File("/etc/p/decisions.json".into()),
-        };
-        let interest = Interest::new(&["/etc/p/token".into()], Some(&log));
-        let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));
-        let create = EventKind::Create(CreateKind::File);
-        let rename = EventKind::Modify(ModifyKind::Name(RenameMode::To));
-        for (kind, path, matters) in [
-            (write, "/etc/p/token", true),
-            (write, "/etc/p/new.yaml", true),
-            (write, "/etc/p/other.log", false),
-            (write, "/etc/p/decisions.json", false),
-            (create, "/etc/p/decisions.json", false),
-            (create, "/etc/p/folder", true),
-            (rename, "/etc/p/..data", true),
-            (EventKind::Access(AccessKind::Any), "/etc/p/token", false),
-        ] {
-            let event = notify::Event::new(kind).add_path(path.into());
-            assert_eq!(interest.is_concerned(&event), matters, "{kind:?} {path}");
-        }
     }
 }

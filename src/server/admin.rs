@@ -132,6 +132,12 @@ fn in_force(shared: &Shared, named: bool) -> String {
         text.push_str(&describe_change(&change, named));
     }
     if let Some(failure) = shared.state.last_failure() {
+        if failure.is_hanging {
+            text.push_str(
+                "the files on disk are not in force: a reload does not end; the log names what it reads\n",
+            );
+            return text;
+        }
         let errors = failure
             .faults
             .iter()

@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use actix_web::dev::Payload;
 use actix_web::http::header::{self, HeaderMap};
@@ -13,6 +13,11 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::limits::Permit;
 use super::respond::Rejection;
+
+/// How long the first MiB of a body may take to arrive, and each further one.
+const FIRST: Duration = Duration::from_secs(5);
+const FURTHER: Duration = Duration::from_secs(1);
+const STEP_BYTES: usize = 1 << 20;
 
 /// The most that is read of a body that nobody looks at.
 const SKIPPED_BYTES: usize = 64 << 10;
@@ -63,16 +68,29 @@ pub(super) fn announced(headers: &HeaderMap) -> usize {
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// The whole body, or why not.
+/// How long a body of which so much is there may have taken.
+fn allowance(received: usize) -> Duration {
+    let further = u32::try_from(received / STEP_BYTES).unwrap_or(u32::MAX);
+    FURTHER.saturating_mul(further).saturating_add(FIRST)
+}
+
+/// The whole body, or why not. Who sends slowly keeps the room of others: the time is
+/// bounded by what has arrived, and by `deadline`.
 pub(super) async fn read(
     payload: &mut Payload,
     permit: &mut Permit,
     limit: usize,
     deadline: Instant,
 ) -> Result<Bytes, Rejection> {
+    let begun = Instant::now();
+    let ends = |received| {
+        begun
+            .checked_add(allowance(received))
+            .map_or(deadline, |end| end.min(deadline))
+    };
     let mut payload = Pin::new(payload);
     let mut timer = pin!(LateTimer {
-        deadline,
+        deadline: ends(0),
         polled: false,
         sleep: None
     });
@@ -83,7 +101,10 @@ pub(super) async fn read(
             Poll::Pending => timer.as_mut().poll(context).map(Err),
         });
         match chunk.await {
-            Ok(Some(Ok(chunk))) => body.push(chunk, permit, limit)?,
+            Ok(Some(Ok(chunk))) => {
+                body.push(chunk, permit, limit)?;
+                timer.extend(ends(body.len()));
+            }
             Ok(Some(Err(_))) => return Err(Rejection::Incomplete),
             Ok(None) => return Ok(body.finish()),
             Err(()) => return Err(Rejection::DeadlinePassed),
@@ -127,7 +148,7 @@ struct Body {
 
 impl Body {
     fn push(&mut self, chunk: Bytes, permit: &mut Permit, limit: usize) -> Result<(), Rejection> {
-        let length = self.first.len() + self.all.len() + chunk.len();
+        let length = self.len() + chunk.len();
         if length > limit {
             return Err(Rejection::TooLarge { limit });
         }
@@ -141,6 +162,10 @@ impl Body {
         self.all.extend_from_slice(&std::mem::take(&mut self.first));
         self.all.extend_from_slice(&chunk);
         Ok(())
+    }
+
+    fn len(&self) -> usize {
+        self.first.len() + self.all.len()
     }
 
     fn finish(self) -> Bytes {
@@ -158,6 +183,20 @@ struct LateTimer {
     deadline: Instant,
     polled: bool,
     sleep: Option<Pin<Box<Sleep>>>,
+}
+
+// === impl LateTimer ===
+
+impl LateTimer {
+    /// Ends later than before, or at the same time.
+    fn extend(&mut self, deadline: Instant) {
+        if deadline > self.deadline {
+            self.deadline = deadline;
+            if let Some(sleep) = &mut self.sleep {
+                sleep.as_mut().reset(deadline.into());
+            }
+        }
+    }
 }
 
 impl Future for LateTimer {
@@ -180,6 +219,13 @@ impl Future for LateTimer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_has_five_seconds_and_one_for_each_mebibyte_that_is_there() {
+        for (received, seconds) in [(0, 5), (1, 5), ((1 << 20) - 1, 5), (1 << 20, 6), (32 << 20, 37)] {
+            assert_eq!(allowance(received), Duration::from_secs(seconds), "{received}");
+        }
+    }
 
     #[test]
     fn json_is_told_by_the_headers() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use super::connections::{Connections, Stage};
-use super::limits::Lane;
+use super::limits::Limiter;
 
 /// How long a draining gateway stays although nothing is in flight: requests
 /// may be on the wire, and a probe may look.
@@ -32,11 +32,11 @@ pub(super) enum Phase {
 pub(super) struct Lifecycle {
     phase: AtomicU8,
     /// Requests for authorization.
-    pub(super) authorization: Arc<Lane>,
+    pub(super) authorization: Arc<Limiter>,
     /// Requests for admission.
-    pub(super) admission: Arc<Lane>,
+    pub(super) admission: Arc<Limiter>,
     /// Requests that are answered, about which webhooks in shadow are asked.
-    pub(super) shadow: Arc<Lane>,
+    pub(super) shadow: Arc<Limiter>,
     /// The connections of the `server` listener.
     pub(super) connections: Arc<Connections>,
 }
@@ -86,7 +86,7 @@ impl Lifecycle {
     fn is_idle(&self) -> bool {
         [&self.authorization, &self.admission, &self.shadow]
             .iter()
-            .all(|lane| lane.is_empty())
+            .all(|limiter| limiter.is_empty())
     }
 
     /// Waits until nothing is in flight, `limit` at most. Whether nothing is.

@@ -1,65 +1,108 @@
 //! How much is taken on at once.
 //!
-//! Authorization and admission have a [`Lane`] each, so that a flood of one
-//! leaves the other its room. A request takes its place, and the bytes that its
-//! `Content-Length` announces, before its body is read; bytes that nobody
-//! announced are taken as they arrive. What it took it gives back when it ends,
-//! however it ends. What it is written into for others, such as the questions
-//! to webhooks, is counted apart, with room for as many bytes again.
+//! Authorization and admission have a [`Limiter`] each, so that a flood of one
+//! leaves the other its part; within each, so have the clusters ([`shares`]). A
+//! request is let in, with the bytes that its `Content-Length` announces, before
+//! its body is read; bytes that nobody announced are taken as they arrive. What
+//! it took it gives back when it ends, however it ends. What it is written into
+//! for others, such as the questions to webhooks, is counted separately, within
+//! as many bytes again.
 
+mod shares;
+
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use arc_swap::ArcSwap;
+
 use crate::telemetry::metrics::IntGauge;
+use shares::{Counts, Held, Shares};
 
 /// The requests of one sort that are being read or answered.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct Limiter {
+    /// What is held in common.
+    common: InUse,
+    /// What is held of the part of each cluster, by its name. Those that were
+    /// named once stay: they are few.
+    of_clusters: ArcSwap<HashMap<Arc<str>, Arc<InUse>>>,
+    /// All requests.
+    requests: AtomicUsize,
+}
+
+/// What is held of one part.
+#[derive(Debug, Default)]
+struct InUse {
     requests: AtomicUsize,
     bytes: AtomicUsize,
     /// Bytes of copies.
     copied: AtomicUsize,
 }
 
-/// What a lane has room for.
+/// How much may be held at once.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Room {
-    /// Requests at once.
+pub(super) struct Capacity {
+    /// Requests.
     pub(super) requests: usize,
-    /// Bytes of their bodies at once.
+    /// Bytes of their bodies.
     pub(super) bytes: usize,
 }
 
-/// A request's place in its lane.
+/// For whom a request is let in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beneficiary<'b> {
+    /// The cluster of its caller.
+    pub(super) cluster: &'b Arc<str>,
+    /// The clusters of all callers.
+    pub(super) clusters: &'b BTreeSet<Arc<str>>,
+}
+
+/// A request that was let in. It counts as long as this lives.
 #[derive(Debug)]
 pub(super) struct Permit {
-    lane: Arc<Lane>,
-    room: Room,
-    bytes: usize,
+    limiter: Arc<Limiter>,
+    /// The part of its cluster, if it has one.
+    own: Option<Arc<InUse>>,
+    shares: Shares,
+    request: Held,
+    bytes: Held,
     gauge: IntGauge,
 }
 
 /// Bytes of a copy that count as long as this lives.
 #[derive(Debug)]
 pub(super) struct Copied {
-    lane: Arc<Lane>,
-    bytes: usize,
+    limiter: Arc<Limiter>,
+    own: Option<Arc<InUse>>,
+    bytes: Held,
 }
 
-// === impl Lane ===
+// === impl Limiter ===
 
-impl Lane {
-    /// A place for a request whose body has at least `bytes`, if there is room.
-    pub(super) fn enter(self: &Arc<Self>, room: Room, bytes: usize, gauge: &IntGauge) -> Option<Permit> {
-        if !take(&self.requests, 1, room.requests) {
-            return None;
-        }
+impl Limiter {
+    /// Lets a request in whose body has at least `bytes`, if there is room. Without
+    /// beneficiary all is in common.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        capacity: Capacity,
+        beneficiary: Option<Beneficiary<'_>>,
+        bytes: usize,
+        gauge: &IntGauge,
+    ) -> Option<Permit> {
+        let clusters = beneficiary.map_or(1, |beneficiary| beneficiary.clusters.len());
+        let own = beneficiary.and_then(|beneficiary| self.part_of(beneficiary));
+        let counts = counts(own.as_deref(), &self.common, |in_use| &in_use.requests);
+        let request = Shares::of(capacity.requests, clusters, 1).take(counts, 1)?;
+        self.requests.fetch_add(1, Ordering::AcqRel);
         gauge.inc();
         // From here on dropping the permit gives back what was taken.
         let mut permit = Permit {
-            lane: Arc::clone(self),
-            room,
-            bytes: 0,
+            limiter: Arc::clone(self),
+            own,
+            shares: Shares::of(capacity.bytes, clusters, 0),
+            request,
+            bytes: Held::default(),
             gauge: gauge.clone(),
         };
         permit.hold(bytes).then_some(permit)
@@ -69,6 +112,38 @@ impl Lane {
     pub(super) fn is_empty(&self) -> bool {
         self.requests.load(Ordering::Acquire) == 0
     }
+
+    /// What is held of the cluster's part; `None` if it has none.
+    fn part_of(&self, beneficiary: Beneficiary<'_>) -> Option<Arc<InUse>> {
+        let Beneficiary { cluster, clusters } = beneficiary;
+        if clusters.len() <= 1 || !clusters.contains(cluster) {
+            return None;
+        }
+        if let Some(part) = self.of_clusters.load().get(cluster) {
+            return Some(Arc::clone(part));
+        }
+        let new = Arc::<InUse>::default();
+        self.of_clusters.rcu(|parts| {
+            let mut parts = HashMap::clone(parts);
+            parts
+                .entry(Arc::clone(cluster))
+                .or_insert_with(|| Arc::clone(&new));
+            parts
+        });
+        self.of_clusters.load().get(cluster).cloned()
+    }
+}
+
+/// What is held of one resource.
+fn counts<'c>(
+    own: Option<&'c InUse>,
+    common: &'c InUse,
+    of: impl Fn(&'c InUse) -> &'c AtomicUsize,
+) -> Counts<'c> {
+    Counts {
+        own: own.map(&of),
+        common: of(common),
+    }
 }
 
 // === impl Permit ===
@@ -76,28 +151,35 @@ impl Lane {
 impl Permit {
     /// Whether there is room for a body of `bytes`; more than was announced is taken now.
     pub(super) fn hold(&mut self, bytes: usize) -> bool {
-        let more = bytes.saturating_sub(self.bytes);
-        let taken = take(&self.lane.bytes, more, self.room.bytes);
-        if taken {
-            self.bytes += more;
+        let more = bytes.saturating_sub(self.bytes.amount());
+        let taken = self.shares.take(self.counts(|in_use| &in_use.bytes), more);
+        if let Some(taken) = taken {
+            self.bytes = self.bytes.and(taken);
         }
-        taken
+        taken.is_some()
     }
 
     /// Room for a copy of `bytes` beside the bodies, if there is any.
     pub(super) fn copy(&self, bytes: usize) -> Option<Copied> {
-        take(&self.lane.copied, bytes, self.room.bytes).then(|| Copied {
-            lane: Arc::clone(&self.lane),
-            bytes,
+        let taken = self.shares.take(self.counts(|in_use| &in_use.copied), bytes)?;
+        Some(Copied {
+            limiter: Arc::clone(&self.limiter),
+            own: self.own.clone(),
+            bytes: taken,
         })
+    }
+
+    fn counts<'c>(&'c self, of: impl Fn(&'c InUse) -> &'c AtomicUsize) -> Counts<'c> {
+        counts(self.own.as_deref(), &self.limiter.common, of)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         self.gauge.dec();
-        self.lane.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
-        self.lane.requests.fetch_sub(1, Ordering::AcqRel);
+        self.bytes.give_back(self.counts(|in_use| &in_use.bytes));
+        self.request.give_back(self.counts(|in_use| &in_use.requests));
+        self.limiter.requests.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -105,16 +187,9 @@ impl Drop for Permit {
 
 impl Drop for Copied {
     fn drop(&mut self) {
-        self.lane.copied.fetch_sub(self.bytes, Ordering::AcqRel);
+        let counts = counts(self.own.as_deref(), &self.limiter.common, |in_use| &in_use.copied);
+        self.bytes.give_back(counts);
     }
-}
-
-/// Adds `amount` unless that exceeds `most`.
-fn take(count: &AtomicUsize, amount: usize, most: usize) -> bool {
-    let fits = |held: usize| held.checked_add(amount).filter(|sum| *sum <= most);
-    count
-        .fetch_update(Ordering::AcqRel, Ordering::Acquire, fits)
-        .is_ok()
 }
 
 #[cfg(test)]
@@ -126,50 +201,51 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_is_full_at_its_requests_and_has_room_again_after_one_ends() {
-        let (lane, gauge) = (Arc::new(Lane::default()), gauge());
-        let room = Room {
+    fn a_limiter_is_full_at_its_requests_and_has_room_again_after_one_ends() {
+        let (limiter, gauge) = (Arc::new(Limiter::default()), gauge());
+        let capacity = Capacity {
             requests: 2,
             bytes: 100,
         };
-        let first = lane.enter(room, 0, &gauge).unwrap();
-        let _second = lane.enter(room, 0, &gauge).unwrap();
-        assert!(lane.enter(room, 0, &gauge).is_none());
+        let first = limiter.enter(capacity, None, 0, &gauge).unwrap();
+        let _second = limiter.enter(capacity, None, 0, &gauge).unwrap();
+        assert!(limiter.enter(capacity, None, 0, &gauge).is_none());
         assert_eq!(gauge.get(), 2);
         drop(first);
-        assert!(lane.enter(room, 0, &gauge).is_some());
+        assert!(limiter.enter(capacity, None, 0, &gauge).is_some());
         assert_eq!(gauge.get(), 1);
     }
 
     #[test]
-    fn a_lane_is_full_at_its_bytes_announced_or_not() {
-        let (lane, gauge) = (Arc::new(Lane::default()), gauge());
-        let room = Room {
+    fn a_limiter_is_full_at_its_bytes_announced_or_not() {
+        let (limiter, gauge) = (Arc::new(Limiter::default()), gauge());
+        let capacity = Capacity {
             requests: 10,
             bytes: 100,
         };
-        let mut first = lane.enter(room, 60, &gauge).unwrap();
-        assert!(lane.enter(room, 41, &gauge).is_none());
-        let mut second = lane.enter(room, 0, &gauge).unwrap();
+        let mut first = limiter.enter(capacity, None, 60, &gauge).unwrap();
+        assert!(limiter.enter(capacity, None, 41, &gauge).is_none());
+        let mut second = limiter.enter(capacity, None, 0, &gauge).unwrap();
         assert!(first.hold(60), "announced already");
         assert!(second.hold(40));
         assert!(!second.hold(41) && !first.hold(61));
         drop(first);
         assert!(second.hold(100));
         drop(second);
-        assert!(lane.is_empty());
-        assert_eq!((lane.bytes.load(Ordering::Relaxed), gauge.get()), (0, 0));
+        assert!(limiter.is_empty());
+        let bytes = limiter.common.bytes.load(Ordering::Relaxed);
+        assert_eq!((bytes, gauge.get()), (0, 0));
     }
 
     #[test]
     fn copies_of_all_requests_have_as_much_room_as_their_bodies() {
-        let (lane, gauge) = (Arc::new(Lane::default()), gauge());
-        let room = Room {
+        let (limiter, gauge) = (Arc::new(Limiter::default()), gauge());
+        let capacity = Capacity {
             requests: 10,
             bytes: 100,
         };
-        let first = lane.enter(room, 50, &gauge).unwrap();
-        let second = lane.enter(room, 50, &gauge).unwrap();
+        let first = limiter.enter(capacity, None, 50, &gauge).unwrap();
+        let second = limiter.enter(capacity, None, 50, &gauge).unwrap();
         let copied = first.copy(60).unwrap();
         assert!(second.copy(41).is_none());
         let _other = second.copy(40).unwrap();
@@ -179,13 +255,41 @@ mod tests {
 
     #[test]
     fn an_amount_beyond_counting_does_not_fit() {
-        let lane = Arc::new(Lane::default());
-        let room = Room {
+        let limiter = Arc::new(Limiter::default());
+        let capacity = Capacity {
             requests: 10,
             bytes: usize::MAX,
         };
-        let _one = lane.enter(room, 1, &gauge()).unwrap();
-        assert!(lane.enter(room, usize::MAX, &gauge()).is_none());
-        assert_eq!(lane.requests.load(Ordering::Relaxed), 1);
+        let _one = limiter.enter(capacity, None, 1, &gauge()).unwrap();
+        assert!(limiter.enter(capacity, None, usize::MAX, &gauge()).is_none());
+        assert_eq!(limiter.requests.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn one_cluster_leaves_the_others_their_part_of_requests_and_bytes() {
+        let limiter = Arc::new(Limiter::default());
+        let [east, west, gone] = ["east", "west", "gone"].map(Arc::<str>::from);
+        let clusters = BTreeSet::from([Arc::clone(&east), Arc::clone(&west)]);
+        let capacity = Capacity {
+            requests: 8,
+            bytes: 800,
+        };
+        let enter = |cluster: &Arc<str>, bytes| {
+            let beneficiary = Beneficiary {
+                cluster,
+                clusters: &clusters,
+            };
+            limiter.enter(capacity, Some(beneficiary), bytes, &gauge())
+        };
+        let all_of_east: Vec<_> = std::iter::from_fn(|| enter(&east, 100)).collect();
+        assert_eq!(all_of_east.len(), 6, "its quarter and the common half");
+        assert!(enter(&gone, 0).is_none(), "no caller names it any more");
+        let of_west = [enter(&west, 100).unwrap(), enter(&west, 100).unwrap()];
+        assert!(enter(&west, 0).is_none() && enter(&east, 0).is_none());
+        assert!(of_west[0].copy(200).is_some() && of_west[0].copy(601).is_none());
+        drop(all_of_east);
+        assert!(enter(&gone, 100).is_some(), "what is common is for everybody");
+        drop(of_west);
+        assert!(limiter.is_empty());
     }
 }

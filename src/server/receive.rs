@@ -1,7 +1,7 @@
 //! What a request must pass before its review is looked at.
 //!
 //! ```text
-//! path 404 ▶ method 405 ▶ starting 503 ▶ caller 401 403 ▶ type 415 ▶ timeout 400
+//! path 404 ▶ method 405 ▶ starting 503 ▶ caller 401 403 ▶ loop 400 ▶ type 415 ▶ timeout 400
 //!   ▶ length 413 ▶ room 429 ▶ body 413 429 504 ▶ review 400 ▶ 200
 //! ```
 //!
@@ -11,18 +11,18 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use actix_web::http::header::{self, HeaderMap};
+use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, dev};
 
 use super::connection::Connection;
 use super::gateway::Shared;
 use super::lifecycle::Phase;
-use super::limits::{Lane, Permit, Room};
+use super::limits::{Beneficiary, Capacity, Limiter, Permit};
 use super::respond::Rejection;
 use super::{body, deadline};
 use crate::authentication::{Caller, Credentials, Method};
-use crate::config;
+use crate::config::{self, Config};
 use crate::reload::Snapshot;
 use crate::telemetry::metrics::{self, Credential, IntGauge, Outcome};
 
@@ -64,6 +64,7 @@ pub(super) async fn receive(
     }
     let snapshot = Arc::clone(&shared.state.current());
     let caller = authenticate(request, shared, &snapshot, review)?;
+    check_origin(request.headers(), &snapshot.config)?;
     body::check_type(request.headers())?;
     let deadline = deadline::of_query(request.query_string(), arrived).ok_or(Rejection::Timeout)?;
     let limit = snapshot.config.limits.body_bytes;
@@ -71,7 +72,7 @@ pub(super) async fn receive(
     if length > limit {
         return Err(Rejection::TooLarge { limit });
     }
-    let mut permit = enter(shared, &snapshot, review, length).ok_or(Rejection::TooManyRequests)?;
+    let mut permit = enter(shared, &snapshot, review, &caller, length).ok_or(Rejection::TooManyRequests)?;
     let body = body::read(payload, &mut permit, limit, deadline)
         .await
         .map_err(|rejection| {
@@ -125,6 +126,24 @@ fn authenticate(
         })
 }
 
+/// Refuses a call that this gateway made itself, or one of its replicas: a webhook or
+/// authorizer of its leads back to it, say through a load balancer.
+fn check_origin(headers: &HeaderMap, config: &Config) -> Result<(), Rejection> {
+    let mut via = headers.get_all(header::VIA).peekable();
+    if via.peek().is_none() {
+        return Ok(());
+    }
+    let pseudonym = config.pseudonym();
+    let is_own = |value: &HeaderValue| {
+        let mut hops = value.as_bytes().split(|byte| *byte == b',' || *byte == b' ');
+        hops.any(|hop| hop == pseudonym.as_bytes())
+    };
+    if via.any(is_own) {
+        return Err(Rejection::Loop { pseudonym });
+    }
+    Ok(())
+}
+
 /// The header `Authorization`; none if there are several.
 fn authorization(headers: &HeaderMap) -> Option<&[u8]> {
     let mut values = headers.get_all(header::AUTHORIZATION);
@@ -132,14 +151,24 @@ fn authorization(headers: &HeaderMap) -> Option<&[u8]> {
     values.next().is_none().then_some(first.as_bytes())
 }
 
-fn enter(shared: &Shared, snapshot: &Snapshot, review: Review, bytes: usize) -> Option<Permit> {
+fn enter(
+    shared: &Shared,
+    snapshot: &Snapshot,
+    review: Review,
+    caller: &Caller,
+    bytes: usize,
+) -> Option<Permit> {
     let limits = &snapshot.config.limits;
-    let room = Room {
+    let capacity = Capacity {
         requests: limits.in_flight,
         bytes: limits.in_flight_bytes,
     };
-    let (lane, gauge) = review.lane(shared);
-    lane.enter(room, bytes, gauge)
+    let beneficiary = Beneficiary {
+        cluster: &caller.cluster,
+        clusters: snapshot.authenticator.clusters(),
+    };
+    let (limiter, gauge) = review.limiter(shared);
+    limiter.enter(capacity, Some(beneficiary), bytes, gauge)
 }
 
 const fn credential(method: Method) -> Credential {
@@ -163,7 +192,7 @@ impl Review {
         }
     }
 
-    const fn lane(self, shared: &Shared) -> (&Arc<Lane>, &IntGauge) {
+    const fn limiter(self, shared: &Shared) -> (&Arc<Limiter>, &IntGauge) {
         match self {
             Self::Authorize => (&shared.lifecycle.authorization, &shared.authorizing),
             Self::Admit(metrics::Phase::Validate) => (&shared.lifecycle.admission, &shared.validating),

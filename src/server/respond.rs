@@ -5,6 +5,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
 use thiserror::Error;
 
+use super::pool::Unfinished;
 use crate::api::{self, AdmissionReviewError, Reason, Status};
 use crate::authentication::Refusal;
 
@@ -34,13 +35,22 @@ pub(super) enum Rejection {
     /// The timeout in the query is none.
     #[error("the timeout in the query is not a duration such as 3s")]
     Timeout,
+    /// The gateway called itself.
+    #[error(
+        "this gateway made the call itself (`{pseudonym}` is in the header Via): a webhook or authorizer of \
+         its configuration leads back to it"
+    )]
+    Loop {
+        /// What it calls itself.
+        pseudonym: String,
+    },
     /// The body is too large.
     #[error("the body is larger than {limit} bytes")]
     TooLarge {
         /// `limits.bodyBytes`.
         limit: usize,
     },
-    /// The lane is full.
+    /// As many requests or bytes are in flight as may be for this cluster.
     #[error("too many requests are in flight")]
     TooManyRequests,
     /// The body did not arrive in time.
@@ -70,6 +80,15 @@ pub(super) enum Rejection {
     /// The body is not a review that can be answered.
     #[error("{}", .0.message())]
     Review(#[from] api::Error),
+}
+
+impl From<Unfinished> for Rejection {
+    fn from(unfinished: Unfinished) -> Self {
+        match unfinished {
+            Unfinished::TooLate => Self::TooLate,
+            Unfinished::Broken => Self::Internal,
+        }
+    }
 }
 
 // === impl Rejection ===
@@ -116,9 +135,11 @@ impl Rejection {
             Self::TooManyRequests => Reason::TooManyRequests,
             Self::DeadlinePassed | Self::TooLate => Reason::Timeout,
             Self::Internal => Reason::InternalError,
-            Self::Timeout | Self::Incomplete | Self::Review(_) | Self::AdmissionReview(_) => {
-                Reason::BadRequest
-            }
+            Self::Timeout
+            | Self::Loop { .. }
+            | Self::Incomplete
+            | Self::Review(_)
+            | Self::AdmissionReview(_) => Reason::BadRequest,
         }
     }
 }

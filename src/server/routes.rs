@@ -12,6 +12,7 @@
 use actix_web::http::ConnectionType;
 use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
+use tokio::time::timeout_at;
 
 use super::authorize::Step;
 use super::gateway::Shared;
@@ -73,8 +74,11 @@ async fn answer(shared: &Data<Shared>, received: Received) -> Result<Bytes, Reje
         };
     }
     let of_job = shared.clone();
+    let deadline = received.deadline;
     let job = move || authorize::answer(&of_job, &received).map(|step| (step, received));
-    match web::block(job).await.unwrap_or(Err(Rejection::Internal))? {
+    let answered = timeout_at(deadline.into(), web::block(job)).await;
+    let answered = answered.map_err(|_| Rejection::TooLate)?;
+    match answered.unwrap_or(Err(Rejection::Internal))? {
         (Step::Answered(reply), _) => Ok(reply),
         (Step::Unsettled(unsettled), received) => Ok(Box::pin(unsettled.ask(shared, &received)).await),
     }

@@ -1,25 +1,19 @@
 //! The decision log: one JSON object a line for every answer, allows too.
 //!
-//! ```text
-//! worker ──line──▶ [pending bytes, bounded] ──batch──▶ writer thread ──▶ file or stdout
-//!                        └── full: dropped and counted
-//! ```
-//!
-//! A worker appends to memory and goes on; it never waits for a disk or a pipe.
-//! Lines are bounded too: what a user makes long is cut and the line says so
-//! with `"truncated": true`.
+//! Nobody waits for the file or pipe that they go to: when too many lines wait,
+//! they are dropped and counted. Lines are bounded too: what a user makes long is cut
+//! and the line says so with `"truncated": true`.
 
 mod record;
-mod writer;
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prometheus::IntCounter;
+
+use super::line_queue::{Failure, LineQueue, Settings, Sink};
 
 pub use record::{Question, Record, ShadowDecision};
 
@@ -37,36 +31,7 @@ pub enum Destination {
 
 /// A log that takes lines. Cheap to clone; the writer ends with the last clone.
 #[derive(Debug, Clone)]
-pub struct DecisionLog {
-    queue: Arc<Queue>,
-    _last: Arc<Closer>,
-}
-
-/// Ends the writer when the last log is gone.
-#[derive(Debug)]
-struct Closer(Arc<Queue>);
-
-/// What workers and the writer share.
-#[derive(Debug)]
-struct Queue {
-    state: Mutex<State>,
-    /// There is something to write, or the log ends.
-    wake: Condvar,
-    /// Everything so far is written.
-    written: Condvar,
-    dropped: IntCounter,
-    limit: usize,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    pending: Vec<u8>,
-    lines: u64,
-    /// The writer holds a batch.
-    writing: bool,
-    reopen: bool,
-    closed: bool,
-}
+pub struct DecisionLog(LineQueue);
 
 // === impl DecisionLog ===
 
@@ -81,68 +46,48 @@ impl DecisionLog {
     }
 
     fn start(
-        sink: Box<dyn Write + Send>,
-        reopen: impl Fn() -> io::Result<Box<dyn Write + Send>> + Send + 'static,
+        sink: Sink,
+        reopen: impl Fn() -> io::Result<Sink> + Send + 'static,
         dropped: IntCounter,
         limit: usize,
     ) -> io::Result<Self> {
-        let queue = Arc::new(Queue {
-            state: Mutex::default(),
-            wake: Condvar::new(),
-            written: Condvar::new(),
-            dropped,
+        let settings = Settings {
+            thread: "decision-log",
             limit,
-        });
-        let writers = Arc::clone(&queue);
-        thread::Builder::new()
-            .name("decision-log".to_owned())
-            .spawn(move || writer::run(&writers, sink, &reopen))?;
-        Ok(Self {
-            _last: Arc::new(Closer(Arc::clone(&queue))),
-            queue,
-        })
+            dropped,
+            report: |failure, error| match failure {
+                Failure::Reopen => {
+                    tracing::error!(%error, "the decision log cannot be opened anew; the old file stays");
+                }
+                Failure::Write => {
+                    tracing::error!(%error, "the decision log cannot be written; its lines are lost");
+                }
+            },
+        };
+        LineQueue::start(sink, reopen, settings).map(Self)
     }
 
     /// Queues the line of a decision, or drops and counts it when the queue is full.
     pub fn record(&self, record: &Record<'_>) {
-        record.with_line(|line| self.queue.push(line));
+        record.with_line(|line| self.0.push(line));
     }
 
     /// Has a file opened anew before the next line, after it was moved away.
     pub fn reopen(&self) {
-        self.queue.state().reopen = true;
+        self.0.reopen();
     }
 
     /// Waits until every line so far is written, `limit` at most. Whether it is.
     #[must_use]
     pub fn flush(&self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
-        let mut state = self.queue.state();
-        while state.writing || !state.pending.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            state = match self.queue.written.wait_timeout(state, left) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
-        }
-        true
-    }
-}
-
-impl Drop for Closer {
-    fn drop(&mut self) {
-        self.0.state().closed = true;
-        self.0.wake.notify_one();
+        self.0.flush(limit)
     }
 }
 
 // === impl Destination ===
 
 impl Destination {
-    fn open(&self) -> io::Result<Box<dyn Write + Send>> {
+    fn open(&self) -> io::Result<Sink> {
         Ok(match self {
             Self::Stdout => Box::new(io::stdout()),
             Self::File(path) => Box::new(append(path)?),
@@ -156,33 +101,6 @@ fn append(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o640);
     options.open(path)
-}
-
-// === impl Queue ===
-
-impl Queue {
-    /// The state. No code that holds it can panic, so poisoning means nothing here.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn push(&self, line: &[u8]) {
-        let mut state = self.state();
-        if state.pending.len() + line.len() > self.limit {
-            drop(state);
-            self.dropped.inc();
-            return;
-        }
-        let was_empty = state.pending.is_empty();
-        state.pending.extend_from_slice(line);
-        state.lines += 1;
-        // A writer that holds a batch looks again by itself.
-        let wake = was_empty && !state.writing;
-        drop(state);
-        if wake {
-            self.wake.notify_one();
-        }
-    }
 }
 
 #[cfg(test)]

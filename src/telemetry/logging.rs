@@ -1,10 +1,18 @@
 //! Structured logs to standard error.
+//!
+//! Nobody waits for who reads them: a runtime that is stuck, and a pipe that is full,
+//! cost log lines and no answers.
 
 use std::env;
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write};
+use std::time::Duration;
 
+use prometheus::IntCounter;
 use thiserror::Error;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::line_queue::{LineQueue, Settings};
 
 /// Which events are logged, as `tracing_subscriber::EnvFilter` reads it: `info`,
 /// `portcullis::reload=debug,warn`, …; absent, `info` of Portcullis and warnings of the rest.
@@ -32,30 +40,71 @@ pub enum Error {
     /// [`FORMAT_VARIABLE`] is neither `text` nor `json`.
     #[error("{FORMAT_VARIABLE}=`{0}` is neither `text` nor `json`")]
     Format(String),
+    /// The operating system refused a thread.
+    #[error("no thread to write logs: {0}")]
+    Thread(#[from] io::Error),
 }
 
-/// Starts logging for the whole process, as the environment asks. A second
-/// call changes nothing.
+/// Bytes that may wait for the writer: some thousand lines.
+const PENDING_BYTES: usize = 1 << 20;
+
+/// How long the end of the process waits for lines to be written.
+const LAST: Duration = Duration::from_secs(1);
+
+/// The log of the process. What waits is written when this is dropped, where that is
+/// possible soon.
+#[derive(Debug)]
+pub struct Log(LineQueue);
+
+/// Puts what is logged into the queue.
+#[derive(Debug, Clone)]
+struct Writer(LineQueue);
+
+/// Starts logging for the whole process, as the environment asks; panics are logged
+/// too. `dropped` counts lost lines. A second call changes nothing.
 ///
 /// # Errors
-/// When the environment asks for something that is not there.
-pub fn start() -> Result<(), Error> {
+/// When the environment asks for something that is not there, or no thread can be started.
+pub fn start(dropped: IntCounter) -> Result<Log, Error> {
     let filter = filter(env::var(FILTER_VARIABLE).ok().as_deref())?;
     let json = is_json(env::var(FORMAT_VARIABLE).ok().as_deref())?;
+    let settings = Settings {
+        thread: "log",
+        limit: PENDING_BYTES,
+        dropped,
+        // There is nowhere else to say so.
+        report: |_, _| {},
+    };
+    let queue = LineQueue::start(Box::new(io::stderr()), || Ok(Box::new(io::stderr())), settings)?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(is_coloured(
             env::var("NO_COLOR").ok().as_deref(),
             io::stderr().is_terminal(),
         ))
-        .with_writer(io::stderr);
+        .with_writer(Writer(queue.clone()));
     // An error means that a subscriber is there already, such as a test's.
-    let _started = if json {
+    let started = if json {
         builder.json().try_init()
     } else {
         builder.try_init()
     };
-    Ok(())
+    if started.is_ok() {
+        std::panic::set_hook(Box::new(log_panic));
+    }
+    Ok(Log(queue))
+}
+
+/// As the standard library's own hook, but that it waits for nobody.
+fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let payload = panic.payload_as_str().unwrap_or("without a message");
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    tracing::error!(
+        thread = thread.name().unwrap_or_default(),
+        place,
+        "panicked: {payload}"
+    );
 }
 
 /// Colour is for people at a terminal who have not declined it (<https://no-color.org>).
@@ -85,6 +134,37 @@ fn is_json(value: Option<&str>) -> Result<bool, Error> {
         None | Some("" | "text") => Ok(false),
         Some("json") => Ok(true),
         Some(other) => Err(Error::Format(other.to_owned())),
+    }
+}
+
+// === impl Log ===
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // A pipe that nobody reads keeps no process alive.
+        let _is_written = self.0.flush(LAST);
+    }
+}
+
+// === impl Writer ===
+
+impl<'w> MakeWriter<'w> for Writer {
+    type Writer = Self;
+
+    fn make_writer(&'w self) -> Self {
+        self.clone()
+    }
+}
+
+/// Each event comes as one write.
+impl Write for Writer {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        self.0.push(event);
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -274,6 +274,12 @@ impl Metrics {
         self.families.shadow_dropped.inc();
     }
 
+    /// The count of lines that the log lost.
+    #[must_use]
+    pub fn log_dropped(&self) -> IntCounter {
+        self.families.log_dropped.clone()
+    }
+
     /// The count of lines that the decision log lost.
     #[must_use]
     pub fn decision_log_dropped(&self) -> IntCounter {

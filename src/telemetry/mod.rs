@@ -5,6 +5,7 @@
 //! takes its value from a request's body, no credential reaches any of them.
 
 pub mod decision_log;
+mod line_queue;
 pub mod logging;
 pub mod metrics;
 

@@ -1,6 +1,5 @@
 //! Certificates and keys from files, every fault at once.
 
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +11,7 @@ use openssl::stack::Stack;
 use openssl::x509::{X509, X509Name};
 
 use super::Expiry;
-use crate::config::Tls;
+use crate::config::{Disk, Files as _, Tls};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 /// What the files hold.
@@ -179,7 +178,7 @@ fn private_key(file: &Path, faults: &mut Faults) -> Option<PKey<Private>> {
 }
 
 fn read(file: &Path, field: &str, faults: &mut Faults) -> Option<Vec<u8>> {
-    fs::read(file)
+    Disk.read(file)
         .map_err(|error| faults.push(fault(file, field, FaultKind::Unreadable, error.to_string())))
         .ok()
 }

@@ -22,6 +22,7 @@ pub(super) struct Terms {
     pub(super) in_flight: usize,
     pub(super) breaker: Option<Breaker>,
     is_http2: bool,
+    via: String,
     addresses: Arc<Addresses>,
     /// Trusted beside each webhook's own.
     authorities: Option<Vec<u8>>,
@@ -59,6 +60,7 @@ impl Terms {
             in_flight: upstreams.in_flight,
             breaker: upstreams.breaker,
             is_http2: upstreams.is_http2,
+            via: config.pseudonym(),
             addresses: Arc::new(Addresses::of(config)),
             authorities: authorities(config, files, &mut faults),
             shown: shown_by_all(&users, &mut faults),
@@ -92,6 +94,7 @@ impl Terms {
             addresses: Arc::clone(&self.addresses),
             is_http2: self.is_http2,
             user_agent: USER_AGENT.to_owned(),
+            via: self.via.clone(),
         };
         Ok((settings, shown.authorization))
     }

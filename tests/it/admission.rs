@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::h2::{Connection, block_on};
 use crate::support::client::Response;
-use crate::support::{Builder, Gateway, JANE_GETS, client, until, v1};
+use crate::support::{Builder, Gateway, JANE_GETS, client, request, until, v1};
 
 /// Pods need an owner; who has none in `trial` is warned and noted.
 const POLICIES: &str = r#"
@@ -365,6 +365,37 @@ fn a_costly_review_in_flight_delays_no_answer_of_its_worker() {
     until("the review ends with its client", || {
         gateway.metric(in_flight) == 0.0
     });
+}
+
+/// More costly ones than there are threads for them.
+#[test]
+fn costly_reviews_hold_up_no_small_one() {
+    let gateway = Builder::new().manifests(costly()).drain("0s").start();
+    let in_flight = || gateway.metric(r#"portcullis_in_flight_requests{endpoint="validate"}"#);
+    let answered = || gateway.metric(r#"portcullis_decision_duration_seconds_count{endpoint="validate"}"#);
+    let costly = review("admission.k8s.io/v1", "live", &json!({}));
+    let head = "POST /validate?timeout=30s HTTP/1.1\r\nContent-Type: application/json";
+    let mut connections: Vec<_> = (0..8).map(|_| gateway.connect()).collect();
+    for connection in &mut connections {
+        connection.send(&request(head, costly.as_bytes()));
+    }
+    until("all are in flight", || in_flight() == 8.0);
+    let mut small: Value = serde_json::from_str(&costly).unwrap();
+    small["request"]["resource"]["resource"] = json!("configmaps");
+    small["request"]["object"]["metadata"]["annotations"] = json!({"long": "x".repeat(100 << 10)});
+    let response = post(
+        &mut gateway.connect(),
+        "/validate?timeout=30s",
+        &small.to_string(),
+    );
+    assert_eq!(
+        response.json()["response"]["allowed"],
+        true,
+        "{:?}",
+        response.json()
+    );
+    until("it has ended", || in_flight() == 8.0);
+    assert_eq!(answered(), 1.0, "the costly ones go on");
 }
 
 #[test]

@@ -16,6 +16,8 @@ mod admission;
 mod answers;
 mod attacks;
 mod authorizers;
+#[cfg(feature = "cluster")]
+mod clusters;
 mod connections;
 mod drain;
 mod h2;

@@ -74,3 +74,34 @@ fn memory_goes_back_after_a_burst() {
     drop(burst);
     until("their memory went back", || process.memory() < before + 50);
 }
+
+/// As when the runtime that reads a container's standard error is stuck.
+#[test]
+fn a_log_that_nobody_reads_stops_no_answer() {
+    let mut process = Builder::new().spawn_unread();
+    let mut connection = process.connect();
+    let is_dropping = |admin| {
+        let metrics = get(admin, "/metrics").1;
+        let dropped = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("portcullis_log_dropped_total "));
+        dropped.unwrap().parse::<u64>().unwrap() > 0
+    };
+    let mut answered = 0;
+    while !is_dropping(process.admin) {
+        for _ in 0..50 {
+            assert_eq!(
+                connection.authorize(v1(JANE_GETS)).json()["status"]["allowed"],
+                true
+            );
+        }
+        answered += 50;
+        assert!(answered < 100_000, "nothing is dropped");
+    }
+    assert_eq!(
+        connection.authorize(v1(JANE_GETS)).json()["status"]["allowed"],
+        true
+    );
+    process.signal("TERM");
+    assert_eq!(process.wait().code(), Some(0));
+}

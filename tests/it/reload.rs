@@ -1,11 +1,20 @@
 //! Changed files are noticed, and a bad one changes nothing.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
-use crate::support::{Builder, Gateway, JANE_GETS, until, v1};
+use portcullis::config::Config;
+use portcullis::field::Faults;
+use portcullis::reload::{ManifestSource, Snapshot, SourceStatus, Trigger, Watched};
+
+use crate::support::{Builder, Gateway, JANE_GETS, get, until, v1};
 
 /// Joe may get `/x`, says this policy.
 const JOE_MAY: &str = "
@@ -100,4 +109,164 @@ fn a_token_that_a_file_replaces_is_accepted_at_once_and_the_old_one_still() {
     let newer = kubeconfig.replace("right-token", "newer-token");
     gateway.reload(&[("authorization.kubeconfig", newer.as_bytes())]);
     assert_eq!((status("right-token"), status("newer-token")), (200, 200));
+}
+
+#[test]
+fn what_is_no_regular_file_is_a_fault_and_holds_up_no_reload() {
+    let gateway = Gateway::usual();
+    let fifo = gateway.file("policies/fifo.yaml");
+    let zero = gateway.file("policies/zero.yaml");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    symlink("/dev/zero", &zero).unwrap();
+    until("the faults are found", || {
+        let faults = gateway
+            .state
+            .last_failure()
+            .map(|failure| failure.faults.to_string());
+        faults.is_some_and(|faults| {
+            faults.contains("fifo.yaml: Unreadable: is a named pipe (FIFO)")
+                && faults.contains("zero.yaml: Unreadable: is a device")
+        })
+    });
+    fs::remove_file(fifo).unwrap();
+    fs::remove_file(zero).unwrap();
+    gateway.reload(&[("policies/more.yaml", JOE_MAY.as_bytes())]);
+    assert!(joe_may(&gateway));
+    assert!(gateway.state.last_failure().is_none());
+}
+
+/// Every file that the configuration names, not manifests alone.
+#[test]
+fn a_file_that_never_ends_is_refused_wherever_it_is_named() {
+    let gateway = Gateway::usual();
+    for name in [
+        "server.crt",
+        "server.key",
+        "ca.crt",
+        "authorization.kubeconfig",
+        "config.yaml",
+    ] {
+        let path = gateway.file(name);
+        let aside = gateway.file("aside");
+        fs::rename(&path, &aside).unwrap();
+        symlink("/dev/zero", &path).unwrap();
+        gateway.reloader.trigger().reload();
+        until(name, || {
+            let faults = gateway
+                .state
+                .last_failure()
+                .map(|failure| failure.faults.to_string());
+            faults.is_some_and(|faults| faults.contains("is a device; it must be a regular file"))
+        });
+        fs::rename(&aside, &path).unwrap();
+        gateway.reload(&[]);
+    }
+}
+
+/// Has the loads that begin while it is closed wait until it opens.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<GateState>,
+    opened: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    is_closed: bool,
+    waiting: usize,
+}
+
+impl Gate {
+    fn close(&self, is_closed: bool) {
+        self.state.lock().unwrap().is_closed = is_closed;
+    }
+
+    /// Lets those go on that wait.
+    fn release(&self) {
+        self.opened.notify_all();
+    }
+
+    fn waiting(&self) -> usize {
+        self.state.lock().unwrap().waiting
+    }
+}
+
+impl ManifestSource for Gate {
+    fn start(&self, _: Trigger) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Read with the files.
+    fn check(&self, _: &Config) -> (BTreeSet<PathBuf>, Faults) {
+        let mut state = self.state.lock().unwrap();
+        if state.is_closed {
+            state.waiting += 1;
+            state = self.opened.wait(state).unwrap();
+            state.waiting -= 1;
+        }
+        (BTreeSet::new(), Faults::new())
+    }
+
+    fn objects(&self, _: &Config) -> Vec<Watched> {
+        Vec::new()
+    }
+
+    fn follow(&self, _: &Snapshot) {}
+
+    fn status(&self) -> Vec<SourceStatus> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_reload_that_hangs_is_reported_and_holds_up_no_other() {
+    let gate = Arc::new(Gate::default());
+    let gateway = Builder::new()
+        .source(Arc::clone(&gate) as Arc<dyn ManifestSource>)
+        .reload_limit(Duration::from_millis(50))
+        .start();
+    gate.close(true);
+    gateway.reloader.trigger().reload();
+    until("it is reported", || {
+        gateway
+            .state
+            .last_failure()
+            .is_some_and(|failure| failure.is_hanging)
+    });
+    assert_eq!(gate.waiting(), 1);
+    let (status, ready) = get(gateway.addresses.admin, "/readyz?verbose");
+    assert_eq!(status, 200, "the last good set serves");
+    assert!(ready.contains("a reload does not end"), "{ready}");
+    assert!(!joe_may(&gateway));
+
+    gate.close(false);
+    gateway.reload(&[("policies/more.yaml", JOE_MAY.as_bytes())]);
+    assert!(joe_may(&gateway));
+    assert!(gateway.state.last_failure().is_none());
+    assert_eq!(gate.waiting(), 1, "the first hangs still");
+    gate.release();
+    until("the first ends", || gate.waiting() == 0);
+    gateway.reload(&[]);
+    assert!(joe_may(&gateway), "what it had read is of no matter");
+}
+
+#[test]
+fn a_reload_that_ends_late_takes_effect() {
+    let gate = Arc::new(Gate::default());
+    let gateway = Builder::new()
+        .source(Arc::clone(&gate) as Arc<dyn ManifestSource>)
+        .reload_limit(Duration::from_millis(50))
+        .start();
+    gate.close(true);
+    fs::write(gateway.file("policies/more.yaml"), JOE_MAY).unwrap();
+    until("it is reported", || {
+        gateway
+            .state
+            .last_failure()
+            .is_some_and(|failure| failure.is_hanging)
+    });
+    gate.close(false);
+    gate.release();
+    until("it takes effect", || joe_may(&gateway));
+    until("all is well", || gateway.state.last_failure().is_none());
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::harness::eventually;
 use crate::harness::pki::Authority;
 use crate::harness::webhooks::{Review, Webhooks};
-use crate::{Entry, Running};
+use crate::{Entry, Running, pod};
 
 #[test]
 fn one_connection_serves_one_request_after_another() {
@@ -140,4 +140,37 @@ fn the_gateway_does_not_call_itself() {
     let answer = running.ask("loop");
     let message = answer["status"]["message"].as_str().unwrap();
     assert!(message.ends_with("is this gateway itself"), "{message}");
+}
+
+/// As where a load balancer leads to the gateway, or to another replica of it.
+#[test]
+fn a_call_of_the_gateway_s_own_is_refused_however_it_comes_back() {
+    let authority = Authority::new("upstreams");
+    let server = Webhooks::of(&authority, &[]).always("/", Review::allow()).start();
+    let entry = Entry::at("well", &server.url("/"), &authority.pem());
+    let running = Running::start("via", &[entry], json!({}), &[]);
+    assert_eq!(running.ask("well")["allowed"], true);
+    let call = server.calls().remove(0);
+    let via = call.header("via").unwrap();
+    let client = running.gateway.client();
+    for (via, status) in [
+        (via.to_owned(), 400),
+        (format!("1.1 balancer, {via}, 2 another"), 400),
+        (format!("{via}0"), 200),
+        ("1.1 portcullis-0123456789abcdef".to_owned(), 200),
+    ] {
+        let reply = client
+            .clone()
+            .with_header("Via", &via)
+            .post("/validate/well?timeout=10s", &pod())
+            .unwrap();
+        assert_eq!(reply.status, status, "{via}: {}", reply.text());
+        assert_eq!(
+            reply.text().contains("leads back to it"),
+            status == 400,
+            "{}",
+            reply.text()
+        );
+    }
+    assert_eq!(server.calls().len(), 3);
 }

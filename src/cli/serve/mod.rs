@@ -53,7 +53,8 @@ struct Serving<'a> {
 
 impl Serve {
     pub(super) fn run(self, format: Format) -> Result<Verdict, Error> {
-        logging::start().map_err(|error| Error::Usage(error.to_string()))?;
+        let metrics = Arc::new(Metrics::new().map_err(|error| Error::Serve(error.into()))?);
+        let _log = logging::start(metrics.log_dropped()).map_err(|error| Error::Usage(error.to_string()))?;
         let path = match &self.config {
             Some(path) => loading::regular(path).map(|()| path.clone())?,
             None => development::set_up(format)?,
@@ -63,7 +64,6 @@ impl Serve {
         let Some(start) = Start::read(&path, &*source, now) else {
             return Ok(Verdict::Unsound);
         };
-        let metrics = Arc::new(Metrics::new().map_err(|error| Error::Serve(error.into()))?);
         match &start.failure {
             None => metrics.loaded(now),
             Some(_) => metrics.not_loaded(),
@@ -100,7 +100,8 @@ impl Serve {
             match Signals::listen() {
                 Ok(signals) => {
                     tracing::info!(server = %addresses.server, admin = %addresses.admin, %revision, "serving");
-                    announcement.make();
+                    // Nobody need read standard output for reviews to be answered.
+                    std::thread::spawn(move || announcement.make());
                     signals
                         .until_told(|| hang_up(&trigger, decision_log.as_ref()))
                         .await;
@@ -162,6 +163,7 @@ impl Start {
         let failure = Failure {
             at: now,
             faults: Arc::new(faults),
+            is_hanging: false,
         };
         Self {
             snapshot,
@@ -194,7 +196,8 @@ fn reloader(state: &Arc<State>, path: &Path, metrics: &Arc<Metrics>) -> Result<R
         Attempt::Refreshed(state) => metrics.configuration(&state.current().revision),
         Attempt::Failed(_) => metrics.reload(Outcome::Failure, SystemTime::now()),
     });
-    Reloader::start(Arc::clone(state), path.to_owned(), observer).map_err(|error| Error::Serve(error.into()))
+    Reloader::start(Arc::clone(state), path.to_owned(), reload::LIMIT, observer)
+        .map_err(|error| Error::Serve(error.into()))
 }
 
 /// SIGHUP reads the files and opens the log anew.

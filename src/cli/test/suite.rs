@@ -1,6 +1,7 @@
 //! A suite as written, and as meant.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -12,7 +13,7 @@ use crate::cli::admit::PHASES;
 use crate::cli::answers::Answers;
 use crate::cli::authorizers::Opinions;
 use crate::cli::request::Request;
-use crate::config::DEFAULT_CLUSTER;
+use crate::config::{DEFAULT_CLUSTER, files};
 use crate::document::Document;
 use crate::engine::admission::Phase;
 use crate::engine::{Attributes, Decision, Time};
@@ -220,7 +221,7 @@ fn read_case(
         (Some(_), None, None) => None,
         (None, Some(review), None) => Some(review.review().map_err(|message| ("review", message))),
         (None, None, Some(file)) => Some(
-            std::fs::read_to_string(folder.join(&file))
+            text(&folder.join(&file))
                 .map_err(|error| ("reviewFile", format!("cannot read `{}`: {error}", file.display()))),
         ),
         _ => {
@@ -276,6 +277,11 @@ fn time(written: &str, path: &FieldPath, fault: Fail<'_>) -> Option<Time> {
 }
 
 const OF_REVIEWS: &str = "is for a `review` or `reviewFile`";
+
+fn text(path: &Path) -> io::Result<String> {
+    let bytes = files::read(path, files::CONFIGURATION_BYTES)?;
+    String::from_utf8(bytes).map_err(io::Error::other)
+}
 
 fn attributes(request: &Request, path: &FieldPath, fault: Fail<'_>) -> Option<Attributes<'static>> {
     let attributes = request.attributes();

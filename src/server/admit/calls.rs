@@ -21,7 +21,7 @@ use crate::server::respond::Rejection;
 use crate::upstream::{Requester, Upstreams, end_of_calls};
 
 /// The most bytes of questions that one review holds at once, or one question;
-/// no more than what its lane has room for either, together with all others'.
+/// no more than its limiter has room for either, together with all others'.
 /// Those to webhooks beyond wait until the first are answered.
 const QUESTION_BYTES: usize = 64 << 20;
 
@@ -200,7 +200,7 @@ mod tests {
     use crate::engine::admission::webhook::{ClientConfig, ReviewVersion, Webhook, WebhookTarget};
     use crate::engine::admission::{GroupVersionKind, GroupVersionResource};
     use crate::json::Document;
-    use crate::server::limits::{Lane, Room};
+    use crate::server::limits::{Capacity, Limiter};
     use crate::telemetry::metrics::IntGauge;
 
     fn mk_call() -> Call {
@@ -229,9 +229,11 @@ mod tests {
     }
 
     fn permit(bytes: usize) -> Permit {
-        let room = Room { requests: 1, bytes };
+        let capacity = Capacity { requests: 1, bytes };
         let gauge = IntGauge::new("in_flight", "requests").unwrap();
-        Arc::new(Lane::default()).enter(room, 0, &gauge).unwrap()
+        Arc::new(Limiter::default())
+            .enter(capacity, None, 0, &gauge)
+            .unwrap()
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Webhooks in shadow: asked once the reply is on its way, told in the log,
 //! never waited for.
 //!
-//! They have a lane of their own. What finds no place there is not asked, which
+//! They have a limit of their own. What is beyond it is not asked, which
 //! is counted; its line is written all the same, as is that of a review whose
 //! asking is cut short.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix_web::rt;
 use actix_web::web::Data;
@@ -23,12 +24,14 @@ use crate::engine::admission::chain::compare;
 use crate::engine::admission::webhook::{Call, CallFailure};
 use crate::json::Document;
 use crate::reload::Snapshot;
+use crate::server::deadline::LONGEST;
 use crate::server::gateway::Shared;
-use crate::server::limits::{Permit, Room};
+use crate::server::limits::{Capacity, Permit};
+use crate::server::pool::Size;
 use crate::telemetry::decision_log::{DecisionLog, ShadowDecision};
 
 /// How many reviews wait for webhooks in shadow at once, and the bytes that they hold.
-const ROOM: Room = Room {
+const CAPACITY: Capacity = Capacity {
     requests: 64,
     bytes: 64 << 20,
 };
@@ -57,8 +60,8 @@ pub(super) fn spawn(shared: &Data<Shared>, job: &Job, mut decided: Unlogged) {
         decided,
         told: Vec::new(),
     };
-    let lane = &shared.lifecycle.shadow;
-    match lane.enter(ROOM, job.body.text().len(), &shared.shadowing) {
+    let limiter = &shared.lifecycle.shadow;
+    match limiter.enter(CAPACITY, None, job.body.text().len(), &shared.shadowing) {
         None => shared.metrics.shadow_dropped(),
         Some(permit) => {
             let permit = Arc::new(permit);
@@ -79,8 +82,9 @@ impl Waiting {
         while !left.is_empty() {
             let (body, place) = (Arc::clone(&self.body), Arc::clone(permit));
             let encode = move |_: &dyn Fn() -> bool| written(&body, left, &place);
-            // None where it broke off, which the pool has told.
-            let Some(Some((questions, still_left))) = self.shared.pool.run(encode).await else {
+            // Where it broke off, the log says so.
+            let encoding = self.shared.pool.run(Size::Large, soon(), encode);
+            let Ok(Some((questions, still_left))) = encoding.await else {
                 return;
             };
             let upstreams = &self.snapshot.upstreams;
@@ -91,7 +95,8 @@ impl Waiting {
             let returned = join_all(put).await;
             let (body, phase) = (Arc::clone(&self.body), self.phase);
             let compare = move |_: &dyn Fn() -> bool| told(&body, returned, phase);
-            let Some(Some(told)) = self.shared.pool.run(compare).await else {
+            let comparing = self.shared.pool.run(Size::Large, soon(), compare);
+            let Ok(Some(told)) = comparing.await else {
                 return;
             };
             self.told.extend(told);
@@ -125,6 +130,11 @@ impl Drop for Waiting {
             self.record(log);
         }
     }
+}
+
+/// Nobody waits, but not for ever.
+fn soon() -> Instant {
+    Instant::now() + LONGEST
 }
 
 /// As many questions as may be held at once, and the calls that are left.

@@ -1,5 +1,7 @@
 //! Lines, and what becomes of them when nobody writes.
 
+use std::io::Write;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use serde_json::{Value, json};

@@ -19,6 +19,7 @@ fn what_is_known_at_start_is_there_with_0() {
         r#"portcullis_reloads_total{result="success"} 0"#,
         "portcullis_last_reload_success_timestamp_seconds 0",
         "portcullis_last_reload_successful 0",
+        "portcullis_log_dropped_total 0",
         r#"portcullis_in_flight_requests{endpoint="validate"} 0"#,
         "portcullis_decision_log_dropped_total 0",
         concat!(

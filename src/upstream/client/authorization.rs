@@ -1,5 +1,6 @@
 //! What a client says of itself in a header.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,10 +8,11 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderValue;
+use tokio::task::spawn_blocking;
 use zeroize::Zeroizing;
 
 use super::Unusable;
-use crate::config::Secret;
+use crate::config::{Disk, Files as _, Secret};
 
 /// How long a token is used before its file is looked at again; the same as the
 /// leeway of client-go's tokens (`transport/token_source.go`).
@@ -115,7 +117,7 @@ impl TokenFile {
         if !is_due {
             return header;
         }
-        let read = tokio::fs::read(&self.path).await.map(Zeroizing::new);
+        let read = read(self.path.clone()).await.map(Zeroizing::new);
         match read.map(|bytes| bearer(bytes.trim_ascii())) {
             Ok(Ok(header)) => self.with(|current| {
                 current.header = header.clone();
@@ -135,6 +137,11 @@ impl TokenFile {
     fn with<T>(&self, act: impl FnOnce(&mut Current) -> T) -> T {
         act(&mut self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+async fn read(path: PathBuf) -> io::Result<Vec<u8>> {
+    let read = spawn_blocking(move || Disk.read(&path));
+    read.await.unwrap_or_else(|error| Err(error.into()))
 }
 
 fn bearer(token: &[u8]) -> Result<HeaderValue, Unusable> {

@@ -29,7 +29,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use hyper::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT, VIA,
+};
 use hyper::{Request, StatusCode, Version};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
@@ -72,6 +74,8 @@ pub struct Settings {
     pub is_http2: bool,
     /// `User-Agent`.
     pub user_agent: String,
+    /// What the gateway calls itself in `Via`, by which it knows a call that comes back.
+    pub via: String,
 }
 
 /// Calls one webhook. Clones share its connections.
@@ -99,6 +103,7 @@ struct Connections {
     settings: Settings,
     host: HeaderValue,
     user_agent: HeaderValue,
+    via: HeaderValue,
     pool: legacy::Client<Connector, Full<Bytes>>,
 }
 
@@ -124,6 +129,7 @@ impl Client {
         let connections = Connections {
             host: text(settings.url.authority())?,
             user_agent: text(&settings.user_agent)?,
+            via: text(&format!("1.1 {}", settings.via))?,
             settings,
             pool,
         };
@@ -191,7 +197,8 @@ impl Client {
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json, */*")
             .header(ACCEPT_ENCODING, "gzip")
-            .header(USER_AGENT, &connections.user_agent);
+            .header(USER_AGENT, &connections.user_agent)
+            .header(VIA, &connections.via);
         if !connections.settings.is_http2 {
             // As the URL has it, with its port; hyper would leave out 443.
             request = request.version(Version::HTTP_11).header(HOST, &connections.host);

@@ -23,6 +23,7 @@ fn settings(url: &str, authorities: &[&[u8]]) -> Settings {
         addresses: Arc::default(),
         is_http2: false,
         user_agent: "test".to_owned(),
+        via: "portcullis-test".to_owned(),
     }
 }
 
@@ -46,7 +47,7 @@ fn sends(bytes: Vec<u8>) -> (Webhook, Client) {
 }
 
 #[test]
-fn a_request_is_the_one_that_the_api_server_sends() {
+fn a_request_is_the_one_that_the_api_server_sends_but_for_via() {
     let (webhook, client) = sends(ok(b"{}"));
     assert_eq!(post(&client, BOUNDS).unwrap(), "{}");
     let request = webhook.received().remove(0);
@@ -65,6 +66,7 @@ fn a_request_is_the_one_that_the_api_server_sends() {
         ("content-type", "application/json"),
         ("host", &webhook.address.to_string()),
         ("user-agent", "test"),
+        ("via", "1.1 portcullis-test"),
     ];
     assert_eq!(headers, expected);
 }

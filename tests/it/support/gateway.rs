@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use portcullis::reload::{self, FilesAlone, State};
+use portcullis::reload::{self, FilesAlone, ManifestSource, State};
 use portcullis::server::{Addresses, Gateway as Parts, Server};
 use portcullis::telemetry::Metrics;
 use portcullis::telemetry::decision_log::{DecisionLog, Destination};
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::client::{Client, Connection};
 use super::pki::Identity;
-use super::process::Process;
+use super::process::{Process, Surroundings};
 
 /// Two policies and a binding: agents see the pods of their own node, `locked` may nothing.
 const POLICIES: &str = "
@@ -72,6 +72,10 @@ pub(crate) struct Builder {
     callers: &'static str,
     reload: &'static str,
     upstreams: String,
+    source: Arc<dyn ManifestSource>,
+    reload_limit: Duration,
+    more_callers: &'static str,
+    clusters: &'static str,
 }
 
 /// A running gateway. Dropping it stops it.
@@ -99,6 +103,10 @@ impl Builder {
             callers: CALLERS,
             reload: "1h",
             upstreams: "{}".to_owned(),
+            source: Arc::new(FilesAlone),
+            reload_limit: reload::LIMIT,
+            more_callers: "",
+            clusters: "[]",
         }
     }
 
@@ -163,22 +171,71 @@ impl Builder {
         }
     }
 
+    /// One caller more, for the cluster `east`, with the token `east-token`.
+    pub(crate) fn east(self) -> Self {
+        let with_file = self.file("east.kubeconfig", kubeconfig("east-token"));
+        Self {
+            more_callers: "- {kubeconfig: east.kubeconfig, cluster: east}\n",
+            ..with_file
+        }
+    }
+
+    /// `clusters` of the configuration, as YAML in one line.
+    pub(crate) fn clusters(self, clusters: &'static str) -> Self {
+        Self { clusters, ..self }
+    }
+
+    /// What comes from elsewhere than files.
+    pub(crate) fn source(self, source: Arc<dyn ManifestSource>) -> Self {
+        Self { source, ..self }
+    }
+
+    /// How long a reload may take before it is reported.
+    pub(crate) fn reload_limit(self, reload_limit: Duration) -> Self {
+        Self { reload_limit, ..self }
+    }
+
     /// Starts it in this process.
     pub(crate) fn start(self) -> Gateway {
         let authority = self.write();
-        Gateway::start(self.folder, authority)
+        Gateway::start(self, authority)
     }
 
     /// Starts the program.
     pub(crate) fn spawn(self) -> Process {
         let authority = self.write();
-        Process::start(self.folder, authority, None)
+        Process::start(self.folder, authority, &Surroundings::default())
     }
 
     /// Starts the program with no more open files than `descriptors`.
     pub(crate) fn spawn_within(self, descriptors: usize) -> Process {
+        let surroundings = Surroundings {
+            descriptors: Some(descriptors),
+            ..Surroundings::default()
+        };
         let authority = self.write();
-        Process::start(self.folder, authority, Some(descriptors))
+        Process::start(self.folder, authority, &surroundings)
+    }
+
+    /// Starts the program, whose log says everything and is read by nobody.
+    pub(crate) fn spawn_unread(self) -> Process {
+        let surroundings = Surroundings {
+            environment: &[("PORTCULLIS_LOG", "trace")],
+            is_log_unread: true,
+            ..Surroundings::default()
+        };
+        let authority = self.write();
+        Process::start(self.folder, authority, &surroundings)
+    }
+
+    /// Starts the program with so much more in its environment.
+    pub(crate) fn spawn_with(self, environment: &[(&str, &str)]) -> Process {
+        let surroundings = Surroundings {
+            environment,
+            ..Surroundings::default()
+        };
+        let authority = self.write();
+        Process::start(self.folder, authority, &surroundings)
     }
 
     /// Writes the files; the CA that made the certificates.
@@ -210,12 +267,13 @@ server:
 admin: {{address: 127.0.0.1:0}}
 callers:
 {callers}
-manifests: [policies]
+{more_callers}manifests: [policies]
 authorization: {authorization}
 limits: {limits}
 reload: {{interval: {reload}}}
 upstreams: {upstreams}
 decisionLog: {{path: decisions.log}}
+clusters: {clusters}
 ",
             address = self.address,
             authorization = self.authorization,
@@ -224,6 +282,8 @@ decisionLog: {{path: decisions.log}}
             callers = self.callers,
             limits = self.limits,
             reload = self.reload,
+            more_callers = self.more_callers,
+            clusters = self.clusters,
             upstreams = self.upstreams,
         )
     }
@@ -235,17 +295,21 @@ impl Gateway {
         Builder::new().start()
     }
 
-    fn start(folder: TempDir, authority: Identity) -> Self {
+    fn start(builder: Builder, authority: Identity) -> Self {
+        let Builder {
+            folder,
+            source,
+            reload_limit,
+            ..
+        } = builder;
         let config = folder.path().join("config.yaml");
-        let (snapshot, faults) = reload::load(&config, &FilesAlone, None, SystemTime::now());
-        let state = State::new(
-            snapshot.unwrap_or_else(|| panic!("{faults}")),
-            Arc::new(FilesAlone),
-        );
+        let (snapshot, faults) = reload::load(&config, &*source, None, SystemTime::now());
+        let state = State::new(snapshot.unwrap_or_else(|| panic!("{faults}")), source);
         let metrics = Arc::new(Metrics::new().unwrap());
         let log = Destination::File(folder.path().join("decisions.log"));
         let decision_log = Some(DecisionLog::open(log, metrics.decision_log_dropped()).unwrap());
-        let reloader = reload::Reloader::start(Arc::clone(&state), config, Box::new(|_| {})).unwrap();
+        let reloader =
+            reload::Reloader::start(Arc::clone(&state), config, reload_limit, Box::new(|_| {})).unwrap();
         let server = Server::bind(Parts {
             state: Arc::clone(&state),
             metrics,

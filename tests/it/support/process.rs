@@ -22,11 +22,26 @@ pub(crate) struct Process {
     pub(crate) admin: SocketAddr,
 }
 
+/// What differs in how the program is started.
+#[derive(Default)]
+pub(super) struct Surroundings<'s> {
+    /// The most open files.
+    pub(super) descriptors: Option<usize>,
+    /// So much more in its environment.
+    pub(super) environment: &'s [(&'s str, &'s str)],
+    /// Whether its log goes into a pipe that nobody reads.
+    pub(super) is_log_unread: bool,
+}
+
 impl Process {
-    /// Starts it with no more open files than `descriptors`, if that is anything.
-    pub(super) fn start(folder: TempDir, authority: Identity, descriptors: Option<usize>) -> Self {
+    pub(super) fn start(folder: TempDir, authority: Identity, surroundings: &Surroundings<'_>) -> Self {
         let log = File::create(folder.path().join("stderr.log")).unwrap();
-        let limits = match descriptors {
+        let log = if surroundings.is_log_unread {
+            Stdio::piped()
+        } else {
+            Stdio::from(log)
+        };
+        let limits = match surroundings.descriptors {
             Some(most) => format!("ulimit -n {most} && "),
             None => String::new(),
         };
@@ -34,6 +49,7 @@ impl Process {
             .arg("-c")
             .arg(format!("{limits}exec \"$0\" serve -o json --config config.yaml"))
             .arg(env!("CARGO_BIN_EXE_portcullis"))
+            .envs(surroundings.environment.iter().copied())
             .current_dir(folder.path())
             .stdout(Stdio::piped())
             .stderr(log)

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{by_path, entry, gateway, lines, mutating, paths, pod, post, validating};
 use crate::h2::{Connection, block_on};
 use crate::support::webhook::Webhook;
-use crate::support::{Gateway, JANE_GETS, get, request, until, v1};
+use crate::support::{Builder, Gateway, JANE_GETS, get, request, until, v1};
 
 const VALIDATING: &str = r#"portcullis_in_flight_requests{endpoint="validate"}"#;
 
@@ -152,4 +152,52 @@ fn a_webhook_beyond_its_own_timeout_leaves_time_for_the_next() {
     let response = post(&mut gateway.connect(), "/mutate?timeout=30s", &pod());
     assert_eq!(response["allowed"], true, "{response}");
     assert_eq!(paths(&quick), ["/next"]);
+}
+
+/// As many reviews in flight as one cluster may have.
+#[test]
+fn one_cluster_s_callers_leave_the_others_their_part() {
+    let webhook = by_path(&[]);
+    let gateway = Builder::new()
+        .east()
+        .limits("{inFlight: 8}")
+        .manifests(validating("a", &[entry(&webhook, "/held", json!({}))]))
+        .start();
+    webhook.hold();
+    let of_east = |index: usize| {
+        let mut review = pod();
+        review["request"]["userInfo"]["username"] = json!(format!("user-{index}"));
+        let head = "POST /validate?timeout=30s HTTP/1.1\r\nAuthorization: Bearer east-token\r\n\
+                    Content-Type: application/json";
+        let mut connection = gateway.stranger().connect(gateway.addresses.server);
+        connection.send(&request(head, review.to_string().as_bytes()));
+        connection
+    };
+    let held: Vec<_> = (0..6).map(of_east).collect();
+    until("six are in flight", || gateway.metric(VALIDATING) == 6.0);
+    let refused = of_east(6).receive().unwrap();
+    assert_eq!(refused.status, 429, "a quarter is the default cluster's");
+
+    let mut other = pod();
+    other["request"]["resource"]["resource"] = json!("configmaps");
+    let mut connection = gateway.connect();
+    for _ in 0..20 {
+        assert_eq!(post(&mut connection, "/validate", &other)["allowed"], true);
+    }
+    let own: Vec<_> = ["jane", "joe"]
+        .into_iter()
+        .map(|user| {
+            let mut connection = gateway.connect();
+            connection.send(&waiting(user));
+            connection
+        })
+        .collect();
+    until("eight are in flight", || gateway.metric(VALIDATING) == 8.0);
+    let head = "POST /validate HTTP/1.1\r\nContent-Type: application/json";
+    let refused = connection.request(head, other.to_string().as_bytes());
+    assert_eq!(refused.status, 429);
+    webhook.release();
+    for mut connection in held.into_iter().chain(own) {
+        assert_eq!(connection.receive().unwrap().json()["response"]["allowed"], true);
+    }
 }

@@ -46,7 +46,7 @@ type Key = (usize, String, usize);
 
 /// What the policies have done so far, over both passes. It outlives a step of
 /// the run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::engine::admission) struct Mutated {
     /// The object after the last change; none yet.
     pub(in crate::engine::admission) object: Option<Document<'static>>,
@@ -63,7 +63,7 @@ struct Walk<'w> {
 }
 
 /// Why a policy whose failure policy is Fail could not run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Refusal {
     policy: String,
     message: String,

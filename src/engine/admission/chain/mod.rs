@@ -48,14 +48,14 @@ pub enum Phase {
     Mutate,
 }
 
-/// One run.
-#[derive(Debug)]
+/// One run. A copy of one that rests goes on from there, too.
+#[derive(Debug, Clone)]
 pub struct Chain {
     phase: Phase,
     state: State,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum State {
     New,
     Mutating(Box<Mutating>),
@@ -64,7 +64,7 @@ enum State {
 }
 
 /// Why a webhook does not simply allow a request.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Objection {
     /// It refuses.
     Denial(Box<Denial>),

@@ -29,7 +29,7 @@ use crate::engine::admission::{Denial, Outcome};
 use crate::json::{Document, diff, patch as json_patch};
 
 /// What is known between two steps.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Mutating {
     policies: Mutated,
     webhooks: Reinvocable<usize>,
@@ -57,7 +57,7 @@ enum Stage {
     End,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Asked {
     place: usize,
     cause: Cause,

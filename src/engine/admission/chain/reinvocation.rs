@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 /// Those that ran and want to see later changes, and those of them that are to.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::engine::admission) struct Reinvocable<K> {
     /// After these, nothing has changed yet.
     ran: BTreeSet<K>,

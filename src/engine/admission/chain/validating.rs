@@ -22,7 +22,7 @@ use crate::engine::admission::webhook::{Answer, Call, Reply, Verdict, Webhook, W
 use crate::engine::admission::webhooks::Listed;
 
 /// What is known between the two steps.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Validating {
     /// What the policies said.
     outcome: Outcome,
@@ -30,7 +30,7 @@ pub(super) struct Validating {
 }
 
 /// A webhook that matched.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Matched {
     webhook: Arc<Webhook>,
     cause: Cause,

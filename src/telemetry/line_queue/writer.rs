@@ -1,19 +1,17 @@
 //! The thread that writes.
 
-use std::io::{self, Write};
+use std::io;
 use std::sync::PoisonError;
 use std::thread;
 use std::time::Duration;
 
-use super::Queue;
+use super::{Failure, Queue, Sink};
 
 /// How long the writer lets lines gather, so that workers wake it seldom.
 const GATHER: Duration = Duration::from_millis(2);
 
 /// Memory kept for the next batch.
 const SPARE_BYTES: usize = 256 << 10;
-
-type Sink = Box<dyn Write + Send>;
 
 /// What the writer takes at once.
 struct Batch {
@@ -22,17 +20,20 @@ struct Batch {
     reopen: bool,
 }
 
-/// Writes until the log is closed and everything is written.
-pub(super) fn run(queue: &Queue, mut sink: Sink, reopen: &dyn Fn() -> io::Result<Sink>) {
+/// Writes until the queue is closed and everything is written.
+pub(super) fn run(
+    queue: &Queue,
+    mut sink: Sink,
+    reopen: &dyn Fn() -> io::Result<Sink>,
+    report: fn(Failure, &io::Error),
+) {
     let mut spare = Vec::new();
     let mut broken = false;
     while let Some(mut batch) = next(queue, std::mem::take(&mut spare)) {
         if batch.reopen {
             match reopen() {
                 Ok(fresh) => (sink, broken) = (fresh, false),
-                Err(error) => {
-                    tracing::error!(%error, "the decision log cannot be opened anew; the old file stays")
-                }
+                Err(error) => report(Failure::Reopen, &error),
             }
         }
         match write(&mut sink, &batch.bytes, broken) {
@@ -40,7 +41,7 @@ pub(super) fn run(queue: &Queue, mut sink: Sink, reopen: &dyn Fn() -> io::Result
             Err(error) => {
                 queue.dropped.inc_by(batch.lines);
                 if !broken {
-                    tracing::error!(%error, "the decision log cannot be written; its lines are lost");
+                    report(Failure::Write, &error);
                 }
                 broken = true;
             }

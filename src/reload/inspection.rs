@@ -1,0 +1,181 @@
+//! One reading of the files, on a thread of its own: a file system that
+//! does not answer holds up that thread, and nobody who waits for it.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+use std::{io, thread};
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+
+use super::files::{self, Fingerprint};
+use super::interest::Interest;
+use super::{Snapshot, State, load};
+use crate::authentication::Authenticator;
+use crate::authorizers::Authorizers;
+use crate::config::{self, Config};
+use crate::field::Faults;
+use crate::upstream;
+
+/// How often a set is loaded anew because it changed under the last load.
+const ROUNDS: usize = 3;
+
+/// What it works with.
+pub(super) struct Inspection {
+    pub(super) state: Arc<State>,
+    /// The configuration.
+    pub(super) path: PathBuf,
+    pub(super) watches: Watches,
+    /// What the files said at the last one, good or bad.
+    pub(super) last: Fingerprint,
+    /// Whether the files are loaded although they say the same.
+    pub(super) is_forced: bool,
+}
+
+/// What it came to.
+pub(super) struct Inspected {
+    pub(super) watches: Watches,
+    /// What the files say now.
+    pub(super) seen: Fingerprint,
+    /// What they were loaded to, if they were.
+    pub(super) loaded: Option<Loaded>,
+}
+
+/// A set that was loaded, or why there is none.
+pub(super) struct Loaded {
+    pub(super) at: SystemTime,
+    pub(super) snapshot: Option<Snapshot>,
+    pub(super) faults: Faults,
+}
+
+/// The folders that are watched.
+pub(super) struct Watches {
+    watcher: Option<RecommendedWatcher>,
+    watched: BTreeSet<PathBuf>,
+    interest: Arc<Mutex<Interest>>,
+}
+
+// === impl Inspection ===
+
+impl Inspection {
+    /// Runs it, and has `ended` called with what it came to; `None` if it broke off.
+    ///
+    /// # Errors
+    ///
+    /// The operating system refused a thread.
+    pub(super) fn spawn(self, ended: impl FnOnce(Option<Inspected>) + Send + 'static) -> io::Result<()> {
+        let run = move || ended(catch_unwind(AssertUnwindSafe(|| self.run())).ok());
+        thread::Builder::new()
+            .name("reload-files".to_owned())
+            .spawn(run)
+            .map(drop)
+    }
+
+    /// Loads the files if they changed, and once more where they changed while
+    /// they were read or the new set names other files.
+    fn run(mut self) -> Inspected {
+        let current = Arc::clone(&self.state.current());
+        let mut seen = self.look(&current, self.state.last_failure().is_some());
+        let mut loaded = None;
+        if self.is_forced || seen != self.last {
+            for _ in 0..ROUNDS {
+                let at = SystemTime::now();
+                let (snapshot, faults) = load::load(&self.path, self.state.source(), Some(&current), at);
+                let after = self.look(snapshot.as_ref().unwrap_or(&current), snapshot.is_none());
+                loaded = Some(Loaded { at, snapshot, faults });
+                if after == seen {
+                    break;
+                }
+                seen = after;
+            }
+        }
+        Inspected {
+            watches: self.watches,
+            seen,
+            loaded,
+        }
+    }
+
+    /// Reads what the files say now, and watches the folders they are in.
+    pub(super) fn look(&mut self, snapshot: &Snapshot, is_faulty: bool) -> Fingerprint {
+        // Anew: what a faulty configuration names must be noticed, too, when it is mended.
+        let (config, _) = config::load(&self.path);
+        let config = config.as_ref().unwrap_or(&snapshot.config);
+        let files = self.files(config, snapshot, is_faulty);
+        self.watches.follow(config, &files);
+        files::fingerprint(&files)
+    }
+
+    /// Every file that the set is or would be read from.
+    fn files(&self, config: &Config, snapshot: &Snapshot, is_faulty: bool) -> Vec<PathBuf> {
+        let mut others = snapshot.authenticator.files().clone();
+        others.extend(upstream::files(config));
+        others.extend(snapshot.authorizers.files().iter().cloned());
+        others.extend(self.state.source().check(config).0);
+        if is_faulty {
+            let (authenticator, _) = Authenticator::build(config, None, SystemTime::now());
+            others.extend(authenticator.files().iter().cloned());
+            let (authorizers, _) = Authorizers::build(config, &config::Disk, None);
+            others.extend(authorizers.files().iter().cloned());
+        }
+        files::all_files(&self.path, config, &others)
+    }
+}
+
+// === impl Watches ===
+
+impl Watches {
+    /// Watches nothing yet; `changed` is called with each change of what matters.
+    pub(super) fn new(changed: impl Fn() + Send + 'static) -> Self {
+        let interest = Arc::new(Mutex::new(Interest::default()));
+        let of_watcher = Arc::clone(&interest);
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            let interest = of_watcher.lock().unwrap_or_else(PoisonError::into_inner);
+            if event.is_ok_and(|event| interest.is_concerned(&event)) {
+                changed();
+            }
+        });
+        Self {
+            watcher: watcher
+                .map_err(|error| tracing::warn!(%error, "files cannot be watched, only polled"))
+                .ok(),
+            watched: BTreeSet::new(),
+            interest,
+        }
+    }
+
+    fn follow(&mut self, config: &Config, files: &[PathBuf]) {
+        let folders = files::folders_of(config, files);
+        let interest = Interest::new(files, config.decision_log.as_ref());
+        *self.interest.lock().unwrap_or_else(PoisonError::into_inner) = interest;
+        self.watch(folders);
+    }
+
+    fn watch(&mut self, folders: BTreeSet<PathBuf>) {
+        let Some(watcher) = &mut self.watcher else { return };
+        for gone in self.watched.difference(&folders) {
+            // A folder that is gone has lost its watch already.
+            let _ = watcher.unwatch(gone);
+        }
+        let mut watched = BTreeSet::new();
+        for folder in folders {
+            let is_watched = self.watched.contains(&folder) && folder.is_dir();
+            let watch = || watcher.watch(&folder, RecursiveMode::NonRecursive);
+            match if is_watched {
+                Ok(())
+            } else {
+                config::files::observed(&folder, watch)
+            } {
+                Ok(()) => {
+                    watched.insert(folder);
+                }
+                Err(error) => {
+                    tracing::warn!(folder = %folder.display(), %error, "this folder is only polled");
+                }
+            }
+        }
+        self.watched = watched;
+    }
+}

@@ -1,0 +1,187 @@
+//! How one limit is divided among clusters.
+//!
+//! ```text
+//!           ┌──── half of the limit ────┬──────── what is left ────────┐
+//! reserved: │ east │ west │ …  in equal │ common: whoever comes first  │
+//!           └──────┴──────┴─────────────┴──────────────────────────────┘
+//! ```
+//!
+//! A cluster fills its own part first. So the callers of one, however many
+//! requests they make, leave each other's part free.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What may be held of a limit: of the part that is one cluster's, and in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shares {
+    pub(super) own: usize,
+    pub(super) common: usize,
+}
+
+/// What is held of either.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Held {
+    own: usize,
+    common: usize,
+}
+
+/// What is held in sum. The parts of the clusters are counted each for itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counts<'c> {
+    /// Of the one cluster; `None` where it has no part.
+    pub(super) own: Option<&'c AtomicUsize>,
+    pub(super) common: &'c AtomicUsize,
+}
+
+// === impl Shares ===
+
+impl Shares {
+    /// Those of a `limit` among so many `clusters`, of which each has `least` at least.
+    /// A single one has all, in common.
+    pub(super) fn of(limit: usize, clusters: usize, least: usize) -> Self {
+        if clusters <= 1 {
+            return Self {
+                own: 0,
+                common: limit,
+            };
+        }
+        let own = (limit / 2 / clusters).max(least);
+        Self {
+            own,
+            common: limit.saturating_sub(own.saturating_mul(clusters)),
+        }
+    }
+
+    /// Takes `amount`, as much as there is of the cluster's own part; all or nothing.
+    pub(super) fn take(self, counts: Counts<'_>, amount: usize) -> Option<Held> {
+        let own = counts.own.map_or(0, |held| take_some(held, amount, self.own));
+        let held = Held {
+            own,
+            common: amount - own,
+        };
+        if take(counts.common, held.common, self.common) {
+            return Some(held);
+        }
+        Held { common: 0, ..held }.give_back(counts);
+        None
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    pub(super) fn amount(self) -> usize {
+        self.own + self.common
+    }
+
+    pub(super) fn and(self, more: Self) -> Self {
+        Self {
+            own: self.own + more.own,
+            common: self.common + more.common,
+        }
+    }
+
+    pub(super) fn give_back(self, counts: Counts<'_>) {
+        if let Some(own) = counts.own {
+            own.fetch_sub(self.own, Ordering::AcqRel);
+        }
+        counts.common.fetch_sub(self.common, Ordering::AcqRel);
+    }
+}
+
+/// Adds `amount` unless that exceeds `most`.
+fn take(count: &AtomicUsize, amount: usize, most: usize) -> bool {
+    let fits = |held: usize| held.checked_add(amount).filter(|sum| *sum <= most);
+    amount == 0
+        || count
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, fits)
+            .is_ok()
+}
+
+/// Adds as much of `amount` as does not exceed `most`; how much that was.
+fn take_some(count: &AtomicUsize, amount: usize, most: usize) -> usize {
+    let fitting = |held: usize| amount.min(most.saturating_sub(held));
+    count
+        .fetch_update(Ordering::AcqRel, Ordering::Acquire, |held| {
+            Some(held + fitting(held))
+        })
+        .map_or(0, fitting)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn half_is_reserved_in_equal_parts() {
+        for (limit, clusters, expected) in [
+            (1024, 0, (0, 1024)),
+            (1024, 1, (0, 1024)),
+            (1024, 2, (256, 512)),
+            (1024, 3, (170, 514)),
+            (10, 2, (2, 6)),
+            // At least one each, even beyond the limit.
+            (3, 2, (1, 1)),
+            (2, 4, (1, 0)),
+        ] {
+            let shares = Shares::of(limit, clusters, 1);
+            assert_eq!((shares.own, shares.common), expected, "{limit} {clusters}");
+        }
+        assert_eq!(Shares::of(3, 2, 0).own, 0, "bytes have no least part");
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_are_never_more_than_the_limit_but_for_one_each(limit in 0..5000usize, clusters in 0..50usize) {
+            let shares = Shares::of(limit, clusters, 1);
+            let all = shares.common + shares.own * clusters;
+            prop_assert!(all <= limit.max(clusters));
+            prop_assert!(all >= limit, "nothing is left over");
+            if clusters > 1 {
+                prop_assert!(shares.own >= 1);
+                prop_assert!(shares.common * 2 + 2 * clusters >= limit, "half is common");
+            }
+        }
+
+        /// Whatever the others hold, a cluster gets what is left of its part; a request is
+        /// refused only where that and the common part are full; what is given back is all.
+        #[test]
+        fn no_cluster_takes_what_is_another_s(
+            limit in 1..64usize,
+            clusters in 2..5usize,
+            steps in prop::collection::vec((0..5usize, 1..12usize, any::<bool>()), 0..200),
+        ) {
+            let shares = Shares::of(limit, clusters, 1);
+            let common = AtomicUsize::new(0);
+            let own: Vec<AtomicUsize> = (0..clusters).map(|_| AtomicUsize::new(0)).collect();
+            let mut held: Vec<(usize, Held)> = Vec::new();
+            for (cluster, amount, gives_back) in steps {
+                let counts = |cluster: usize| Counts { own: own.get(cluster), common: &common };
+                if gives_back && !held.is_empty() {
+                    let (cluster, part) = held.swap_remove(amount % held.len());
+                    part.give_back(counts(cluster));
+                    continue;
+                }
+                // One that has no part is among them, too.
+                let free = own.get(cluster).map_or(0, |own| shares.own - own.load(Ordering::Relaxed));
+                let free_in_common = shares.common - common.load(Ordering::Relaxed);
+                let taken = shares.take(counts(cluster), amount);
+                prop_assert_eq!(taken.is_some(), amount <= free + free_in_common);
+                if let Some(taken) = taken {
+                    prop_assert_eq!(taken.amount(), amount);
+                    prop_assert_eq!(taken.own, amount.min(free), "its own part first");
+                    held.push((cluster, taken));
+                }
+                prop_assert!(own.iter().all(|own| own.load(Ordering::Relaxed) <= shares.own));
+                prop_assert!(common.load(Ordering::Relaxed) <= shares.common);
+            }
+            for (cluster, part) in held {
+                part.give_back(Counts { own: own.get(cluster), common: &common });
+            }
+            prop_assert_eq!(common.load(Ordering::Relaxed), 0);
+            prop_assert!(own.iter().all(|own| own.load(Ordering::Relaxed) == 0));
+        }
+    }
+}
