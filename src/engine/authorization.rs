@@ -10,6 +10,7 @@ mod answer;
 mod authorize;
 pub mod authorizer;
 pub mod condition;
+mod control_plane;
 #[cfg(test)]
 mod fixtures;
 mod index;
@@ -25,6 +26,7 @@ mod walk;
 
 pub use answer::{Authorization, Shadow, Unmatched};
 pub use condition::{Condition, ConditionFault};
+pub use control_plane::CONTROL_PLANE;
 pub use index::NamespaceLabels;
 pub use objects::{
     AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule, Objects,

@@ -1,4 +1,4 @@
-//! Where `kube-apiserver`, `etcd` and `kubectl` are.
+//! Where `kube-apiserver`, `etcd`, `kubectl` and the rest of a control plane are.
 
 use std::env;
 use std::io::Write;
@@ -9,6 +9,12 @@ pub(crate) struct Binaries {
     pub(crate) kube_apiserver: PathBuf,
     pub(crate) etcd: PathBuf,
     pub(crate) kubectl: PathBuf,
+}
+
+/// What makes a cluster of an API server.
+pub(crate) struct Controllers {
+    pub(crate) kube_controller_manager: PathBuf,
+    pub(crate) kube_scheduler: PathBuf,
 }
 
 /// The programs, from `KUBEBUILDER_ASSETS` or else `target/apiserver`.
@@ -29,7 +35,26 @@ pub(crate) fn find() -> Option<Binaries> {
         })
     };
     found().or_else(|| {
-        not_run(&folder);
+        not_run(&folder, "kube-apiserver, etcd and kubectl");
+        None
+    })
+}
+
+/// Likewise the programs that make a cluster of an API server.
+///
+/// # Panics
+/// Without them, when `PORTCULLIS_REQUIRE_APISERVER` is `1`.
+pub(crate) fn controllers() -> Option<Controllers> {
+    let folder = folder();
+    let program = |name: &str| Some(folder.join(name)).filter(|path| path.is_file());
+    let found = || {
+        Some(Controllers {
+            kube_controller_manager: program("kube-controller-manager")?,
+            kube_scheduler: program("kube-scheduler")?,
+        })
+    };
+    found().or_else(|| {
+        not_run(&folder, "kube-controller-manager and kube-scheduler");
         None
     })
 }
@@ -44,12 +69,12 @@ fn folder() -> PathBuf {
     }
 }
 
-fn not_run(folder: &Path) {
+fn not_run(folder: &Path, programs: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
     let folder = folder.display();
     let message = format!(
-        "NOT RUN: {test}: no kube-apiserver, etcd and kubectl in {folder}; \
+        "NOT RUN: {test}: no {programs} in {folder}; \
          make them with tests/apiserver/build or set KUBEBUILDER_ASSETS"
     );
     let required = env::var("PORTCULLIS_REQUIRE_APISERVER").is_ok_and(|value| value == "1");

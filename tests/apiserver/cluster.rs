@@ -18,6 +18,9 @@ const ADMIN: User = User {
     groups: &["system:masters"],
 };
 
+/// The flag by which a test says that it has service accounts made.
+pub(crate) const ADMISSION_PLUGINS: &str = "--disable-admission-plugins=";
+
 /// Someone the API server knows by a token.
 #[derive(Clone, Copy)]
 pub(crate) struct User {
@@ -58,6 +61,10 @@ impl Cluster {
         let address = ports::free();
         let mut arguments = server_arguments(&folder, authority, address, &store, users);
         arguments.extend_from_slice(flags);
+        if !flags.iter().any(|flag| flag.starts_with(ADMISSION_PLUGINS)) {
+            // Nobody makes service accounts for the pods of a test.
+            arguments.push(format!("{ADMISSION_PLUGINS}ServiceAccount"));
+        }
         let home = folder.path().join("apiserver");
         let apiserver = Process::start("kube-apiserver", &home, None, &binaries.kube_apiserver, arguments);
         let mut cluster = Self {
@@ -162,11 +169,16 @@ impl Cluster {
     pub(crate) fn kubectl(&self, user: &str, arguments: &[&str]) -> Output {
         Command::new(&self.kubectl)
             .arg("--kubeconfig")
-            .arg(self.folder.path().join(kubeconfig_of(user)))
+            .arg(self.kubeconfig(user))
             .args(arguments)
             .env("HOME", self.folder.path().join("kubectl"))
             .output()
             .unwrap()
+    }
+
+    /// The kubeconfig with which a program is that user.
+    pub(crate) fn kubeconfig(&self, user: &str) -> PathBuf {
+        self.folder.path().join(kubeconfig_of(user))
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -238,8 +250,6 @@ fn server_arguments(
         format!("--service-account-key-file={}", certificate.display()),
         "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
-        // Nobody makes service accounts for the pods of a test.
-        "--disable-admission-plugins=ServiceAccount".to_owned(),
     ]
 }
 

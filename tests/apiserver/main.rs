@@ -25,6 +25,7 @@ mod callers;
 mod cluster;
 #[cfg(feature = "cluster")]
 mod cluster_source;
+mod control_plane;
 mod decisions;
 mod differential;
 mod failures;

@@ -1,0 +1,94 @@
+//! The control plane lives, whatever the gateway does.
+//!
+//! A real kube-apiserver, kube-controller-manager and kube-scheduler under the rule
+//! of a gateway that `portcullis init --in-cluster` set up: its authorizer comes
+//! first, with failurePolicy Deny, its registrations ask about every write, with
+//! failurePolicy Fail. The test plays the kubelets. Three times, in this order:
+//!
+//! ```text
+//! Enforced   the project's example Denies and Pod Security policies hold
+//! Down       no gateway answers
+//! Back       one was started again, and is not yet ready when the first request comes
+//! ```
+//!
+//! Starting all of it takes a quarter of a minute, so it runs once; each test looks at
+//! what was found for one thing that a cluster does.
+
+mod identities;
+mod kubelet;
+mod run;
+mod servers;
+mod workloads;
+
+use run::{Phase, Thing, found};
+
+/// Fails with what was found in any phase that went wrong.
+fn holds(thing: Thing) {
+    let Some(found) = found() else { return };
+    let failed: Vec<String> = Phase::ALL
+        .into_iter()
+        .filter_map(|phase| match found.outcomes.get(&(phase, thing)) {
+            Some(Ok(())) => None,
+            Some(Err(error)) => Some(format!("{phase:?}: {error}")),
+            None => Some(format!("{phase:?}: was not tried")),
+        })
+        .collect();
+    assert!(
+        failed.is_empty(),
+        "{thing:?}: {}\n{}",
+        failed.join("\n"),
+        found.logs
+    );
+}
+
+#[test]
+fn a_deployment_becomes_bound_pods_whatever_the_gateway_does() {
+    holds(Thing::Deployment);
+}
+
+#[test]
+fn a_job_runs_its_course_whatever_the_gateway_does() {
+    holds(Thing::Job);
+}
+
+#[test]
+fn a_namespace_is_deleted_to_the_end_whatever_the_gateway_does() {
+    holds(Thing::Namespace);
+}
+
+#[test]
+fn service_account_tokens_are_made_whatever_the_gateway_does() {
+    holds(Thing::Tokens);
+}
+
+#[test]
+fn garbage_is_collected_whatever_the_gateway_does() {
+    holds(Thing::Garbage);
+}
+
+#[test]
+fn leases_are_renewed_whatever_the_gateway_does() {
+    holds(Thing::Leases);
+}
+
+#[test]
+fn aggregation_of_cluster_roles_holds_whatever_the_gateway_does() {
+    holds(Thing::Aggregation);
+}
+
+#[test]
+fn kubelets_serve_logs_and_exec_whatever_the_gateway_does() {
+    holds(Thing::Kubelets);
+}
+
+#[test]
+fn policies_are_enforced_and_outages_refuse_what_is_asked_about() {
+    holds(Thing::Enforcement);
+}
+
+/// What check protects is what a control plane was seen to need, no more and no less.
+#[test]
+fn the_identities_that_check_protects_are_those_of_the_audit_log() {
+    let Some(found) = found() else { return };
+    identities::compare(&found.identities);
+}
