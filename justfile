@@ -38,6 +38,10 @@ conformance:
 apiserver-build:
     tests/apiserver/build
 
+# Renews the certificate authority at a real API server's own pace: a quarter of an hour
+renewal: apiserver-build
+    PORTCULLIS_REQUIRE_APISERVER=1 cargo test --locked --test apiserver renewal -- --ignored --nocapture
+
 # The gateway under a real kube-apiserver
 apiserver: apiserver-build
     PORTCULLIS_REQUIRE_APISERVER=1 cargo test --locked --test apiserver

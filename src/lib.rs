@@ -6,7 +6,7 @@
 //! - inner, without IO, clock or HTTP: [`field`], [`json`], [`document`], [`cel`],
 //!   [`engine`] (the decision), [`manifest`] (policies as users write them) and
 //!   [`api`] (Kubernetes' wire types);
-//! - outer: `config`, `authentication`, `telemetry`, `tls`, `upstream`, `authorizers`, `reload`, `cluster`, `server`, `cli`.
+//! - outer: `config`, `certificates`, `authentication`, `telemetry`, `tls`, `upstream`, `authorizers`, `reload`, `cluster`, `server`, `cli`.
 
 pub mod api;
 pub mod cel;
@@ -20,6 +20,8 @@ pub mod manifest;
 pub mod authentication;
 #[cfg(feature = "server")]
 pub mod authorizers;
+#[cfg(feature = "server")]
+pub mod certificates;
 #[cfg(feature = "server")]
 pub mod cli;
 #[cfg(feature = "cluster")]

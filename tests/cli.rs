@@ -10,6 +10,9 @@
     reason = "a test that panics has failed, as it should"
 )]
 
+#[path = "harness/mod.rs"]
+mod harness;
+
 #[path = "cli/admit.rs"]
 mod admit;
 #[path = "cli/authorize.rs"]
@@ -20,6 +23,8 @@ mod authorizers;
 mod check;
 #[path = "cli/init.rs"]
 mod init;
+#[path = "cli/renew.rs"]
+mod renew;
 #[path = "cli/run.rs"]
 mod run;
 #[path = "cli/serve.rs"]

@@ -23,9 +23,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("manifest", &["cel", "document", "engine", "field", "json"]),
     ("api", &["engine", "field", "json"]),
     ("config", &["document", "engine", "field", "manifest"]),
+    ("certificates", &["config", "field"]),
     ("telemetry", &["config", "engine"]),
     ("tls", &["config", "field"]),
-    ("authentication", &["config", "field", "telemetry"]),
+    (
+        "authentication",
+        &["certificates", "config", "field", "telemetry"],
+    ),
     ("upstream", &["config", "engine", "field", "telemetry", "tls"]),
     (
         "authorizers",
@@ -36,6 +40,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "authentication",
             "authorizers",
+            "certificates",
             "config",
             "document",
             "engine",
@@ -56,6 +61,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "api",
             "authentication",
             "authorizers",
+            "certificates",
             "config",
             "document",
             "engine",
@@ -75,6 +81,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "authentication",
             "authorizers",
             "cel",
+            "certificates",
             "cluster",
             "config",
             "document",
@@ -112,6 +119,7 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
         "openssl",
         &[
             "src/authentication/",
+            "src/certificates/",
             "src/cli/",
             "src/cluster/",
             "src/config/",
@@ -369,4 +377,25 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
             found.push(path);
         }
     }
+}
+
+/// Logs are for people: `peer=Some(127.0.0.1:5)` is not.
+#[test]
+fn no_field_of_a_log_line_is_written_as_rust_s_debug_form() {
+    let mut found = Vec::new();
+    for source in sources() {
+        for event in source.text.split("tracing::").skip(1) {
+            let macros = ["error!(", "warn!(", "info!(", "debug!(", "trace!("];
+            if !macros.iter().any(|start| event.starts_with(start)) {
+                continue;
+            }
+            let fields = event.split(");").next().unwrap_or_default();
+            // Before the message alone: `?` within it is punctuation.
+            let fields = fields.split('"').next().unwrap_or_default();
+            if fields.contains('?') {
+                found.push(format!("{}: {fields}", source.path));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
 }

@@ -18,6 +18,7 @@ use super::entry::{Entry, Fields, Proof};
 use super::jwks::Keys;
 use super::jwt::{self, Issuer};
 use super::rotation::{Credential, Held, Users};
+use crate::certificates::system_time;
 use crate::config::kubeconfig::{self, User};
 use crate::config::{CallerEntry, Config, Files, Jwt, one_cluster};
 use crate::field::{Fault, FaultKind, Faults, Place};
@@ -276,7 +277,16 @@ impl Builder<'_> {
         } else {
             self.built.client_ca.verify(&leaf, chain.as_slice(), self.now)
         };
-        if let Err(why) = trusted {
+        // That one has expired is said of every certificate alike.
+        let is_over = system_time(leaf.not_after()).is_ok_and(|end| end < self.now)
+            && self
+                .built
+                .client_ca
+                .verify_timeless(&leaf, chain.as_slice())
+                .is_some();
+        if let Err(why) = trusted
+            && !is_over
+        {
             let message = format!("the certificate is not accepted: {why}");
             let place = user.place.at(user.place.path.field(FIELD));
             self.faults

@@ -4,9 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
-
+use crate::certificates::rfc3339;
 use crate::config::{Endpoint, Endpoints};
 
 /// A caller that was recognised.
@@ -89,7 +87,7 @@ pub enum Cause {
     #[error("certificate not trusted")]
     Untrusted,
     /// The certificate leads to the client CA, and its time is over.
-    #[error("certificate expired since {}", utc(*.0))]
+    #[error("certificate expired since {}", rfc3339(*.0))]
     Expired(SystemTime),
     /// The caller's other credential is missing.
     #[error("one of the caller's credentials is missing")]
@@ -213,13 +211,4 @@ impl Refusal {
             Self::EndpointForbidden { .. } => "the caller may not use this endpoint".into(),
         }
     }
-}
-
-/// A time as logs and messages have it, to the second.
-fn utc(time: SystemTime) -> String {
-    let time = OffsetDateTime::from(time);
-    time.replace_nanosecond(0)
-        .unwrap_or(time)
-        .format(&Rfc3339)
-        .unwrap_or_default()
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
-use openssl::asn1::{Asn1Time, Asn1TimeRef};
 use openssl::error::ErrorStack;
 use openssl::nid::Nid;
 use openssl::stack::Stack;
@@ -15,6 +14,7 @@ use openssl::x509::{GeneralNameRef, X509, X509NameRef, X509PurposeId, X509Ref, X
 
 use super::caller::{Caller, Cause, Refusal};
 use super::entry::Proof;
+use crate::certificates::system_time;
 use crate::config::ClientCertificate;
 
 /// The certificate that a client showed when its connection was opened.
@@ -128,14 +128,6 @@ impl Window {
             until: system_time(certificate.not_after())?,
         })
     }
-}
-
-/// A moment before 1970 becomes 1970.
-fn system_time(time: &Asn1TimeRef) -> Result<SystemTime, ErrorStack> {
-    const DAY: i64 = 24 * 60 * 60;
-    let since = Asn1Time::from_unix(0)?.diff(time)?;
-    let seconds = i64::from(since.days) * DAY + i64::from(since.secs);
-    Ok(UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
 // === impl ClientCa ===

@@ -29,6 +29,8 @@ use crate::field::{Fault, FaultKind, Faults, Place};
 pub struct Kubeconfig {
     /// Its users, in the order written.
     pub users: Vec<User>,
+    /// The servers that its holder calls, as far as they can be read.
+    pub clusters: Vec<client::Cluster>,
     /// Every file that was read or should have been: the kubeconfig, certificates, tokens.
     pub files: Vec<PathBuf>,
 }
@@ -122,6 +124,12 @@ fn config(files: &dyn Files, root: &Section<'_>, kubeconfig: &mut Kubeconfig) {
         let user = user(files, name, &section, &mut kubeconfig.files, UNKNOWABLE);
         kubeconfig.users.push(user);
     }
+    for item in root.items("clusters") {
+        let section = item.foreign_section().foreign_section("cluster");
+        kubeconfig
+            .clusters
+            .extend(called(files, &section, &mut kubeconfig.files));
+    }
     if kubeconfig.users.is_empty() {
         root.fault(
             "users",
@@ -129,6 +137,29 @@ fn config(files: &dyn Files, root: &Section<'_>, kubeconfig: &mut Kubeconfig) {
             "without users nobody calls with this file",
         );
     }
+}
+
+/// A server that the holder calls. That its authority cannot be read here is no fault: it
+/// is the holder's to read.
+fn called(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> Option<client::Cluster> {
+    let server = section.text_if_any("server")?.to_owned();
+    let data = section.text_if_any("certificate-authority-data");
+    let authorities = match data {
+        Some(data) => STANDARD
+            .decode(data.split_ascii_whitespace().collect::<String>())
+            .ok(),
+        None => section.path_if_any("certificate-authority").and_then(|path| {
+            let content = files.read(&path).ok();
+            read.push(path);
+            content
+        }),
+    };
+    Some(client::Cluster {
+        place: section.here(),
+        server,
+        server_name: section.text_if_any("tls-server-name").map(str::to_owned),
+        authorities,
+    })
 }
 
 /// The items of `list`, each a name and what `field` holds. A name twice is a fault.

@@ -12,6 +12,7 @@ use super::source::{self, ManifestSource, Watched};
 use super::{Base, Snapshot};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
+use crate::certificates;
 use crate::config::{self, Config, Disk, LogPath, ManifestPath};
 use crate::engine::Time;
 use crate::engine::admission::matching::MissingNamespace;
@@ -158,6 +159,7 @@ pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option
         upstreams,
         authorizers: current.authorizers.clone(),
         tls: current.tls.clone(),
+        expiries: Arc::clone(&current.expiries),
         base: Arc::clone(&current.base),
         unsaved: None,
     })
@@ -186,7 +188,9 @@ fn assemble(
     let tls = TlsContext::build(&config.server.tls)
         .map_err(|found| faults.append(found))
         .ok();
-    faults.extend(tls.iter().flat_map(|tls| tls.warnings().iter().cloned()));
+    let expiries = certificates::of_configuration(&config, &Disk);
+    faults.append(certificates::warnings(&expiries, now));
+    faults.append(certificates::misfits(&config, &Disk));
     faults.append(source.check(&config).1);
     let (objects, tls) = (objects?, tls?);
     if faults.has_errors() {
@@ -212,6 +216,7 @@ fn assemble(
         upstreams,
         authorizers,
         tls,
+        expiries: expiries.into(),
         base: Arc::new(base),
     })
 }

@@ -30,6 +30,7 @@ use arc_swap::{ArcSwap, Guard};
 
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
+use crate::certificates::Expiry;
 use crate::config::Config;
 use crate::engine::admission::AdmissionPolicies;
 use crate::engine::authorization::Policies;
@@ -68,6 +69,8 @@ pub struct Snapshot {
     pub authorizers: Authorizers,
     /// What new connections are accepted with.
     pub tls: TlsContext,
+    /// When the certificates end that the configuration names.
+    pub expiries: Arc<[Expiry]>,
     base: Arc<Base>,
     /// To be saved once it is in force.
     unsaved: Option<Unsaved>,

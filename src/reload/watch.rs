@@ -23,6 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::files::Fingerprint;
 use super::inspection::{Inspected, Inspection, Loaded, Watches};
 use super::{Failure, State, load};
+use crate::certificates::Reminders;
 use crate::config;
 use crate::field::{Fault, FaultKind, Faults, Place, Severity};
 use due::{Requested, Schedule};
@@ -116,6 +117,7 @@ impl Reloader {
             observer,
             limit,
             watches: None,
+            reminders: Reminders::default(),
             last: Fingerprint::none(),
             running: Vec::new(),
             begun: 0,
@@ -158,6 +160,7 @@ struct Worker {
     limit: Duration,
     /// With the inspection while one runs.
     watches: Option<Watches>,
+    reminders: Reminders,
     /// What the files said at the last inspection, good or bad.
     last: Fingerprint,
     running: Vec<Running>,
@@ -186,6 +189,18 @@ impl Worker {
         let current = Arc::clone(&self.state.current());
         self.last = inspection.look(&current, false);
         self.watches = Some(inspection.watches);
+        // Whoever loaded the files has logged what they warn of.
+        self.reminders.due(&current.expiries, SystemTime::now());
+    }
+
+    /// Logs which certificates came nearer to their end.
+    fn remind(&mut self, now: SystemTime) {
+        let current = self.state.current();
+        for expiry in self.reminders.due(&current.expiries, now) {
+            if let Some(warning) = expiry.warning(now) {
+                tracing::warn!("{warning}");
+            }
+        }
     }
 
     fn run(mut self, events: &Receiver<Event>) {
@@ -228,6 +243,7 @@ impl Worker {
         let interval = self.state.current().config.reload.interval;
         let is_polled = self.schedule.poll_at(interval).is_some_and(|at| at <= now);
         let requested = self.schedule.take();
+        self.remind(SystemTime::now());
         if requested.is_beside_alone() && !is_polled {
             self.refresh();
         } else {

@@ -36,13 +36,14 @@ struct Admission {
 impl Counters {
     /// Begins the series of `snapshot` and ends those of what it no longer has.
     pub(super) fn new(snapshot: &Snapshot, metrics: &Metrics) -> Self {
-        metrics.certificates(
-            snapshot
-                .tls
-                .expiries()
-                .iter()
-                .map(|expiry| (expiry.file.to_string_lossy(), expiry.at)),
-        );
+        metrics.certificates(snapshot.expiries.iter().map(|expiry| {
+            let labels = [
+                expiry.file.to_string_lossy(),
+                expiry.name.as_str().into(),
+                expiry.used_for.as_str().into(),
+            ];
+            (labels, expiry.at)
+        }));
         let authorizers = &snapshot.authorizers;
         authorizers.record_to(snapshot.upstreams.observe(metrics, authorizers.names()));
         let policies = &snapshot.policies;

@@ -286,14 +286,14 @@ impl Metrics {
         self.families.decision_log_dropped.clone()
     }
 
-    /// The certificate files in use and when the first certificate of each
-    /// expires. Series of files that are not among them end.
-    pub fn certificates<F: AsRef<str>>(&self, expiries: impl IntoIterator<Item = (F, SystemTime)>) {
+    /// When each certificate in use ends, by file, name and use. Series of others end.
+    pub fn certificates<T: AsRef<str>>(&self, expiries: impl IntoIterator<Item = ([T; 3], SystemTime)>) {
         self.families.certificate_expiry.reset();
-        for (file, expiry) in expiries {
+        for (labels, expiry) in expiries {
+            let labels: Vec<&str> = labels.iter().map(AsRef::as_ref).collect();
             self.families
                 .certificate_expiry
-                .with_label_values(&[file.as_ref()])
+                .with_label_values(&labels)
                 .set(seconds(expiry));
         }
     }

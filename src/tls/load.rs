@@ -1,16 +1,13 @@
 //! Certificates and keys from files, every fault at once.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
 
-use openssl::asn1::{Asn1Time, Asn1TimeRef};
 use openssl::error::ErrorStack;
 use openssl::pkey::{PKey, Private};
 use openssl::ssl::{SslContext, SslVerifyMode};
 use openssl::stack::Stack;
 use openssl::x509::{X509, X509Name};
 
-use super::Expiry;
 use crate::config::{Disk, Files as _, Tls};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
@@ -21,8 +18,6 @@ pub(super) struct Material {
     key: PKey<Private>,
     /// The client authorities; empty if clients are not asked.
     authorities: Vec<X509>,
-    pub(super) expiries: Vec<Expiry>,
-    pub(super) warnings: Faults,
 }
 
 /// Reads every file, whatever becomes of the others.
@@ -52,16 +47,12 @@ pub(super) fn load(tls: &Tls) -> Result<Material, Faults> {
         return Err(faults);
     }
     let intermediates: Vec<_> = chain.collect();
-    let mut material = Material {
+    Ok(Material {
         certificate,
         intermediates,
         key,
         authorities,
-        expiries: Vec::new(),
-        warnings: Faults::new(),
-    };
-    material.note_expiries(tls);
-    Ok(material)
+    })
 }
 
 // === impl Material ===
@@ -100,47 +91,6 @@ impl Material {
             SslVerifyMode::PEER
         };
         Ok((builder.build().into_context(), verify))
-    }
-
-    fn note_expiries(&mut self, tls: &Tls) {
-        let own = [&self.certificate].into_iter().chain(&self.intermediates);
-        self.note_expiry(&tls.certificate, "certificate", earliest(own));
-        if let Some(file) = &tls.client_ca {
-            self.note_expiry(file, "clientCA", earliest(&self.authorities));
-        }
-    }
-
-    fn note_expiry(&mut self, file: &Path, field: &str, at: Option<SystemTime>) {
-        let Some(at) = at else { return };
-        if at <= SystemTime::now() {
-            let message = "holds a certificate that has expired";
-            self.warnings.push(Fault::warning(
-                place(Some(file), field),
-                FaultKind::Invalid,
-                message,
-            ));
-        }
-        self.expiries.push(Expiry {
-            file: file.to_owned(),
-            at,
-        });
-    }
-}
-
-/// The earliest `notAfter`.
-fn earliest<'a>(certificates: impl IntoIterator<Item = &'a X509>) -> Option<SystemTime> {
-    certificates
-        .into_iter()
-        .filter_map(|certificate| system_time(certificate.not_after()))
-        .min()
-}
-
-fn system_time(time: &Asn1TimeRef) -> Option<SystemTime> {
-    let since_epoch = Asn1Time::from_unix(0).ok()?.diff(time).ok()?;
-    let seconds = i64::from(since_epoch.days) * 86_400 + i64::from(since_epoch.secs);
-    match u64::try_from(seconds) {
-        Ok(after) => SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(after)),
-        Err(_) => SystemTime::UNIX_EPOCH.checked_sub(Duration::from_secs(seconds.unsigned_abs())),
     }
 }
 

@@ -20,10 +20,6 @@
 
 mod load;
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::SystemTime;
-
 use openssl::error::ErrorStack;
 use openssl::ssl::{
     AlpnError, ClientHelloResponse, SslAcceptor, SslAcceptorBuilder, SslContext, SslContextBuilder,
@@ -41,8 +37,6 @@ const ALPN: &[u8] = b"\x02h2\x08http/1.1";
 pub struct TlsContext {
     context: SslContext,
     verify: SslVerifyMode,
-    expiries: Arc<[Expiry]>,
-    warnings: Arc<Faults>,
 }
 
 /// What a handshake goes by.
@@ -52,15 +46,6 @@ pub struct Handshake {
     pub context: TlsContext,
     /// A client that has no certificate does not get through.
     pub demands_certificate: bool,
-}
-
-/// When the first certificate of a file expires.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Expiry {
-    /// The file.
-    pub file: PathBuf,
-    /// Its earliest `notAfter`.
-    pub at: SystemTime,
 }
 
 // === impl TlsContext ===
@@ -74,24 +59,7 @@ impl TlsContext {
     pub fn build(tls: &Tls) -> Result<Self, Faults> {
         let material = load::load(tls)?;
         let (context, verify) = material.context()?;
-        Ok(Self {
-            context,
-            verify,
-            expiries: material.expiries.into(),
-            warnings: Arc::new(material.warnings),
-        })
-    }
-
-    /// When the certificates of each file expire.
-    #[must_use]
-    pub fn expiries(&self) -> &[Expiry] {
-        &self.expiries
-    }
-
-    /// What deserves a look: expired certificates.
-    #[must_use]
-    pub fn warnings(&self) -> &Faults {
-        &self.warnings
+        Ok(Self { context, verify })
     }
 
     /// An acceptor that asks `current` what each handshake goes by.

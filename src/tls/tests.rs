@@ -2,11 +2,9 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use openssl::asn1::Asn1Time;
 use openssl::bn::BigNum;
@@ -253,37 +251,6 @@ fn a_handshake_that_demands_a_certificate_fails_without_one() {
             .unwrap();
     };
     assert!(handshake(&acceptor, old).is_err());
-}
-
-#[test]
-fn expiries_are_told_and_a_past_one_is_a_warning() {
-    let (folder, tls) = mk_files("one");
-    let key = mk_key();
-    let authority = folder.path().join("ca.crt");
-    let pem =
-        [mk_certificate("a", &key, 9_000), mk_certificate("b", &key, 1)].map(|one| one.to_pem().unwrap());
-    std::fs::write(&authority, pem.concat()).unwrap();
-    let context = TlsContext::build(&Tls {
-        client_ca: Some(authority.clone()),
-        ..tls.clone()
-    })
-    .unwrap();
-    let expiry = |file: &Path, days: u64| Expiry {
-        file: file.to_owned(),
-        at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + days * 86_400),
-    };
-    assert_eq!(
-        context.expiries(),
-        [expiry(&tls.certificate, 13_000), expiry(&authority, 1)]
-    );
-    let warnings: Vec<_> = context.warnings().iter().map(ToString::to_string).collect();
-    assert_eq!(
-        warnings,
-        [format!(
-            "{}: server.tls.clientCA: warning: Invalid value: holds a certificate that has expired",
-            authority.display()
-        )]
-    );
 }
 
 #[test]

@@ -234,30 +234,49 @@ fn a_certificate_of_a_kubeconfig_matches_by_itself_and_not_by_its_names() {
 fn a_certificate_of_a_kubeconfig_that_does_not_lead_to_the_client_ca_is_a_warning() {
     let (ca, other) = (Authority::root("ca"), Authority::root("other"));
     let foreign = other.client("a");
+    let mut world = World::new(&ca, "- {kubeconfig: k}\n");
+    world.kubeconfig("k", &[("u", &certificate_data(&foreign))]);
+    let (authenticator, faults) = world.try_build(None, at(0));
+    let expected = "/k:3: users[0].user.client-certificate: warning: Invalid value: \
+                    the certificate is not accepted: unable to get local issuer certificate";
+    assert_eq!(faults, expected);
+    assert_eq!(seen(&authenticator, Some(&peer(&foreign)), None), UNTRUSTED);
+}
+
+#[test]
+fn a_refused_certificate_says_since_when_it_is_expired() {
+    let (ca, other) = (Authority::root("ca"), Authority::root("other"));
     let subject = [(Nid::COMMONNAME, "a")];
-    let expired = ca.issue(&Leaf {
+    let leaf = Leaf {
         subject: &subject,
         until: -1,
         ..Leaf::default()
-    });
-    for (certificate, why, refused) in [
-        (foreign, "unable to get local issuer certificate", UNTRUSTED),
-        (
-            expired,
-            "certificate has expired",
-            "401 certificate unauthorized: certificate expired since 2027-01-15T07:59:59Z",
-        ),
-    ] {
-        let mut world = World::new(&ca, "- {kubeconfig: k}\n");
-        world.kubeconfig("k", &[("u", &certificate_data(&certificate))]);
-        let (authenticator, faults) = world.try_build(None, at(0));
-        let expected = format!(
-            "/k:3: users[0].user.client-certificate: warning: Invalid value: \
-             the certificate is not accepted: {why}"
-        );
-        assert_eq!(faults, expected);
-        assert_eq!(seen(&authenticator, Some(&peer(&certificate)), None), refused);
-    }
+    };
+    let expired = ca.issue(&leaf);
+    let mut world = World::new(&ca, "- {kubeconfig: k}\n");
+    world.kubeconfig("k", &[("u", &certificate_data(&expired))]);
+    let (authenticator, _) = world.try_build(None, at(0));
+    assert_eq!(
+        seen(&authenticator, Some(&peer(&expired)), None),
+        "401 certificate unauthorized: certificate expired since 2027-01-15T07:59:59Z"
+    );
+    let connection = peer(&expired);
+    let credentials = Credentials {
+        peer: Some(&connection),
+        ..Credentials::default()
+    };
+    let refusal = authenticator.authenticate(&credentials, at(0)).unwrap_err();
+    assert_eq!(
+        refusal.message(),
+        "Unauthorized: certificate expired since 2027-01-15T07:59:59Z",
+        "the caller is told, too: it holds the key"
+    );
+    let foreign = other.issue(&leaf);
+    assert_eq!(
+        seen(&authenticator, Some(&peer(&foreign)), None),
+        UNTRUSTED,
+        "of another authority it never was one"
+    );
 }
 
 #[test]

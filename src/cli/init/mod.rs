@@ -15,9 +15,11 @@ mod fill;
 mod host;
 mod pki;
 mod policies;
+mod renew;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::Serialize;
 
@@ -50,6 +52,14 @@ pub(super) struct Init {
     /// place of those that `kubectl apply` registers.
     #[arg(long = "static")]
     is_static: bool,
+    /// Make new certificates by the authority of the set-up that is there, for the hosts of
+    /// the ones before and `--host`. Those before stay accepted until they end.
+    #[arg(long, conflicts_with_all = ["in_cluster", "exempt", "examples", "is_static", "if_absent", "renew_ca"])]
+    renew: bool,
+    /// Renew the authority, too, in two runs: after the first, both are trusted everywhere;
+    /// the second makes certificates by the new one.
+    #[arg(long, conflicts_with_all = ["in_cluster", "exempt", "examples", "is_static", "if_absent"])]
+    renew_ca: bool,
     /// Leave a set-up that is already there as it is, and call that success.
     #[arg(long)]
     if_absent: bool,
@@ -76,6 +86,9 @@ struct File {
 impl Init {
     pub(super) fn run(self, format: Format) -> Result<Verdict, Error> {
         let directory = absolute(&self.directory)?;
+        if self.renew || self.renew_ca {
+            return self.renew(&directory, format);
+        }
         if self.if_absent && directory.join(CONFIGURATION).exists() {
             let nothing = Written {
                 directory: &directory,
@@ -112,6 +125,27 @@ impl Init {
                 files,
             },
         )?;
+        Ok(Verdict::Sound)
+    }
+
+    fn renew(&self, directory: &Path, format: Format) -> Result<Verdict, Error> {
+        let now = SystemTime::now();
+        let renewed = if self.renew {
+            renew::renew(directory, &self.hosts, now)?
+        } else {
+            renew::renew_authority(directory, &self.hosts, now)?
+        };
+        let text = format!(
+            "wrote {} files in {}\n\n{}",
+            renewed.files.len(),
+            directory.display(),
+            renewed.next
+        );
+        let written = Written {
+            directory,
+            files: renewed.files,
+        };
+        output::print(format, text, &written)?;
         Ok(Verdict::Sound)
     }
 }

@@ -8,6 +8,9 @@
 //!
 //! All keys are ECDSA P-256: quick handshakes, short files.
 
+use std::net::IpAddr;
+use std::time::SystemTime;
+
 use openssl::asn1::{Asn1Integer, Asn1Time};
 use openssl::bn::{BigNum, MsbOption};
 use openssl::ec::{EcGroup, EcKey};
@@ -19,9 +22,10 @@ use openssl::x509::extension::{
     AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
     SubjectKeyIdentifier,
 };
-use openssl::x509::{X509, X509Builder, X509Name, X509NameBuilder};
+use openssl::x509::{GeneralNameRef, X509, X509Builder, X509Name, X509NameBuilder};
 
 use super::host::Host;
+use crate::certificates::system_time;
 
 const DAY: i64 = 24 * 60 * 60;
 /// As kubeadm's: a CA outlives several rounds of what it signs.
@@ -64,7 +68,7 @@ impl Authority {
     pub(crate) fn new(common_name: &str, now: i64) -> Result<Self, ErrorStack> {
         let key = new_key()?;
         let name = subject(common_name)?;
-        let mut builder = begin(&name, &name, &key, now, CA_DAYS)?;
+        let mut builder = begin(&name, &name, &key, now, now + CA_DAYS * DAY)?;
         builder.append_extension(BasicConstraints::new().critical().ca().pathlen(0).build()?)?;
         builder.append_extension(KeyUsage::new().critical().key_cert_sign().crl_sign().build()?)?;
         let identifier = SubjectKeyIdentifier::new().build(&builder.x509v3_context(None, None))?;
@@ -75,6 +79,27 @@ impl Authority {
             key,
             now,
         })
+    }
+
+    /// The CA of this certificate and key, to sign from about `now` on.
+    ///
+    /// # Errors
+    ///
+    /// One of them is not PEM.
+    pub(crate) fn from_pem(certificate: &[u8], key: &[u8], now: i64) -> Result<Self, ErrorStack> {
+        Ok(Self {
+            certificate: X509::from_pem(certificate)?,
+            key: PKey::private_key_from_pem(key)?,
+            now,
+        })
+    }
+
+    /// When what is signed now ends: after a year, but not after the CA itself.
+    fn end(&self) -> Result<i64, ErrorStack> {
+        let end = system_time(self.certificate.not_after())?;
+        let end = end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let end = i64::try_from(end.as_secs()).unwrap_or(i64::MAX);
+        Ok(end.min(self.now + LEAF_DAYS * DAY))
     }
 
     /// The CA's own certificate and key.
@@ -94,7 +119,7 @@ impl Authority {
     pub(crate) fn issue(&self, common_name: &str, usage: &Usage<'_>) -> Result<Pair, ErrorStack> {
         let key = new_key()?;
         let issuer = self.certificate.subject_name().to_owned()?;
-        let mut builder = begin(&subject(common_name)?, &issuer, &key, self.now, LEAF_DAYS)?;
+        let mut builder = begin(&subject(common_name)?, &issuer, &key, self.now, self.end()?)?;
         builder.append_extension(BasicConstraints::new().critical().build()?)?;
         builder.append_extension(KeyUsage::new().critical().digital_signature().build()?)?;
         builder.append_extension(extended_key_usage(usage)?)?;
@@ -113,12 +138,33 @@ impl Authority {
     }
 }
 
+/// The hosts that a server's certificate is for.
+///
+/// # Errors
+///
+/// It is not PEM.
+pub(crate) fn hosts_of(certificate: &[u8]) -> Result<Vec<Host>, ErrorStack> {
+    let names = X509::from_pem(certificate)?.subject_alt_names();
+    let host = |name: &GeneralNameRef| {
+        let bytes = name.ipaddress();
+        let v4 = bytes
+            .and_then(|bytes| <[u8; 4]>::try_from(bytes).ok())
+            .map(IpAddr::from);
+        let v6 = bytes
+            .and_then(|bytes| <[u8; 16]>::try_from(bytes).ok())
+            .map(IpAddr::from);
+        let address = v4.or(v6).map(Host::Address);
+        address.or_else(|| name.dnsname()?.parse().ok())
+    };
+    Ok(names.iter().flatten().filter_map(host).collect())
+}
+
 fn begin(
     subject: &X509Name,
     issuer: &X509Name,
     key: &PKey<Private>,
     now: i64,
-    days: i64,
+    end: i64,
 ) -> Result<X509Builder, ErrorStack> {
     let mut builder = X509::builder()?;
     builder.set_version(2)?;
@@ -126,7 +172,7 @@ fn begin(
     builder.set_subject_name(subject)?;
     builder.set_issuer_name(issuer)?;
     builder.set_not_before(Asn1Time::from_unix(now - BACKDATE)?.as_ref())?;
-    builder.set_not_after(Asn1Time::from_unix(now + days * DAY)?.as_ref())?;
+    builder.set_not_after(Asn1Time::from_unix(end)?.as_ref())?;
     builder.set_pubkey(key)?;
     Ok(builder)
 }
@@ -234,6 +280,27 @@ mod tests {
         assert!(!valid(NOW - BACKDATE - 1));
         assert!(valid(NOW + 364 * DAY));
         assert!(!valid(NOW + 366 * DAY));
+    }
+
+    #[test]
+    fn nothing_outlives_the_authority_that_signed_it() {
+        let ca = Authority::new("test-ca", NOW).unwrap().pair().unwrap();
+        let late = NOW + (CA_DAYS - 10) * DAY;
+        let authority = Authority::from_pem(&ca.certificate, &ca.key, late).unwrap();
+        let client = authority.issue("client", &Usage::Client).unwrap();
+        let client = X509::from_pem(&client.certificate).unwrap();
+        let ca = X509::from_pem(&ca.certificate).unwrap();
+        assert!(client.not_after() == ca.not_after());
+    }
+
+    #[test]
+    fn the_hosts_of_a_certificate_can_be_read_again() {
+        let authority = Authority::new("test-ca", NOW).unwrap();
+        let hosts: Vec<Host> = ["a.example.com", "10.0.0.7", "::1"]
+            .map(|host| host.parse().unwrap())
+            .into();
+        let server = authority.issue("a", &Usage::Server(&hosts)).unwrap();
+        assert_eq!(hosts_of(&server.certificate).unwrap(), hosts);
     }
 
     #[test]

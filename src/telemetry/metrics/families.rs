@@ -102,8 +102,8 @@ impl Families {
             connections: make.gauges("connections", &["state"],
                 "Connections of callers and strangers: in their handshake, without proof, and proven.")?,
             certificate_expiry: make.register(GaugeVec::new(
-                options("certificate_expiry_timestamp_seconds", "When the first certificate of a file expires."),
-                &["file"])?)?,
+                options("certificate_expiry_timestamp_seconds", "When a certificate ends, or the first of several that stand together."),
+                &["file", "name", "use"])?)?,
             cluster_synced: make.gauges("cluster_synced", &["cluster"],
                 "1 once every object of the cluster was listed; 0 while those last saved hold, or none.")?,
             cluster_objects: make.gauges("cluster_objects", &["cluster"],

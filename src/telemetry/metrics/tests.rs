@@ -80,8 +80,11 @@ fn series_follow_the_configuration() {
         .iter()
         .for_each(|policy| policy.record(PolicyResult::ShadowDeny));
     metrics.policies([(CauseKind::AuthorizationPolicy, "b")]);
-    metrics.certificates([("old.crt", SystemTime::UNIX_EPOCH)]);
-    metrics.certificates([("new.crt", SystemTime::UNIX_EPOCH + Duration::from_secs(9))]);
+    metrics.certificates([(["old.crt", "", "server"], SystemTime::UNIX_EPOCH)]);
+    metrics.certificates([(
+        ["new.crt", "jane", "caller"],
+        SystemTime::UNIX_EPOCH + Duration::from_secs(9),
+    )]);
     let cluster = |cluster| ClusterState {
         cluster,
         synced: true,
@@ -105,7 +108,7 @@ fn series_follow_the_configuration() {
         r#"portcullis_cluster_watch_failures_total{cluster="east"} 3"#,
         r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="b",result="shadowDeny"} 1"#,
         r#"portcullis_policy_evaluations_total{kind="AuthorizationPolicy",name="b",result="match"} 0"#,
-        r#"portcullis_certificate_expiry_timestamp_seconds{file="new.crt"} 9"#,
+        r#"portcullis_certificate_expiry_timestamp_seconds{file="new.crt",name="jane",use="caller"} 9"#,
         r#"portcullis_upstream_requests_total{result="success",webhook="hook"} 1"#,
         r#"portcullis_upstream_requests_total{result="failure",webhook="hook"} 1"#,
         r#"portcullis_upstream_duration_seconds_count{webhook="hook"} 1"#,

@@ -17,7 +17,7 @@
 mod identities;
 mod kubelet;
 mod run;
-mod servers;
+pub(crate) mod servers;
 mod workloads;
 
 use run::{Phase, Thing, found};
@@ -84,6 +84,12 @@ fn kubelets_serve_logs_and_exec_whatever_the_gateway_does() {
 #[test]
 fn policies_are_enforced_and_outages_refuse_what_is_asked_about() {
     holds(Thing::Enforcement);
+}
+
+#[test]
+fn without_a_gateway_an_administrator_gets_the_cluster_back() {
+    let Some(found) = found() else { return };
+    assert_eq!(found.undone, Ok(()), "{}", found.logs);
 }
 
 /// What check protects is what a control plane was seen to need, no more and no less.

@@ -39,6 +39,8 @@ pub(super) enum Thing {
 /// What was found.
 pub(super) struct Found {
     pub(super) outcomes: HashMap<(Phase, Thing), Outcome>,
+    /// Whether the cluster could be had back without any gateway.
+    pub(super) undone: Outcome,
     /// Who changed something, by the audit log.
     pub(super) identities: BTreeSet<String>,
     pub(super) logs: String,
@@ -84,7 +86,10 @@ fn run() -> Found {
     run.down(begun);
     run.servers.start_gateway();
     run.back();
+    run.servers.stop_gateway();
+    let undone = undo(&run.servers);
     Found {
+        undone,
         identities: identities::of_audit_log(&run.servers.audit_log()),
         logs: run.servers.logs(),
         outcomes: run.outcomes,
@@ -261,6 +266,24 @@ impl Run {
             self.note(phase, thing, outcome);
         }
     }
+}
+
+/// Without a gateway, and for good: as `system:masters`, and at the API server's files.
+fn undo(servers: &Servers) -> Outcome {
+    let cluster = &servers.cluster;
+    let pods = "/api/v1/namespaces/default/pods";
+    expect(500, cluster.user("dave").get(pods)).map_err(|error| format!("dave: {error}"))?;
+    let file = servers.set_up.path("webhooks.yaml");
+    let output = cluster.kubectl("admin", &["delete", "-f", &file]);
+    if !output.status.success() {
+        return Err(format!("the registrations cannot be deleted: {output:?}"));
+    }
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "undone"}});
+    workloads::create(cluster, "/api/v1/namespaces/default/configmaps", &object)?;
+    servers.set_up.take_authorizer_out();
+    workloads::until(cluster, "dave may read pods again", || {
+        cluster.status("dave", pods) == 200
+    })
 }
 
 fn aggregation_is(cluster: &Cluster, expected: &[&str]) -> Outcome {

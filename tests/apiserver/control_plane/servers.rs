@@ -15,7 +15,7 @@ use std::process::Command;
 use super::kubelet::NODES;
 
 /// The namespace of a gateway in the cluster.
-pub(super) const OWN_NAMESPACE: &str = "gate";
+pub(crate) const OWN_NAMESPACE: &str = "gate";
 
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 const SCHEDULER: &str = "system:kube-scheduler";
@@ -56,7 +56,7 @@ pub(super) struct Servers {
 }
 
 /// The folder that `init` wrote, with ports of its own.
-pub(super) struct SetUp {
+pub(crate) struct SetUp {
     folder: PathBuf,
     server: SocketAddr,
     admin: SocketAddr,
@@ -157,9 +157,11 @@ impl Servers {
     }
 
     pub(super) fn wait_for_gateway(&self) {
-        let admin = Client::http(self.set_up.admin);
-        let ready = || admin.get("/readyz").is_ok_and(|response| response.status == 200);
-        assert!(eventually(ready), "the gateway is not ready\n{}", self.logs());
+        assert!(
+            self.set_up.is_ready(),
+            "the gateway is not ready\n{}",
+            self.logs()
+        );
     }
 
     /// The lines of the API server's audit log.
@@ -192,7 +194,7 @@ rules: [{level: Metadata}]
 impl SetUp {
     /// Has `init` write a set-up, gives it ports that are free, and has it enforce the
     /// project's examples.
-    fn make(folder: &Path) -> Self {
+    pub(crate) fn make(folder: &Path) -> Self {
         let output = Command::new(env!("CARGO_BIN_EXE_portcullis"))
             .arg("init")
             .arg(folder)
@@ -239,13 +241,28 @@ impl SetUp {
         }
     }
 
+    /// Takes the gateway out of the AuthorizationConfiguration.
+    pub(super) fn take_authorizer_out(&self) {
+        self.rewrite("authorization-configuration.yaml", |text| {
+            let (before, rest) = text.split_once("- type: Webhook").unwrap();
+            let (_, others) = rest.split_once("- type: Node").unwrap();
+            format!("{before}- type: Node{others}")
+        });
+    }
+
     fn rewrite(&self, file: &str, change: impl FnOnce(String) -> String) {
         let path = self.folder.join(file);
         let text = fs::read_to_string(&path).unwrap();
         fs::write(path, change(text)).unwrap();
     }
 
-    fn serve(&self) -> Process {
+    /// Waits until its gateway is ready; `false` if that takes too long.
+    pub(crate) fn is_ready(&self) -> bool {
+        let admin = Client::http(self.admin);
+        eventually(|| admin.get("/readyz").is_ok_and(|response| response.status == 200))
+    }
+
+    pub(crate) fn serve(&self) -> Process {
         let program = Path::new(env!("CARGO_BIN_EXE_portcullis"));
         let arguments = [
             "serve".to_owned(),
@@ -255,7 +272,7 @@ impl SetUp {
         Process::start("portcullis", &self.folder, None, program, arguments)
     }
 
-    fn path(&self, file: &str) -> String {
+    pub(crate) fn path(&self, file: &str) -> String {
         self.folder.join(file).to_str().unwrap().to_owned()
     }
 }

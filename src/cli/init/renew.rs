@@ -1,0 +1,213 @@
+//! `init --renew` and `init --renew-ca`: newer certificates where the older ones are.
+//!
+//! ```text
+//! --renew             ca/ca.* signs server, authorization, admission anew
+//! --renew-ca, first   ca/next.* is made; pki/ca.crt and the registrations trust both
+//! --renew-ca, second  ca/next.* signs anew, and becomes ca/ca.*
+//! ```
+//!
+//! Each file is replaced whole, so nobody reads half of one. Both authorities stay
+//! trusted after the second run: certificates of the older one are accepted until they end.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::files::{
+    ADMISSION, ADMISSION_NAME, AUTHORITY, AUTHORIZATION, AUTHORIZATION_NAME, KeyFiles, SERVER, SERVER_NAME,
+    TRUSTED,
+};
+use super::host::Host;
+use super::pki::{Authority, Usage, hosts_of};
+use super::{File, create};
+use crate::cli::{Error, output};
+
+/// The authority to come, between the two runs of `--renew-ca`.
+const NEXT: KeyFiles = KeyFiles("ca/next.crt", "ca/next.key");
+
+/// Whoever trusts by `pki/ca.crt` has read it again after this time: API servers do so
+/// every five minutes (1.36 and later).
+const READ_AGAIN: Duration = Duration::from_secs(600);
+
+/// Files in which the authorities stand as base64.
+const REGISTRATIONS: [&str; 3] = [
+    "webhooks.yaml",
+    "static/mutating/portcullis.yaml",
+    "static/validating/portcullis.yaml",
+];
+
+/// What was written, and what is to be done now.
+pub(super) struct Renewed {
+    pub(super) files: Vec<&'static str>,
+    pub(super) next: String,
+}
+
+/// New certificates by the same authority, for the hosts of before and `hosts`.
+///
+/// # Errors
+///
+/// A file of the set-up is missing or cannot be written, or no key can be made.
+pub(super) fn renew(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Renewed, Error> {
+    let authority = authority(directory, AUTHORITY, now)?;
+    let files = issue(directory, &authority, hosts)?;
+    let next = "next: bring pki/ to each API server's machine, to the same path. API servers read it again \
+                within five minutes, the gateway by itself; what it replaces stays accepted until it ends.\n";
+    Ok(Renewed {
+        files,
+        next: next.to_owned(),
+    })
+}
+
+/// The next step towards a new authority.
+///
+/// # Errors
+///
+/// Those of [`renew`]; the second run comes before everybody can have read what the
+/// first one wrote.
+pub(super) fn renew_authority(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Renewed, Error> {
+    match age(&directory.join(NEXT.0), now) {
+        None => trust_both(directory, now),
+        Some(age) if age < READ_AGAIN => Err(Error::Usage(format!(
+            "the new authority was made {} seconds ago, and who does not trust it yet would refuse the \
+             gateway: bring pki/ to each API server's machine, register again, and wait until {} seconds \
+             have passed",
+            age.as_secs(),
+            READ_AGAIN.as_secs(),
+        ))),
+        Some(_) => sign_by_next(directory, hosts, now),
+    }
+}
+
+fn trust_both(directory: &Path, now: SystemTime) -> Result<Renewed, Error> {
+    let current = read(directory, AUTHORITY.0)?;
+    let next = Authority::new(&format!("portcullis-ca-{}", seconds(now)), seconds(now))?.pair()?;
+    let before = read(directory, TRUSTED)?;
+    let both = [current, next.certificate.clone()].concat();
+    let mut files = Vec::new();
+    // The certificate last: where it is, the rest is whole.
+    files.extend(trust(directory, &before, both)?);
+    for file in NEXT.files(next) {
+        replace(directory, &file)?;
+        files.push(file.path);
+    }
+    let next = "both authorities are trusted from now on.\n\nnext: bring pki/ to each API server's machine, \
+                register again (kubectl apply -f webhooks.yaml; static manifests are read again by \
+                themselves), restart API servers before 1.36, and run this once more, ten minutes from now \
+                at the earliest.\n";
+    Ok(Renewed {
+        files,
+        next: next.to_owned(),
+    })
+}
+
+fn sign_by_next(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Renewed, Error> {
+    let authority = authority(directory, NEXT, now)?;
+    let mut files = issue(directory, &authority, hosts)?;
+    // The certificate last: as long as it is there, this can be run again.
+    for (from, to) in [(NEXT.1, AUTHORITY.1), (NEXT.0, AUTHORITY.0)] {
+        let to_path = directory.join(to);
+        fs::copy(directory.join(from), &to_path).map_err(|source| Error::file("write", &to_path, source))?;
+        files.push(to);
+    }
+    for gone in [NEXT.1, NEXT.0] {
+        let path = directory.join(gone);
+        fs::remove_file(&path).map_err(|source| Error::file("remove", &path, source))?;
+    }
+    let next = "the new authority signs from now on; the older one stays trusted until the next change of \
+                authority.\n\nnext: bring pki/ to each API server's machine, to the same path.\n";
+    Ok(Renewed {
+        files,
+        next: next.to_owned(),
+    })
+}
+
+/// Writes `trusted` where `before` is trusted: into `pki/ca.crt`, and the registrations.
+fn trust(directory: &Path, before: &[u8], trusted: Vec<u8>) -> Result<Vec<&'static str>, Error> {
+    let (old, new) = (STANDARD.encode(before), STANDARD.encode(&trusted));
+    let mut files = vec![TRUSTED];
+    replace(directory, &File::open(TRUSTED, trusted))?;
+    for path in REGISTRATIONS {
+        let Ok(text) = fs::read_to_string(directory.join(path)) else {
+            continue;
+        };
+        if text.contains(&old) {
+            replace(directory, &File::open(path, text.replace(&old, &new)))?;
+            files.push(path);
+        } else {
+            output::complain(format_args!(
+                "{path} has another caBundle than {TRUSTED} had: write its new content there, as base64"
+            ));
+        }
+    }
+    Ok(files)
+}
+
+/// A new certificate and key for each part of the set-up. The server's is for the hosts
+/// of the one before, and for `hosts`.
+fn issue(directory: &Path, authority: &Authority, hosts: &[Host]) -> Result<Vec<&'static str>, Error> {
+    let mut names = hosts_of(&read(directory, SERVER.0)?)?;
+    names.extend(
+        hosts
+            .iter()
+            .filter(|host| !names.contains(host))
+            .cloned()
+            .collect::<Vec<_>>(),
+    );
+    let mut files = Vec::new();
+    for (place, name, usage) in [
+        (SERVER, SERVER_NAME, Usage::Server(&names)),
+        (AUTHORIZATION, AUTHORIZATION_NAME, Usage::Client),
+        (ADMISSION, ADMISSION_NAME, Usage::Client),
+    ] {
+        for file in place.files(authority.issue(name, &usage)?) {
+            replace(directory, &file)?;
+            files.push(file.path);
+        }
+    }
+    Ok(files)
+}
+
+fn authority(directory: &Path, place: KeyFiles, now: SystemTime) -> Result<Authority, Error> {
+    let (certificate, key) = (read(directory, place.0)?, read(directory, place.1)?);
+    Ok(Authority::from_pem(&certificate, &key, seconds(now))?)
+}
+
+fn read(directory: &Path, path: &str) -> Result<Vec<u8>, Error> {
+    let file = directory.join(path);
+    fs::read(&file).map_err(|source| {
+        if source.kind() != std::io::ErrorKind::NotFound {
+            return Error::file("read", &file, source);
+        }
+        Error::Usage(format!(
+            "`{}` is not there: bring the folders `ca` and `pki` of the set-up back to where `init` made \
+             them. A set-up without them cannot be renewed: make a new one in another folder",
+            file.display()
+        ))
+    })
+}
+
+/// Puts `file` in the place of the one that is there, whole.
+fn replace(directory: &Path, file: &File) -> Result<(), Error> {
+    let path = directory.join(file.path);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = path.with_file_name(format!(".{name}.new"));
+    // What an interrupted run left is of no use.
+    let _gone = fs::remove_file(&beside);
+    create(&beside, file)
+        .and_then(|()| fs::rename(&beside, &path))
+        .map_err(|source| Error::file("write", &path, source))
+}
+
+/// How long ago a file was written; `None` where there is none.
+fn age(path: &Path, now: SystemTime) -> Option<Duration> {
+    let written = fs::metadata(path).and_then(|metadata| metadata.modified()).ok()?;
+    Some(now.duration_since(written).unwrap_or_default())
+}
+
+fn seconds(now: SystemTime) -> i64 {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
