@@ -144,6 +144,16 @@ impl LabelSelector {
         self.terms.iter().map(|term| term.key.as_str())
     }
 
+    /// The values of which the label `key` must have one; `None` where it may have others.
+    /// The first list counts where there are several.
+    #[must_use]
+    pub fn values_of(&self, key: &str) -> Option<&[String]> {
+        self.terms.iter().find_map(|term| match &term.test {
+            Test::In(values) if term.key == key => Some(values.as_slice()),
+            _ => None,
+        })
+    }
+
     /// Whether labels match, each found by `value_of`, which gives `None` for a label that is absent.
     pub fn matches<V: AsRef<str>>(&self, value_of: impl Fn(&str) -> Option<V>) -> bool {
         self.terms

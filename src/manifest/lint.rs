@@ -6,7 +6,8 @@
 //! at verbs, groups and resources, `unreachable` at rules that others cover,
 //! `binding` at a binding with the role that it grants, `mutation` at one
 //! MutatingAdmissionPolicy, `bound` at admission policies and their bindings,
-//! `webhook` at one configuration of webhooks, `parameters` at what no policy reads.
+//! `webhook` at one configuration of webhooks, `parameters` at what no policy reads,
+//! `left_out` at what the API server never asks about.
 
 mod binding;
 mod bound;
@@ -14,6 +15,7 @@ mod exception;
 mod grants;
 mod known;
 mod labels;
+mod left_out;
 mod lockout;
 mod mutation;
 mod names;
@@ -88,11 +90,13 @@ pub(super) fn lint(objects: &[Object], options: &Options, faults: &mut Faults) {
                 let path = spec.field("matchConstraints");
                 names::lint_constraints(&policy.applicability.constraints, &path, &mut lint);
                 types::lint(&policy.applicability, &mut lint);
+                left_out::lint(&policy.applicability.constraints, &path, &mut lint);
             }
             Content::Admission(Admission::ValidatingPolicy(policy)) => {
                 let path = spec.field("matchConstraints");
                 names::lint_constraints(&policy.applicability.constraints, &path, &mut lint);
                 types::lint(&policy.applicability, &mut lint);
+                left_out::lint(&policy.applicability.constraints, &path, &mut lint);
             }
             Content::Namespace(_) | Content::Admission(_) | Content::Parameter => {}
         }

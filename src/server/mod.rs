@@ -225,9 +225,12 @@ fn by_itself(ended: io::Result<()>) -> Error {
 async fn drain(shared: &Shared) {
     shared.lifecycle.drain();
     let limit = shared.state.current().config.server.drain;
-    tracing::info!(?limit, "draining");
+    tracing::info!(limit_seconds = limit.as_secs(), "draining");
     if !shared.lifecycle.drained(limit).await {
-        tracing::warn!(?limit, "requests are still in flight: they are cut off");
+        tracing::warn!(
+            limit_seconds = limit.as_secs(),
+            "requests are still in flight: they are cut off"
+        );
     }
 }
 

@@ -31,11 +31,12 @@ impl Refusals {
 
     /// Writes why `peer` was refused, unless another was written just now.
     pub(super) fn log(&self, refusal: &Refusal, peer: Option<SocketAddr>) {
+        let peer = peer.map(tracing::field::display);
         match self.due(self.start.elapsed()) {
             Some(unwritten) => {
-                tracing::warn!(%refusal, ?peer, unwritten, "a request was refused for its credential");
+                tracing::warn!(%refusal, peer, unwritten, "a request was refused for its credential");
             }
-            None => tracing::debug!(%refusal, ?peer, "a request was refused for its credential"),
+            None => tracing::debug!(%refusal, peer, "a request was refused for its credential"),
         }
     }
 

@@ -155,3 +155,25 @@ impl Need {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::authorization::CONTROL_PLANE;
+
+    /// Whether a name with `NAME` in it stands for `identity`.
+    fn stands_for(name: &str, identity: &str) -> bool {
+        match name.split_once("NAME") {
+            Some((start, _)) => identity.starts_with(start),
+            None => name == identity,
+        }
+    }
+
+    #[test]
+    fn a_lock_out_names_whoever_a_control_plane_was_seen_to_need() {
+        for identity in CONTROL_PLANE {
+            let is_named = IDENTITIES.iter().any(|(name, _)| stands_for(name, identity));
+            assert!(is_named, "{identity}");
+        }
+    }
+}
