@@ -609,7 +609,7 @@ fn selectors_that_select_everything_or_nothing_are_faults() {
         ),
         (
             "namespaceSelector: {matchLabels: {\"-\": b}}",
-            "namespaceSelector.matchLabels[-]: Invalid value",
+            "namespaceSelector.matchLabels: Invalid value",
         ),
         (
             "namespaceSelector: {matchExpressions: [{key: a, operator: Gt, values: [\"1\"]}]}",

@@ -85,7 +85,7 @@ fn nothing_prints_a_secret() {
         "k",
         &[
             ("u", "token: s3cret"),
-            ("v", "username: n, password: s3cret"),
+            ("v", "username: nn, password: s3cret"),
             ("w", &certificate),
         ],
     );

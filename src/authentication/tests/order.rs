@@ -288,7 +288,7 @@ fn a_challenge_names_the_schemes_that_could_succeed() {
     let ca = Authority::root("ca");
     let table = [
         ("token: t", "Bearer realm=\"portcullis\""),
-        ("username: n", "Basic realm=\"portcullis\""),
+        ("username: nn", "Basic realm=\"portcullis\""),
         (&certificate_data(&ca.client("a")), "Bearer realm=\"portcullis\""),
     ];
     for (user, expected) in table {
@@ -297,7 +297,7 @@ fn a_challenge_names_the_schemes_that_could_succeed() {
         assert_eq!(world.build().challenge(), expected);
     }
     let mut world = World::new(&ca, "- {kubeconfig: k}\n");
-    world.kubeconfig("k", &[("u", "token: t"), ("v", "username: n")]);
+    world.kubeconfig("k", &[("u", "token: t"), ("v", "username: nn")]);
     assert_eq!(
         world.build().challenge(),
         "Bearer realm=\"portcullis\", Basic realm=\"portcullis\""

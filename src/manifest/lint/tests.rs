@@ -690,17 +690,17 @@ fn exceptions_that_excuse_nothing() {
             "{{apiVersion: portcullis.dev/v1alpha1, kind: AdmissionException, metadata: {{name: e}}, spec: {{policies: [{policy}], \
              match: {{{selector}resourceRules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [CREATE], resources: [pods], \
              resourceNames: [p]}}]}}, notAfter: {end}, reason: r}}}}\n---\n\
-             {{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {{name: no}}, spec: \
+             {{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {{name: guard}}, spec: \
              {{matchConstraints: {{resourceRules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [CREATE], \
              resources: [pods]}}]}}, validations: [{{expression: \"true\"}}]}}}}\n---\n\
-             {{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {{name: no}}, \
-             spec: {{policyName: no, validationActions: [Deny]}}}}\n"
+             {{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {{name: guard}}, \
+             spec: {{policyName: guard, validationActions: [Deny]}}}}\n"
         )
     };
     let later = "2027-01-01T00:00:00Z";
-    silent(&exception("no", later, ""));
+    silent(&exception("guard", later, ""));
     warns(
-        &exception("no", "2026-11-22T12:00:00Z", ""),
+        &exception("guard", "2026-11-22T12:00:00Z", ""),
         "spec.notAfter",
         "holds no more",
     );
@@ -711,7 +711,7 @@ fn exceptions_that_excuse_nothing() {
     );
     warns(
         &exception(
-            "no",
+            "guard",
             later,
             "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}, ",
         ),
