@@ -24,11 +24,11 @@ fn policy(name: &str, resource: &str, expression: &str, actions: &str) -> String
     };
     let resource = resource.split('.').next().unwrap();
     format!(
-        "---\n{{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {{name: {name}}}, \
+        "---\n{{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {{name: \"{name}\"}}, \
          spec: {{matchConstraints: {{resourceRules: [{{apiGroups: [\"{group}\"], apiVersions: [\"*\"], operations: [\"*\"], \
          resources: [\"{resource}\"]}}]}}, validations: [{{expression: \"{expression}\"}}]}}}}\n---\n\
-         {{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {{name: {name}}}, \
-         spec: {{policyName: {name}, validationActions: [{actions}]}}}}\n"
+         {{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {{name: \"{name}\"}}, \
+         spec: {{policyName: \"{name}\", validationActions: [{actions}]}}}}\n"
     )
 }
 

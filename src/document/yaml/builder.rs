@@ -347,5 +347,11 @@ fn decode(text: &str) -> Option<String> {
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical);
     let text: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
     let bytes = GeneralPurpose::new(&STANDARD, LIKE_GO).decode(text).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    let mut decoded = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        decoded.push_str(chunk.valid());
+        // One for each byte, as Go writes it.
+        decoded.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    Some(decoded)
 }

@@ -36,6 +36,7 @@ fn scalars_are_those_of_yaml_1_1() {
         ("!!str 12", json!("12")),
         ("!!int '12'", json!(12)),
         ("!!binary aGk=", json!("hi")),
+        ("!!binary 4oJh", json!("\u{fffd}\u{fffd}a")),
         ("! 12", json!("12")),
     ] {
         assert_eq!(one(&format!("a: {text}\n")), json!({"a": value}), "{text}");
