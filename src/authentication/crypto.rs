@@ -103,6 +103,8 @@ impl PublicKey {
 
     fn is_signed(&self, message: &[u8], signature: &[u8]) -> std::result::Result<bool, ErrorStack> {
         match form(self.algorithm) {
+            // RFC 8017, 8.1.2 and 8.2.2: OpenSSL would take one whose leading zeros are left out.
+            Some(Form::Pkcs1(_) | Form::Pss(_)) if signature.len() != self.key.size() => Ok(false),
             Some(Form::Pkcs1(hash)) => {
                 let mut verifier = Verifier::new(hash, &self.key)?;
                 verifier.set_rsa_padding(Padding::PKCS1)?;

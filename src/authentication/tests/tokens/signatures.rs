@@ -42,6 +42,24 @@ fn a_token_of_each_algorithm_names_its_subject() {
 }
 
 #[test]
+fn a_signature_that_lacks_its_leading_zero_is_refused() {
+    let authenticator = world_of(", algorithms: [PS256]", &jwks()).build();
+    // Each signature is salted anew: about one in 256 begins with a zero.
+    for _ in 0..20_000 {
+        let token = with_header(&json!({"alg": "PS256", "kid": "rsa"}), rsa_key());
+        let (message, signature) = token.rsplit_once('.').unwrap();
+        let bytes = unbase64url(signature);
+        if bytes[0] == 0 {
+            assert_eq!(bearer(&authenticator, &token), KNOWN);
+            let short = format!("{message}.{}", base64url(&bytes[1..]));
+            assert_eq!(bearer(&authenticator, &short), refused("wrong signature"));
+            return;
+        }
+    }
+    panic!("no signature began with a zero");
+}
+
+#[test]
 fn no_algorithm_but_those_allowed_will_do() {
     let authenticator = world().build();
     let keys = keys();
