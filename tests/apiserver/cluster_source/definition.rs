@@ -141,8 +141,10 @@ fn kubectl_shows_effect_and_mode() {
     let table = servers.kubectl(&["get", "azp", "shown"]);
     let words: Vec<&str> = table.split_whitespace().collect();
     assert_eq!(
-        words[..7],
-        ["NAME", "EFFECT", "MODE", "AGE", "shown", "Deny", "Enforce"],
+        words[..8],
+        [
+            "NAME", "EFFECT", "MODE", "ENDS", "AGE", "shown", "Deny", "Enforce"
+        ],
         "{table}"
     );
     servers.kubectl(&["delete", "azp", "shown"]);

@@ -17,7 +17,7 @@ struct Resource {
 /// Group, resource, kind, scope, verbs and versions, a line each.
 pub(super) fn list(cluster: &Cluster, version: &str) -> String {
     let mut resources = BTreeMap::new();
-    add(&mut resources, "core", "v1", &get(cluster, "/api/v1"));
+    add(&mut resources, "", "v1", &get(cluster, "/api/v1"));
     for group in get(cluster, "/apis")["groups"].as_array().unwrap() {
         let name = group["name"].as_str().unwrap();
         for version in group["versions"].as_array().unwrap() {
@@ -40,6 +40,7 @@ pub(super) fn list(cluster: &Cluster, version: &str) -> String {
         } else {
             "cluster"
         };
+        let group = if group.is_empty() { "core" } else { &group };
         let verbs: Vec<String> = resource.verbs.into_iter().collect();
         text += &format!(
             "{group} {name} {} {scope} {} {}\n",
