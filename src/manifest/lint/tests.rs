@@ -583,6 +583,16 @@ fn rules_that_others_cover_are_named() {
         "{}\n---\n{allow}",
         deny.replace("spec: {", "spec: {mode: Shadow, ")
     ));
+    let of_some = deny.replace(
+        "resources: ['*']",
+        "resources: ['*'], namespaceSelector: {matchLabels: {tier: prod}}",
+    );
+    let labelled = "{apiVersion: v1, kind: Namespace, metadata: {name: a, labels: {tier: prod}}}";
+    let all = warnings(&format!("{labelled}\n---\n{of_some}\n---\n{allow}"));
+    assert!(
+        !all.iter().any(|one| one.contains("refuses everything")),
+        "{all:?}"
+    );
 }
 
 #[test]

@@ -114,6 +114,7 @@ fn rule_covers(wide: &ResourceRule, narrow: &ResourceRule) -> bool {
     namespaces
         && names
         && selectors
+        && wide.namespace_selector.is_none()
         && words_cover(&wide.verbs, &narrow.verbs)
         && words_cover(&wide.api_groups, &narrow.api_groups)
         && words_cover(&wide.resources, &narrow.resources)
