@@ -39,6 +39,7 @@ use super::unreadable::Reason;
 use super::{Node, Unreadable};
 
 pub(super) use number::normal;
+#[cfg(feature = "server")]
 pub(super) use resolve::{Scalar, resolve};
 
 /// Reads the one document in `text`; `None` where there is nothing but comments.
