@@ -10,7 +10,7 @@
 //! ```
 //!
 //! What kubectl reads is read, and to the same values: YAML 1.1 as the API
-//! machinery of Kubernetes reads it ([`yaml`]), or JSON.
+//! machinery of Kubernetes reads it (`yaml`), or JSON.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

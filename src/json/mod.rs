@@ -17,7 +17,7 @@
 //! beyond 2^53, unknown fields and the spelling of escapes come out as they
 //! went in. [`patch`] applies RFC 6902, [`diff`] writes it.
 //!
-//! The text is hostile: nothing here recurses deeper than [`MAX_OPENED`] levels, and
+//! The text is hostile: nothing here recurses deeper than `MAX_OPENED` levels, and
 //! memory is bounded by the text's length and [`MAX_TOKENS`].
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
