@@ -32,7 +32,7 @@ pub use write::to_yaml;
 
 use unreadable::Unreadable;
 
-use crate::field::{Fault, FaultKind, Faults, FieldPath, Place, Step};
+use crate::field::{Fault, FaultKind, Faults, FieldPath, PathSegment, Place};
 
 /// How deep lists and mappings may nest. Kubernetes' own objects stay below 100.
 /// Whoever walks a document recurses by it.
@@ -134,8 +134,8 @@ impl Document {
         let mut node = &self.root;
         for step in path.steps() {
             let next = match step {
-                Step::Field(name) | Step::Key(name) => node.get(name),
-                Step::Index(index) => node.item(*index),
+                PathSegment::Field(name) | PathSegment::Key(name) => node.get(name),
+                PathSegment::Index(index) => node.item(*index),
             };
             match next {
                 Some(next) => node = next,

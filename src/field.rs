@@ -1,4 +1,4 @@
-//! The vocabulary of validation: paths, faults, and lists of them.
+//! Field paths, faults, and lists of faults.
 //!
 //! Words and forms follow Kubernetes' `apimachinery/pkg/util/validation/field`,
 //! so that a fault here reads like one of `kubectl apply`. Validation collects
@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 /// Where in a document a value stands, such as `spec.resourceRules[0].verbs`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct FieldPath(Vec<Step>);
+pub struct FieldPath(Vec<PathSegment>);
 
 /// One step of a [`FieldPath`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Step {
+pub enum PathSegment {
     /// Into a field of a mapping: `.name`.
     Field(String),
     /// Into an item of a list: `[3]`.
@@ -100,28 +100,28 @@ impl FieldPath {
     /// This path and then the field `name`.
     #[must_use]
     pub fn field(&self, name: &str) -> Self {
-        self.with(Step::Field(name.to_owned()))
+        self.with(PathSegment::Field(name.to_owned()))
     }
 
     /// This path and then the list item `index`.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
-        self.with(Step::Index(index))
+        self.with(PathSegment::Index(index))
     }
 
     /// This path and then the entry `key` of a mapping whose keys are data.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        self.with(Step::Key(key.to_owned()))
+        self.with(PathSegment::Key(key.to_owned()))
     }
 
     /// The steps from the document to the value.
     #[must_use]
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[PathSegment] {
         &self.0
     }
 
-    fn with(&self, step: Step) -> Self {
+    fn with(&self, step: PathSegment) -> Self {
         let mut steps = Vec::with_capacity(self.0.len() + 1);
         steps.extend_from_slice(&self.0);
         steps.push(step);
@@ -133,10 +133,10 @@ impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, step) in self.0.iter().enumerate() {
             match step {
-                Step::Field(name) if position == 0 => f.write_str(name)?,
-                Step::Field(name) => write!(f, ".{name}")?,
-                Step::Index(index) => write!(f, "[{index}]")?,
-                Step::Key(key) => write!(f, "[{key}]")?,
+                PathSegment::Field(name) if position == 0 => f.write_str(name)?,
+                PathSegment::Field(name) => write!(f, ".{name}")?,
+                PathSegment::Index(index) => write!(f, "[{index}]")?,
+                PathSegment::Key(key) => write!(f, "[{key}]")?,
             }
         }
         Ok(())

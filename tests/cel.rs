@@ -11,17 +11,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use portcullis::cel::{
-    Activation, AdmissionVariables, Answer, Authorize, Budget, Entries, Environment, Key, Question, Text,
-    Type, Value, Version, cost,
+    AccessAnswer, AccessQuestion, Activation, AdmissionVariables, AuthorizeAccess, Budget, Entries,
+    Environment, Key, Text, Type, Value, Version, cost,
 };
 use portcullis::json::Document;
 
 /// Allows `get`, and errs for `fail`.
 struct Host;
 
-impl Authorize for Host {
-    fn authorize(&self, question: Question) -> Arc<Answer> {
-        let Question {
+impl AuthorizeAccess for Host {
+    fn authorize(&self, question: AccessQuestion) -> Arc<AccessAnswer> {
+        let AccessQuestion {
             verb,
             path,
             group,
@@ -36,7 +36,7 @@ impl Authorize for Host {
             format!("system:serviceaccount:{namespace}:{name}")
         });
         let path = path.as_deref().unwrap_or_default();
-        Arc::new(Answer {
+        Arc::new(AccessAnswer {
             allowed: verb == "get",
             reason: format!("{user} {verb} {path} {group}/{resource}/{subresource} {namespace}/{name}  "),
             error: (verb == "fail").then(|| "boom".into()),
@@ -67,12 +67,12 @@ fn activation<'a>(environment: &Environment, variables: &'a Document<'_>) -> Act
         set(&name, Value::json(value));
     }
     let list = |items: [i64; 3]| Value::list(items.map(Value::Int).to_vec());
-    let deployment = Question {
+    let deployment = AccessQuestion {
         group: "apps".into(),
         resource: "deployments".into(),
         namespace: "default".into(),
         name: "web".into(),
-        ..Question::default()
+        ..AccessQuestion::default()
     };
     let numbers =
         [("x", 1), ("y", 2)].map(|(key, value)| (Key::String(Text::Borrowed(key)), Value::Int(value)));

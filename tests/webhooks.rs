@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis::api::{AdmissionReview, ReviewVersion};
-use portcullis::engine::admission::trace::{Finding, Recorder, Step};
-use portcullis::engine::admission::webhook::{Answer, Call, CallFailure, Reply};
+use portcullis::engine::admission::trace::{MatchFinding, Recorder, TraceStep};
+use portcullis::engine::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
 use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
 use portcullis::engine::authorization::PolicySet;
 use portcullis::json::{Document, patch};
@@ -86,27 +86,27 @@ fn mk_review() -> Document<'static> {
     Document::parse(review.to_string()).unwrap()
 }
 
-fn answer(reply: Reply) -> Answer {
-    Answer {
+fn answer(reply: WebhookReply) -> WebhookAnswer {
+    WebhookAnswer {
         result: Ok(reply),
         took: Duration::ZERO,
     }
 }
 
-fn allowing() -> Answer {
-    answer(Reply::default())
+fn allowing() -> WebhookAnswer {
+    answer(WebhookReply::default())
 }
 
-fn patching(operations: &Value) -> Answer {
-    answer(Reply {
+fn patching(operations: &Value) -> WebhookAnswer {
+    answer(WebhookReply {
         patch: Some(operations.to_string().into_bytes()),
         patch_type: "JSONPatch".to_owned(),
-        ..Reply::default()
+        ..WebhookReply::default()
     })
 }
 
 /// What comes of a run, who was asked, and what the object has become.
-fn run(phase: Phase, text: &str, ask: impl Fn(&Call) -> Answer) -> (Outcome, Vec<String>, Value) {
+fn run(phase: Phase, text: &str, ask: impl Fn(&Call) -> WebhookAnswer) -> (Outcome, Vec<String>, Value) {
     let (set, document, access) = (mk_set(text), mk_review(), PolicySet::default());
     let review = AdmissionReview::decode(&document).unwrap();
     let mut asked = Vec::new();
@@ -261,7 +261,7 @@ externalAdmissionHooks:
 ";
     let (outcome, asked, _) = run(Phase::Validate, text, |call| {
         assert_eq!(call.version, ReviewVersion::V1alpha1);
-        Answer {
+        WebhookAnswer {
             result: Err(CallFailure::Failed("failed to call webhook: EOF".to_owned())),
             took: Duration::ZERO,
         }
@@ -277,17 +277,17 @@ fn a_recorder_hears_of_webhooks_and_initializers() {
     struct Heard(RefCell<Vec<String>>);
 
     impl Recorder for Heard {
-        fn record(&self, step: Step<'_>) {
+        fn record(&self, step: TraceStep<'_>) {
             let line = match step {
-                Step::Webhook { webhook, finding } => match finding {
-                    Finding::Applies { .. } => format!("{} applies", webhook.configuration),
-                    Finding::Misses(miss) => format!("{}: {}", webhook.configuration, miss.as_str()),
-                    Finding::Fails(why) => why,
+                TraceStep::Webhook { webhook, finding } => match finding {
+                    MatchFinding::Applies { .. } => format!("{} applies", webhook.configuration),
+                    MatchFinding::Misses(miss) => format!("{}: {}", webhook.configuration, miss.as_str()),
+                    MatchFinding::Fails(why) => why,
                 },
-                Step::Asked { call, .. } => format!("{} is asked", call.webhook.configuration),
-                Step::Answered(result) => format!("{:?}", result.verdict),
-                Step::Initializer { name, is_there, .. } => format!("{name} is there: {is_there}"),
-                Step::Changed { patch, .. } => patch,
+                TraceStep::Asked { call, .. } => format!("{} is asked", call.webhook.configuration),
+                TraceStep::Answered(result) => format!("{:?}", result.verdict),
+                TraceStep::Initializer { name, is_there, .. } => format!("{name} is there: {is_there}"),
+                TraceStep::Changed { patch, .. } => patch,
                 _ => return,
             };
             self.0.borrow_mut().push(line);

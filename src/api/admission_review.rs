@@ -29,6 +29,7 @@ pub use verify::{verify, verify_decoded};
 use crate::engine::User;
 pub use crate::engine::admission::webhook::ReviewVersion;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Operation, Outcome, Request};
+use crate::engine::text::truncate;
 use crate::json::{self, Document, Kind, Node};
 
 /// Longest part of a foreign kind or version that an error repeats.
@@ -111,12 +112,12 @@ impl<'r> AdmissionReview<'r> {
     /// What of an outcome a reply can tell: that of a v1alpha1 review has no
     /// room for a patch, and what would have to be changed is refused there.
     #[must_use]
-    pub fn tellable(&self, outcome: Outcome) -> Outcome {
-        reply::tellable(self.version, outcome)
+    pub fn within_version(&self, outcome: Outcome) -> Outcome {
+        reply::within_version(self.version, outcome)
     }
 
     /// The reply, in the version asked and with its uid, to what is
-    /// [tellable](Self::tellable).
+    /// [`within_version`](Self::within_version).
     #[must_use]
     pub fn reply(&self, outcome: &Outcome) -> Vec<u8> {
         reply::encode(self.version, &self.request, outcome)
@@ -257,5 +258,5 @@ fn texts<'r>(list: Option<Node<'r>>, field: &'static str) -> Result<Vec<Cow<'r, 
 }
 
 fn cut(text: &str) -> String {
-    super::text::cut(text, FOUND_BYTES).to_owned()
+    truncate(text, FOUND_BYTES).to_owned()
 }

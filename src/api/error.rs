@@ -1,4 +1,4 @@
-//! Why a review cannot be answered.
+//! Errors of decoding a SubjectAccessReview.
 
 use thiserror::Error;
 

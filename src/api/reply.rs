@@ -3,14 +3,14 @@
 //! Only `status` matters to it (`apiserver/plugin/pkg/authorizer/webhook/webhook.go`);
 //! kind and apiVersion, when present, must be those it asked in.
 
-use super::Version;
 use crate::engine::Decision;
+use crate::engine::authorization::SubjectAccessReviewVersion;
 
 /// What goes back for one review.
 #[derive(Debug, Clone, Copy)]
 pub struct Reply<'a> {
     /// The version asked.
-    pub version: Version,
+    pub version: SubjectAccessReviewVersion,
     /// `allowed` for Allow, `denied` for Deny, neither for NoOpinion; never both.
     pub decision: Decision,
     /// What decided; empty is left out.
@@ -23,10 +23,10 @@ impl Reply<'_> {
     /// Appends the JSON body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(match self.version {
-            Version::V1 => {
+            SubjectAccessReviewVersion::V1 => {
                 br#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":"#
             }
-            Version::V1beta1 => {
+            SubjectAccessReviewVersion::V1beta1 => {
                 br#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","status":{"allowed":"#
             }
         });
@@ -58,7 +58,12 @@ fn member(out: &mut Vec<u8>, name: &[u8], text: &str) {
 mod tests {
     use super::*;
 
-    fn encoded(version: Version, decision: Decision, reason: &str, evaluation_error: &str) -> String {
+    fn encoded(
+        version: SubjectAccessReviewVersion,
+        decision: Decision,
+        reason: &str,
+        evaluation_error: &str,
+    ) -> String {
         let mut out = Vec::new();
         Reply {
             version,
@@ -73,15 +78,25 @@ mod tests {
     #[test]
     fn each_decision_in_the_version_asked() {
         assert_eq!(
-            encoded(Version::V1, Decision::Allow, "because \"x\"\n", ""),
+            encoded(
+                SubjectAccessReviewVersion::V1,
+                Decision::Allow,
+                "because \"x\"\n",
+                ""
+            ),
             r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true,"reason":"because \"x\"\n"}}"#
         );
         assert_eq!(
-            encoded(Version::V1beta1, Decision::Deny, "no", "role missing"),
+            encoded(
+                SubjectAccessReviewVersion::V1beta1,
+                Decision::Deny,
+                "no",
+                "role missing"
+            ),
             r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","status":{"allowed":false,"denied":true,"reason":"no","evaluationError":"role missing"}}"#
         );
         assert_eq!(
-            encoded(Version::V1, Decision::NoOpinion, "", ""),
+            encoded(SubjectAccessReviewVersion::V1, Decision::NoOpinion, "", ""),
             r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":false}}"#
         );
     }

@@ -27,6 +27,8 @@ use std::borrow::Cow;
 
 use super::error::Error;
 use super::text;
+use crate::engine::authorization::SubjectAccessReviewVersion;
+use crate::engine::text::truncate;
 use crate::engine::{Attributes, RawSelectors, ResourceAttributes, Selectors, Target, User};
 use crate::field::Faults;
 use wire::{Raw, RawResource, RawSpec};
@@ -40,18 +42,9 @@ const FOUND_BYTES: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubjectAccessReview<'a> {
     /// The version it came in and the reply goes out in.
-    pub version: Version,
+    pub version: SubjectAccessReviewVersion,
     /// What it asks. Invalid selector requirements are gone, which only widens it.
     pub attributes: Attributes<'a>,
-}
-
-/// The versions of `authorization.k8s.io` that API servers ask in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Version {
-    /// `authorization.k8s.io/v1`: groups under `groups`.
-    V1,
-    /// `authorization.k8s.io/v1beta1`: groups under `group`.
-    V1beta1,
 }
 
 // === impl SubjectAccessReview ===
@@ -86,15 +79,20 @@ impl<'a> SubjectAccessReview<'a> {
     /// As [`decode`](Self::decode), but never [`Error::Refused`].
     pub fn faults(bytes: &[u8]) -> Result<Faults, Error> {
         let text = text::utf8(bytes);
-        let version = Version::of(&text)?;
+        let version = SubjectAccessReviewVersion::of(&text)?;
         Ok(validate::all(&Raw::read(&text, Some(version))?))
     }
 
     fn decode_slowly(bytes: &'a [u8]) -> Result<Self, Error> {
         match text::utf8(bytes) {
-            Cow::Borrowed(text) => Self::from_raw(Raw::read(text, Some(Version::of(text)?))?),
+            Cow::Borrowed(text) => {
+                Self::from_raw(Raw::read(text, Some(SubjectAccessReviewVersion::of(text)?))?)
+            }
             Cow::Owned(text) => {
-                let review = SubjectAccessReview::from_raw(Raw::read(&text, Some(Version::of(&text)?))?)?;
+                let review = SubjectAccessReview::from_raw(Raw::read(
+                    &text,
+                    Some(SubjectAccessReviewVersion::of(&text)?),
+                )?)?;
                 Ok(Self {
                     version: review.version,
                     attributes: review.attributes.into_owned(),
@@ -104,7 +102,7 @@ impl<'a> SubjectAccessReview<'a> {
     }
 
     fn from_raw(raw: Raw<'a>) -> Result<Self, Error> {
-        let version = Version::parse(&raw.kind, &raw.api_version)?;
+        let version = SubjectAccessReviewVersion::parse(&raw.kind, &raw.api_version)?;
         let faults = validate::refused(&raw);
         match raw.spec.target() {
             Some((user, target)) if faults.is_empty() => Ok(Self {
@@ -158,7 +156,7 @@ impl<'a> RawResource<'a> {
 
 // === impl Version ===
 
-impl Version {
+impl SubjectAccessReviewVersion {
     /// The value of `apiVersion`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -177,11 +175,11 @@ impl Version {
     fn parse(kind: &str, api_version: &str) -> Result<Self, Error> {
         if kind != "SubjectAccessReview" {
             return Err(Error::Kind {
-                found: text::cut(kind, FOUND_BYTES).to_owned(),
+                found: truncate(kind, FOUND_BYTES).to_owned(),
             });
         }
         Self::from_api_version(api_version).ok_or_else(|| Error::Version {
-            found: text::cut(api_version, FOUND_BYTES).to_owned(),
+            found: truncate(api_version, FOUND_BYTES).to_owned(),
         })
     }
 

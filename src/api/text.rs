@@ -2,11 +2,6 @@
 
 use std::borrow::Cow;
 
-/// `text`, or as much of it as fits `limit` bytes without cutting a character.
-pub(super) fn cut(text: &str, limit: usize) -> &str {
-    text.get(..text.floor_char_boundary(limit)).unwrap_or_default()
-}
-
 /// Every byte outside valid UTF-8 as one U+FFFD, as Go's `utf8.DecodeRune` counts
 /// them: a review must not fail over text that a user chose.
 pub(super) fn utf8(bytes: &[u8]) -> Cow<'_, str> {
@@ -30,12 +25,5 @@ mod tests {
         assert!(matches!(utf8("é".as_bytes()), Cow::Borrowed("é")));
         assert_eq!(utf8(b"a\xff\xfe"), "a\u{fffd}\u{fffd}");
         assert_eq!(utf8(b"\xe2\x82x"), "\u{fffd}\u{fffd}x");
-    }
-
-    #[test]
-    fn cuts_between_characters() {
-        assert_eq!(cut("aé", 2), "a");
-        assert_eq!(cut("aé", 3), "aé");
-        assert_eq!(cut("", 3), "");
     }
 }

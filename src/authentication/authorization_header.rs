@@ -4,14 +4,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-use super::caller::{Cause, Method};
+use super::caller::{AuthenticationMethod, CredentialFault};
 
 /// No credential is longer: a service account's token has some 1,500 bytes.
 pub(super) const MAX_BYTES: usize = 32 * 1024;
 
 /// What the header holds.
 #[derive(PartialEq, Eq)]
-pub(super) enum Authorization<'h> {
+pub(super) enum AuthorizationHeader<'h> {
     /// A token.
     Bearer(&'h [u8]),
     /// `username:password`.
@@ -19,15 +19,15 @@ pub(super) enum Authorization<'h> {
 }
 
 /// What is wrong with a header, and with which sort of credential.
-pub(super) type Complaint = (Method, Cause);
+pub(super) type Complaint = (AuthenticationMethod, CredentialFault);
 
 /// Reads the header's value: a scheme, whose case does not matter, and a
 /// credential. White space around the two means nothing, within the credential
 /// it is an error.
-pub(super) fn parse(header: &[u8]) -> Result<Authorization<'_>, Complaint> {
+pub(super) fn parse(header: &[u8]) -> Result<AuthorizationHeader<'_>, Complaint> {
     let header = header.trim_ascii();
     if header.is_empty() {
-        return Err((Method::None, Cause::Absent));
+        return Err((AuthenticationMethod::None, CredentialFault::Absent));
     }
     let end = header
         .iter()
@@ -37,14 +37,14 @@ pub(super) fn parse(header: &[u8]) -> Result<Authorization<'_>, Complaint> {
     let credential = credential.trim_ascii();
     if scheme.eq_ignore_ascii_case(b"bearer") {
         checked(credential)
-            .map(Authorization::Bearer)
-            .ok_or((Method::Bearer, Cause::Malformed))
+            .map(AuthorizationHeader::Bearer)
+            .ok_or((AuthenticationMethod::Bearer, CredentialFault::Malformed))
     } else if scheme.eq_ignore_ascii_case(b"basic") {
         basic(credential)
-            .map(Authorization::Basic)
-            .ok_or((Method::Basic, Cause::Malformed))
+            .map(AuthorizationHeader::Basic)
+            .ok_or((AuthenticationMethod::Basic, CredentialFault::Malformed))
     } else {
-        Err((Method::None, Cause::UnsupportedScheme))
+        Err((AuthenticationMethod::None, CredentialFault::UnsupportedScheme))
     }
 }
 
@@ -75,8 +75,8 @@ mod tests {
     /// `Bearer TOKEN`, `Basic NAME:PASSWORD`, or what is wrong.
     fn told(header: &[u8]) -> String {
         match parse(header) {
-            Ok(Authorization::Bearer(token)) => format!("Bearer {}", String::from_utf8_lossy(token)),
-            Ok(Authorization::Basic(pair)) => format!("Basic {}", String::from_utf8_lossy(&pair)),
+            Ok(AuthorizationHeader::Bearer(token)) => format!("Bearer {}", String::from_utf8_lossy(token)),
+            Ok(AuthorizationHeader::Basic(pair)) => format!("Basic {}", String::from_utf8_lossy(&pair)),
             Err((method, cause)) => format!("{} {cause}", method.as_str()),
         }
     }
@@ -133,7 +133,7 @@ mod tests {
             credential in proptest::collection::vec(any::<u8>(), 0..200),
         ) {
             let header = [scheme.as_bytes(), &credential].concat();
-            if let Ok(Authorization::Bearer(token)) = parse(&header) {
+            if let Ok(AuthorizationHeader::Bearer(token)) = parse(&header) {
                 prop_assert!(!token.is_empty() && !token.contains(&b' '));
             }
         }

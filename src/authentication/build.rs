@@ -1,4 +1,4 @@
-//! From the configuration to an [`Authenticator`].
+//! Builds an [`Authenticator`] from the configuration.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use openssl::x509::X509;
 
 use super::Authenticator;
 use super::authorization_header;
-use super::caller::Method;
+use super::caller::AuthenticationMethod;
 use super::certificate::{ClientCa, Names};
 use super::crypto;
 use super::digest::{Digest, Digester, Purpose};
-use super::entry::{Entry, Fields, Proof};
-use super::jwks::Keys;
+use super::entry::{Fields, KnownCaller, Proof};
+use super::jwks::IssuerKeys;
 use super::jwt::{self, Issuer};
-use super::rotation::{Credential, Held, Users};
+use super::rotation::{Credential, HeldCredentials, Users};
 use crate::certificates::system_time;
 use crate::config::kubeconfig::{self, User};
 use crate::config::{CallerEntry, Config, Files, Jwt, one_cluster};
@@ -65,7 +65,7 @@ fn digester(previous: Option<&Authenticator>, faults: &mut Faults) -> Digester {
 }
 
 fn empty(config: &Config, digester: Digester) -> Authenticator {
-    let entries: Vec<Entry> = config.callers.iter().map(Entry::new).collect();
+    let entries: Vec<KnownCaller> = config.callers.iter().map(KnownCaller::new).collect();
     let patterns = config.callers.iter().enumerate();
     Authenticator {
         generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
@@ -173,7 +173,7 @@ impl Builder<'_> {
         }
         let key = (path.to_owned(), user.name.clone());
         let before = previous.and_then(|users| users.get(&key));
-        let held = Held::succeed(current, before, self.now);
+        let held = HeldCredentials::succeed(current, before, self.now);
         let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         let name: Arc<str> = format!("{file}:{}", user.name).into();
         for position in positions {
@@ -193,9 +193,13 @@ impl Builder<'_> {
         until: Option<SystemTime>,
     ) {
         let (table, digest, method) = match credential {
-            Credential::Certificate(digest) => (&mut self.built.certificates, digest, Method::Certificate),
-            Credential::Token(digest) => (&mut self.built.tokens, digest, Method::Bearer),
-            Credential::Basic(digest) => (&mut self.built.passwords, digest, Method::Basic),
+            Credential::Certificate(digest) => (
+                &mut self.built.certificates,
+                digest,
+                AuthenticationMethod::Certificate,
+            ),
+            Credential::Token(digest) => (&mut self.built.tokens, digest, AuthenticationMethod::Bearer),
+            Credential::Basic(digest) => (&mut self.built.passwords, digest, AuthenticationMethod::Basic),
         };
         let proofs = table.entry(digest).or_default();
         let others: Vec<usize> = proofs
@@ -224,7 +228,7 @@ impl Builder<'_> {
         let (Some(entry), Some(other)) = (callers.get(position), callers.get(other)) else {
             return;
         };
-        let is_simple = |entry: &CallerEntry| Entry::new(entry).is_simple();
+        let is_simple = |entry: &CallerEntry| KnownCaller::new(entry).is_simple();
         if entry.cluster != other.cluster && is_simple(entry) && is_simple(other) {
             let place = entry.place.at(entry.place.path.field("cluster"));
             let message = one_cluster(&entry.cluster, other);
@@ -330,7 +334,7 @@ impl Builder<'_> {
 
     /// The keys of one issuer. Those that cannot be used are warned of: an issuer
     /// may publish keys for others too.
-    fn keys(&mut self, rules: &Jwt) -> Keys {
+    fn keys(&mut self, rules: &Jwt) -> IssuerKeys {
         let file = rules.jwks.display().to_string();
         let place = Place {
             file: Some(file.into()),
@@ -341,10 +345,10 @@ impl Builder<'_> {
             Err(error) => {
                 self.faults
                     .push(Fault::error(place, FaultKind::Unreadable, error.to_string()));
-                return Keys::default();
+                return IssuerKeys::default();
             }
         };
-        let (keys, passed_over) = match Keys::parse(&json, &rules.algorithms) {
+        let (keys, passed_over) = match IssuerKeys::parse(&json, &rules.algorithms) {
             Ok(parsed) => parsed,
             Err(error) => {
                 self.faults.push(Fault::error(
@@ -352,7 +356,7 @@ impl Builder<'_> {
                     FaultKind::Unreadable,
                     format!("no JWKS: {error}"),
                 ));
-                return Keys::default();
+                return IssuerKeys::default();
             }
         };
         let warning = |why| Fault::warning(place.clone(), FaultKind::NotSupported, why);

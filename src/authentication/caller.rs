@@ -1,4 +1,4 @@
-//! Who was recognised, by what, and what is said to those who were not.
+//! Authenticated callers, and why a request is refused.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use crate::certificates::rfc3339;
 use crate::config::{Endpoint, Endpoints};
+pub use crate::telemetry::metrics::AuthenticationMethod;
 
 /// A caller that was recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,23 +19,7 @@ pub struct Caller {
     /// What it may use.
     pub endpoints: Endpoints,
     /// What it was recognised by.
-    pub method: Method,
-}
-
-/// Sorts of credentials: the values of the label `method` of
-/// `portcullis_caller_authentications_total`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Method {
-    /// A client certificate.
-    Certificate,
-    /// A bearer token that a kubeconfig holds, or one that nobody knows.
-    Bearer,
-    /// A user name and password.
-    Basic,
-    /// A bearer token that an issuer signed.
-    Jwt,
-    /// No credential was shown.
-    None,
+    pub method: AuthenticationMethod,
 }
 
 /// Why a request is not answered.
@@ -44,9 +29,9 @@ pub enum Refusal {
     #[error("unauthorized: {cause}")]
     Unauthenticated {
         /// The last credential that was looked at.
-        method: Method,
+        method: AuthenticationMethod,
         /// What was wrong with it; for the log, not for the caller.
-        cause: Cause,
+        cause: CredentialFault,
     },
     /// The credential stands for callers of more than one cluster: 403.
     #[error("`{name}` speaks for more than one cluster")]
@@ -54,7 +39,7 @@ pub enum Refusal {
         /// The first caller that it stands for.
         name: Arc<str>,
         /// What it was recognised by.
-        method: Method,
+        method: AuthenticationMethod,
     },
     /// The caller is known, and this is not for it: 403.
     #[error("`{name}` may not use `{}`", endpoint.as_str())]
@@ -62,7 +47,7 @@ pub enum Refusal {
         /// The caller.
         name: Arc<str>,
         /// What it was recognised by.
-        method: Method,
+        method: AuthenticationMethod,
         /// What it asked for.
         endpoint: Endpoint,
     },
@@ -70,7 +55,7 @@ pub enum Refusal {
 
 /// What was wrong with a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Cause {
+pub enum CredentialFault {
     /// There was none.
     #[error("no credential")]
     Absent,
@@ -149,31 +134,6 @@ impl Caller {
     }
 }
 
-// === impl Method ===
-
-impl Method {
-    /// Each of them.
-    pub const ALL: [Self; 5] = [
-        Self::Certificate,
-        Self::Bearer,
-        Self::Basic,
-        Self::Jwt,
-        Self::None,
-    ];
-
-    /// The value of the label.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Certificate => "certificate",
-            Self::Bearer => "bearer",
-            Self::Basic => "basic",
-            Self::Jwt => "jwt",
-            Self::None => "none",
-        }
-    }
-}
-
 // === impl Refusal ===
 
 impl Refusal {
@@ -189,7 +149,7 @@ impl Refusal {
 
     /// What was looked at: the label `method` of the failure.
     #[must_use]
-    pub const fn method(&self) -> Method {
+    pub const fn method(&self) -> AuthenticationMethod {
         match self {
             Self::Unauthenticated { method, .. }
             | Self::ClusterConflict { method, .. }
@@ -203,7 +163,7 @@ impl Refusal {
     pub fn message(&self) -> Cow<'static, str> {
         match self {
             Self::Unauthenticated {
-                cause: cause @ Cause::Expired(_),
+                cause: cause @ CredentialFault::Expired(_),
                 ..
             } => format!("Unauthorized: {cause}").into(),
             Self::Unauthenticated { .. } => "Unauthorized".into(),

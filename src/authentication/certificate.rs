@@ -1,4 +1,4 @@
-//! Client certificates: whether they are trusted, and whose they are.
+//! Client certificates: verification, and which caller they name.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::verify::{X509VerifyFlags, X509VerifyParam};
 use openssl::x509::{GeneralNameRef, X509, X509NameRef, X509PurposeId, X509Ref, X509StoreContext};
 
-use super::caller::{Caller, Cause, Refusal};
+use super::caller::{Caller, CredentialFault, Refusal};
 use super::entry::Proof;
 use crate::certificates::system_time;
 use crate::config::ClientCertificate;
@@ -26,12 +26,12 @@ use crate::config::ClientCertificate;
 pub struct PeerCertificate {
     pub(super) leaf: X509,
     pub(super) intermediates: Vec<X509>,
-    pub(super) judgement: ArcSwapOption<Judgement>,
+    pub(super) judgement: ArcSwapOption<CertificateJudgement>,
 }
 
 /// What one authenticator thinks of a certificate, and when.
 #[derive(Debug)]
-pub(super) struct Judgement {
+pub(super) struct CertificateJudgement {
     /// Whose judgement it is.
     pub(super) generation: u64,
     /// When it holds.
@@ -39,7 +39,7 @@ pub(super) struct Judgement {
     /// Whether the certificate leads to the client CA, in its time or not.
     pub(super) is_of_ca: bool,
     /// Why it proves nothing; `None` if it may.
-    pub(super) distrust: Option<Cause>,
+    pub(super) distrust: Option<CredentialFault>,
     /// What it proves.
     pub(super) proofs: Vec<Proof>,
     /// Whom it names without any other credential.
@@ -93,7 +93,7 @@ impl PeerCertificate {
     }
 
     /// The judgement that `generation` has already made and that holds at `now`.
-    pub(super) fn judged(&self, generation: u64, now: SystemTime) -> Option<Arc<Judgement>> {
+    pub(super) fn judged(&self, generation: u64, now: SystemTime) -> Option<Arc<CertificateJudgement>> {
         let judgement = self.judgement.load_full()?;
         (judgement.generation == generation && judgement.window.contains(now)).then_some(judgement)
     }

@@ -1,4 +1,4 @@
-//! Secrets as keyed digests.
+//! Keyed digests of secrets, by which credentials are looked up.
 //!
 //! Tokens and passwords are not kept. What is kept is SHA-256 over a random key
 //! of this process and the secret. A table over such digests finds a secret in

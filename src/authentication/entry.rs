@@ -1,4 +1,4 @@
-//! Entries of `callers`, and what of them a request has proven.
+//! Entries of `callers`, and which of their fields a request has proven.
 //!
 //! ```text
 //! certificate, token, password --tables--> Proof (entry, field) --name--> Caller
@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::caller::{Caller, Method, Refusal};
+use super::caller::{AuthenticationMethod, Caller, Refusal};
 use crate::config::{CallerEntry, Endpoints};
 
 /// A set of fields of an entry.
@@ -16,7 +16,7 @@ pub(super) struct Fields(u8);
 
 /// What an entry asks for and what it gives.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct KnownCaller {
     /// Every one of these must be proven.
     pub(super) needs: Fields,
     pub(super) endpoints: Endpoints,
@@ -31,14 +31,14 @@ pub(super) struct Proof {
     pub(super) field: Fields,
     /// The caller's name, as this field knows it.
     pub(super) name: Arc<str>,
-    pub(super) method: Method,
+    pub(super) method: AuthenticationMethod,
     /// The last moment at which it counts, if there is one.
     pub(super) until: Option<SystemTime>,
 }
 
 /// Whom some proofs name.
 #[derive(Debug)]
-pub(super) enum Named {
+pub(super) enum NamedField {
     /// One caller, or one that is refused for what it is.
     Caller(Result<Caller, Refusal>),
     /// An entry is met in part.
@@ -69,7 +69,7 @@ impl Fields {
 
 // === impl Entry ===
 
-impl Entry {
+impl KnownCaller {
     pub(super) fn new(entry: &CallerEntry) -> Self {
         let fields = [
             (entry.kubeconfig.is_some(), Fields::KUBECONFIG),
@@ -100,7 +100,12 @@ impl Proof {
 
 /// Whom `proofs` name, where `others` may complete an entry that they meet in
 /// part. Several entries give the union of their endpoints, for one cluster.
-pub(super) fn name(entries: &[Entry], proofs: &[Proof], others: &[Proof], now: SystemTime) -> Named {
+pub(super) fn name(
+    entries: &[KnownCaller],
+    proofs: &[Proof],
+    others: &[Proof],
+    now: SystemTime,
+) -> NamedField {
     let mut named: Option<Caller> = None;
     let mut incomplete = false;
     for proof in proofs.iter().filter(|proof| proof.counts(now)) {
@@ -118,19 +123,19 @@ pub(super) fn name(entries: &[Entry], proofs: &[Proof], others: &[Proof], now: S
             }
             Some(caller) => {
                 let (name, method) = (caller.name.clone(), caller.method);
-                return Named::Caller(Err(Refusal::ClusterConflict { name, method }));
+                return NamedField::Caller(Err(Refusal::ClusterConflict { name, method }));
             }
         }
     }
     match named {
-        Some(caller) => Named::Caller(Ok(caller)),
-        None if incomplete => Named::Incomplete,
-        None => Named::Nobody,
+        Some(caller) => NamedField::Caller(Ok(caller)),
+        None if incomplete => NamedField::Incomplete,
+        None => NamedField::Nobody,
     }
 }
 
 fn is_met<'p>(
-    entry: &Entry,
+    entry: &KnownCaller,
     position: usize,
     proofs: impl Iterator<Item = &'p Proof>,
     now: SystemTime,
@@ -141,7 +146,7 @@ fn is_met<'p>(
     proven.holds(entry.needs)
 }
 
-fn caller(entry: &Entry, proof: &Proof) -> Caller {
+fn caller(entry: &KnownCaller, proof: &Proof) -> Caller {
     Caller {
         name: proof.name.clone(),
         cluster: entry.cluster.clone(),

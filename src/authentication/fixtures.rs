@@ -40,7 +40,7 @@ pub(super) fn rsa_key() -> &'static PKey<Private> {
 
 // === certificates ===
 
-pub(super) struct Authority {
+pub(super) struct TestAuthority {
     pub(super) certificate: X509,
     key: PKey<Private>,
 }
@@ -95,7 +95,7 @@ fn builder(subject: &[(Nid, &str)], key: &PKey<Private>, from: i64, until: i64) 
     builder
 }
 
-fn authority(name: &str, issuer: Option<&Authority>) -> Authority {
+fn authority(name: &str, issuer: Option<&TestAuthority>) -> TestAuthority {
     let key = ec_key(Nid::X9_62_PRIME256V1);
     let mut builder = builder(&[(Nid::COMMONNAME, name)], &key, -86400, 10 * 86400);
     builder
@@ -105,10 +105,10 @@ fn authority(name: &str, issuer: Option<&Authority>) -> Authority {
         .append_extension(KeyUsage::new().critical().key_cert_sign().build().unwrap())
         .unwrap();
     let certificate = signed(builder, &key, issuer);
-    Authority { certificate, key }
+    TestAuthority { certificate, key }
 }
 
-fn signed(mut builder: X509Builder, key: &PKey<Private>, issuer: Option<&Authority>) -> X509 {
+fn signed(mut builder: X509Builder, key: &PKey<Private>, issuer: Option<&TestAuthority>) -> X509 {
     match issuer {
         Some(issuer) => {
             builder
@@ -139,7 +139,7 @@ fn signed(mut builder: X509Builder, key: &PKey<Private>, issuer: Option<&Authori
     }
 }
 
-impl Authority {
+impl TestAuthority {
     pub(super) fn root(name: &str) -> Self {
         authority(name, None)
     }
@@ -221,7 +221,7 @@ pub(super) struct World {
 
 impl World {
     /// With `callers` as YAML and the client CA `ca`.
-    pub(super) fn new(ca: &Authority, callers: &str) -> Self {
+    pub(super) fn new(ca: &TestAuthority, callers: &str) -> Self {
         let mut world = Self {
             files: BTreeMap::new(),
             callers: callers.to_owned(),

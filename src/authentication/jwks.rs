@@ -1,4 +1,5 @@
-//! The public keys of an issuer (RFC 7517), each for its own algorithms alone.
+//! JSON Web Key Sets (RFC 7517): the public keys of an issuer, each for its own
+//! algorithms.
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
@@ -9,10 +10,10 @@ use super::crypto;
 
 /// The keys of an issuer that can check a token here.
 #[derive(Debug, Default)]
-pub(super) struct Keys(Vec<Key>);
+pub(super) struct IssuerKeys(Vec<IssuerKey>);
 
 #[derive(Debug)]
-struct Key {
+struct IssuerKey {
     id: Option<String>,
     /// What it may be used for: what its type can do, its `alg` says and we allow.
     algorithms: Vec<Algorithm>,
@@ -26,7 +27,7 @@ struct KeySet {
 
 // === impl Keys ===
 
-impl Keys {
+impl IssuerKeys {
     /// Reads a JWKS and says of each key that is passed over why.
     ///
     /// # Errors
@@ -59,7 +60,7 @@ impl Keys {
     /// The key called `id`, for `algorithm`. Without a name, or where a name
     /// stands twice, exactly one key must fit.
     pub(super) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&DecodingKey, TokenFault> {
-        let named = |key: &&Key| id.is_none() || key.id.as_deref() == id;
+        let named = |key: &&IssuerKey| id.is_none() || key.id.as_deref() == id;
         let mut fitting = self
             .0
             .iter()
@@ -72,7 +73,7 @@ impl Keys {
     }
 }
 
-fn key(value: serde_json::Value, allowed: &[Algorithm]) -> Result<Key, &'static str> {
+fn key(value: serde_json::Value, allowed: &[Algorithm]) -> Result<IssuerKey, &'static str> {
     let jwk: Jwk = serde_json::from_value(value).map_err(|_| "not a key that can be read")?;
     let can = usable(&jwk.algorithm)?;
     let common = &jwk.common;
@@ -109,7 +110,7 @@ fn key(value: serde_json::Value, allowed: &[Algorithm]) -> Result<Key, &'static 
     if !crypto::is_sound(&key, *first) {
         return Err("not a sound key, or an RSA key of fewer than 2048 or more than 8192 bits");
     }
-    Ok(Key {
+    Ok(IssuerKey {
         id: jwk.common.key_id,
         algorithms,
         key,

@@ -1,4 +1,4 @@
-//! Tokens that an issuer has signed (RFC 7519, RFC 8725).
+//! JSON Web Tokens (RFC 7519, RFC 8725): verification and caching.
 //!
 //! A token proves something only where all of this holds: its algorithm is one
 //! of the entry's, all of them asymmetric; exactly one key of the entry's file
@@ -18,11 +18,11 @@ use moka::sync::Cache;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::caller::{Method, TokenFault};
+use super::caller::{AuthenticationMethod, TokenFault};
 use super::certificate::Window;
 use super::digest::Digest;
 use super::entry::{Fields, Proof};
-use super::jwks::Keys;
+use super::jwks::IssuerKeys;
 use crate::config::Jwt;
 
 /// What the tokens of all issuers prove.
@@ -31,8 +31,8 @@ pub(super) struct Tokens {
     issuers: Vec<Issuer>,
     /// Tokens that prove something, and those that do not: apart, so that nobody
     /// who makes up tokens can push out good ones.
-    good: Cache<Digest, Arc<Checked>>,
-    bad: Cache<Digest, Arc<Checked>>,
+    good: Cache<Digest, Arc<CheckedToken>>,
+    bad: Cache<Digest, Arc<CheckedToken>>,
 }
 
 /// The tokens that one entry means.
@@ -41,12 +41,12 @@ pub(super) struct Issuer {
     /// The entry's position.
     pub(super) entry: usize,
     pub(super) rules: Jwt,
-    pub(super) keys: Keys,
+    pub(super) keys: IssuerKeys,
 }
 
 /// What was found of a token.
 #[derive(Debug)]
-pub(super) struct Checked {
+pub(super) struct CheckedToken {
     pub(super) proofs: Vec<Proof>,
     /// If there is no proof, why.
     pub(super) fault: TokenFault,
@@ -56,7 +56,7 @@ pub(super) struct Checked {
 
 /// The claims of a token that met an entry, or why it does not, with the span
 /// of time in which that holds as far as the token's own times say.
-type Outcome = (Result<Map<String, Value>, TokenFault>, Window);
+type ClaimsOutcome = (Result<Map<String, Value>, TokenFault>, Window);
 
 /// Longer tokens are not looked at.
 const MAX_BYTES: usize = 16 * 1024;
@@ -92,7 +92,7 @@ impl Tokens {
 
     /// What `token` proves at `now`. `None` where it has not the form of a
     /// signed token, or there are no issuers.
-    pub(super) fn check(&self, token: &[u8], digest: Digest, now: SystemTime) -> Option<Arc<Checked>> {
+    pub(super) fn check(&self, token: &[u8], digest: Digest, now: SystemTime) -> Option<Arc<CheckedToken>> {
         if self.issuers.is_empty() || token.iter().filter(|byte| **byte == b'.').count() != 2 {
             return None;
         }
@@ -118,12 +118,12 @@ impl Tokens {
         self.good.entry_count() + self.bad.entry_count()
     }
 
-    fn check_anew(&self, token: &[u8], now: SystemTime) -> Checked {
+    fn check_anew(&self, token: &[u8], now: SystemTime) -> CheckedToken {
         let mut window = Window {
             from: now,
             until: now + REMEMBERED,
         };
-        let nothing = |fault| Checked {
+        let nothing = |fault| CheckedToken {
             proofs: Vec::new(),
             fault,
             window,
@@ -142,7 +142,7 @@ impl Tokens {
                 Err(why) => fault = why,
             }
         }
-        Checked {
+        CheckedToken {
             proofs,
             fault,
             window,
@@ -184,7 +184,7 @@ fn proof(issuer: &Issuer, claims: &Map<String, Value>) -> Proof {
         entry: issuer.entry,
         field: Fields::JWT,
         name: subject.into(),
-        method: Method::Jwt,
+        method: AuthenticationMethod::Jwt,
         until: None,
     }
 }
@@ -192,7 +192,7 @@ fn proof(issuer: &Issuer, claims: &Map<String, Value>) -> Proof {
 // === impl Issuer ===
 
 impl Issuer {
-    fn check(&self, token: &[u8], header: &Header, now: SystemTime) -> Outcome {
+    fn check(&self, token: &[u8], header: &Header, now: SystemTime) -> ClaimsOutcome {
         let claims = match self.verified(token, header) {
             Ok(claims) => claims,
             Err(fault) => return (Err(fault), Window::always()),

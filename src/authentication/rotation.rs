@@ -1,4 +1,4 @@
-//! Credentials that change while requests come in.
+//! Rotation: replaced credentials that are still accepted for a while.
 //!
 //! The API server reads its kubeconfig, certificate and token again about once
 //! a minute, the gateway at once. So what a newer credential of the same user
@@ -28,7 +28,7 @@ pub(super) enum Credential {
 
 /// The credentials of one user.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct HeldCredentials {
     /// Those that its kubeconfig holds.
     pub(super) current: Vec<Credential>,
     /// Those that were replaced, and until when they are good.
@@ -36,11 +36,11 @@ pub(super) struct Held {
 }
 
 /// The users of all kubeconfigs, by file and name.
-pub(super) type Users = HashMap<(PathBuf, String), Held>;
+pub(super) type Users = HashMap<(PathBuf, String), HeldCredentials>;
 
 // === impl Held ===
 
-impl Held {
+impl HeldCredentials {
     /// What a user holds whose kubeconfig now has `current`, and who held `before`.
     pub(super) fn succeed(current: Vec<Credential>, before: Option<&Self>, now: SystemTime) -> Self {
         let Some(before) = before else {
@@ -92,21 +92,21 @@ mod tests {
         let token = |text: &str| Credential::Token(digester.digest(Purpose::Token, text.as_bytes()));
         let (a, b, c) = (token("a"), token("b"), token("c"));
 
-        let first = Held::succeed(vec![a], None, at(0));
+        let first = HeldCredentials::succeed(vec![a], None, at(0));
         assert_eq!(first.replaced, []);
-        let second = Held::succeed(vec![b], Some(&first), at(1));
+        let second = HeldCredentials::succeed(vec![b], Some(&first), at(1));
         assert_eq!(second.replaced, [(a, at(11))]);
-        let same = Held::succeed(vec![b], Some(&second), at(2));
+        let same = HeldCredentials::succeed(vec![b], Some(&second), at(2));
         assert_eq!(
             same.replaced,
             [(a, at(11))],
             "a reload that changes nothing changes nothing"
         );
-        let third = Held::succeed(vec![c], Some(&same), at(3));
+        let third = HeldCredentials::succeed(vec![c], Some(&same), at(3));
         assert_eq!(third.replaced, [(a, at(11)), (b, at(13))]);
-        let later = Held::succeed(vec![c], Some(&third), at(12));
+        let later = HeldCredentials::succeed(vec![c], Some(&third), at(12));
         assert_eq!(later.replaced, [(b, at(13))]);
-        let back = Held::succeed(vec![b], Some(&later), at(12));
+        let back = HeldCredentials::succeed(vec![b], Some(&later), at(12));
         assert_eq!((back.current, back.replaced), (vec![b], vec![(c, at(22))]));
     }
 
@@ -115,9 +115,12 @@ mod tests {
         let digester = Digester::new().unwrap();
         let token = Credential::Token(digester.digest(Purpose::Token, b"a"));
         let certificate = Credential::Certificate(digester.digest(Purpose::Certificate, b"a"));
-        let both = Held::succeed(vec![certificate, token], None, at(0));
-        assert_eq!(Held::succeed(vec![certificate], Some(&both), at(1)).replaced, []);
-        assert_eq!(Held::succeed(vec![], Some(&both), at(1)).replaced, []);
+        let both = HeldCredentials::succeed(vec![certificate, token], None, at(0));
+        assert_eq!(
+            HeldCredentials::succeed(vec![certificate], Some(&both), at(1)).replaced,
+            []
+        );
+        assert_eq!(HeldCredentials::succeed(vec![], Some(&both), at(1)).replaced, []);
     }
 
     #[test]
@@ -125,9 +128,9 @@ mod tests {
         let digester = Digester::new().unwrap();
         let token = Credential::Token(digester.digest(Purpose::Token, b"a"));
         let certificate = Credential::Certificate(digester.digest(Purpose::Certificate, b"a"));
-        let before = Held::succeed(vec![token], None, at(0));
+        let before = HeldCredentials::succeed(vec![token], None, at(0));
         assert_eq!(
-            Held::succeed(vec![certificate], Some(&before), at(1)).replaced,
+            HeldCredentials::succeed(vec![certificate], Some(&before), at(1)).replaced,
             [(token, at(11))]
         );
     }

@@ -1,4 +1,5 @@
-//! The answers of one authorizer: those kept, and those on their way.
+//! The answer cache of one authorizer; identical questions in flight are asked
+//! once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 
-use super::question::Key;
+use super::question::CacheKey;
 use crate::engine::Decision;
 use crate::engine::authorization::authorizer::Opinion;
 
@@ -25,7 +26,7 @@ pub(super) type Flight = Shared<BoxFuture<'static, Answer>>;
 
 /// Until when somebody waits for a flight.
 #[derive(Debug)]
-pub(super) struct Patience(Mutex<Instant>);
+pub(super) struct SharedDeadline(Mutex<Instant>);
 
 /// How long answers are kept; `None`: not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,15 +37,15 @@ pub(super) struct Lifetimes {
 
 /// The answers. Errors are never kept.
 #[derive(Debug)]
-pub(super) struct Answers {
+pub(super) struct AnswerCache {
     lifetimes: Lifetimes,
-    kept: moka::sync::Cache<Key, Kept>,
+    kept: moka::sync::Cache<CacheKey, Kept>,
     flights: Mutex<Flights>,
 }
 
 /// A question's answer, or the way to it.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum CacheLookup {
     Answer(Opinion),
     Flight(Flight),
 }
@@ -58,28 +59,28 @@ struct Kept {
 #[derive(Debug, Default)]
 struct Flights {
     count: u64,
-    by_key: HashMap<Key, Underway>,
+    by_key: HashMap<CacheKey, Underway>,
 }
 
 #[derive(Debug)]
 struct Underway {
     number: u64,
     flight: WeakShared<BoxFuture<'static, Answer>>,
-    patience: Arc<Patience>,
+    shared_deadline: Arc<SharedDeadline>,
 }
 
 /// Takes a flight off the list, at its end or when nobody waits any more.
 struct Landing {
-    answers: Arc<Answers>,
-    key: Key,
+    answers: Arc<AnswerCache>,
+    key: CacheKey,
     number: u64,
 }
 
 // === impl Answers ===
 
-impl Answers {
+impl AnswerCache {
     pub(super) fn new(lifetimes: Lifetimes) -> Arc<Self> {
-        let weigh = |key: &Key, kept: &Kept| {
+        let weigh = |key: &CacheKey, kept: &Kept| {
             u32::try_from(key.len() + kept.opinion.reason.len() + OVERHEAD).unwrap_or(u32::MAX)
         };
         let longest = lifetimes.authorized.max(lifetimes.unauthorized);
@@ -95,13 +96,13 @@ impl Answers {
     }
 
     /// The answer that is still good at `now`.
-    pub(super) fn get(&self, key: &Key, now: Instant) -> Option<Opinion> {
+    pub(super) fn get(&self, key: &CacheKey, now: Instant) -> Option<Opinion> {
         let kept = self.kept.get(key)?;
         (now < kept.until).then_some(kept.opinion)
     }
 
     /// Keeps an answer given at `now`, for as long as one of its sort is kept.
-    pub(super) fn put(&self, key: Key, opinion: Opinion, now: Instant) {
+    pub(super) fn put(&self, key: CacheKey, opinion: Opinion, now: Instant) {
         let lifetime = match opinion.decision {
             Decision::Allow => self.lifetimes.authorized,
             Decision::Deny | Decision::NoOpinion => self.lifetimes.unauthorized,
@@ -115,37 +116,37 @@ impl Answers {
     /// there is one. It is told until when somebody waits, `deadline` at least.
     pub(super) fn find(
         self: &Arc<Self>,
-        key: &Key,
+        key: &CacheKey,
         (now, deadline): (Instant, Instant),
-        ask: impl FnOnce(Arc<Patience>) -> BoxFuture<'static, Answer>,
-    ) -> Found {
+        ask: impl FnOnce(Arc<SharedDeadline>) -> BoxFuture<'static, Answer>,
+    ) -> CacheLookup {
         let mut flights = self.flights();
         if let Some(underway) = flights.by_key.get(key)
             && let Some(flight) = underway.flight.upgrade()
         {
-            underway.patience.extend(deadline);
-            return Found::Flight(flight);
+            underway.shared_deadline.extend(deadline);
+            return CacheLookup::Flight(flight);
         }
         // It may have landed since the caller looked.
         if let Some(opinion) = self.get(key, now) {
-            return Found::Answer(opinion);
+            return CacheLookup::Answer(opinion);
         }
         flights.count += 1;
         let number = flights.count;
-        let patience = Arc::new(Patience(Mutex::new(deadline)));
-        let flight = self.flight(key.clone(), number, ask(Arc::clone(&patience)));
+        let shared_deadline = Arc::new(SharedDeadline(Mutex::new(deadline)));
+        let flight = self.flight(key.clone(), number, ask(Arc::clone(&shared_deadline)));
         let underway = flight.downgrade().map(|flight| Underway {
             number,
             flight,
-            patience,
+            shared_deadline,
         });
         flights
             .by_key
             .extend(underway.map(|underway| (key.clone(), underway)));
-        Found::Flight(flight)
+        CacheLookup::Flight(flight)
     }
 
-    fn flight(self: &Arc<Self>, key: Key, number: u64, asking: BoxFuture<'static, Answer>) -> Flight {
+    fn flight(self: &Arc<Self>, key: CacheKey, number: u64, asking: BoxFuture<'static, Answer>) -> Flight {
         let landing = Landing {
             answers: Arc::clone(self),
             key,
@@ -183,7 +184,7 @@ impl Drop for Landing {
 
 // === impl Patience ===
 
-impl Patience {
+impl SharedDeadline {
     /// For a question that nobody else waits for.
     pub(super) fn until(deadline: Instant) -> Arc<Self> {
         Arc::new(Self(Mutex::new(deadline)))

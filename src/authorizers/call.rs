@@ -1,4 +1,5 @@
-//! One question put to one authorizer: several attempts, while somebody waits.
+//! A call to one authorizer: retries with backoff, until the deadline of all who
+//! wait.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -6,8 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
-use super::answers::{Answer, Patience};
-use crate::api::Version;
+use super::answers::{Answer, SharedDeadline};
+use crate::engine::authorization::SubjectAccessReviewVersion;
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
 use crate::upstream::client::{Bounds, Client, Error};
 
@@ -28,7 +29,7 @@ pub(super) struct Backoff {
 #[derive(Debug, Clone)]
 pub(super) struct Callee {
     pub(super) post: Arc<dyn Post>,
-    pub(super) version: Version,
+    pub(super) version: SubjectAccessReviewVersion,
     /// The time of one attempt, of which the authorizer is told too.
     pub(super) timeout: Duration,
     /// The largest reply.
@@ -52,7 +53,7 @@ impl Backoff {
 impl Callee {
     /// Asks about `body` until there is an answer, an error that will not go away, or nobody
     /// whom the next attempt could still serve.
-    pub(super) async fn ask(self, body: Bytes, patience: Arc<Patience>) -> Answer {
+    pub(super) async fn ask(self, body: Bytes, deadline: Arc<SharedDeadline>) -> Answer {
         let mut pause = self.backoff.pause;
         let mut attempt = 1;
         loop {
@@ -65,7 +66,7 @@ impl Callee {
             };
             let is_in_time = Instant::now()
                 .checked_add(pause)
-                .is_some_and(|next| next < patience.end());
+                .is_some_and(|next| next < deadline.end());
             if !is_transient(&error) || attempt >= self.backoff.attempts || !is_in_time {
                 return Err(error.to_string());
             }

@@ -1,13 +1,13 @@
-//! All of them asked about one request, in their order.
+//! Consults the authorizers about one request, in their order.
 
 use std::cell::LazyCell;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::Authorizers;
-use super::answers::{Answer, Found, Patience};
-use super::entry::Entry;
-use super::question::{Key, Question};
+use super::answers::{Answer, CacheLookup, SharedDeadline};
+use super::entry::WebhookAuthorizer;
+use super::question::{AuthorizerQuestion, CacheKey};
 use crate::engine::Attributes;
 use crate::engine::authorization::Authorization;
 use crate::engine::authorization::authorizer::{Consultation, Opinion, Relevance};
@@ -15,7 +15,7 @@ use crate::upstream::end_of_calls;
 
 /// How far a consultation came without waiting.
 #[derive(Debug)]
-pub enum Step {
+pub enum ConsultationStep {
     /// To its end: the answer, and what went wrong on the way.
     Done(Authorization, String),
     /// To an authorizer that must be asked.
@@ -26,9 +26,9 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Pending {
     consultation: Consultation,
-    question: Question,
+    question: AuthorizerQuestion,
     /// Those whose turn is still to come, and whether it is their turn at all.
-    ahead: Vec<(Arc<Entry>, Relevance)>,
+    ahead: Vec<(Arc<WebhookAuthorizer>, Relevance)>,
 }
 
 // === impl Authorizers ===
@@ -46,10 +46,10 @@ impl Authorizers {
         attributes: &Attributes<'_>,
         (own, is_protected): (Authorization, bool),
         now: Instant,
-    ) -> Step {
+    ) -> ConsultationStep {
         let mut consultation = Consultation::new(own, is_protected);
         // Not needed where every one is passed over.
-        let key = LazyCell::new(|| Key::new(cluster, attributes));
+        let key = LazyCell::new(|| CacheKey::new(cluster, attributes));
         let mut entries = self.entries.iter();
         while let Some(entry) = entries.next() {
             let relevance = entry.relevance(attributes);
@@ -59,9 +59,9 @@ impl Authorizers {
                     None => {
                         let ahead = entries.map(|entry| (Arc::clone(entry), entry.relevance(attributes)));
                         let first = (Arc::clone(entry), relevance);
-                        return Step::Ask(Box::new(Pending {
+                        return ConsultationStep::Ask(Box::new(Pending {
                             consultation,
-                            question: Question::new(attributes, (*key).clone()),
+                            question: AuthorizerQuestion::new(attributes, (*key).clone()),
                             ahead: std::iter::once(first).chain(ahead).collect(),
                         }));
                     }
@@ -73,7 +73,7 @@ impl Authorizers {
             }
         }
         let (authorization, error) = consultation.finish();
-        Step::Done(authorization, error)
+        ConsultationStep::Done(authorization, error)
     }
 }
 
@@ -105,7 +105,11 @@ impl Pending {
 }
 
 /// What one authorizer comes to.
-async fn opinion(entry: &Arc<Entry>, question: &Question, deadline: Instant) -> Opinion {
+async fn opinion(
+    entry: &Arc<WebhookAuthorizer>,
+    question: &AuthorizerQuestion,
+    deadline: Instant,
+) -> Opinion {
     let Some(_place) = entry.wait() else {
         return entry.failed("too many requests wait for it");
     };
@@ -117,21 +121,21 @@ async fn opinion(entry: &Arc<Entry>, question: &Question, deadline: Instant) -> 
     }
 }
 
-async fn answer(entry: &Arc<Entry>, question: &Question, deadline: Instant) -> Answer {
-    let ask = |patience: Arc<Patience>| {
+async fn answer(entry: &Arc<WebhookAuthorizer>, question: &AuthorizerQuestion, deadline: Instant) -> Answer {
+    let ask = |deadline: Arc<SharedDeadline>| {
         let body = question.body(entry.callee().version);
-        entry.callee().clone().ask(body, patience)
+        entry.callee().clone().ask(body, deadline)
     };
     match question.key.as_ref().filter(|_| entry.keeps()) {
-        None => ask(Patience::until(deadline)).await,
+        None => ask(SharedDeadline::until(deadline)).await,
         Some(key) => {
             let times = (Instant::now(), deadline);
             match entry
                 .answers()
-                .find(key, times, |patience| Box::pin(ask(patience)))
+                .find(key, times, |deadline| Box::pin(ask(deadline)))
             {
-                Found::Answer(opinion) => Ok(opinion),
-                Found::Flight(flight) => flight.await,
+                CacheLookup::Answer(opinion) => Ok(opinion),
+                CacheLookup::Flight(flight) => flight.await,
             }
         }
     }

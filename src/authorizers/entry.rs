@@ -1,40 +1,39 @@
-//! One authorizer: whom it decides about, where it is, what it answered.
+//! One webhook authorizer: its match conditions, client and cache.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::answers::{Answers, Lifetimes};
+use super::answers::{AnswerCache, Lifetimes};
 use super::call::{Backoff, Callee};
-use super::question::Key;
-use crate::api::Version;
+use super::question::CacheKey;
 use crate::config::kubeconfig::client::{self, Context};
-use crate::config::{AuthorizerEntry, Config, Files, Secret, SubjectAccessReviewVersion};
+use crate::config::{AuthorizerEntry, Config, Files, Secret};
 use crate::engine::Attributes;
 use crate::engine::authorization::authorizer::{Authorizer, Opinion, Relevance};
 use crate::field::{Fault, FaultKind, Faults};
 use crate::telemetry::metrics::UpstreamRecorder;
-use crate::upstream::client::{Addresses, Client, Identity, Settings, Unusable, Url};
-use crate::upstream::shown_by;
+use crate::upstream::client::{Addresses, Client, ClientIdentity, InvalidSettings, Settings, Url};
+use crate::upstream::credentials_of;
 
 const USER_AGENT: &str = concat!("portcullis/", env!("CARGO_PKG_VERSION"));
 
 /// An entry of `authorization.webhooks`.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct WebhookAuthorizer {
     rules: Authorizer,
     callee: Callee,
     lifetimes: Lifetimes,
-    connection: Connection,
-    answers: Arc<Answers>,
+    connection: ConnectionSettings,
+    answers: Arc<AnswerCache>,
     waiting: Arc<AtomicUsize>,
     most_waiting: usize,
 }
 
 /// What tells whether two entries call the same server in the same name.
 #[derive(Debug, PartialEq)]
-struct Connection {
+struct ConnectionSettings {
     settings: Settings,
     bearer: Option<Secret>,
     token_file: Option<PathBuf>,
@@ -42,11 +41,11 @@ struct Connection {
 }
 
 /// The place of one request that waits, until it is dropped.
-pub(super) struct Place(Arc<AtomicUsize>);
+pub(super) struct WaitPermit(Arc<AtomicUsize>);
 
 // === impl Entry ===
 
-impl Entry {
+impl WebhookAuthorizer {
     /// Reads the kubeconfig of `wanted`; the files that were read, or should have been.
     pub(super) fn build(
         wanted: &AuthorizerEntry,
@@ -67,14 +66,18 @@ impl Entry {
         (entry, read)
     }
 
-    fn of_context(wanted: &AuthorizerEntry, config: &Config, context: &Context) -> Result<Self, Unusable> {
-        let shown = context
+    fn of_context(
+        wanted: &AuthorizerEntry,
+        config: &Config,
+        context: &Context,
+    ) -> Result<Self, InvalidSettings> {
+        let credentials = context
             .user
             .as_ref()
-            .map(shown_by)
+            .map(credentials_of)
             .transpose()?
             .unwrap_or_default();
-        let connection = Connection::new(config, context, shown.identity)?;
+        let connection = ConnectionSettings::new(config, context, credentials.identity)?;
         let lifetimes = Lifetimes {
             authorized: wanted.authorized_ttl,
             unauthorized: wanted.unauthorized_ttl,
@@ -82,11 +85,11 @@ impl Entry {
         Ok(Self {
             rules: wanted.rules.clone(),
             callee: Callee {
-                post: Arc::new(Client::new(connection.settings.clone(), shown.authorization)?),
-                version: match wanted.version {
-                    SubjectAccessReviewVersion::V1 => Version::V1,
-                    SubjectAccessReviewVersion::V1beta1 => Version::V1beta1,
-                },
+                post: Arc::new(Client::new(
+                    connection.settings.clone(),
+                    credentials.authorization,
+                )?),
+                version: wanted.version,
                 timeout: wanted.timeout,
                 reply_bytes: config.upstreams.reply_bytes,
                 backoff: Backoff::UPSTREAM,
@@ -94,7 +97,7 @@ impl Entry {
             },
             lifetimes,
             connection,
-            answers: Answers::new(lifetimes),
+            answers: AnswerCache::new(lifetimes),
             waiting: Arc::default(),
             // An authorizer that hangs leaves room for requests that do not need it.
             most_waiting: config.limits.in_flight.div_ceil(2),
@@ -124,7 +127,7 @@ impl Entry {
         &self.callee
     }
 
-    pub(super) const fn answers(&self) -> &Arc<Answers> {
+    pub(super) const fn answers(&self) -> &Arc<AnswerCache> {
         &self.answers
     }
 
@@ -149,23 +152,27 @@ impl Entry {
         self.lifetimes.authorized.is_some() || self.lifetimes.unauthorized.is_some()
     }
 
-    pub(super) fn cached(&self, key: Option<&Key>, now: Instant) -> Option<Opinion> {
+    pub(super) fn cached(&self, key: Option<&CacheKey>, now: Instant) -> Option<Opinion> {
         self.answers.get(key?, now)
     }
 
     /// A place to wait in, unless too many wait already.
-    pub(super) fn wait(&self) -> Option<Place> {
+    pub(super) fn wait(&self) -> Option<WaitPermit> {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
         // Given back at once where there is no room.
-        let place = Place(Arc::clone(&self.waiting));
+        let place = WaitPermit(Arc::clone(&self.waiting));
         (waiting < self.most_waiting).then_some(place)
     }
 }
 
 // === impl Connection ===
 
-impl Connection {
-    fn new(config: &Config, context: &Context, identity: Option<Identity>) -> Result<Self, Unusable> {
+impl ConnectionSettings {
+    fn new(
+        config: &Config,
+        context: &Context,
+        identity: Option<ClientIdentity>,
+    ) -> Result<Self, InvalidSettings> {
         let user = context.user.as_ref();
         let bearer = user.and_then(|user| user.bearer.as_ref());
         let basic = user.and_then(|user| user.basic.as_ref());
@@ -189,7 +196,7 @@ impl Connection {
 
 // === impl Place ===
 
-impl Drop for Place {
+impl Drop for WaitPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,10 +1,10 @@
-//! What is asked, and by what its answer is known again.
+//! A question to an authorizer, and its cache key.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::api::Version;
+use crate::engine::authorization::SubjectAccessReviewVersion;
 use crate::engine::{Attributes, Requirement, Target};
 
 /// From this size on an answer is not kept: the size of what users choose, all
@@ -16,20 +16,20 @@ const KEY_BYTES: usize = 64 << 10;
 
 /// One question, in words.
 #[derive(Debug)]
-pub(super) struct Question {
-    pub(super) key: Option<Key>,
+pub(super) struct AuthorizerQuestion {
+    pub(super) key: Option<CacheKey>,
     attributes: Attributes<'static>,
 }
 
 /// What makes two questions one: the cluster they come from, and the whole spec
 /// in v1. No digest, with which somebody could find another that collides.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key(Arc<[u8]>);
+pub(super) struct CacheKey(Arc<[u8]>);
 
 // === impl Question ===
 
-impl Question {
-    pub(super) fn new(attributes: &Attributes<'_>, key: Option<Key>) -> Self {
+impl AuthorizerQuestion {
+    pub(super) fn new(attributes: &Attributes<'_>, key: Option<CacheKey>) -> Self {
         let attributes = attributes.clone().into_owned();
         Self { key, attributes }
     }
@@ -39,14 +39,14 @@ impl Question {
     }
 
     /// The body in which it is asked.
-    pub(super) fn body(&self, version: Version) -> Bytes {
+    pub(super) fn body(&self, version: SubjectAccessReviewVersion) -> Bytes {
         version.encode(&self.attributes).into()
     }
 }
 
 // === impl Key ===
 
-impl Key {
+impl CacheKey {
     /// The key of a question, unless it is too large to be kept.
     pub(super) fn new(cluster: &str, attributes: &Attributes<'_>) -> Option<Self> {
         if chosen(attributes) >= LARGE_BYTES {
@@ -55,7 +55,7 @@ impl Key {
         let mut key = cluster.as_bytes().to_vec();
         // No cluster's name and no JSON holds this byte.
         key.push(0);
-        key.extend(Version::V1.encode_spec(attributes));
+        key.extend(SubjectAccessReviewVersion::V1.encode_spec(attributes));
         (key.len() <= KEY_BYTES).then(|| Self(key.into()))
     }
 
@@ -124,13 +124,13 @@ mod tests {
     #[test]
     fn what_a_user_makes_large_is_not_kept() {
         let long = "x".repeat(LARGE_BYTES);
-        assert!(Key::new("c", &listing("n", &["v"], "e")).is_some());
-        assert_eq!(Key::new("c", &listing(&long, &["v"], "e")), None);
-        assert_eq!(Key::new("c", &listing("n", &[&long], "e")), None);
-        assert_eq!(Key::new("c", &listing("n", &["v"], &long)), None);
+        assert!(CacheKey::new("c", &listing("n", &["v"], "e")).is_some());
+        assert_eq!(CacheKey::new("c", &listing(&long, &["v"], "e")), None);
+        assert_eq!(CacheKey::new("c", &listing("n", &[&long], "e")), None);
+        assert_eq!(CacheKey::new("c", &listing("n", &["v"], &long)), None);
         let many = vec![""; LARGE_BYTES];
         assert_eq!(
-            Key::new("c", &listing("n", &many, "e")),
+            CacheKey::new("c", &listing("n", &many, "e")),
             None,
             "empty values count"
         );
@@ -140,14 +140,14 @@ mod tests {
     fn a_large_key_is_not_kept_either() {
         let mut many = listing("n", &["v"], "e");
         many.user.groups = vec!["group".into(); KEY_BYTES / 8];
-        assert_eq!(Key::new("c", &many), None);
+        assert_eq!(CacheKey::new("c", &many), None);
         many.user.groups.truncate(1000);
-        assert!(Key::new("c", &many).is_some());
+        assert!(CacheKey::new("c", &many).is_some());
     }
 
     #[test]
     fn clusters_and_questions_are_told_apart() {
-        let key = |cluster: &str, name: &str| Key::new(cluster, &listing(name, &["v"], "e"));
+        let key = |cluster: &str, name: &str| CacheKey::new(cluster, &listing(name, &["v"], "e"));
         assert_eq!(key("a", "n"), key("a", "n"));
         assert_ne!(key("a", "n"), key("b", "n"));
         assert_ne!(key("a", "n"), key("a", "m"));

@@ -10,14 +10,14 @@ use super::value::{Opaque, Value};
 ///
 /// Expressions may put the same question many times; whoever answers remembers
 /// what is worth it.
-pub trait Authorize: Sync {
+pub trait AuthorizeAccess: Sync {
     /// Whether it is allowed.
-    fn authorize(&self, question: Question) -> Arc<Answer>;
+    fn authorize(&self, question: AccessQuestion) -> Arc<AccessAnswer>;
 }
 
 /// May this user do this?
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Question {
+pub struct AccessQuestion {
     /// The service account that would, as namespace and name; else the user of
     /// the request.
     pub service_account: Option<(String, String)>,
@@ -43,7 +43,7 @@ pub struct Question {
 
 /// The authorizer's answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct AccessAnswer {
     /// Whether it is allowed.
     pub allowed: bool,
     /// Why.
@@ -54,33 +54,33 @@ pub struct Answer {
 
 /// A question as far as it is put.
 #[derive(Clone)]
-pub struct Check<'a> {
-    pub(crate) host: &'a dyn Authorize,
-    pub(crate) stage: Stage,
-    pub(crate) question: Question,
+pub struct AccessCheck<'a> {
+    pub(crate) host: &'a dyn AuthorizeAccess,
+    pub(crate) stage: CheckStage,
+    pub(crate) question: AccessQuestion,
 }
 
 /// What is known of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum CheckStage {
     Authorizer,
     Path,
     Group,
     Resource,
 }
 
-impl Check<'_> {
+impl AccessCheck<'_> {
     pub(crate) const fn type_name(&self) -> &'static str {
         match self.stage {
-            Stage::Authorizer => "kubernetes.authorization.Authorizer",
-            Stage::Path => "kubernetes.authorization.PathCheck",
-            Stage::Group => "kubernetes.authorization.GroupCheck",
-            Stage::Resource => "kubernetes.authorization.ResourceCheck",
+            CheckStage::Authorizer => "kubernetes.authorization.Authorizer",
+            CheckStage::Path => "kubernetes.authorization.PathCheck",
+            CheckStage::Group => "kubernetes.authorization.GroupCheck",
+            CheckStage::Resource => "kubernetes.authorization.ResourceCheck",
         }
     }
 }
 
-impl fmt::Debug for Check<'_> {
+impl fmt::Debug for AccessCheck<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Check")
             .field("stage", &self.stage)
@@ -92,11 +92,11 @@ impl fmt::Debug for Check<'_> {
 impl<'a> Value<'a> {
     /// The variable `authorizer`.
     #[must_use]
-    pub fn authorizer(host: &'a dyn Authorize) -> Self {
-        let check = Check {
+    pub fn authorizer(host: &'a dyn AuthorizeAccess) -> Self {
+        let check = AccessCheck {
             host,
-            stage: Stage::Authorizer,
-            question: Question::default(),
+            stage: CheckStage::Authorizer,
+            question: AccessQuestion::default(),
         };
         Self::Opaque(Opaque::Check(Arc::new(check)))
     }
@@ -104,10 +104,10 @@ impl<'a> Value<'a> {
     /// The variable `authorizer.requestResource`: `question` names group,
     /// resource, subresource, namespace and name of the request.
     #[must_use]
-    pub fn resource_check(host: &'a dyn Authorize, question: Question) -> Self {
-        Self::Opaque(Opaque::Check(Arc::new(Check {
+    pub fn resource_check(host: &'a dyn AuthorizeAccess, question: AccessQuestion) -> Self {
+        Self::Opaque(Opaque::Check(Arc::new(AccessCheck {
             host,
-            stage: Stage::Resource,
+            stage: CheckStage::Resource,
             question,
         })))
     }

@@ -1,4 +1,4 @@
-//! How much an evaluation may cost, and how long it may take.
+//! Cost and time limits of an evaluation.
 
 use super::cost;
 

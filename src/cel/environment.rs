@@ -112,12 +112,12 @@ impl Environment {
             ("from", Type::String),
             ("value", Type::Dyn),
         ];
-        self.learn(&Type::object("JSONPatch", patch));
+        self.add_types_of(&Type::object("JSONPatch", patch));
         self
     }
 
     fn declare(&mut self, name: &str, of: Type, lazy: bool) {
-        self.learn(&of);
+        self.add_types_of(&of);
         match self.slots.get(name) {
             Some(slot) => {
                 if let Some(declaration) = self.variables.get_mut(*slot) {
@@ -132,19 +132,19 @@ impl Environment {
     }
 
     /// Makes the object types of `of` known by their names.
-    fn learn(&mut self, of: &Type) {
-        let mut learn = |object: &ObjectType| {
+    fn add_types_of(&mut self, of: &Type) {
+        let mut add_types_of = |object: &ObjectType| {
             let name: Arc<str> = Arc::from(object.name());
             self.types.insert(name, Arc::new(object.clone())).is_none()
         };
         match of {
             Type::Object(object) => {
-                let _new = learn(object);
-                object.visit(&mut learn);
+                let _new = add_types_of(object);
+                object.visit(&mut add_types_of);
             }
             Type::List(item) => {
                 let item = Type::clone(item);
-                self.learn(&item);
+                self.add_types_of(&item);
             }
             _ => {}
         }

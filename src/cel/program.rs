@@ -48,14 +48,14 @@ pub(crate) enum Node {
 /// A variable, or the result of another step, and what is selected from it.
 #[derive(Debug)]
 pub(crate) struct Attribute {
-    pub(crate) base: Base,
+    pub(crate) base: AttributeBase,
     pub(crate) qualifiers: Box<[Qualifier]>,
     /// Whether only the presence of the last qualifier is asked: `has()`.
     pub(crate) test: bool,
 }
 
 #[derive(Debug)]
-pub(crate) enum Base {
+pub(crate) enum AttributeBase {
     /// A variable of the environment.
     Variable(usize),
     /// A variable of the environment that is itself an expression; naming it

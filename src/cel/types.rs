@@ -51,11 +51,11 @@ pub enum Type {
 #[derive(Debug, Clone)]
 pub struct ObjectType {
     name: Arc<str>,
-    fields: Fields,
+    fields: FieldTypes,
 }
 
 #[derive(Debug, Clone)]
-enum Fields {
+enum FieldTypes {
     Declared(BTreeMap<Arc<str>, Type>),
     /// Any field, whose values may be anything: the objects that a mutation
     /// writes, whose schema is not known when it is compiled.
@@ -98,7 +98,7 @@ impl Type {
             .collect();
         Self::Object(Arc::new(ObjectType {
             name: Arc::from(name),
-            fields: Fields::Declared(fields),
+            fields: FieldTypes::Declared(fields),
         }))
     }
 
@@ -107,7 +107,7 @@ impl Type {
     pub(crate) fn open_object(name: &str) -> Self {
         Self::Object(Arc::new(ObjectType {
             name: Arc::from(name),
-            fields: Fields::Any,
+            fields: FieldTypes::Any,
         }))
     }
 
@@ -166,8 +166,8 @@ impl ObjectType {
     #[must_use]
     pub fn field(&self, field: &str) -> Option<Type> {
         match &self.fields {
-            Fields::Declared(fields) => fields.get(field).cloned(),
-            Fields::Any => Some(Type::Dyn),
+            FieldTypes::Declared(fields) => fields.get(field).cloned(),
+            FieldTypes::Any => Some(Type::Dyn),
         }
     }
 
@@ -177,7 +177,7 @@ impl ObjectType {
         let mut names = BTreeSet::new();
         let mut seen = BTreeSet::new();
         let mut add = |object: &Self| {
-            if let Fields::Declared(fields) = &object.fields {
+            if let FieldTypes::Declared(fields) = &object.fields {
                 names.extend(fields.keys().cloned());
             }
             seen.insert(Arc::clone(&object.name))
@@ -189,13 +189,13 @@ impl ObjectType {
 
     /// Whether an expression may make one: only what a mutation writes.
     pub(crate) fn is_constructible(&self) -> bool {
-        matches!(self.fields, Fields::Any) || &*self.name == "JSONPatch"
+        matches!(self.fields, FieldTypes::Any) || &*self.name == "JSONPatch"
     }
 
     /// The object types that its declared fields have, at any depth; `found` says of each whether
     /// to go on into it.
     pub(crate) fn visit(&self, found: &mut impl FnMut(&Self) -> bool) {
-        if let Fields::Declared(fields) = &self.fields {
+        if let FieldTypes::Declared(fields) = &self.fields {
             for of in fields.values() {
                 visit(of, found);
             }

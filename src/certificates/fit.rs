@@ -24,7 +24,7 @@ pub fn misfits(config: &Config, files: &dyn Files) -> Faults {
     let Some((certificate, intermediates)) = chain.as_deref().and_then(<[X509]>::split_first) else {
         return faults;
     };
-    let served = Served {
+    let served = ServedCertificate {
         certificate,
         intermediates,
     };
@@ -43,14 +43,14 @@ pub fn misfits(config: &Config, files: &dyn Files) -> Faults {
 }
 
 /// What the gateway shows.
-struct Served<'s> {
+struct ServedCertificate<'s> {
     certificate: &'s X509,
     intermediates: &'s [X509],
 }
 
 // === impl Served ===
 
-impl Served<'_> {
+impl ServedCertificate<'_> {
     fn misfits(&self, kubeconfig: &Kubeconfig) -> Vec<Fault> {
         let mut faults = Vec::new();
         for called in &kubeconfig.clusters {

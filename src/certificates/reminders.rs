@@ -10,13 +10,13 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Reminds once at 30, 7 and 1 days before a certificate ends, and once it has.
 #[derive(Debug, Default)]
-pub struct Reminders(HashMap<Certificate, Stage>);
+pub struct Reminders(HashMap<Certificate, ReminderStage>);
 
 type Certificate = (PathBuf, String, Use);
 
 /// How near the end is. The later, the greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+enum ReminderStage {
     Far,
     Month,
     Week,
@@ -34,8 +34,8 @@ impl Reminders {
         let mut due = Vec::new();
         for expiry in expiries {
             let certificate = (expiry.file.clone(), expiry.name.clone(), expiry.used_for);
-            let stage = Stage::of(expiry.at, now);
-            let before = self.0.get(&certificate).copied().unwrap_or(Stage::Far);
+            let stage = ReminderStage::of(expiry.at, now);
+            let before = self.0.get(&certificate).copied().unwrap_or(ReminderStage::Far);
             if stage > before {
                 due.push(expiry);
             }
@@ -50,7 +50,7 @@ impl Reminders {
 
 // === impl Stage ===
 
-impl Stage {
+impl ReminderStage {
     fn of(end: SystemTime, now: SystemTime) -> Self {
         match end.duration_since(now) {
             Err(_) => Self::Over,

@@ -6,15 +6,15 @@ mod trace;
 
 use std::path::PathBuf;
 
-use super::answers::Answers;
+use super::answers::RecordedAnswers;
 use super::at::At;
 use super::output::{self, Format};
-use super::{Error, Verdict, authorize, loading};
+use super::{CommandResult, Error, authorize, loading};
 use crate::config::DEFAULT_CLUSTER;
 use crate::telemetry::metrics;
-use answer::Asked;
-use explain::Explained;
-pub(super) use explain::InWords;
+use answer::OfflineReview;
+use explain::AdmitExplained;
+pub(super) use explain::AdmitInWords;
 
 /// Answer an AdmissionReview offline, and show how.
 ///
@@ -31,7 +31,7 @@ pub(super) struct Admit {
     review: PathBuf,
     /// Only change, or only judge [default: both]
     #[arg(long, value_enum)]
-    phase: Option<Phase>,
+    phase: Option<PhaseArgument>,
     /// Ask this policy or webhook configuration alone, as `/validate/NAME` and `/mutate/NAME` do.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
@@ -46,7 +46,7 @@ pub(super) struct Admit {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Phase {
+enum PhaseArgument {
     /// What `/mutate` answers.
     Mutate,
     /// What `/validate` answers.
@@ -59,7 +59,7 @@ pub(super) const PHASES: [metrics::Phase; 2] = [metrics::Phase::Mutate, metrics:
 // === impl Admit ===
 
 impl Admit {
-    pub(super) fn run(self, format: Format) -> Result<Verdict, Error> {
+    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
         let Self {
             config,
             review,
@@ -70,33 +70,33 @@ impl Admit {
             at,
         } = self;
         let body = authorize::read(&review)?;
-        let answers = answers.map(|path| Answers::of_file(&path)).transpose()?;
+        let answers = answers.map(|path| RecordedAnswers::of_file(&path)).transpose()?;
         let path = loading::configuration(config.as_deref())?;
-        let (deciding, faults) = loading::of_configuration(&path);
-        let deciding = deciding.ok_or_else(|| Error::Faulty {
+        let (loaded, faults) = loading::of_configuration(&path);
+        let loaded = loaded.ok_or_else(|| Error::Faulty {
             path: path.display().to_string(),
             faults,
         })?;
         let answers = answers.unwrap_or_default();
-        if let Some(name) = answers.foreign(deciding.admission.for_cluster(&cluster)).next() {
+        if let Some(name) = answers.foreign(loaded.admission.for_cluster(&cluster)).next() {
             return Err(Error::Usage(format!(
                 "there is no webhook `{name}` that could answer"
             )));
         }
         let phases = match phase {
             None => &PHASES[..],
-            Some(Phase::Mutate) => &[metrics::Phase::Mutate],
-            Some(Phase::Validate) => &[metrics::Phase::Validate],
+            Some(PhaseArgument::Mutate) => &[metrics::Phase::Mutate],
+            Some(PhaseArgument::Validate) => &[metrics::Phase::Validate],
         };
         if let Some(name) = &policy
-            && !deciding.has_policy(&cluster, phases, name)
+            && !loaded.has_policy(&cluster, phases, name)
         {
             return Err(Error::Usage(format!(
                 "there is no policy or webhook configuration `{name}` for this"
             )));
         }
-        let asked = Asked {
-            deciding: &deciding,
+        let asked = OfflineReview {
+            loaded: &loaded,
             cluster: &cluster,
             phases,
             only: policy.as_deref(),
@@ -106,10 +106,10 @@ impl Admit {
         let answered = asked.answer(&body).map_err(|error| {
             Error::Usage(format!("`{}` is no review to answer: {error}", review.display()))
         })?;
-        output::print(format, InWords(&answered), &Explained::new(&answered))?;
+        output::print(format, AdmitInWords(&answered), &AdmitExplained::new(&answered))?;
         Ok(match &answered.decided {
-            Ok(decided) if decided.outcome.denial.is_none() => Verdict::Sound,
-            _ => Verdict::Unsound,
+            Ok(decided) if decided.outcome.denial.is_none() => CommandResult::Sound,
+            _ => CommandResult::Unsound,
         })
     }
 }

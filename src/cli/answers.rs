@@ -1,4 +1,4 @@
-//! Recorded answers of webhooks, for runs that call nobody.
+//! Recorded answers of webhooks, for offline runs.
 //!
 //! ```yaml
 //! configuration/webhook:          # one answer for every call,
@@ -20,14 +20,14 @@ use serde_json::{Map, Value, json};
 use super::Error;
 use crate::api;
 use crate::document::{self, Document};
-use crate::engine::admission::webhook::{Answer, Call, CallFailure, ReviewVersion};
+use crate::engine::admission::webhook::{Call, CallFailure, ReviewVersion, WebhookAnswer};
 use crate::engine::admission::{AdmissionSet, Phase};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// What each webhook answers, by `configuration/webhook`, or with the kind of the
 /// configuration before it where both kinds have one of that name.
 #[derive(Debug, Default)]
-pub(super) struct Answers(BTreeMap<String, Vec<Recorded>>);
+pub(super) struct RecordedAnswers(BTreeMap<String, Vec<Recorded>>);
 
 /// One answer.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ enum Recorded {
 /// Answers that are being given, each in its turn.
 #[derive(Debug)]
 pub(super) struct Answering<'a> {
-    answers: &'a Answers,
+    answers: &'a RecordedAnswers,
     given: BTreeMap<String, usize>,
 }
 
@@ -58,7 +58,7 @@ const UID: &str = "recorded";
 
 // === impl Answers ===
 
-impl Answers {
+impl RecordedAnswers {
     /// The answers in a file of YAML or JSON.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ impl Recorded {
     }
 
     /// The answer, which is trusted no more than one over a connection.
-    fn answer(&self, call: &Call, phase: Phase) -> Answer {
+    fn answer(&self, call: &Call, phase: Phase) -> WebhookAnswer {
         let result = match self {
             Self::Response(response) => {
                 let body = review(call.version, response.clone()).to_string();
@@ -157,7 +157,7 @@ impl Recorded {
             }
             Self::Failure(why) => Err(CallFailure::Failed(format!("failed to call webhook: {why}"))),
         };
-        Answer {
+        WebhookAnswer {
             result,
             took: Duration::ZERO,
         }
@@ -182,7 +182,7 @@ fn review(version: ReviewVersion, mut response: Map<String, Value>) -> Value {
 // === impl Answering ===
 
 impl<'a> Answering<'a> {
-    pub(super) const fn new(answers: &'a Answers) -> Self {
+    pub(super) const fn new(answers: &'a RecordedAnswers) -> Self {
         Self {
             answers,
             given: BTreeMap::new(),
@@ -190,7 +190,7 @@ impl<'a> Answering<'a> {
     }
 
     /// The next answer of the webhook; `None` if none is recorded.
-    pub(super) fn answer(&mut self, call: &Call, phase: Phase) -> Option<Answer> {
+    pub(super) fn answer(&mut self, call: &Call, phase: Phase) -> Option<WebhookAnswer> {
         let webhook = call.webhook.id();
         let of_kind = format!("{}/{webhook}", configuration_kind(phase));
         let (webhook, recorded) = [of_kind, webhook]

@@ -1,4 +1,5 @@
-//! `portcullis authorize`: one question, decided offline by the code that serves.
+//! `portcullis authorize`: one SubjectAccessReview, decided offline by the code
+//! that serves.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -6,10 +7,10 @@ use std::path::{Path, PathBuf};
 use super::at::At;
 use super::authorizers::{self, Opinions};
 use super::explain::{Explained, InWords};
-use super::loading::Deciding;
+use super::loading::LoadedPolicies;
 use super::output::{self, Format};
-use super::request::{Misfit, Request};
-use super::{Error, Verdict, loading};
+use super::request::{Misfit, RequestArguments};
+use super::{CommandResult, Error, loading};
 use crate::api::SubjectAccessReview;
 use crate::config::DEFAULT_CLUSTER;
 use crate::engine::{Attributes, Decision, Time};
@@ -80,7 +81,7 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 // === impl Authorize ===
 
 impl Authorize {
-    pub(super) fn run(self, format: Format) -> Result<Verdict, Error> {
+    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
         let Self {
             config,
             cluster,
@@ -100,25 +101,20 @@ impl Authorize {
             })?;
             return decide(
                 format,
-                &deciding(config.as_deref())?,
+                &loaded(config.as_deref())?,
                 &cluster,
                 (&review.attributes, now),
             );
         }
         let attributes = flags.request().attributes().map_err(|misfits| usage(&misfits))?;
-        decide(
-            format,
-            &deciding(config.as_deref())?,
-            &cluster,
-            (&attributes, now),
-        )
+        decide(format, &loaded(config.as_deref())?, &cluster, (&attributes, now))
     }
 }
 
-fn deciding(config: Option<&Path>) -> Result<Deciding, Error> {
+fn loaded(config: Option<&Path>) -> Result<LoadedPolicies, Error> {
     let path = loading::configuration(config)?;
-    let (deciding, faults) = loading::of_configuration(&path);
-    deciding.ok_or_else(|| Error::Faulty {
+    let (loaded, faults) = loading::of_configuration(&path);
+    loaded.ok_or_else(|| Error::Faulty {
         path: path.display().to_string(),
         faults,
     })
@@ -126,14 +122,14 @@ fn deciding(config: Option<&Path>) -> Result<Deciding, Error> {
 
 fn decide(
     format: Format,
-    deciding: &Deciding,
+    loaded: &LoadedPolicies,
     cluster: &str,
     (attributes, now): (&Attributes<'_>, Time),
-) -> Result<Verdict, Error> {
-    let policies = deciding.policies.for_cluster(cluster);
+) -> Result<CommandResult, Error> {
+    let policies = loaded.policies.for_cluster(cluster);
     let (own, trace) = policies.explain(attributes, now);
     let recorded = Opinions::default();
-    let consulted = authorizers::consult(policies, attributes, own, (&deciding.authorizers, &recorded));
+    let consulted = authorizers::consult(policies, attributes, own, (&loaded.authorizers, &recorded));
     let words = InWords {
         consulted: &consulted,
         trace: &trace,
@@ -141,8 +137,8 @@ fn decide(
     };
     output::print(format, words, &Explained::new(&consulted, &trace))?;
     Ok(match consulted.authorization.decision {
-        Decision::Allow => Verdict::Sound,
-        Decision::Deny | Decision::NoOpinion => Verdict::Unsound,
+        Decision::Allow => CommandResult::Sound,
+        Decision::Deny | Decision::NoOpinion => CommandResult::Unsound,
     })
 }
 
@@ -160,8 +156,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, Error> {
 // === impl Flags ===
 
 impl Flags {
-    fn request(self) -> Request {
-        let mut request = Request {
+    fn request(self) -> RequestArguments {
+        let mut request = RequestArguments {
             user: self.user.unwrap_or_default(),
             uid: self.uid.unwrap_or_default(),
             groups: self.groups,
@@ -172,7 +168,7 @@ impl Flags {
             label_selector: self.selector.unwrap_or_default(),
             field_selector: self.field_selector.unwrap_or_default(),
             path: self.path.unwrap_or_default(),
-            ..Request::default()
+            ..RequestArguments::default()
         };
         for (key, value) in self.extra {
             request.extra.entry(key).or_default().push(value);

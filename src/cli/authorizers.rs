@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::api::Version;
+use crate::engine::authorization::SubjectAccessReviewVersion;
 use crate::engine::authorization::authorizer::{Authorizer, Consultation, Opinion, Relevance};
 use crate::engine::authorization::{Authorization, PolicySet};
 use crate::engine::{Attributes, Decision};
@@ -22,22 +22,22 @@ pub(super) struct Consulted {
     /// What went wrong on the way; empty if nothing did.
     pub(super) error: String,
     /// Those whose turn it was.
-    pub(super) turns: Vec<Turn>,
+    pub(super) turns: Vec<AuthorizerTurn>,
 }
 
 /// One authorizer whose turn it was.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Turn {
+pub(super) struct AuthorizerTurn {
     pub(super) name: String,
     #[serde(flatten)]
-    pub(super) fate: Fate,
+    pub(super) outcome: TurnOutcome,
 }
 
 /// What became of it.
 #[derive(Debug, Serialize)]
 #[serde(tag = "result", rename_all = "camelCase")]
-pub(super) enum Fate {
+pub(super) enum TurnOutcome {
     /// It would be asked, and nobody knows what it says.
     Asked,
     /// It was asked: what is recorded.
@@ -61,11 +61,11 @@ pub(super) fn consult(
     let mut consultation = Consultation::new(own, policies.is_protected(attributes));
     let mut is_known = true;
     for authorizer in authorizers.iter().filter(|_| is_open) {
-        let (fate, opinion) = turn(authorizer, attributes, recorded);
-        is_known &= !matches!(fate, Fate::Asked);
-        turns.push(Turn {
+        let (outcome, opinion) = turn(authorizer, attributes, recorded);
+        is_known &= !matches!(outcome, TurnOutcome::Asked);
+        turns.push(AuthorizerTurn {
             name: authorizer.name.clone(),
-            fate,
+            outcome,
         });
         let decides = opinion.is_some_and(|opinion| is_known && consultation.take(&authorizer.name, opinion));
         if decides {
@@ -84,18 +84,18 @@ fn turn(
     authorizer: &Authorizer,
     attributes: &Attributes<'_>,
     Opinions(recorded): &Opinions,
-) -> (Fate, Option<Opinion>) {
+) -> (TurnOutcome, Option<Opinion>) {
     match (authorizer.relevance(attributes), recorded.get(&authorizer.name)) {
-        (Relevance::Skipped(condition), _) => (Fate::ConditionFalse { condition }, None),
+        (Relevance::Skipped(condition), _) => (TurnOutcome::ConditionFalse { condition }, None),
         (Relevance::Failed(error), _) => {
             let opinion = authorizer.failed(error.as_str());
             let decision = opinion.decision;
-            (Fate::ConditionError { error, decision }, Some(opinion))
+            (TurnOutcome::ConditionError { error, decision }, Some(opinion))
         }
-        (Relevance::Asked, None) => (Fate::Asked, None),
+        (Relevance::Asked, None) => (TurnOutcome::Asked, None),
         (Relevance::Asked, Some(opinion)) => {
             let decision = opinion.decision;
-            (Fate::Answered { decision }, Some(opinion.clone()))
+            (TurnOutcome::Answered { decision }, Some(opinion.clone()))
         }
     }
 }
@@ -112,7 +112,7 @@ impl Opinions {
         let mut opinions = BTreeMap::new();
         for (name, status) in entries {
             let reply = json!({"status": status}).to_string();
-            match Version::V1.verify(reply.as_bytes()) {
+            match SubjectAccessReviewVersion::V1.verify(reply.as_bytes()) {
                 Ok(opinion) => drop(opinions.insert(name.clone(), opinion)),
                 Err(error) => fault(path.key(name), error.to_string()),
             }

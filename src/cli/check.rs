@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::output::{self, Format};
-use super::{Error, Verdict, loading, migrate};
+use super::{CommandResult, Error, loading, migrate};
 use crate::field::{Fault, Faults, Severity};
 use snippet::Snippets;
 
@@ -32,7 +32,7 @@ pub(super) struct Check {
 
 /// The faults, for programs.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct CheckReport<'a> {
     errors: usize,
     warnings: usize,
     faults: Vec<FaultReport<'a>>,
@@ -56,7 +56,7 @@ struct FaultReport<'a> {
 // === impl Check ===
 
 impl Check {
-    pub(super) fn run(self, format: Format) -> Result<Verdict, Error> {
+    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
         for path in &self.paths {
             loading::readable(path)?;
         }
@@ -69,8 +69,12 @@ impl Check {
             loading::faults_of_configuration(&loading::configuration(self.config.as_deref())?, &self.paths)
         };
         report(format, &faults)?;
-        let sound = !faults.has_errors() && (!self.strict || faults.is_empty());
-        Ok(if sound { Verdict::Sound } else { Verdict::Unsound })
+        let is_valid = !faults.has_errors() && (!self.strict || faults.is_empty());
+        Ok(if is_valid {
+            CommandResult::Sound
+        } else {
+            CommandResult::Unsound
+        })
     }
 }
 
@@ -89,11 +93,11 @@ fn report(format: Format, faults: &Faults) -> Result<(), Error> {
         faults.iter().map(|fault| format!("{fault}\n")).collect()
     };
     let summary = match (errors, warnings) {
-        (0, 0) => "sound".to_owned(),
-        (0, warnings) => format!("sound, {}", count(warnings, "warning")),
+        (0, 0) => "valid".to_owned(),
+        (0, warnings) => format!("valid, {}", count(warnings, "warning")),
         (errors, warnings) => format!("{}, {}", count(errors, "error"), count(warnings, "warning")),
     };
-    let report = Report {
+    let report = CheckReport {
         errors,
         warnings,
         faults: faults.iter().map(FaultReport::from).collect(),

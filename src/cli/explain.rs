@@ -1,10 +1,10 @@
-//! A decision and the way to it, for people and programs.
+//! Output of `portcullis authorize`: text and JSON.
 
 use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
-use super::authorizers::{Consulted, Fate, Turn};
+use super::authorizers::{AuthorizerTurn, Consulted, TurnOutcome};
 use crate::engine::authorization::{Criterion, Event, Finding, Mode, Trace};
 use crate::engine::{Cause, Decision};
 
@@ -15,8 +15,8 @@ pub(super) struct Explained<'a> {
     reason: &'a str,
     trace: &'a [Event],
     /// Other authorizers whose turn it was.
-    #[serde(skip_serializing_if = "<[Turn]>::is_empty")]
-    webhooks: &'a [Turn],
+    #[serde(skip_serializing_if = "<[AuthorizerTurn]>::is_empty")]
+    webhooks: &'a [AuthorizerTurn],
     /// Events of a very long trace that are not listed.
     #[serde(skip_serializing_if = "is_zero")]
     omitted: usize,
@@ -84,7 +84,7 @@ impl fmt::Display for InWords<'_> {
         }
         considered(f, trace)?;
         for turn in &consulted.turns {
-            writeln!(f, "  Webhook/{}  {}", turn.name, fate(&turn.fate))?;
+            writeln!(f, "  Webhook/{}  {}", turn.name, outcome(&turn.outcome))?;
         }
         if !consulted.error.is_empty() {
             writeln!(f, "  {}", consulted.error)?;
@@ -100,18 +100,20 @@ impl fmt::Display for InWords<'_> {
 }
 
 /// The names of those of whom nobody knows what they say.
-fn asked(turns: &[Turn]) -> String {
-    let asked = turns.iter().filter(|turn| matches!(turn.fate, Fate::Asked));
+fn asked(turns: &[AuthorizerTurn]) -> String {
+    let asked = turns
+        .iter()
+        .filter(|turn| matches!(turn.outcome, TurnOutcome::Asked));
     let names: Vec<_> = asked.map(|turn| format!("`{}`", turn.name)).collect();
     names.join(", ")
 }
 
-fn fate(fate: &Fate) -> String {
-    match fate {
-        Fate::Asked => "would be asked: every matchCondition holds".to_owned(),
-        Fate::Answered { decision } => format!("is asked, and recorded to say {decision}"),
-        Fate::ConditionFalse { condition } => format!("is passed over: `{condition}` is false"),
-        Fate::ConditionError { error, decision } => {
+fn outcome(outcome: &TurnOutcome) -> String {
+    match outcome {
+        TurnOutcome::Asked => "would be asked: every matchCondition holds".to_owned(),
+        TurnOutcome::Answered { decision } => format!("is asked, and recorded to say {decision}"),
+        TurnOutcome::ConditionFalse { condition } => format!("is passed over: `{condition}` is false"),
+        TurnOutcome::ConditionError { error, decision } => {
             format!("is not asked, a condition has no result: {error}; hence {decision}")
         }
     }

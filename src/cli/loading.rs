@@ -1,4 +1,4 @@
-//! What an offline command decides by: a configuration's manifests, or paths.
+//! Loads the policies for an offline command, from a configuration or from paths.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -73,14 +73,14 @@ pub(super) fn source() -> Arc<dyn ManifestSource> {
 }
 
 /// All that decides.
-pub(super) struct Deciding {
+pub(super) struct LoadedPolicies {
     pub(super) policies: Policies,
     /// Those of `authorization.webhooks`.
     pub(super) authorizers: Vec<Authorizer>,
     pub(super) admission: AdmissionPolicies,
 }
 
-impl Deciding {
+impl LoadedPolicies {
     /// Whether one of the phases has a policy of this name.
     pub(super) fn has_policy(&self, cluster: &str, phases: &[Phase], name: &str) -> bool {
         let policies = self.admission.for_cluster(cluster);
@@ -90,7 +90,7 @@ impl Deciding {
 
 /// What the configuration at `path` decides by, with what is saved of its
 /// clusters. Keys, certificates and callers are not looked at.
-pub(super) fn of_configuration(path: &Path) -> (Option<Deciding>, Faults) {
+pub(super) fn of_configuration(path: &Path) -> (Option<LoadedPolicies>, Faults) {
     let (config, mut faults) = config::load(path);
     let Some(config) = config else {
         return (None, faults);
@@ -107,12 +107,12 @@ pub(super) fn of_configuration(path: &Path) -> (Option<Deciding>, Faults) {
         }
     }
     let webhooks = &config.authorization.webhooks;
-    let deciding = found.map(|(policies, admission)| Deciding {
+    let loaded = found.map(|(policies, admission)| LoadedPolicies {
         policies,
         admission,
         authorizers: webhooks.iter().map(|entry| entry.rules.clone()).collect(),
     });
-    (deciding.filter(|_| !faults.has_errors()), faults)
+    (loaded.filter(|_| !faults.has_errors()), faults)
 }
 
 /// Every fault of the configuration at `path`, of all that it names, and of more
@@ -137,7 +137,7 @@ pub(super) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults 
 }
 
 /// What files and folders decide by, which hold for every cluster.
-pub(super) fn of_paths(paths: &[PathBuf]) -> (Option<Deciding>, Faults) {
+pub(super) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
     let (sources, mut faults) = reload::read_manifests(&everywhere(paths));
     let options = manifest::Options {
         now: Some(SystemTime::now().into()),
@@ -146,12 +146,12 @@ pub(super) fn of_paths(paths: &[PathBuf]) -> (Option<Deciding>, Faults) {
     let (manifests, found) = manifest::load(&sources, &options);
     faults.append(found);
     let manifests = manifests.filter(|_| !faults.has_errors());
-    let deciding = manifests.map(|manifests| Deciding {
+    let loaded = manifests.map(|manifests| LoadedPolicies {
         admission: manifests.admission(&AdmissionSettings::default()),
         policies: manifests.policies,
         authorizers: Vec::new(),
     });
-    (deciding, faults)
+    (loaded, faults)
 }
 
 /// `paths` as a configuration would name them.

@@ -1,16 +1,17 @@
-//! `portcullis check --migrate`: objects of the past, as those that took their place.
+//! `portcullis check --migrate`: legacy kinds, converted to their modern
+//! equivalents.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use super::output::{self, Format};
-use super::{Error, Verdict, loading};
+use super::{CommandResult, Error, loading};
 use crate::field::Faults;
 use crate::manifest::{self, Migrated};
 use crate::{config, document, reload};
 
 /// Prints the modern equivalents of what stands in the manifests of `config` and in `paths`.
-pub(super) fn run(config: Option<&Path>, paths: &[PathBuf], format: Format) -> Result<Verdict, Error> {
+pub(super) fn run(config: Option<&Path>, paths: &[PathBuf], format: Format) -> Result<CommandResult, Error> {
     let mut manifests = loading::everywhere(paths);
     let mut faults = Faults::new();
     if config.is_some() || paths.is_empty() {
@@ -28,9 +29,9 @@ pub(super) fn run(config: Option<&Path>, paths: &[PathBuf], format: Format) -> R
     let objects: Vec<_> = migrated.iter().filter_map(|one| one.object.as_ref()).collect();
     output::print(format, in_words(&migrated), &objects)?;
     Ok(if faults.has_errors() {
-        Verdict::Unsound
+        CommandResult::Unsound
     } else {
-        Verdict::Sound
+        CommandResult::Sound
     })
 }
 

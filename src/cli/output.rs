@@ -1,4 +1,4 @@
-//! Results on standard output, complaints on standard error. No colour anywhere.
+//! Output: results on standard output, errors on standard error, without colour.
 
 use std::fmt::Display;
 use std::io::Write;

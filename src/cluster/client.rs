@@ -157,24 +157,24 @@ fn authority(pem: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
 }
 
 fn auth_info(user: &ClientUser) -> Result<AuthInfo, Error> {
-    let mut shown = AuthInfo::default();
+    let mut auth_info = AuthInfo::default();
     if let Some(KeyPair { certificate, key }) = &user.certificate {
         fits(certificate, key)?;
-        shown.client_certificate_data = Some(STANDARD.encode(certificate));
-        shown.client_key_data = Some(STANDARD.encode(key.reveal()).into());
+        auth_info.client_certificate_data = Some(STANDARD.encode(certificate));
+        auth_info.client_key_data = Some(STANDARD.encode(key.reveal()).into());
     }
     if let Some(bearer) = &user.bearer {
         match &bearer.file {
             // Whoever issues tokens writes it anew: kube reads it again and again.
-            Some(file) => shown.token_file = Some(file.display().to_string()),
-            None => shown.token = Some(text(&bearer.token).into()),
+            Some(file) => auth_info.token_file = Some(file.display().to_string()),
+            None => auth_info.token = Some(text(&bearer.token).into()),
         }
     }
     if let Some(basic) = &user.basic {
-        shown.username = Some(basic.username.clone());
-        shown.password = Some(text(&basic.password).into());
+        auth_info.username = Some(basic.username.clone());
+        auth_info.password = Some(text(&basic.password).into());
     }
-    Ok(shown)
+    Ok(auth_info)
 }
 
 fn fits(certificate: &[u8], key: &Secret) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! One cluster, followed: a watch for each kind, and the set saved when it changed.
+//! Follows one cluster: a watch for each kind, and a snapshot saved after changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use kube::{Client, Config};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 
-use super::kind::Kind;
+use super::kind::WatchedKind;
 use super::reporter::Reporter;
 use super::store::Store;
 use super::watch::Watch;
@@ -38,10 +38,10 @@ pub(super) struct Following {
 impl Following {
     /// Follows it, with the kinds of parameters that are `wanted` at the time,
     /// for as long as it is polled.
-    pub(super) async fn run(self, mut wanted: watch::Receiver<BTreeSet<Kind>>) {
+    pub(super) async fn run(self, mut wanted: watch::Receiver<BTreeSet<WatchedKind>>) {
         let client = self.client().await;
         let mut tasks = JoinSet::new();
-        let mut watches: BTreeMap<Kind, AbortHandle> = BTreeMap::new();
+        let mut watches: BTreeMap<WatchedKind, AbortHandle> = BTreeMap::new();
         self.store.await_all();
         tasks.spawn(save(
             self.snapshot.clone(),
@@ -49,7 +49,7 @@ impl Following {
             self.reporter.clone(),
         ));
         loop {
-            let mut kinds: BTreeSet<Kind> = Kind::fixed(self.labels.is_some(), self.exceptions)
+            let mut kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(self.labels.is_some(), self.exceptions)
                 .into_iter()
                 .collect();
             kinds.extend(wanted.borrow_and_update().iter().cloned());
@@ -81,7 +81,7 @@ impl Following {
                     let error = error.to_string();
                     if self.reporter.failed("client", &error, Instant::now()) {
                         let cluster = &**self.reporter.cluster();
-                        tracing::error!(cluster, error, "the API server cannot be asked");
+                        tracing::error!(cluster, error, "cannot watch the API server");
                     }
                     tokio::time::sleep(AGAIN).await;
                 }
@@ -89,7 +89,7 @@ impl Following {
         }
     }
 
-    fn watch(&self, kind: &Kind, client: &Client) -> Watch {
+    fn watch(&self, kind: &WatchedKind, client: &Client) -> Watch {
         Watch {
             kind: kind.clone(),
             client: client.clone(),
@@ -125,7 +125,7 @@ async fn save(path: Option<PathBuf>, store: Arc<Store>, reporter: Reporter) {
         match spawn_blocking(write).await {
             Ok((Ok(()), digest)) => last = Some(digest),
             Ok((Err(error), _)) => {
-                tracing::error!(cluster = &**reporter.cluster(), %error, "the cluster's objects cannot be saved");
+                tracing::error!(cluster = &**reporter.cluster(), %error, "cannot save the snapshot of the cluster");
                 reporter.listed();
                 tokio::time::sleep(AGAIN).await;
             }

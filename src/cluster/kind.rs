@@ -6,17 +6,17 @@ use crate::engine::admission::ParamKind;
 
 /// A kind, and the versions in which it can be taken, best first.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Kind {
+pub(super) struct WatchedKind {
     /// The API group; empty for the core group.
     pub(super) group: String,
     pub(super) kind: String,
     pub(super) versions: Vec<String>,
-    pub(super) role: Role,
+    pub(super) role: WatchPurpose,
 }
 
 /// Why a kind is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Role {
+pub(super) enum WatchPurpose {
     /// Each of its objects decides, or tells of a namespace.
     Base,
     /// What the API server runs itself: only objects that the entry selects.
@@ -50,18 +50,19 @@ const SELECTED: [&str; 6] = [
 
 // === impl Kind ===
 
-impl Kind {
+impl WatchedKind {
     /// The kinds that are watched in any case, with a selector those that it
     /// selects from, and exceptions where they are wanted.
     pub(super) fn fixed(with_selector: bool, with_exceptions: bool) -> Vec<Self> {
-        let base = BASE.map(|(group, version, kind)| Self::new(group, kind, &[version], Role::Base));
-        let selected = SELECTED.map(|kind| Self::new(ADMISSION, kind, &["v1", "v1beta1"], Role::Selected));
+        let base = BASE.map(|(group, version, kind)| Self::new(group, kind, &[version], WatchPurpose::Base));
+        let selected =
+            SELECTED.map(|kind| Self::new(ADMISSION, kind, &["v1", "v1beta1"], WatchPurpose::Selected));
         let selected = selected.into_iter().filter(|_| with_selector);
         let exceptions = Self::new(
             "portcullis.dev",
             "AdmissionException",
             &["v1alpha1"],
-            Role::Exception,
+            WatchPurpose::Exception,
         );
         let exceptions = with_exceptions.then_some(exceptions);
         base.into_iter().chain(selected).chain(exceptions).collect()
@@ -71,12 +72,15 @@ impl Kind {
     /// no parameter here.
     pub(super) fn of_parameters(kind: &ParamKind) -> Option<Self> {
         let kind = Self::of_object(&kind.api_version, &kind.kind);
-        (kind.role == Role::Parameter).then_some(kind)
+        (kind.role == WatchPurpose::Parameter).then_some(kind)
     }
 
     /// What policies call it, where its objects are parameters.
     pub(super) fn param_kind(&self) -> Option<ParamKind> {
-        let version = self.versions.first().filter(|_| self.role == Role::Parameter)?;
+        let version = self
+            .versions
+            .first()
+            .filter(|_| self.role == WatchPurpose::Parameter)?;
         Some(ParamKind {
             api_version: self.api_version(version),
             kind: self.kind.clone(),
@@ -89,10 +93,10 @@ impl Kind {
         let fixed = Self::fixed(true, true).into_iter();
         let mut own = fixed.filter(|fixed| fixed.group == group && fixed.kind == kind);
         own.next()
-            .unwrap_or_else(|| Self::new(group, kind, &[version], Role::Parameter))
+            .unwrap_or_else(|| Self::new(group, kind, &[version], WatchPurpose::Parameter))
     }
 
-    fn new(group: &str, kind: &str, versions: &[&str], role: Role) -> Self {
+    fn new(group: &str, kind: &str, versions: &[&str], role: WatchPurpose) -> Self {
         Self {
             group: group.to_owned(),
             kind: kind.to_owned(),
@@ -110,7 +114,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for WatchedKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.group.as_str() {
             "" => f.write_str(&self.kind),
@@ -123,8 +127,8 @@ impl fmt::Display for Kind {
 mod tests {
     use super::*;
 
-    fn param(api_version: &str, kind: &str) -> Option<Kind> {
-        Kind::of_parameters(&ParamKind {
+    fn param(api_version: &str, kind: &str) -> Option<WatchedKind> {
+        WatchedKind::of_parameters(&ParamKind {
             api_version: api_version.into(),
             kind: kind.into(),
         })
@@ -133,7 +137,7 @@ mod tests {
     #[test]
     fn policies_and_webhooks_of_admission_need_a_selector() {
         let names = |with: bool| {
-            Kind::fixed(with, false)
+            WatchedKind::fixed(with, false)
                 .iter()
                 .filter(|kind| kind.group == ADMISSION)
                 .count()

@@ -1,4 +1,5 @@
-//! One object as an API server tells of it: without what decides nothing, read and checked.
+//! One watched object, decoded and validated, without the metadata that decides
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,17 +7,17 @@ use std::sync::Arc;
 use openssl::sha::sha256;
 use serde_json::Value;
 
-use super::kind::{Kind, Role};
+use super::kind::{WatchPurpose, WatchedKind};
 use crate::document::{Document, Node};
 use crate::field::{Fault, FaultKind, Faults, Place};
-use crate::manifest::SoundObject;
+use crate::manifest::ValidatedObject;
 
 /// What an object is called: its namespace, empty where it has none, and its name.
 pub(super) type Name = (String, String);
 
 /// An object as received, without what decides nothing.
 #[derive(Debug, Clone)]
-pub(super) struct Received {
+pub(super) struct ReceivedObject {
     pub(super) name: Name,
     /// Or why there is none.
     value: Result<Value, String>,
@@ -32,15 +33,15 @@ pub(super) struct Good {
     pub(super) digest: [u8; 32],
     /// Only of what must be selected by them.
     pub(super) labels: BTreeMap<String, String>,
-    pub(super) object: Arc<SoundObject>,
+    pub(super) object: Arc<ValidatedObject>,
 }
 
 // === impl Received ===
 
-impl Received {
+impl ReceivedObject {
     /// The object `text`, of this name, kind and version. Lists leave the latter
     /// two out of their items.
-    pub(super) fn new(kind: &Kind, api_version: &str, name: Name, text: &str) -> Self {
+    pub(super) fn new(kind: &WatchedKind, api_version: &str, name: Name, text: &str) -> Self {
         match serde_json::from_str(text) {
             Ok(value) => Self::of_value(kind, api_version, name, value),
             Err(error) => Self {
@@ -52,7 +53,7 @@ impl Received {
     }
 
     /// The same, read already.
-    pub(super) fn of_value(kind: &Kind, api_version: &str, name: Name, mut value: Value) -> Self {
+    pub(super) fn of_value(kind: &WatchedKind, api_version: &str, name: Name, mut value: Value) -> Self {
         if let Value::Object(object) = &mut value {
             object.insert("apiVersion".into(), api_version.into());
             object.insert("kind".into(), kind.kind.as_str().into());
@@ -78,7 +79,7 @@ impl Received {
         let text = value.to_string().into_boxed_str();
         let labels = labels_of(&value);
         let document = Document::new(Some(source), Node::from_json(value));
-        let object = SoundObject::read(document, Arc::clone(cluster))?;
+        let object = ValidatedObject::read(document, Arc::clone(cluster))?;
         Ok(Good {
             text,
             digest: self.digest,
@@ -91,8 +92,8 @@ impl Received {
 /// Takes away what decides nothing, and would make a change of an object that is
 /// as it was: a type check of expressions that the API server notes, say. What
 /// expressions can look at stays.
-fn strip(kind: &Kind, value: &mut Value) {
-    let looked_at = kind.role == Role::Parameter || kind.kind == "Namespace";
+fn strip(kind: &WatchedKind, value: &mut Value) {
+    let looked_at = kind.role == WatchPurpose::Parameter || kind.kind == "Namespace";
     if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
         metadata.remove("managedFields");
         let noted = ["resourceVersion", "generation", "uid", "creationTimestamp"];

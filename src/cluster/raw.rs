@@ -1,4 +1,4 @@
-//! An object as kube hands it on: its metadata, and its text.
+//! An object as the kube client delivers it: its metadata, and its text.
 //!
 //! The text is read apart from the list or event that it comes in, so that one
 //! object that cannot be read leaves the others alone.

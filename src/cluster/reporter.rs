@@ -1,4 +1,4 @@
-//! What the watches of a cluster tell others.
+//! Status and metrics of the watches of a cluster.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

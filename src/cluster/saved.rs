@@ -1,4 +1,4 @@
-//! The last complete set of a cluster, on a disk.
+//! The saved snapshot of a cluster: the last complete set, in a file.
 //!
 //! A line says of which cluster the set is, how many objects it has and the
 //! digest of what follows: an object a line, as JSON. Objects of any kind may be
@@ -13,8 +13,8 @@ use openssl::sha::{Sha256, sha256};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::kind::Kind;
-use super::object::{Received, name_of};
+use super::kind::WatchedKind;
+use super::object::{ReceivedObject, name_of};
 use crate::config::files;
 
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
@@ -25,7 +25,7 @@ const LONGEST: usize = 1 << 30;
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Header {
+struct SavedHeader {
     api_version: String,
     kind: String,
     cluster: String,
@@ -58,7 +58,7 @@ pub(super) fn write(path: &Path, cluster: &str, objects: &[Box<str>]) -> io::Res
         digest.update(object.as_bytes());
         digest.update(b"\n");
     }
-    let header = Header {
+    let header = SavedHeader {
         api_version: API_VERSION.into(),
         kind: KIND.into(),
         cluster: cluster.into(),
@@ -98,7 +98,7 @@ pub(super) fn write(path: &Path, cluster: &str, objects: &[Box<str>]) -> io::Res
 /// # Errors
 ///
 /// There is one, and nothing in it can be used.
-pub(super) fn read(path: &Path, cluster: &str) -> Result<Option<Vec<(Kind, Received)>>, Error> {
+pub(super) fn read(path: &Path, cluster: &str) -> Result<Option<Vec<(WatchedKind, ReceivedObject)>>, Error> {
     let content = match files::read(path, LONGEST) {
         Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -108,9 +108,9 @@ pub(super) fn read(path: &Path, cluster: &str) -> Result<Option<Vec<(Kind, Recei
     parse(&text, cluster).map(Some)
 }
 
-fn parse(text: &str, cluster: &str) -> Result<Vec<(Kind, Received)>, Error> {
+fn parse(text: &str, cluster: &str) -> Result<Vec<(WatchedKind, ReceivedObject)>, Error> {
     let (header, objects) = text.split_once('\n').ok_or(Error::Damaged("it ends too early"))?;
-    let header: Header = serde_json::from_str(header).map_err(|_| Error::Damaged("its first line"))?;
+    let header: SavedHeader = serde_json::from_str(header).map_err(|_| Error::Damaged("its first line"))?;
     if header.api_version != API_VERSION || header.kind != KIND {
         return Err(Error::Damaged("its version is another"));
     }
@@ -131,11 +131,11 @@ fn parse(text: &str, cluster: &str) -> Result<Vec<(Kind, Received)>, Error> {
     Ok(objects)
 }
 
-fn object(line: &str) -> Option<(Kind, Received)> {
+fn object(line: &str) -> Option<(WatchedKind, ReceivedObject)> {
     let value: Value = serde_json::from_str(line).ok()?;
     let api_version = value.get("apiVersion")?.as_str()?.to_owned();
-    let kind = Kind::of_object(&api_version, value.get("kind")?.as_str()?);
-    let received = Received::of_value(&kind, &api_version, name_of(&value), value);
+    let kind = WatchedKind::of_object(&api_version, value.get("kind")?.as_str()?);
+    let received = ReceivedObject::of_value(&kind, &api_version, name_of(&value), value);
     Some((kind, received))
 }
 

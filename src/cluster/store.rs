@@ -1,4 +1,5 @@
-//! The objects of one cluster, as far as they are known.
+//! The store of one cluster: the objects known so far, and their last valid
+//! versions.
 //!
 //! ```text
 //!             .--(sound)---> the version that holds
@@ -14,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use openssl::sha::Sha256;
 
-use super::kind::{Kind, Role};
-use super::object::{Good, Name, Received};
+use super::kind::{WatchPurpose, WatchedKind};
+use super::object::{Good, Name, ReceivedObject};
 use crate::config::Selector;
 use crate::field::Faults;
 use crate::reload::{Origin, SourceStatus, Watched};
@@ -26,26 +27,26 @@ const TOLD: usize = 10;
 /// What is known of one cluster. Shared by its watches and whoever reads it.
 pub(super) struct Store {
     cluster: Arc<str>,
-    known: Mutex<Known>,
+    known: Mutex<StoredKinds>,
 }
 
-struct Known {
-    kinds: BTreeMap<Kind, Objects>,
+struct StoredKinds {
+    kinds: BTreeMap<WatchedKind, KindObjects>,
     origin: Origin,
 }
 
 /// The objects of one kind.
 #[derive(Default)]
-struct Objects {
-    progress: Progress,
+struct KindObjects {
+    progress: SyncProgress,
     /// Whether all of them were listed before, or saved.
     known: bool,
-    objects: BTreeMap<Name, Held>,
+    objects: BTreeMap<Name, HeldObject>,
 }
 
 /// How far a kind is known since the start.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum SyncProgress {
     /// Its list is awaited.
     #[default]
     Awaited,
@@ -57,13 +58,13 @@ enum Progress {
 
 /// What is held of one object.
 #[derive(Default)]
-struct Held {
+struct HeldObject {
     good: Option<Good>,
-    fault: Option<Fault>,
+    fault: Option<ObjectFault>,
 }
 
 /// Why the last version received does not hold.
-struct Fault {
+struct ObjectFault {
     /// Of that version.
     digest: [u8; 32],
     faults: Faults,
@@ -73,7 +74,7 @@ struct Fault {
 
 impl Store {
     /// A store that knows nothing yet, or what was `saved`.
-    pub(super) fn new(cluster: &str, saved: Option<Vec<(Kind, Received)>>) -> Self {
+    pub(super) fn new(cluster: &str, saved: Option<Vec<(WatchedKind, ReceivedObject)>>) -> Self {
         let origin = if saved.is_some() {
             Origin::Saved
         } else {
@@ -81,7 +82,7 @@ impl Store {
         };
         let store = Self {
             cluster: cluster.into(),
-            known: Mutex::new(Known {
+            known: Mutex::new(StoredKinds {
                 kinds: BTreeMap::new(),
                 origin,
             }),
@@ -94,13 +95,13 @@ impl Store {
         store
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, StoredKinds> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on exactly `kinds` are watched. What is held of others is dropped.
     /// Whether anything that holds changed.
-    pub(super) fn keep(&self, kinds: &BTreeSet<Kind>) -> bool {
+    pub(super) fn keep(&self, kinds: &BTreeSet<WatchedKind>) -> bool {
         let mut known = self.known();
         let before = known.kinds.len();
         known.kinds.retain(|kind, _| kinds.contains(kind));
@@ -114,19 +115,19 @@ impl Store {
     /// The watches begin anew: what is held holds on until they have listed it.
     pub(super) fn await_all(&self) {
         for objects in self.known().kinds.values_mut() {
-            objects.progress = Progress::Awaited;
+            objects.progress = SyncProgress::Awaited;
         }
     }
 
     /// The API server does not let this kind be listed.
-    pub(super) fn refused(&self, kind: &Kind) {
+    pub(super) fn refused(&self, kind: &WatchedKind) {
         if let Some(objects) = self.known().kinds.get_mut(kind) {
-            objects.progress = Progress::Refused;
+            objects.progress = SyncProgress::Refused;
         }
     }
 
     /// Takes an object that is new or changed. Whether what holds changed.
-    pub(super) fn apply(&self, kind: &Kind, received: Received) -> bool {
+    pub(super) fn apply(&self, kind: &WatchedKind, received: ReceivedObject) -> bool {
         if self.knows(kind, &received) {
             return false;
         }
@@ -143,14 +144,14 @@ impl Store {
             }
             Err(faults) => {
                 tell(&self.cluster, held.good.is_some(), &faults);
-                held.fault = Some(Fault { digest, faults });
+                held.fault = Some(ObjectFault { digest, faults });
                 false
             }
         }
     }
 
     /// Whether this very version was read before, and is the last that was.
-    fn knows(&self, kind: &Kind, received: &Received) -> bool {
+    fn knows(&self, kind: &WatchedKind, received: &ReceivedObject) -> bool {
         let known = self.known();
         let held = known
             .kinds
@@ -164,7 +165,7 @@ impl Store {
     }
 
     /// Forgets an object that is gone. Whether what holds changed.
-    pub(super) fn delete(&self, kind: &Kind, name: &Name) -> bool {
+    pub(super) fn delete(&self, kind: &WatchedKind, name: &Name) -> bool {
         let mut known = self.known();
         let gone = known
             .kinds
@@ -174,7 +175,7 @@ impl Store {
     }
 
     /// Takes the whole of a kind: what is not in `all` is gone. Whether what holds changed.
-    pub(super) fn replace(&self, kind: &Kind, all: Vec<Received>) -> bool {
+    pub(super) fn replace(&self, kind: &WatchedKind, all: Vec<ReceivedObject>) -> bool {
         let names: BTreeSet<Name> = all.iter().map(|received| received.name.clone()).collect();
         let mut changed = false;
         for received in all {
@@ -185,10 +186,10 @@ impl Store {
         let before = objects.objects.len();
         objects.objects.retain(|name, _| names.contains(name));
         changed |= objects.objects.len() != before;
-        changed |= kind.role == Role::Parameter && !objects.known;
-        (objects.progress, objects.known) = (Progress::Listed, true);
+        changed |= kind.role == WatchPurpose::Parameter && !objects.known;
+        (objects.progress, objects.known) = (SyncProgress::Listed, true);
         if known.is_listed() && known.origin != Origin::Live {
-            tracing::info!(cluster = &*self.cluster, "every object of the cluster is known");
+            tracing::info!(cluster = &*self.cluster, "all kinds of the cluster are listed");
             known.origin = Origin::Live;
             changed = true;
         }
@@ -199,7 +200,7 @@ impl Store {
     /// is the set worth saving.
     pub(super) fn is_complete(&self) -> bool {
         let known = self.known();
-        let awaited = |objects: &Objects| objects.progress == Progress::Awaited;
+        let awaited = |objects: &KindObjects| objects.progress == SyncProgress::Awaited;
         known.is_listed() && !known.kinds.values().any(awaited)
     }
 
@@ -223,9 +224,9 @@ impl Store {
             for good in objects.objects.values().filter_map(|held| held.good.as_ref()) {
                 // What was saved may be of a time when more was wanted.
                 let is_wanted = match kind.role {
-                    Role::Selected => selects(selector, good),
-                    Role::Exception => exceptions,
-                    Role::Base | Role::Parameter => true,
+                    WatchPurpose::Selected => selects(selector, good),
+                    WatchPurpose::Exception => exceptions,
+                    WatchPurpose::Base | WatchPurpose::Parameter => true,
                 };
                 if !is_wanted {
                     continue;
@@ -268,13 +269,13 @@ impl Store {
 
 // === impl Known ===
 
-impl Known {
+impl StoredKinds {
     /// Whether every kind was listed, but for parameters: a policy whose
     /// parameters are not there fails by itself.
     fn is_listed(&self) -> bool {
-        let listed = |objects: &Objects| objects.progress == Progress::Listed;
+        let listed = |objects: &KindObjects| objects.progress == SyncProgress::Listed;
         let mut kinds = self.kinds.iter();
-        kinds.all(|(kind, objects)| kind.role == Role::Parameter || listed(objects))
+        kinds.all(|(kind, objects)| kind.role == WatchPurpose::Parameter || listed(objects))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The watch of one kind: listed, followed, and taken up again where it broke.
+//! The watch of one kind: list, watch, and resume after errors.
 //!
 //! A watch that breaks goes on where it was; one that is too old for that
 //! lists anew. What is held holds on meanwhile, however long that takes.
@@ -13,8 +13,8 @@ use kube::core::Status;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 
-use super::kind::{Kind, Role};
-use super::object::Received;
+use super::kind::{WatchPurpose, WatchedKind};
+use super::object::ReceivedObject;
 use super::raw::RawObject;
 use super::reporter::Reporter;
 use super::store::Store;
@@ -39,7 +39,7 @@ const WAITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 
 /// Follows one kind for as long as it is polled.
 pub(super) struct Watch {
-    pub(super) kind: Kind,
+    pub(super) kind: WatchedKind,
     pub(super) client: Client,
     /// Restricts what is selected.
     pub(super) labels: Option<String>,
@@ -115,7 +115,10 @@ impl Watch {
     async fn follow(&self, served: &Served, failures: &mut u32) {
         let api: Api<RawObject> = Api::all_with(self.client.clone(), &served.resource);
         let config = watcher::Config {
-            label_selector: self.labels.clone().filter(|_| self.kind.role == Role::Selected),
+            label_selector: self
+                .labels
+                .clone()
+                .filter(|_| self.kind.role == WatchPurpose::Selected),
             timeout: Some(WATCH),
             page_size: Some(PAGE),
             ..watcher::Config::default()
@@ -151,9 +154,10 @@ impl Watch {
         }
     }
 
-    fn take(&self, event: Event<RawObject>, served: &Served, listing: &mut Vec<Received>) {
-        let received =
-            |object: &RawObject| Received::new(&self.kind, &served.api_version, object.name(), object.text());
+    fn take(&self, event: Event<RawObject>, served: &Served, listing: &mut Vec<ReceivedObject>) {
+        let received = |object: &RawObject| {
+            ReceivedObject::new(&self.kind, &served.api_version, object.name(), object.text())
+        };
         match event {
             Event::Init => listing.clear(),
             Event::InitApply(object) => listing.push(received(&object)),
@@ -188,15 +192,15 @@ impl Watch {
             self.reporter.failed(&about, &error, Instant::now()),
             told.is_answer,
         ) {
-            (false, _) => tracing::debug!(cluster, %kind, error, "a watch failed again"),
+            (false, _) => tracing::debug!(cluster, %kind, error, "list or watch failed again"),
             (true, true) => {
-                tracing::error!(cluster, %kind, error, "a kind cannot be watched: it is tried again");
+                tracing::error!(cluster, %kind, error, "list or watch failed: retrying");
             }
             (true, false) => {
                 tracing::warn!(
                     cluster,
                     error,
-                    "the API server cannot be reached: what is known holds"
+                    "API server unreachable: using the objects known so far"
                 );
             }
         }

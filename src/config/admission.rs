@@ -1,44 +1,26 @@
-//! `admission`: what holds for admission beside the manifests.
+//! `admission`: settings of admission outside the manifests.
 
 use super::section::Section;
+use crate::engine::admission::FailurePolicy;
+use crate::engine::admission::matching::MissingNamespace;
 
 /// Defaults of admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Admission {
+pub struct AdmissionDefaults {
     /// For errors outside any policy or webhook, such as those of initializers.
     pub failure_policy: FailurePolicy,
     /// When a namespaceSelector asks about a namespace that no manifest describes.
     pub missing_namespace: MissingNamespace,
 }
 
-/// What an error makes of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum FailurePolicy {
-    /// It is refused.
-    #[default]
-    Fail,
-    /// It goes on as if there had been no error.
-    Ignore,
-}
-
-/// What a selector sees of a namespace that no manifest describes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum MissingNamespace {
-    /// Nothing: the policy or webhook fails, unless the selector asks for the name alone.
-    #[default]
-    Fail,
-    /// The label `kubernetes.io/metadata.name` alone.
-    NameOnly,
-}
-
-pub(super) fn admission(root: &Section<'_>) -> Admission {
+pub(super) fn admission(root: &Section<'_>) -> AdmissionDefaults {
     let section = root.section("admission", &["failurePolicy", "missingNamespace"]);
     let policies = [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore)];
     let missing = [
         ("Fail", MissingNamespace::Fail),
         ("NameOnly", MissingNamespace::NameOnly),
     ];
-    Admission {
+    AdmissionDefaults {
         failure_policy: section.choice("failurePolicy", &policies).unwrap_or_default(),
         missing_namespace: section.choice("missingNamespace", &missing).unwrap_or_default(),
     }

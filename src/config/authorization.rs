@@ -1,4 +1,4 @@
-//! `authorization`: what holds for authorization beside the manifests.
+//! `authorization`: settings of authorization outside the manifests.
 
 use super::authorizers::{self, AuthorizerEntry, AuthorizerTypes};
 use super::section::Section;

@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::section::{Item, Reading, Section};
+use super::section::{ListItem, Reading, Section};
 use super::{Disk, Files as _};
 use crate::document;
 use crate::engine::authorization::authorizer::Authorizer;
-use crate::engine::authorization::{Condition, ConditionFault, FailurePolicy};
+use crate::engine::authorization::{Condition, ConditionFault, FailurePolicy, SubjectAccessReviewVersion};
 use crate::field::{FaultKind, Faults};
 use crate::manifest::names;
 
@@ -43,15 +43,6 @@ pub struct AuthorizerEntry {
     pub unauthorized_ttl: Option<Duration>,
 }
 
-/// The versions of `authorization.k8s.io` in which authorizers are asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SubjectAccessReviewVersion {
-    /// `v1`.
-    V1,
-    /// `v1beta1`.
-    V1beta1,
-}
-
 /// What may stand in a list of authorizers.
 #[derive(Debug, Clone, Copy)]
 pub struct AuthorizerTypes<'a> {
@@ -64,7 +55,7 @@ pub struct AuthorizerTypes<'a> {
 }
 
 /// How a webhook is reached.
-enum Connection {
+enum ConnectionInfo {
     InCluster,
     Kubeconfig(PathBuf),
 }
@@ -128,7 +119,7 @@ pub(super) fn authorizers(
     field: &str,
     types: AuthorizerTypes<'_>,
 ) -> Vec<AuthorizerEntry> {
-    let mut seen = Seen::default();
+    let mut seen = SeenAuthorizers::default();
     root.items(field)
         .iter()
         .filter_map(|item| authorizer(item, types, &mut seen))
@@ -137,15 +128,15 @@ pub(super) fn authorizers(
 
 /// The types and names of the entries before.
 #[derive(Default)]
-struct Seen<'r> {
+struct SeenAuthorizers<'r> {
     types: BTreeSet<&'r str>,
     names: BTreeSet<&'r str>,
 }
 
 fn authorizer<'r>(
-    item: &Item<'r>,
+    item: &ListItem<'r>,
     types: AuthorizerTypes<'_>,
-    seen: &mut Seen<'r>,
+    seen: &mut SeenAuthorizers<'r>,
 ) -> Option<AuthorizerEntry> {
     let section = item.section(&["type", "name", "webhook"]);
     let kind = section.required_text("type", "such as `Webhook`")?;
@@ -227,7 +218,7 @@ fn webhook(entry: &Section<'_>, name: Option<&str>, types: AuthorizerTypes<'_>) 
     let failure_policy = required_choice(&section, "failurePolicy", &policies);
     let connection = connection(&section, types);
     let match_conditions = match_conditions(&section);
-    let Connection::Kubeconfig(kubeconfig) = connection? else {
+    let ConnectionInfo::Kubeconfig(kubeconfig) = connection? else {
         return None;
     };
     Some(AuthorizerEntry {
@@ -289,12 +280,12 @@ fn condition_version(section: &Section<'_>) {
     }
 }
 
-fn connection(section: &Section<'_>, types: AuthorizerTypes<'_>) -> Option<Connection> {
+fn connection(section: &Section<'_>, types: AuthorizerTypes<'_>) -> Option<ConnectionInfo> {
     const FILE: &str = "kubeConfigFile";
     let section = section.section("connectionInfo", &["type", FILE]);
     let kind = section.required_text("type", "`KubeConfigFile`")?;
     match kind {
-        "KubeConfigFile" => kubeconfig(&section, FILE).map(Connection::Kubeconfig),
+        "KubeConfigFile" => kubeconfig(&section, FILE).map(ConnectionInfo::Kubeconfig),
         "InClusterConfig" if types.in_cluster => {
             if section.value(FILE).is_some() {
                 section.fault(
@@ -303,7 +294,7 @@ fn connection(section: &Section<'_>, types: AuthorizerTypes<'_>) -> Option<Conne
                     "only where the type is `KubeConfigFile`",
                 );
             }
-            Some(Connection::InCluster)
+            Some(ConnectionInfo::InCluster)
         }
         _ => {
             let message = format!("`{kind}`: must be `KubeConfigFile`");
@@ -334,7 +325,7 @@ fn match_conditions(section: &Section<'_>) -> Vec<Condition> {
         return Vec::new();
     }
     let mut seen = BTreeSet::new();
-    let compile = |(index, item): (usize, &Item<'_>)| {
+    let compile = |(index, item): (usize, &ListItem<'_>)| {
         let section = item.section(&["expression"]);
         let fault = |kind, message: String| section.fault("expression", kind, message);
         let expression = section.required_text("expression", "CEL over `request`, of type bool")?;

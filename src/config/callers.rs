@@ -36,7 +36,7 @@ pub struct ClientCertificate {
     pub sans: Vec<SanPattern>,
 }
 
-/// What can be called.
+/// What a caller may use, and metrics count by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Endpoint {
     /// `/authorize`.
@@ -68,6 +68,12 @@ impl Endpoint {
             Self::Validate => "validate",
             Self::Mutate => "mutate",
         }
+    }
+
+    /// The place among all.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
     }
 
     const fn bit(self) -> u8 {

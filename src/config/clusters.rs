@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::section::{Item, Section};
+use super::section::{ListItem, Section};
 use crate::document::{Node, Value};
 use crate::engine::{LabelExpression, LabelSelector};
 use crate::field::{FaultKind, Place};
@@ -114,7 +114,7 @@ fn match_labels(section: &Section<'_>) -> BTreeMap<String, String> {
     keys.into_iter().filter_map(value_of).collect()
 }
 
-fn expression(item: &Item<'_>) -> LabelExpression {
+fn expression(item: &ListItem<'_>) -> LabelExpression {
     let section = item.section(&["key", "operator", "values"]);
     let text = |field, what| section.required_text(field, what).unwrap_or_default().to_owned();
     LabelExpression {

@@ -19,7 +19,7 @@ const UNITS: [(&str, u128); 8] = [
 ];
 
 /// Reads `text`; `None` if it is no duration, or one too long for Go.
-pub(super) fn parse(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.strip_prefix('+').unwrap_or(text);
     if text == "0" {
         return Some(Duration::ZERO);
@@ -101,7 +101,11 @@ mod tests {
             ("2562047h47m16.854775807s", i64::MAX as u64),
         ];
         for (text, nanoseconds) in cases {
-            assert_eq!(parse(text), Some(Duration::from_nanos(nanoseconds)), "{text}");
+            assert_eq!(
+                parse_duration(text),
+                Some(Duration::from_nanos(nanoseconds)),
+                "{text}"
+            );
         }
     }
 
@@ -129,14 +133,14 @@ mod tests {
             "99999999999999999999999999999999999999999h",
             "\u{b5}s",
         ] {
-            assert_eq!(parse(text), None, "{text}");
+            assert_eq!(parse_duration(text), None, "{text}");
         }
     }
 
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in "[0-9.a-z\u{b5}+ -]{0,40}") {
-            parse(&text);
+            parse_duration(&text);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where the outer ring reads its files from: a disk, or a test's own.
+//! Access to files: the disk, or memory in tests.
 //!
 //! Every configured file is read here, and so regular files alone, each within a
 //! bound: a FIFO would hold its reader up until somebody writes, a device never
@@ -46,7 +46,7 @@ pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
 
 /// Does what may wait for the file system at `path`; [`pending`] tells of it meanwhile.
 pub fn observed<T>(path: &Path, act: impl FnOnce() -> T) -> T {
-    let _pending = Pending::begin(path);
+    let _pending = PendingRead::begin(path);
     act()
 }
 
@@ -60,7 +60,7 @@ pub fn pending() -> Vec<PathBuf> {
 }
 
 /// A path among those that are read.
-struct Pending<'p>(&'p Path);
+struct PendingRead<'p>(&'p Path);
 
 fn of_all_threads() -> MutexGuard<'static, Vec<PathBuf>> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -119,14 +119,14 @@ impl Files for Disk {
 
 // === impl Pending ===
 
-impl<'p> Pending<'p> {
+impl<'p> PendingRead<'p> {
     fn begin(path: &'p Path) -> Self {
         of_all_threads().push(path.to_owned());
         Self(path)
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for PendingRead<'_> {
     fn drop(&mut self) {
         let mut paths = of_all_threads();
         if let Some(place) = paths.iter().position(|path| path == self.0) {

@@ -1,4 +1,4 @@
-//! `callers[].jwt`: callers that show a token an issuer has signed.
+//! `callers[].jwt`: callers that present a token signed by an issuer.
 
 use std::path::PathBuf;
 use std::time::Duration;

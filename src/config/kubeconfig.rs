@@ -1,4 +1,4 @@
-//! The users of a kubeconfig: who its holder says to be.
+//! The users of a kubeconfig, as credentials that callers present.
 //!
 //! Reads what client-go reads (`tools/clientcmd/api/v1`): fields that it does
 //! not know are passed over, relative paths start at the file's own folder,

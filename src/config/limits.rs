@@ -1,4 +1,4 @@
-//! `limits`: how much the gateway takes on at once.
+//! `limits`: in-flight limits and body size.
 
 use super::section::Section;
 use crate::field::FaultKind;

@@ -1,8 +1,8 @@
-//! `manifests`: where policies and their like are read from.
+//! `manifests`: the files and folders that policies are read from.
 
 use std::path::PathBuf;
 
-use super::section::{Item, Section};
+use super::section::{ListItem, Section};
 use crate::field::FaultKind;
 
 /// A file or folder of Kubernetes objects.
@@ -29,7 +29,7 @@ pub(super) fn manifests(root: &Section<'_>) -> Vec<ManifestPath> {
     manifests
 }
 
-fn manifest(item: &Item<'_>) -> Option<ManifestPath> {
+fn manifest(item: &ListItem<'_>) -> Option<ManifestPath> {
     if item.is_text() {
         return item.path().map(|path| ManifestPath { path, cluster: None });
     }

@@ -1,4 +1,4 @@
-//! A mapping of the configuration, read field by field.
+//! A mapping of the configuration, read and validated field by field.
 //!
 //! serde stops at the first value of a wrong type; a user who mends a file
 //! wants every fault at once. So the sections are read through here: each
@@ -159,14 +159,14 @@ impl<'r> Section<'r> {
     }
 
     /// The items of the list in the field `name`.
-    pub(super) fn items(&self, name: &str) -> Vec<Item<'r>> {
+    pub(super) fn items(&self, name: &str) -> Vec<ListItem<'r>> {
         let path = self.path.field(name);
         match self.value(name).map(|node| &node.value) {
             None => Vec::new(),
             Some(Value::List(items)) => items
                 .iter()
                 .enumerate()
-                .map(|(index, node)| Item {
+                .map(|(index, node)| ListItem {
                     reading: self.reading,
                     path: path.index(index),
                     node,
@@ -180,14 +180,14 @@ impl<'r> Section<'r> {
     }
 
     /// The entries of the mapping in the field `name`, by key.
-    pub(super) fn entries(&self, name: &str) -> Vec<(&'r str, Item<'r>)> {
+    pub(super) fn entries(&self, name: &str) -> Vec<(&'r str, ListItem<'r>)> {
         let path = self.path.field(name);
         match self.value(name).map(|node| &node.value) {
             None => Vec::new(),
             Some(Value::Map(entries)) => entries
                 .iter()
                 .map(|entry| {
-                    let item = Item {
+                    let item = ListItem {
                         reading: self.reading,
                         path: path.field(&entry.key),
                         node: &entry.value,
@@ -298,7 +298,7 @@ impl<'r> Section<'r> {
             self.fault(name, FaultKind::TypeInvalid, FORM);
             return None;
         };
-        let duration = duration::parse(text);
+        let duration = duration::parse_duration(text);
         if duration.is_none() {
             self.fault(name, FaultKind::Invalid, format!("`{text}`: {FORM}"));
         }
@@ -370,7 +370,7 @@ impl<'r> Section<'r> {
 }
 
 /// One item of a list.
-pub(super) struct Item<'r> {
+pub(super) struct ListItem<'r> {
     reading: &'r Reading<'r>,
     path: FieldPath,
     node: &'r Node,
@@ -378,7 +378,7 @@ pub(super) struct Item<'r> {
 
 // === impl Item ===
 
-impl<'r> Item<'r> {
+impl<'r> ListItem<'r> {
     /// The item as a mapping whose fields must be among `fields`.
     pub(super) fn section(&self, fields: &[&str]) -> Section<'r> {
         Section::new(self.reading, self.path.clone(), self.node, Some(fields))

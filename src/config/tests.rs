@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
+use crate::engine::admission::FailurePolicy;
+use crate::engine::admission::matching::MissingNamespace;
 use crate::engine::authorization::rbac::AlwaysAllowPaths;
 use crate::engine::authorization::{NeverDeny, ServiceAccount};
 
@@ -163,7 +165,7 @@ fn what_is_absent_has_the_documented_default() {
     assert_eq!(config.callers, []);
     assert_eq!(config.manifests, []);
     assert_eq!(config.authorization.never_deny, NeverDeny::default());
-    assert_eq!(config.admission, Admission::default());
+    assert_eq!(config.admission, AdmissionDefaults::default());
     assert_eq!(config.admission.failure_policy, FailurePolicy::Fail);
     assert_eq!(config.admission.missing_namespace, MissingNamespace::Fail);
     let limits = Limits {

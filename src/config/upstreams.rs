@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::section::{Item, Section};
+use super::section::{ListItem, Section};
 use crate::field::{FaultKind, Place};
 
 /// How webhooks behind the gateway are called.
@@ -138,7 +138,7 @@ fn allowed_addresses(section: &Section<'_>) -> Option<Vec<IpNet>> {
 }
 
 /// A network, or an address alone.
-fn network(item: &Item<'_>) -> Option<IpNet> {
+fn network(item: &ListItem<'_>) -> Option<IpNet> {
     let text = item.text()?;
     let alone = text.parse::<IpAddr>().map(IpNet::from);
     let network = text.parse().or(alone).ok();

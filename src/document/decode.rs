@@ -10,7 +10,7 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 use super::node::{Entry, Node, Value};
-use super::{Document, Fault, FaultKind, Faults, FieldPath, Step};
+use super::{Document, Fault, FaultKind, Faults, FieldPath, PathSegment};
 
 /// The most values of a wrong type that one run tells of. Each costs a pass over the document.
 const MOST_FAILURES: usize = 16;
@@ -79,8 +79,8 @@ fn attempt<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> Attemp
 
 fn unknown(document: &Document, path: FieldPath) -> Fault {
     let name = path.steps().last().map_or_else(String::new, |step| match step {
-        Step::Field(name) | Step::Key(name) => name.clone(),
-        Step::Index(index) => index.to_string(),
+        PathSegment::Field(name) | PathSegment::Key(name) => name.clone(),
+        PathSegment::Index(index) => index.to_string(),
     });
     Fault::error(
         document.place(path),

@@ -1,6 +1,6 @@
-//! Values with the lines they stand on.
+//! YAML values with the lines they stand on.
 
-use crate::field::Step;
+use crate::field::PathSegment;
 
 /// A value and its line, from 1 (0: not known).
 #[derive(Debug, Clone, PartialEq)]
@@ -78,12 +78,12 @@ impl Node {
 
     /// Takes away the value at `path`: the entry of the innermost mapping on the
     /// way, so that no item of a list changes its place. `false` where there is none.
-    pub(super) fn leave_out(&mut self, path: &[Step]) -> bool {
+    pub(super) fn leave_out(&mut self, path: &[PathSegment]) -> bool {
         let Some((step, rest)) = path.split_first() else {
             return false;
         };
         match (&mut self.value, step) {
-            (Value::Map(entries), Step::Field(name) | Step::Key(name)) => {
+            (Value::Map(entries), PathSegment::Field(name) | PathSegment::Key(name)) => {
                 let Some(index) = entries.iter().position(|entry| entry.key == *name) else {
                     return false;
                 };
@@ -95,7 +95,7 @@ impl Node {
                 }
                 true
             }
-            (Value::List(items), Step::Index(index)) => {
+            (Value::List(items), PathSegment::Index(index)) => {
                 items.get_mut(*index).is_some_and(|item| item.leave_out(rest))
             }
             _ => false,

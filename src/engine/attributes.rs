@@ -1,4 +1,5 @@
-//! What is asked: who wants to do what, as `SubjectAccessReview.spec` says it.
+//! Authorization attributes: who wants to do what, as in
+//! `SubjectAccessReview.spec`.
 
 mod owned;
 

@@ -22,16 +22,17 @@ mod policies;
 mod policy_set;
 pub mod rbac;
 mod trace;
+mod version;
 mod walk;
 
 pub use answer::{Authorization, Shadow, Unmatched};
 pub use condition::{Condition, ConditionFault};
 pub use control_plane::CONTROL_PLANE;
-pub use index::NamespaceLabels;
 pub use objects::{
-    AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule, Objects,
-    ResourceRule, Role, RoleRef, Rule, ServiceAccount, Subject, SubjectKind,
+    AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NamespaceLabels, NeverDeny, NonResourceRule,
+    Objects, ResourceRule, Role, RoleRef, Rule, ServiceAccount, Subject, SubjectKind,
 };
 pub use policies::Policies;
 pub use policy_set::PolicySet;
 pub use trace::{Criterion, Event, Finding, Observer, Trace};
+pub use version::SubjectAccessReviewVersion;

@@ -1,4 +1,4 @@
-//! What is answered, and because of what.
+//! The decision, and its cause.
 
 use std::fmt;
 

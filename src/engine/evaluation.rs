@@ -1,10 +1,10 @@
-//! What a policy came to, as metrics count it.
+//! The result of a policy, as metrics count it.
 
 use std::fmt;
 
 /// What an evaluated policy came to, as metrics count it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Evaluation {
+pub enum PolicyResult {
     /// It applies and is enforced.
     Match,
     /// It was looked at and does not apply.
@@ -17,7 +17,7 @@ pub enum Evaluation {
     ShadowDeny,
 }
 
-impl Evaluation {
+impl PolicyResult {
     /// All of them.
     pub const ALL: [Self; 5] = [
         Self::Match,
@@ -40,7 +40,7 @@ impl Evaluation {
     }
 }
 
-impl fmt::Display for Evaluation {
+impl fmt::Display for PolicyResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

@@ -70,11 +70,11 @@ pub enum LabelSelectorFault {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Term {
     key: String,
-    test: Test,
+    test: LabelTest,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Test {
+enum LabelTest {
     In(Vec<String>),
     NotIn(Vec<String>),
     Exists,
@@ -94,10 +94,10 @@ impl LabelSelector {
     ) -> Result<Self, LabelSelectorFault> {
         let mut terms = Vec::with_capacity(match_labels.len() + match_expressions.len());
         for (key, value) in match_labels {
-            terms.push(Term::compile(key, Test::In(vec![value.clone()]))?);
+            terms.push(Term::compile(key, LabelTest::In(vec![value.clone()]))?);
         }
         for expression in match_expressions {
-            terms.push(Term::compile(&expression.key, Test::compile(expression)?)?);
+            terms.push(Term::compile(&expression.key, LabelTest::compile(expression)?)?);
         }
         Ok(Self { terms })
     }
@@ -134,8 +134,8 @@ impl LabelSelector {
     #[must_use]
     pub fn required_label(&self) -> Option<(&str, &[String])> {
         self.terms.iter().find_map(|term| match &term.test {
-            Test::In(values) => Some((term.key.as_str(), values.as_slice())),
-            Test::NotIn(_) | Test::Exists | Test::DoesNotExist => None,
+            LabelTest::In(values) => Some((term.key.as_str(), values.as_slice())),
+            LabelTest::NotIn(_) | LabelTest::Exists | LabelTest::DoesNotExist => None,
         })
     }
 
@@ -149,7 +149,7 @@ impl LabelSelector {
     #[must_use]
     pub fn values_of(&self, key: &str) -> Option<&[String]> {
         self.terms.iter().find_map(|term| match &term.test {
-            Test::In(values) if term.key == key => Some(values.as_slice()),
+            LabelTest::In(values) if term.key == key => Some(values.as_slice()),
             _ => None,
         })
     }
@@ -165,11 +165,11 @@ impl LabelSelector {
 // === impl Term ===
 
 impl Term {
-    fn compile(key: &str, test: Test) -> Result<Self, LabelSelectorFault> {
+    fn compile(key: &str, test: LabelTest) -> Result<Self, LabelSelectorFault> {
         if !is_label_key(key) {
             return Err(LabelSelectorFault::InvalidKey(key.to_owned()));
         }
-        if let Test::In(values) | Test::NotIn(values) = &test
+        if let LabelTest::In(values) | LabelTest::NotIn(values) = &test
             && let Some(value) = values.iter().find(|value| !is_label_value(value))
         {
             return Err(LabelSelectorFault::InvalidValue(value.clone()));
@@ -183,7 +183,7 @@ impl Term {
 
 // === impl Test ===
 
-impl Test {
+impl LabelTest {
     fn compile(expression: &LabelExpression) -> Result<Self, LabelSelectorFault> {
         let LabelExpression {
             key,

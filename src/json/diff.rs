@@ -1,9 +1,9 @@
-//! The patch that leads from one value to another.
+//! The JSON Patch that leads from one value to another.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::patch::Operation;
+use super::patch::PatchOperation;
 use super::pointer::escape;
 use super::{Kind, MAX_OPENED, Node};
 
@@ -23,7 +23,7 @@ const MAX_PATH: usize = 4096;
 /// Paths are such that `before` may have been read by anyone: the API server
 /// applies them to its own copy of the object.
 #[must_use]
-pub fn diff<'d>(before: Node<'d>, after: Node<'d>) -> Vec<Operation<'d>> {
+pub fn diff<'d>(before: Node<'d>, after: Node<'d>) -> Vec<PatchOperation<'d>> {
     let mut diff = Diff {
         path: String::new(),
         level: 0,
@@ -36,7 +36,7 @@ pub fn diff<'d>(before: Node<'d>, after: Node<'d>) -> Vec<Operation<'d>> {
 struct Diff<'d> {
     path: String,
     level: usize,
-    operations: Vec<Operation<'d>>,
+    operations: Vec<PatchOperation<'d>>,
 }
 
 impl<'d> Diff<'d> {
@@ -82,12 +82,12 @@ impl<'d> Diff<'d> {
         for step in align(&before, &after) {
             let length = self.enter(&place.to_string());
             match step {
-                Step::Pair(old, new) => {
+                ListEdit::Pair(old, new) => {
                     self.value(old, new);
                     place += 1;
                 }
-                Step::Remove => self.push("remove", None),
-                Step::Add(new) => {
+                ListEdit::Remove => self.push("remove", None),
+                ListEdit::Add(new) => {
                     self.push("add", Some(new));
                     place += 1;
                 }
@@ -112,7 +112,7 @@ impl<'d> Diff<'d> {
 
     fn push(&mut self, op: &'static str, value: Option<Node<'d>>) {
         let path = Cow::Owned(self.path.clone());
-        self.operations.push(Operation {
+        self.operations.push(PatchOperation {
             op: Cow::Borrowed(op),
             path,
             from: None,
@@ -126,26 +126,26 @@ fn shares_a_key(before: Node<'_>, after: Node<'_>) -> bool {
 }
 
 /// What becomes of the items of a list, from its first place to its last.
-enum Step<'d> {
+enum ListEdit<'d> {
     Pair(Node<'d>, Node<'d>),
     Remove,
     Add(Node<'d>),
 }
 
-fn align<'d>(before: &[Node<'d>], after: &[Node<'d>]) -> Vec<Step<'d>> {
+fn align<'d>(before: &[Node<'d>], after: &[Node<'d>]) -> Vec<ListEdit<'d>> {
     let mut steps = Vec::new();
     let (mut old, mut new) = (before, after);
     while let ([first, rest @ ..], [other, others @ ..]) = (old, new)
         && first.same(*other)
     {
-        steps.push(Step::Pair(*first, *other));
+        steps.push(ListEdit::Pair(*first, *other));
         (old, new) = (rest, others);
     }
     let mut tail = Vec::new();
     while let ([rest @ .., last], [others @ .., other]) = (old, new)
         && last.same(*other)
     {
-        tail.push(Step::Pair(*last, *other));
+        tail.push(ListEdit::Pair(*last, *other));
         (old, new) = (rest, others);
     }
     between(old, new, &mut steps);
@@ -154,7 +154,7 @@ fn align<'d>(before: &[Node<'d>], after: &[Node<'d>]) -> Vec<Step<'d>> {
 }
 
 /// The part between equal beginnings and ends.
-fn between<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<Step<'d>>) {
+fn between<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<ListEdit<'d>>) {
     let (mut from, mut to) = (0, 0);
     for (left, right) in common(old, new, |item| Some(item.raw())) {
         changed(
@@ -163,7 +163,7 @@ fn between<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<Step<'d>>) {
             steps,
         );
         if let (Some(left), Some(right)) = (old.get(left), new.get(right)) {
-            steps.push(Step::Pair(*left, *right));
+            steps.push(ListEdit::Pair(*left, *right));
         }
         (from, to) = (left + 1, right + 1);
     }
@@ -175,7 +175,7 @@ fn between<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<Step<'d>>) {
 }
 
 /// A part of which no item is the same.
-fn changed<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<Step<'d>>) {
+fn changed<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<ListEdit<'d>>) {
     let (mut from, mut to) = (0, 0);
     for (left, right) in common(old, new, |item| item.get("name").map(Node::raw)) {
         in_place(
@@ -184,7 +184,7 @@ fn changed<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<Step<'d>>) {
             steps,
         );
         if let (Some(left), Some(right)) = (old.get(left), new.get(right)) {
-            steps.push(Step::Pair(*left, *right));
+            steps.push(ListEdit::Pair(*left, *right));
         }
         (from, to) = (left + 1, right + 1);
     }
@@ -196,11 +196,15 @@ fn changed<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<Step<'d>>) {
 }
 
 /// A part of which nothing is known: each item becomes the one in its place.
-fn in_place<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<Step<'d>>) {
+fn in_place<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<ListEdit<'d>>) {
     let pairs = old.len().min(new.len());
-    steps.extend(old.iter().zip(new).map(|(left, right)| Step::Pair(*left, *right)));
-    steps.extend(old.iter().skip(pairs).map(|_| Step::Remove));
-    steps.extend(new.iter().skip(pairs).map(|item| Step::Add(*item)));
+    steps.extend(
+        old.iter()
+            .zip(new)
+            .map(|(left, right)| ListEdit::Pair(*left, *right)),
+    );
+    steps.extend(old.iter().skip(pairs).map(|_| ListEdit::Remove));
+    steps.extend(new.iter().skip(pairs).map(|item| ListEdit::Add(*item)));
 }
 
 /// A longest common subsequence of what `identity` says of the items: places

@@ -1,4 +1,4 @@
-//! A JSON text beside its tape.
+//! A JSON document: text and tape.
 
 use std::borrow::Cow;
 use std::fmt;

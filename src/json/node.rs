@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::Document;
-use super::tape::{Kind, Token, WIDE};
+use super::tape::{Kind, TapeToken, WIDE};
 use super::text::unescape;
 
 /// A value of a [`Document`]: a handle that costs nothing to copy.
@@ -48,7 +48,7 @@ impl<'d> Node<'d> {
     /// What sort of value it is.
     #[must_use]
     pub fn kind(self) -> Kind {
-        self.data().map_or(Kind::Null, Token::kind)
+        self.data().map_or(Kind::Null, TapeToken::kind)
     }
 
     /// Whether it is `null`.
@@ -66,7 +66,7 @@ impl<'d> Node<'d> {
     /// The number of items or of distinct keys; 0 for anything else.
     #[must_use]
     pub fn len(self) -> usize {
-        self.data().map_or(0, Token::count)
+        self.data().map_or(0, TapeToken::count)
     }
 
     /// Whether it has no items or keys.
@@ -253,19 +253,19 @@ impl<'d> Node<'d> {
         self.token
     }
 
-    fn data(self) -> Option<Token> {
+    fn data(self) -> Option<TapeToken> {
         self.document.tape.tokens.get(self.token as usize).copied()
     }
 }
 
-fn text_of<'d>(document: &'d Document<'d>, token: Token) -> &'d str {
+fn text_of<'d>(document: &'d Document<'d>, token: TapeToken) -> &'d str {
     document
         .text
         .get(token.start as usize..token.end as usize)
         .unwrap_or_default()
 }
 
-fn is_key(document: &Document<'_>, token: Token, name: &str) -> bool {
+fn is_key(document: &Document<'_>, token: TapeToken, name: &str) -> bool {
     if token.escaped() {
         return unescape(text_of(document, token), true) == name;
     }
@@ -335,7 +335,7 @@ impl<'d> Iterator for Entries<'d> {
                 token: self.next + 1,
             };
             self.next = value.data()?.next;
-            if key.data().is_some_and(Token::superseded) {
+            if key.data().is_some_and(TapeToken::superseded) {
                 continue;
             }
             self.left = self.left.saturating_sub(1);

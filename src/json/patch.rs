@@ -1,4 +1,4 @@
-//! RFC 6902 as Kubernetes applies it.
+//! JSON Patch (RFC 6902), as Kubernetes applies it.
 //!
 //! The API server uses `gopkg.in/evanphx/json-patch.v4`, which is kinder than
 //! the RFC in places that policies have come to rely on: `replace` of a key
@@ -18,7 +18,7 @@ const MAX_SHIFTED: usize = 100_000_000;
 
 /// One operation.
 #[derive(Debug, Clone)]
-pub struct Operation<'d> {
+pub struct PatchOperation<'d> {
     /// `add`, `remove`, `replace`, `move`, `copy` or `test`.
     pub op: Cow<'d, str>,
     /// A JSON Pointer to what is changed.
@@ -103,17 +103,17 @@ pub enum Error {
 /// # Errors
 ///
 /// [`Error::Malformed`]. What an operation says is judged when it is applied.
-pub fn read(patch: Node<'_>) -> Result<Vec<Operation<'_>>, Error> {
+pub fn read(patch: Node<'_>) -> Result<Vec<PatchOperation<'_>>, Error> {
     match patch.kind() {
         Kind::Null => Ok(Vec::new()),
-        Kind::Array => patch.items().map(Operation::read).collect(),
+        Kind::Array => patch.items().map(PatchOperation::read).collect(),
         _ => Err(Error::Malformed { expected: "a list" }),
     }
 }
 
 /// Writes a patch as JSON.
 #[must_use]
-pub fn write(operations: &[Operation<'_>]) -> String {
+pub fn write(operations: &[PatchOperation<'_>]) -> String {
     let mut out = String::from("[");
     for (position, operation) in operations.iter().enumerate() {
         if position > 0 {
@@ -131,8 +131,8 @@ pub fn write(operations: &[Operation<'_>]) -> String {
 ///
 /// That of the first operation which does not apply. Then nothing is changed;
 /// whether a failed `test` is an error is for the caller to say.
-pub fn apply<'d>(document: Node<'d>, operations: &[Operation<'d>]) -> Result<Tree<'d>, Error> {
-    let mut run = Run {
+pub fn apply<'d>(document: Node<'d>, operations: &[PatchOperation<'d>]) -> Result<Tree<'d>, Error> {
+    let mut run = Application {
         root: Tree::Node(document),
         copied: 0,
         shifted: 0,
@@ -145,7 +145,7 @@ pub fn apply<'d>(document: Node<'d>, operations: &[Operation<'d>]) -> Result<Tre
 
 // === impl Operation ===
 
-impl<'d> Operation<'d> {
+impl<'d> PatchOperation<'d> {
     fn read(node: Node<'d>) -> Result<Self, Error> {
         if node.kind() != Kind::Object {
             return Err(Error::Malformed { expected: "a map" });
@@ -189,22 +189,22 @@ impl<'d> Operation<'d> {
 
 // === application ===
 
-struct Run<'d> {
+struct Application<'d> {
     root: Tree<'d>,
     copied: usize,
     shifted: usize,
 }
 
 /// The map or list that a path ends in, and its last step.
-struct Target<'r, 'd> {
+struct PathEnd<'r, 'd> {
     container: &'r mut Tree<'d>,
     key: Cow<'r, str>,
     op: &'r str,
     path: &'r str,
 }
 
-impl<'d> Run<'d> {
-    fn step(&mut self, operation: &Operation<'d>) -> Result<(), Error> {
+impl<'d> Application<'d> {
+    fn step(&mut self, operation: &PatchOperation<'d>) -> Result<(), Error> {
         let path = operation.path.as_ref();
         match operation.op.as_ref() {
             "add" => self.add("add", path, operation.value()),
@@ -265,7 +265,7 @@ impl<'d> Run<'d> {
         }
     }
 
-    fn replace_document(&mut self, operation: &Operation<'d>) -> Result<(), Error> {
+    fn replace_document(&mut self, operation: &PatchOperation<'d>) -> Result<(), Error> {
         let value = operation
             .value
             .filter(|value| matches!(value.kind(), Kind::Array | Kind::Object));
@@ -273,7 +273,7 @@ impl<'d> Run<'d> {
         Ok(())
     }
 
-    fn test(&mut self, operation: &Operation<'d>) -> Result<(), Error> {
+    fn test(&mut self, operation: &PatchOperation<'d>) -> Result<(), Error> {
         let path = operation.path.as_ref();
         let found = if path.is_empty() {
             Some(&self.root)
@@ -296,7 +296,7 @@ impl<'d> Run<'d> {
         }
     }
 
-    fn target<'r>(&'r mut self, op: &'r str, path: &'r str) -> Result<Target<'r, 'd>, Error> {
+    fn target<'r>(&'r mut self, op: &'r str, path: &'r str) -> Result<PathEnd<'r, 'd>, Error> {
         let missing = || Error::MissingPath {
             op: op.to_owned(),
             path: path.to_owned(),
@@ -319,7 +319,7 @@ impl<'d> Run<'d> {
             container = next.ok_or_else(missing)?.open();
         }
         match container {
-            Tree::Object(_) | Tree::Array(_) => Ok(Target {
+            Tree::Object(_) | Tree::Array(_) => Ok(PathEnd {
                 container,
                 key,
                 op,
@@ -330,7 +330,7 @@ impl<'d> Run<'d> {
     }
 }
 
-impl<'r, 'd> Target<'r, 'd> {
+impl<'r, 'd> PathEnd<'r, 'd> {
     /// How many items a change here may shift.
     const fn length(&self) -> usize {
         match &*self.container {
@@ -415,7 +415,7 @@ impl<'r, 'd> Target<'r, 'd> {
     }
 }
 
-fn from<'o>(operation: &'o Operation<'_>) -> Result<&'o str, Error> {
+fn from<'o>(operation: &'o PatchOperation<'_>) -> Result<&'o str, Error> {
     operation.from.as_deref().ok_or_else(|| Error::MissingFrom {
         op: operation.op.to_string(),
     })

@@ -1,4 +1,4 @@
-//! The pass over the text: checks the grammar and writes the tape.
+//! The scanner: checks the grammar and writes the tape.
 //!
 //! ```text
 //! text ─▶ quotes: where strings end ─▶ scan: grammar, tokens ─▶ index: equal keys, wide maps
@@ -12,7 +12,7 @@ mod index;
 mod quotes;
 mod shape;
 
-use super::tape::{Kind, Tape, Token, WIDE};
+use super::tape::{Kind, Tape, TapeToken, WIDE};
 use super::{Error, MAX_DEPTH, MAX_TEXT, MAX_TOKENS};
 use quotes::{End, Quotes};
 use shape::shape;
@@ -29,7 +29,7 @@ struct Frame {
 }
 
 /// Where to go on.
-enum Step {
+enum Resume {
     /// With the value that begins here, in the innermost list or map.
     Into(usize),
     /// With what follows the value that ends here.
@@ -66,7 +66,7 @@ pub(super) fn scan(text: &str) -> Result<Tape, Error> {
 
 /// Makes room for more tokens, up to [`MAX_TOKENS`].
 #[cold]
-fn grow(tokens: &mut Vec<Token>) -> Result<(), Error> {
+fn grow(tokens: &mut Vec<TapeToken>) -> Result<(), Error> {
     if tokens.len() >= MAX_TOKENS {
         return Err(Error::TooMany);
     }
@@ -109,10 +109,10 @@ impl Scanner<'_> {
         let mut at = 0;
         loop {
             at = match self.value(self.space(at))? {
-                Step::Into(first) => first,
-                Step::Past(end) => match self.after_value(end)? {
-                    Step::Into(next) => next,
-                    Step::Past(end) => break self.end(end),
+                Resume::Into(first) => first,
+                Resume::Past(end) => match self.after_value(end)? {
+                    Resume::Into(next) => next,
+                    Resume::Past(end) => break self.end(end),
                 },
             };
         }
@@ -129,12 +129,12 @@ impl Scanner<'_> {
 
     /// Reads one value, or goes into one.
     #[inline(always)]
-    fn value(&mut self, at: usize) -> Result<Step, Error> {
+    fn value(&mut self, at: usize) -> Result<Resume, Error> {
         match self.byte(at) {
-            b'"' => self.string(at, false).map(Step::Past),
+            b'"' => self.string(at, false).map(Resume::Past),
             b'{' => self.open(at, true),
             b'[' => self.open(at, false),
-            _ => self.scalar(at).map(Step::Past),
+            _ => self.scalar(at).map(Resume::Past),
         }
     }
 
@@ -153,14 +153,14 @@ impl Scanner<'_> {
 
     /// What follows a value: a comma, and the key after it, or the ends of what it is in.
     #[inline(always)]
-    fn after_value(&mut self, mut at: usize) -> Result<Step, Error> {
+    fn after_value(&mut self, mut at: usize) -> Result<Resume, Error> {
         while let Some(frame) = self.frames.last_mut() {
             frame.count += 1;
             let is_map = frame.is_map;
             at = self.space(at);
             match (self.byte(at), is_map) {
-                (b',', true) => return self.key(self.space(at + 1)).map(Step::Into),
-                (b',', false) => return Ok(Step::Into(at + 1)),
+                (b',', true) => return self.key(self.space(at + 1)).map(Resume::Into),
+                (b',', false) => return Ok(Resume::Into(at + 1)),
                 (b'}', true) | (b']', false) => {
                     at += 1;
                     self.close(at);
@@ -169,12 +169,12 @@ impl Scanner<'_> {
                 (_, false) => return Err(expected(at, "`,` or `]`")),
             }
         }
-        Ok(Step::Past(at))
+        Ok(Resume::Past(at))
     }
 
     /// Goes into a list or map, unless it is empty.
     #[inline(always)]
-    fn open(&mut self, start: usize, is_map: bool) -> Result<Step, Error> {
+    fn open(&mut self, start: usize, is_map: bool) -> Result<Resume, Error> {
         if self.frames.len() >= MAX_DEPTH {
             return Err(Error::TooDeep { at: start });
         }
@@ -186,13 +186,13 @@ impl Scanner<'_> {
         let at = self.space(start + 1);
         if self.byte(at) == end {
             self.leaf(kind, start, at + 1)?;
-            return Ok(Step::Past(at + 1));
+            return Ok(Resume::Past(at + 1));
         }
-        let token = self.push(Token::new(kind, small(start), 0, 0))?;
+        let token = self.push(TapeToken::new(kind, small(start), 0, 0))?;
         self.frames.push(Frame::new(token, is_map));
         self.tape.levels = self.tape.levels.max(self.frames.len());
         let first = if is_map { self.key(at)? } else { at };
-        Ok(Step::Into(first))
+        Ok(Resume::Into(first))
     }
 
     #[inline(always)]
@@ -272,7 +272,7 @@ impl Scanner<'_> {
     #[inline(always)]
     fn text(&mut self, start: usize, end: usize, escaped: bool) -> Result<u32, Error> {
         let next = small(self.tape.tokens.len()) + 1;
-        self.push(Token::string(small(start), small(end), next, escaped))
+        self.push(TapeToken::string(small(start), small(end), next, escaped))
     }
 
     /// How long the escape here is.
@@ -331,11 +331,11 @@ impl Scanner<'_> {
     #[inline(always)]
     fn leaf(&mut self, kind: Kind, start: usize, end: usize) -> Result<u32, Error> {
         let next = small(self.tape.tokens.len()) + 1;
-        self.push(Token::new(kind, small(start), small(end), next))
+        self.push(TapeToken::new(kind, small(start), small(end), next))
     }
 
     #[inline(always)]
-    fn push(&mut self, token: Token) -> Result<u32, Error> {
+    fn push(&mut self, token: TapeToken) -> Result<u32, Error> {
         let tokens = &mut self.tape.tokens;
         let position = small(tokens.len());
         if tokens.len() == tokens.capacity() {

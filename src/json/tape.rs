@@ -1,4 +1,4 @@
-//! The tape: what one pass over the text leaves behind.
+//! The tape: the tokens of a text.
 
 /// Lists and maps with more entries than this have an index of their own, so
 /// that a large one costs no more a look-up than a small one.
@@ -25,7 +25,7 @@ pub enum Kind {
 /// The tokens of a text, in its order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tape {
-    pub(super) tokens: Vec<Token>,
+    pub(super) tokens: Vec<TapeToken>,
     /// The wide lists and maps by token, each with its range in `order`.
     pub(super) wide: Vec<Wide>,
     /// Of a wide list its items, of a wide map its keys in the order of their text.
@@ -37,13 +37,13 @@ pub(super) struct Tape {
 /// One value or key. A map's token is followed by key, value, key, value, …;
 /// a list's by its items.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Token {
+pub(super) struct TapeToken {
     /// Where its text begins and ends, quotes and brackets included.
     pub(super) start: u32,
     pub(super) end: u32,
     /// The token after all that is within this one.
     pub(super) next: u32,
-    /// Kind, flags and number of entries; see [`Token::new`].
+    /// Kind, flags and number of entries; see [`TapeToken::new`].
     meta: u32,
 }
 
@@ -61,7 +61,7 @@ const COUNT_SHIFT: u32 = 5;
 
 // === impl Token ===
 
-impl Token {
+impl TapeToken {
     pub(super) const fn new(kind: Kind, start: u32, end: u32, next: u32) -> Self {
         Self {
             start,

@@ -18,14 +18,14 @@ pub enum Tree<'d> {
     /// `null`, of a change that gave no value.
     Null,
     /// A map taken apart.
-    Object(Map<'d>),
+    Object(TreeMap<'d>),
     /// A list taken apart.
     Array(Vec<Tree<'d>>),
 }
 
 /// The entries of a map that is being changed, in order.
 #[derive(Debug, Clone, Default)]
-pub struct Map<'d> {
+pub struct TreeMap<'d> {
     /// Removed entries leave a gap.
     entries: Vec<Option<(Cow<'d, str>, Tree<'d>)>>,
     /// Where each key is; kept only once the map is wide.
@@ -41,7 +41,7 @@ impl<'d> Tree<'d> {
     pub fn open(&mut self) -> &mut Self {
         if let Self::Node(node) = *self {
             match node.kind() {
-                Kind::Object => *self = Self::Object(Map::of(node)),
+                Kind::Object => *self = Self::Object(TreeMap::of(node)),
                 Kind::Array => *self = Self::Array(node.items().map(Tree::Node).collect()),
                 Kind::Null | Kind::Bool | Kind::Number | Kind::String => {}
             }
@@ -106,7 +106,7 @@ impl<'d> Tree<'d> {
 
 // === impl Map ===
 
-impl<'d> Map<'d> {
+impl<'d> TreeMap<'d> {
     fn of(node: Node<'d>) -> Self {
         let mut map = Self::default();
         for (key, value) in node.entries() {

@@ -1,10 +1,10 @@
-//! Sound objects, sorted into what each cluster is decided by.
+//! Assembles validated objects into the sets of each cluster.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::object::Content;
-use super::sound::SoundObject;
+use super::validated::ValidatedObject;
 use super::{Manifests, Options, Scope};
 use crate::engine::authorization::{Objects, Policies, PolicySet};
 
@@ -12,7 +12,7 @@ use crate::engine::authorization::{Objects, Policies, PolicySet};
 ///
 /// No two of them may be the same object of one cluster.
 #[must_use]
-pub fn assemble(objects: impl IntoIterator<Item = SoundObject>, options: &Options) -> Manifests {
+pub fn assemble(objects: impl IntoIterator<Item = ValidatedObject>, options: &Options) -> Manifests {
     let (mut shared, mut clusters) = (Sorted::default(), BTreeMap::<String, Sorted>::new());
     for object in objects {
         match &object.cluster {
@@ -69,7 +69,7 @@ struct Sorted {
 }
 
 impl Sorted {
-    fn add(&mut self, object: SoundObject) {
+    fn add(&mut self, object: ValidatedObject) {
         match object.content {
             Content::Role(role) => self.objects.roles.push(role),
             Content::Binding(binding) => self.objects.bindings.push(binding),

@@ -1,9 +1,9 @@
-//! AuthorizationPolicy: what must be in one, and what cannot.
+//! Validation of AuthorizationPolicy.
 
 use std::collections::{BTreeMap, HashSet};
 
 use super::compile;
-use super::metadata::{self, Scope};
+use super::metadata::{self, KindScope};
 use super::names;
 use super::rbac;
 use super::report::Report;
@@ -25,7 +25,7 @@ pub(super) struct Checked {
 
 /// Says everything that is wrong with `policy`. Its conditions are compiled on the way.
 pub(super) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) -> Checked {
-    metadata::validate(&policy.metadata, Scope::Cluster, names::dns_subdomain, report);
+    metadata::validate(&policy.metadata, KindScope::Cluster, names::dns_subdomain, report);
     let path = FieldPath::root().field("spec");
     let spec = &policy.spec;
     one_of(&spec.effect, &["Allow", "Deny"], &path.field("effect"), report);
@@ -231,7 +231,7 @@ fn validate_namespace_selector(rule: &ResourceRule, path: &FieldPath, report: &m
         report.fault(FaultKind::Invalid, &path, message);
     }
     // It must never come to select everything.
-    if report.sound()
+    if report.is_valid()
         && let Err(fault) = compile::label_selector(written.clone())
     {
         report.fault(FaultKind::Invalid, &path, fault.to_string());

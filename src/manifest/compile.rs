@@ -1,4 +1,4 @@
-//! Sound manifests, to the engine's objects. Nothing is checked here again.
+//! Compiles validated manifests to the engine's objects.
 
 use k8s_openapi::api::rbac::v1 as rbac;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
@@ -28,7 +28,7 @@ pub(super) fn cluster_role(role: rbac::ClusterRole, report: &mut Report<'_>) -> 
         .map(|rule| rule.cluster_role_selectors.unwrap_or_default());
     let selectors = selectors.map(|selectors| label_selectors(selectors, report));
     report
-        .sound()
+        .is_valid()
         .then(|| of_rules(role.metadata, role.rules, selectors))
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::object::{self, Content, Object};
+use super::object::{self, Content, ManifestObject};
 use super::{lint, told_namespaces, v1alpha1};
 use crate::document::{Document, Node};
 use crate::engine::Time;
@@ -61,7 +61,7 @@ impl<'s> Surroundings<'s> {
         faults
     }
 
-    fn look_around(&self, object: &Object, now: Time, faults: &mut Faults) {
+    fn look_around(&self, object: &ManifestObject, now: Time, faults: &mut Faults) {
         match &object.content {
             Content::Policy(policy) => {
                 if !self.policies.knows_namespaces() {

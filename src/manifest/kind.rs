@@ -7,11 +7,11 @@ use crate::field::{FaultKind, FieldPath};
 /// The API group of admission's configuration.
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-const RBAC_KINDS: [(&str, Kind); 4] = [
-    ("Role", Kind::Role),
-    ("ClusterRole", Kind::ClusterRole),
-    ("RoleBinding", Kind::RoleBinding),
-    ("ClusterRoleBinding", Kind::ClusterRoleBinding),
+const RBAC_KINDS: [(&str, ManifestKind); 4] = [
+    ("Role", ManifestKind::Role),
+    ("ClusterRole", ManifestKind::ClusterRole),
+    ("RoleBinding", ManifestKind::RoleBinding),
+    ("ClusterRoleBinding", ManifestKind::ClusterRoleBinding),
 ];
 
 /// Admission's kinds and the versions in which they can be written.
@@ -28,7 +28,7 @@ const ADMISSION_KINDS: [(&str, &[&str]); 8] = [
 
 /// What a manifest is to Portcullis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ManifestKind {
     Role,
     ClusterRole,
     RoleBinding,
@@ -45,7 +45,7 @@ pub(super) enum Kind {
 }
 
 /// Why a document is of no kind.
-pub(super) struct Unknown {
+pub(super) struct UnrecognisedKind {
     pub(super) kind: FaultKind,
     pub(super) path: FieldPath,
     pub(super) message: String,
@@ -57,7 +57,7 @@ pub(super) fn group(api_version: &str) -> &str {
 }
 
 /// The kind of `document`.
-pub(super) fn of(document: &Document) -> Result<Kind, Unknown> {
+pub(super) fn of(document: &Document) -> Result<ManifestKind, UnrecognisedKind> {
     let api_version = field(document, "apiVersion")?;
     let kind = field(document, "kind")?;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -71,13 +71,13 @@ pub(super) fn of(document: &Document) -> Result<Kind, Unknown> {
             known_version(api_version, version, &["v1", "v1beta1"]).map(|()| of)
         }
         v1alpha1::GROUP if kind == "AuthorizationPolicy" => {
-            known_version(api_version, version, &["v1alpha1"]).map(|()| Kind::AuthorizationPolicy)
+            known_version(api_version, version, &["v1alpha1"]).map(|()| ManifestKind::AuthorizationPolicy)
         }
         v1alpha1::GROUP if kind == "AdmissionException" => {
-            known_version(api_version, version, &["v1alpha1"]).map(|()| Kind::AdmissionException)
+            known_version(api_version, version, &["v1alpha1"]).map(|()| ManifestKind::AdmissionException)
         }
         v1alpha1::GROUP if kind == "PolicyTest" => {
-            known_version(api_version, version, &["v1alpha1"]).map(|()| Kind::PolicyTest)
+            known_version(api_version, version, &["v1alpha1"]).map(|()| ManifestKind::PolicyTest)
         }
         v1alpha1::GROUP => Err(unknown_kind(
             kind,
@@ -91,33 +91,33 @@ pub(super) fn of(document: &Document) -> Result<Kind, Unknown> {
                 .map(|(_, versions)| *versions);
             let versions = versions
                 .ok_or_else(|| unknown_kind(kind, api_version, ADMISSION_KINDS.map(|(name, _)| name)))?;
-            known_version(api_version, version, versions).map(|()| Kind::Admission)
+            known_version(api_version, version, versions).map(|()| ManifestKind::Admission)
         }
-        "" if version == "v1" && kind == "Namespace" => Ok(Kind::Namespace),
-        _ => Ok(Kind::Parameter),
+        "" if version == "v1" && kind == "Namespace" => Ok(ManifestKind::Namespace),
+        _ => Ok(ManifestKind::Parameter),
     }
 }
 
-fn field<'d>(document: &'d Document, name: &str) -> Result<&'d str, Unknown> {
+fn field<'d>(document: &'d Document, name: &str) -> Result<&'d str, UnrecognisedKind> {
     let text = document.text(name).filter(|text| !text.is_empty());
-    text.ok_or_else(|| Unknown {
+    text.ok_or_else(|| UnrecognisedKind {
         kind: FaultKind::Required,
         path: FieldPath::root().field(name),
         message: format!("a manifest says its `{name}`"),
     })
 }
 
-fn unknown_kind<const N: usize>(kind: &str, api_version: &str, known: [&str; N]) -> Unknown {
+fn unknown_kind<const N: usize>(kind: &str, api_version: &str, known: [&str; N]) -> UnrecognisedKind {
     let group = group(api_version);
     let known = known.map(|name| format!("`{name}`")).join(", ");
-    Unknown {
+    UnrecognisedKind {
         kind: FaultKind::NotSupported,
         path: FieldPath::root().field("kind"),
         message: format!("`{kind}`: the kinds of `{group}` are {known}"),
     }
 }
 
-fn known_version(api_version: &str, version: &str, known: &[&str]) -> Result<(), Unknown> {
+fn known_version(api_version: &str, version: &str, known: &[&str]) -> Result<(), UnrecognisedKind> {
     if known.contains(&version) {
         return Ok(());
     }
@@ -127,7 +127,7 @@ fn known_version(api_version: &str, version: &str, known: &[&str]) -> Result<(),
         .map(|version| format!("`{group}/{version}`"))
         .collect::<Vec<_>>()
         .join(" or ");
-    Err(Unknown {
+    Err(UnrecognisedKind {
         kind: FaultKind::NotSupported,
         path: FieldPath::root().field("apiVersion"),
         message: format!("`{api_version}`: write this kind as {known}"),

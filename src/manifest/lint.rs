@@ -1,4 +1,4 @@
-//! What is sound, but dangerous or probably not meant.
+//! Warnings: valid, but dangerous or probably not meant.
 //!
 //! Each warning is precise, and says what to write instead. `policy` looks at
 //! one AuthorizationPolicy at a time, `lockout` at Denies over everybody,
@@ -28,8 +28,8 @@ mod validity;
 mod webhook;
 
 use super::Options;
-use super::admission::Admission;
-use super::object::{Content, Object};
+use super::admission::AdmissionObject;
+use super::object::{Content, ManifestObject};
 use crate::document::Document;
 use crate::engine::Time;
 use crate::engine::admission::AdmissionSet;
@@ -38,16 +38,16 @@ use crate::engine::authorization::{AuthorizationPolicy, PolicySet};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// Looks at all `objects`, each of which is sound.
-pub(super) fn lint(objects: &[Object], options: &Options, faults: &mut Faults) {
+pub(super) fn lint(objects: &[ManifestObject], options: &Options, faults: &mut Faults) {
     let never_deny = &options.never_deny;
     let roles = binding::RolesByCluster::new(objects);
-    let grants = binding::Grants::new(&roles, never_deny);
-    let namespaces = webhook::Namespaces::new(objects);
+    let grants = binding::RoleGrants::new(&roles, never_deny);
+    let namespaces = webhook::KnownNamespaces::new(objects);
     let denies = unreachable::Denies::new(objects.iter().filter_map(|object| match &object.content {
         Content::Policy(policy) => Some((&**policy, object.cluster.as_deref())),
         _ => None,
     }));
-    let known = exception::Known::new(objects);
+    let known = exception::KnownTargets::new(objects);
     let labellers = labels::Labellers::new(objects, &grants);
     let spec = FieldPath::root().field("spec");
     for object in objects {
@@ -83,16 +83,17 @@ pub(super) fn lint(objects: &[Object], options: &Options, faults: &mut Faults) {
                 binding::lint(binding, object.cluster.as_deref(), &grants, &mut lint)
             }
             Content::Admission(
-                Admission::ValidatingWebhooks(configuration) | Admission::MutatingWebhooks(configuration),
+                AdmissionObject::ValidatingWebhooks(configuration)
+                | AdmissionObject::MutatingWebhooks(configuration),
             ) => webhook::lint(configuration, object.cluster.as_deref(), &namespaces, &mut lint),
-            Content::Admission(Admission::MutatingPolicy(policy)) => {
+            Content::Admission(AdmissionObject::MutatingPolicy(policy)) => {
                 mutation::lint(policy, &mut lint);
                 let path = spec.field("matchConstraints");
                 names::lint_constraints(&policy.applicability.constraints, &path, &mut lint);
                 types::lint(&policy.applicability, &mut lint);
                 left_out::lint(&policy.applicability.constraints, &path, &mut lint);
             }
-            Content::Admission(Admission::ValidatingPolicy(policy)) => {
+            Content::Admission(AdmissionObject::ValidatingPolicy(policy)) => {
                 let path = spec.field("matchConstraints");
                 names::lint_constraints(&policy.applicability.constraints, &path, &mut lint);
                 types::lint(&policy.applicability, &mut lint);
@@ -107,7 +108,7 @@ pub(super) fn lint(objects: &[Object], options: &Options, faults: &mut Faults) {
 
 /// Looks at a policy by itself, beside what is in force.
 pub(super) fn policy_alone(
-    object: &Object,
+    object: &ManifestObject,
     written: &AuthorizationPolicy,
     set: &PolicySet,
     now: Time,
@@ -131,7 +132,7 @@ pub(super) fn policy_alone(
 
 /// The same of an exception.
 pub(super) fn exception_alone(
-    object: &Object,
+    object: &ManifestObject,
     written: &Exception,
     (policies, admission): (&PolicySet, &AdmissionSet),
     now: Time,

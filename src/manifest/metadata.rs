@@ -12,7 +12,7 @@ use crate::field::FieldPath;
 
 /// Where objects of a kind live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum KindScope {
     Cluster,
     Namespaced,
 }
@@ -21,7 +21,7 @@ pub(super) enum Scope {
 /// adds (uid, managedFields, …) is taken as it is.
 pub(super) fn validate(
     metadata: &ObjectMeta,
-    scope: Scope,
+    scope: KindScope,
     name: fn(&str) -> Syntax,
     report: &mut Report<'_>,
 ) {
@@ -56,12 +56,12 @@ fn validate_name(
     }
 }
 
-fn validate_namespace(metadata: &ObjectMeta, path: &FieldPath, scope: Scope, report: &mut Report<'_>) {
+fn validate_namespace(metadata: &ObjectMeta, path: &FieldPath, scope: KindScope, report: &mut Report<'_>) {
     match (scope, metadata.namespace.as_deref().unwrap_or_default()) {
-        (Scope::Cluster, "") => {}
-        (Scope::Cluster, _) => report.forbidden(path, "objects of this kind belong to no namespace"),
-        (Scope::Namespaced, "") => report.required(path, "objects of this kind belong to a namespace"),
-        (Scope::Namespaced, namespace) => report.syntax(path, namespace, names::dns_label(namespace)),
+        (KindScope::Cluster, "") => {}
+        (KindScope::Cluster, _) => report.forbidden(path, "objects of this kind belong to no namespace"),
+        (KindScope::Namespaced, "") => report.required(path, "objects of this kind belong to a namespace"),
+        (KindScope::Namespaced, namespace) => report.syntax(path, namespace, names::dns_label(namespace)),
     }
 }
 

@@ -53,5 +53,5 @@ pub(super) fn labels(document: &Document, report: &mut Report<'_>) -> Option<BTr
     }
     super::metadata::validate_labels(&labels, &path.field("labels"), report);
     labels.insert(NAME_LABEL.to_owned(), name.to_owned());
-    report.sound().then_some(labels)
+    report.is_valid().then_some(labels)
 }

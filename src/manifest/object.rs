@@ -1,4 +1,4 @@
-//! One object: what it is, where it stands, and what it says once it is sound.
+//! One object of a manifest: decoded, validated, with its position.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use k8s_openapi::api::rbac::v1 as rbac_v1;
 use serde::de::DeserializeOwned;
 
-use super::admission::{self, Admission};
-use super::kind::{self, Kind};
+use super::admission::{self, AdmissionObject};
+use super::kind::{self, ManifestKind};
 use super::rbac::Rbac;
 use super::report::Report;
-use super::sound::Identity;
+use super::validated::ObjectIdentity;
 use super::{admission_exception, authorization_policy, compile, namespace, parameter, rbac, v1alpha1};
 use crate::document::Document;
 use crate::engine::admission::exceptions::Exception;
@@ -19,7 +19,7 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// A sound object.
 #[derive(Debug)]
-pub(super) struct Object {
+pub(super) struct ManifestObject {
     /// As written.
     pub(super) document: Document,
     /// The only cluster it holds for; `None` for every cluster.
@@ -38,12 +38,16 @@ pub(super) enum Content {
     Exception(Arc<Exception>),
     /// The labels of the namespace.
     Namespace(BTreeMap<String, String>),
-    Admission(Admission),
+    Admission(AdmissionObject),
     Parameter,
 }
 
 /// Reads `document`; what is wrong with it goes to `faults`, and then there is no object.
-pub(super) fn read(document: Document, cluster: Option<Arc<str>>, faults: &mut Faults) -> Option<Object> {
+pub(super) fn read(
+    document: Document,
+    cluster: Option<Arc<str>>,
+    faults: &mut Faults,
+) -> Option<ManifestObject> {
     let content = match kind::of(&document) {
         Ok(kind) => content(kind, &document, faults),
         Err(unknown) => {
@@ -55,23 +59,23 @@ pub(super) fn read(document: Document, cluster: Option<Arc<str>>, faults: &mut F
             None
         }
     };
-    content.map(|content| Object {
+    content.map(|content| ManifestObject {
         document,
         cluster,
         content,
     })
 }
 
-fn content(kind: Kind, document: &Document, faults: &mut Faults) -> Option<Content> {
+fn content(kind: ManifestKind, document: &Document, faults: &mut Faults) -> Option<Content> {
     match kind {
-        Kind::Role => rbac_object(document, faults)
+        ManifestKind::Role => rbac_object(document, faults)
             .map(compile::role)
             .map(Content::Role),
-        Kind::ClusterRole => {
+        ManifestKind::ClusterRole => {
             let role: rbac_v1::ClusterRole = rbac_object(document, faults)?;
             compile::cluster_role(role, &mut Report::new(document, faults)).map(Content::Role)
         }
-        Kind::RoleBinding => {
+        ManifestKind::RoleBinding => {
             let binding: rbac_v1::RoleBinding = rbac_object(document, faults)?;
             Some(Content::Binding(compile::binding(
                 binding.metadata,
@@ -79,7 +83,7 @@ fn content(kind: Kind, document: &Document, faults: &mut Faults) -> Option<Conte
                 binding.subjects,
             )))
         }
-        Kind::ClusterRoleBinding => {
+        ManifestKind::ClusterRoleBinding => {
             let binding: rbac_v1::ClusterRoleBinding = rbac_object(document, faults)?;
             Some(Content::Binding(compile::binding(
                 binding.metadata,
@@ -87,28 +91,28 @@ fn content(kind: Kind, document: &Document, faults: &mut Faults) -> Option<Conte
                 binding.subjects,
             )))
         }
-        Kind::AuthorizationPolicy => {
+        ManifestKind::AuthorizationPolicy => {
             let policy: v1alpha1::AuthorizationPolicy = document.decode(faults)?;
             let mut report = Report::new(document, faults);
             let checked = authorization_policy::validate(&policy, &mut report);
             report
-                .sound()
+                .is_valid()
                 .then(|| Content::Policy(Box::new(compile::policy(policy, checked))))
         }
-        Kind::AdmissionException => {
+        ManifestKind::AdmissionException => {
             let exception = document.decode(faults)?;
             let exception = admission_exception::read(exception, &mut Report::new(document, faults))?;
             Some(Content::Exception(Arc::new(exception)))
         }
-        Kind::PolicyTest => None,
-        Kind::Namespace => {
+        ManifestKind::PolicyTest => None,
+        ManifestKind::Namespace => {
             namespace::labels(document, &mut Report::new(document, faults)).map(Content::Namespace)
         }
-        Kind::Admission => {
+        ManifestKind::Admission => {
             named(document, faults)?;
             admission::read(document, faults).map(Content::Admission)
         }
-        Kind::Parameter => parameter(document, faults),
+        ManifestKind::Parameter => parameter(document, faults),
     }
 }
 
@@ -116,7 +120,7 @@ fn rbac_object<T: Rbac + DeserializeOwned>(document: &Document, faults: &mut Fau
     let mut object: T = document.in_version(rbac::V1).decode(faults)?;
     let mut report = Report::new(document, faults);
     object.default_and_validate(&mut report);
-    report.sound().then_some(object)
+    report.is_valid().then_some(object)
 }
 
 fn named(document: &Document, faults: &mut Faults) -> Option<()> {
@@ -140,7 +144,7 @@ fn parameter(document: &Document, faults: &mut Faults) -> Option<Content> {
     if named(document, &mut Faults::new()).is_some() {
         let mut report = Report::new(document, faults);
         parameter::validate(document, &mut report);
-        return report.sound().then_some(Content::Parameter);
+        return report.is_valid().then_some(Content::Parameter);
     }
     let place = document.place(FieldPath::root().field("metadata").field("name"));
     let message = "this is no Kubernetes object, and is ignored: move it out of the manifests";
@@ -151,10 +155,10 @@ fn parameter(document: &Document, faults: &mut Faults) -> Option<Content> {
 // === duplicates ===
 
 /// Reports each object that holds for a cluster together with an earlier one of the same identity.
-pub(super) fn refuse_duplicates(objects: &[Object], faults: &mut Faults) {
-    let mut seen: HashMap<Identity, Vec<&Object>> = HashMap::with_capacity(objects.len());
+pub(super) fn refuse_duplicates(objects: &[ManifestObject], faults: &mut Faults) {
+    let mut seen: HashMap<ObjectIdentity, Vec<&ManifestObject>> = HashMap::with_capacity(objects.len());
     for object in objects {
-        let namesakes = seen.entry(Identity::of(&object.document)).or_default();
+        let namesakes = seen.entry(ObjectIdentity::of(&object.document)).or_default();
         if let Some(first) = namesakes.iter().find(|first| meet(first, object)) {
             let path = FieldPath::root().field("metadata").field("name");
             let message = format!(
@@ -173,17 +177,17 @@ pub(super) fn refuse_duplicates(objects: &[Object], faults: &mut Faults) {
 }
 
 /// Whether both hold for one cluster.
-fn meet(one: &Object, other: &Object) -> bool {
+fn meet(one: &ManifestObject, other: &ManifestObject) -> bool {
     one.cluster.is_none() || other.cluster.is_none() || one.cluster == other.cluster
 }
 
-fn position(object: &Object) -> String {
+fn position(object: &ManifestObject) -> String {
     let place = object.document.place(FieldPath::root());
     format!("{}:{}", place.file.as_deref().unwrap_or_default(), place.line)
 }
 
 /// Says which cluster both are for, where that is not plain.
-fn reach(first: &Object, second: &Object) -> String {
+fn reach(first: &ManifestObject, second: &ManifestObject) -> String {
     match (&first.cluster, &second.cluster) {
         (None, Some(cluster)) => format!(" for every cluster, `{cluster}` included"),
         (Some(cluster), None) => {

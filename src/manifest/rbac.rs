@@ -8,7 +8,7 @@ use k8s_openapi::api::rbac::v1::{
     AggregationRule, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
 
-use super::metadata::{self, Scope};
+use super::metadata::{self, KindScope};
 use super::report::Report;
 use super::{names, selector};
 use crate::field::{FaultKind, FieldPath};
@@ -26,10 +26,10 @@ pub(super) trait Rbac {
 
 impl Rbac for Role {
     fn default_and_validate(&mut self, report: &mut Report<'_>) {
-        metadata::validate(&self.metadata, Scope::Namespaced, names::path_segment, report);
+        metadata::validate(&self.metadata, KindScope::Namespaced, names::path_segment, report);
         validate_rules(
             self.rules.as_deref().unwrap_or_default(),
-            Scope::Namespaced,
+            KindScope::Namespaced,
             report,
         );
     }
@@ -37,8 +37,12 @@ impl Rbac for Role {
 
 impl Rbac for ClusterRole {
     fn default_and_validate(&mut self, report: &mut Report<'_>) {
-        metadata::validate(&self.metadata, Scope::Cluster, names::path_segment, report);
-        validate_rules(self.rules.as_deref().unwrap_or_default(), Scope::Cluster, report);
+        metadata::validate(&self.metadata, KindScope::Cluster, names::path_segment, report);
+        validate_rules(
+            self.rules.as_deref().unwrap_or_default(),
+            KindScope::Cluster,
+            report,
+        );
         if let Some(aggregation) = &self.aggregation_rule {
             validate_aggregation(aggregation, report);
         }
@@ -47,41 +51,41 @@ impl Rbac for ClusterRole {
 
 impl Rbac for RoleBinding {
     fn default_and_validate(&mut self, report: &mut Report<'_>) {
-        metadata::validate(&self.metadata, Scope::Namespaced, names::path_segment, report);
+        metadata::validate(&self.metadata, KindScope::Namespaced, names::path_segment, report);
         default_role_ref(&mut self.role_ref);
         validate_role_ref(&self.role_ref, &["Role", "ClusterRole"], report);
         let subjects = self.subjects.as_deref_mut().unwrap_or_default();
-        default_and_validate_subjects(subjects, Scope::Namespaced, report);
+        default_and_validate_subjects(subjects, KindScope::Namespaced, report);
     }
 }
 
 impl Rbac for ClusterRoleBinding {
     fn default_and_validate(&mut self, report: &mut Report<'_>) {
-        metadata::validate(&self.metadata, Scope::Cluster, names::path_segment, report);
+        metadata::validate(&self.metadata, KindScope::Cluster, names::path_segment, report);
         default_role_ref(&mut self.role_ref);
         validate_role_ref(&self.role_ref, &["ClusterRole"], report);
         let subjects = self.subjects.as_deref_mut().unwrap_or_default();
-        default_and_validate_subjects(subjects, Scope::Cluster, report);
+        default_and_validate_subjects(subjects, KindScope::Cluster, report);
     }
 }
 
 // === rules ===
 
-fn validate_rules(rules: &[PolicyRule], scope: Scope, report: &mut Report<'_>) {
+fn validate_rules(rules: &[PolicyRule], scope: KindScope, report: &mut Report<'_>) {
     let path = FieldPath::root().field("rules");
     for (index, rule) in rules.iter().enumerate() {
         validate_rule(rule, scope, &path.index(index), report);
     }
 }
 
-fn validate_rule(rule: &PolicyRule, scope: Scope, path: &FieldPath, report: &mut Report<'_>) {
+fn validate_rule(rule: &PolicyRule, scope: KindScope, path: &FieldPath, report: &mut Report<'_>) {
     let given = |list: &Option<Vec<String>>| list.as_ref().is_some_and(|list| !list.is_empty());
     if rule.verbs.is_empty() {
         report.required(&path.field("verbs"), "a rule needs at least one verb");
     }
     if given(&rule.non_resource_urls) {
         let path = path.field("nonResourceURLs");
-        if scope == Scope::Namespaced {
+        if scope == KindScope::Namespaced {
             let message = "a Role cannot grant non-resource URLs: use a ClusterRole and a ClusterRoleBinding";
             report.fault(FaultKind::Invalid, &path, message);
         }
@@ -140,7 +144,7 @@ fn validate_role_ref(role: &RoleRef, kinds: &[&str], report: &mut Report<'_>) {
     }
 }
 
-fn default_and_validate_subjects(subjects: &mut [Subject], scope: Scope, report: &mut Report<'_>) {
+fn default_and_validate_subjects(subjects: &mut [Subject], scope: KindScope, report: &mut Report<'_>) {
     let path = FieldPath::root().field("subjects");
     for (index, subject) in subjects.iter_mut().enumerate() {
         let group = subject.api_group.get_or_insert_default();
@@ -151,7 +155,7 @@ fn default_and_validate_subjects(subjects: &mut [Subject], scope: Scope, report:
     }
 }
 
-fn validate_subject(subject: &Subject, scope: Scope, path: &FieldPath, report: &mut Report<'_>) {
+fn validate_subject(subject: &Subject, scope: KindScope, path: &FieldPath, report: &mut Report<'_>) {
     if subject.name.is_empty() {
         report.required(&path.field("name"), "a subject has a name");
     }
@@ -169,7 +173,7 @@ fn validate_subject(subject: &Subject, scope: Scope, path: &FieldPath, report: &
                 report.not_supported(&path.field("apiGroup"), group, &[""]);
             }
             let namespace = subject.namespace.as_deref().unwrap_or_default();
-            if scope == Scope::Cluster && namespace.is_empty() {
+            if scope == KindScope::Cluster && namespace.is_empty() {
                 let message = "in a ClusterRoleBinding, a service account names its namespace";
                 report.required(&path.field("namespace"), message);
             }

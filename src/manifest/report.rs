@@ -1,4 +1,4 @@
-//! One object's faults, each at its field.
+//! Collects the faults of one object.
 
 use crate::document::Document;
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
@@ -22,7 +22,7 @@ impl<'a> Report<'a> {
     }
 
     /// Whether nothing was wrong since [`Report::new`].
-    pub(super) const fn sound(&self) -> bool {
+    pub(super) const fn is_valid(&self) -> bool {
         self.errors == 0
     }
 

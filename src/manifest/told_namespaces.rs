@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::Options;
-use super::object::{Content, Object};
+use super::object::{Content, ManifestObject};
 use crate::engine::authorization::AuthorizationPolicy;
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// Refuses each `namespaceSelector` that asks for labels of a cluster of whose
 /// Namespaces neither the manifests nor a watch tell.
-pub(super) fn require(objects: &[Object], options: &Options, faults: &mut Faults) {
-    let told = Told::new(objects, options);
+pub(super) fn require(objects: &[ManifestObject], options: &Options, faults: &mut Faults) {
+    let told = ToldNamespace::new(objects, options);
     for object in objects {
         let Content::Policy(policy) = &object.content else {
             continue;
@@ -53,14 +53,14 @@ pub(super) fn message(cluster: Option<&str>) -> String {
 }
 
 /// Of which clusters' Namespaces something is told.
-struct Told<'o> {
+struct ToldNamespace<'o> {
     /// Of every cluster's.
     all: bool,
     clusters: BTreeSet<&'o str>,
 }
 
-impl<'o> Told<'o> {
-    fn new(objects: &'o [Object], options: &'o Options) -> Self {
+impl<'o> ToldNamespace<'o> {
+    fn new(objects: &'o [ManifestObject], options: &'o Options) -> Self {
         let namespaces = objects
             .iter()
             .filter(|object| matches!(object.content, Content::Namespace(_)));

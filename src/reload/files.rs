@@ -1,4 +1,4 @@
-//! Which files there are, what they say, and whether that changed.
+//! The files of a snapshot, their contents and fingerprints.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -51,7 +51,7 @@ fn read_within(paths: &[ManifestPath], most_files: usize, most_bytes: usize) -> 
     let mut faults = Faults::new();
     let mut left = most_bytes;
     for entry in paths {
-        let mut walk = Walk::new(most_files);
+        let mut walk = FolderWalk::new(most_files);
         if let Err((path, error)) = walk.enter(&entry.path, DEPTH) {
             faults.push(unreadable(&path, &error));
         } else if walk.files.is_empty() {
@@ -112,7 +112,7 @@ fn empty(folder: &Path) -> Fault {
 }
 
 /// A walk through the folders of manifests.
-struct Walk {
+struct FolderWalk {
     /// The manifests.
     files: Vec<PathBuf>,
     /// The folders on the way.
@@ -123,7 +123,7 @@ struct Walk {
 
 // === impl Walk ===
 
-impl Walk {
+impl FolderWalk {
     fn new(most: usize) -> Self {
         Self {
             files: Vec::new(),
@@ -191,7 +191,7 @@ pub(super) fn all_files(config_file: &Path, config: &Config, others: &BTreeSet<P
     files.extend(others.iter().cloned());
     files.extend(config.files());
     for entry in &config.manifests {
-        let mut walk = Walk::new(MOST_FILES);
+        let mut walk = FolderWalk::new(MOST_FILES);
         // A path that cannot be read is a fault of the load; here it counts as absent.
         let _ = walk.enter(&entry.path, DEPTH);
         files.append(&mut walk.files);
@@ -212,7 +212,7 @@ pub(super) fn folders_of(config: &Config, files: &[PathBuf]) -> BTreeSet<PathBuf
         }
     }
     for entry in &config.manifests {
-        let mut walk = Walk::new(MOST_FILES);
+        let mut walk = FolderWalk::new(MOST_FILES);
         let _ = walk.enter(&entry.path, DEPTH);
         folders.append(&mut walk.folders);
     }

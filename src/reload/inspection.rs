@@ -12,7 +12,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::files::{self, Fingerprint};
 use super::interest::Interest;
-use super::{Snapshot, State, load};
+use super::{ReloadState, Snapshot, load};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
 use crate::config::{self, Config};
@@ -24,7 +24,7 @@ const ROUNDS: usize = 3;
 
 /// What it works with.
 pub(super) struct Inspection {
-    pub(super) state: Arc<State>,
+    pub(super) state: Arc<ReloadState>,
     /// The configuration.
     pub(super) path: PathBuf,
     pub(super) watches: Watches,

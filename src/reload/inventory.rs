@@ -1,31 +1,31 @@
-//! Which objects a set holds, and what the next set changes of them.
+//! The inventory of a snapshot, and the difference between two.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::authorization::{Policies, PolicySet};
-use crate::manifest::{Identity, SoundObject};
+use crate::manifest::{ObjectIdentity, ValidatedObject};
 
 /// The most names of each sort that a [`Change`] keeps.
 const NAMES: usize = 10;
 
 /// The objects of the files of one set, each with a digest of what it says.
 #[derive(Debug, Default)]
-pub(super) struct Inventory(HashMap<Key, u64>);
+pub(super) struct Inventory(HashMap<InventoryKey, u64>);
 
 /// An object and the only cluster that it holds for, if any.
-type Key = (Identity, Option<String>);
+type InventoryKey = (ObjectIdentity, Option<String>);
 
 /// What a reload changed: the objects in files, and the Denies no longer in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
     /// Objects that were not there before.
-    pub added: Objects,
+    pub added: LoadedObjects,
     /// Objects that say something else than before.
-    pub changed: Objects,
+    pub changed: LoadedObjects,
     /// Objects that are there no more.
-    pub removed: Objects,
+    pub removed: LoadedObjects,
     /// AuthorizationPolicies that denied and do so no more: removed, in Shadow, or now of effect
     /// Allow. `name`, or `cluster/name` where a policy held for one cluster alone; sorted.
     pub vanished_denies: Vec<String>,
@@ -33,7 +33,7 @@ pub struct Change {
 
 /// How many objects, and the names of the first of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Objects {
+pub struct LoadedObjects {
     /// How many.
     pub count: usize,
     /// At most ten of them as `Kind/name` or `Kind/namespace/name`, sorted.
@@ -43,8 +43,8 @@ pub struct Objects {
 // === impl Inventory ===
 
 impl Inventory {
-    pub(super) fn of(objects: &[SoundObject]) -> Self {
-        let entry = |object: &SoundObject| {
+    pub(super) fn of(objects: &[ValidatedObject]) -> Self {
+        let entry = |object: &ValidatedObject| {
             let cluster = object.cluster().map(str::to_owned);
             ((object.identity().clone(), cluster), object.digest())
         };
@@ -60,9 +60,9 @@ impl Inventory {
             (earlier != digest).then_some(key)
         });
         Change {
-            added: Objects::of(added),
-            changed: Objects::of(changed),
-            removed: Objects::of(removed),
+            added: LoadedObjects::of(added),
+            changed: LoadedObjects::of(changed),
+            removed: LoadedObjects::of(removed),
             vanished_denies: Vec::new(),
         }
     }
@@ -70,8 +70,8 @@ impl Inventory {
 
 // === impl Objects ===
 
-impl Objects {
-    fn of<'k>(keys: impl Iterator<Item = &'k Key>) -> Self {
+impl LoadedObjects {
+    fn of<'k>(keys: impl Iterator<Item = &'k InventoryKey>) -> Self {
         let mut names: Vec<String> = keys
             .map(|(identity, cluster)| match cluster {
                 None => identity.to_string(),

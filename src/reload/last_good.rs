@@ -59,10 +59,10 @@ pub(super) struct Unsaved {
 /// Saves one set after another on a thread of its own: a disk that does not answer
 /// holds up no reload. Of those that wait, only the newest is saved.
 #[derive(Debug, Default)]
-pub(super) struct Saver(Arc<Mutex<Waiting>>);
+pub(super) struct Saver(Arc<Mutex<WaitingSave>>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingSave {
     next: Option<Unsaved>,
     is_saving: bool,
 }
@@ -140,7 +140,7 @@ impl Unsaved {
             tracing::warn!(
                 file = %self.path.display(),
                 %error,
-                "the last good set cannot be saved: a restart beside faulty files would not start"
+                "cannot save the last good set: a restart with faulty files would fail"
             );
         }
     }
@@ -167,7 +167,7 @@ impl Saver {
     }
 }
 
-fn while_any_waits(all: &Mutex<Waiting>) {
+fn while_any_waits(all: &Mutex<WaitingSave>) {
     loop {
         let mut waiting = all.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(unsaved) = waiting.next.take() else {

@@ -1,13 +1,13 @@
-//! From files to a snapshot, with every fault on the way.
+//! Loads a snapshot from files, and reports every fault.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::apart::apart;
 use super::files::{self, Revision};
 use super::inventory::Inventory;
 use super::last_good::{self, Unsaved};
+use super::own_thread::on_own_thread;
 use super::source::{self, ManifestSource, Watched};
 use super::{Base, Snapshot};
 use crate::authentication::Authenticator;
@@ -15,12 +15,11 @@ use crate::authorizers::Authorizers;
 use crate::certificates;
 use crate::config::{self, Config, Disk, LogPath, ManifestPath};
 use crate::engine::Time;
-use crate::engine::admission::matching::MissingNamespace;
 use crate::engine::admission::webhook::Webhook;
-use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, FailurePolicy};
+use crate::engine::admission::{AdmissionPolicies, AdmissionSettings};
 use crate::engine::authorization::Policies;
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
-use crate::manifest::{self, Manifests, SoundObject, Source};
+use crate::manifest::{self, Manifests, Source, ValidatedObject};
 use crate::tls::TlsContext;
 use crate::upstream::Upstreams;
 
@@ -38,7 +37,7 @@ pub fn load(
     previous: Option<&Snapshot>,
     now: SystemTime,
 ) -> (Option<Snapshot>, Faults) {
-    apart(|| load_here(path, source, previous, now))
+    on_own_thread(|| load_here(path, source, previous, now))
 }
 
 fn load_here(
@@ -69,7 +68,7 @@ pub fn last_good(
     source: &dyn ManifestSource,
     now: SystemTime,
 ) -> Result<Snapshot, last_good::Error> {
-    apart(|| last_good_here(path, source, now))
+    on_own_thread(|| last_good_here(path, source, now))
 }
 
 fn last_good_here(
@@ -88,7 +87,7 @@ fn last_good_here(
     });
     match snapshot.filter(|_| !faults.has_errors()) {
         Some(snapshot) => {
-            tracing::debug!(saved = saved.revision, "the last good set can be served");
+            tracing::debug!(saved = saved.revision, "serving the last good set");
             Ok(Snapshot {
                 unsaved: None,
                 ..snapshot
@@ -243,7 +242,7 @@ fn missing_log_folder(config: &Config) -> Option<Fault> {
 /// What the files and the source say together.
 fn index(
     config: &Config,
-    own: Vec<SoundObject>,
+    own: Vec<ValidatedObject>,
     watched: &[Watched],
 ) -> (Policies, AdmissionPolicies, Vec<Arc<Webhook>>) {
     let mut manifests = manifest::assemble(source::together(own, watched), &options(config, None));
@@ -286,14 +285,8 @@ fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
 #[must_use]
 pub fn admission_settings(config: &Config) -> AdmissionSettings {
     AdmissionSettings {
-        missing_namespace: match config.admission.missing_namespace {
-            config::MissingNamespace::Fail => MissingNamespace::Fail,
-            config::MissingNamespace::NameOnly => MissingNamespace::NameOnly,
-        },
-        failure_policy: match config.admission.failure_policy {
-            config::FailurePolicy::Fail => FailurePolicy::Fail,
-            config::FailurePolicy::Ignore => FailurePolicy::Ignore,
-        },
+        missing_namespace: config.admission.missing_namespace,
+        failure_policy: config.admission.failure_policy,
         shadow_webhooks: config.upstreams.shadow.clone(),
         ..AdmissionSettings::default()
     }

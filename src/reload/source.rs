@@ -1,4 +1,4 @@
-//! Manifests that come from elsewhere than files.
+//! Manifest sources other than files.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
@@ -9,7 +9,7 @@ use super::{Snapshot, Trigger};
 use crate::config::Config;
 use crate::engine::admission::ParamKind;
 use crate::field::Faults;
-use crate::manifest::{Identity, SoundObject};
+use crate::manifest::{ObjectIdentity, ValidatedObject};
 
 /// Where objects come from beside the files, and change by themselves.
 ///
@@ -44,7 +44,7 @@ pub struct Watched {
     /// The cluster.
     pub cluster: String,
     /// Each object once, in an order of its own.
-    pub objects: Vec<Arc<SoundObject>>,
+    pub objects: Vec<Arc<ValidatedObject>>,
     /// The kinds of parameters of which every object is among them.
     pub parameters: HashSet<ParamKind>,
     /// Names their content: equal objects, equal digest.
@@ -108,8 +108,8 @@ impl ManifestSource for FilesAlone {
 /// `own` and what is `watched` beside it, to be one set. The same object cannot
 /// hold twice: that of the files does, since whoever may write to the API
 /// server must not take away what the gateway's own files say.
-pub(super) fn together(own: Vec<SoundObject>, watched: &[Watched]) -> Vec<SoundObject> {
-    let mut clusters: HashMap<Identity, BTreeSet<Option<String>>> = HashMap::new();
+pub(super) fn together(own: Vec<ValidatedObject>, watched: &[Watched]) -> Vec<ValidatedObject> {
+    let mut clusters: HashMap<ObjectIdentity, BTreeSet<Option<String>>> = HashMap::new();
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     if !watched.is_empty() {
         for object in &own {
@@ -129,14 +129,14 @@ pub(super) fn together(own: Vec<SoundObject>, watched: &[Watched]) -> Vec<SoundO
         if in_files {
             *kinds.entry(object.identity().kind().to_owned()).or_default() += 1;
         } else {
-            all.push(SoundObject::clone(object));
+            all.push(ValidatedObject::clone(object));
         }
     }
     for (kind, count) in kinds {
         tracing::debug!(
             kind,
             count,
-            "objects of a cluster stand in files too: those of the files hold"
+            "objects are both in files and in a cluster: using those of the files"
         );
     }
     all

@@ -1,4 +1,4 @@
-//! Notices that a file changed, and has the set loaded again.
+//! Watches files and reloads after changes.
 //!
 //! Three ways lead here. Watches on the folders report at once; they hang on the
 //! folder and not on the file, because mounted Secrets and ConfigMaps change by
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::files::Fingerprint;
 use super::inspection::{Inspected, Inspection, Loaded, Watches};
-use super::{Failure, State, load};
+use super::{ReloadFailure, ReloadState, load};
 use crate::certificates::Reminders;
 use crate::config;
 use crate::field::{Fault, FaultKind, Faults, Place, Severity};
@@ -45,20 +45,20 @@ const MOST_HANGING: usize = 8;
 const MOST_HANGING_POLLS: usize = MOST_HANGING / 2;
 
 /// Called with each attempt that was made.
-pub type Observer = Box<dyn Fn(Attempt<'_>) + Send>;
+pub type ReloadObserver = Box<dyn Fn(ReloadAttempt<'_>) + Send>;
 
 /// How an attempt to replace what is in force ended.
 #[derive(Clone, Copy)]
-pub enum Attempt<'a> {
+pub enum ReloadAttempt<'a> {
     /// The files were read, and are in force.
-    Reloaded(&'a State),
+    Reloaded(&'a ReloadState),
     /// Objects of clusters changed. The files were not read: where they are faulty, they still are.
-    Refreshed(&'a State),
+    Refreshed(&'a ReloadState),
     /// The files have faults, or are still being read; what was in force still is.
-    Failed(&'a Failure),
+    Failed(&'a ReloadFailure),
 }
 
-/// Keeps a [`State`] up to date on a thread of its own, until dropped.
+/// Keeps a [`ReloadState`] up to date on a thread of its own, until dropped.
 pub struct Reloader {
     trigger: Trigger,
     thread: Option<JoinHandle<()>>,
@@ -66,9 +66,9 @@ pub struct Reloader {
 
 /// Asks for a reload, from any thread.
 #[derive(Clone)]
-pub struct Trigger(Sender<Event>);
+pub struct Trigger(Sender<WatchEvent>);
 
-enum Event {
+enum WatchEvent {
     /// Something is to be done.
     Requested(Requested),
     /// The inspection of this number ended; without result if it broke off.
@@ -92,7 +92,7 @@ impl Trigger {
 
     fn request(&self, requested: Requested) {
         // An error means that the reloader has stopped: nothing to ask any more.
-        let _ = self.0.send(Event::Requested(requested));
+        let _ = self.0.send(WatchEvent::Requested(requested));
     }
 }
 
@@ -108,10 +108,15 @@ impl Reloader {
     ///
     /// The operating system refused a thread. That it refuses watches is only
     /// logged: the poll remains.
-    pub fn start(state: Arc<State>, path: PathBuf, limit: Duration, observer: Observer) -> io::Result<Self> {
+    pub fn start(
+        state: Arc<ReloadState>,
+        path: PathBuf,
+        limit: Duration,
+        observer: ReloadObserver,
+    ) -> io::Result<Self> {
         let (sender, events) = channel();
         let trigger = Trigger(sender);
-        let mut worker = Worker {
+        let mut worker = ReloadWorker {
             trigger: trigger.clone(),
             path,
             observer,
@@ -144,7 +149,7 @@ impl Reloader {
 
 impl Drop for Reloader {
     fn drop(&mut self) {
-        let _ = self.trigger.0.send(Event::Stop);
+        let _ = self.trigger.0.send(WatchEvent::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -152,18 +157,18 @@ impl Drop for Reloader {
 }
 
 /// What the thread works with.
-struct Worker {
+struct ReloadWorker {
     trigger: Trigger,
-    state: Arc<State>,
+    state: Arc<ReloadState>,
     path: PathBuf,
-    observer: Observer,
+    observer: ReloadObserver,
     limit: Duration,
     /// With the inspection while one runs.
     watches: Option<Watches>,
     reminders: Reminders,
     /// What the files said at the last inspection, good or bad.
     last: Fingerprint,
-    running: Vec<Running>,
+    running: Vec<RunningInspection>,
     /// The number of the inspection begun last.
     begun: u64,
     /// The number of the newest inspection of which the result was taken.
@@ -172,7 +177,7 @@ struct Worker {
 }
 
 /// An inspection that has not ended.
-struct Running {
+struct RunningInspection {
     number: u64,
     since: Instant,
     /// Whether what is beside the files changed too.
@@ -183,7 +188,7 @@ struct Running {
 
 // === impl Worker ===
 
-impl Worker {
+impl ReloadWorker {
     fn begin_to_watch(&mut self) {
         let mut inspection = self.inspection(false);
         let current = Arc::clone(&self.state.current());
@@ -203,7 +208,7 @@ impl Worker {
         }
     }
 
-    fn run(mut self, events: &Receiver<Event>) {
+    fn run(mut self, events: &Receiver<WatchEvent>) {
         loop {
             let now = Instant::now();
             self.report_hanging(now);
@@ -217,9 +222,9 @@ impl Worker {
                 None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match received {
-                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(Event::Requested(requested)) => self.schedule.request(requested, Instant::now()),
-                Ok(Event::Ended(number, inspected)) => {
+                Ok(WatchEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(WatchEvent::Requested(requested)) => self.schedule.request(requested, Instant::now()),
+                Ok(WatchEvent::Ended(number, inspected)) => {
                     self.ended(number, inspected.map(|inspected| *inspected))
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -261,10 +266,10 @@ impl Worker {
         let inspection = self.inspection(requested.is_forced);
         let begun = inspection.spawn(move |inspected| {
             // Who has stopped needs no result.
-            let _ = events.send(Event::Ended(number, inspected.map(Box::new)));
+            let _ = events.send(WatchEvent::Ended(number, inspected.map(Box::new)));
         });
         match begun {
-            Ok(()) => self.running.push(Running {
+            Ok(()) => self.running.push(RunningInspection {
                 number,
                 since: now,
                 is_beside: requested.is_beside,
@@ -321,7 +326,7 @@ impl Worker {
     fn put_in_force(&self, loaded: Loaded) {
         let Loaded { at, snapshot, faults } = loaded;
         let Some(snapshot) = snapshot else {
-            let failure = Failure {
+            let failure = ReloadFailure {
                 at,
                 faults: Arc::new(faults),
                 is_hanging: false,
@@ -335,10 +340,10 @@ impl Worker {
         warn_of_vanished_denies(&change.vanished_denies);
         warn_of_restart(&current.config, &snapshot.config);
         self.state.replace(snapshot, change);
-        (self.observer)(Attempt::Reloaded(&self.state));
+        (self.observer)(ReloadAttempt::Reloaded(&self.state));
     }
 
-    fn keep(&self, failure: Failure) {
+    fn keep(&self, failure: ReloadFailure) {
         log(&failure.faults);
         let revision = &self.state.current().revision;
         let faults = failure.faults.len();
@@ -347,14 +352,14 @@ impl Worker {
         } else {
             tracing::error!(%revision, faults, "the files have faults: the last good set stays in force");
         }
-        (self.observer)(Attempt::Failed(&failure));
+        (self.observer)(ReloadAttempt::Failed(&failure));
         self.state.keep(failure);
     }
 
     fn fail(&self, found: Vec<Fault>, is_hanging: bool) {
         let mut faults = Faults::new();
         faults.extend(found);
-        self.keep(Failure {
+        self.keep(ReloadFailure {
             at: SystemTime::now(),
             faults: Arc::new(faults),
             is_hanging,
@@ -400,7 +405,7 @@ impl Worker {
         warn_of_vanished_denies(&snapshot.vanished_denies(&current));
         drop(current);
         self.state.refresh(snapshot);
-        (self.observer)(Attempt::Refreshed(&self.state));
+        (self.observer)(ReloadAttempt::Refreshed(&self.state));
     }
 }
 

@@ -24,7 +24,7 @@ use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 
 use super::gateway::Shared;
-use super::lifecycle::Phase;
+use super::lifecycle::LifecyclePhase;
 use crate::field::{Faults, Severity};
 use crate::reload::{Change, Origin, SourceStatus};
 use crate::telemetry::metrics::ClusterState;
@@ -61,7 +61,7 @@ async fn metrics(shared: Data<Shared>) -> HttpResponse {
             .content_type("text/plain; version=0.0.4; charset=utf-8")
             .body(text),
         Err(error) => {
-            tracing::error!(%error, "metrics cannot be encoded");
+            tracing::error!(%error, "cannot encode metrics");
             HttpResponse::InternalServerError().finish()
         }
     }
@@ -72,16 +72,16 @@ async fn livez(request: HttpRequest) -> HttpResponse {
 }
 
 async fn readyz(request: HttpRequest, shared: Data<Shared>) -> HttpResponse {
-    let serving = Check {
+    let serving = ProbeCheck {
         name: "serving",
         fault: match shared.lifecycle.phase() {
-            Phase::Starting => Some("starting"),
-            Phase::Serving => None,
-            Phase::Draining => Some("draining"),
+            LifecyclePhase::Starting => Some("starting"),
+            LifecyclePhase::Serving => None,
+            LifecyclePhase::Draining => Some("draining"),
         },
     };
     let clusters = shared.state.source().status();
-    let known = Check {
+    let known = ProbeCheck {
         name: "clusters",
         fault: awaited(&clusters, shared.start.elapsed()),
     };
@@ -177,18 +177,18 @@ fn is_local(peer: Option<SocketAddr>) -> bool {
 }
 
 /// One thing that a probe looks at.
-struct Check {
+struct ProbeCheck {
     name: &'static str,
     fault: Option<&'static str>,
 }
 
 /// The process answers.
-const PING: Check = Check {
+const PING: ProbeCheck = ProbeCheck {
     name: "ping",
     fault: None,
 };
 
-fn answer(request: &HttpRequest, probe: &str, checks: &[Check], detail: &str) -> HttpResponse {
+fn answer(request: &HttpRequest, probe: &str, checks: &[ProbeCheck], detail: &str) -> HttpResponse {
     let passed = checks.iter().all(|check| check.fault.is_none());
     let verbose = request
         .query_string()

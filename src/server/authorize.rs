@@ -12,16 +12,17 @@ use std::time::{Duration, Instant};
 use actix_web::web::Bytes;
 
 use super::gateway::Shared;
-use super::receive::Received;
+use super::receive::ReceivedReview;
 use super::respond::Rejection;
-use crate::api::{Reply, SubjectAccessReview, Version};
+use crate::api::{Reply, SubjectAccessReview};
 use crate::authorizers::{self, Pending};
+use crate::engine::authorization::SubjectAccessReviewVersion;
 use crate::engine::authorization::{Authorization, PolicySet};
 use crate::engine::{Attributes, Decision, Time};
-use crate::telemetry::decision_log::{DecisionLog, Question, Record, ShadowDecision};
+use crate::telemetry::decision_log::{DecisionLog, LoggedQuestion, Record, ShadowDecision};
 
 /// How far a review came without waiting for anybody.
-pub(super) enum Step {
+pub(super) enum AuthorizeStep {
     /// To its reply.
     Answered(Bytes),
     /// To other authorizers.
@@ -30,14 +31,14 @@ pub(super) enum Step {
 
 /// A review about which other authorizers must be asked.
 pub(super) struct Unsettled {
-    version: Version,
+    version: SubjectAccessReviewVersion,
     pending: Box<Pending>,
     since: Instant,
 }
 
 /// What a review came to.
 struct Settled<'r> {
-    version: Version,
+    version: SubjectAccessReviewVersion,
     attributes: &'r Attributes<'r>,
     authorization: &'r Authorization,
     /// What went wrong on the way; empty if nothing did.
@@ -46,7 +47,7 @@ struct Settled<'r> {
 }
 
 /// The reply to the review in the body, unless others must be asked.
-pub(super) fn answer(shared: &Shared, received: &Received) -> Result<Step, Rejection> {
+pub(super) fn answer(shared: &Shared, received: &ReceivedReview) -> Result<AuthorizeStep, Rejection> {
     let review = SubjectAccessReview::decode(&received.body)?;
     let policies = received.snapshot.policies.for_cluster(&received.caller.cluster);
     let counters = shared.counters(&received.snapshot);
@@ -64,9 +65,9 @@ pub(super) fn answer(shared: &Shared, received: &Received) -> Result<Step, Rejec
     if authorization.decision == Decision::NoOpinion && !authorizers.is_empty() {
         let own = (authorization, policies.is_protected(&review.attributes));
         match authorizers.consult(&received.caller.cluster, &review.attributes, own, since) {
-            authorizers::Step::Done(decided, wrong) => (authorization, error) = (decided, wrong),
-            authorizers::Step::Ask(pending) => {
-                return Ok(Step::Unsettled(Unsettled {
+            authorizers::ConsultationStep::Done(decided, wrong) => (authorization, error) = (decided, wrong),
+            authorizers::ConsultationStep::Ask(pending) => {
+                return Ok(AuthorizeStep::Unsettled(Unsettled {
                     version: review.version,
                     pending,
                     since,
@@ -81,14 +82,14 @@ pub(super) fn answer(shared: &Shared, received: &Received) -> Result<Step, Rejec
         error: &error,
         took: since.elapsed(),
     };
-    Ok(Step::Answered(settled.conclude(shared, received)))
+    Ok(AuthorizeStep::Answered(settled.conclude(shared, received)))
 }
 
 // === impl Unsettled ===
 
 impl Unsettled {
     /// Asks, and replies within the caller's deadline.
-    pub(super) async fn ask(self, shared: &Shared, received: &Received) -> Bytes {
+    pub(super) async fn ask(self, shared: &Shared, received: &ReceivedReview) -> Bytes {
         let asking = self.pending.ask(received.deadline);
         let (authorization, error, attributes) = asking.await;
         let settled = Settled {
@@ -106,7 +107,7 @@ impl Unsettled {
 
 impl Settled<'_> {
     /// Counts and logs it; the reply.
-    fn conclude(&self, shared: &Shared, received: &Received) -> Bytes {
+    fn conclude(&self, shared: &Shared, received: &ReceivedReview) -> Bytes {
         shared
             .metrics
             .authorization(self.authorization.decision, self.took);
@@ -122,7 +123,7 @@ impl Settled<'_> {
         })
     }
 
-    fn record(&self, log: &DecisionLog, received: &Received, policies: &PolicySet) {
+    fn record(&self, log: &DecisionLog, received: &ReceivedReview, policies: &PolicySet) {
         let authorization = self.authorization;
         let shadow: Vec<_> = authorization
             .shadow
@@ -143,7 +144,7 @@ impl Settled<'_> {
             revision: &received.snapshot.revision,
             cluster: &received.caller.cluster,
             caller: &received.caller.name,
-            question: Question::Authorization(self.attributes),
+            question: LoggedQuestion::Authorization(self.attributes),
             decision: authorization.decision,
             reason: if why_not.is_empty() {
                 &authorization.reason

@@ -29,7 +29,7 @@ pub(super) struct Connection {
 
 /// A request that is being answered until this is dropped.
 #[derive(Debug)]
-pub(super) struct Answering(Rc<Connection>);
+pub(super) struct AnsweringRequest(Rc<Connection>);
 
 // === impl Connection ===
 
@@ -86,15 +86,15 @@ impl Connection {
     }
 
     /// A request is being answered from now on.
-    pub(super) fn answer(self: &Rc<Self>) -> Answering {
+    pub(super) fn answer(self: &Rc<Self>) -> AnsweringRequest {
         self.answering.set(self.answering.get() + 1);
-        Answering(Rc::clone(self))
+        AnsweringRequest(Rc::clone(self))
     }
 }
 
 // === impl Answering ===
 
-impl Drop for Answering {
+impl Drop for AnsweringRequest {
     fn drop(&mut self) {
         self.0.answering.set(self.0.answering.get().saturating_sub(1));
     }

@@ -1,20 +1,20 @@
-//! Series that follow the files in force: policies and certificates.
+//! Metrics of the snapshot in force: policies and certificates.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::engine::admission::AdmissionSet;
 use crate::engine::authorization::PolicySet;
-use crate::engine::{CauseKind, Evaluation};
+use crate::engine::{CauseKind, PolicyResult};
 use crate::reload::Snapshot;
 use crate::telemetry::Metrics;
-use crate::telemetry::metrics::{PolicyCounters, PolicyResult};
+use crate::telemetry::metrics::PolicyCounters;
 
 /// The counters of the policies of one snapshot.
 pub(super) struct Counters {
     revision: Arc<str>,
     sets: HashMap<usize, Set>,
-    admission: HashMap<usize, Admission>,
+    admission: HashMap<usize, AdmissionCounters>,
 }
 
 /// The counters of one set, in the order of its policies. The set is held so
@@ -25,7 +25,7 @@ struct Set {
 }
 
 /// The counters of what one cluster's admission is decided by.
-struct Admission {
+struct AdmissionCounters {
     _policies: Arc<AdmissionSet>,
     validating: Vec<PolicyCounters>,
     mutating: Vec<PolicyCounters>,
@@ -77,7 +77,7 @@ impl Counters {
             .into_iter()
             .map(|policies| {
                 let mut take = |count: usize| -> Vec<_> { counters.by_ref().take(count).collect() };
-                let of_set = Admission {
+                let of_set = AdmissionCounters {
                     _policies: Arc::clone(policies),
                     validating: take(policies.validating_policies().count()),
                     mutating: take(policies.mutating_policies().count()),
@@ -98,10 +98,10 @@ impl Counters {
     }
 
     /// Counts what the policy at `index` of `policies` came to.
-    pub(super) fn evaluated(&self, policies: &Arc<PolicySet>, index: usize, evaluation: Evaluation) {
+    pub(super) fn evaluated(&self, policies: &Arc<PolicySet>, index: usize, evaluation: PolicyResult) {
         let set = self.sets.get(&address(policies));
         if let Some(counters) = set.and_then(|set| set.counters.get(index)) {
-            counters.record(result(evaluation));
+            counters.record(evaluation);
         }
     }
 
@@ -111,7 +111,7 @@ impl Counters {
         policies: &Arc<AdmissionSet>,
         kind: CauseKind,
         place: usize,
-        evaluation: Evaluation,
+        evaluation: PolicyResult,
     ) {
         let set = self.admission.get(&Arc::as_ptr(policies).addr());
         let counters = set.and_then(|set| match kind {
@@ -120,7 +120,7 @@ impl Counters {
             _ => None,
         });
         if let Some(counters) = counters {
-            counters.record(result(evaluation));
+            counters.record(evaluation);
         }
     }
 }
@@ -136,14 +136,4 @@ fn bound(policies: &AdmissionSet) -> impl Iterator<Item = (CauseKind, &str)> {
 
 fn address(policies: &Arc<PolicySet>) -> usize {
     Arc::as_ptr(policies).addr()
-}
-
-const fn result(evaluation: Evaluation) -> PolicyResult {
-    match evaluation {
-        Evaluation::Match => PolicyResult::Match,
-        Evaluation::NoMatch => PolicyResult::NoMatch,
-        Evaluation::Error => PolicyResult::Error,
-        Evaluation::ShadowAllow => PolicyResult::ShadowAllow,
-        Evaluation::ShadowDeny => PolicyResult::ShadowDeny,
-    }
 }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::config::parse_duration;
+
 /// The longest that a request may take, and how long one may that names no
 /// deadline: the longest timeout that an API server gives an authorization
 /// webhook.
@@ -31,43 +33,12 @@ fn parse(text: &str) -> Option<Duration> {
     {
         return Some(Duration::from_secs(seconds.into()));
     }
-    let mut rest = text
-        .strip_prefix('+')
-        .or_else(|| text.strip_prefix("%2B"))
-        .unwrap_or(text);
-    if rest == "0" {
-        return Some(Duration::ZERO);
-    }
-    let mut nanoseconds = 0.0;
-    loop {
-        let number_ends = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, unit_on) = rest.split_at_checked(number_ends)?;
-        let unit_ends = unit_on
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(unit_on.len());
-        let (unit, after) = unit_on.split_at_checked(unit_ends)?;
-        if !number.contains(|c: char| c.is_ascii_digit()) {
-            return None;
-        }
-        nanoseconds += number.parse::<f64>().ok()? * unit_nanoseconds(unit)?;
-        if after.is_empty() {
-            return Duration::try_from_secs_f64(nanoseconds / 1e9).ok();
-        }
-        rest = after;
-    }
-}
-
-fn unit_nanoseconds(unit: &str) -> Option<f64> {
-    Some(match unit {
-        "ns" => 1.0,
-        // The micro sign and the letter mu, as they are and as a query writes them.
-        "us" | "µs" | "μs" | "%C2%B5s" | "%CE%BCs" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        "m" => 60e9,
-        "h" => 3600e9,
-        _ => return None,
-    })
+    // `+` and the two signs for micro, as a query writes them.
+    let decoded = text
+        .replace("%2B", "+")
+        .replace("%C2%B5", "\u{b5}")
+        .replace("%CE%BC", "\u{3bc}");
+    parse_duration(&decoded)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What every request needs, shared by all workers.
+//! State shared by all workers.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,14 +13,14 @@ use super::counters::Counters;
 use super::lifecycle::Lifecycle;
 use super::pool::Pool;
 use super::refusals::Refusals;
-use crate::reload::{Snapshot, State};
+use crate::reload::{ReloadState, Snapshot};
 use crate::telemetry::metrics::Endpoint;
 use crate::telemetry::{DecisionLog, Metrics};
 
 /// The parts that a gateway is made of.
 pub struct Gateway {
     /// The files in force.
-    pub state: Arc<State>,
+    pub state: Arc<ReloadState>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// Where decisions are written, if anywhere.
@@ -29,7 +29,7 @@ pub struct Gateway {
 
 /// A gateway at work.
 pub(super) struct Shared {
-    pub(super) state: Arc<State>,
+    pub(super) state: Arc<ReloadState>,
     /// When it was made.
     pub(super) start: Instant,
     pub(super) metrics: Arc<Metrics>,

@@ -1,4 +1,4 @@
-//! From starting to drained.
+//! The lifecycle of a gateway: starting, serving, draining.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// Where in its life the gateway is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum LifecyclePhase {
     /// Listening, not answering yet.
     Starting,
     /// Answering.
@@ -55,11 +55,11 @@ impl Lifecycle {
         }
     }
 
-    pub(super) fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> LifecyclePhase {
         match self.phase.load(Ordering::Acquire) {
-            0 => Phase::Starting,
-            1 => Phase::Serving,
-            _ => Phase::Draining,
+            0 => LifecyclePhase::Starting,
+            1 => LifecyclePhase::Serving,
+            _ => LifecyclePhase::Draining,
         }
     }
 

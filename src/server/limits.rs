@@ -1,4 +1,4 @@
-//! How much is taken on at once.
+//! In-flight limits: requests and bytes.
 //!
 //! Authorization and admission have a [`Limiter`] each, so that a flood of one
 //! leaves the other its part; within each, so have the clusters ([`shares`]). A
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 
 use crate::telemetry::metrics::IntGauge;
-use shares::{Counts, Held, Shares};
+use shares::{Held, ShareCounts, Shares};
 
 /// The requests of one sort that are being read or answered.
 #[derive(Debug, Default)]
@@ -139,8 +139,8 @@ fn counts<'c>(
     own: Option<&'c InUse>,
     common: &'c InUse,
     of: impl Fn(&'c InUse) -> &'c AtomicUsize,
-) -> Counts<'c> {
-    Counts {
+) -> ShareCounts<'c> {
+    ShareCounts {
         own: own.map(&of),
         common: of(common),
     }
@@ -169,7 +169,7 @@ impl Permit {
         })
     }
 
-    fn counts<'c>(&'c self, of: impl Fn(&'c InUse) -> &'c AtomicUsize) -> Counts<'c> {
+    fn counts<'c>(&'c self, of: impl Fn(&'c InUse) -> &'c AtomicUsize) -> ShareCounts<'c> {
         counts(self.own.as_deref(), &self.limiter.common, of)
     }
 }

@@ -1,4 +1,4 @@
-//! Threads for what may take long: admission reviews beyond a moment.
+//! A thread pool for long admission reviews.
 //!
 //! ```text
 //! small ─▶ a thread, for a short while ── done
@@ -26,12 +26,12 @@ const WHILE: Duration = Duration::from_millis(20);
 
 /// The threads. They end soon after this is dropped.
 pub(super) struct Pool {
-    small: Sender<Job>,
-    large: Sender<Job>,
+    small: Sender<PoolJob>,
+    large: Sender<PoolJob>,
     is_closing: Arc<AtomicBool>,
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+type PoolJob = Box<dyn FnOnce() + Send>;
 
 /// What is known of a job before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Size {
     }
 }
 
-fn start(name: &str, threads: usize) -> io::Result<Sender<Job>> {
+fn start(name: &str, threads: usize) -> io::Result<Sender<PoolJob>> {
     let (jobs, queue) = mpsc::channel();
     let queue = Arc::new(Mutex::new(queue));
     for _ in 0..threads {
@@ -131,13 +131,13 @@ fn start(name: &str, threads: usize) -> io::Result<Sender<Job>> {
     Ok(jobs)
 }
 
-fn run(queue: &Mutex<Receiver<Job>>) {
+fn run(queue: &Mutex<Receiver<PoolJob>>) {
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = job else { return };
         // One job that breaks must not take the thread from the others.
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            tracing::error!("an admission review broke off");
+            tracing::error!("panic while reviewing");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a request must pass before its review is looked at.
+//! What precedes a review: authentication, limits, body.
 //!
 //! ```text
 //! path 404 ▶ method 405 ▶ starting 503 ▶ caller 401 403 ▶ loop 400 ▶ type 415 ▶ timeout 400
@@ -17,18 +17,18 @@ use actix_web::{HttpRequest, dev};
 
 use super::connection::Connection;
 use super::gateway::Shared;
-use super::lifecycle::Phase;
+use super::lifecycle::LifecyclePhase;
 use super::limits::{Beneficiary, Capacity, Limiter, Permit};
 use super::respond::Rejection;
 use super::{body, deadline};
-use crate::authentication::{Caller, Credentials, Method};
+use crate::authentication::{Caller, Credentials};
 use crate::config::{self, Config};
 use crate::reload::Snapshot;
-use crate::telemetry::metrics::{self, Credential, IntGauge, Outcome};
+use crate::telemetry::metrics::{self, IntGauge, Outcome};
 
 /// A sort of review, and what it stands for elsewhere.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Review {
+pub(super) enum ReviewPath {
     /// Of access.
     Authorize,
     /// Of an object.
@@ -36,7 +36,7 @@ pub(super) enum Review {
 }
 
 /// A request that may be answered. It holds its place until it is dropped.
-pub(super) struct Received {
+pub(super) struct ReceivedReview {
     /// What it is judged by, from beginning to end.
     pub(super) snapshot: Arc<Snapshot>,
     /// Who asks.
@@ -56,10 +56,10 @@ pub(super) async fn receive(
     request: &HttpRequest,
     payload: &mut dev::Payload,
     shared: &Shared,
-    review: Review,
-) -> Result<Received, Rejection> {
+    review: ReviewPath,
+) -> Result<ReceivedReview, Rejection> {
     let arrived = Instant::now();
-    if shared.lifecycle.phase() == Phase::Starting {
+    if shared.lifecycle.phase() == LifecyclePhase::Starting {
         return Err(Rejection::Starting);
     }
     let snapshot = Arc::clone(&shared.state.current());
@@ -76,14 +76,14 @@ pub(super) async fn receive(
     let body = body::read(payload, &mut permit, limit, deadline)
         .await
         .map_err(|rejection| {
-            let ending = shared.lifecycle.phase() == Phase::Draining;
+            let ending = shared.lifecycle.phase() == LifecyclePhase::Draining;
             if ending && matches!(rejection, Rejection::Incomplete) {
                 Rejection::CutOff
             } else {
                 rejection
             }
         })?;
-    Ok(Received {
+    Ok(ReceivedReview {
         snapshot,
         caller,
         time: SystemTime::now(),
@@ -97,7 +97,7 @@ fn authenticate(
     request: &HttpRequest,
     shared: &Shared,
     snapshot: &Snapshot,
-    review: Review,
+    review: ReviewPath,
 ) -> Result<Caller, Rejection> {
     let connection = Connection::of(request);
     let certificate = connection
@@ -113,7 +113,7 @@ fn authenticate(
         Ok(caller) => (caller.method, Outcome::Success),
         Err(refusal) => (refusal.method(), Outcome::Failure),
     };
-    shared.metrics.authentication(credential(method), outcome);
+    shared.metrics.authentication(method, outcome);
     if let (Some(connection), Ok(_)) = (&connection, &known) {
         connection.prove();
     }
@@ -154,7 +154,7 @@ fn authorization(headers: &HeaderMap) -> Option<&[u8]> {
 fn enter(
     shared: &Shared,
     snapshot: &Snapshot,
-    review: Review,
+    review: ReviewPath,
     caller: &Caller,
     bytes: usize,
 ) -> Option<Permit> {
@@ -171,19 +171,9 @@ fn enter(
     limiter.enter(capacity, Some(beneficiary), bytes, gauge)
 }
 
-const fn credential(method: Method) -> Credential {
-    match method {
-        Method::Certificate => Credential::Certificate,
-        Method::Bearer => Credential::Bearer,
-        Method::Basic => Credential::Basic,
-        Method::Jwt => Credential::Jwt,
-        Method::None => Credential::None,
-    }
-}
-
 // === impl Review ===
 
-impl Review {
+impl ReviewPath {
     const fn endpoint(self) -> config::Endpoint {
         match self {
             Self::Authorize => config::Endpoint::Authorize,

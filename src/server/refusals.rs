@@ -1,4 +1,4 @@
-//! Refused callers in the log, as many as a reader can use.
+//! Rate-limited logging of failed authentications.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,9 +34,9 @@ impl Refusals {
         let peer = peer.map(tracing::field::display);
         match self.due(self.start.elapsed()) {
             Some(unwritten) => {
-                tracing::warn!(%refusal, peer, unwritten, "a request was refused for its credential");
+                tracing::warn!(%refusal, peer, unwritten, "authentication failed");
             }
-            None => tracing::debug!(%refusal, peer, "a request was refused for its credential"),
+            None => tracing::debug!(%refusal, peer, "authentication failed"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The one place where errors become HTTP answers.
+//! Rejections, and the HTTP responses for them.
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -6,8 +6,9 @@ use actix_web::http::header::{self, HeaderValue};
 use thiserror::Error;
 
 use super::pool::Unfinished;
-use crate::api::{self, AdmissionReviewError, Reason, Status};
+use crate::api::{self, AdmissionReviewError, Status};
 use crate::authentication::Refusal;
+use crate::engine::StatusReason;
 
 /// Why a request is not answered with a review. What it says goes to the caller.
 #[derive(Debug, Error)]
@@ -123,23 +124,23 @@ impl Rejection {
         }
     }
 
-    fn reason(&self) -> Reason {
+    fn reason(&self) -> StatusReason {
         match self {
-            Self::NotFound | Self::NoSuchPolicy { .. } => Reason::NotFound,
-            Self::MethodNotAllowed => Reason::MethodNotAllowed,
-            Self::Starting | Self::CutOff => Reason::ServiceUnavailable,
-            Self::Refused { refusal, .. } if refusal.status() == 401 => Reason::Unauthorized,
-            Self::Refused { .. } => Reason::Forbidden,
-            Self::UnsupportedMediaType => Reason::UnsupportedMediaType,
-            Self::TooLarge { .. } => Reason::RequestEntityTooLarge,
-            Self::TooManyRequests => Reason::TooManyRequests,
-            Self::DeadlinePassed | Self::TooLate => Reason::Timeout,
-            Self::Internal => Reason::InternalError,
+            Self::NotFound | Self::NoSuchPolicy { .. } => StatusReason::NotFound,
+            Self::MethodNotAllowed => StatusReason::MethodNotAllowed,
+            Self::Starting | Self::CutOff => StatusReason::ServiceUnavailable,
+            Self::Refused { refusal, .. } if refusal.status() == 401 => StatusReason::Unauthorized,
+            Self::Refused { .. } => StatusReason::Forbidden,
+            Self::UnsupportedMediaType => StatusReason::UnsupportedMediaType,
+            Self::TooLarge { .. } => StatusReason::RequestEntityTooLarge,
+            Self::TooManyRequests => StatusReason::TooManyRequests,
+            Self::DeadlinePassed | Self::TooLate => StatusReason::Timeout,
+            Self::Internal => StatusReason::InternalError,
             Self::Timeout
             | Self::Loop { .. }
             | Self::Incomplete
             | Self::Review(_)
-            | Self::AdmissionReview(_) => Reason::BadRequest,
+            | Self::AdmissionReview(_) => StatusReason::BadRequest,
         }
     }
 }

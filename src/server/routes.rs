@@ -14,10 +14,10 @@ use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use tokio::time::timeout_at;
 
-use super::authorize::Step;
+use super::authorize::AuthorizeStep;
 use super::gateway::Shared;
-use super::lifecycle::Phase;
-use super::receive::{Received, Review, receive};
+use super::lifecycle::LifecyclePhase;
+use super::receive::{ReceivedReview, ReviewPath, receive};
 use super::respond::Rejection;
 use super::{admit, authorize, body, respond};
 use crate::telemetry::metrics::{self, Endpoint};
@@ -30,7 +30,12 @@ pub(super) fn routes(config: &mut ServiceConfig) {
     let authorize = web::resource("/authorize")
         .route(web::post().to(authorize))
         .default_service(web::to(|payload, shared| {
-            reject(payload, shared, Endpoint::Authorize, Rejection::MethodNotAllowed)
+            reject(
+                payload,
+                shared,
+                Some(Endpoint::Authorize),
+                Rejection::MethodNotAllowed,
+            )
         }));
     config.service(authorize);
     for (path, phase) in [
@@ -42,35 +47,40 @@ pub(super) fn routes(config: &mut ServiceConfig) {
         let admit = web::resource(path)
             .route(web::post().to(move |request, payload, shared| admit(request, payload, shared, phase)))
             .default_service(web::to(move |payload, shared| {
-                reject(payload, shared, phase.endpoint(), Rejection::MethodNotAllowed)
+                reject(
+                    payload,
+                    shared,
+                    Some(phase.endpoint()),
+                    Rejection::MethodNotAllowed,
+                )
             }));
         config.service(admit);
     }
     config.default_service(web::to(|payload, shared| {
-        reject(payload, shared, Endpoint::Other, Rejection::NotFound)
+        reject(payload, shared, None, Rejection::NotFound)
     }));
 }
 
 async fn authorize(request: HttpRequest, payload: Payload, shared: Data<Shared>) -> HttpResponse {
     let mut payload = payload.into_inner();
-    let answer = match receive(&request, &mut payload, &shared, Review::Authorize).await {
+    let answer = match receive(&request, &mut payload, &shared, ReviewPath::Authorize).await {
         Ok(received) => answer(&shared, received).await,
         Err(rejection) => {
             body::skip(&mut payload).await;
             Err(rejection)
         }
     };
-    finish(&shared, Endpoint::Authorize, answer)
+    finish(&shared, Some(Endpoint::Authorize), answer)
 }
 
 /// Small reviews are answered on the worker; a large one, for which a user needs
 /// no more than a long selector, must not hold up the others of its worker. What
 /// waits for other authorizers is boxed: most reviews wait for nobody.
-async fn answer(shared: &Data<Shared>, received: Received) -> Result<Bytes, Rejection> {
+async fn answer(shared: &Data<Shared>, received: ReceivedReview) -> Result<Bytes, Rejection> {
     if received.body.len() < LARGE_BYTES {
         return match authorize::answer(shared, &received)? {
-            Step::Answered(reply) => Ok(reply),
-            Step::Unsettled(unsettled) => Ok(Box::pin(unsettled.ask(shared, &received)).await),
+            AuthorizeStep::Answered(reply) => Ok(reply),
+            AuthorizeStep::Unsettled(unsettled) => Ok(Box::pin(unsettled.ask(shared, &received)).await),
         };
     }
     let of_job = shared.clone();
@@ -79,8 +89,10 @@ async fn answer(shared: &Data<Shared>, received: Received) -> Result<Bytes, Reje
     let answered = timeout_at(deadline.into(), web::block(job)).await;
     let answered = answered.map_err(|_| Rejection::TooLate)?;
     match answered.unwrap_or(Err(Rejection::Internal))? {
-        (Step::Answered(reply), _) => Ok(reply),
-        (Step::Unsettled(unsettled), received) => Ok(Box::pin(unsettled.ask(shared, &received)).await),
+        (AuthorizeStep::Answered(reply), _) => Ok(reply),
+        (AuthorizeStep::Unsettled(unsettled), received) => {
+            Ok(Box::pin(unsettled.ask(shared, &received)).await)
+        }
     }
 }
 
@@ -91,7 +103,7 @@ async fn admit(
     phase: metrics::Phase,
 ) -> HttpResponse {
     let mut payload = payload.into_inner();
-    let answer = match receive(&request, &mut payload, &shared, Review::Admit(phase)).await {
+    let answer = match receive(&request, &mut payload, &shared, ReviewPath::Admit(phase)).await {
         Ok(received) => {
             let only = request.match_info().get("name").map(str::to_owned);
             admit::answer(&shared, received, phase, only)
@@ -103,13 +115,13 @@ async fn admit(
             Err(rejection)
         }
     };
-    finish(&shared, phase.endpoint(), answer)
+    finish(&shared, Some(phase.endpoint()), answer)
 }
 
 async fn reject(
     payload: Payload,
     shared: Data<Shared>,
-    endpoint: Endpoint,
+    endpoint: Option<Endpoint>,
     rejection: Rejection,
 ) -> HttpResponse {
     body::skip(&mut payload.into_inner()).await;
@@ -117,12 +129,12 @@ async fn reject(
 }
 
 /// Counts the answer and, while draining, has the connection close after it.
-fn finish(shared: &Shared, endpoint: Endpoint, answer: Result<Bytes, Rejection>) -> HttpResponse {
+fn finish(shared: &Shared, endpoint: Option<Endpoint>, answer: Result<Bytes, Rejection>) -> HttpResponse {
     let mut response = match answer {
         Ok(review) => HttpResponse::Ok().content_type(respond::JSON).body(review),
         Err(rejection) => rejection.response(),
     };
-    if shared.lifecycle.phase() == Phase::Draining {
+    if shared.lifecycle.phase() == LifecyclePhase::Draining {
         response.head_mut().set_connection_type(ConnectionType::Close);
     }
     shared.metrics.http_request(endpoint, response.status().as_u16());

@@ -42,18 +42,18 @@ pub(super) struct Workers(Vec<Worker>);
 
 struct Worker {
     arbiter: Arbiter,
-    jobs: UnboundedSender<Job>,
+    jobs: UnboundedSender<WorkerJob>,
     connections: Arc<AtomicUsize>,
 }
 
 /// A connection on its way to a worker, in the form that another thread's runtime can take.
-struct Job {
+struct WorkerJob {
     stream: std::net::TcpStream,
-    accepted: Parts,
+    accepted: WorkerParts,
 }
 
 /// What goes with the stream.
-struct Parts {
+struct WorkerParts {
     peer: std::net::SocketAddr,
     tracked: super::connections::Tracked,
     load: Load,
@@ -118,7 +118,7 @@ impl Worker {
             peer,
             tracked,
         } = accepted;
-        let accepted = Parts {
+        let accepted = WorkerParts {
             peer,
             tracked,
             load: Load::new(&self.connections),
@@ -127,7 +127,7 @@ impl Worker {
         let Ok(stream) = stream.into_std() else {
             return Ok(());
         };
-        let job = Job { stream, accepted };
+        let job = WorkerJob { stream, accepted };
         self.jobs
             .send(job)
             .map_err(|_| io::Error::other("a worker has ended"))
@@ -150,7 +150,7 @@ impl Drop for Load {
 }
 
 /// What one worker does.
-async fn work(shared: Data<Shared>, tls: SslContext, mut jobs: UnboundedReceiver<Job>) {
+async fn work(shared: Data<Shared>, tls: SslContext, mut jobs: UnboundedReceiver<WorkerJob>) {
     let app = App::new()
         .app_data(shared.clone())
         .configure(routes::routes)
@@ -176,13 +176,13 @@ async fn work(shared: Data<Shared>, tls: SslContext, mut jobs: UnboundedReceiver
 }
 
 /// Serves one connection to its end.
-async fn connection<A, H>(job: Job, shared: &Shared, tls: &SslContext, app: &A, http1: &H)
+async fn connection<A, H>(job: WorkerJob, shared: &Shared, tls: &SslContext, app: &A, http1: &H)
 where
     A: Service<Request, Response = ServiceResponse<BoxBody>, Error = Error>,
     H: Service<(http1::Stream<SslStream<TcpStream>>, Option<std::net::SocketAddr>), Response = ()>,
     H::Error: std::fmt::Debug,
 {
-    let Parts {
+    let WorkerParts {
         peer,
         tracked,
         load: _load,

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use prometheus::IntCounter;
 
-use super::line_queue::{Failure, LineQueue, Settings, Sink};
+use super::line_queue::{LineQueue, LogSink, QueueSettings, WriteFailure};
 
-pub use record::{Question, Record, ShadowDecision};
+pub use record::{LoggedQuestion, Record, ShadowDecision};
 
 /// Bytes that may wait for the writer: some ten thousand usual lines.
 const PENDING_BYTES: usize = 8 << 20;
@@ -46,20 +46,20 @@ impl DecisionLog {
     }
 
     fn start(
-        sink: Sink,
-        reopen: impl Fn() -> io::Result<Sink> + Send + 'static,
+        sink: LogSink,
+        reopen: impl Fn() -> io::Result<LogSink> + Send + 'static,
         dropped: IntCounter,
         limit: usize,
     ) -> io::Result<Self> {
-        let settings = Settings {
+        let settings = QueueSettings {
             thread: "decision-log",
             limit,
             dropped,
             report: |failure, error| match failure {
-                Failure::Reopen => {
+                WriteFailure::Reopen => {
                     tracing::error!(%error, "the decision log cannot be opened anew; the old file stays");
                 }
-                Failure::Write => {
+                WriteFailure::Write => {
                     tracing::error!(%error, "the decision log cannot be written; its lines are lost");
                 }
             },
@@ -87,7 +87,7 @@ impl DecisionLog {
 // === impl Destination ===
 
 impl Destination {
-    fn open(&self) -> io::Result<Sink> {
+    fn open(&self) -> io::Result<LogSink> {
         Ok(match self {
             Self::Stdout => Box::new(io::stdout()),
             Self::File(path) => Box::new(append(path)?),

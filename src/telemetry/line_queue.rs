@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use prometheus::IntCounter;
 
 /// Where lines go.
-pub(super) type Sink = Box<dyn Write + Send>;
+pub(super) type LogSink = Box<dyn Write + Send>;
 
 /// Takes lines. Cheap to clone; the writer ends with the last clone.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub(super) struct LineQueue {
 }
 
 /// What a queue is like.
-pub(super) struct Settings {
+pub(super) struct QueueSettings {
     /// The name of the writer's thread.
     pub(super) thread: &'static str,
     /// Bytes that may wait for the writer.
@@ -36,12 +36,12 @@ pub(super) struct Settings {
     /// Counts lost lines.
     pub(super) dropped: IntCounter,
     /// Says that the sink failed; of writing once until that succeeds again.
-    pub(super) report: fn(Failure, &io::Error),
+    pub(super) report: fn(WriteFailure, &io::Error),
 }
 
 /// What a sink failed at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum WriteFailure {
     /// Being made anew: the one before stays.
     Reopen,
     /// Being written: the lines are lost.
@@ -83,9 +83,9 @@ impl LineQueue {
     /// # Errors
     /// When no thread can be started.
     pub(super) fn start(
-        sink: Sink,
-        reopen: impl Fn() -> io::Result<Sink> + Send + 'static,
-        settings: Settings,
+        sink: LogSink,
+        reopen: impl Fn() -> io::Result<LogSink> + Send + 'static,
+        settings: QueueSettings,
     ) -> io::Result<Self> {
         let queue = Arc::new(Queue {
             state: Mutex::default(),

@@ -12,7 +12,7 @@ use thiserror::Error;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::line_queue::{LineQueue, Settings};
+use super::line_queue::{LineQueue, QueueSettings};
 
 /// Which events are logged, as `tracing_subscriber::EnvFilter` reads it: `info`,
 /// `portcullis::reload=debug,warn`, …; absent, `info` of Portcullis and warnings of the rest.
@@ -58,7 +58,7 @@ pub struct Log(LineQueue);
 
 /// Puts what is logged into the queue.
 #[derive(Debug, Clone)]
-struct Writer(LineQueue);
+struct LogWriter(LineQueue);
 
 /// Starts logging for the whole process, as the environment asks; panics are logged
 /// too. `dropped` counts lost lines. A second call changes nothing.
@@ -68,7 +68,7 @@ struct Writer(LineQueue);
 pub fn start(dropped: IntCounter) -> Result<Log, Error> {
     let filter = filter(env::var(FILTER_VARIABLE).ok().as_deref())?;
     let json = is_json(env::var(FORMAT_VARIABLE).ok().as_deref())?;
-    let settings = Settings {
+    let settings = QueueSettings {
         thread: "log",
         limit: PENDING_BYTES,
         dropped,
@@ -82,7 +82,7 @@ pub fn start(dropped: IntCounter) -> Result<Log, Error> {
             env::var("NO_COLOR").ok().as_deref(),
             io::stderr().is_terminal(),
         ))
-        .with_writer(Writer(queue.clone()));
+        .with_writer(LogWriter(queue.clone()));
     // An error means that a subscriber is there already, such as a test's.
     let started = if json {
         builder.json().try_init()
@@ -148,7 +148,7 @@ impl Drop for Log {
 
 // === impl Writer ===
 
-impl<'w> MakeWriter<'w> for Writer {
+impl<'w> MakeWriter<'w> for LogWriter {
     type Writer = Self;
 
     fn make_writer(&'w self) -> Self {
@@ -157,7 +157,7 @@ impl<'w> MakeWriter<'w> for Writer {
 }
 
 /// Each event comes as one write.
-impl Write for Writer {
+impl Write for LogWriter {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         self.0.push(event);
         Ok(event.len())

@@ -14,22 +14,29 @@ use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, Histogram, IntCounterVec, Registry, TextEncoder};
 
-pub use labels::{Code, ConnectionState, Credential, Endpoint, Label, Outcome, Phase, PolicyResult};
+pub use labels::{
+    AuthenticationMethod, Code, ConnectionState, Endpoint, Label, Outcome, Phase, PolicyResult,
+};
 pub use prometheus::{IntCounter, IntGauge};
 
 use crate::engine::{CauseKind, Decision, Time};
 use families::Families;
 use labels::ByLabel;
 
+/// `endpoint` of a request for a path that is none.
+const OTHER: &str = "other";
+
 /// The recorders of one gateway.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    http_requests: [ByLabel<Code, IntCounter>; Endpoint::COUNT],
+    http_requests: [ByLabel<Code, IntCounter>; Endpoint::ALL.len()],
+    /// Of paths that are no endpoint.
+    other_requests: ByLabel<Code, IntCounter>,
     authorization_decisions: ByLabel<Decision, IntCounter>,
     admission_decisions: [ByLabel<Decision, IntCounter>; Phase::COUNT],
     decision_duration: ByLabel<Endpoint, Histogram>,
-    authentications: [ByLabel<Outcome, IntCounter>; Credential::COUNT],
+    authentications: [ByLabel<Outcome, IntCounter>; AuthenticationMethod::COUNT],
     reloads: ByLabel<Outcome, IntCounter>,
     families: Families,
 }
@@ -72,7 +79,7 @@ impl Metrics {
         let registry = Registry::new();
         registry.register(Box::new(ProcessCollector::for_self()))?;
         let families = Families::new(&registry)?;
-        for endpoint in Endpoint::REVIEWS {
+        for endpoint in Endpoint::ALL {
             families.in_flight.with_label_values(&[endpoint.as_str()]).set(0);
         }
         families
@@ -85,6 +92,7 @@ impl Metrics {
                     [endpoint.as_str(), code.as_str()]
                 })
             }),
+            other_requests: by_label(&families.http_requests, |code: Code| [OTHER, code.as_str()]),
             authorization_decisions: by_label(&families.authorization_decisions, |decision: Decision| {
                 [decision.as_str()]
             }),
@@ -95,12 +103,12 @@ impl Metrics {
                         .with_label_values(&[phase.as_str(), decision.as_str()])
                 })
             }),
-            decision_duration: ByLabel::only(&Endpoint::REVIEWS, |endpoint: Endpoint| {
+            decision_duration: ByLabel::new(|endpoint: Endpoint| {
                 families.decision_duration.with_label_values(&[endpoint.as_str()])
             }),
-            authentications: Credential::ALL.map(|credential| {
+            authentications: AuthenticationMethod::ALL.map(|method| {
                 by_label(&families.authentications, |outcome: Outcome| {
-                    [credential.as_str(), outcome.as_str()]
+                    [method.as_str(), outcome.as_str()]
                 })
             }),
             reloads: by_label(&families.reloads, |outcome: Outcome| [outcome.as_str()]),
@@ -109,14 +117,18 @@ impl Metrics {
         })
     }
 
-    /// A request was answered with `code`.
-    pub fn http_request(&self, endpoint: Endpoint, code: u16) {
-        match (self.http_requests.get(endpoint.index()), Code::of(code)) {
+    /// A request was answered with `code`; its path was `endpoint`, or none.
+    pub fn http_request(&self, endpoint: Option<Endpoint>, code: u16) {
+        let codes = match endpoint {
+            Some(endpoint) => self.http_requests.get(endpoint.index()),
+            None => Some(&self.other_requests),
+        };
+        match (codes, Code::of(code)) {
             (Some(codes), Some(code)) => codes.record(code, IntCounter::inc),
             _ => self
                 .families
                 .http_requests
-                .with_label_values(&[endpoint.as_str(), &code.to_string()])
+                .with_label_values(&[endpoint.map_or(OTHER, Endpoint::as_str), &code.to_string()])
                 .inc(),
         }
     }
@@ -140,8 +152,8 @@ impl Metrics {
     }
 
     /// A credential, or the lack of one, settled who calls.
-    pub fn authentication(&self, credential: Credential, outcome: Outcome) {
-        if let Some(outcomes) = self.authentications.get(credential.index()) {
+    pub fn authentication(&self, method: AuthenticationMethod, outcome: Outcome) {
+        if let Some(outcomes) = self.authentications.get(method.index()) {
             outcomes.record(outcome, IntCounter::inc);
         }
     }

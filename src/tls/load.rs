@@ -1,4 +1,4 @@
-//! Certificates and keys from files, every fault at once.
+//! Loads certificates and keys from files, and reports every fault.
 
 use std::path::Path;
 

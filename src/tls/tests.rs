@@ -76,7 +76,7 @@ fn faults(tls: &Tls) -> Vec<String> {
 
 /// What a client sees of a handshake.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+struct SeenAlerts {
     server: String,
     version: &'static str,
     alpn: Option<Vec<u8>>,
@@ -86,7 +86,10 @@ struct Seen {
     resumable: bool,
 }
 
-fn handshake(acceptor: &SslAcceptor, configure: impl FnOnce(&mut SslContextBuilder)) -> Result<Seen, String> {
+fn handshake(
+    acceptor: &SslAcceptor,
+    configure: impl FnOnce(&mut SslContextBuilder),
+) -> Result<SeenAlerts, String> {
     let (client, server) = UnixStream::pair().unwrap();
     let acceptor = acceptor.clone();
     let server = thread::spawn(move || -> io::Result<bool> {
@@ -114,7 +117,7 @@ fn handshake(acceptor: &SslAcceptor, configure: impl FnOnce(&mut SslContextBuild
     let asked = server.join().unwrap().unwrap();
     let ssl = stream.ssl();
     let certificate = ssl.peer_certificate().unwrap();
-    Ok(Seen {
+    Ok(SeenAlerts {
         server: certificate
             .subject_name()
             .entries()
@@ -142,7 +145,7 @@ fn both_versions_are_spoken_and_neither_can_be_resumed() {
             client.set_max_proto_version(Some(version)).unwrap()
         })
         .unwrap();
-        let expected = Seen {
+        let expected = SeenAlerts {
             server: "one".into(),
             version: name,
             alpn: None,

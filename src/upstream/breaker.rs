@@ -1,4 +1,4 @@
-//! Stops calling a webhook that was not there again and again.
+//! The circuit breaker of one webhook.
 //!
 //! ```text
 //!            failures in a row                    openFor is over
@@ -21,11 +21,11 @@ use crate::engine::admission::FailurePolicy;
 #[derive(Debug, Clone)]
 pub(super) struct Breaker {
     limits: config::Breaker,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<BreakerState>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BreakerState {
     /// So many calls in a row failed.
     Closed { failures: usize },
     /// No call probes before this moment.
@@ -38,12 +38,12 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Attempt {
     breaker: Breaker,
-    role: Role,
+    role: AttemptRole,
 }
 
 /// Why a call may be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum AttemptRole {
     /// The breaker is closed.
     Usual,
     /// It is the one call that finds out whether the breaker closes.
@@ -78,7 +78,7 @@ impl Breaker {
     pub(super) fn new(limits: config::Breaker) -> Self {
         Self {
             limits,
-            state: Arc::new(Mutex::new(State::Closed { failures: 0 })),
+            state: Arc::new(Mutex::new(BreakerState::Closed { failures: 0 })),
         }
     }
 
@@ -88,7 +88,7 @@ impl Breaker {
 
     /// Whether calls are held back.
     pub(super) fn is_open(&self) -> bool {
-        !matches!(*self.state(), State::Closed { .. })
+        !matches!(*self.state(), BreakerState::Closed { .. })
     }
 
     /// A call at `now`, if one may be made. One whose failure would let the
@@ -96,13 +96,15 @@ impl Breaker {
     pub(super) fn attempt(&self, policy: FailurePolicy, now: Instant) -> Option<Attempt> {
         let mut state = self.state();
         let role = match (*state, policy) {
-            (State::Closed { .. }, _) => Role::Usual,
-            (State::Open { until }, _) if until <= now => {
-                *state = State::HalfOpen { opened: until };
-                Role::Probe
+            (BreakerState::Closed { .. }, _) => AttemptRole::Usual,
+            (BreakerState::Open { until }, _) if until <= now => {
+                *state = BreakerState::HalfOpen { opened: until };
+                AttemptRole::Probe
             }
-            (State::Open { .. } | State::HalfOpen { .. }, FailurePolicy::Ignore) => Role::DespiteOpen,
-            (State::Open { .. } | State::HalfOpen { .. }, FailurePolicy::Fail) => return None,
+            (BreakerState::Open { .. } | BreakerState::HalfOpen { .. }, FailurePolicy::Ignore) => {
+                AttemptRole::DespiteOpen
+            }
+            (BreakerState::Open { .. } | BreakerState::HalfOpen { .. }, FailurePolicy::Fail) => return None,
         };
         drop(state);
         Some(Attempt {
@@ -111,35 +113,39 @@ impl Breaker {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BreakerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What `shown` by a call makes of the state. Calls that began before it
     /// opened show nothing any more.
-    fn take(&self, role: Role, shown: Reachability, now: Instant) -> Option<Transition> {
+    fn take(&self, role: AttemptRole, outcome: Reachability, now: Instant) -> Option<Transition> {
         use Reachability::{Reachable, Unknown, Unreachable};
         let mut state = self.state();
-        let open = State::Open {
+        let open = BreakerState::Open {
             until: now + self.limits.open_for,
         };
-        let closed = State::Closed { failures: 0 };
-        let (next, transition) = match (*state, role, shown) {
-            (State::Closed { .. }, _, Reachable) => (closed, None),
-            (State::Closed { failures }, _, Unreachable) if failures + 1 >= self.limits.failures => {
+        let closed = BreakerState::Closed { failures: 0 };
+        let (next, transition) = match (*state, role, outcome) {
+            (BreakerState::Closed { .. }, _, Reachable) => (closed, None),
+            (BreakerState::Closed { failures }, _, Unreachable) if failures + 1 >= self.limits.failures => {
                 (open, Some(Transition::Opened))
             }
-            (State::Closed { failures }, _, Unreachable) => {
+            (BreakerState::Closed { failures }, _, Unreachable) => {
                 let failures = failures + 1;
-                (State::Closed { failures }, None)
+                (BreakerState::Closed { failures }, None)
             }
-            (State::HalfOpen { .. }, Role::Probe, Reachable)
-            | (State::Open { .. } | State::HalfOpen { .. }, Role::DespiteOpen, Reachable) => {
-                (closed, Some(Transition::Closed))
-            }
-            (State::HalfOpen { .. }, Role::Probe, Unreachable) => (open, None),
+            (BreakerState::HalfOpen { .. }, AttemptRole::Probe, Reachable)
+            | (
+                BreakerState::Open { .. } | BreakerState::HalfOpen { .. },
+                AttemptRole::DespiteOpen,
+                Reachable,
+            ) => (closed, Some(Transition::Closed)),
+            (BreakerState::HalfOpen { .. }, AttemptRole::Probe, Unreachable) => (open, None),
             // The next call probes in its place.
-            (State::HalfOpen { opened }, Role::Probe, Unknown) => (State::Open { until: opened }, None),
+            (BreakerState::HalfOpen { opened }, AttemptRole::Probe, Unknown) => {
+                (BreakerState::Open { until: opened }, None)
+            }
             (same, ..) => (same, None),
         };
         *state = next;
@@ -152,22 +158,22 @@ impl Breaker {
 impl Attempt {
     /// Whether the webhook is called although it was not there the last times.
     pub(super) fn is_despite_open(&self) -> bool {
-        self.role == Role::DespiteOpen
+        self.role == AttemptRole::DespiteOpen
     }
 
     /// The call ended at `now` and showed this.
-    pub(super) fn end(mut self, shown: Reachability, now: Instant) -> Option<Transition> {
-        let transition = self.breaker.take(self.role, shown, now);
-        self.role = Role::Usual;
+    pub(super) fn end(mut self, outcome: Reachability, now: Instant) -> Option<Transition> {
+        let transition = self.breaker.take(self.role, outcome, now);
+        self.role = AttemptRole::Usual;
         transition
     }
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if self.role == Role::Probe {
+        if self.role == AttemptRole::Probe {
             self.breaker
-                .take(Role::Probe, Reachability::Unknown, Instant::now());
+                .take(AttemptRole::Probe, Reachability::Unknown, Instant::now());
         }
     }
 }
@@ -191,8 +197,8 @@ mod tests {
         breaker.attempt(FailurePolicy::Fail, now)
     }
 
-    fn call(breaker: &Breaker, shown: Reachability, now: Instant) -> Option<Transition> {
-        enter(breaker, now).unwrap().end(shown, now)
+    fn call(breaker: &Breaker, outcome: Reachability, now: Instant) -> Option<Transition> {
+        enter(breaker, now).unwrap().end(outcome, now)
     }
 
     fn opened() -> (Breaker, Instant) {
@@ -209,7 +215,7 @@ mod tests {
     #[test]
     fn it_opens_after_failures_in_a_row_alone() {
         let (breaker, now) = breaker();
-        for shown in [
+        for outcome in [
             Reachability::Unreachable,
             Reachability::Unreachable,
             Reachability::Reachable,
@@ -217,7 +223,7 @@ mod tests {
             Reachability::Unknown,
             Reachability::Unreachable,
         ] {
-            assert_eq!(call(&breaker, shown, now), None);
+            assert_eq!(call(&breaker, outcome, now), None);
         }
         assert_eq!(
             call(&breaker, Reachability::Unreachable, now),

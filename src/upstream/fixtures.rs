@@ -17,13 +17,13 @@ use openssl::ssl::{AlpnError, SslAcceptor, SslMethod, SslVerifyMode, select_next
 use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
 use openssl::x509::{X509, X509Builder, X509NameBuilder};
 
-use super::client::Identity;
+use super::client::ClientIdentity;
 use crate::config::Secret;
 
 // === certificates ===
 
 /// A certificate authority.
-pub(super) struct Authority {
+pub(super) struct FakeAuthority {
     certificate: X509,
     key: PKey<Private>,
 }
@@ -35,7 +35,7 @@ pub(super) struct Issued {
     pub(super) key: PKey<Private>,
 }
 
-impl Authority {
+impl FakeAuthority {
     pub(super) fn new(name: &str) -> Self {
         let key = new_key();
         let mut builder = unsigned(name, &key, 13_000);
@@ -98,8 +98,8 @@ impl Issued {
         self.certificate.to_pem().unwrap()
     }
 
-    pub(super) fn identity(&self) -> Identity {
-        Identity {
+    pub(super) fn identity(&self) -> ClientIdentity {
+        ClientIdentity {
             certificate: self.pem(),
             key: Secret::new(self.key.private_key_to_pem_pkcs8().unwrap()),
         }
@@ -141,7 +141,7 @@ fn unsigned(name: &str, key: &PKey<Private>, days: i64) -> X509Builder {
 
 /// What a webhook received.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Received {
+pub(super) struct FakeRequest {
     /// `POST /path?query HTTP/1.1`.
     pub(super) line: String,
     /// By name in lower case.
@@ -156,7 +156,7 @@ pub(super) struct Received {
 }
 
 /// What a webhook does after it received a request.
-pub(super) enum Action {
+pub(super) enum FakeAction {
     /// Sends these bytes, and waits for the next request.
     Send(Vec<u8>),
     /// Sends these bytes, and closes.
@@ -166,16 +166,16 @@ pub(super) enum Action {
 }
 
 /// A webhook that runs as long as the test.
-pub(super) struct Webhook {
+pub(super) struct FakeWebhook {
     pub(super) address: SocketAddr,
-    received: Arc<Mutex<Vec<Received>>>,
+    received: Arc<Mutex<Vec<FakeRequest>>>,
 }
 
-impl Webhook {
+impl FakeWebhook {
     /// Answers with `respond`, whose argument is the request.
     pub(super) fn start(
         issued: &Issued,
-        respond: impl Fn(&Received) -> Action + Send + Sync + 'static,
+        respond: impl Fn(&FakeRequest) -> FakeAction + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -198,7 +198,7 @@ impl Webhook {
     }
 
     /// The requests so far.
-    pub(super) fn received(&self) -> Vec<Received> {
+    pub(super) fn received(&self) -> Vec<FakeRequest> {
         self.received.lock().unwrap().clone()
     }
 
@@ -238,8 +238,8 @@ fn acceptor(issued: &Issued) -> SslAcceptor {
 fn serve(
     stream: openssl::ssl::SslStream<std::net::TcpStream>,
     connection: usize,
-    respond: &dyn Fn(&Received) -> Action,
-    record: &Mutex<Vec<Received>>,
+    respond: &dyn Fn(&FakeRequest) -> FakeAction,
+    record: &Mutex<Vec<FakeRequest>>,
 ) {
     let client = stream.ssl().peer_certificate().and_then(|certificate| {
         let entry = certificate
@@ -260,9 +260,9 @@ fn serve(
         let action = respond(&request);
         record.lock().unwrap().push(request);
         let (bytes, closes) = match action {
-            Action::Send(bytes) => (bytes, false),
-            Action::SendAndClose(bytes) => (bytes, true),
-            Action::Hang => (Vec::new(), false),
+            FakeAction::Send(bytes) => (bytes, false),
+            FakeAction::SendAndClose(bytes) => (bytes, true),
+            FakeAction::Hang => (Vec::new(), false),
         };
         if stream.get_mut().write_all(&bytes).is_err() || closes {
             return;
@@ -270,8 +270,8 @@ fn serve(
     }
 }
 
-fn read_request(stream: &mut impl BufRead) -> Option<Received> {
-    let mut request = Received::default();
+fn read_request(stream: &mut impl BufRead) -> Option<FakeRequest> {
+    let mut request = FakeRequest::default();
     let mut line = String::new();
     stream.read_line(&mut line).ok().filter(|read| *read > 0)?;
     request.line = line.trim_end().to_owned();

@@ -1,4 +1,4 @@
-//! How many calls one webhook has at once, of all users and of each.
+//! In-flight limits of one webhook, for all users and for each.
 //!
 //! A user who sends what a webhook is slow to answer must not keep it from
 //! everybody else's requests: one user's calls are at most a quarter of all.

@@ -6,12 +6,12 @@ use std::thread;
 
 use tempfile::TempDir;
 
-use super::fixtures::{self, Action, Authority, Issued, Received, ok, reply};
+use super::fixtures::{self, FakeAction, FakeAuthority, FakeRequest, Issued, ok, reply};
 use super::*;
 use crate::config;
 use crate::engine::admission::FailurePolicy;
+use crate::engine::admission::Reinvocation;
 use crate::engine::admission::matching::Constraints;
-use crate::engine::admission::mutating::Reinvocation;
 use crate::engine::admission::webhook::{ClientConfig, WebhookTarget};
 
 const JANE: Option<Requester<'_>> = Some(Requester {
@@ -49,16 +49,16 @@ fn webhook(name: &str, target: WebhookTarget, ca_bundle: Vec<u8>) -> Arc<Webhook
 }
 
 /// A server with a certificate of its own authority, and the webhook that it is.
-struct Pair {
-    server: fixtures::Webhook,
+struct ServedPair {
+    server: fixtures::FakeWebhook,
     webhook: Arc<Webhook>,
-    authority: Authority,
+    authority: FakeAuthority,
 }
 
-impl Pair {
-    fn new(respond: impl Fn(&Received) -> Action + Send + Sync + 'static) -> Self {
-        let authority = Authority::new("ca");
-        let server = fixtures::Webhook::start(&authority.issue(&["127.0.0.1"]), respond);
+impl ServedPair {
+    fn new(respond: impl Fn(&FakeRequest) -> FakeAction + Send + Sync + 'static) -> Self {
+        let authority = FakeAuthority::new("ca");
+        let server = fixtures::FakeWebhook::start(&authority.issue(&["127.0.0.1"]), respond);
         let target = WebhookTarget::Url(server.url("/hook"));
         let webhook = webhook("hook", target, authority.pem());
         Self {
@@ -69,7 +69,7 @@ impl Pair {
     }
 
     fn sends(bytes: Vec<u8>) -> Self {
-        Self::new(move |_| Action::Send(bytes.clone()))
+        Self::new(move |_| FakeAction::Send(bytes.clone()))
     }
 }
 
@@ -111,7 +111,7 @@ fn no_files() -> TempDir {
 
 #[test]
 fn a_webhook_is_called_with_the_credential_of_its_host() {
-    let pair = Pair::sends(ok(b"{}"));
+    let pair = ServedPair::sends(ok(b"{}"));
     let folder = tempfile::tempdir().unwrap();
     let users = format!(
         "users: [{{name: '*', user: {{token: other}}}}, {{name: '{}', user: {{token: mine}}}}]",
@@ -128,16 +128,16 @@ fn a_webhook_is_called_with_the_credential_of_its_host() {
 
 #[test]
 fn a_service_is_where_the_addresses_say_and_is_trusted_by_the_shared_bundle() {
-    let authority = Authority::new("shared");
+    let authority = FakeAuthority::new("shared");
     let issued: Issued = authority.issue(&["svc.ns.svc"]);
-    let server = fixtures::Webhook::start(&issued, |_| Action::Send(ok(b"{}")));
+    let server = fixtures::FakeWebhook::start(&issued, |_| FakeAction::Send(ok(b"{}")));
     let target = WebhookTarget::Service {
         namespace: "ns".to_owned(),
         name: "svc".to_owned(),
         port: 8443,
         path: "/a/".to_owned(),
     };
-    let webhook = webhook("hook", target, Authority::new("own").pem());
+    let webhook = webhook("hook", target, FakeAuthority::new("own").pem());
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("ca.crt"), authority.pem()).unwrap();
     let section = format!(
@@ -153,7 +153,7 @@ fn a_service_is_where_the_addresses_say_and_is_trusted_by_the_shared_bundle() {
 
 #[test]
 fn connections_go_on_when_a_reload_leaves_them_as_they_are() {
-    let pair = Pair::sends(ok(b"{}"));
+    let pair = ServedPair::sends(ok(b"{}"));
     let folder = tempfile::tempdir().unwrap();
     let users = |token: &str| {
         let text = format!("users: [{{name: '*', user: {{token: {token}}}}}]");
@@ -172,7 +172,7 @@ fn connections_go_on_when_a_reload_leaves_them_as_they_are() {
     call(&second, &pair.webhook).unwrap();
     // Another bundle is another trust.
     let mut trusts_more = pair.authority.pem();
-    trusts_more.extend(Authority::new("more").pem());
+    trusts_more.extend(FakeAuthority::new("more").pem());
     let changed = webhook("hook", pair.webhook.client.target.clone(), trusts_more);
     let third = second.with([&changed], Some(&second));
     call(&third, &changed).unwrap();
@@ -191,7 +191,7 @@ fn connections_go_on_when_a_reload_leaves_them_as_they_are() {
 
 #[test]
 fn a_call_over_the_limit_fails_at_once() {
-    let pair = Pair::new(|_| Action::Hang);
+    let pair = ServedPair::new(|_| FakeAction::Hang);
     let upstreams = build(no_files().path(), "{inFlight: 1}", &[&pair.webhook], None);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -218,10 +218,10 @@ fn a_call_over_the_limit_fails_at_once() {
 #[test]
 fn a_webhook_that_is_not_there_is_not_called_for_a_while() {
     let is_well = Arc::new(AtomicBool::new(false));
-    let pair = Pair::new({
+    let pair = ServedPair::new({
         let is_well = Arc::clone(&is_well);
         move |_| {
-            Action::Send(if is_well.load(Ordering::SeqCst) {
+            FakeAction::Send(if is_well.load(Ordering::SeqCst) {
                 ok(b"{}")
             } else {
                 reply("503 Service Unavailable", "", b"")
@@ -257,7 +257,7 @@ fn a_webhook_that_is_not_there_is_not_called_for_a_while() {
 
 #[test]
 fn a_breaker_can_be_left_out() {
-    let pair = Pair::sends(reply("503 Service Unavailable", "", b""));
+    let pair = ServedPair::sends(reply("503 Service Unavailable", "", b""));
     let upstreams = build(
         no_files().path(),
         "{breaker: {failures: 0}}",
@@ -283,7 +283,7 @@ fn the_gateway_does_not_call_itself() {
 
 #[test]
 fn addresses_outside_the_list_are_not_called() {
-    let pair = Pair::sends(ok(b"{}"));
+    let pair = ServedPair::sends(ok(b"{}"));
     let upstreams = build(
         no_files().path(),
         "{allowedAddresses: [10.0.0.0/8]}",
@@ -300,7 +300,7 @@ fn addresses_outside_the_list_are_not_called() {
 
 #[test]
 fn series_are_there_before_the_first_call_and_go_with_the_webhook() {
-    let pair = Pair::sends(reply("503 Service Unavailable", "", b""));
+    let pair = ServedPair::sends(reply("503 Service Unavailable", "", b""));
     let section = "{breaker: {failures: 1, openFor: 10m}}";
     let upstreams = build(no_files().path(), section, &[&pair.webhook], None);
     let metrics = Metrics::new().unwrap();
@@ -361,7 +361,7 @@ fn faults_are_told_where_they_are() {
         ("{kubeconfig: gone}", "gone: Unreadable"),
         (
             "{kubeconfig: users}",
-            "users:1: users[0].user: Invalid value: user `a`: the client certificate is none",
+            "users:1: users[0].user: Invalid value: user `a`: the client certificate is not valid PEM",
         ),
         (
             "{kubeconfig: users}",
@@ -384,12 +384,12 @@ fn a_webhook_that_cannot_be_called_is_a_warning_and_fails() {
     let upstreams = Upstreams::read(&config).0.with([&webhook], None);
     assert_eq!(
         upstreams.warnings(&config).to_string(),
-        "webhook/config/hook: warning: Invalid value: the CA bundle holds no certificate in PEM, \
-         or a damaged one: no call can be made, and its failurePolicy decides\n\
+        "webhook/config/hook: warning: Invalid value: the CA bundle has no certificate in PEM, \
+         or an invalid one: no call can be made, and its failurePolicy decides\n\
          gateway.yaml:4: upstreams.shadow: warning: Not found: there is no webhook `gone` among the manifests"
     );
     let failure = call(&upstreams, &webhook).unwrap_err();
-    assert!(failure.starts_with("failed to call webhook: the CA bundle holds no certificate"));
+    assert!(failure.starts_with("failed to call webhook: the CA bundle has no certificate"));
     let stranger = super::tests::webhook("other", target(), Vec::new());
     let failure = call(&upstreams, &stranger).unwrap_err();
     assert!(failure.ends_with("not among the manifests in force"), "{failure}");

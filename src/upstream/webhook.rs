@@ -1,4 +1,4 @@
-//! One webhook: its connections, its protection, its figures.
+//! One webhook: client, circuit breaker, in-flight limit, metrics.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::breaker::{Attempt, Breaker, Reachability, Transition};
-use super::client::{Bounds, Client, Error, Unusable};
+use super::client::{Bounds, Client, Error, InvalidSettings};
 use super::in_flight::{Full, InFlight, Requester};
-use super::terms::Terms;
+use super::settings::CallSettings;
 use crate::engine::admission::FailurePolicy;
 use crate::engine::admission::webhook::ClientConfig;
 use crate::field::{Fault, FaultKind, Place};
@@ -28,7 +28,7 @@ pub(super) struct Upstream {
     /// `configuration/name`.
     id: String,
     config: ClientConfig,
-    client: Result<Client, Unusable>,
+    client: Result<Client, InvalidSettings>,
     in_flight: InFlight,
     breaker: Option<Breaker>,
     recorder: OnceLock<UpstreamRecorder>,
@@ -36,10 +36,10 @@ pub(super) struct Upstream {
 
 /// Why there is no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum FailedCall {
     /// It cannot be called as it is written.
     #[error(transparent)]
-    Unusable(#[from] Unusable),
+    Unusable(#[from] InvalidSettings),
     /// It has as many calls as it may.
     #[error(transparent)]
     Full(#[from] Full),
@@ -68,13 +68,13 @@ pub(super) struct CallLimits {
 
 impl Upstream {
     /// The webhook `id`, with what can be kept of those of that id `before`.
-    pub(super) fn new(id: String, config: &ClientConfig, terms: &Terms, before: &[Self]) -> Self {
-        let (client, kept) = connect(config, terms, before);
+    pub(super) fn new(id: String, config: &ClientConfig, settings: &CallSettings, before: &[Self]) -> Self {
+        let (client, kept) = connect(config, settings, before);
         let in_flight = kept.map_or_else(
-            || InFlight::new(terms.in_flight),
-            |kept| kept.in_flight.with_limit(terms.in_flight),
+            || InFlight::new(settings.in_flight),
+            |kept| kept.in_flight.with_limit(settings.in_flight),
         );
-        let breaker = terms.breaker.map(|limits| {
+        let breaker = settings.breaker.map(|limits| {
             kept.and_then(|kept| kept.breaker.clone())
                 .filter(|breaker| breaker.limits() == limits)
                 .unwrap_or_else(|| Breaker::new(limits))
@@ -127,11 +127,11 @@ impl Upstream {
         body: Bytes,
         limits: CallLimits,
         requester: Option<Requester<'_>>,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, FailedCall> {
         let result = self.guarded(body, limits, requester).await;
         if matches!(
             result,
-            Err(Failure::Unusable(_) | Failure::Full(_) | Failure::BreakerOpen)
+            Err(FailedCall::Unusable(_) | FailedCall::Full(_) | FailedCall::BreakerOpen)
         ) {
             self.record(|recorder| recorder.refused());
         }
@@ -143,7 +143,7 @@ impl Upstream {
         body: Bytes,
         limits: CallLimits,
         requester: Option<Requester<'_>>,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, FailedCall> {
         let client = self.client.as_ref().map_err(Clone::clone)?;
         let _permit = self.in_flight.enter(requester)?;
         let start = Instant::now();
@@ -151,7 +151,7 @@ impl Upstream {
             Some(breaker) => Some(
                 breaker
                     .attempt(limits.failure_policy, start)
-                    .ok_or(Failure::BreakerOpen)?,
+                    .ok_or(FailedCall::BreakerOpen)?,
             ),
             None => None,
         };
@@ -164,8 +164,8 @@ impl Upstream {
             Outcome::Failure
         };
         self.record(|recorder| recorder.record(outcome, end.duration_since(start)));
-        let shown = reachability(&result, limits.are_fair());
-        let transition = attempt.and_then(|attempt| attempt.end(shown, end));
+        let reached = reachability(&result, limits.are_fair());
+        let transition = attempt.and_then(|attempt| attempt.end(reached, end));
         self.log(transition, result.as_ref().err());
         Ok(result?)
     }
@@ -175,10 +175,10 @@ impl Upstream {
         match (transition, error) {
             (None, _) => return,
             (Some(Transition::Opened), Some(error)) => {
-                tracing::warn!(webhook, %error, "cannot be reached: its breaker opens");
+                tracing::warn!(webhook, %error, "circuit breaker opened for webhook");
             }
             (Some(Transition::Opened), None) => {}
-            (Some(Transition::Closed), _) => tracing::info!(webhook, "can be reached: its breaker closes"),
+            (Some(Transition::Closed), _) => tracing::info!(webhook, "circuit breaker closed for webhook"),
         }
         self.record(|recorder| recorder.breaker_open(transition == Some(Transition::Opened)));
     }
@@ -193,10 +193,10 @@ impl Upstream {
 /// The client of `config`, and the one `before` whose connections it has.
 fn connect<'b>(
     config: &ClientConfig,
-    terms: &Terms,
+    settings: &CallSettings,
     before: &'b [Upstream],
-) -> (Result<Client, Unusable>, Option<&'b Upstream>) {
-    let (settings, authorization) = match terms.of(config) {
+) -> (Result<Client, InvalidSettings>, Option<&'b Upstream>) {
+    let (settings, authorization) = match settings.of(config) {
         Ok(of) => of,
         Err(error) => return (Err(error), None),
     };

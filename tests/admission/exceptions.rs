@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use portcullis::api::AdmissionReview;
 use portcullis::document;
 use portcullis::engine::Time;
-use portcullis::engine::admission::webhook::{Answer, CallFailure, Reply};
+use portcullis::engine::admission::webhook::{CallFailure, WebhookAnswer, WebhookReply};
 use portcullis::engine::admission::{
-    AdmissionSet, AdmissionSettings, Chain, Denial, Details, Outcome, Phase, Run,
+    AdmissionSet, AdmissionSettings, Chain, Denial, Outcome, Phase, Run, StatusDetails,
 };
 use portcullis::engine::authorization::PolicySet;
 use portcullis::json::Document;
-use portcullis::manifest::{Options, SoundObject, Source, assemble, read};
+use portcullis::manifest::{Options, Source, ValidatedObject, assemble, read};
 
 /// A policy `name` whose validation says `expression`, bound with `actions`.
 fn policy(name: &str, resource: &str, expression: &str, actions: &str) -> String {
@@ -53,7 +53,7 @@ fn for_legacy(policies: &str, resources: &str) -> String {
     )
 }
 
-fn objects(text: &str) -> Vec<SoundObject> {
+fn objects(text: &str) -> Vec<ValidatedObject> {
     let source = Source {
         file: "f.yaml".into(),
         text: text.into(),
@@ -64,13 +64,13 @@ fn objects(text: &str) -> Vec<SoundObject> {
 }
 
 /// What was watched from the API server of `default`.
-fn watched(text: &str) -> Vec<SoundObject> {
+fn watched(text: &str) -> Vec<ValidatedObject> {
     let documents = document::parse(None, text).unwrap();
-    let read = |document| SoundObject::read(document, "default".into()).unwrap();
+    let read = |document| ValidatedObject::read(document, "default".into()).unwrap();
     documents.into_iter().map(read).collect()
 }
 
-fn set_of(objects: Vec<SoundObject>) -> Arc<AdmissionSet> {
+fn set_of(objects: Vec<ValidatedObject>) -> Arc<AdmissionSet> {
     let manifests = assemble(objects, &Options::default());
     let admission = manifests.admission(&AdmissionSettings::default());
     Arc::clone(admission.for_cluster("default"))
@@ -99,7 +99,7 @@ fn pod(request: &Value) -> Value {
     review("Pod", "pods", "old", request)
 }
 
-fn judged(set: &AdmissionSet, review: &Value, reply: Result<Reply, CallFailure>) -> Outcome {
+fn judged(set: &AdmissionSet, review: &Value, reply: Result<WebhookReply, CallFailure>) -> Outcome {
     let document = Document::parse(review.to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
     let access = PolicySet::default();
@@ -109,7 +109,7 @@ fn judged(set: &AdmissionSet, review: &Value, reply: Result<Reply, CallFailure>)
         set,
         &review.request,
         Run::new(&access, now),
-        &mut |_| Answer {
+        &mut |_| WebhookAnswer {
             result: reply.clone(),
             took: std::time::Duration::ZERO,
         },
@@ -117,7 +117,7 @@ fn judged(set: &AdmissionSet, review: &Value, reply: Result<Reply, CallFailure>)
 }
 
 fn outcome(set: &AdmissionSet, review: &Value) -> Outcome {
-    judged(set, review, Ok(Reply::default()))
+    judged(set, review, Ok(WebhookReply::default()))
 }
 
 fn allows(set: &AdmissionSet, review: &Value) -> bool {
@@ -250,16 +250,16 @@ const WEBHOOK: &str = "---\n{apiVersion: admissionregistration.k8s.io/v1, kind: 
      webhooks: [{name: hooks.example.com, clientConfig: {url: \"https://h\"}, sideEffects: None, admissionReviewVersions: [v1], \
      rules: [{apiGroups: [\"\"], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}]}\n";
 
-fn refusal() -> Reply {
-    Reply {
+fn refusal() -> WebhookReply {
+    WebhookReply {
         denial: Some(Denial {
             status: Denial::FAILURE.into(),
             reason: "Forbidden".into(),
             code: 403,
             message: "no".into(),
-            details: Details::default(),
+            details: StatusDetails::default(),
         }),
-        ..Reply::default()
+        ..WebhookReply::default()
     }
 }
 

@@ -10,7 +10,7 @@ fn what_init_writes_is_sound() {
     let run = portcullis.run("init gateway --host gateway.example.com --examples");
     assert_eq!(run.code, 0, "{run:?}");
     let run = portcullis.run("check --config gateway/portcullis.yaml");
-    assert_eq!((run.code, run.stdout.as_str()), (0, "sound\n"), "{run:?}");
+    assert_eq!((run.code, run.stdout.as_str()), (0, "valid\n"), "{run:?}");
 }
 
 const FAULTY: &str = "apiVersion: portcullis.dev/v1alpha1
@@ -113,7 +113,7 @@ spec:
     let run = portcullis.run("check policy.yaml");
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.contains("warning: "), "{run:?}");
-    assert!(run.stdout.ends_with("sound, 1 warning\n"), "{run:?}");
+    assert!(run.stdout.ends_with("valid, 1 warning\n"), "{run:?}");
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn warnings_fail_only_where_they_are_meant_to() {
         "role.yaml:6: ClusterRole/typo: rules[0].resources[0]: warning: ",
         "`pods` may have been meant",
         "`get` may have been meant",
-        "sound, 2 warnings\n",
+        "valid, 2 warnings\n",
     ] {
         assert!(run.stdout.contains(said), "`{said}`: {run:?}");
     }

@@ -88,7 +88,7 @@ fn the_first_start_makes_a_development_set_up() {
     drop(gateway);
     assert!(portcullis.path(".portcullis/portcullis.yaml").is_file());
     let run = portcullis.run("check");
-    assert_eq!((run.code, run.stdout.as_str()), (0, "sound\n"), "{run:?}");
+    assert_eq!((run.code, run.stdout.as_str()), (0, "valid\n"), "{run:?}");
 }
 
 #[test]

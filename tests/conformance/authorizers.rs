@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use portcullis::authorizers::{Authorizers, Step};
+use portcullis::authorizers::{Authorizers, ConsultationStep};
 use portcullis::config::{self, AuthorizerTypes, Disk};
 use portcullis::engine::authorization::PolicySet;
 use portcullis::engine::{Attributes, Decision, ResourceAttributes, Target, User};
@@ -294,8 +294,8 @@ authorization:
         let own = PolicySet::default().authorize(attributes, Time::UNIX_EPOCH);
         let (authorization, error) =
             match authorizers.consult("default", attributes, (own, false), Instant::now()) {
-                Step::Done(authorization, error) => (authorization, error),
-                Step::Ask(pending) => {
+                ConsultationStep::Done(authorization, error) => (authorization, error),
+                ConsultationStep::Ask(pending) => {
                     let deadline = Instant::now() + patience;
                     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                     let (authorization, error, _) = runtime.unwrap().block_on(pending.ask(deadline));

@@ -1,9 +1,12 @@
 //! Admission: what becomes of the values of expressions, and of warnings.
 
 use portcullis::cel::Value as CelValue;
-use portcullis::engine::admission::conditions::{Conditions, combine};
-use portcullis::engine::admission::validating::{AnnotationValue, Decision, Texts, annotate, decide};
-use portcullis::engine::admission::{Evaluated, FailurePolicy, Reason, Warnings};
+use portcullis::engine::StatusReason;
+use portcullis::engine::admission::conditions::{MatchConditions, combine};
+use portcullis::engine::admission::validating::{
+    AnnotationValue, PolicyTexts, ValidationDecision, annotate, decide,
+};
+use portcullis::engine::admission::{Evaluated, FailurePolicy, Warnings};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
@@ -62,11 +65,11 @@ fn combined(case: &Case<'_>) -> Result<(), Mismatch> {
         .collect();
     let results = results.iter().map(|(name, result)| (*name, result));
     let shown = match combine(results, failure_policy(case)) {
-        Conditions::Match => json!({"match": true, "failedCondition": null}),
-        Conditions::NoMatch(name) => {
+        MatchConditions::Match => json!({"match": true, "failedCondition": null}),
+        MatchConditions::NoMatch(name) => {
             json!({"match": false, "failedCondition": name.filter(|name| !name.is_empty())})
         }
-        Conditions::Error(message) => {
+        MatchConditions::Error(message) => {
             let wanted = case.expect()["errorContains"].as_str().unwrap_or_default();
             let is_told = message.contains(wanted);
             json!({"error": true, "errorContains": is_told.then_some(wanted)})
@@ -81,17 +84,17 @@ fn decisions(case: &Case<'_>) -> Result<(), Mismatch> {
     let messages: Vec<Evaluated<'_>> = list("messageResults").iter().map(evaluated).collect();
     let is_spent = case.input()["budget"].is_u64();
     let validations = list("validationResults");
-    let decisions: Vec<Decision> = validations
+    let decisions: Vec<ValidationDecision> = validations
         .iter()
         .enumerate()
         .map(|(index, one)| {
-            let texts = Texts {
+            let texts = PolicyTexts {
                 expression: text(&one["validation"], "Expression"),
                 message: text(&one["validation"], "Message"),
                 reason: one["validation"]["Reason"]
                     .as_str()
-                    .and_then(Reason::parse)
-                    .unwrap_or(Reason::Invalid),
+                    .and_then(StatusReason::parse)
+                    .unwrap_or(StatusReason::Invalid),
             };
             let message = if is_spent {
                 Err("validation failed due to running out of cost budget, no further validation rules will be run")
@@ -105,9 +108,9 @@ fn decisions(case: &Case<'_>) -> Result<(), Mismatch> {
     case.same("number of decisions", &decisions.len(), &expected.len())?;
     for (decision, expected) in decisions.iter().zip(expected) {
         let (action, message, reason) = match decision {
-            Decision::Admit | Decision::Ignored { .. } => ("admit", "", ""),
-            Decision::Deny { message, reason } => ("deny", message.as_str(), reason.as_str()),
-            Decision::Error { message } => ("deny", message.as_str(), ""),
+            ValidationDecision::Admit | ValidationDecision::Ignored { .. } => ("admit", "", ""),
+            ValidationDecision::Deny { message, reason } => ("deny", message.as_str(), reason.as_str()),
+            ValidationDecision::Error { message } => ("deny", message.as_str(), ""),
         };
         case.same("action", &action, &text(expected, "action"))?;
         case.same("reason", &is_given(reason, text(expected, "reason")), &true)?;

@@ -5,12 +5,13 @@ use portcullis::engine::Time;
 use std::sync::Arc;
 
 use portcullis::cel::{
-    self, Activation, AdmissionVariables, Answer, Authorize, Budget, Question, Type, Version,
+    self, AccessAnswer, AccessQuestion, Activation, AdmissionVariables, AuthorizeAccess, Budget, Type,
+    Version,
 };
 use portcullis::engine::Attributes;
 use portcullis::engine::admission::webhook::nobody;
 use portcullis::engine::admission::{
-    AdmissionSet, AdmissionSettings, Authority, Chain, GroupVersionKind, GroupVersionResource, Operation,
+    AccessChecker, AdmissionSet, AdmissionSettings, Chain, GroupVersionKind, GroupVersionResource, Operation,
     Outcome, Phase, Request, Run,
 };
 use portcullis::json::Document;
@@ -136,10 +137,10 @@ fn ask(expressions: &Value, failure_policy: &str, request: &Request<'_>) -> Resu
 #[derive(Debug)]
 struct ByVerb;
 
-impl Authority for ByVerb {
-    fn answer(&self, attributes: &Attributes<'_>, _: Time) -> Answer {
+impl AccessChecker for ByVerb {
+    fn answer(&self, attributes: &Attributes<'_>, _: Time) -> AccessAnswer {
         let asked = sar::verb(&attributes.target);
-        Answer {
+        AccessAnswer {
             allowed: asked == "allowme",
             reason: if asked == "allowme" { "because" } else { "" }.to_owned(),
             error: (asked == "errme").then(|| "the authorizer failed".to_owned()),
@@ -326,7 +327,7 @@ fn run(
 struct ByTable(Value);
 
 impl ByTable {
-    fn answer_to(&self, is_match: impl Fn(&Value) -> bool) -> Answer {
+    fn answer_to(&self, is_match: impl Fn(&Value) -> bool) -> AccessAnswer {
         let named = &self.0["match"];
         let answer = if named.is_object() && is_match(named) {
             &self.0["matchResult"]
@@ -334,7 +335,7 @@ impl ByTable {
             &self.0["default"]
         };
         let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
-        Answer {
+        AccessAnswer {
             allowed: answer["decision"] == "Allow",
             reason: text("reason"),
             error: Some(text("error")).filter(|error| !error.is_empty()),
@@ -342,8 +343,8 @@ impl ByTable {
     }
 }
 
-impl Authority for ByTable {
-    fn answer(&self, attributes: &Attributes<'_>, _: Time) -> Answer {
+impl AccessChecker for ByTable {
+    fn answer(&self, attributes: &Attributes<'_>, _: Time) -> AccessAnswer {
         self.answer_to(|named| {
             let is_user = named["user"]
                 .as_str()
@@ -354,8 +355,8 @@ impl Authority for ByTable {
     }
 }
 
-impl Authorize for ByTable {
-    fn authorize(&self, question: Question) -> Arc<Answer> {
+impl AuthorizeAccess for ByTable {
+    fn authorize(&self, question: AccessQuestion) -> Arc<AccessAnswer> {
         Arc::new(self.answer_to(|named| {
             ["group", "resource", "subresource", "namespace", "name", "verb"]
                 .into_iter()
@@ -413,7 +414,7 @@ fn manifests(spec: &Value, case: Option<&Value>) -> Result<Manifests, String> {
     manifests.ok_or_else(|| faults.to_string())
 }
 
-fn validated(manifests: &Manifests, authority: &dyn Authority, request: &Request<'_>) -> Outcome {
+fn validated(manifests: &Manifests, authority: &dyn AccessChecker, request: &Request<'_>) -> Outcome {
     let objects = manifests.shared.admission.clone();
     let set = AdmissionSet::new(objects, &AdmissionSettings::default());
     Chain::run(

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use portcullis::engine::User;
 use portcullis::engine::admission::matching::{
-    Constraints, Equivalents, Fault, FixedNamespaces, MatchPolicy, Matched, MissingNamespace, NoRules,
-    Operations, Rule, Scope, Subject, Target, selects_namespace, selects_object,
+    Constraints, Equivalents, FixedNamespaces, MatchError, MatchPolicy, MatchRule, MatchSubject,
+    MatchedResource, MissingNamespace, NoRules, Operations, RuleScope, RuleTarget, selects_namespace,
+    selects_object,
 };
 use portcullis::engine::admission::{GroupVersionKind, GroupVersionResource, Operation, Request};
 use portcullis::engine::{LabelExpression, LabelSelector};
@@ -35,7 +36,7 @@ fn rule_matches(case: &Case<'_>) -> Result<(), Mismatch> {
     let Some(operation) = Operation::parse(&text(attributes, "operation")) else {
         return case.same("match", &Value::Bool(false), &case.expect()["match"]);
     };
-    let target = Target {
+    let target = RuleTarget {
         resource: &resource,
         subresource: &text(attributes, "subresource"),
         namespace: &text(attributes, "namespace"),
@@ -72,7 +73,7 @@ fn namespace_selector(case: &Case<'_>) -> Result<(), Mismatch> {
             );
             match found {
                 Ok(matches) => json!({"match": matches}),
-                Err(Fault::UnknownNamespace { .. }) => json!({"error": true, "code": 404}),
+                Err(MatchError::UnknownNamespace { .. }) => json!({"error": true, "code": 404}),
                 Err(_) => json!({"error": true, "code": 500}),
             }
         }),
@@ -167,7 +168,11 @@ fn match_resources(case: &Case<'_>) -> Result<(), Mismatch> {
 
 // === what cases say, as the engine has it ===
 
-fn matched(case: &Case<'_>, constraints: &Constraints, show: impl Fn(Option<Matched<'_>>) -> Value) -> Value {
+fn matched(
+    case: &Case<'_>,
+    constraints: &Constraints,
+    show: impl Fn(Option<MatchedResource<'_>>) -> Value,
+) -> Value {
     let object = labelled(&Value::Null);
     let namespaces = namespaces([&json!({"ns": null})]);
     let equivalents = equivalents(&case.file["equivalenceRegistry"]);
@@ -178,7 +183,7 @@ fn matched(case: &Case<'_>, constraints: &Constraints, show: impl Fn(Option<Matc
             request_kind: asked,
             ..request.clone()
         };
-        let subject = Subject {
+        let subject = MatchSubject {
             request: &request,
             object: request.object,
             namespaces: &namespaces,
@@ -251,17 +256,17 @@ fn shown_kind(kind: &GroupVersionKind<'_>) -> Value {
     json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
 }
 
-pub(crate) fn rules(value: &Value) -> Vec<Rule> {
+pub(crate) fn rules(value: &Value) -> Vec<MatchRule> {
     value.as_array().into_iter().flatten().map(rule).collect()
 }
 
-fn rule(value: &Value) -> Rule {
-    Rule {
+fn rule(value: &Value) -> MatchRule {
+    MatchRule {
         operations: Operations::of(&texts(&value["operations"])),
         api_groups: texts(&value["apiGroups"]),
         api_versions: texts(&value["apiVersions"]),
         resources: texts(&value["resources"]),
-        scope: value["scope"].as_str().map_or(Scope::All, Scope::from),
+        scope: value["scope"].as_str().map_or(RuleScope::All, RuleScope::from),
         resource_names: texts(&value["resourceNames"]),
     }
 }

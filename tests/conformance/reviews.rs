@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis::api::{AdmissionReview, ReviewVersion, ask, verify, verify_decoded};
+use portcullis::engine::admission::Reinvocation;
 use portcullis::engine::admission::matching::Constraints;
-use portcullis::engine::admission::mutating::Reinvocation;
 use portcullis::engine::admission::webhook::{
-    Call, ClientConfig, Reply, SideEffects, Webhook, WebhookTarget,
+    Call, ClientConfig, SideEffects, Webhook, WebhookReply, WebhookTarget,
 };
 use portcullis::engine::admission::{
     Denial, FailurePolicy, GroupVersionKind, GroupVersionResource, Phase, Request,
@@ -205,7 +205,7 @@ fn verified(case: &Case<'_>) -> Result<(), Mismatch> {
     believed(case, &reply)
 }
 
-fn believed(case: &Case<'_>, reply: &Reply) -> Result<(), Mismatch> {
+fn believed(case: &Case<'_>, reply: &WebhookReply) -> Result<(), Mismatch> {
     let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).unwrap();
     let given = |value: Value, is_absent: bool| if is_absent { Value::Null } else { value };
     let shown = json!({

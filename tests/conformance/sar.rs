@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 
-use portcullis::api::{SubjectAccessReview, Version};
+use portcullis::api::SubjectAccessReview;
+use portcullis::engine::authorization::SubjectAccessReviewVersion;
 use portcullis::engine::{
     Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
 };
@@ -55,10 +56,10 @@ fn asked(case: &Case<'_>) -> Result<(), Mismatch> {
     case.same("body", &actual, &expected)
 }
 
-fn version(input: &Value) -> Version {
+fn version(input: &Value) -> SubjectAccessReviewVersion {
     match input["version"].as_str() {
-        Some("v1") => Version::V1,
-        _ => Version::V1beta1,
+        Some("v1") => SubjectAccessReviewVersion::V1,
+        _ => SubjectAccessReviewVersion::V1beta1,
     }
 }
 

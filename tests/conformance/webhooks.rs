@@ -13,8 +13,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use portcullis::api::{AdmissionReview, ReviewVersion, ask, verify};
 use portcullis::config;
+use portcullis::engine::admission::Reinvocation;
 use portcullis::engine::admission::matching::{Constraints, MatchPolicy, NoRules};
-use portcullis::engine::admission::mutating::Reinvocation;
 use portcullis::engine::admission::webhook::{
     self, Call, ClientConfig, SideEffects, Webhook, WebhookConfiguration, WebhookTarget,
 };
@@ -95,7 +95,7 @@ fn call(
     review: &AdmissionReview<'_>,
     phase: Phase,
     answer: &dyn Fn(&Value) -> Answer,
-) -> webhook::Answer {
+) -> webhook::WebhookAnswer {
     call_within(one, review, phase, Duration::from_secs(30), answer)
 }
 
@@ -106,7 +106,7 @@ fn call_within(
     phase: Phase,
     timeout: Duration,
     answer: &dyn Fn(&Value) -> Answer,
-) -> webhook::Answer {
+) -> webhook::WebhookAnswer {
     let uid = format!("{}-of-{}", review.request.uid, call.webhook.name);
     let question = ask(call, &review.request, &uid);
     *LIVE.next.lock().unwrap() = answer(&serde_json::from_slice(&question).unwrap());
@@ -117,7 +117,7 @@ fn call_within(
     };
     let called = upstreams.call(&call.webhook, question, timeout, None);
     let body = LIVE.runtime.block_on(called);
-    webhook::Answer {
+    webhook::WebhookAnswer {
         result: body.and_then(|body| verify(call, &uid, phase, &body)),
         took: Duration::ZERO,
     }

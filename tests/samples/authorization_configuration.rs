@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use portcullis::engine::authorization::Condition;
-use portcullis::engine::authorization::condition::Activation;
+use portcullis::engine::authorization::condition::RequestActivation;
 use portcullis::engine::{Attributes, ResourceAttributes, Target, User};
 use serde::Deserialize;
 
@@ -74,7 +74,7 @@ impl Webhook {
                 ..ResourceAttributes::default()
             })),
         };
-        let activation = Activation::new(&attributes);
+        let activation = RequestActivation::new(&attributes);
         self.match_conditions.iter().all(|condition| {
             Condition::compile("match", &condition.expression)
                 .unwrap()

@@ -1,11 +1,11 @@
-//! A call with which a test says only what it is about.
+//! Test fixture: a webhook call with defaults.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::ReviewVersion;
+use crate::engine::admission::Reinvocation;
 use crate::engine::admission::matching::Constraints;
-use crate::engine::admission::mutating::Reinvocation;
 use crate::engine::admission::webhook::{Call, ClientConfig, SideEffects, Webhook, WebhookTarget};
 use crate::engine::admission::{FailurePolicy, GroupVersionKind, GroupVersionResource};
 

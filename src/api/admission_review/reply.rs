@@ -7,7 +7,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::ReviewVersion;
-use crate::engine::admission::{Denial, Details, Outcome, Reason, Request, StatusCause};
+use crate::engine::StatusReason;
+use crate::engine::admission::{Denial, Outcome, Request, StatusCause, StatusDetails};
 use crate::json::write_string;
 
 /// The longest key of an audit annotation. The API server puts the webhook's
@@ -39,17 +40,17 @@ pub(super) fn encode(version: ReviewVersion, request: &Request<'_>, outcome: &Ou
 }
 
 /// The outcome, or a refusal where the version has no room for its patch.
-pub(super) fn tellable(version: ReviewVersion, mut outcome: Outcome) -> Outcome {
+pub(super) fn within_version(version: ReviewVersion, mut outcome: Outcome) -> Outcome {
     let is_untellable = version == ReviewVersion::V1alpha1 && !outcome.patch.is_empty();
     if is_untellable && outcome.denial.is_none() {
         outcome.denial = Some(Denial {
             status: Denial::FAILURE.into(),
-            reason: Reason::InternalError.as_str().into(),
-            code: Reason::InternalError.code(),
+            reason: StatusReason::InternalError.as_str().into(),
+            code: StatusReason::InternalError.code().into(),
             message: "the object would have to be changed, and a review of admission.k8s.io/v1alpha1 \
                       has no room for a patch"
                 .to_owned(),
-            details: Details::default(),
+            details: StatusDetails::default(),
         });
     }
     outcome
@@ -83,7 +84,7 @@ fn verdict(out: &mut String, separator: &str, denial: Option<&Denial>) {
     out.push('}');
 }
 
-fn details(out: &mut String, details: &Details) {
+fn details(out: &mut String, details: &StatusDetails) {
     if details.is_empty() {
         return;
     }
@@ -172,7 +173,7 @@ fn annotation_key(key: &str) -> String {
     if key.len() <= KEY_BYTES {
         return key;
     }
-    let beginning = super::super::text::cut(&key, KEY_BYTES - 9);
+    let beginning = crate::engine::text::truncate(&key, KEY_BYTES - 9);
     format!("{beginning}-{:08x}", fnv1a(key.as_bytes()))
 }
 

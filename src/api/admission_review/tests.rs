@@ -1,7 +1,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::admission::{Denial, Details, Reason, StatusCause};
+use crate::engine::StatusReason;
+use crate::engine::admission::{Denial, StatusCause, StatusDetails};
 
 const POD: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u-1",
     "kind":{"group":"","version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"},
@@ -15,21 +16,21 @@ const POD: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1
 fn replied(body: &str, outcome: &Outcome) -> Value {
     let document = Document::parse(body).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
-    let reply = review.reply(&review.tellable(outcome.clone()));
+    let reply = review.reply(&review.within_version(outcome.clone()));
     serde_json::from_slice(&reply).unwrap()
 }
 
 fn refused() -> Outcome {
     let denial = Denial {
         status: Denial::FAILURE.into(),
-        reason: Reason::Invalid.as_str().into(),
+        reason: StatusReason::Invalid.as_str().into(),
         code: 422,
         message: "no \"such\" thing".into(),
-        details: Details {
+        details: StatusDetails {
             name: "p".into(),
             kind: "pods".into(),
             causes: vec![StatusCause::of("no")],
-            ..Details::default()
+            ..StatusDetails::default()
         },
     };
     Outcome {
@@ -212,9 +213,9 @@ fn whatever_status_a_webhook_gave_is_passed_on() {
 
     let denial = outcome.denial.as_mut().unwrap();
     denial.reason = "".into();
-    denial.details = Details {
+    denial.details = StatusDetails {
         retry_after_seconds: 1,
-        ..Details::default()
+        ..StatusDetails::default()
     };
     let status = &replied(POD, &outcome)["response"]["status"];
     assert_eq!(status["details"], json!({"retryAfterSeconds": 1}));

@@ -25,7 +25,7 @@ use response::Response;
 use super::{AdmissionReviewError, ReviewVersion, cut, map, text};
 use crate::api::text::utf8;
 use crate::engine::admission::Phase;
-use crate::engine::admission::webhook::{Call, CallFailure, Reply};
+use crate::engine::admission::webhook::{Call, CallFailure, WebhookReply};
 use crate::json::{self, Document, Kind, Node};
 
 /// The only kind of a reply.
@@ -45,10 +45,10 @@ const KIND: &str = "AdmissionReview";
 /// # Errors
 ///
 /// [`CallFailure::Failed`] for whatever else.
-pub fn verify(call: &Call, uid: &str, phase: Phase, body: &[u8]) -> Result<Reply, CallFailure> {
+pub fn verify(call: &Call, uid: &str, phase: Phase, body: &[u8]) -> Result<WebhookReply, CallFailure> {
     let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
     let document = Document::parse(utf8(body)).map_err(|error| undecodable(error.into()))?;
-    let header = Header::read(document.root()).map_err(undecodable)?;
+    let header = ReplyHeader::read(document.root()).map_err(undecodable)?;
     header
         .check(call.version)
         .map_err(|error| undecodable(error.into()))?;
@@ -62,8 +62,13 @@ pub fn verify(call: &Call, uid: &str, phase: Phase, body: &[u8]) -> Result<Reply
 ///
 /// [`CallFailure::Failed`]: a field of the wrong type, no response, or one that breaks a
 /// rule of its version.
-pub fn verify_decoded(call: &Call, uid: &str, phase: Phase, reply: Node<'_>) -> Result<Reply, CallFailure> {
-    Review::read(call, reply)
+pub fn verify_decoded(
+    call: &Call,
+    uid: &str,
+    phase: Phase,
+    reply: Node<'_>,
+) -> Result<WebhookReply, CallFailure> {
+    ReplyReview::read(call, reply)
         .map_err(undecodable)?
         .verified(call.version, uid, phase)
         .map_err(|error| CallFailure::Failed(format!("received invalid webhook response: {error}")))
@@ -74,12 +79,12 @@ fn undecodable(error: Undecodable) -> CallFailure {
 }
 
 /// A reply whose fields are of the right types.
-struct Review<'r> {
-    header: Header<'r>,
+struct ReplyReview<'r> {
+    header: ReplyHeader<'r>,
     response: Option<Response<'r>>,
 }
 
-struct Header<'r> {
+struct ReplyHeader<'r> {
     kind: Cow<'r, str>,
     api_version: Cow<'r, str>,
 }
@@ -126,9 +131,9 @@ struct WrongKind {
 
 // === impl Review ===
 
-impl<'r> Review<'r> {
+impl<'r> ReplyReview<'r> {
     fn read(call: &Call, root: Node<'r>) -> Result<Self, Undecodable> {
-        let header = Header::read(root)?;
+        let header = ReplyHeader::read(root)?;
         let (question, answer) = match call.version {
             ReviewVersion::V1 | ReviewVersion::V1beta1 => ("request", "response"),
             ReviewVersion::V1alpha1 => ("spec", "status"),
@@ -144,7 +149,7 @@ impl<'r> Review<'r> {
         Ok(Self { header, response })
     }
 
-    fn verified(self, version: ReviewVersion, uid: &str, phase: Phase) -> Result<Reply, Invalid> {
+    fn verified(self, version: ReviewVersion, uid: &str, phase: Phase) -> Result<WebhookReply, Invalid> {
         let response = self.response.ok_or(Invalid::Absent)?;
         match version {
             ReviewVersion::V1 if response.uid != uid => Err(Invalid::Uid {
@@ -161,7 +166,7 @@ impl<'r> Review<'r> {
 
 // === impl Header ===
 
-impl<'r> Header<'r> {
+impl<'r> ReplyHeader<'r> {
     fn read(root: Node<'r>) -> Result<Self, Undecodable> {
         if root.kind() != Kind::Object {
             return Err(wrong("the reply", "a map").into());

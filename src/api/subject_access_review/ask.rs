@@ -4,19 +4,19 @@
 
 use std::borrow::Cow;
 
-use super::Version;
+use crate::engine::authorization::SubjectAccessReviewVersion;
 use crate::engine::{Attributes, Operator, Requirement, ResourceAttributes, Target, User};
 use crate::json::write_string;
 
 /// A JSON object that is being written.
-struct Object<'o> {
+struct ObjectWriter<'o> {
     out: &'o mut String,
     is_empty: bool,
 }
 
 // === impl Version ===
 
-impl Version {
+impl SubjectAccessReviewVersion {
     /// The body of the question about `attributes`: what is empty is left out,
     /// of selectors the requirements whose operators Kubernetes does not know.
     #[must_use]
@@ -39,8 +39,8 @@ impl Version {
     }
 }
 
-fn spec(out: &mut String, version: Version, attributes: &Attributes<'_>) {
-    let mut spec = Object::begin(out);
+fn spec(out: &mut String, version: SubjectAccessReviewVersion, attributes: &Attributes<'_>) {
+    let mut spec = ObjectWriter::begin(out);
     match &attributes.target {
         Target::Resource(resource) => {
             spec.key("resourceAttributes");
@@ -48,7 +48,7 @@ fn spec(out: &mut String, version: Version, attributes: &Attributes<'_>) {
         }
         Target::NonResource { path, verb } => {
             spec.key("nonResourceAttributes");
-            let mut target = Object::begin(spec.out);
+            let mut target = ObjectWriter::begin(spec.out);
             target.text("path", path);
             target.text("verb", verb);
             target.end();
@@ -63,8 +63,8 @@ fn spec(out: &mut String, version: Version, attributes: &Attributes<'_>) {
     spec.text("user", name);
     spec.texts(
         match version {
-            Version::V1 => "groups",
-            Version::V1beta1 => "group",
+            SubjectAccessReviewVersion::V1 => "groups",
+            SubjectAccessReviewVersion::V1beta1 => "group",
         },
         groups,
     );
@@ -77,7 +77,7 @@ fn spec(out: &mut String, version: Version, attributes: &Attributes<'_>) {
 }
 
 fn resource_attributes(out: &mut String, resource: &ResourceAttributes<'_>) {
-    let mut object = Object::begin(out);
+    let mut object = ObjectWriter::begin(out);
     for (name, text) in [
         ("namespace", &resource.namespace),
         ("verb", &resource.verb),
@@ -98,7 +98,7 @@ fn resource_attributes(out: &mut String, resource: &ResourceAttributes<'_>) {
 fn extra(out: &mut String, extra: &[(Cow<'_, str>, Vec<Cow<'_, str>>)]) {
     let mut sorted: Vec<_> = extra.iter().collect();
     sorted.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let mut object = Object::begin(out);
+    let mut object = ObjectWriter::begin(out);
     for (key, values) in sorted {
         object.key(key);
         list(object.out, values);
@@ -119,7 +119,7 @@ fn list(out: &mut String, texts: &[Cow<'_, str>]) {
 
 // === impl Object ===
 
-impl<'o> Object<'o> {
+impl<'o> ObjectWriter<'o> {
     fn begin(out: &'o mut String) -> Self {
         out.push('{');
         Self { out, is_empty: true }
@@ -165,7 +165,7 @@ impl<'o> Object<'o> {
             if place > 0 {
                 self.out.push(',');
             }
-            let mut object = Object::begin(self.out);
+            let mut object = ObjectWriter::begin(self.out);
             object.text("key", &requirement.key);
             object.text("operator", requirement.operator.as_str());
             object.texts("values", &requirement.values);
@@ -208,7 +208,7 @@ mod tests {
                 r#"{{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","spec":{{"user":"u","extra":{extra},"nonResourceAttributes":{{}}}}}}"#
             );
             let review = SubjectAccessReview::decode(body.as_bytes()).unwrap();
-            Version::V1.encode_spec(&review.attributes)
+            SubjectAccessReviewVersion::V1.encode_spec(&review.attributes)
         };
         assert_eq!(spec(r#"{"a":["1"],"b":[]}"#), spec(r#"{"b":[],"a":["1"]}"#));
         assert_ne!(spec(r#"{"a":["1","2"]}"#), spec(r#"{"a":["2","1"]}"#));

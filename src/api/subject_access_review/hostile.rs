@@ -1,10 +1,10 @@
-//! Bytes of all sorts: none panics, and what is answered is what was asked.
+//! Property tests: no bytes panic, and what is answered is what was asked.
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::super::damage::damaged;
+use super::super::mutated_input::mutated;
 use super::super::text;
 use super::*;
 
@@ -61,7 +61,7 @@ proptest! {
     }
 
     #[test]
-    fn damage_is_refused_or_answered_and_forgiving_changes_no_answer(bytes in damaged(SEED)) {
+    fn mutated_input_is_refused_or_answered_and_forgiving_changes_no_answer(bytes in mutated(SEED)) {
         let decoded = SubjectAccessReview::decode(&bytes);
         let forgiven = text::utf8(&bytes);
         let again = SubjectAccessReview::decode(forgiven.as_bytes());

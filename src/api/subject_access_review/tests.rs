@@ -66,7 +66,7 @@ fn every_field_is_read_and_borrowed() {
             "labelSelector": {"requirements": [{"key": "app", "operator": "Exists"}]}},
     }));
     let review = decode(&body);
-    assert_eq!(review.version, Version::V1);
+    assert_eq!(review.version, SubjectAccessReviewVersion::V1);
     let user = &review.attributes.user;
     assert_eq!(
         (user.name.as_ref(), user.uid.as_ref(), user.groups.len()),
@@ -106,7 +106,10 @@ fn every_field_is_read_and_borrowed() {
 #[test]
 fn each_version_reads_its_own_groups_wherever_the_version_stands() {
     let spec = r#"{"user":"u","groups":["v1"],"group":["v1beta1"],"nonResourceAttributes":{"path":"/","verb":"get"}}"#;
-    for version in [Version::V1, Version::V1beta1] {
+    for version in [
+        SubjectAccessReviewVersion::V1,
+        SubjectAccessReviewVersion::V1beta1,
+    ] {
         let meta = format!(
             r#""kind":"SubjectAccessReview","apiVersion":"{}""#,
             version.as_str()
@@ -131,7 +134,7 @@ fn the_other_versions_groups_may_be_anything() {
     assert!(decode(&body).attributes.user.groups.is_empty());
     let body = r#"{"spec":{"user":"u","groups":7,"nonResourceAttributes":{}},
                    "kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1"}"#;
-    assert_eq!(decode(body).version, Version::V1beta1);
+    assert_eq!(decode(body).version, SubjectAccessReviewVersion::V1beta1);
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn of_duplicate_keys_the_last_wins_and_objects_add_up() {
     let review = decode(body);
     assert_eq!(
         (review.version, review.attributes.user.name.as_ref()),
-        (Version::V1, "b")
+        (SubjectAccessReviewVersion::V1, "b")
     );
     assert_eq!(review.attributes.user.groups, ["z"]);
     assert_eq!(

@@ -1,4 +1,5 @@
-//! What the API server refuses in a review, and what is left of selectors.
+//! Validation of a SubjectAccessReview, as the API server does it; invalid selector
+//! requirements are dropped.
 //!
 //! Fields, kinds and order follow `ValidateSubjectAccessReview`
 //! (`kubernetes/pkg/apis/authorization/validation/validation.go`) and the

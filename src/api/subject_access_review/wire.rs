@@ -1,4 +1,5 @@
-//! The review as written, read in one pass in the way Go reads it.
+//! The SubjectAccessReview on the wire, decoded in one pass with the semantics of
+//! Go.
 //!
 //! Keys are case-sensitive and unknown ones skipped. A key given twice is read
 //! twice into the same place: the last scalar or list wins, the fields of
@@ -13,10 +14,10 @@ use std::borrow::Cow;
 
 pub use answer::ReplyError;
 
-use super::Version;
+use crate::engine::authorization::SubjectAccessReviewVersion;
 use crate::engine::{Operator, Requirement, ResourceAttributes};
 use crate::json::Error;
-use object::{Extra, Items, Object};
+use object::{Extra, JsonFields, ListItems};
 use reader::Reader;
 
 /// How many groups and extra values, and apart from them how many selector
@@ -37,7 +38,7 @@ pub(super) struct Raw<'a> {
     /// Whether there were more groups and extra values than [`MOST_ITEMS`].
     pub(super) too_many_items: bool,
     /// The version that the caller has already settled.
-    told: Option<Version>,
+    told: Option<SubjectAccessReviewVersion>,
     /// Whether some of the spec was read before its version was known.
     guessed: bool,
 }
@@ -51,7 +52,7 @@ pub(super) struct RawSpec<'a> {
     pub(super) extra: Extra<'a>,
     pub(super) resource: Option<RawResource<'a>>,
     pub(super) non_resource: Option<RawNonResource<'a>>,
-    version: Option<Version>,
+    version: Option<SubjectAccessReviewVersion>,
 }
 
 /// `spec.resourceAttributes`; the selectors beside the attributes until they are validated.
@@ -89,7 +90,7 @@ pub(super) struct Metadata(pub(super) Vec<&'static str>);
 /// Reads `kind` and `apiVersion` alone.
 pub(super) fn type_meta(text: &str) -> Result<(Cow<'_, str>, Cow<'_, str>), Error> {
     let mut meta = TypeMeta::default();
-    object::read(text, &mut meta, &Items::new(MOST_ITEMS))?;
+    object::read(text, &mut meta, &ListItems::new(MOST_ITEMS))?;
     Ok((meta.kind, meta.api_version))
 }
 
@@ -98,8 +99,8 @@ pub(super) fn type_meta(text: &str) -> Result<(Cow<'_, str>, Cow<'_, str>), Erro
 impl<'a> Raw<'a> {
     /// Reads `text` with the groups of `version`; without one, of the version
     /// that stands before the spec.
-    pub(super) fn read(text: &'a str, version: Option<Version>) -> Result<Self, Error> {
-        let items = Items::new(MOST_ITEMS);
+    pub(super) fn read(text: &'a str, version: Option<SubjectAccessReviewVersion>) -> Result<Self, Error> {
+        let items = ListItems::new(MOST_ITEMS);
         let mut raw = Self {
             told: version,
             ..Self::default()
@@ -115,15 +116,16 @@ impl<'a> Raw<'a> {
         !self.guessed && self.spec.version.is_some() && self.spec.version == self.version()
     }
 
-    fn version(&self) -> Option<Version> {
-        self.told.or_else(|| Version::from_api_version(&self.api_version))
+    fn version(&self) -> Option<SubjectAccessReviewVersion> {
+        self.told
+            .or_else(|| SubjectAccessReviewVersion::from_api_version(&self.api_version))
     }
 }
 
-impl<'a> Object<'a> for Raw<'a> {
+impl<'a> JsonFields<'a> for Raw<'a> {
     const EXPECTED: &'static str = "a SubjectAccessReview";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &Items) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), Error> {
         match key {
             b"kind" => reader.text(&mut self.kind),
             b"apiVersion" => reader.text(&mut self.api_version),
@@ -142,10 +144,10 @@ impl<'a> Object<'a> for Raw<'a> {
 
 // === impl TypeMeta ===
 
-impl<'a> Object<'a> for TypeMeta<'a> {
+impl<'a> JsonFields<'a> for TypeMeta<'a> {
     const EXPECTED: &'static str = "a SubjectAccessReview";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &Items) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &ListItems) -> Result<(), Error> {
         match key {
             b"kind" => reader.text(&mut self.kind),
             b"apiVersion" => reader.text(&mut self.api_version),
@@ -156,10 +158,10 @@ impl<'a> Object<'a> for TypeMeta<'a> {
 
 // === impl Metadata ===
 
-impl<'a> Object<'a> for Metadata {
+impl<'a> JsonFields<'a> for Metadata {
     const EXPECTED: &'static str = "metadata";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &Items) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &ListItems) -> Result<(), Error> {
         const FIELDS: [&str; 14] = [
             "name",
             "generateName",
@@ -214,7 +216,7 @@ impl<'a> RawSpec<'a> {
 
 impl RawSpec<'_> {
     /// With the groups of `version`.
-    fn of_version(version: Version) -> Self {
+    fn of_version(version: SubjectAccessReviewVersion) -> Self {
         Self {
             version: Some(version),
             ..Self::default()
@@ -222,14 +224,15 @@ impl RawSpec<'_> {
     }
 }
 
-impl<'a> Object<'a> for RawSpec<'a> {
+impl<'a> JsonFields<'a> for RawSpec<'a> {
     const EXPECTED: &'static str = "a spec";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &Items) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), Error> {
         match (key, self.version) {
             (b"user", _) => reader.text(&mut self.user),
             (b"uid", _) => reader.text(&mut self.uid),
-            (b"groups", Some(Version::V1)) | (b"group", Some(Version::V1beta1)) => {
+            (b"groups", Some(SubjectAccessReviewVersion::V1))
+            | (b"group", Some(SubjectAccessReviewVersion::V1beta1)) => {
                 self.groups.reserve(USUAL_GROUPS);
                 reader.strings(&mut self.groups, &items.identity)
             }
@@ -243,10 +246,10 @@ impl<'a> Object<'a> for RawSpec<'a> {
 
 // === impl RawResource ===
 
-impl<'a> Object<'a> for RawResource<'a> {
+impl<'a> JsonFields<'a> for RawResource<'a> {
     const EXPECTED: &'static str = "resourceAttributes";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &Items) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), Error> {
         let attributes = &mut self.attributes;
         let text = match key {
             b"namespace" => &mut attributes.namespace,
@@ -266,10 +269,10 @@ impl<'a> Object<'a> for RawResource<'a> {
 
 // === impl RawNonResource ===
 
-impl<'a> Object<'a> for RawNonResource<'a> {
+impl<'a> JsonFields<'a> for RawNonResource<'a> {
     const EXPECTED: &'static str = "nonResourceAttributes";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &Items) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &ListItems) -> Result<(), Error> {
         match key {
             b"path" => reader.text(&mut self.path),
             b"verb" => reader.text(&mut self.verb),
@@ -280,10 +283,10 @@ impl<'a> Object<'a> for RawNonResource<'a> {
 
 // === impl RawSelector ===
 
-impl<'a> Object<'a> for RawSelector<'a> {
+impl<'a> JsonFields<'a> for RawSelector<'a> {
     const EXPECTED: &'static str = "a selector";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &Items) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), Error> {
         match key {
             b"rawSelector" => reader.text(&mut self.raw),
             b"requirements" => reader.requirements(&mut self.requirements, items),
@@ -300,10 +303,10 @@ struct RawRequirement<'a> {
     values: Vec<Cow<'a, str>>,
 }
 
-impl<'a> Object<'a> for RawRequirement<'a> {
+impl<'a> JsonFields<'a> for RawRequirement<'a> {
     const EXPECTED: &'static str = "a requirement";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &Items) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), Error> {
         match key {
             b"key" => reader.text(&mut self.key),
             b"operator" => reader.text(&mut self.operator),

@@ -5,13 +5,13 @@ use openssl::pkey::PKey;
 use openssl::rsa::Rsa;
 use openssl::x509::X509;
 
-use super::super::fixtures::{Authority, Leaf, World, at, certificate_data, peer, seen, seen_at};
+use super::super::fixtures::{Leaf, TestAuthority, World, at, certificate_data, peer, seen, seen_at};
 use super::super::*;
 
 const UNTRUSTED: &str = "401 certificate unauthorized: certificate not trusted";
 const UNKNOWN: &str = "401 certificate unauthorized: unknown credential";
 
-fn pattern(ca: &Authority, pattern: &str) -> Authenticator {
+fn pattern(ca: &TestAuthority, pattern: &str) -> Authenticator {
     World::new(
         ca,
         &format!("- {{clientCertificate: {{{pattern}}}, endpoints: [authorize]}}\n"),
@@ -21,7 +21,7 @@ fn pattern(ca: &Authority, pattern: &str) -> Authenticator {
 
 #[test]
 fn fields_of_a_pattern_are_anded_and_their_values_ored() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let authenticator = pattern(
         &ca,
         "commonNames: [a, b], organizations: [o, p], sans: ['*.cp.example.com', 10.0.0.1]",
@@ -65,7 +65,7 @@ fn fields_of_a_pattern_are_anded_and_their_values_ored() {
 
 #[test]
 fn a_holder_without_common_name_is_called_by_an_alternative_name() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let authenticator = pattern(&ca, "sans: [a.example.com, 'spiffe://x/y', '::1', m@example.com]");
     let table = [
         (
@@ -108,7 +108,7 @@ fn a_holder_without_common_name_is_called_by_an_alternative_name() {
 
 #[test]
 fn of_several_common_names_the_last_counts_as_in_go() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let authenticator = pattern(&ca, "commonNames: [a]");
     let certificate = |names: [&str; 2]| {
         let subject = names.map(|name| (Nid::COMMONNAME, name));
@@ -127,7 +127,7 @@ fn of_several_common_names_the_last_counts_as_in_go() {
 
 #[test]
 fn a_name_does_not_end_at_a_nul_byte() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let authenticator = pattern(&ca, "commonNames: [a]");
     let certificate = ca.client("a\0b");
     assert_eq!(
@@ -140,7 +140,7 @@ fn a_name_does_not_end_at_a_nul_byte() {
 
 #[test]
 fn a_certificate_must_be_meant_for_clients() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let authenticator = pattern(&ca, "commonNames: [a]");
     let subject = [(Nid::COMMONNAME, "a")];
     for (usage, is_trusted) in [(Some(true), true), (None, true), (Some(false), false)] {
@@ -156,7 +156,7 @@ fn a_certificate_must_be_meant_for_clients() {
 
 #[test]
 fn a_chain_may_go_over_intermediates_and_end_at_any_authority() {
-    let root = Authority::root("root");
+    let root = TestAuthority::root("root");
     let intermediate = root.intermediate("intermediate");
     let leaf = intermediate.client("a");
     let known = "a default {Authorize} certificate";
@@ -174,7 +174,7 @@ fn a_chain_may_go_over_intermediates_and_end_at_any_authority() {
         known,
         "an anchor need be no root"
     );
-    let elsewhere = pattern(&Authority::root("root"), "commonNames: [a]");
+    let elsewhere = pattern(&TestAuthority::root("root"), "commonNames: [a]");
     assert_eq!(
         seen(&elsewhere, Some(&with_chain), None),
         UNTRUSTED,
@@ -184,7 +184,7 @@ fn a_chain_may_go_over_intermediates_and_end_at_any_authority() {
 
 #[test]
 fn a_certificate_counts_from_not_before_to_not_after_on_an_open_connection_too() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let authenticator = pattern(&ca, "commonNames: [a]");
     let subject = [(Nid::COMMONNAME, "a")];
     let connection = peer(&ca.issue(&Leaf {
@@ -220,7 +220,7 @@ fn a_certificate_counts_from_not_before_to_not_after_on_an_open_connection_too()
 
 #[test]
 fn a_certificate_of_a_kubeconfig_matches_by_itself_and_not_by_its_names() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let certificate = ca.client("a");
     let mut world = World::new(&ca, "- {kubeconfig: k, endpoints: [authorize]}\n");
     world.kubeconfig("k", &[("u", &certificate_data(&certificate))]);
@@ -232,7 +232,7 @@ fn a_certificate_of_a_kubeconfig_matches_by_itself_and_not_by_its_names() {
 
 #[test]
 fn a_certificate_of_a_kubeconfig_that_does_not_lead_to_the_client_ca_is_a_warning() {
-    let (ca, other) = (Authority::root("ca"), Authority::root("other"));
+    let (ca, other) = (TestAuthority::root("ca"), TestAuthority::root("other"));
     let foreign = other.client("a");
     let mut world = World::new(&ca, "- {kubeconfig: k}\n");
     world.kubeconfig("k", &[("u", &certificate_data(&foreign))]);
@@ -245,7 +245,7 @@ fn a_certificate_of_a_kubeconfig_that_does_not_lead_to_the_client_ca_is_a_warnin
 
 #[test]
 fn a_refused_certificate_says_since_when_it_is_expired() {
-    let (ca, other) = (Authority::root("ca"), Authority::root("other"));
+    let (ca, other) = (TestAuthority::root("ca"), TestAuthority::root("other"));
     let subject = [(Nid::COMMONNAME, "a")];
     let leaf = Leaf {
         subject: &subject,
@@ -281,7 +281,7 @@ fn a_refused_certificate_says_since_when_it_is_expired() {
 
 #[test]
 fn who_has_a_certificate_of_the_client_ca_is_known_in_its_time_or_not() {
-    let (ca, other) = (Authority::root("ca"), Authority::root("other"));
+    let (ca, other) = (TestAuthority::root("ca"), TestAuthority::root("other"));
     let authenticator = pattern(&ca, "commonNames: [somebody-else]");
     let subject = [(Nid::COMMONNAME, "a")];
     let expired = Leaf {
@@ -301,7 +301,7 @@ fn who_has_a_certificate_of_the_client_ca_is_known_in_its_time_or_not() {
 
 #[test]
 fn a_certificate_is_demanded_while_nobody_has_anything_else() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     assert!(pattern(&ca, "commonNames: [a]").demands_certificate(at(0)));
     let mut world = World::new(&ca, "- {kubeconfig: k}\n");
     world.kubeconfig("k", &[("u", "token: t")]);
@@ -318,7 +318,7 @@ fn a_certificate_is_demanded_while_nobody_has_anything_else() {
 
 #[test]
 fn an_open_connection_is_judged_by_the_present_authority_and_callers() {
-    let (ca, next) = (Authority::root("ca"), Authority::root("next"));
+    let (ca, next) = (TestAuthority::root("ca"), TestAuthority::root("next"));
     let mut world = World::new(
         &ca,
         "- {clientCertificate: {commonNames: [a]}, endpoints: [authorize]}\n",
@@ -348,7 +348,7 @@ fn an_open_connection_is_judged_by_the_present_authority_and_callers() {
 
 #[test]
 fn without_a_client_ca_no_certificate_counts() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let certificate = ca.client("a");
     assert!(ClientCa::default().verify(&certificate, &[], at(0)).is_err());
     assert!(
@@ -361,7 +361,7 @@ fn without_a_client_ca_no_certificate_counts() {
 
 #[test]
 fn a_weak_certificate_is_not_trusted() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let authenticator = pattern(&ca, "commonNames: [a]");
     let leaf = Leaf {
         subject: &[(Nid::COMMONNAME, "a")],

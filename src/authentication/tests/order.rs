@@ -2,13 +2,13 @@
 
 use openssl::nid::Nid;
 
-use super::super::fixtures::{Authority, Leaf, World, basic, certificate_data, peer, seen};
+use super::super::fixtures::{Leaf, TestAuthority, World, basic, certificate_data, peer, seen};
 use super::super::*;
 use crate::config::Endpoint;
 
 #[test]
 fn the_first_credential_that_names_a_caller_decides() {
-    let (ca, other_ca) = (Authority::root("ca"), Authority::root("other"));
+    let (ca, other_ca) = (TestAuthority::root("ca"), TestAuthority::root("other"));
     let (known, unknown, foreign) = (ca.client("known"), ca.client("unknown"), other_ca.client("known"));
     let mut world = World::new(
         &ca,
@@ -97,26 +97,29 @@ fn the_first_credential_that_names_a_caller_decides() {
 
 #[test]
 fn an_endpoint_that_is_not_the_callers_is_forbidden() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let mut world = World::new(&ca, "- {kubeconfig: k, endpoints: [authorize]}\n");
     world.kubeconfig("k", &[("u", "token: t")]);
-    let shown = Credentials {
+    let presented = Credentials {
         peer: None,
         authorization: Some(b"Bearer t"),
     };
     let caller = world
         .build()
-        .authenticate(&shown, super::super::fixtures::at(0))
+        .authenticate(&presented, super::super::fixtures::at(0))
         .unwrap();
     assert_eq!(caller.check(Endpoint::Authorize), Ok(()));
     let refusal = caller.check(Endpoint::Mutate).unwrap_err();
-    assert_eq!((refusal.status(), refusal.method()), (403, Method::Bearer));
+    assert_eq!(
+        (refusal.status(), refusal.method()),
+        (403, AuthenticationMethod::Bearer)
+    );
     assert_eq!(refusal.to_string(), "`k:u` may not use `mutate`");
 }
 
 #[test]
 fn endpoints_left_out_are_all() {
-    let mut world = World::new(&Authority::root("ca"), "- {kubeconfig: k}\n");
+    let mut world = World::new(&TestAuthority::root("ca"), "- {kubeconfig: k}\n");
     world.kubeconfig("k", &[("u", "token: t")]);
     let expected = "k:u default {Authorize, Validate, Mutate} bearer";
     assert_eq!(seen(&world.build(), None, Some("Bearer t")), expected);
@@ -125,7 +128,7 @@ fn endpoints_left_out_are_all() {
 #[test]
 fn each_user_of_a_kubeconfig_is_accepted() {
     let mut world = World::new(
-        &Authority::root("ca"),
+        &TestAuthority::root("ca"),
         "- {kubeconfig: dir/k, endpoints: [mutate], cluster: east}\n",
     );
     world.kubeconfig(
@@ -154,7 +157,7 @@ fn each_user_of_a_kubeconfig_is_accepted() {
 
 #[test]
 fn a_credential_in_several_entries_has_the_union_of_their_endpoints() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let certificate = ca.client("known");
     let mut world = World::new(
         &ca,
@@ -178,7 +181,7 @@ fn a_credential_in_several_entries_has_the_union_of_their_endpoints() {
 
 #[test]
 fn one_credential_of_two_clusters_is_a_fault_where_the_files_show_it() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let certificate = ca.client("known");
     let expected = "g.yaml:6: callers[1].cluster: Invalid value: `east`: \
                     the same credential speaks for `default` in callers[0]";
@@ -209,7 +212,7 @@ fn one_credential_of_two_clusters_is_a_fault_where_the_files_show_it() {
 
 #[test]
 fn one_credential_of_two_clusters_is_forbidden_where_only_the_request_shows_it() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let world = World::new(
         &ca,
         "- {clientCertificate: {commonNames: [a]}}\n\
@@ -231,7 +234,7 @@ fn one_credential_of_two_clusters_is_forbidden_where_only_the_request_shows_it()
 
 #[test]
 fn fields_within_an_entry_must_all_be_met() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let mut world = World::new(
         &ca,
         "- {kubeconfig: k, clientCertificate: {commonNames: [a]}, endpoints: [authorize]}\n\
@@ -285,7 +288,7 @@ fn fields_within_an_entry_must_all_be_met() {
 
 #[test]
 fn a_challenge_names_the_schemes_that_could_succeed() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let table = [
         ("token: t", "Bearer realm=\"portcullis\""),
         ("username: nn", "Basic realm=\"portcullis\""),
@@ -307,19 +310,19 @@ fn a_challenge_names_the_schemes_that_could_succeed() {
 #[test]
 fn a_refusal_tells_the_caller_nothing_that_helps_to_guess() {
     let world = World::new(
-        &Authority::root("ca"),
+        &TestAuthority::root("ca"),
         "- {clientCertificate: {commonNames: [a]}}\n",
     );
     let authenticator = world.build();
     for header in ["Bearer secret", "Basic c2VjcmV0", "secret x"] {
-        let shown = Credentials {
+        let presented = Credentials {
             peer: None,
             authorization: Some(header.as_bytes()),
         };
         let refusal = authenticator
-            .authenticate(&shown, super::super::fixtures::at(0))
+            .authenticate(&presented, super::super::fixtures::at(0))
             .unwrap_err();
         assert_eq!(refusal.message(), "Unauthorized");
-        assert!(!format!("{refusal} {refusal:?} {shown:?}").contains("secret"));
+        assert!(!format!("{refusal} {refusal:?} {presented:?}").contains("secret"));
     }
 }

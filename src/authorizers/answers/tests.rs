@@ -13,7 +13,7 @@ const LIFETIMES: Lifetimes = Lifetimes {
     unauthorized: Some(Duration::from_secs(30)),
 };
 
-fn key(user: &str) -> Key {
+fn key(user: &str) -> CacheKey {
     let attributes = Attributes {
         user: User {
             name: user.into(),
@@ -24,7 +24,7 @@ fn key(user: &str) -> Key {
             verb: "get".into(),
         },
     };
-    Key::new("default", &attributes).unwrap()
+    CacheKey::new("default", &attributes).unwrap()
 }
 
 fn opinion(decision: Decision) -> Opinion {
@@ -40,16 +40,16 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     { runtime }.enable_all().build().unwrap().block_on(future)
 }
 
-async fn landed(found: Found) -> Answer {
+async fn landed(found: CacheLookup) -> Answer {
     match found {
-        Found::Answer(opinion) => Ok(opinion),
-        Found::Flight(flight) => flight.await,
+        CacheLookup::Answer(opinion) => Ok(opinion),
+        CacheLookup::Flight(flight) => flight.await,
     }
 }
 
 #[test]
 fn an_answer_is_kept_as_long_as_its_sort_is() {
-    let answers = Answers::new(LIFETIMES);
+    let answers = AnswerCache::new(LIFETIMES);
     let now = Instant::now();
     for (decision, seconds) in [
         (Decision::Allow, 300),
@@ -66,7 +66,7 @@ fn an_answer_is_kept_as_long_as_its_sort_is() {
 
 #[test]
 fn what_is_switched_off_is_not_kept() {
-    let answers = Answers::new(Lifetimes {
+    let answers = AnswerCache::new(Lifetimes {
         authorized: None,
         ..LIFETIMES
     });
@@ -80,7 +80,7 @@ fn what_is_switched_off_is_not_kept() {
 
 #[test]
 fn what_is_kept_is_bounded_in_bytes() {
-    let answers = Answers::new(LIFETIMES);
+    let answers = AnswerCache::new(LIFETIMES);
     let now = Instant::now();
     let long = "x".repeat(60_000);
     for number in 0..1_000 {
@@ -94,7 +94,7 @@ fn what_is_kept_is_bounded_in_bytes() {
 
 #[test]
 fn the_same_question_is_asked_once_for_all_who_wait() {
-    let answers = Answers::new(LIFETIMES);
+    let answers = AnswerCache::new(LIFETIMES);
     let asked = Arc::new(AtomicUsize::new(0));
     let go = Arc::new(Notify::new());
     let times = (Instant::now(), Instant::now() + HOUR);
@@ -126,24 +126,28 @@ fn the_same_question_is_asked_once_for_all_who_wait() {
     assert!(answers.flights().by_key.is_empty());
     assert!(matches!(
         answers.find(&key("u"), times, |_| panic!("it is known")),
-        Found::Answer(_)
+        CacheLookup::Answer(_)
     ));
 }
 
 #[test]
 fn one_who_gives_up_takes_the_answer_from_nobody() {
-    let answers = Answers::new(LIFETIMES);
+    let answers = AnswerCache::new(LIFETIMES);
     let now = Instant::now();
     let told = Arc::new(Mutex::new(None));
     let go = Arc::new(Notify::new());
     let (teller, gate) = (Arc::clone(&told), Arc::clone(&go));
-    let hasty = answers.find(&key("u"), (now, now + Duration::from_secs(1)), |patience| {
-        *teller.lock().unwrap() = Some(patience);
-        Box::pin(async move {
-            gate.notified().await;
-            Ok(opinion(Decision::Allow))
-        })
-    });
+    let hasty = answers.find(
+        &key("u"),
+        (now, now + Duration::from_secs(1)),
+        |shared_deadline| {
+            *teller.lock().unwrap() = Some(shared_deadline);
+            Box::pin(async move {
+                gate.notified().await;
+                Ok(opinion(Decision::Allow))
+            })
+        },
+    );
     let patient = answers.find(&key("u"), (now, now + HOUR), |_| panic!("it is on its way"));
     let end = told.lock().unwrap().as_ref().unwrap().end();
     assert_eq!(end, now + HOUR, "the most patient counts");
@@ -154,7 +158,7 @@ fn one_who_gives_up_takes_the_answer_from_nobody() {
 
 #[test]
 fn a_question_for_which_nobody_waits_is_forgotten() {
-    let answers = Answers::new(LIFETIMES);
+    let answers = AnswerCache::new(LIFETIMES);
     let now = Instant::now();
     let never = answers.find(&key("u"), (now, now + HOUR), |_| Box::pin(std::future::pending()));
     assert_eq!(answers.flights().by_key.len(), 1);
@@ -168,7 +172,7 @@ fn a_question_for_which_nobody_waits_is_forgotten() {
 
 #[test]
 fn an_error_is_told_to_all_who_wait_and_not_kept() {
-    let answers = Answers::new(LIFETIMES);
+    let answers = AnswerCache::new(LIFETIMES);
     let times = (Instant::now(), Instant::now() + HOUR);
     let found = answers.find(&key("u"), times, |_| Box::pin(ready(Err("down".to_owned()))));
     let joined = answers.find(&key("u"), times, |_| panic!("it is on its way"));

@@ -27,14 +27,14 @@ impl Post for Script {
 const ALLOWS: Result<&str, Error> = Ok(r#"{"status":{"allowed":true}}"#);
 
 /// What asking comes to while somebody waits for `patience`, and how often it was asked.
-fn ask(replies: &[Result<&'static str, Error>], patience: Duration) -> (Answer, usize) {
+fn ask(replies: &[Result<&'static str, Error>], deadline: Duration) -> (Answer, usize) {
     let script = Arc::new(Script {
         replies: Mutex::new(replies.iter().cloned().collect()),
         asked: AtomicUsize::default(),
     });
     let callee = Callee {
         post: Arc::<Script>::clone(&script),
-        version: Version::V1,
+        version: SubjectAccessReviewVersion::V1,
         timeout: Duration::from_secs(1),
         reply_bytes: 1000,
         backoff: Backoff {
@@ -44,8 +44,8 @@ fn ask(replies: &[Result<&'static str, Error>], patience: Duration) -> (Answer, 
         recorder: Arc::default(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let patience = Patience::until(Instant::now() + patience);
-    let answer = runtime.unwrap().block_on(callee.ask(Bytes::new(), patience));
+    let deadline = SharedDeadline::until(Instant::now() + deadline);
+    let answer = runtime.unwrap().block_on(callee.ask(Bytes::new(), deadline));
     (answer, script.asked.load(Ordering::Relaxed))
 }
 

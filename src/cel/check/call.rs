@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{Checked, Checker};
+use super::{CheckedExpr, Checker};
 use crate::cel::activation::Activation;
 use crate::cel::budget::Budget;
 use crate::cel::environment::Version;
 use crate::cel::error::{CompileError, EvalError};
 use crate::cel::function::{Cost, Overload};
 use crate::cel::library::{self, Prepared};
-use crate::cel::program::{Attribute, Base, Call, InSet, Node, Program};
+use crate::cel::program::{Attribute, AttributeBase, Call, InSet, Node, Program};
 use crate::cel::regex::{Fault, Regex};
-use crate::cel::syntax::{Expr, Kind, Literal};
+use crate::cel::syntax::{Expr, ExprKind, Literal};
 use crate::cel::types::Type;
 use crate::cel::value::{Entries, Key, Value, exact_int};
 
@@ -37,7 +37,7 @@ impl Checker<'_> {
         target: Option<&Expr>,
         function: &str,
         arguments: &[Expr],
-    ) -> Checked {
+    ) -> CheckedExpr {
         match target {
             None if function == "has" && arguments.len() == 1 => self.has(expr, arguments),
             None => self.call(expr, function, None, arguments),
@@ -48,12 +48,12 @@ impl Checker<'_> {
         }
     }
 
-    fn has(&mut self, expr: &Expr, arguments: &[Expr]) -> Checked {
+    fn has(&mut self, expr: &Expr, arguments: &[Expr]) -> CheckedExpr {
         match arguments {
             [
                 Expr {
                     kind:
-                        Kind::Select {
+                        ExprKind::Select {
                             operand,
                             field,
                             optional,
@@ -66,7 +66,7 @@ impl Checker<'_> {
     }
 
     /// `a.b.f()`: the function `a.b.f`, or `f` of `a.b`.
-    fn member_call(&mut self, expr: &Expr, target: &Expr, function: &str, arguments: &[Expr]) -> Checked {
+    fn member_call(&mut self, expr: &Expr, target: &Expr, function: &str, arguments: &[Expr]) -> CheckedExpr {
         if let Some(prefix) = target.qualified_name() {
             let name = format!("{prefix}.{function}");
             let name = name.strip_prefix('.').unwrap_or(&name);
@@ -95,7 +95,8 @@ impl Checker<'_> {
             [format, _],
             [
                 Expr {
-                    kind: Kind::List(_), ..
+                    kind: ExprKind::List(_),
+                    ..
                 },
             ],
         ) = (function, nodes, arguments)
@@ -105,7 +106,7 @@ impl Checker<'_> {
         let Some(Value::String(format)) = format.constant() else {
             return Ok(());
         };
-        let types: Vec<Type> = self.items.iter().map(|of| self.shown(of)).collect();
+        let types: Vec<Type> = self.items.iter().map(|of| self.resolved(of)).collect();
         library::check_format(format, &types).map_err(|message| self.fault(expr, message))
     }
 
@@ -115,7 +116,7 @@ impl Checker<'_> {
         let ("matches", Some(first)) = (function, arguments.first()) else {
             return Ok(());
         };
-        let Kind::Literal(Literal::String(pattern)) = &first.kind else {
+        let ExprKind::Literal(Literal::String(pattern)) = &first.kind else {
             return Ok(());
         };
         match Regex::new(pattern, &mut |_| true) {
@@ -132,7 +133,7 @@ impl Checker<'_> {
         function: &str,
         target: Option<(Node, Type)>,
         arguments: &[Expr],
-    ) -> Checked {
+    ) -> CheckedExpr {
         let is_member = target.is_some();
         let (mut nodes, mut types): (Vec<Node>, Vec<Type>) = target.into_iter().unzip();
         for argument in arguments {
@@ -183,12 +184,12 @@ impl Checker<'_> {
     }
 
     fn no_overload(&self, expr: &Expr, function: &str, is_member: bool, arguments: &[Type]) -> CompileError {
-        let mut shown: Vec<String> = arguments.iter().map(|of| self.shown(of).to_string()).collect();
-        let applied = if is_member && !shown.is_empty() {
-            let target = shown.remove(0);
-            format!("{target}.({})", shown.join(", "))
+        let mut resolved: Vec<String> = arguments.iter().map(|of| self.resolved(of).to_string()).collect();
+        let applied = if is_member && !resolved.is_empty() {
+            let target = resolved.remove(0);
+            format!("{target}.({})", resolved.join(", "))
         } else {
-            format!("({})", shown.join(", "))
+            format!("({})", resolved.join(", "))
         };
         self.fault(
             expr,
@@ -253,7 +254,7 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn conditional(&mut self, expr: &Expr, parts: &[Expr; 3]) -> Checked {
+    pub(super) fn conditional(&mut self, expr: &Expr, parts: &[Expr; 3]) -> CheckedExpr {
         let mut types = Vec::with_capacity(3);
         let mut check = |part: &Expr| {
             let (node, of) = self.check(part)?;
@@ -263,7 +264,7 @@ impl Checker<'_> {
         let [condition, truthy, falsy] = parts;
         let nodes = [check(condition)?, check(truthy)?, check(falsy)?];
         let result = self.resolve_conditional(expr, &types)?;
-        let base = Base::Conditional(Box::new(nodes));
+        let base = AttributeBase::Conditional(Box::new(nodes));
         Ok((
             Node::Attribute(Attribute {
                 base,

@@ -1,6 +1,6 @@
 //! Macros over lists, maps and optionals.
 
-use super::{Checked, Checker};
+use super::{CheckedExpr, Checker};
 use crate::cel::environment::Version;
 use crate::cel::error::CompileError;
 use crate::cel::program::{Fold, FoldKind, Node};
@@ -82,7 +82,7 @@ impl Checker<'_> {
         target: &Expr,
         function: &str,
         arguments: &[Expr],
-    ) -> Option<Checked> {
+    ) -> Option<CheckedExpr> {
         let shape = shape(function, arguments.len(), self.environment.version())?;
         Some(match shape.kind {
             FoldKind::OptionalMap | FoldKind::OptionalFlatMap => {
@@ -93,7 +93,7 @@ impl Checker<'_> {
         })
     }
 
-    fn comprehension(&mut self, target: &Expr, arguments: &[Expr], shape: Shape) -> Checked {
+    fn comprehension(&mut self, target: &Expr, arguments: &[Expr], shape: Shape) -> CheckedExpr {
         let first_name = self.variable_name(arguments.first())?;
         let second_name = if shape.two {
             Some(self.variable_name(arguments.get(1))?)
@@ -124,7 +124,7 @@ impl Checker<'_> {
         shape: Shape,
         (range, first, second): (Node, usize, Option<usize>),
         key_of: Type,
-    ) -> Checked {
+    ) -> CheckedExpr {
         let (filter, body) = match rest {
             [filter, body] if shape.filter => (Some(filter), Some(body)),
             [filter] if shape.only_filter => (Some(filter), None),
@@ -137,7 +137,7 @@ impl Checker<'_> {
         let (body, of) = match body {
             Some(body) => self.body(body, shape.kind)?,
             None => (
-                super::select::attribute(crate::cel::program::Base::Local(first)),
+                super::select::attribute(crate::cel::program::AttributeBase::Local(first)),
                 key_of.clone(),
             ),
         };
@@ -157,7 +157,7 @@ impl Checker<'_> {
         Ok((Node::Fold(Box::new(fold)), of))
     }
 
-    fn body(&mut self, body: &Expr, kind: FoldKind) -> Checked {
+    fn body(&mut self, body: &Expr, kind: FoldKind) -> CheckedExpr {
         match kind {
             FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => {
                 Ok((self.checked_as(body, &Type::Bool)?, Type::Bool))
@@ -192,7 +192,7 @@ impl Checker<'_> {
                 Ok((Type::Dyn, Type::Dyn))
             }
             other => {
-                let other = self.shown(&other);
+                let other = self.resolved(&other);
                 let message = format!(
                     "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
                 );
@@ -202,7 +202,13 @@ impl Checker<'_> {
     }
 
     /// `target.optMap(name, body)`
-    fn optional_map(&mut self, expr: &Expr, target: &Expr, arguments: &[Expr], kind: FoldKind) -> Checked {
+    fn optional_map(
+        &mut self,
+        expr: &Expr,
+        target: &Expr,
+        arguments: &[Expr],
+        kind: FoldKind,
+    ) -> CheckedExpr {
         let name = self.variable_name(arguments.first())?;
         let (range, range_of) = self.check(target)?;
         let inner = self.bindings.fresh();
@@ -234,7 +240,7 @@ impl Checker<'_> {
     }
 
     /// `target.sortBy(name, key)`
-    fn sort_by(&mut self, expr: &Expr, target: &Expr, arguments: &[Expr]) -> Checked {
+    fn sort_by(&mut self, expr: &Expr, target: &Expr, arguments: &[Expr]) -> CheckedExpr {
         let name = self.variable_name(arguments.first())?;
         let (range, range_of) = self.check(target)?;
         let (item_of, _) = self.range(target, &range_of, false)?;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::unify::{most_general, unwrap_optional};
-use super::{Checked, Checker};
+use super::{CheckedExpr, Checker};
 use crate::cel::error::CompileError;
 use crate::cel::program::{ListNode, MapEntry, Node, ObjectField, ObjectNode};
-use crate::cel::syntax::{Entry, Expr, Field, Item, Literal};
+use crate::cel::syntax::{EntryExpr, Expr, FieldExpr, ItemExpr, Literal};
 use crate::cel::types::Type;
 use crate::cel::value::{Bytes, Entries, Key, Value};
 
@@ -24,7 +24,7 @@ pub(super) fn constant(literal: &Literal) -> (Node, Type) {
 }
 
 impl Checker<'_> {
-    pub(super) fn list(&mut self, items: &[Item]) -> Checked {
+    pub(super) fn list(&mut self, items: &[ItemExpr]) -> CheckedExpr {
         let (mut of, mut first) = (None, None);
         let mut types = Vec::with_capacity(items.len());
         let mut nodes = Vec::with_capacity(items.len());
@@ -47,7 +47,7 @@ impl Checker<'_> {
         Ok((list_node(nodes, optional), Type::list(of)))
     }
 
-    pub(super) fn map(&mut self, entries: &[Entry]) -> Checked {
+    pub(super) fn map(&mut self, entries: &[EntryExpr]) -> CheckedExpr {
         let (mut key_of, mut value_of) = (None, None);
         let (mut first_key, mut first_value) = (None, None);
         let mut nodes = Vec::with_capacity(entries.len());
@@ -104,7 +104,7 @@ impl Checker<'_> {
     /// another pass (cel-go's validator of homogeneous literals).
     pub(super) fn settle_pending(&self) -> Result<(), CompileError> {
         for (at, expected, found) in &self.pending {
-            let (expected, found) = (self.shown(expected), self.shown(found));
+            let (expected, found) = (self.resolved(expected), self.resolved(found));
             if expected != found {
                 let message = format!("expected type '{expected}' but found '{found}'");
                 return Err(self.fault_at(*at, message));
@@ -113,7 +113,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    pub(super) fn object(&mut self, expr: &Expr, name: &str, fields: &[Field]) -> Checked {
+    pub(super) fn object(&mut self, expr: &Expr, name: &str, fields: &[FieldExpr]) -> CheckedExpr {
         let name = name.strip_prefix('.').unwrap_or(name);
         let of = match self.environment.find_type(name) {
             Some(Type::Object(of)) => of,
@@ -128,7 +128,7 @@ impl Checker<'_> {
             };
             let value_type = self.element(&field.value, value_type, field.optional)?;
             if !self.bindings.assign(&expected, &value_type) {
-                let found = self.shown(&value_type);
+                let found = self.resolved(&value_type);
                 let name = &field.name;
                 let message =
                     format!("expected type of field '{name}' is '{expected}' but provided type is '{found}'");

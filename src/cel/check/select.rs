@@ -1,9 +1,9 @@
 //! Names, and what is selected from them.
 
 use super::unify::unwrap_optional;
-use super::{Checked, Checker};
+use super::{CheckedExpr, Checker};
 use crate::cel::error::CompileError;
-use crate::cel::program::{Attribute, Base, Node, Qualifier, QualifierKey};
+use crate::cel::program::{Attribute, AttributeBase, Node, Qualifier, QualifierKey};
 use crate::cel::syntax::Expr;
 use crate::cel::types::Type;
 use crate::cel::value::{Key, Value};
@@ -12,10 +12,10 @@ use crate::cel::value::{Key, Value};
 const VARIABLES: &str = "variables";
 
 impl Checker<'_> {
-    pub(super) fn ident(&mut self, expr: &Expr, name: &str) -> Checked {
+    pub(super) fn ident(&mut self, expr: &Expr, name: &str) -> CheckedExpr {
         if let Some(slot) = self.local(name) {
             let of = self.scope.get(slot).map_or(Type::Dyn, |local| local.of.clone());
-            return Ok((attribute(Base::Local(slot)), of));
+            return Ok((attribute(AttributeBase::Local(slot)), of));
         }
         let name = name.strip_prefix('.').unwrap_or(name);
         match self.declared(name) {
@@ -31,9 +31,9 @@ impl Checker<'_> {
     fn declared(&self, name: &str) -> Option<(Node, Type)> {
         if let Some((slot, declaration)) = self.environment.find_variable(name) {
             let base = if declaration.lazy {
-                Base::Lazy(slot)
+                AttributeBase::Lazy(slot)
             } else {
-                Base::Variable(slot)
+                AttributeBase::Variable(slot)
             };
             return Some((attribute(base), declaration.of.clone()));
         }
@@ -43,7 +43,7 @@ impl Checker<'_> {
     }
 
     /// `operand.field`, or a name with points in it.
-    pub(super) fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, optional: bool) -> Checked {
+    pub(super) fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, optional: bool) -> CheckedExpr {
         if !optional
             && let Some(name) = expr.qualified_name()
             && let Some(found) = self.qualified(&name)
@@ -76,7 +76,7 @@ impl Checker<'_> {
     }
 
     /// `variables.?name`: a variable that is there.
-    fn composed(&mut self, expr: &Expr, field: &str, optional: bool) -> Checked {
+    fn composed(&mut self, expr: &Expr, field: &str, optional: bool) -> CheckedExpr {
         let Some((node, of)) = self.declared(&format!("{VARIABLES}.{field}")) else {
             return Err(self.fault(expr, format!("undefined field '{field}'")));
         };
@@ -91,7 +91,13 @@ impl Checker<'_> {
     }
 
     /// `has(operand.field)`
-    pub(super) fn presence(&mut self, expr: &Expr, operand: &Expr, field: &str, optional: bool) -> Checked {
+    pub(super) fn presence(
+        &mut self,
+        expr: &Expr,
+        operand: &Expr,
+        field: &str,
+        optional: bool,
+    ) -> CheckedExpr {
         if operand.ident() == Some(VARIABLES) && self.is_composed() {
             let (node, _) = self.composed(expr, field, false)?;
             return Ok((tested(node), Type::Bool));
@@ -125,7 +131,7 @@ impl Checker<'_> {
             }
             Type::Dyn => Type::Dyn,
             other => {
-                let message = format!("type '{}' does not support field selection", self.shown(other));
+                let message = format!("type '{}' does not support field selection", self.resolved(other));
                 return Err(self.fault(expr, message));
             }
         };
@@ -138,7 +144,7 @@ impl Checker<'_> {
     }
 
     /// `operand[index]`
-    pub(super) fn index(&mut self, expr: &Expr, operand: &Expr, index: &Expr, optional: bool) -> Checked {
+    pub(super) fn index(&mut self, expr: &Expr, operand: &Expr, index: &Expr, optional: bool) -> CheckedExpr {
         let (operand, operand_type) = self.check(operand)?;
         let (index, index_type) = self.check(index)?;
         let function = if optional { "_[?_]" } else { "_[_]" };
@@ -158,7 +164,7 @@ impl Checker<'_> {
     }
 }
 
-pub(super) fn attribute(base: Base) -> Node {
+pub(super) fn attribute(base: AttributeBase) -> Node {
     Node::Attribute(Attribute {
         base,
         qualifiers: Box::default(),
@@ -171,7 +177,7 @@ fn qualified(node: Node, qualifier: Qualifier, test: bool) -> Node {
     let mut attribute = match node {
         Node::Attribute(attribute) if !attribute.test => attribute,
         node => Attribute {
-            base: Base::Node(Box::new(node)),
+            base: AttributeBase::Node(Box::new(node)),
             qualifiers: Box::default(),
             test: false,
         },

@@ -2,7 +2,7 @@
 
 use super::Evaluation;
 use crate::cel::error::EvalError;
-use crate::cel::program::{Attribute, Base, FoldKind, Node, Qualifier, QualifierKey};
+use crate::cel::program::{Attribute, AttributeBase, FoldKind, Node, Qualifier, QualifierKey};
 use crate::cel::value::{List, Map, Value, exact_int};
 use crate::json;
 
@@ -36,16 +36,16 @@ impl<'a> Evaluation<'_, 'a> {
         Ok(value)
     }
 
-    fn base(&mut self, base: &'a Base) -> Result<Value<'a>, EvalError> {
+    fn base(&mut self, base: &'a AttributeBase) -> Result<Value<'a>, EvalError> {
         match base {
-            Base::Variable(slot) => self.variable(*slot),
-            Base::Lazy(slot) => {
+            AttributeBase::Variable(slot) => self.variable(*slot),
+            AttributeBase::Lazy(slot) => {
                 let value = self.variable(*slot);
                 self.settle(value, 1)
             }
-            Base::Local(slot) => self.local(*slot),
-            Base::Node(node) => self.value(node),
-            Base::Conditional(parts) => {
+            AttributeBase::Local(slot) => self.local(*slot),
+            AttributeBase::Node(node) => self.value(node),
+            AttributeBase::Conditional(parts) => {
                 let [condition, truthy, falsy] = &**parts;
                 match self.value(condition)? {
                     Value::Bool(true) => self.resolve(truthy),
@@ -160,10 +160,10 @@ impl<'a> Evaluation<'_, 'a> {
     }
 }
 
-fn is_conditional(base: &Base) -> bool {
+fn is_conditional(base: &AttributeBase) -> bool {
     match base {
-        Base::Conditional(_) => true,
-        Base::Node(node) => match &**node {
+        AttributeBase::Conditional(_) => true,
+        AttributeBase::Node(node) => match &**node {
             Node::Fold(fold) => matches!(fold.kind, FoldKind::OptionalMap | FoldKind::OptionalFlatMap),
             _ => false,
         },
@@ -193,12 +193,12 @@ fn field<'a>(value: &Value<'a>, name: &str, lenient: bool) -> Result<Option<Valu
 fn select<'a>(value: &Value<'a>, key: &Value<'_>, lenient: bool) -> Result<Option<Value<'a>>, EvalError> {
     match value {
         Value::Map(map) => match map.get(key) {
-            None if !lenient => Err(EvalError::no_such_key(Shown(key))),
+            None if !lenient => Err(EvalError::no_such_key(KeyText(key))),
             found => Ok(found),
         },
         Value::List(list) => item(list, key, lenient),
         _ if lenient => Ok(None),
-        _ => Err(EvalError::no_such_key(Shown(key))),
+        _ => Err(EvalError::no_such_key(KeyText(key))),
     }
 }
 
@@ -222,9 +222,9 @@ fn item<'a>(list: &List<'a>, key: &Value<'_>, lenient: bool) -> Result<Option<Va
 }
 
 /// A key as it stands in a message.
-struct Shown<'k, 'a>(&'k Value<'a>);
+struct KeyText<'k, 'a>(&'k Value<'a>);
 
-impl std::fmt::Display for Shown<'_, '_> {
+impl std::fmt::Display for KeyText<'_, '_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             Value::String(text) => f.write_str(text),

@@ -15,7 +15,7 @@ use crate::cel::library;
 use crate::cel::program::{Call, Node};
 use crate::cel::types::Type;
 use crate::cel::value::{Bytes, Duration, Entries, Key, Text, Value};
-use crate::cel::{Answer, Authorize, Question};
+use crate::cel::{AccessAnswer, AccessQuestion, AuthorizeAccess};
 
 /// As much text as a review may bring, and as many items.
 const TEXT: usize = 3 << 20;
@@ -36,9 +36,9 @@ const CONSTANT: [&str; 9] = [
 
 struct Nobody;
 
-impl Authorize for Nobody {
-    fn authorize(&self, _: Question) -> Arc<Answer> {
-        Arc::new(Answer {
+impl AuthorizeAccess for Nobody {
+    fn authorize(&self, _: AccessQuestion) -> Arc<AccessAnswer> {
+        Arc::new(AccessAnswer {
             allowed: false,
             reason: String::new(),
             error: None,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::formats;
 use super::standard::{Computed, mismatched};
-use crate::cel::authorize::{Check, Question, Stage};
+use crate::cel::authorize::{AccessCheck, AccessQuestion, CheckStage};
 use crate::cel::cost;
 use crate::cel::error::EvalError;
 use crate::cel::evaluate::Evaluation;
@@ -94,7 +94,10 @@ fn selector(size: u64) -> u64 {
 }
 
 /// The question so far and the text added to it.
-fn put<'l, 'a>(arguments: &'l [Value<'a>], stage: Stage) -> Result<(&'l Check<'a>, &'l Text<'a>), EvalError> {
+fn put<'l, 'a>(
+    arguments: &'l [Value<'a>],
+    stage: CheckStage,
+) -> Result<(&'l AccessCheck<'a>, &'l Text<'a>), EvalError> {
     match arguments {
         [Value::Opaque(Opaque::Check(check)), Value::String(text)] if check.stage == stage => {
             Ok((check, text))
@@ -103,10 +106,14 @@ fn put<'l, 'a>(arguments: &'l [Value<'a>], stage: Stage) -> Result<(&'l Check<'a
     }
 }
 
-fn asking<'a>(check: &Check<'a>, stage: Stage, change: impl FnOnce(&mut Question)) -> Computed<'a> {
+fn asking<'a>(
+    check: &AccessCheck<'a>,
+    stage: CheckStage,
+    change: impl FnOnce(&mut AccessQuestion),
+) -> Computed<'a> {
     let mut question = check.question.clone();
     change(&mut question);
-    Ok(Value::Opaque(Opaque::Check(Arc::new(Check {
+    Ok(Value::Opaque(Opaque::Check(Arc::new(AccessCheck {
         host: check.host,
         stage,
         question,
@@ -114,18 +121,20 @@ fn asking<'a>(check: &Check<'a>, stage: Stage, change: impl FnOnce(&mut Question
 }
 
 fn path<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, path) = put(arguments, Stage::Authorizer)?;
+    let (check, path) = put(arguments, CheckStage::Authorizer)?;
     if path.trim().is_empty() {
         return Err(EvalError::failed("path must not be empty"));
     }
-    asking(check, Stage::Path, |question| {
+    asking(check, CheckStage::Path, |question| {
         question.path = Some(path.to_string())
     })
 }
 
 fn group<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, group) = put(arguments, Stage::Authorizer)?;
-    asking(check, Stage::Group, |question| question.group = group.to_string())
+    let (check, group) = put(arguments, CheckStage::Authorizer)?;
+    asking(check, CheckStage::Group, |question| {
+        question.group = group.to_string()
+    })
 }
 
 fn service_account<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -137,7 +146,7 @@ fn service_account<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Val
     else {
         return mismatched();
     };
-    if check.stage != Stage::Authorizer {
+    if check.stage != CheckStage::Authorizer {
         return mismatched();
     }
     if !formats::dns1123_subdomain(name, false).is_empty() {
@@ -147,52 +156,52 @@ fn service_account<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Val
         return Err(EvalError::failed("Invalid service account namespace"));
     }
     let account = (namespace.to_string(), name.to_string());
-    asking(check, Stage::Authorizer, |question| {
+    asking(check, CheckStage::Authorizer, |question| {
         question.service_account = Some(account)
     })
 }
 
 fn resource<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, resource) = put(arguments, Stage::Group)?;
+    let (check, resource) = put(arguments, CheckStage::Group)?;
     if resource.trim().is_empty() {
         return Err(EvalError::failed("resource must not be empty"));
     }
-    asking(check, Stage::Resource, |question| {
+    asking(check, CheckStage::Resource, |question| {
         question.resource = resource.to_string()
     })
 }
 
 fn subresource<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, text) = put(arguments, Stage::Resource)?;
-    asking(check, Stage::Resource, |question| {
+    let (check, text) = put(arguments, CheckStage::Resource)?;
+    asking(check, CheckStage::Resource, |question| {
         question.subresource = text.to_string()
     })
 }
 
 fn namespace<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, text) = put(arguments, Stage::Resource)?;
-    asking(check, Stage::Resource, |question| {
+    let (check, text) = put(arguments, CheckStage::Resource)?;
+    asking(check, CheckStage::Resource, |question| {
         question.namespace = text.to_string()
     })
 }
 
 fn name<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, text) = put(arguments, Stage::Resource)?;
-    asking(check, Stage::Resource, |question| {
+    let (check, text) = put(arguments, CheckStage::Resource)?;
+    asking(check, CheckStage::Resource, |question| {
         question.name = text.to_string()
     })
 }
 
 fn field_selector<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, text) = put(arguments, Stage::Resource)?;
-    asking(check, Stage::Resource, |question| {
+    let (check, text) = put(arguments, CheckStage::Resource)?;
+    asking(check, CheckStage::Resource, |question| {
         question.field_selector = text.to_string()
     })
 }
 
 fn label_selector<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, text) = put(arguments, Stage::Resource)?;
-    asking(check, Stage::Resource, |question| {
+    let (check, text) = put(arguments, CheckStage::Resource)?;
+    asking(check, CheckStage::Resource, |question| {
         question.label_selector = text.to_string()
     })
 }
@@ -201,11 +210,11 @@ fn check<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
     let [Value::Opaque(Opaque::Check(check)), Value::String(verb)] = arguments else {
         return mismatched();
     };
-    if !matches!(check.stage, Stage::Path | Stage::Resource) {
+    if !matches!(check.stage, CheckStage::Path | CheckStage::Resource) {
         return mismatched();
     }
     own.afford(cost::AUTHORIZER_CHECK)?;
-    let question = Question {
+    let question = AccessQuestion {
         verb: verb.to_string(),
         ..check.question.clone()
     };

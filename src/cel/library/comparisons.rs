@@ -1,4 +1,4 @@
-//! How amounts and versions compare with their like.
+//! Comparison functions shared by quantities and versions.
 
 use std::cmp::Ordering;
 

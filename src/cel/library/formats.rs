@@ -9,14 +9,14 @@ use crate::cel::function::{Cost, Overload};
 use crate::cel::program::Call;
 use crate::cel::regex::Regex;
 use crate::cel::types::Type::{self, String as Str};
-use crate::cel::value::{Opaque, Timestamp, Url, Value};
+use crate::cel::value::{Opaque, Timestamp, UrlValue, Value};
 
 /// The type of a format.
 pub(super) const FORMAT: Type = Type::Opaque("kubernetes.NamedFormat");
 
 /// A format that text may have.
 #[derive(Debug)]
-pub struct Format {
+pub struct NamedFormat {
     pub(crate) name: &'static str,
     function: &'static str,
     check: fn(&str) -> Vec<String>,
@@ -24,70 +24,70 @@ pub struct Format {
     regex_size: u64,
 }
 
-static FORMATS: [Format; 13] = [
-    Format::new(
+static FORMATS: [NamedFormat; 13] = [
+    NamedFormat::new(
         "dns1123Label",
         "format.dns1123Label",
         |text| dns1123_label(text, false),
         30,
     ),
-    Format::new(
+    NamedFormat::new(
         "dns1123Subdomain",
         "format.dns1123Subdomain",
         |text| dns1123_subdomain(text, false),
         60,
     ),
-    Format::new(
+    NamedFormat::new(
         "dns1035Label",
         "format.dns1035Label",
         |text| dns1035_label(text, false),
         30,
     ),
-    Format::new("qualifiedName", "format.qualifiedName", qualified_name, 60),
-    Format::new(
+    NamedFormat::new("qualifiedName", "format.qualifiedName", qualified_name, 60),
+    NamedFormat::new(
         "dns1123LabelPrefix",
         "format.dns1123LabelPrefix",
         |text| dns1123_label(text, true),
         30,
     ),
-    Format::new(
+    NamedFormat::new(
         "dns1123SubdomainPrefix",
         "format.dns1123SubdomainPrefix",
         |text| dns1123_subdomain(text, true),
         60,
     ),
-    Format::new(
+    NamedFormat::new(
         "dns1035LabelPrefix",
         "format.dns1035LabelPrefix",
         |text| dns1035_label(text, true),
         30,
     ),
-    Format::new("labelValue", "format.labelValue", label_value, 40),
-    Format::new(
+    NamedFormat::new("labelValue", "format.labelValue", label_value, 40),
+    NamedFormat::new(
         "uri",
         "format.uri",
-        |text| unless(Url::is_request(text), "invalid URI for request"),
+        |text| unless(UrlValue::is_request(text), "invalid URI for request"),
         1103,
     ),
-    Format::new(
+    NamedFormat::new(
         "uuid",
         "format.uuid",
         |text| unless(UUID.is_match(text), "does not match the UUID format"),
         70,
     ),
-    Format::new(
+    NamedFormat::new(
         "byte",
         "format.byte",
         |text| unless(BASE64.is_match(text), "invalid base64"),
         84,
     ),
-    Format::new(
+    NamedFormat::new(
         "date",
         "format.date",
         |text| unless(is_date(text), "invalid date"),
         71,
     ),
-    Format::new(
+    NamedFormat::new(
         "datetime",
         "format.datetime",
         |text| unless(is_datetime(text), "invalid datetime"),
@@ -131,7 +131,7 @@ impl Whole {
     }
 }
 
-impl Format {
+impl NamedFormat {
     const fn new(
         name: &'static str,
         function: &'static str,

@@ -10,7 +10,7 @@ use crate::cel::evaluate::Evaluation;
 use crate::cel::function::{Apply, Cost, Overload};
 use crate::cel::program::Call;
 use crate::cel::types::Type::{self, Bool, String as Str};
-use crate::cel::value::{Entries, Key, Opaque, Text, Url, Value};
+use crate::cel::value::{Entries, Key, Opaque, Text, UrlValue, Value};
 
 /// The type of a URL.
 pub(super) const URL: Type = Type::Opaque("kubernetes.URL");
@@ -37,8 +37,8 @@ fn url<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -
         return mismatched();
     };
     own.work(text.len())?;
-    let url =
-        Url::parse(text).ok_or_else(|| EvalError::failed("URL parse error during conversion from string"))?;
+    let url = UrlValue::parse(text)
+        .ok_or_else(|| EvalError::failed("URL parse error during conversion from string"))?;
     Ok(Value::Opaque(Opaque::Url(Arc::new(url))))
 }
 
@@ -47,10 +47,10 @@ fn is_url<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]
         return mismatched();
     };
     own.work(text.len())?;
-    Ok(Value::Bool(Url::is_request(text)))
+    Ok(Value::Bool(UrlValue::is_request(text)))
 }
 
-fn part<'a>(arguments: &[Value<'a>], part: impl FnOnce(&Url) -> &str) -> Computed<'a> {
+fn part<'a>(arguments: &[Value<'a>], part: impl FnOnce(&UrlValue) -> &str) -> Computed<'a> {
     match arguments {
         [Value::Opaque(Opaque::Url(url))] => Ok(Value::string(part(url))),
         _ => mismatched(),
@@ -66,11 +66,11 @@ fn host<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) ->
 }
 
 fn hostname<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    part(arguments, Url::hostname)
+    part(arguments, UrlValue::hostname)
 }
 
 fn port<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    part(arguments, Url::port)
+    part(arguments, UrlValue::port)
 }
 
 fn escaped_path<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {

@@ -1,4 +1,4 @@
-//! Words and signs.
+//! The lexer: tokens of an expression.
 
 /// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What text in quotes stands for.
+//! String and bytes literals: escapes and quotes.
 
 /// The text of a string literal, quotes and prefix included.
 pub(super) fn string(literal: &str) -> Result<String, String> {

@@ -1,7 +1,7 @@
-//! The grammar.
+//! The parser: from tokens to a syntax tree.
 
 use super::lexer::{Lexer, Spanned, Token};
-use super::tree::{Entry, Expr, Field, Item, Kind, Literal};
+use super::tree::{EntryExpr, Expr, ExprKind, FieldExpr, ItemExpr, Literal};
 use super::{MAX_DEPTH, MAX_LENGTH, MAX_NESTING, literal, position};
 use crate::cel::error::CompileError;
 
@@ -58,12 +58,12 @@ pub(crate) fn parse(text: &str) -> Result<Expr, CompileError> {
         .map_err(|fault| CompileError::new(fault.message, position(text, fault.at)))
 }
 
-struct Fault {
+struct SyntaxFault {
     at: usize,
     message: String,
 }
 
-type Parsed = Result<Expr, Fault>;
+type Parse = Result<Expr, SyntaxFault>;
 
 struct Parser<'t> {
     text: &'t str,
@@ -84,7 +84,7 @@ impl Spanned {
 // === impl Parser ===
 
 impl<'t> Parser<'t> {
-    fn parse(&mut self) -> Parsed {
+    fn parse(&mut self) -> Parse {
         self.advance()?;
         let expr = self.expr()?;
         if self.token.token != Token::End {
@@ -93,8 +93,11 @@ impl<'t> Parser<'t> {
         Ok(expr)
     }
 
-    fn advance(&mut self) -> Result<Spanned, Fault> {
-        let next = self.lexer.next().map_err(|(at, message)| Fault { at, message })?;
+    fn advance(&mut self) -> Result<Spanned, SyntaxFault> {
+        let next = self
+            .lexer
+            .next()
+            .map_err(|(at, message)| SyntaxFault { at, message })?;
         Ok(std::mem::replace(&mut self.token, next))
     }
 
@@ -102,13 +105,13 @@ impl<'t> Parser<'t> {
         self.text.get(token.from..token.to).unwrap_or_default()
     }
 
-    fn unexpected(&self, expected: &str) -> Fault {
+    fn unexpected(&self, expected: &str) -> SyntaxFault {
         let found = match self.token.token {
             Token::End => "<EOF>",
             _ => self.lexeme(self.token),
         };
         let message = format!("Syntax error: mismatched input '{found}' expecting {expected}");
-        Fault {
+        SyntaxFault {
             at: self.token.from,
             message,
         }
@@ -119,21 +122,21 @@ impl<'t> Parser<'t> {
     }
 
     /// Passes `sign`, if it is next; tells where it stood.
-    fn take(&mut self, sign: &str) -> Result<Option<usize>, Fault> {
+    fn take(&mut self, sign: &str) -> Result<Option<usize>, SyntaxFault> {
         if !self.is(sign) {
             return Ok(None);
         }
         self.advance().map(|token| Some(token.from))
     }
 
-    fn expect(&mut self, sign: &str) -> Result<usize, Fault> {
+    fn expect(&mut self, sign: &str) -> Result<usize, SyntaxFault> {
         match self.take(sign)? {
             Some(at) => Ok(at),
             None => Err(self.unexpected(&format!("'{sign}'"))),
         }
     }
 
-    fn node(&self, kind: Kind, at: usize, children: u32) -> Parsed {
+    fn node(&self, kind: ExprKind, at: usize, children: u32) -> Parse {
         let depth = children + 1;
         if depth > MAX_DEPTH {
             return Err(too_deep(at, MAX_DEPTH));
@@ -141,7 +144,7 @@ impl<'t> Parser<'t> {
         Ok(Expr { kind, at, depth })
     }
 
-    fn expr(&mut self) -> Parsed {
+    fn expr(&mut self) -> Parse {
         self.nesting += 1;
         if self.nesting > MAX_NESTING {
             return Err(too_deep(self.token.from, MAX_NESTING));
@@ -156,17 +159,21 @@ impl<'t> Parser<'t> {
         expr
     }
 
-    fn conditional(&mut self, condition: Expr) -> Parsed {
+    fn conditional(&mut self, condition: Expr) -> Parse {
         let at = self.expect("?")?;
         let truthy = self.binary(OR)?;
         self.expect(":")?;
         let falsy = self.expr()?;
         let depth = Expr::children_depth([&condition, &truthy, &falsy]);
-        self.node(Kind::Conditional(Box::new([condition, truthy, falsy])), at, depth)
+        self.node(
+            ExprKind::Conditional(Box::new([condition, truthy, falsy])),
+            at,
+            depth,
+        )
     }
 
     /// What binary operators that bind at least as tightly as `level` join.
-    fn binary(&mut self, level: u8) -> Parsed {
+    fn binary(&mut self, level: u8) -> Parse {
         let mut left = self.unary()?;
         while let Some((sign, function, own)) = self.operator(level) {
             let at = self.expect(sign)?;
@@ -191,16 +198,16 @@ impl<'t> Parser<'t> {
     }
 
     /// Terms of one kind stand side by side, so that many of them are not deep.
-    fn logic(&self, left: Expr, right: Expr, at: usize, or: bool) -> Parsed {
+    fn logic(&self, left: Expr, right: Expr, at: usize, or: bool) -> Parse {
         let depth = right.depth;
         match (left.kind, or) {
-            (Kind::Or(mut terms), true) => {
+            (ExprKind::Or(mut terms), true) => {
                 terms.push(right);
-                self.node(Kind::Or(terms), left.at, depth.max(left.depth - 1))
+                self.node(ExprKind::Or(terms), left.at, depth.max(left.depth - 1))
             }
-            (Kind::And(mut terms), false) => {
+            (ExprKind::And(mut terms), false) => {
                 terms.push(right);
-                self.node(Kind::And(terms), left.at, depth.max(left.depth - 1))
+                self.node(ExprKind::And(terms), left.at, depth.max(left.depth - 1))
             }
             (kind, or) => {
                 let terms = vec![
@@ -211,16 +218,20 @@ impl<'t> Parser<'t> {
                     },
                     right,
                 ];
-                let kind = if or { Kind::Or(terms) } else { Kind::And(terms) };
+                let kind = if or {
+                    ExprKind::Or(terms)
+                } else {
+                    ExprKind::And(terms)
+                };
                 self.node(kind, at, depth.max(left.depth))
             }
         }
     }
 
-    fn operation(&self, function: &str, arguments: Vec<Expr>, at: usize) -> Parsed {
+    fn operation(&self, function: &str, arguments: Vec<Expr>, at: usize) -> Parse {
         let depth = Expr::children_depth(&arguments);
         self.node(
-            Kind::Call {
+            ExprKind::Call {
                 target: None,
                 function: function.into(),
                 arguments,
@@ -231,7 +242,7 @@ impl<'t> Parser<'t> {
     }
 
     /// `!` and `-`, which cancel themselves out in pairs.
-    fn unary(&mut self) -> Parsed {
+    fn unary(&mut self) -> Parse {
         for (sign, function) in [("!", "!_"), ("-", "-_")] {
             if !self.is(sign) {
                 continue;
@@ -255,14 +266,14 @@ impl<'t> Parser<'t> {
         self.member()
     }
 
-    fn member(&mut self) -> Parsed {
+    fn member(&mut self) -> Parse {
         let primary = self.primary()?;
         self.selections(primary)
     }
 
     /// What is selected from `expr`: `.field`, `.function()`, `[index]`, and
     /// `{…}` if it spells the name of a type.
-    fn selections(&mut self, mut expr: Expr) -> Parsed {
+    fn selections(&mut self, mut expr: Expr) -> Parse {
         loop {
             if let Some(at) = self.take(".")? {
                 expr = self.selection(expr, at)?;
@@ -271,7 +282,7 @@ impl<'t> Parser<'t> {
                 let index = self.expr()?;
                 self.expect("]")?;
                 let depth = Expr::children_depth([&expr, &index]);
-                let kind = Kind::Index {
+                let kind = ExprKind::Index {
                     operand: Box::new(expr),
                     index: Box::new(index),
                     optional,
@@ -287,7 +298,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn selection(&mut self, operand: Expr, at: usize) -> Parsed {
+    fn selection(&mut self, operand: Expr, at: usize) -> Parse {
         let optional = self.take("?")?.is_some();
         let name = self.name()?;
         let depth = operand.depth;
@@ -295,7 +306,7 @@ impl<'t> Parser<'t> {
             let open = self.expect("(")?;
             let arguments = self.arguments()?;
             let depth = depth.max(Expr::children_depth(&arguments));
-            let kind = Kind::Call {
+            let kind = ExprKind::Call {
                 target: Some(Box::new(operand)),
                 function: name.into(),
                 arguments,
@@ -303,7 +314,7 @@ impl<'t> Parser<'t> {
             return self.node(kind, open, depth);
         }
         self.node(
-            Kind::Select {
+            ExprKind::Select {
                 operand: Box::new(operand),
                 field: name.into(),
                 optional,
@@ -313,7 +324,7 @@ impl<'t> Parser<'t> {
         )
     }
 
-    fn name(&mut self) -> Result<&'t str, Fault> {
+    fn name(&mut self) -> Result<&'t str, SyntaxFault> {
         let name = self.lexeme(self.token);
         if self.token.token != Token::Ident || matches!(name, "true" | "false" | "null") {
             return Err(self.unexpected("IDENTIFIER"));
@@ -323,7 +334,7 @@ impl<'t> Parser<'t> {
     }
 
     /// What stands between `(` and `)`, both of which are passed.
-    fn arguments(&mut self) -> Result<Vec<Expr>, Fault> {
+    fn arguments(&mut self) -> Result<Vec<Expr>, SyntaxFault> {
         let mut arguments = Vec::new();
         while !self.is(")") || !arguments.is_empty() {
             arguments.push(self.expr()?);
@@ -335,7 +346,7 @@ impl<'t> Parser<'t> {
         Ok(arguments)
     }
 
-    fn primary(&mut self) -> Parsed {
+    fn primary(&mut self) -> Parse {
         match self.token.token {
             Token::Ident => self.ident(""),
             Token::Int | Token::Uint | Token::Double => self.number(false),
@@ -361,7 +372,7 @@ impl<'t> Parser<'t> {
 
     /// A name, a keyword, or a function called by its name. A leading point
     /// means the outermost scope, which is the only one there is.
-    fn ident(&mut self, prefix: &str) -> Parsed {
+    fn ident(&mut self, prefix: &str) -> Parse {
         let token = self.advance()?;
         let name = self.lexeme(token);
         let literal = match name {
@@ -371,22 +382,22 @@ impl<'t> Parser<'t> {
             _ => None,
         };
         if let Some(literal) = literal.filter(|_| prefix.is_empty()) {
-            return self.node(Kind::Literal(literal), token.from, 0);
+            return self.node(ExprKind::Literal(literal), token.from, 0);
         }
         if RESERVED.contains(&name) {
-            return Err(Fault {
+            return Err(SyntaxFault {
                 at: token.from,
                 message: format!("reserved identifier: {name}"),
             });
         }
         let Some(open) = self.take("(")? else {
-            return self.node(Kind::Ident(format!("{prefix}{name}")), token.from, 0);
+            return self.node(ExprKind::Ident(format!("{prefix}{name}")), token.from, 0);
         };
         let arguments = self.arguments()?;
         self.operation(name, arguments, open)
     }
 
-    fn number(&mut self, negative: bool) -> Parsed {
+    fn number(&mut self, negative: bool) -> Parse {
         let token = self.advance()?;
         let lexeme = self.lexeme(token);
         let sign = if negative { "-" } else { "" };
@@ -414,33 +425,33 @@ impl<'t> Parser<'t> {
                 int.map(Literal::Int).map_err(|_| "invalid int literal")
             }
         };
-        let literal = literal.map_err(|message| Fault {
+        let literal = literal.map_err(|message| SyntaxFault {
             at: token.from,
             message: message.into(),
         })?;
-        self.node(Kind::Literal(literal), token.from, 0)
+        self.node(ExprKind::Literal(literal), token.from, 0)
     }
 
-    fn text(&mut self) -> Parsed {
+    fn text(&mut self) -> Parse {
         let token = self.advance()?;
         let lexeme = self.lexeme(token);
         let literal = match token.token {
             Token::Bytes => literal::bytes(lexeme).map(Literal::Bytes),
             _ => literal::string(lexeme).map(Literal::String),
         };
-        let literal = literal.map_err(|message| Fault {
+        let literal = literal.map_err(|message| SyntaxFault {
             at: token.from,
             message,
         })?;
-        self.node(Kind::Literal(literal), token.from, 0)
+        self.node(ExprKind::Literal(literal), token.from, 0)
     }
 
-    fn list(&mut self) -> Parsed {
+    fn list(&mut self) -> Parse {
         let at = self.expect("[")?;
         let mut items = Vec::new();
         while !self.is("]") {
             let optional = self.take("?")?.is_some();
-            items.push(Item {
+            items.push(ItemExpr {
                 value: self.expr()?,
                 optional,
             });
@@ -450,17 +461,17 @@ impl<'t> Parser<'t> {
         }
         self.expect("]")?;
         let depth = Expr::children_depth(items.iter().map(|item| &item.value));
-        self.node(Kind::List(items), at, depth)
+        self.node(ExprKind::List(items), at, depth)
     }
 
-    fn map(&mut self) -> Parsed {
+    fn map(&mut self) -> Parse {
         let at = self.expect("{")?;
         let mut entries = Vec::new();
         while !self.is("}") {
             let optional = self.take("?")?.is_some();
             let key = self.expr()?;
             self.expect(":")?;
-            entries.push(Entry {
+            entries.push(EntryExpr {
                 key,
                 value: self.expr()?,
                 optional,
@@ -471,17 +482,17 @@ impl<'t> Parser<'t> {
         }
         self.expect("}")?;
         let depth = Expr::children_depth(entries.iter().flat_map(|entry| [&entry.key, &entry.value]));
-        self.node(Kind::Map(entries), at, depth)
+        self.node(ExprKind::Map(entries), at, depth)
     }
 
-    fn object(&mut self, name: String) -> Parsed {
+    fn object(&mut self, name: String) -> Parse {
         let at = self.expect("{")?;
         let mut fields = Vec::new();
         while !self.is("}") {
             let optional = self.take("?")?.is_some();
             let field = self.name()?;
             let at = self.expect(":")?;
-            fields.push(Field {
+            fields.push(FieldExpr {
                 name: field.into(),
                 value: self.expr()?,
                 optional,
@@ -493,7 +504,7 @@ impl<'t> Parser<'t> {
         }
         self.expect("}")?;
         let depth = Expr::children_depth(fields.iter().map(|field| &field.value));
-        self.node(Kind::Struct { name, fields }, at, depth)
+        self.node(ExprKind::Struct { name, fields }, at, depth)
     }
 }
 
@@ -518,8 +529,8 @@ const OPERATORS: [(&str, &str, u8); 14] = [
     ("%", "_%_", 4),
 ];
 
-fn too_deep(at: usize, limit: u32) -> Fault {
-    Fault {
+fn too_deep(at: usize, limit: u32) -> SyntaxFault {
+    SyntaxFault {
         at,
         message: format!("expression recursion limit exceeded: {limit}"),
     }

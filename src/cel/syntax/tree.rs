@@ -1,9 +1,9 @@
-//! The tree that the parser makes.
+//! The syntax tree.
 
 /// An expression and where it stands.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Expr {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExprKind,
     /// The byte of the text that it is known by: an operator's own, a name's first.
     pub(crate) at: usize,
     /// How deep the tree below it is, itself included.
@@ -11,7 +11,7 @@ pub(crate) struct Expr {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum ExprKind {
     Literal(Literal),
     Ident(String),
     /// `operand.field`, `operand.?field`
@@ -35,11 +35,11 @@ pub(crate) enum Kind {
     And(Vec<Expr>),
     Or(Vec<Expr>),
     Conditional(Box<[Expr; 3]>),
-    List(Vec<Item>),
-    Map(Vec<Entry>),
+    List(Vec<ItemExpr>),
+    Map(Vec<EntryExpr>),
     Struct {
         name: String,
-        fields: Vec<Field>,
+        fields: Vec<FieldExpr>,
     },
 }
 
@@ -55,20 +55,20 @@ pub(crate) enum Literal {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Item {
+pub(crate) struct ItemExpr {
     pub(crate) value: Expr,
     pub(crate) optional: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct EntryExpr {
     pub(crate) key: Expr,
     pub(crate) value: Expr,
     pub(crate) optional: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Field {
+pub(crate) struct FieldExpr {
     pub(crate) name: String,
     pub(crate) value: Expr,
     pub(crate) optional: bool,
@@ -79,8 +79,8 @@ impl Expr {
     /// The name that it spells, if it is names joined by points.
     pub(crate) fn qualified_name(&self) -> Option<String> {
         match &self.kind {
-            Kind::Ident(name) => Some(name.clone()),
-            Kind::Select {
+            ExprKind::Ident(name) => Some(name.clone()),
+            ExprKind::Select {
                 operand,
                 field,
                 optional: false,
@@ -92,7 +92,7 @@ impl Expr {
     /// The name, if it is a single one.
     pub(crate) fn ident(&self) -> Option<&str> {
         match &self.kind {
-            Kind::Ident(name) => Some(name),
+            ExprKind::Ident(name) => Some(name),
             _ => None,
         }
     }

@@ -41,12 +41,12 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>, work: Work<'_>) -> Resu
 }
 
 /// Two lists of one length, or two maps.
-enum Pair<'l, 'r> {
+enum ComparedPair<'l, 'r> {
     Lists(List<'l>, List<'r>, usize),
     Maps(std::vec::IntoIter<(Value<'l>, Value<'l>)>, Map<'r>),
 }
 
-impl<'l, 'r> Pair<'l, 'r> {
+impl<'l, 'r> ComparedPair<'l, 'r> {
     /// The next item of the left one, and what the right one has in its place.
     fn next(&mut self) -> Option<(Value<'l>, Option<Value<'r>>)> {
         match self {
@@ -68,7 +68,7 @@ impl<'l, 'r> Pair<'l, 'r> {
 fn alike<'l, 'r>(
     left: &Value<'l>,
     right: &Value<'r>,
-    open: &mut Vec<Pair<'l, 'r>>,
+    open: &mut Vec<ComparedPair<'l, 'r>>,
     work: Work<'_>,
 ) -> Result<bool, EvalError> {
     Ok(match (left, right) {
@@ -81,7 +81,7 @@ fn alike<'l, 'r>(
         (Value::Duration(left), Value::Duration(right)) => left == right,
         (Value::Timestamp(left), Value::Timestamp(right)) => left == right,
         (Value::List(left), Value::List(right)) => {
-            open.push(Pair::Lists(left.clone(), right.clone(), 0));
+            open.push(ComparedPair::Lists(left.clone(), right.clone(), 0));
             left.len() == right.len()
         }
         (Value::Map(left), Value::Map(right)) => {
@@ -89,7 +89,7 @@ fn alike<'l, 'r>(
                 return Ok(false);
             }
             work(left.len())?;
-            open.push(Pair::Maps(left.entries().into_iter(), right.clone()));
+            open.push(ComparedPair::Maps(left.entries().into_iter(), right.clone()));
             true
         }
         (Value::Optional(Some(left)), Value::Optional(Some(right))) => alike(left, right, open, work)?,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::quantity::Quantity;
 use super::semver::Semver;
-use super::url::Url;
-use crate::cel::authorize::{Answer, Check};
-use crate::cel::library::formats::Format;
+use super::url::UrlValue;
+use crate::cel::authorize::{AccessAnswer, AccessCheck};
+use crate::cel::library::formats::NamedFormat;
 
 /// A value of a library.
 #[derive(Debug, Clone)]
@@ -16,7 +16,7 @@ pub enum Opaque<'a> {
     /// An amount of a resource.
     Quantity(Arc<Quantity>),
     /// A URL.
-    Url(Arc<Url>),
+    Url(Arc<UrlValue>),
     /// An IP address.
     Ip(IpAddr),
     /// A network address: an address and how many of its first bits count.
@@ -24,11 +24,11 @@ pub enum Opaque<'a> {
     /// A version.
     Semver(Arc<Semver>),
     /// A named format of text.
-    Format(&'static Format),
+    Format(&'static NamedFormat),
     /// A question to the authorizer, as far as it is put.
-    Check(Arc<Check<'a>>),
+    Check(Arc<AccessCheck<'a>>),
     /// The authorizer's answer.
-    Decision(Arc<Answer>),
+    Decision(Arc<AccessAnswer>),
 }
 
 // === impl Opaque ===

@@ -9,11 +9,11 @@ use crate::cel::quote::quote;
 pub struct Semver {
     pub(crate) numbers: [u64; 3],
     /// What stands after the hyphen; a version with some comes before one without.
-    before: Vec<Part>,
+    before: Vec<PreReleasePart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum PreReleasePart {
     Number(u64),
     Text(String),
 }
@@ -162,7 +162,7 @@ fn check_build(text: &str) -> Parsed<()> {
     Ok(())
 }
 
-fn part(text: &str) -> Parsed<Part> {
+fn part(text: &str) -> Parsed<PreReleasePart> {
     if text.is_empty() {
         return Err(SemverFault("Prerelease is empty".into()));
     }
@@ -171,21 +171,21 @@ fn part(text: &str) -> Parsed<Part> {
         return Err(SemverFault::about(what, text));
     }
     if !is_numeric(text) {
-        return Ok(Part::Text(text.into()));
+        return Ok(PreReleasePart::Text(text.into()));
     }
     if has_leading_zeros(text) {
         let what = "Numeric PreRelease version must not contain leading zeroes";
         return Err(SemverFault::about(what, text));
     }
-    parse_number(text).map(Part::Number)
+    parse_number(text).map(PreReleasePart::Number)
 }
 
-fn compare_parts(left: &[Part], right: &[Part]) -> Ordering {
+fn compare_parts(left: &[PreReleasePart], right: &[PreReleasePart]) -> Ordering {
     let pairs = left.iter().zip(right).map(|(left, right)| match (left, right) {
-        (Part::Number(left), Part::Number(right)) => left.cmp(right),
-        (Part::Number(_), Part::Text(_)) => Ordering::Less,
-        (Part::Text(_), Part::Number(_)) => Ordering::Greater,
-        (Part::Text(left), Part::Text(right)) => left.cmp(right),
+        (PreReleasePart::Number(left), PreReleasePart::Number(right)) => left.cmp(right),
+        (PreReleasePart::Number(_), PreReleasePart::Text(_)) => Ordering::Less,
+        (PreReleasePart::Text(_), PreReleasePart::Number(_)) => Ordering::Greater,
+        (PreReleasePart::Text(left), PreReleasePart::Text(right)) => left.cmp(right),
     });
     pairs
         .fold(Ordering::Equal, Ordering::then)

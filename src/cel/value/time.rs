@@ -194,7 +194,7 @@ impl Timestamp {
     /// Reads RFC 3339.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let mut parse = Parser(text.as_bytes());
+        let mut parse = TimestampParser(text.as_bytes());
         let year = parse.number(4)?;
         parse.byte(b'-')?;
         let month = parse.number(2).filter(|month| (1..=12).contains(month))?;
@@ -320,9 +320,9 @@ impl fmt::Display for Timestamp {
 }
 
 /// What is left to read.
-struct Parser<'t>(&'t [u8]);
+struct TimestampParser<'t>(&'t [u8]);
 
-impl Parser<'_> {
+impl TimestampParser<'_> {
     fn byte(&mut self, expected: u8) -> Option<()> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;

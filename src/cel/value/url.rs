@@ -2,7 +2,7 @@
 
 /// A URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Url {
+pub struct UrlValue {
     pub(crate) scheme: String,
     opaque: String,
     user: Option<String>,
@@ -16,7 +16,7 @@ pub struct Url {
 
 /// Where percent signs are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum UrlPart {
     Path,
     Host,
     User,
@@ -26,7 +26,7 @@ enum Place {
 
 // === impl Url ===
 
-impl Url {
+impl UrlValue {
     /// Whether it is a URL as it stands in a request: with a scheme, or a path
     /// from the root.
     #[must_use]
@@ -34,7 +34,7 @@ impl Url {
         !text.is_empty() && parse(text, true).is_some()
     }
 
-    /// Reads a URL that [`Url::is_request`], its fragment apart.
+    /// Reads a URL that [`UrlValue::is_request`], its fragment apart.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if !Self::is_request(text) {
@@ -47,7 +47,7 @@ impl Url {
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
-        unescape(fragment, Place::Fragment)?;
+        unescape(fragment, UrlPart::Fragment)?;
         Some(Self {
             fragment: fragment.into(),
             ..parse(rest, false)?
@@ -108,7 +108,7 @@ impl Url {
                 continue;
             }
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (Some(key), Some(value)) = (unescape(key, Place::Query), unescape(value, Place::Query))
+            let (Some(key), Some(value)) = (unescape(key, UrlPart::Query), unescape(value, UrlPart::Query))
             else {
                 continue;
             };
@@ -132,7 +132,7 @@ fn is_port(port: &str) -> bool {
     port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn parse(text: &str, request: bool) -> Option<Url> {
+fn parse(text: &str, request: bool) -> Option<UrlValue> {
     if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
         return None;
     }
@@ -141,7 +141,7 @@ fn parse(text: &str, request: bool) -> Option<Url> {
         Some((rest, query)) => (rest, Some(query.to_owned())),
         None => (rest, None),
     };
-    let mut url = Url {
+    let mut url = UrlValue {
         scheme: scheme.to_ascii_lowercase(),
         opaque: String::new(),
         user: None,
@@ -199,7 +199,7 @@ fn parse_authority(authority: &str) -> Option<(Option<String>, String)> {
     if !user.bytes().all(fits) {
         return None;
     }
-    unescape(user, Place::User)?;
+    unescape(user, UrlPart::User)?;
     Some((Some(user.into()), parse_host(host)?))
 }
 
@@ -223,12 +223,12 @@ fn parse_host(host: &str) -> Option<String> {
     {
         return None;
     }
-    unescape(host, Place::Host)
+    unescape(host, UrlPart::Host)
 }
 
 /// The path as it is written, if that can be read back, or else escaped.
 fn escaped_path(path: &str) -> Option<String> {
-    let unescaped = unescape_bytes(path, Place::Path)?;
+    let unescaped = unescape_bytes(path, UrlPart::Path)?;
     let readable = path
         .bytes()
         .all(|byte| b"!$&'()*+,;=:@[]%".contains(&byte) || !must_escape(byte));
@@ -251,11 +251,11 @@ fn must_escape(byte: u8) -> bool {
     !(byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte))
 }
 
-fn unescape(text: &str, place: Place) -> Option<String> {
+fn unescape(text: &str, place: UrlPart) -> Option<String> {
     unescape_bytes(text, place).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn unescape_bytes(text: &str, place: Place) -> Option<Vec<u8>> {
+fn unescape_bytes(text: &str, place: UrlPart) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -263,13 +263,13 @@ fn unescape_bytes(text: &str, place: Place) -> Option<Vec<u8>> {
             b'%' => {
                 let (high, low) = (hex(rest.next()?)?, hex(rest.next()?)?);
                 let value = high * 16 + low;
-                if place == Place::Host && value < 0x80 && value != b'%' {
+                if place == UrlPart::Host && value < 0x80 && value != b'%' {
                     return None;
                 }
                 value
             }
-            b'+' if place == Place::Query => b' ',
-            byte if place == Place::Host && byte < 0x80 && !in_host(byte) => return None,
+            b'+' if place == UrlPart::Query => b' ',
+            byte if place == UrlPart::Host && byte < 0x80 && !in_host(byte) => return None,
             byte => byte,
         });
     }

@@ -1,4 +1,4 @@
-//! A review answered in one phase or both, with the trace.
+//! Answers a review offline, in one phase or both, and records the trace.
 //!
 //! ```text
 //! review ─▶ mutate ─▶ the review with the object changed ─▶ validate ─▶ one reply
@@ -8,22 +8,22 @@
 //! Nobody is called. Where a webhook that would be has no recorded answer, the
 //! run ends, and nothing is decided.
 
-use super::trace::{Tape, Traced};
+use super::trace::{StepRecorder, Traced};
 use crate::api::{AdmissionReview, AdmissionReviewError};
-use crate::cli::answers::{Answering, Answers};
-use crate::cli::loading::Deciding;
+use crate::cli::answers::{Answering, RecordedAnswers};
+use crate::cli::loading::LoadedPolicies;
 use crate::engine::Time;
 use crate::engine::admission::chain::{Comparison, compare};
-use crate::engine::admission::trace::{Recorder, Step};
-use crate::engine::admission::webhook::{Answer, Call, WebhookResult};
+use crate::engine::admission::trace::{Recorder, TraceStep};
+use crate::engine::admission::webhook::{Call, WebhookAnswer, WebhookResult};
 use crate::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
 use crate::json::{Document, patch, write_string};
 use crate::manifest::Surroundings;
 
 /// How to answer.
 #[derive(Clone, Copy)]
-pub(in crate::cli) struct Asked<'a> {
-    pub(in crate::cli) deciding: &'a Deciding,
+pub(in crate::cli) struct OfflineReview<'a> {
+    pub(in crate::cli) loaded: &'a LoadedPolicies,
     pub(in crate::cli) cluster: &'a str,
     pub(in crate::cli) phases: &'a [Phase],
     /// The only policy or webhook configuration that is to be asked.
@@ -31,19 +31,19 @@ pub(in crate::cli) struct Asked<'a> {
     /// The instant for which it is decided.
     pub(in crate::cli) now: Time,
     /// What webhooks answer.
-    pub(in crate::cli) answers: &'a Answers,
+    pub(in crate::cli) answers: &'a RecordedAnswers,
 }
 
 /// What came of a review.
 pub(in crate::cli) struct Answered {
-    pub(in crate::cli) decided: Result<Decided, Unknown>,
+    pub(in crate::cli) decided: Result<OfflineDecision, MissingAnswers>,
     /// The webhooks that were asked, in order, as `configuration/webhook`.
     pub(in crate::cli) asked: Vec<String>,
     pub(in crate::cli) trace: Vec<Traced>,
 }
 
 /// The answer of all phases together.
-pub(in crate::cli) struct Decided {
+pub(in crate::cli) struct OfflineDecision {
     pub(in crate::cli) outcome: Outcome,
     /// The reply as it goes over the wire.
     pub(in crate::cli) reply: String,
@@ -54,14 +54,14 @@ pub(in crate::cli) struct Decided {
 /// What would be decided depends on webhooks of which no answer is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("it depends on what {} would answer, of which nothing is recorded", webhooks.join(", "))]
-pub(in crate::cli) struct Unknown {
+pub(in crate::cli) struct MissingAnswers {
     /// As `configuration/webhook`.
     pub(in crate::cli) webhooks: Vec<String>,
 }
 
 /// One run of all phases.
 struct Running<'a> {
-    asked: Asked<'a>,
+    asked: OfflineReview<'a>,
     answering: Answering<'a>,
     webhooks: Vec<String>,
     trace: Vec<Traced>,
@@ -76,7 +76,7 @@ pub(in crate::cli) enum Unanswerable {
     Patch(#[from] patch::Error),
 }
 
-impl Asked<'_> {
+impl OfflineReview<'_> {
     /// Answers the review in `body`.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Running<'_> {
         &mut self,
         received: &Document<'_>,
         review: &AdmissionReview<'_>,
-    ) -> Result<Result<Decided, Unknown>, Unanswerable> {
+    ) -> Result<Result<OfflineDecision, MissingAnswers>, Unanswerable> {
         let (mut outcome, mut changed) = (Outcome::default(), None);
         for phase in self.asked.phases {
             let document: &Document<'_> = changed.as_ref().unwrap_or(received);
@@ -123,38 +123,38 @@ impl Running<'_> {
                 break;
             }
         }
-        let outcome = review.tellable(outcome);
+        let outcome = review.within_version(outcome);
         let object = AdmissionReview::decode(changed.as_ref().unwrap_or(received))?
             .request
             .object
             .map(|object| object.raw().to_owned());
-        Ok(Ok(Decided {
+        Ok(Ok(OfflineDecision {
             reply: String::from_utf8(review.reply(&outcome)).unwrap_or_default(),
             outcome,
             object,
         }))
     }
 
-    fn run(&mut self, phase: Phase, review: &AdmissionReview<'_>) -> Result<Outcome, Unknown> {
-        let Asked {
-            deciding,
+    fn run(&mut self, phase: Phase, review: &AdmissionReview<'_>) -> Result<Outcome, MissingAnswers> {
+        let OfflineReview {
+            loaded,
             cluster,
             only,
             now,
             ..
         } = self.asked;
-        let tape = Tape::new(phase);
+        let tape = StepRecorder::new(phase);
         let surroundings = Surroundings::new(
-            deciding.policies.for_cluster(cluster),
-            deciding.admission.for_cluster(cluster),
+            loaded.policies.for_cluster(cluster),
+            loaded.admission.for_cluster(cluster),
         );
         let run = Run {
             only,
             recorder: Some(&tape),
             judge: Some(&surroundings),
-            ..Run::new(&**deciding.policies.for_cluster(cluster), now)
+            ..Run::new(&**loaded.policies.for_cluster(cluster), now)
         };
-        let policies = deciding.admission.for_cluster(cluster);
+        let policies = loaded.admission.for_cluster(cluster);
         let (mut chain, mut answers) = (Chain::new(phase), Ok(Vec::new()));
         let outcome = loop {
             let given = match answers {
@@ -174,7 +174,7 @@ impl Running<'_> {
     }
 
     /// Tells what webhooks in shadow would have said, as far as that is recorded.
-    fn compare(&mut self, shadows: &[Call], phase: Phase, request: &Request<'_>, tape: &Tape) {
+    fn compare(&mut self, shadows: &[Call], phase: Phase, request: &Request<'_>, tape: &StepRecorder) {
         for call in shadows {
             let Some(answer) = self.answering.answer(call, phase) else {
                 continue;
@@ -185,7 +185,7 @@ impl Running<'_> {
                 changed,
                 ..
             } = compare(call, request, answer);
-            tape.record(Step::Answered(&WebhookResult {
+            tape.record(TraceStep::Answered(&WebhookResult {
                 webhook,
                 round: 0,
                 index: 0,
@@ -196,7 +196,7 @@ impl Running<'_> {
         }
     }
 
-    fn ask(&mut self, calls: &[Call], phase: Phase) -> Result<Vec<Answer>, Unknown> {
+    fn ask(&mut self, calls: &[Call], phase: Phase) -> Result<Vec<WebhookAnswer>, MissingAnswers> {
         let (mut answers, mut missing) = (Vec::new(), Vec::new());
         for call in calls {
             let answer = self.answering.answer(call, phase);
@@ -209,7 +209,7 @@ impl Running<'_> {
         if missing.is_empty() {
             Ok(answers)
         } else {
-            Err(Unknown { webhooks: missing })
+            Err(MissingAnswers { webhooks: missing })
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An answer and the way to it, for people and programs.
+//! Output of `portcullis admit`: text and JSON.
 
 use std::fmt::{self, Write as _};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::answer::Answered;
-use super::trace::{Found, Outcome, Traced};
+use super::trace::{Traced, TracedMatch, TracedValue};
 use crate::cli::explain::cause_in_words;
 use crate::engine::admission;
 
@@ -15,7 +15,7 @@ const SHOWN: usize = 160;
 
 /// An answer as JSON.
 #[derive(Serialize)]
-pub(super) struct Explained<'a> {
+pub(super) struct AdmitExplained<'a> {
     /// `null` where it is not known.
     allowed: Option<bool>,
     reply: &'a RawValue,
@@ -26,9 +26,9 @@ pub(super) struct Explained<'a> {
 }
 
 /// An answer in words.
-pub(in crate::cli) struct InWords<'a>(pub(in crate::cli) &'a Answered);
+pub(in crate::cli) struct AdmitInWords<'a>(pub(in crate::cli) &'a Answered);
 
-impl<'a> Explained<'a> {
+impl<'a> AdmitExplained<'a> {
     pub(super) fn new(answered: &'a Answered) -> Self {
         let (allowed, reply, unknown) = match &answered.decided {
             Ok(decided) => {
@@ -46,7 +46,7 @@ impl<'a> Explained<'a> {
     }
 }
 
-impl fmt::Display for InWords<'_> {
+impl fmt::Display for AdmitInWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Answered { decided, trace, .. } = self.0;
         match decided {
@@ -102,12 +102,12 @@ fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {
             cost,
             took,
         } => {
-            let expression = shown(expression);
+            let expression = excerpt(expression);
             writeln!(f, "      {part}: {expression}")?;
             writeln!(f, "        {result}  (cost {cost}, {took:.1?})")
         }
         Traced::Changed { patch, empty } => {
-            writeln!(f, "        patch {}", shown(patch.get()))?;
+            writeln!(f, "        patch {}", excerpt(patch.get()))?;
             if !empty.is_empty() {
                 let empty = empty.join(", ");
                 writeln!(
@@ -136,7 +136,7 @@ fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {
             writeln!(
                 f,
                 "    {configuration}/{name}: {verdict}{separator}{}",
-                shown(message)
+                excerpt(message)
             )
         }
         Traced::Exception {
@@ -166,7 +166,7 @@ fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for TracedMatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Match { resource } => write!(f, "applies, as {resource}"),
@@ -176,17 +176,17 @@ impl fmt::Display for Found {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for TracedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Value(value) => write!(f, "= {}", shown(value.get())),
+            Self::Value(value) => write!(f, "= {}", excerpt(value.get())),
             Self::Error(error) => write!(f, "has no value: {error}"),
         }
     }
 }
 
 /// In one line and not too long.
-fn shown(text: &str) -> String {
+fn excerpt(text: &str) -> String {
     let mut line = String::new();
     for (position, word) in text.split_whitespace().enumerate() {
         let separator = if position > 0 { " " } else { "" };

@@ -1,4 +1,4 @@
-//! The steps of a run, kept with the time that each expression took.
+//! Records the steps of a run, with the time that each expression took.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use serde_json::value::RawValue;
 
 use crate::cel::{EvalError, Value};
 use crate::engine::CauseKind;
+use crate::engine::admission::GroupVersionResource;
 use crate::engine::admission::Phase;
 use crate::engine::admission::exceptions::NotExcused;
-use crate::engine::admission::trace::{Finding, Part, Recorder, Step, to_json};
+use crate::engine::admission::trace::{MatchFinding, PolicyExpression, Recorder, TraceStep, to_json};
 use crate::engine::admission::webhook::{Verdict, WebhookResult};
-use crate::engine::admission::{GroupVersionResource, trace};
 
 /// Keeps what it hears.
-pub(super) struct Tape {
+pub(super) struct StepRecorder {
     phase: Phase,
     steps: RefCell<Vec<Traced>>,
     begun: Cell<Instant>,
@@ -32,13 +32,13 @@ pub(in crate::cli) enum Traced {
         kind: CauseKind,
         name: String,
         #[serde(flatten)]
-        finding: Found,
+        finding: TracedMatch,
     },
     /// A binding of it does or does not.
     Binding {
         name: String,
         #[serde(flatten)]
-        finding: Found,
+        finding: TracedMatch,
     },
     /// The policy runs.
     Run {
@@ -51,14 +51,14 @@ pub(in crate::cli) enum Traced {
     Variable {
         name: String,
         #[serde(flatten)]
-        result: Outcome,
+        result: TracedValue,
     },
     /// An expression.
     Expression {
         part: String,
         expression: String,
         #[serde(flatten)]
-        result: Outcome,
+        result: TracedValue,
         cost: u64,
         #[serde(serialize_with = "seconds", rename = "durationSeconds")]
         took: Duration,
@@ -75,7 +75,7 @@ pub(in crate::cli) enum Traced {
         configuration: String,
         name: String,
         #[serde(flatten)]
-        finding: Found,
+        finding: TracedMatch,
     },
     /// That webhook is asked.
     Asked {
@@ -111,7 +111,7 @@ pub(in crate::cli) enum Traced {
 /// Whether something applies.
 #[derive(Debug, Serialize)]
 #[serde(tag = "result", rename_all = "camelCase")]
-pub(in crate::cli) enum Found {
+pub(in crate::cli) enum TracedMatch {
     Match { resource: String },
     NoMatch { why: &'static str },
     Error { why: String },
@@ -120,14 +120,14 @@ pub(in crate::cli) enum Found {
 /// What an expression came to.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::cli) enum Outcome {
+pub(in crate::cli) enum TracedValue {
     Value(Box<RawValue>),
     Error(String),
 }
 
 // === impl Tape ===
 
-impl Tape {
+impl StepRecorder {
     pub(super) fn new(phase: Phase) -> Self {
         let start = Traced::Phase {
             phase: phase.as_str(),
@@ -145,24 +145,24 @@ impl Tape {
     }
 }
 
-impl Recorder for Tape {
+impl Recorder for StepRecorder {
     fn begin(&self) {
         self.begun.set(Instant::now());
     }
 
-    fn record(&self, step: Step<'_>) {
+    fn record(&self, step: TraceStep<'_>) {
         let took = self.begun.get().elapsed();
         let traced = match step {
-            Step::Policy { kind, name, finding } => Traced::Policy {
+            TraceStep::Policy { kind, name, finding } => Traced::Policy {
                 kind,
                 name: name.to_owned(),
-                finding: Found::from(finding),
+                finding: TracedMatch::from(finding),
             },
-            Step::Binding { name, finding } => Traced::Binding {
+            TraceStep::Binding { name, finding } => Traced::Binding {
                 name: name.to_owned(),
-                finding: Found::from(finding),
+                finding: TracedMatch::from(finding),
             },
-            Step::Run {
+            TraceStep::Run {
                 policy,
                 binding,
                 parameter,
@@ -174,11 +174,11 @@ impl Recorder for Tape {
                     namespace => format!("{namespace}/{name}"),
                 }),
             },
-            Step::Variable { name, result } => Traced::Variable {
+            TraceStep::Variable { name, result } => Traced::Variable {
                 name: name.to_owned(),
-                result: Outcome::from(result),
+                result: TracedValue::from(result),
             },
-            Step::Expression {
+            TraceStep::Expression {
                 part,
                 text,
                 result,
@@ -186,37 +186,37 @@ impl Recorder for Tape {
             } => Traced::Expression {
                 part: part_in_words(part),
                 expression: text.to_owned(),
-                result: Outcome::from(result),
+                result: TracedValue::from(result),
                 cost,
                 took,
             },
-            Step::Changed { patch, empty } => Traced::Changed {
+            TraceStep::Changed { patch, empty } => Traced::Changed {
                 patch: raw(patch),
                 empty,
             },
-            Step::Again => Traced::Phase {
+            TraceStep::Again => Traced::Phase {
                 phase: self.phase.as_str(),
                 again: true,
             },
-            Step::Webhook { webhook, finding } => Traced::Webhook {
+            TraceStep::Webhook { webhook, finding } => Traced::Webhook {
                 configuration: webhook.configuration.clone(),
                 name: webhook.name.clone(),
-                finding: Found::from(finding),
+                finding: TracedMatch::from(finding),
             },
-            Step::Asked { call, is_shadow } => Traced::Asked {
+            TraceStep::Asked { call, is_shadow } => Traced::Asked {
                 configuration: call.webhook.configuration.clone(),
                 name: call.webhook.name.clone(),
                 version: call.version.api_version(),
                 shadow: is_shadow,
             },
-            Step::Answered(result) => answered(result),
-            Step::Exception { name, policy, found } => Traced::Exception {
+            TraceStep::Answered(result) => answered(result),
+            TraceStep::Exception { name, policy, found } => Traced::Exception {
                 name: name.to_owned(),
                 policy: policy.to_owned(),
                 excuses: found.is_ok(),
                 why: found.err().map(NotExcused::as_str),
             },
-            Step::Initializer {
+            TraceStep::Initializer {
                 configuration,
                 name,
                 is_there,
@@ -246,13 +246,13 @@ fn answered(result: &WebhookResult) -> Traced {
     }
 }
 
-fn part_in_words(part: Part<'_>) -> String {
+fn part_in_words(part: PolicyExpression<'_>) -> String {
     match part {
-        Part::Condition(name) => format!("matchCondition {name}"),
-        Part::Validation(index) => format!("validation {index}"),
-        Part::Message(index) => format!("messageExpression {index}"),
-        Part::Annotation(key) => format!("auditAnnotation {key}"),
-        Part::Mutation(index) => format!("mutation {index}"),
+        PolicyExpression::Condition(name) => format!("matchCondition {name}"),
+        PolicyExpression::Validation(index) => format!("validation {index}"),
+        PolicyExpression::Message(index) => format!("messageExpression {index}"),
+        PolicyExpression::Annotation(key) => format!("auditAnnotation {key}"),
+        PolicyExpression::Mutation(index) => format!("mutation {index}"),
     }
 }
 
@@ -265,16 +265,14 @@ fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S
     serializer.serialize_f64(duration.as_secs_f64())
 }
 
-impl From<Finding<'_>> for Found {
-    fn from(finding: Finding<'_>) -> Self {
+impl From<MatchFinding<'_>> for TracedMatch {
+    fn from(finding: MatchFinding<'_>) -> Self {
         match finding {
-            Finding::Applies { resource } => Self::Match {
+            MatchFinding::Applies { resource } => Self::Match {
                 resource: resource_in_words(resource),
             },
-            Finding::Misses(miss) => Self::NoMatch {
-                why: trace::Miss::as_str(miss),
-            },
-            Finding::Fails(why) => Self::Error { why },
+            MatchFinding::Misses(miss) => Self::NoMatch { why: miss.as_str() },
+            MatchFinding::Fails(why) => Self::Error { why },
         }
     }
 }
@@ -292,7 +290,7 @@ fn resource_in_words(resource: &GroupVersionResource<'_>) -> String {
     }
 }
 
-impl From<Result<&Value<'_>, &EvalError>> for Outcome {
+impl From<Result<&Value<'_>, &EvalError>> for TracedValue {
     fn from(result: Result<&Value<'_>, &EvalError>) -> Self {
         match result {
             Ok(value) => Self::Value(raw(to_json(value))),

@@ -1,4 +1,4 @@
-//! Keys and certificates of one set-up.
+//! Keys and certificates of a set-up.
 //!
 //! ```text
 //! CA --signs--> server         (serverAuth, SANs: the hosts)

@@ -1,4 +1,4 @@
-//! The set-up that is served when nothing is configured.
+//! The development set-up, served when nothing is configured.
 
 use std::path::{Path, PathBuf};
 

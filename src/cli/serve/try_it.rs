@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use crate::cli::output;
-use crate::server::Addresses;
+use crate::server::ListenAddresses;
 
 /// Commands that work in the folder in which the gateway was started.
 pub(super) struct TryIt<'a> {
@@ -12,12 +12,12 @@ pub(super) struct TryIt<'a> {
     relative: &'a Path,
     /// The same for programs that are started elsewhere.
     absolute: &'a Path,
-    addresses: Addresses,
+    addresses: ListenAddresses,
 }
 
 impl<'a> TryIt<'a> {
     /// For the set-up whose configuration is at these paths.
-    pub(super) fn new(relative: &'a Path, absolute: &'a Path, addresses: Addresses) -> Self {
+    pub(super) fn new(relative: &'a Path, absolute: &'a Path, addresses: ListenAddresses) -> Self {
         let folder = |path: &'a Path| path.parent().unwrap_or(path);
         Self {
             relative: folder(relative),
@@ -31,7 +31,7 @@ impl fmt::Display for TryIt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (relative, absolute) = (output::argument(self.relative), output::argument(self.absolute));
         let portcullis = output::program();
-        let Addresses { server, admin } = self.addresses;
+        let ListenAddresses { server, admin } = self.addresses;
         write!(
             f,
             r#"serving https://{server}

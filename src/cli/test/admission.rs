@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::run::Difference;
-use crate::cli::admit::answer::{Answered, Decided};
-use crate::cli::answers::Answers;
+use crate::cli::admit::answer::{Answered, OfflineDecision};
+use crate::cli::answers::RecordedAnswers;
 use crate::cli::explain::object;
 use crate::engine::admission::Phase;
 
@@ -18,7 +18,7 @@ pub(super) struct AdmissionCase {
     /// The only policy or webhook configuration that is to be asked.
     pub(super) policy: Option<String>,
     /// What webhooks answer.
-    pub(super) answers: Answers,
+    pub(super) answers: RecordedAnswers,
     pub(super) expect: AdmissionExpectation,
 }
 
@@ -60,7 +60,7 @@ impl AdmissionExpectation {
         differences
     }
 
-    fn decision_differences(&self, decided: &Decided) -> Vec<Difference> {
+    fn decision_differences(&self, decided: &OfflineDecision) -> Vec<Difference> {
         let outcome = &decided.outcome;
         let denial = outcome.denial.as_ref();
         let cause = outcome.cause.as_ref();
@@ -115,7 +115,7 @@ impl AdmissionExpectation {
         differences
     }
 
-    fn annotation_differences(&self, decided: &Decided) -> Vec<Difference> {
+    fn annotation_differences(&self, decided: &OfflineDecision) -> Vec<Difference> {
         let reply: Value = serde_json::from_str(&decided.reply).unwrap_or_default();
         let actual = reply.pointer("/response/auditAnnotations");
         let of = |(key, expected): (&String, &String)| {
@@ -130,7 +130,7 @@ impl AdmissionExpectation {
         self.audit_annotations.iter().filter_map(of).collect()
     }
 
-    fn object_difference(&self, decided: &Decided) -> Option<Difference> {
+    fn object_difference(&self, decided: &OfflineDecision) -> Option<Difference> {
         let expected = self.object.as_ref()?;
         let actual: Value = decided
             .object

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::admission::{AdmissionCase, AdmissionExpectation};
 use super::run;
-use super::suite::{Case, Question};
+use super::suite::{Case, CaseQuestion};
 use crate::api::AdmissionReview;
-use crate::cli::admit::answer::Asked;
-use crate::cli::answers::Answers;
-use crate::cli::loading::Deciding;
+use crate::cli::admit::answer::OfflineReview;
+use crate::cli::answers::RecordedAnswers;
+use crate::cli::loading::LoadedPolicies;
 use crate::engine::Time;
 use crate::engine::admission::webhook::nobody;
 use crate::engine::admission::{AdmissionSettings, Chain, Phase, Run};
@@ -43,7 +43,7 @@ const CONDITIONS: [(&str, bool); 4] = [
 ];
 
 #[derive(Debug, Clone)]
-struct Exception {
+struct AgreementException {
     policies: Vec<&'static str>,
     subject: usize,
     namespaces: Option<usize>,
@@ -55,7 +55,7 @@ struct Exception {
 }
 
 #[derive(Debug, Clone)]
-struct Asking {
+struct AskingReview {
     operation: &'static str,
     namespace: &'static str,
     /// Of the object that is to be, and of the one that is.
@@ -63,7 +63,7 @@ struct Asking {
     now: u8,
 }
 
-fn exception() -> BoxedStrategy<Exception> {
+fn exception() -> BoxedStrategy<AgreementException> {
     (
         subsequence(POLICIES.to_vec(), 1..=2),
         0..SUBJECTS.len(),
@@ -74,27 +74,29 @@ fn exception() -> BoxedStrategy<Exception> {
         0..4_u8,
     )
         .prop_map(
-            |(policies, subject, namespaces, labelled, operations, condition, not_after)| Exception {
-                policies,
-                subject,
-                namespaces,
-                labelled,
-                operations,
-                condition,
-                not_after,
+            |(policies, subject, namespaces, labelled, operations, condition, not_after)| {
+                AgreementException {
+                    policies,
+                    subject,
+                    namespaces,
+                    labelled,
+                    operations,
+                    condition,
+                    not_after,
+                }
             },
         )
         .boxed()
 }
 
-fn question() -> BoxedStrategy<Asking> {
+fn question() -> BoxedStrategy<AskingReview> {
     (
         select(vec!["CREATE", "UPDATE", "DELETE"]),
         select(vec!["old", "live", "new"]),
         any::<(bool, bool)>(),
         0..4_u8,
     )
-        .prop_map(|(operation, namespace, labelled, now)| Asking {
+        .prop_map(|(operation, namespace, labelled, now)| AskingReview {
             operation,
             namespace,
             labelled,
@@ -107,7 +109,7 @@ fn second(second: u8) -> String {
     format!("2026-12-01T08:00:0{second}Z")
 }
 
-impl Exception {
+impl AgreementException {
     fn manifest(&self, index: usize) -> String {
         let namespaces = self.namespaces.map_or_else(String::new, |at| {
             format!("namespaceSelector: {}, ", NAMESPACES[at].0)
@@ -140,7 +142,7 @@ impl Exception {
     }
 
     /// Whether it excuses a denial of `policy`, read field by field.
-    fn excuses(&self, policy: &str, asked: &Asking) -> bool {
+    fn excuses(&self, policy: &str, asked: &AskingReview) -> bool {
         let (new, old) = asked.labelled;
         let judged = if asked.operation == "DELETE" { old } else { new };
         self.policies.contains(&policy)
@@ -155,7 +157,7 @@ impl Exception {
     }
 }
 
-impl Asking {
+impl AskingReview {
     fn review(&self) -> String {
         let object = |labelled: bool| {
             let labels = if labelled { json!({"app": "db"}) } else { json!({}) };
@@ -175,7 +177,7 @@ impl Asking {
     }
 }
 
-fn deciding(exceptions: &[Exception]) -> Deciding {
+fn loaded(exceptions: &[AgreementException]) -> LoadedPolicies {
     let mut text = String::new();
     for policy in POLICIES {
         text.push_str(&format!(
@@ -201,7 +203,7 @@ fn deciding(exceptions: &[Exception]) -> Deciding {
     };
     let (manifests, faults) = load(&[source], &Options::default());
     let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
-    Deciding {
+    LoadedPolicies {
         admission: manifests.admission(&AdmissionSettings::default()),
         policies: manifests.policies,
         authorizers: Vec::new(),
@@ -223,7 +225,7 @@ proptest! {
         exceptions in prop::collection::vec(exception(), 0..4),
         asked in prop::collection::vec(question(), 6),
     ) {
-        let deciding = deciding(&exceptions);
+        let loaded = loaded(&exceptions);
         for asked in &asked {
             let excused: Vec<(String, &str)> = POLICIES.iter().filter_map(|policy| {
                 let by = exceptions.iter().position(|exception| exception.excuses(policy, asked))?;
@@ -235,7 +237,7 @@ proptest! {
             // As `serve` does, without a recorder.
             let body = Document::parse(review.clone()).unwrap();
             let decoded = AdmissionReview::decode(&body).unwrap();
-            let (set, access) = (deciding.admission.for_cluster("c"), deciding.policies.for_cluster("c"));
+            let (set, access) = (loaded.admission.for_cluster("c"), loaded.policies.for_cluster("c"));
             let run_of = Run::new(&**access, now);
             let served = Chain::run(Phase::Validate, set, &decoded.request, run_of, &mut nobody);
             prop_assert_eq!(served.denial.is_none(), allowed, "{:?} {:?}", asked, exceptions);
@@ -245,9 +247,9 @@ proptest! {
             let written = served.audit_annotations.get("exceptions.portcullis.dev");
             prop_assert_eq!(written.cloned(), (!excused.is_empty()).then(|| annotation(&excused)));
 
-            let answers = Answers::default();
-            let of_admit = Asked {
-                deciding: &deciding,
+            let answers = RecordedAnswers::default();
+            let of_admit = OfflineReview {
+                loaded: &loaded,
                 cluster: "c",
                 phases: &[Phase::Validate],
                 only: None,
@@ -264,11 +266,11 @@ proptest! {
                 line: 1,
                 cluster: "c".into(),
                 at: Some(now),
-                question: Question::Admission(AdmissionCase {
+                question: CaseQuestion::Admission(AdmissionCase {
                     review,
                     phases: &[Phase::Validate],
                     policy: None,
-                    answers: Answers::default(),
+                    answers: RecordedAnswers::default(),
                     expect: AdmissionExpectation {
                         allowed,
                         message: None,
@@ -283,7 +285,7 @@ proptest! {
                     },
                 }),
             };
-            prop_assert!(run::decide(&deciding, "f", &case, now).passed());
+            prop_assert!(run::decide(&loaded, "f", &case, now).passed());
         }
     }
 }

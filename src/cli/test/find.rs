@@ -1,4 +1,4 @@
-//! Which documents are suites.
+//! Finds the PolicyTest documents in files and folders.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! A question about admission as a suite writes it, to an AdmissionReview.
+//! Builds an AdmissionReview from a test case.
 
 use std::collections::BTreeMap;
 

@@ -1,22 +1,22 @@
-//! Cases decided and compared.
+//! Runs test cases and compares the results.
 
 use std::fmt;
 
 use serde::Serialize;
 
 use super::admission::AdmissionCase;
-use super::suite::{AccessCase, Case, Expectation, PoliciesFrom, Question, Suite};
-use crate::cli::admit::{self, answer::Asked};
+use super::suite::{AccessCase, Case, CaseQuestion, Expectation, PoliciesFrom, Suite};
+use crate::cli::admit::{self, answer::OfflineReview};
 use crate::cli::authorizers;
 use crate::cli::explain::{InWords, object};
-use crate::cli::loading::{self, Deciding};
+use crate::cli::loading::{self, LoadedPolicies};
 use crate::engine::Time;
 use crate::engine::authorization::Authorization;
 use crate::field::Faults;
 
 /// What became of one case.
 #[derive(Debug, Serialize)]
-pub(super) struct Outcome {
+pub(super) struct CaseOutcome {
     file: String,
     line: u32,
     name: String,
@@ -39,8 +39,8 @@ pub(super) struct Difference {
 
 /// Decides every case of `suite`, as at `now` where it names no time. Without
 /// policies to decide by there is none.
-pub(super) fn run(suite: &Suite, now: Time, faults: &mut Faults) -> Vec<Outcome> {
-    let (deciding, found) = match &suite.policies {
+pub(super) fn run(suite: &Suite, now: Time, faults: &mut Faults) -> Vec<CaseOutcome> {
+    let (loaded, found) = match &suite.policies {
         PoliciesFrom::Manifests(paths) => loading::of_paths(paths),
         PoliciesFrom::Configuration(path) => loading::of_configuration(path),
     };
@@ -50,23 +50,23 @@ pub(super) fn run(suite: &Suite, now: Time, faults: &mut Faults) -> Vec<Outcome>
             .into_iter()
             .filter(|fault| fault.severity == crate::field::Severity::Error),
     );
-    let Some(deciding) = deciding else {
+    let Some(loaded) = loaded else {
         return Vec::new();
     };
     suite
         .cases
         .iter()
-        .map(|case| decide(&deciding, &suite.file, case, case.at.unwrap_or(now)))
+        .map(|case| decide(&loaded, &suite.file, case, case.at.unwrap_or(now)))
         .collect()
 }
 
-pub(super) fn decide(deciding: &Deciding, file: &str, case: &Case, now: Time) -> Outcome {
+pub(super) fn decide(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> CaseOutcome {
     let (differences, explanation) = match &case.question {
-        Question::Access(asked) => access(deciding, &case.cluster, asked, now),
-        Question::Admission(asked) => admit(deciding, &case.cluster, asked, now),
+        CaseQuestion::Access(asked) => access(loaded, &case.cluster, asked, now),
+        CaseQuestion::Admission(asked) => admit(loaded, &case.cluster, asked, now),
     };
     let passed = differences.is_empty();
-    Outcome {
+    CaseOutcome {
         file: file.to_owned(),
         line: case.line,
         name: case.name.clone(),
@@ -76,14 +76,14 @@ pub(super) fn decide(deciding: &Deciding, file: &str, case: &Case, now: Time) ->
     }
 }
 
-fn access(deciding: &Deciding, cluster: &str, case: &AccessCase, now: Time) -> (Vec<Difference>, String) {
-    let foreign = none_of(case.opinions.foreign(&deciding.authorizers));
+fn access(loaded: &LoadedPolicies, cluster: &str, case: &AccessCase, now: Time) -> (Vec<Difference>, String) {
+    let foreign = none_of(case.opinions.foreign(&loaded.authorizers));
     if !foreign.is_empty() {
         return (foreign, String::new());
     }
-    let policies = deciding.policies.for_cluster(cluster);
+    let policies = loaded.policies.for_cluster(cluster);
     let (own, trace) = policies.explain(&case.attributes, now);
-    let webhooks = (deciding.authorizers.as_slice(), &case.opinions);
+    let webhooks = (loaded.authorizers.as_slice(), &case.opinions);
     let consulted = authorizers::consult(policies, &case.attributes, own, webhooks);
     let words = InWords {
         consulted: &consulted,
@@ -103,20 +103,25 @@ fn none_of<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Difference> {
         .collect()
 }
 
-fn admit(deciding: &Deciding, cluster: &str, case: &AdmissionCase, now: Time) -> (Vec<Difference>, String) {
+fn admit(
+    loaded: &LoadedPolicies,
+    cluster: &str,
+    case: &AdmissionCase,
+    now: Time,
+) -> (Vec<Difference>, String) {
     if let Some(name) = &case.policy
-        && !deciding.has_policy(cluster, case.phases, name)
+        && !loaded.has_policy(cluster, case.phases, name)
     {
         let none = Difference::new("policy".to_owned(), name.clone(), String::new());
         return (vec![none], String::new());
     }
-    let policies = deciding.admission.for_cluster(cluster);
+    let policies = loaded.admission.for_cluster(cluster);
     let foreign = none_of(case.answers.foreign(policies));
     if !foreign.is_empty() {
         return (foreign, String::new());
     }
-    let asked = Asked {
-        deciding,
+    let asked = OfflineReview {
+        loaded,
         cluster,
         phases: case.phases,
         only: case.policy.as_deref(),
@@ -126,7 +131,7 @@ fn admit(deciding: &Deciding, cluster: &str, case: &AdmissionCase, now: Time) ->
     match asked.answer(case.review.as_bytes()) {
         Ok(answered) => (
             case.expect.differences(&answered),
-            admit::InWords(&answered).to_string(),
+            admit::AdmitInWords(&answered).to_string(),
         ),
         Err(error) => {
             let expected = "an AdmissionReview".to_owned();
@@ -189,14 +194,14 @@ impl Difference {
 
 // === impl Outcome ===
 
-impl Outcome {
+impl CaseOutcome {
     pub(super) const fn passed(&self) -> bool {
         self.passed
     }
 }
 
 /// A failing case: what was expected, what came, and why.
-impl fmt::Display for Outcome {
+impl fmt::Display for CaseOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "FAIL {}:{}: {}", self.file, self.line, self.name)?;
         for Difference {

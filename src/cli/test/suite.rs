@@ -1,4 +1,4 @@
-//! A suite as written, and as meant.
+//! Test suites: PolicyTest documents, parsed and validated.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,9 +10,9 @@ use super::admission::{AdmissionCase, AdmissionExpectation};
 use super::find::API_VERSION;
 use super::review::WrittenReview;
 use crate::cli::admit::PHASES;
-use crate::cli::answers::Answers;
+use crate::cli::answers::RecordedAnswers;
 use crate::cli::authorizers::Opinions;
-use crate::cli::request::Request;
+use crate::cli::request::RequestArguments;
 use crate::config::{DEFAULT_CLUSTER, files};
 use crate::document::Document;
 use crate::engine::admission::Phase;
@@ -43,11 +43,11 @@ pub(super) struct Case {
     pub(super) cluster: String,
     /// The instant for which it is decided; `None`: that of the run.
     pub(super) at: Option<Time>,
-    pub(super) question: Question,
+    pub(super) question: CaseQuestion,
 }
 
 /// What is asked, and what is to be answered.
-pub(super) enum Question {
+pub(super) enum CaseQuestion {
     Access(AccessCase),
     Admission(AdmissionCase),
 }
@@ -101,7 +101,7 @@ struct WrittenCase {
     #[serde(default)]
     at: Option<String>,
     #[serde(default)]
-    request: Option<Request>,
+    request: Option<RequestArguments>,
     #[serde(default)]
     review: Option<WrittenReview>,
     #[serde(default)]
@@ -231,7 +231,7 @@ fn read_case(
         }
     };
     let question = match review {
-        Some(Ok(review)) => Question::Admission(AdmissionCase {
+        Some(Ok(review)) => CaseQuestion::Admission(AdmissionCase {
             review,
             phases: phases(phase.as_deref(), path, fault)?,
             policy,
@@ -251,7 +251,7 @@ fn read_case(
             let attributes = attributes(&request.unwrap_or_default(), &path.field("request"), fault);
             let expect = expect.of_access(&path.field("expect"), fault);
             let opinions = opinions(webhooks.as_ref(), path, fault);
-            Question::Access(AccessCase {
+            CaseQuestion::Access(AccessCase {
                 attributes: attributes?,
                 opinions,
                 expect: expect?,
@@ -283,7 +283,7 @@ fn text(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(io::Error::other)
 }
 
-fn attributes(request: &Request, path: &FieldPath, fault: Fail<'_>) -> Option<Attributes<'static>> {
+fn attributes(request: &RequestArguments, path: &FieldPath, fault: Fail<'_>) -> Option<Attributes<'static>> {
     let attributes = request.attributes();
     for misfit in attributes.as_ref().err().into_iter().flatten() {
         let at = path.field(misfit.field);
@@ -292,10 +292,10 @@ fn attributes(request: &Request, path: &FieldPath, fault: Fail<'_>) -> Option<At
     attributes.ok()
 }
 
-fn answers(written: Option<&serde_json::Value>, path: &FieldPath, fault: Fail<'_>) -> Answers {
+fn answers(written: Option<&serde_json::Value>, path: &FieldPath, fault: Fail<'_>) -> RecordedAnswers {
     let mut fault = |path, message| fault(path, FaultKind::Invalid, message);
-    written.map_or_else(Answers::default, |written| {
-        Answers::read(written, &path.field("webhooks"), &mut fault)
+    written.map_or_else(RecordedAnswers::default, |written| {
+        RecordedAnswers::read(written, &path.field("webhooks"), &mut fault)
     })
 }
 

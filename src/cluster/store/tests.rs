@@ -7,22 +7,22 @@ use crate::engine::LabelSelector;
 const ROLES: &str = "ClusterRole";
 const POLICIES: &str = "AuthorizationPolicy";
 
-fn kind(name: &str) -> Kind {
-    let mut kinds = Kind::fixed(true, false).into_iter();
+fn kind(name: &str) -> WatchedKind {
+    let mut kinds = WatchedKind::fixed(true, false).into_iter();
     kinds.find(|kind| kind.kind == name).unwrap()
 }
 
-fn received(kind: &Kind, value: Value) -> Received {
+fn received(kind: &WatchedKind, value: Value) -> ReceivedObject {
     let api_version = kind.api_version(&kind.versions[0]);
-    Received::new(kind, &api_version, name_of(&value), &value.to_string())
+    ReceivedObject::new(kind, &api_version, name_of(&value), &value.to_string())
 }
 
-fn mk_role(name: &str, verb: &str) -> Received {
+fn mk_role(name: &str, verb: &str) -> ReceivedObject {
     let rules = json!([{"verbs": [verb], "apiGroups": [""], "resources": ["pods"]}]);
     received(&kind(ROLES), json!({"metadata": {"name": name}, "rules": rules}))
 }
 
-fn mk_policy(name: &str, effect: &str) -> Received {
+fn mk_policy(name: &str, effect: &str) -> ReceivedObject {
     let value = json!({"metadata": {"name": name}, "spec": policy_spec(effect)});
     received(&kind(POLICIES), value)
 }
@@ -38,7 +38,7 @@ fn policy_spec(effect: &str) -> Value {
 /// A store of a cluster whose every kind was listed, without objects.
 fn mk_store() -> Store {
     let store = Store::new("east", None);
-    let kinds: BTreeSet<Kind> = Kind::fixed(true, false).into_iter().collect();
+    let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(true, false).into_iter().collect();
     store.keep(&kinds);
     for kind in &kinds {
         store.replace(kind, Vec::new());
@@ -157,7 +157,7 @@ fn a_list_replaces_what_was_known_of_its_kind() {
 #[test]
 fn nothing_is_shown_before_every_kind_was_listed() {
     let store = Store::new("east", None);
-    let kinds: BTreeSet<Kind> = Kind::fixed(false, false).into_iter().collect();
+    let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(false, false).into_iter().collect();
     store.keep(&kinds);
     let (last, others) = (kind(POLICIES), kinds.iter().filter(|kind| kind.kind != POLICIES));
     for kind in others {
@@ -188,7 +188,7 @@ fn a_saved_set_is_shown_until_its_kinds_are_listed() {
     let store = Store::new("east", Some(saved));
     assert_eq!(names(&store), ["AuthorizationPolicy/p", "ClusterRole/a"]);
     assert_eq!(store.status().origin, Origin::Saved);
-    store.keep(&Kind::fixed(false, false).into_iter().collect());
+    store.keep(&WatchedKind::fixed(false, false).into_iter().collect());
     store.replace(&kind(ROLES), vec![mk_role("b", "get")]);
     assert_eq!(names(&store), ["AuthorizationPolicy/p", "ClusterRole/b"]);
     assert!(!store.is_complete(), "it is not saved over what was complete");
@@ -228,8 +228,8 @@ fn policies_of_admission_must_be_selected() {
 #[test]
 fn parameters_that_may_not_be_listed_hold_nothing_up() {
     let store = mk_store();
-    let secrets = Kind::of_object("v1", "Secret");
-    let mut kinds: BTreeSet<Kind> = Kind::fixed(true, false).into_iter().collect();
+    let secrets = WatchedKind::of_object("v1", "Secret");
+    let mut kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(true, false).into_iter().collect();
     kinds.insert(secrets.clone());
     store.keep(&kinds);
     assert_eq!(
@@ -239,7 +239,7 @@ fn parameters_that_may_not_be_listed_hold_nothing_up() {
     store.refused(&secrets);
     assert!(store.is_complete());
     assert!(
-        store.keep(&Kind::fixed(true, false).into_iter().collect()),
+        store.keep(&WatchedKind::fixed(true, false).into_iter().collect()),
         "they are dropped"
     );
 }
@@ -247,12 +247,18 @@ fn parameters_that_may_not_be_listed_hold_nothing_up() {
 #[test]
 fn an_object_that_cannot_be_read_leaves_the_version_before_in_force() {
     let store = mk_store();
-    let limits = Kind::of_object("example.com/v1", "Limit");
+    let limits = WatchedKind::of_object("example.com/v1", "Limit");
     let name = || ("n".to_owned(), "a".to_owned());
     let sound = r#"{"metadata":{"namespace":"n","name":"a"},"data":[1]}"#;
     let deep = sound.replace('1', &("[".repeat(500) + &"]".repeat(500)));
-    assert!(store.apply(&limits, Received::new(&limits, "example.com/v1", name(), sound)));
-    assert!(!store.apply(&limits, Received::new(&limits, "example.com/v1", name(), &deep)));
+    assert!(store.apply(
+        &limits,
+        ReceivedObject::new(&limits, "example.com/v1", name(), sound)
+    ));
+    assert!(!store.apply(
+        &limits,
+        ReceivedObject::new(&limits, "example.com/v1", name(), &deep)
+    ));
     assert_eq!(names(&store), ["Limit/n/a"]);
     let status = store.status();
     assert_eq!((status.objects, status.faulty), (1, 1));

@@ -1,4 +1,4 @@
-//! A kubeconfig as its holder reads it: what to show, and to whom.
+//! A kubeconfig as a client reads it: server, CA and credentials.
 //!
 //! Two kinds of file. Of webhooks, users are named by the hosts that they are
 //! shown to ([`by_host`]); of anything else the current context tells the server

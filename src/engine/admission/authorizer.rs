@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Request;
-use crate::cel::{Answer, Authorize, Question, Value};
+use crate::cel::{AccessAnswer, AccessQuestion, AuthorizeAccess, Value};
 use crate::engine::authorization::PolicySet;
 use crate::engine::{
     Attributes, Decision, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, Time, User,
@@ -15,9 +15,9 @@ use crate::engine::{
 };
 
 /// Decides whether somebody may do something.
-pub trait Authority: fmt::Debug + Sync {
+pub trait AccessChecker: fmt::Debug + Sync {
     /// The answer as at `now`, and why.
-    fn answer(&self, attributes: &Attributes<'_>, now: Time) -> Answer;
+    fn answer(&self, attributes: &Attributes<'_>, now: Time) -> AccessAnswer;
 }
 
 /// The most answers of one request that are remembered.
@@ -28,16 +28,16 @@ const QUESTION_BYTES: usize = 4096;
 /// Answers for the user of one request, each question once
 /// (`apiserver/pkg/admission/plugin/authorizer/caching_authorizer.go`).
 #[derive(Debug)]
-pub(super) struct Authorizer<'r> {
-    authority: &'r dyn Authority,
+pub(super) struct RequestAuthorizer<'r> {
+    checker: &'r dyn AccessChecker,
     user: &'r User<'r>,
     now: Time,
-    answers: Mutex<HashMap<Question, Arc<Answer>>>,
+    answers: Mutex<HashMap<AccessQuestion, Arc<AccessAnswer>>>,
 }
 
 /// `authorizer` and `authorizer.requestResource` for one request.
 #[derive(Debug)]
-pub(super) struct Access<'r> {
+pub(super) struct AuthorizerVariables<'r> {
     pub(super) authorizer: Value<'r>,
     pub(super) request_resource: Value<'r>,
 }
@@ -45,10 +45,10 @@ pub(super) struct Access<'r> {
 // === impl Authority ===
 
 /// The API server's other authorizers are not asked.
-impl Authority for PolicySet {
-    fn answer(&self, attributes: &Attributes<'_>, now: Time) -> Answer {
+impl AccessChecker for PolicySet {
+    fn answer(&self, attributes: &Attributes<'_>, now: Time) -> AccessAnswer {
         let authorization = self.authorize(attributes, now);
-        Answer {
+        AccessAnswer {
             allowed: authorization.decision == Decision::Allow,
             reason: authorization.reason,
             error: None,
@@ -58,28 +58,28 @@ impl Authority for PolicySet {
 
 // === impl Authorizer ===
 
-impl<'r> Authorizer<'r> {
-    pub(super) fn new(authority: &'r dyn Authority, user: &'r User<'r>, now: Time) -> Self {
+impl<'r> RequestAuthorizer<'r> {
+    pub(super) fn new(checker: &'r dyn AccessChecker, user: &'r User<'r>, now: Time) -> Self {
         Self {
-            authority,
+            checker,
             user,
             now,
             answers: Mutex::default(),
         }
     }
 
-    fn answer(&self, question: &Question) -> Answer {
+    fn answer(&self, question: &AccessQuestion) -> AccessAnswer {
         let user = match &question.service_account {
             None => self.user.clone(),
             Some((namespace, name)) => service_account(namespace, name),
         };
         let target = target(question);
-        self.authority.answer(&Attributes { user, target }, self.now)
+        self.checker.answer(&Attributes { user, target }, self.now)
     }
 }
 
-impl Authorize for Authorizer<'_> {
-    fn authorize(&self, question: Question) -> Arc<Answer> {
+impl AuthorizeAccess for RequestAuthorizer<'_> {
+    fn authorize(&self, question: AccessQuestion) -> Arc<AccessAnswer> {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(answer) = answers.get(&question) {
             return Arc::clone(answer);
@@ -93,7 +93,7 @@ impl Authorize for Authorizer<'_> {
 }
 
 /// How many bytes of text a question has.
-fn length(question: &Question) -> usize {
+fn length(question: &AccessQuestion) -> usize {
     let account = question.service_account.iter();
     let account: usize = account
         .map(|(namespace, name)| namespace.len() + name.len())
@@ -126,7 +126,7 @@ fn service_account(namespace: &str, name: &str) -> User<'static> {
 
 /// As `resourceCheckVal.Authorize` and `pathCheckVal.Authorize` of
 /// `apiserver/pkg/cel/library/authz.go`.
-fn target(question: &Question) -> Target<'_> {
+fn target(question: &AccessQuestion) -> Target<'_> {
     fn text(text: &str) -> Cow<'_, str> {
         Cow::Borrowed(text)
     }
@@ -164,15 +164,15 @@ fn labels(text: &str) -> Vec<Requirement<'static>> {
 
 // === impl Access ===
 
-impl<'r> Access<'r> {
-    pub(super) fn new(authorizer: &'r Authorizer<'r>, request: &Request<'_>) -> Self {
-        let question = Question {
+impl<'r> AuthorizerVariables<'r> {
+    pub(super) fn new(authorizer: &'r RequestAuthorizer<'r>, request: &Request<'_>) -> Self {
+        let question = AccessQuestion {
             group: request.request_resource.group.to_string(),
             resource: request.request_resource.resource.to_string(),
             subresource: request.subresource.to_string(),
             namespace: request.namespace.to_string(),
             name: request.name.to_string(),
-            ..Question::default()
+            ..AccessQuestion::default()
         };
         Self {
             authorizer: Value::authorizer(authorizer),
@@ -191,39 +191,39 @@ mod tests {
     #[derive(Debug, Default)]
     struct Counting(AtomicUsize);
 
-    impl Authority for Counting {
-        fn answer(&self, _: &Attributes<'_>, _: Time) -> Answer {
+    impl AccessChecker for Counting {
+        fn answer(&self, _: &Attributes<'_>, _: Time) -> AccessAnswer {
             self.0.fetch_add(1, Ordering::Relaxed);
-            Answer::default()
+            AccessAnswer::default()
         }
     }
 
-    fn question(name: &str) -> Question {
-        Question {
+    fn question(name: &str) -> AccessQuestion {
+        AccessQuestion {
             name: name.into(),
-            ..Question::default()
+            ..AccessQuestion::default()
         }
     }
 
     #[test]
     fn a_question_is_asked_once_in_a_request() {
-        let (authority, user) = (Counting::default(), User::default());
-        let authorizer = Authorizer::new(&authority, &user, Time::UNIX_EPOCH);
+        let (checker, user) = (Counting::default(), User::default());
+        let authorizer = RequestAuthorizer::new(&checker, &user, Time::UNIX_EPOCH);
         for name in ["a", "b", "a", "b"] {
             authorizer.authorize(question(name));
         }
-        assert_eq!(authority.0.load(Ordering::Relaxed), 2);
+        assert_eq!(checker.0.load(Ordering::Relaxed), 2);
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let (authority, user) = (Counting::default(), User::default());
-        let authorizer = Authorizer::new(&authority, &user, Time::UNIX_EPOCH);
+        let (checker, user) = (Counting::default(), User::default());
+        let authorizer = RequestAuthorizer::new(&checker, &user, Time::UNIX_EPOCH);
         let long = "a".repeat(QUESTION_BYTES + 1);
         for _ in 0..2 {
             authorizer.authorize(question(&long));
         }
-        assert_eq!(authority.0.load(Ordering::Relaxed), 2);
+        assert_eq!(checker.0.load(Ordering::Relaxed), 2);
         for number in 0..2 * MOST_ANSWERS {
             authorizer.authorize(question(&number.to_string()));
         }

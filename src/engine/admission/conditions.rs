@@ -3,16 +3,16 @@
 //! `apiserver/pkg/admission/plugin/webhook/matchconditions/matcher.go`: all are
 //! evaluated; one that is false decides, then one that failed.
 
-use super::environment::Environment;
-use super::evaluation::{Clock, Evaluated};
-use super::policy::{Condition, FailurePolicy};
-use super::trace::Part;
-use super::variables::Given;
+use super::environment::ExpressionEnvironment;
+use super::evaluation::{Deadline, Evaluated};
+use super::policy::{CompiledMatchCondition, FailurePolicy};
+use super::trace::PolicyExpression;
+use super::variables::Inputs;
 use crate::cel::{Value, cost};
 
 /// What all conditions together come to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Conditions {
+pub enum MatchConditions {
     /// All hold.
     Match,
     /// One does not, or one failed and the failure policy lets that pass.
@@ -23,20 +23,23 @@ pub enum Conditions {
 
 /// Evaluates conditions out of their own budget.
 pub(super) fn evaluate<'g>(
-    conditions: &'g [Condition],
+    conditions: &'g [CompiledMatchCondition],
     policy: FailurePolicy,
-    environment: &'g Environment,
-    given: &Given<'g>,
-    clock: Clock<'g>,
-) -> Conditions {
+    environment: &'g ExpressionEnvironment,
+    inputs: &Inputs<'g>,
+    deadline: Deadline<'g>,
+) -> MatchConditions {
     if conditions.is_empty() {
-        return Conditions::Match;
+        return MatchConditions::Match;
     }
-    let expressions = conditions
-        .iter()
-        .map(|condition| (Part::Condition(&condition.name), Some(&condition.expression)));
-    let mut budget = clock.budget(cost::PER_MATCH_CONDITIONS);
-    match given.sequence(environment).run(expressions, &mut budget) {
+    let expressions = conditions.iter().map(|condition| {
+        (
+            PolicyExpression::Condition(&condition.name),
+            Some(&condition.expression),
+        )
+    });
+    let mut budget = deadline.budget(cost::PER_MATCH_CONDITIONS);
+    match inputs.sequence(environment).run(expressions, &mut budget) {
         Ok(results) => combine(
             conditions.iter().map(|one| one.name.as_str()).zip(&results),
             policy,
@@ -49,26 +52,26 @@ pub(super) fn evaluate<'g>(
 pub fn combine<'c, 'v: 'c>(
     results: impl IntoIterator<Item = (&'c str, &'c Evaluated<'v>)>,
     policy: FailurePolicy,
-) -> Conditions {
+) -> MatchConditions {
     let mut failures: Vec<&str> = Vec::new();
     for (name, result) in results {
         match result {
-            Evaluated::Value(Value::Bool(false)) => return Conditions::NoMatch(Some(name.to_owned())),
+            Evaluated::Value(Value::Bool(false)) => return MatchConditions::NoMatch(Some(name.to_owned())),
             // As `utilerrors.NewAggregate`, the same text once.
             Evaluated::Failed(failure) if !failures.contains(&failure.as_str()) => failures.push(failure),
             _ => {}
         }
     }
     match failures.as_slice() {
-        [] => Conditions::Match,
+        [] => MatchConditions::Match,
         [only] => fail(policy, (*only).to_owned()),
         several => fail(policy, format!("[{}]", several.join(", "))),
     }
 }
 
-fn fail(policy: FailurePolicy, message: String) -> Conditions {
+fn fail(policy: FailurePolicy, message: String) -> MatchConditions {
     match policy {
-        FailurePolicy::Fail => Conditions::Error(message),
-        FailurePolicy::Ignore => Conditions::NoMatch(None),
+        FailurePolicy::Fail => MatchConditions::Error(message),
+        FailurePolicy::Ignore => MatchConditions::NoMatch(None),
     }
 }

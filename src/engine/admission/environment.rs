@@ -1,4 +1,4 @@
-//! What the expressions of admission may name, and their compilation.
+//! The CEL environment of admission expressions: variables and compilation.
 //!
 //! The variables stand at fixed places, so that an expression compiled for
 //! one purpose can be evaluated beside those of another; where a variable is
@@ -37,15 +37,15 @@ pub struct Expression {
 
 /// What the expressions of one policy are compiled against.
 #[derive(Debug, Clone)]
-pub struct Environment {
+pub struct ExpressionEnvironment {
     with_authorizer: cel::Environment,
     without_authorizer: cel::Environment,
-    variables: Vec<Variable>,
+    variables: Vec<PolicyVariable>,
 }
 
 /// One of `spec.variables`.
 #[derive(Debug, Clone)]
-pub(super) struct Variable {
+pub(super) struct PolicyVariable {
     pub(super) name: String,
     pub(super) slot: usize,
     pub(super) expression: Arc<Expression>,
@@ -67,7 +67,7 @@ impl Expression {
 
 // === impl Environment ===
 
-impl Environment {
+impl ExpressionEnvironment {
     /// The variables of every admission expression, and `params` where the
     /// policy has a `paramKind`.
     #[must_use]
@@ -126,7 +126,7 @@ impl Environment {
         });
         if let Some(slot) = slot {
             self.variables.retain(|variable| variable.slot != slot);
-            self.variables.push(Variable {
+            self.variables.push(PolicyVariable {
                 name: name.to_owned(),
                 slot,
                 expression,
@@ -195,7 +195,7 @@ impl Environment {
         &self.with_authorizer
     }
 
-    pub(super) fn variables(&self) -> &[Variable] {
+    pub(super) fn variables(&self) -> &[PolicyVariable] {
         &self.variables
     }
 
@@ -279,7 +279,10 @@ mod tests {
 
     #[test]
     fn messages_cannot_ask_the_authorizer() {
-        let (asks, environment) = ("authorizer.path('/x').check('get')", Environment::new(false));
+        let (asks, environment) = (
+            "authorizer.path('/x').check('get')",
+            ExpressionEnvironment::new(false),
+        );
         assert!(environment.condition(&format!("{asks}.allowed()")).is_ok());
         assert!(environment.message(&format!("{asks}.reason()")).is_err());
     }
@@ -287,7 +290,12 @@ mod tests {
     #[test]
     fn only_mutations_escape_keys() {
         let text = "jsonpatch.escapeKey('a/b') == 'a~1b'";
-        assert!(Environment::new(false).condition(text).is_err());
-        assert!(Environment::new(false).mutation().condition(text).is_ok());
+        assert!(ExpressionEnvironment::new(false).condition(text).is_err());
+        assert!(
+            ExpressionEnvironment::new(false)
+                .mutation()
+                .condition(text)
+                .is_ok()
+        );
     }
 }

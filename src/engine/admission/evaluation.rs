@@ -1,9 +1,9 @@
-//! Expressions evaluated one after another, out of one budget.
+//! Evaluates a sequence of expressions out of one cost budget.
 
 use std::fmt;
 
-use super::environment::{Environment, Expression};
-use super::trace::{Part, Recorder, Step};
+use super::environment::{Expression, ExpressionEnvironment};
+use super::trace::{PolicyExpression, Recorder, TraceStep};
 use crate::cel::{Activation, Budget, EvalError, Value};
 
 /// What became of one expression.
@@ -19,7 +19,7 @@ pub enum Evaluated<'a> {
 
 /// When to give up.
 #[derive(Clone, Copy)]
-pub struct Clock<'c> {
+pub struct Deadline<'c> {
     /// Whether the caller's deadline has passed. Once it has, it stays so.
     pub expired: &'c dyn Fn() -> bool,
 }
@@ -27,10 +27,10 @@ pub struct Clock<'c> {
 /// Expressions that share their variables.
 pub(super) struct Sequence<'a> {
     activation: Activation<'a>,
-    environment: &'a Environment,
+    environment: &'a ExpressionEnvironment,
     recorder: Option<&'a dyn Recorder>,
     /// The variables that the recorder was told of.
-    told: Vec<usize>,
+    recorded: Vec<usize>,
 }
 
 // === impl Evaluated ===
@@ -48,9 +48,9 @@ impl Evaluated<'_> {
 
 // === impl Clock ===
 
-impl<'c> Clock<'c> {
+impl<'c> Deadline<'c> {
     /// Whether it is time to give up: what was not asked cannot be answered.
-    pub(super) fn is_over(self) -> bool {
+    pub(super) fn has_passed(self) -> bool {
         (self.expired)()
     }
 
@@ -59,9 +59,9 @@ impl<'c> Clock<'c> {
     }
 }
 
-impl fmt::Debug for Clock<'_> {
+impl fmt::Debug for Deadline<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clock").finish_non_exhaustive()
+        f.debug_struct("Deadline").finish_non_exhaustive()
     }
 }
 
@@ -70,14 +70,14 @@ impl fmt::Debug for Clock<'_> {
 impl<'a> Sequence<'a> {
     pub(super) const fn new(
         activation: Activation<'a>,
-        environment: &'a Environment,
+        environment: &'a ExpressionEnvironment,
         recorder: Option<&'a dyn Recorder>,
     ) -> Self {
         Self {
             activation,
             environment,
             recorder,
-            told: Vec::new(),
+            recorded: Vec::new(),
         }
     }
 
@@ -88,7 +88,7 @@ impl<'a> Sequence<'a> {
     /// The budget is exhausted: then none of them has a result.
     pub(super) fn run(
         mut self,
-        expressions: impl Iterator<Item = (Part<'a>, Option<&'a Expression>)>,
+        expressions: impl Iterator<Item = (PolicyExpression<'a>, Option<&'a Expression>)>,
         budget: &mut Budget<'_>,
     ) -> Result<Vec<Evaluated<'a>>, EvalError> {
         expressions
@@ -101,7 +101,7 @@ impl<'a> Sequence<'a> {
 
     pub(super) fn one(
         &mut self,
-        part: Part<'a>,
+        part: PolicyExpression<'a>,
         expression: &'a Expression,
         budget: &mut Budget<'_>,
     ) -> Result<Evaluated<'a>, EvalError> {
@@ -111,8 +111,8 @@ impl<'a> Sequence<'a> {
         }
         let result = expression.program().evaluate(&mut self.activation, budget);
         if let Some(recorder) = self.recorder {
-            self.tell_variables(recorder);
-            recorder.record(Step::Expression {
+            self.record_variables(recorder);
+            recorder.record(TraceStep::Expression {
                 part,
                 text: expression.text(),
                 result: result.as_ref(),
@@ -130,14 +130,14 @@ impl<'a> Sequence<'a> {
     }
 
     #[cold]
-    fn tell_variables(&mut self, recorder: &dyn Recorder) {
+    fn record_variables(&mut self, recorder: &dyn Recorder) {
         for variable in self.environment.variables() {
             let Some(result) = self.activation.outcome(variable.slot) else {
                 continue;
             };
-            if !self.told.contains(&variable.slot) {
-                self.told.push(variable.slot);
-                recorder.record(Step::Variable {
+            if !self.recorded.contains(&variable.slot) {
+                self.recorded.push(variable.slot);
+                recorder.record(TraceStep::Variable {
                     name: &variable.name,
                     result,
                 });

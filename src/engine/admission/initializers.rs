@@ -12,8 +12,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::policy::{Binding, FailurePolicy};
-use super::set::Bound;
+use super::bound::Bound;
+use super::policy::{FailurePolicy, PolicyBinding};
 use super::{GroupVersionResource, MutatingPolicy, Operation, Request};
 use crate::json::Node;
 
@@ -100,7 +100,7 @@ impl Initializers {
 fn bound(configuration: &InitializerConfiguration, policy: &Arc<MutatingPolicy>) -> Bound<MutatingPolicy> {
     Bound {
         policy: Arc::clone(policy),
-        bindings: vec![Arc::new(Binding {
+        bindings: vec![Arc::new(PolicyBinding {
             name: configuration.name.clone(),
             policy: policy.applicability.name.clone(),
             param_ref: None,

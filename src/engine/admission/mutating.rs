@@ -3,18 +3,25 @@
 //! `apiserver/pkg/admission/plugin/policy/mutating/patch`: `json_patch.go` here,
 //! `smd.go` in [`super::apply`].
 
-pub(super) mod to_json;
+mod dispatcher;
+mod initialize;
+mod state;
+mod typing;
 
 use super::GroupVersionKind;
 use super::apply;
-use super::conditions::{self, Conditions};
-use super::environment::{Environment, Expression};
-use super::evaluation::{Clock, Evaluated};
+use super::conditions::{self, MatchConditions};
+use super::environment::{Expression, ExpressionEnvironment};
+use super::evaluation::{Deadline, Evaluated};
 use super::policy::Applicability;
-use super::trace::Part;
-use super::variables::Given;
+use super::reinvocation::Reinvocation;
+use super::to_json;
+use super::trace::PolicyExpression;
+use super::variables::Inputs;
 use crate::cel::{Map, Value, cost};
 use crate::json::{self, Document, Node, patch, write_string};
+
+pub(super) use state::MutationState;
 
 /// `MutatingAdmissionPolicy` (`api/admissionregistration/v1/types.go`).
 #[derive(Debug)]
@@ -22,7 +29,7 @@ pub struct MutatingPolicy {
     /// When it applies.
     pub applicability: Applicability,
     /// What its expressions may name, `spec.variables` among it.
-    pub environment: Environment,
+    pub environment: ExpressionEnvironment,
     /// `spec.mutations`, one after another.
     pub mutations: Vec<Mutation>,
     /// `spec.reinvocationPolicy`.
@@ -36,15 +43,6 @@ pub enum Mutation {
     JsonPatch(Expression),
     /// `patchType: ApplyConfiguration`: the fields that the object is to have.
     ApplyConfiguration(Expression),
-}
-
-/// `spec.reinvocationPolicy`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reinvocation {
-    /// The policy runs once.
-    Never,
-    /// It runs again if others changed the object after it.
-    IfNeeded,
 }
 
 /// Why a mutation does not apply.
@@ -68,23 +66,33 @@ pub enum MutationFault {
     Apply(#[from] apply::Error),
     /// What comes out of a JSON Patch is no object of its kind.
     #[error("Internal error occurred: strict decoding error: {0}")]
-    Strict(apply::Mismatches),
+    Strict(apply::FieldMismatches),
     /// What comes out is larger or deeper than an object may be.
     #[error("the object after the mutation cannot be read: {0}")]
     Result(#[from] json::Error),
 }
 
+// === impl MutatingPolicy ===
+
 impl MutatingPolicy {
     /// Whether the policy applies to the object as it is now.
-    pub(super) fn conditions<'g>(&'g self, given: &Given<'g>, clock: Clock<'g>) -> Conditions {
+    pub(super) fn conditions<'g>(&'g self, inputs: &Inputs<'g>, deadline: Deadline<'g>) -> MatchConditions {
         let Applicability {
             match_conditions,
             failure_policy,
             ..
         } = &self.applicability;
-        conditions::evaluate(match_conditions, *failure_policy, &self.environment, given, clock)
+        conditions::evaluate(
+            match_conditions,
+            *failure_policy,
+            &self.environment,
+            inputs,
+            deadline,
+        )
     }
 }
+
+// === impl Mutation ===
 
 impl Mutation {
     /// The object, which is of this kind, after this mutation, the policy's at
@@ -93,18 +101,19 @@ impl Mutation {
         &'g self,
         index: usize,
         kind: &GroupVersionKind<'_>,
-        environment: &'g Environment,
-        given: &Given<'g>,
-        clock: Clock<'g>,
+        environment: &'g ExpressionEnvironment,
+        inputs: &Inputs<'g>,
+        deadline: Deadline<'g>,
     ) -> Result<Option<Document<'static>>, MutationFault> {
-        let Some(object) = given.object else {
+        let Some(object) = inputs.object else {
             return Ok(None);
         };
         let (Self::JsonPatch(expression) | Self::ApplyConfiguration(expression)) = self;
-        let mut budget = clock.budget(cost::PER_BINDING);
-        let value = given
-            .sequence(environment)
-            .one(Part::Mutation(index), expression, &mut budget);
+        let mut budget = deadline.budget(cost::PER_BINDING);
+        let value =
+            inputs
+                .sequence(environment)
+                .one(PolicyExpression::Mutation(index), expression, &mut budget);
         match value.map_err(|error| MutationFault::Expression(error.to_string()))? {
             Evaluated::Value(value) => match self {
                 Self::JsonPatch(_) => apply_patch(kind, object, &value),

@@ -1,4 +1,4 @@
-//! Parameter objects: what a policy is told by its bindings.
+//! Parameter objects: `paramKind` and `paramRef`, resolved.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -48,13 +48,13 @@ pub enum NotFound {
 /// The parameter objects that are known, by kind, namespace and name.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters {
-    kinds: HashMap<ParamKind, Objects>,
+    kinds: HashMap<ParamKind, ParameterObjects>,
     /// The kinds of which every object is known; `None`: of each.
     complete: Option<HashSet<ParamKind>>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Objects {
+struct ParameterObjects {
     /// Objects of cluster-scoped kinds are in the namespace without name.
     namespaces: BTreeMap<String, BTreeMap<String, Arc<Document<'static>>>>,
 }
@@ -168,7 +168,7 @@ impl Parameters {
 
 // === impl Objects ===
 
-impl Objects {
+impl ParameterObjects {
     /// The API server knows of each kind whether it lives in namespaces; here
     /// it does if one of its objects does.
     fn is_namespaced(&self) -> bool {

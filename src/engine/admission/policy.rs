@@ -24,14 +24,14 @@ pub struct Applicability {
     /// `spec.matchConstraints`.
     pub constraints: Constraints,
     /// `spec.matchConditions`: all must hold.
-    pub match_conditions: Vec<Condition>,
+    pub match_conditions: Vec<CompiledMatchCondition>,
     /// `spec.paramKind`.
     pub param_kind: Option<ParamKind>,
 }
 
 /// One of `matchConditions`.
 #[derive(Debug)]
-pub struct Condition {
+pub struct CompiledMatchCondition {
     /// Its name.
     pub name: String,
     /// Of type bool.
@@ -40,7 +40,7 @@ pub struct Condition {
 
 /// The part of a binding that both kinds have.
 #[derive(Debug)]
-pub struct Binding {
+pub struct PolicyBinding {
     /// `metadata.name`, by which the bindings of a policy are ordered.
     pub name: String,
     /// `spec.policyName`.
@@ -50,12 +50,12 @@ pub struct Binding {
     /// `spec.matchResources`, which narrows the policy's constraints.
     pub constraints: Option<Constraints>,
     /// `spec.validationActions`, in the order written; empty for a mutating policy's.
-    pub actions: Vec<Action>,
+    pub actions: Vec<ValidationAction>,
 }
 
 /// `ValidationAction`: what a failed validation does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Action {
+pub enum ValidationAction {
     /// Refuses the request.
     Deny,
     /// Warns the user.
@@ -66,7 +66,7 @@ pub enum Action {
 
 // === impl Action ===
 
-impl Action {
+impl ValidationAction {
     /// As bindings spell it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -1,4 +1,4 @@
-//! What an API server asks about: one operation on one object.
+//! The AdmissionRequest: one operation on one object.
 
 use std::borrow::Cow;
 

@@ -1,18 +1,18 @@
-//! The policies of one cluster, indexed.
+//! The admission set of one cluster: policies, webhooks, parameters, namespaces.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
+use super::bound::BoundPolicies;
 use super::exceptions::{ExceptionObjects, Exceptions};
 use super::initializers::{InitializerConfiguration, Initializers};
-use super::matching::{Equivalents, FixedNamespaces, Index, MissingNamespace, Namespaces, Subject};
+use super::matching::{Equivalents, FixedNamespaces, MatchSubject, MissingNamespace, Namespaces};
 use super::parameters::ParamKind;
-use super::policy::{Binding, FailurePolicy};
-use super::trace::{Finding, Miss, Recorder, Step};
+use super::policy::{FailurePolicy, PolicyBinding};
 use super::webhook::{Webhook, WebhookConfiguration};
 use super::webhooks::Webhooks;
-use super::{Environment, MutatingPolicy, Parameters, Phase, Request, ValidatingPolicy};
-use crate::engine::{CauseKind, Time};
+use super::{ExpressionEnvironment, MutatingPolicy, Parameters, Phase, Request, ValidatingPolicy};
+use crate::engine::Time;
 use crate::json::{Document, Node};
 
 /// What manifests say about admission, for every cluster or for one. Cheap to clone.
@@ -21,11 +21,11 @@ pub struct AdmissionObjects {
     /// ValidatingAdmissionPolicies.
     pub validating: Vec<Arc<ValidatingPolicy>>,
     /// ValidatingAdmissionPolicyBindings.
-    pub validating_bindings: Vec<Arc<Binding>>,
+    pub validating_bindings: Vec<Arc<PolicyBinding>>,
     /// MutatingAdmissionPolicies.
     pub mutating: Vec<Arc<MutatingPolicy>>,
     /// MutatingAdmissionPolicyBindings.
-    pub mutating_bindings: Vec<Arc<Binding>>,
+    pub mutating_bindings: Vec<Arc<PolicyBinding>>,
     /// InitializerConfigurations.
     pub initializers: Vec<Arc<InitializerConfiguration>>,
     /// ValidatingWebhookConfigurations.
@@ -68,12 +68,12 @@ pub struct AdmissionPolicies {
 /// All that admission decides by for one cluster.
 #[derive(Debug)]
 pub struct AdmissionSet {
-    pub(super) validating: Policies<ValidatingPolicy>,
-    pub(super) mutating: Policies<MutatingPolicy>,
+    pub(super) validating: BoundPolicies<ValidatingPolicy>,
+    pub(super) mutating: BoundPolicies<MutatingPolicy>,
     pub(super) validating_webhooks: Webhooks,
     pub(super) mutating_webhooks: Webhooks,
     /// What the match conditions of webhooks may name.
-    pub(super) webhook_environment: Environment,
+    pub(super) webhook_environment: ExpressionEnvironment,
     pub(super) initializers: Initializers,
     pub(super) exceptions: Exceptions,
     pub(super) failure_policy: FailurePolicy,
@@ -81,27 +81,6 @@ pub struct AdmissionSet {
     pub(super) namespaces: Arc<dyn Namespaces>,
     pub(super) missing_namespace: MissingNamespace,
     pub(super) equivalents: Arc<Equivalents>,
-}
-
-/// Policies of one kind with their bindings, by name.
-#[derive(Debug)]
-pub(super) struct Policies<P> {
-    bound: Vec<Arc<Bound<P>>>,
-    /// The names of those without binding.
-    unbound: BTreeSet<String>,
-    index: Index<Bound<P>>,
-}
-
-/// A policy and its bindings, by name. One without bindings does nothing.
-#[derive(Debug)]
-pub(super) struct Bound<P> {
-    pub(super) policy: Arc<P>,
-    pub(super) bindings: Vec<Arc<Binding>>,
-}
-
-/// A policy that may be bound.
-pub(super) trait Policy {
-    fn applicability(&self) -> &super::policy::Applicability;
 }
 
 // === impl AdmissionSettings ===
@@ -140,12 +119,12 @@ impl AdmissionSet {
         Self {
             validating_webhooks: webhooks(objects.validating_webhooks),
             mutating_webhooks: webhooks(objects.mutating_webhooks),
-            webhook_environment: Environment::new(false),
-            validating: Policies::new(objects.validating, objects.validating_bindings, &equivalents),
+            webhook_environment: ExpressionEnvironment::new(false),
+            validating: BoundPolicies::new(objects.validating, objects.validating_bindings, &equivalents),
             initializers: Initializers::new(objects.initializers, &objects.mutating),
             exceptions: Exceptions::new(objects.exceptions),
             failure_policy: settings.failure_policy,
-            mutating: Policies::new(objects.mutating, objects.mutating_bindings, &equivalents),
+            mutating: BoundPolicies::new(objects.mutating, objects.mutating_bindings, &equivalents),
             parameters: Parameters::new(objects.parameters).complete_for(objects.complete_parameters),
             namespaces: Arc::new(FixedNamespaces::new(objects.namespaces)),
             missing_namespace: settings.missing_namespace,
@@ -190,127 +169,24 @@ impl AdmissionSet {
 
     /// The kinds of the parameters that bound policies take, with repetitions.
     pub fn param_kinds(&self) -> impl Iterator<Item = &ParamKind> {
-        let validating = self
-            .validating
-            .bound
-            .iter()
-            .map(|bound| bound.policy.applicability());
-        let mutating = self
-            .mutating
-            .bound
-            .iter()
-            .map(|bound| bound.policy.applicability());
+        let validating = self.validating.applicabilities();
+        let mutating = self.mutating.applicabilities();
         validating
             .chain(mutating)
             .filter_map(|applicability| applicability.param_kind.as_ref())
     }
 
-    pub(super) fn subject<'s>(&'s self, request: &'s Request<'s>, object: Option<Node<'s>>) -> Subject<'s> {
-        Subject {
+    pub(super) fn subject<'s>(
+        &'s self,
+        request: &'s Request<'s>,
+        object: Option<Node<'s>>,
+    ) -> MatchSubject<'s> {
+        MatchSubject {
             request,
             object,
             namespaces: &*self.namespaces,
             missing: self.missing_namespace,
             equivalents: &self.equivalents,
         }
-    }
-}
-
-// === impl Policies ===
-
-impl<P: Policy> Policies<P> {
-    fn new(policies: Vec<Arc<P>>, bindings: Vec<Arc<Binding>>, equivalents: &Equivalents) -> Self {
-        let mut by_policy: HashMap<String, BTreeMap<String, Arc<Binding>>> = HashMap::new();
-        for binding in bindings {
-            by_policy
-                .entry(binding.policy.clone())
-                .or_default()
-                .insert(binding.name.clone(), binding);
-        }
-        let named: BTreeMap<String, Arc<P>> = policies
-            .into_iter()
-            .map(|policy| (policy.applicability().name.clone(), policy))
-            .collect();
-        let (mut bound, mut unbound) = (Vec::new(), BTreeSet::new());
-        for (name, policy) in named {
-            match by_policy.remove(&name) {
-                Some(bindings) => bound.push(Arc::new(Bound {
-                    policy,
-                    bindings: bindings.into_values().collect(),
-                })),
-                None => {
-                    unbound.insert(name);
-                }
-            }
-        }
-        let constraints = bound
-            .iter()
-            .map(|bound: &Arc<Bound<P>>| (&bound.policy.applicability().constraints, Arc::clone(bound)));
-        let index = Index::new(constraints, equivalents);
-        Self {
-            bound,
-            unbound,
-            index,
-        }
-    }
-
-    /// Those that could apply, by name, each with its place.
-    pub(super) fn candidates(
-        &self,
-        request: &Request<'_>,
-        only: Option<&str>,
-    ) -> impl Iterator<Item = (usize, &Bound<P>)> {
-        let candidates = self.index.candidates(request).into_iter();
-        candidates
-            .map(|(place, bound)| (place, &**bound))
-            .filter(move |(_, bound)| only.is_none_or(|only| bound.policy.applicability().name == only))
-    }
-
-    /// Tells of those that [`candidates`](Self::candidates) leaves out.
-    #[cold]
-    pub(super) fn tell_others(
-        &self,
-        kind: CauseKind,
-        request: &Request<'_>,
-        only: Option<&str>,
-        recorder: &dyn Recorder,
-    ) {
-        let candidates = self.index.candidates(request);
-        let others = self
-            .names()
-            .enumerate()
-            .filter(|(place, _)| !candidates.iter().any(|(candidate, _)| candidate == place));
-        let others = others.map(|(_, name)| (name, Miss::Rules));
-        let unbound = self.unbound.iter().map(|name| (name.as_str(), Miss::Unbound));
-        for (name, miss) in others.chain(unbound) {
-            if only.is_none_or(|only| only == name) {
-                let finding = Finding::Misses(miss);
-                recorder.record(Step::Policy { kind, name, finding });
-            }
-        }
-    }
-
-    /// Whether there is one of this name, bound or not.
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.names().any(|own| own == name) || self.unbound.contains(name)
-    }
-
-    /// The names of those that are bound, by place.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.bound
-            .iter()
-            .map(|bound| bound.policy.applicability().name.as_str())
-    }
-}
-
-impl Policy for ValidatingPolicy {
-    fn applicability(&self) -> &super::policy::Applicability {
-        &self.applicability
-    }
-}
-
-impl Policy for MutatingPolicy {
-    fn applicability(&self) -> &super::policy::Applicability {
-        &self.applicability
     }
 }

@@ -1,11 +1,12 @@
-//! What a run says about itself to whoever wants an explanation.
+//! The trace of a run: each step, for explanations.
 //!
 //! The walk is the same with and without: a recorder hears of steps, and
 //! changes none.
 
 use super::GroupVersionResource;
 use super::exceptions::NotExcused;
-use super::mutating::to_json;
+use super::matching::Mismatch;
+use super::to_json;
 use super::webhook::{Call, Webhook, WebhookResult};
 use crate::cel::{EvalError, Value};
 use crate::engine::CauseKind;
@@ -17,12 +18,12 @@ pub trait Recorder {
     fn begin(&self) {}
 
     /// One step.
-    fn record(&self, step: Step<'_>);
+    fn record(&self, step: TraceStep<'_>);
 }
 
 /// One step of a run.
 #[derive(Debug)]
-pub enum Step<'s> {
+pub enum TraceStep<'s> {
     /// A policy was looked at.
     Policy {
         /// Its kind.
@@ -30,14 +31,14 @@ pub enum Step<'s> {
         /// Its name.
         name: &'s str,
         /// Whether it applies.
-        finding: Finding<'s>,
+        finding: MatchFinding<'s>,
     },
     /// A binding of that policy was looked at.
     Binding {
         /// Its name.
         name: &'s str,
         /// Whether it applies.
-        finding: Finding<'s>,
+        finding: MatchFinding<'s>,
     },
     /// The policy runs, bound by the binding, with this parameter if it takes one.
     Run {
@@ -58,7 +59,7 @@ pub enum Step<'s> {
     /// An expression was evaluated.
     Expression {
         /// Which one.
-        part: Part<'s>,
+        part: PolicyExpression<'s>,
         /// As written.
         text: &'s str,
         /// What it came to.
@@ -81,7 +82,7 @@ pub enum Step<'s> {
         /// Which.
         webhook: &'s Webhook,
         /// Whether it applies.
-        finding: Finding<'s>,
+        finding: MatchFinding<'s>,
     },
     /// That webhook is to be asked.
     Asked {
@@ -114,40 +115,21 @@ pub enum Step<'s> {
 
 /// Whether a policy or binding applies, or why not.
 #[derive(Debug)]
-pub enum Finding<'s> {
+pub enum MatchFinding<'s> {
     /// It does.
     Applies {
         /// As which resource.
         resource: &'s GroupVersionResource<'s>,
     },
     /// It does not.
-    Misses(Miss),
+    Misses(Mismatch),
     /// It cannot be said; the failure policy decides.
     Fails(String),
 }
 
-/// Why a policy or binding does not apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Miss {
-    /// No binding names the policy.
-    Unbound,
-    /// None of `resourceRules` is about such a request.
-    Rules,
-    /// One of `excludeResourceRules` is.
-    Excluded,
-    /// `namespaceSelector` does not select the namespace.
-    Namespace,
-    /// `objectSelector` selects neither the object nor the old one.
-    Object,
-    /// There is no parameter, which the binding allows.
-    NoParameter,
-    /// Webhooks do not see what configures admission, nor reviews of access.
-    Exempt,
-}
-
 /// A part of a policy that is an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part<'s> {
+pub enum PolicyExpression<'s> {
     /// The match condition of this name.
     Condition(&'s str),
     /// One of `validations`.
@@ -169,22 +151,4 @@ pub fn to_json(value: &Value<'_>) -> String {
         write_string(&mut text, &format!("<{}>", value.type_of()));
     }
     text
-}
-
-// === impl Miss ===
-
-impl Miss {
-    /// Why, in words.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unbound => "no binding names it",
-            Self::Rules => "no rule is about such a request",
-            Self::Excluded => "excludeResourceRules leaves such requests out",
-            Self::Namespace => "namespaceSelector does not select the namespace",
-            Self::Object => "objectSelector selects neither the object nor the old one",
-            Self::NoParameter => "there is no parameter, which the binding allows",
-            Self::Exempt => "no webhook is shown such objects",
-        }
-    }
 }

@@ -1,16 +1,19 @@
-//! ValidatingAdmissionPolicies: what one of them makes of one request.
+//! ValidatingAdmissionPolicies: evaluation for one request, binding and parameter.
 //!
 //! `apiserver/pkg/admission/plugin/policy/validating/validator.go`, decision by
 //! decision: texts, order and budgets are those of the API server.
 
-use super::Reason;
-use super::conditions::{self, Conditions};
-use super::environment::{Environment, Expression};
-use super::evaluation::{Clock, Evaluated};
+mod audit;
+mod dispatcher;
+
+use super::conditions::{self, MatchConditions};
+use super::environment::{Expression, ExpressionEnvironment};
+use super::evaluation::{Deadline, Evaluated};
 use super::policy::{Applicability, FailurePolicy};
-use super::trace::Part;
-use super::variables::Given;
+use super::trace::PolicyExpression;
+use super::variables::Inputs;
 use crate::cel::{Budget, EvalError, Value, cost};
+use crate::engine::StatusReason;
 
 /// The longest text that a message expression may give, in bytes.
 const MESSAGE_BYTES: usize = 5 * 1024;
@@ -21,7 +24,7 @@ pub struct ValidatingPolicy {
     /// When it applies.
     pub applicability: Applicability,
     /// What its expressions may name, `spec.variables` among it.
-    pub environment: Environment,
+    pub environment: ExpressionEnvironment,
     /// `spec.validations`: all must hold.
     pub validations: Vec<Validation>,
     /// `spec.auditAnnotations`.
@@ -38,7 +41,7 @@ pub struct Validation {
     /// Computes what to tell the user.
     pub message_expression: Option<Expression>,
     /// Why to say that the request is refused.
-    pub reason: Reason,
+    pub reason: StatusReason,
 }
 
 /// One of `spec.auditAnnotations`.
@@ -54,14 +57,14 @@ pub struct AuditAnnotation {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Validated {
     /// For each validation; one alone for an error that concerns all.
-    pub decisions: Vec<Decision>,
+    pub decisions: Vec<ValidationDecision>,
     /// For each audit annotation.
     pub annotations: Vec<Annotation>,
 }
 
 /// What became of one validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
+pub enum ValidationDecision {
     /// It holds.
     Admit,
     /// It does not.
@@ -69,7 +72,7 @@ pub enum Decision {
         /// What to tell the user.
         message: String,
         /// Why to say that the request is refused.
-        reason: Reason,
+        reason: StatusReason,
     },
     /// It could not be evaluated, and the failure policy refuses the request.
     Error {
@@ -109,28 +112,27 @@ impl ValidatingPolicy {
     /// Runs the policy for one binding and parameter.
     pub(super) fn validate<'g>(
         &'g self,
-        given: &Given<'g>,
-        for_conditions: &Given<'g>,
-        clock: Clock<'g>,
+        inputs: &Inputs<'g>,
+        for_conditions: &Inputs<'g>,
+        deadline: Deadline<'g>,
     ) -> Validated {
         let policy = self.applicability.failure_policy;
         let conditions = &self.applicability.match_conditions;
-        match conditions::evaluate(conditions, policy, &self.environment, for_conditions, clock) {
-            Conditions::Match => {}
-            Conditions::NoMatch(_) => return Validated::default(),
-            Conditions::Error(message) => return Validated::failed(policy, message),
+        match conditions::evaluate(conditions, policy, &self.environment, for_conditions, deadline) {
+            MatchConditions::Match => {}
+            MatchConditions::NoMatch(_) => return Validated::default(),
+            MatchConditions::Error(message) => return Validated::failed(policy, message),
         }
-        let validations = self
-            .validations
-            .iter()
-            .enumerate()
-            .map(|(index, validation)| (Part::Validation(index), Some(&validation.expression)));
-        let mut budget = clock.budget(cost::PER_BINDING);
-        let results = match given.sequence(&self.environment).run(validations, &mut budget) {
+        let validations =
+            self.validations.iter().enumerate().map(|(index, validation)| {
+                (PolicyExpression::Validation(index), Some(&validation.expression))
+            });
+        let mut budget = deadline.budget(cost::PER_BINDING);
+        let results = match inputs.sequence(&self.environment).run(validations, &mut budget) {
             Ok(results) => results,
             Err(error) => return Validated::failed(policy, error.to_string()),
         };
-        let messages = self.messages(given, &mut budget);
+        let messages = self.messages(inputs, &mut budget);
         let decisions = self.decisions(&results, messages.as_deref().map_err(ToString::to_string));
         if self.audit_annotations.is_empty() {
             return Validated {
@@ -138,12 +140,14 @@ impl ValidatingPolicy {
                 annotations: Vec::new(),
             };
         }
-        let annotations = self
-            .audit_annotations
-            .iter()
-            .map(|annotation| (Part::Annotation(&annotation.key), Some(&annotation.value)));
-        let mut budget = clock.budget(cost::PER_BINDING);
-        match given.sequence(&self.environment).run(annotations, &mut budget) {
+        let annotations = self.audit_annotations.iter().map(|annotation| {
+            (
+                PolicyExpression::Annotation(&annotation.key),
+                Some(&annotation.value),
+            )
+        });
+        let mut budget = deadline.budget(cost::PER_BINDING);
+        match inputs.sequence(&self.environment).run(annotations, &mut budget) {
             Ok(values) => Validated {
                 decisions,
                 annotations: self.annotations(&values),
@@ -155,7 +159,7 @@ impl ValidatingPolicy {
     /// What the message expressions give; nothing if there are none.
     fn messages<'g>(
         &'g self,
-        given: &Given<'g>,
+        inputs: &Inputs<'g>,
         budget: &mut Budget<'_>,
     ) -> Result<Vec<Evaluated<'g>>, EvalError> {
         let expressions = self.validations.iter().map(|one| one.message_expression.as_ref());
@@ -164,22 +168,22 @@ impl ValidatingPolicy {
         }
         let parts = expressions
             .enumerate()
-            .map(|(index, expression)| (Part::Message(index), expression));
-        given.sequence(&self.environment).run(parts, budget)
+            .map(|(index, expression)| (PolicyExpression::Message(index), expression));
+        inputs.sequence(&self.environment).run(parts, budget)
     }
 
     fn decisions(
         &self,
         results: &[Evaluated<'_>],
         messages: Result<&[Evaluated<'_>], String>,
-    ) -> Vec<Decision> {
+    ) -> Vec<ValidationDecision> {
         let policy = self.applicability.failure_policy;
         let one = |(index, validation): (usize, &Validation)| {
             let message = match &messages {
                 Ok(messages) => Ok(messages.get(index)),
                 Err(error) => Err(error.as_str()),
             };
-            let texts = Texts {
+            let texts = PolicyTexts {
                 expression: validation.expression.text(),
                 message: &validation.message,
                 reason: validation.reason,
@@ -214,13 +218,13 @@ impl Validated {
 
 /// What a validation says about itself.
 #[derive(Debug, Clone, Copy)]
-pub struct Texts<'t> {
+pub struct PolicyTexts<'t> {
     /// Its expression.
     pub expression: &'t str,
     /// Its fixed message; may be empty.
     pub message: &'t str,
     /// Its reason.
-    pub reason: Reason,
+    pub reason: StatusReason,
 }
 
 /// Judges one validation by the results of its expression and of its message
@@ -228,11 +232,11 @@ pub struct Texts<'t> {
 /// validation, of those that hold too.
 #[must_use]
 pub fn decide(
-    texts: Texts<'_>,
+    texts: PolicyTexts<'_>,
     result: Option<&Evaluated<'_>>,
     message: Result<Option<&Evaluated<'_>>, &str>,
     policy: FailurePolicy,
-) -> Decision {
+) -> ValidationDecision {
     if let Some(Evaluated::Failed(failure)) = result {
         return error(policy, failure.clone());
     }
@@ -241,14 +245,14 @@ pub fn decide(
         Err(failure) => return error(policy, format!("failed messageExpression: {failure}")),
     };
     if matches!(result, Some(Evaluated::Value(Value::Bool(true)))) {
-        return Decision::Admit;
+        return ValidationDecision::Admit;
     }
     let computed = message
         .and_then(Evaluated::text)
         .map(str::trim)
         .filter(|text| is_presentable(text));
     let message = computed.map_or_else(|| texts.fallback(), str::to_owned);
-    Decision::Deny {
+    ValidationDecision::Deny {
         message,
         reason: texts.reason,
     }
@@ -258,7 +262,7 @@ fn is_presentable(text: &str) -> bool {
     !text.is_empty() && text.len() <= MESSAGE_BYTES && !text.contains('\n')
 }
 
-impl Texts<'_> {
+impl PolicyTexts<'_> {
     fn fallback(&self) -> String {
         match self.message.trim() {
             "" => format!("failed expression: {}", self.expression.trim()),
@@ -285,9 +289,9 @@ pub fn annotate(expression: &str, value: &Evaluated<'_>, policy: FailurePolicy) 
     }
 }
 
-fn error(policy: FailurePolicy, message: String) -> Decision {
+fn error(policy: FailurePolicy, message: String) -> ValidationDecision {
     match policy {
-        FailurePolicy::Fail => Decision::Error { message },
-        FailurePolicy::Ignore => Decision::Ignored { message },
+        FailurePolicy::Fail => ValidationDecision::Error { message },
+        FailurePolicy::Ignore => ValidationDecision::Ignored { message },
     }
 }

@@ -1,4 +1,4 @@
-//! The values of the variables, for one policy and one request.
+//! The CEL variables of admission expressions, for one policy and one request.
 //!
 //! ```text
 //! object, oldObject ── handles into the review's text ──┐
@@ -10,12 +10,13 @@
 
 use std::borrow::Cow;
 
-use super::authorizer::Access;
+use super::authorizer::AuthorizerVariables;
 use super::environment::{
-    AUTHORIZER, Environment, FIXED, NAMESPACE, OBJECT, OLD_OBJECT, PARAMS, REQUEST, REQUEST_RESOURCE,
+    AUTHORIZER, ExpressionEnvironment, FIXED, NAMESPACE, OBJECT, OLD_OBJECT, PARAMS, REQUEST,
+    REQUEST_RESOURCE,
 };
 use super::evaluation::Sequence;
-use super::matching::Matched;
+use super::matching::MatchedResource;
 use super::trace::Recorder;
 use super::{GroupVersionKind, GroupVersionResource, Request};
 use crate::cel::{Activation, Map, Object, Value};
@@ -53,13 +54,13 @@ struct ExtraView<'r>(&'r User<'r>);
 
 /// The values that are the same for all expressions of one run of a policy.
 #[derive(Clone, Copy)]
-pub(super) struct Given<'g> {
+pub(super) struct Inputs<'g> {
     pub(super) object: Option<Node<'g>>,
     pub(super) old_object: Option<Node<'g>>,
     pub(super) request: &'g RequestView<'g>,
     pub(super) params: Option<Node<'g>>,
     pub(super) namespace: NamespaceObject<'g>,
-    pub(super) access: &'g Access<'g>,
+    pub(super) access: &'g AuthorizerVariables<'g>,
     pub(super) recorder: Option<&'g dyn Recorder>,
 }
 
@@ -76,14 +77,14 @@ pub(super) enum NamespaceObject<'g> {
 
 // === impl Given ===
 
-impl<'g> Given<'g> {
+impl<'g> Inputs<'g> {
     /// What evaluates a set of expressions. Each set has variables of its own,
     /// as upstream, and pays for those that it names.
-    pub(super) fn sequence(&self, environment: &'g Environment) -> Sequence<'g> {
+    pub(super) fn sequence(&self, environment: &'g ExpressionEnvironment) -> Sequence<'g> {
         Sequence::new(self.activation(environment), environment, self.recorder)
     }
 
-    fn activation(&self, environment: &'g Environment) -> Activation<'g> {
+    fn activation(&self, environment: &'g ExpressionEnvironment) -> Activation<'g> {
         let node = |node: Option<Node<'g>>| Some(node.map_or(Value::Null, Value::json));
         let namespace = match self.namespace {
             NamespaceObject::Null => Some(Value::Null),
@@ -110,12 +111,12 @@ impl<'g> Given<'g> {
 
 impl<'r> RequestView<'r> {
     /// `resource` is the one that expressions see as `request.resource`.
-    pub(super) fn new(request: &'r Request<'r>, matched: &'r Matched<'r>) -> Self {
+    pub(super) fn new(request: &'r Request<'r>, matched: &'r MatchedResource<'r>) -> Self {
         Self::with_resource(request, &matched.resource, &matched.kind)
     }
 
     /// As match conditions see it: the resource asked for, in the kind matched.
-    pub(super) fn for_conditions(request: &'r Request<'r>, matched: &'r Matched<'r>) -> Self {
+    pub(super) fn for_conditions(request: &'r Request<'r>, matched: &'r MatchedResource<'r>) -> Self {
         Self::with_resource(request, &request.request_resource, &matched.kind)
     }
 

@@ -2,7 +2,7 @@
 //! and what it answers.
 //!
 //! The engine asks and is answered; it never calls. Whoever drives a run makes
-//! the calls ([`Call`]) and brings back the answers ([`Answer`]): the server
+//! the calls ([`Call`]) and brings back the answers ([`WebhookAnswer`]): the server
 //! over connections, tests and the command line out of files.
 //!
 //! Facts: `api/admissionregistration/v1/types.go`;
@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::denial::Denial;
 use super::matching::Constraints;
-use super::mutating::Reinvocation;
-use super::outcome::Denial;
-use super::policy::{Condition, FailurePolicy};
+use super::policy::{CompiledMatchCondition, FailurePolicy};
+use super::reinvocation::Reinvocation;
 use super::{GroupVersionKind, GroupVersionResource};
 use crate::json::Document;
 
@@ -40,7 +40,7 @@ pub struct Webhook {
     /// `rules`, `matchPolicy`, `namespaceSelector`, `objectSelector`.
     pub constraints: Constraints,
     /// `matchConditions`: all must hold.
-    pub match_conditions: Vec<Condition>,
+    pub match_conditions: Vec<CompiledMatchCondition>,
     /// `failurePolicy`: what becomes of a request that it could not be asked about.
     pub failure_policy: FailurePolicy,
     /// `timeoutSeconds`: how long it may take, within the caller's own deadline.
@@ -121,9 +121,9 @@ pub struct Call {
 
 /// What came of a [`Call`].
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct WebhookAnswer {
     /// The reply, or why there is none.
-    pub result: Result<Reply, CallFailure>,
+    pub result: Result<WebhookReply, CallFailure>,
     /// How long it took.
     pub took: Duration,
 }
@@ -131,7 +131,7 @@ pub struct Answer {
 /// What a webhook answered, as far as it may be believed: version, uid, and
 /// patch with patchType have been checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reply {
+pub struct WebhookReply {
     /// Why it refuses, as the user is to hear it; `None` if it allows.
     pub denial: Option<Denial>,
     /// `patch`, decoded: the text of a JSON Patch, of a mutating webhook alone.
@@ -201,8 +201,8 @@ pub enum Verdict {
 
 /// Answers for a run that calls nobody: every call fails.
 #[must_use]
-pub fn nobody(_: &Call) -> Answer {
-    Answer {
+pub fn nobody(_: &Call) -> WebhookAnswer {
+    WebhookAnswer {
         result: Err(CallFailure::Failed(
             "failed to call webhook: this run calls no webhooks".to_owned(),
         )),

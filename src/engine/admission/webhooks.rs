@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Request;
-use super::matching::{Equivalents, Index};
-use super::trace::{Finding, Miss, Recorder, Step};
+use super::matching::{Equivalents, Index, Mismatch};
+use super::trace::{MatchFinding, Recorder, TraceStep};
 use super::webhook::{Webhook, WebhookConfiguration};
 
 /// Webhooks in the order in which they are asked: that of the names of their
@@ -76,18 +76,18 @@ impl Webhooks {
 
     /// Tells of those that [`candidates`](Self::candidates) leaves out.
     #[cold]
-    pub(super) fn tell_others(&self, request: &Request<'_>, only: Option<&str>, recorder: &dyn Recorder) {
+    pub(super) fn record_others(&self, request: &Request<'_>, only: Option<&str>, recorder: &dyn Recorder) {
         let candidates = self.candidates(request, only);
         let miss = if is_exempt(request) {
-            Miss::Exempt
+            Mismatch::Exempt
         } else {
-            Miss::Rules
+            Mismatch::Rules
         };
         for (place, listed) in self.listed.iter().enumerate() {
             if only.is_none_or(|only| listed.is_of(only)) && !is_among(place, &candidates) {
-                recorder.record(Step::Webhook {
+                recorder.record(TraceStep::Webhook {
                     webhook: &listed.webhook,
-                    finding: Finding::Misses(miss),
+                    finding: MatchFinding::Misses(miss),
                 });
             }
         }

@@ -1,4 +1,4 @@
-//! Attributes cut loose from the body they were read from.
+//! Attributes that own their text.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! What authorization answers, and why nothing decided.
+//! The result of authorization: decision, reason, cause, and why nothing matched.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A set's decisions: each is one walk, with or without a record of it.
+//! The decisions of a policy set: each is one walk, recorded or not.
 
 use super::trace::{Observer, Trace};
 use super::walk::{Quiet, Recording, Walk};

@@ -1,4 +1,5 @@
-//! Other authorizers, asked where there is no opinion here.
+//! Other authorizers: match conditions, order, failure policy. Calls are made
+//! elsewhere.
 //!
 //! ```text
 //! no opinion ─▶ each in its order: matchConditions ─ all hold ─▶ asked ─ answered ─┐
@@ -12,7 +13,7 @@
 //! Facts: `apiserver/plugin/pkg/authorizer/webhook/webhook.go`,
 //! `apiserver/pkg/authorization/{cel/matcher,union/union}.go`.
 
-use super::condition::{Activation, Condition, Conditions};
+use super::condition::{Condition, Conditions, RequestActivation};
 use super::{Authorization, FailurePolicy};
 use crate::cel::quote;
 use crate::engine::text::cut;
@@ -67,7 +68,7 @@ impl Authorizer {
     /// order, up to the first that is false.
     #[must_use]
     pub fn relevance(&self, attributes: &Attributes<'_>) -> Relevance {
-        match Condition::all(&self.match_conditions, &Activation::new(attributes)) {
+        match Condition::all(&self.match_conditions, &RequestActivation::new(attributes)) {
             Conditions::Hold => Relevance::Asked,
             Conditions::False(name) => Relevance::Skipped(name.to_owned()),
             Conditions::Failed(name, fault) => Relevance::Failed(format!("{name}: {fault}")),

@@ -1,4 +1,4 @@
-//! Conditions in CEL over the review's spec, behind one small interface.
+//! Conditions: CEL expressions over the spec of the review.
 //!
 //! ```text
 //! load:     text -> check (names, types) -> Condition
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::cel::{CompileError, EvalError, Program, Type, Value};
 
-pub use activation::Activation;
+pub use activation::RequestActivation;
 
 /// The deepest nesting of brackets, those in texts counted too: so deep the
 /// parser goes on any thread's stack, in a build without optimisation as well.
@@ -101,7 +101,7 @@ impl Condition {
     }
 
     /// All must hold; a false one beats one that has no result, and ends it.
-    pub(super) fn all<'c>(conditions: &'c [Self], activation: &Activation<'_>) -> Conditions<'c> {
+    pub(super) fn all<'c>(conditions: &'c [Self], activation: &RequestActivation<'_>) -> Conditions<'c> {
         let mut failed = None;
         for condition in conditions {
             match condition.evaluate(activation) {
@@ -132,7 +132,7 @@ impl Condition {
     ///
     /// # Errors
     /// There is no result: neither true nor false may be assumed.
-    pub fn evaluate(&self, activation: &Activation<'_>) -> Result<bool, EvaluationFault> {
+    pub fn evaluate(&self, activation: &RequestActivation<'_>) -> Result<bool, EvaluationFault> {
         match activation.evaluate(&self.compiled.program)? {
             Value::Bool(holds) => Ok(holds),
             _ => Err(EvaluationFault::NotBool),

@@ -1,4 +1,4 @@
-//! Builders with which a test says only what it is about.
+//! Test fixtures: builders of roles, bindings, policies and attributes.
 
 use super::{
     AuthorizationPolicy, Binding, Condition, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule,

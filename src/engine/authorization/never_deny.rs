@@ -1,4 +1,4 @@
-//! Whom and what no Deny can hold up, ready to be asked.
+//! `neverDeny`: users, groups and paths that no Deny can stop.
 
 use std::collections::HashSet;
 
@@ -11,12 +11,12 @@ use crate::engine::{Attributes, Target, User};
 const NODES: &str = "system:nodes";
 const NODE_PREFIX: &str = "system:node:";
 
-type Set = HashSet<String, foldhash::fast::RandomState>;
+type StringSet = HashSet<String, foldhash::fast::RandomState>;
 
 #[derive(Debug, Default)]
 pub(super) struct Protection {
-    users: Set,
-    groups: Set,
+    users: StringSet,
+    groups: StringSet,
     paths: AlwaysAllowPaths,
 }
 

@@ -1,4 +1,4 @@
-//! What decides: the objects of the manifests, as plain owned data.
+//! RBAC objects and AuthorizationPolicies as plain owned data.
 //!
 //! Manifests are validated before they become objects. An object that slipped
 //! through all the same has a meaning that lets no more through: a subject of
@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::condition::Condition;
-use super::index::NamespaceLabels;
 use super::rbac::AlwaysAllowPaths;
 use crate::engine::{Decision, LabelSelector, Selectors, Validity};
+
+/// The labels of namespaces, by name.
+pub type NamespaceLabels = BTreeMap<String, BTreeMap<String, String>>;
 
 /// All that decides for one cluster.
 #[derive(Debug, Clone, Default)]

@@ -1,4 +1,4 @@
-//! The policies of every cluster this gateway speaks for.
+//! The policy sets of every cluster.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Everything that decides for one cluster, indexed and immutable.
+//! The policy set of one cluster, indexed and immutable.
 //!
 //! ```text
 //!               ┌──────── Deny ────────┐   ┌──── RBAC ────┐   ┌─────── Allow ───────┐
@@ -12,7 +12,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::index::{Candidates, Grants, Namespaces, Subjects, Symbols};
+use super::index::{Candidates, Grants, NamespaceIndex, Subjects, Symbols};
 use super::never_deny::Protection;
 use super::periods::Periods;
 use super::{AuthorizationPolicy, Binding, Effect, Mode, NeverDeny, Objects, Role, rbac};
@@ -32,12 +32,12 @@ pub struct PolicySet {
     pub(super) policies: Vec<AuthorizationPolicy>,
     pub(super) periods: Periods,
     pub(super) names: Vec<Arc<str>>,
-    pub(super) shadow: Region,
-    pub(super) deny: Region,
-    pub(super) allow: Region,
+    pub(super) shadow: PolicyGroup,
+    pub(super) deny: PolicyGroup,
+    pub(super) allow: PolicyGroup,
     pub(super) protection: Protection,
     never_deny: NeverDeny,
-    pub(super) namespaces: Namespaces,
+    pub(super) namespaces: NamespaceIndex,
     /// Whether the labels of any namespace are known.
     knows_namespaces: bool,
     pub(super) subjects: Subjects,
@@ -46,7 +46,7 @@ pub struct PolicySet {
 
 /// Policies that are walked together.
 #[derive(Debug, Default)]
-pub(super) struct Region {
+pub(super) struct PolicyGroup {
     /// Whether its policies deny, and are enforced.
     pub(super) denies: bool,
     pub(super) policies: Range<usize>,
@@ -77,10 +77,10 @@ impl PolicySet {
         bindings.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
         policies.sort_by(|one, other| (rank(one), &one.name).cmp(&(rank(other), &other.name)));
         let (mut subjects, mut symbols) = (Subjects::default(), Symbols::default());
-        let namespaces = Namespaces::new(&policies, &labels);
+        let namespaces = NamespaceIndex::new(&policies, &labels);
         let grants = Grants::new(&roles, &bindings, &mut subjects, &mut symbols);
         let [shadow, deny, allow] =
-            [0, 1, 2].map(|rank| Region::new(&policies, rank, &namespaces, &mut subjects, &mut symbols));
+            [0, 1, 2].map(|rank| PolicyGroup::new(&policies, rank, &namespaces, &mut subjects, &mut symbols));
         Self {
             names: policies
                 .iter()
@@ -174,12 +174,12 @@ impl fmt::Debug for PolicySet {
 
 // === impl Region ===
 
-impl Region {
+impl PolicyGroup {
     /// The policies of `rank`, by which `policies` are sorted.
     fn new(
         policies: &[AuthorizationPolicy],
         wanted: u8,
-        namespaces: &Namespaces,
+        namespaces: &NamespaceIndex,
         subjects: &mut Subjects,
         symbols: &mut Symbols,
     ) -> Self {

@@ -1,11 +1,11 @@
-//! What was considered on the way to a decision, as data: rendered elsewhere.
+//! The trace of a decision: every policy and binding considered, as data.
 
 use std::fmt;
 
 use serde::Serialize;
 
 use super::{Effect, Mode};
-use crate::engine::{CauseKind, Decision, Evaluation};
+use crate::engine::{CauseKind, Decision, PolicyResult};
 
 /// Everything considered for one request, in the order of the walk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -129,16 +129,16 @@ pub enum Criterion {
 /// Policies that the index rules out are not evaluated, hence not told of.
 pub trait Observer {
     /// The policy `policy` came to `evaluation`.
-    fn evaluated(&mut self, policy: usize, evaluation: Evaluation);
+    fn evaluated(&mut self, policy: usize, evaluation: PolicyResult);
 }
 
 /// An observer that wants to know nothing.
 impl Observer for () {
-    fn evaluated(&mut self, _: usize, _: Evaluation) {}
+    fn evaluated(&mut self, _: usize, _: PolicyResult) {}
 }
 
-impl<F: FnMut(usize, Evaluation)> Observer for F {
-    fn evaluated(&mut self, policy: usize, evaluation: Evaluation) {
+impl<F: FnMut(usize, PolicyResult)> Observer for F {
+    fn evaluated(&mut self, policy: usize, evaluation: PolicyResult) {
         self(policy, evaluation);
     }
 }

@@ -1,4 +1,4 @@
-//! The walk that decides: one code, with or without a record of it.
+//! The walk through Deny policies, RBAC and Allow policies, recorded or not.
 
 mod evaluate;
 mod event;
@@ -8,22 +8,22 @@ mod unmatched;
 use std::cell::OnceCell;
 use std::ops::ControlFlow;
 
-use super::condition::Activation;
+use super::condition::RequestActivation;
 use super::index::{Candidate, Grant, Ids, InNamespace, Query};
-use super::matching::{Narrowness, namespace_of, path_rule_miss, resource_rule_miss};
-use super::policy_set::{PolicySet, Region};
+use super::matching::{Narrowness, namespace_of, path_rule_mismatch, resource_rule_mismatch};
+use super::policy_set::{PolicyGroup, PolicySet};
 use super::trace::{Criterion, Event, Finding, Observer, Trace};
 use super::{Authorization, AuthorizationPolicy, Rule, Shadow, rbac};
-use crate::engine::{Attributes, Decision, Evaluation, Target, Time};
+use crate::engine::{Attributes, Decision, PolicyResult, Target, Time};
 
 use event::{binding_event, missing_role, policy_event};
 
 /// What is told of a walk.
-pub(super) trait Recorder {
+pub(super) trait WalkRecorder {
     /// Whether what does not apply is wanted too.
     const DETAILED: bool;
 
-    fn evaluated(&mut self, policy: usize, evaluation: Evaluation);
+    fn evaluated(&mut self, policy: usize, evaluation: PolicyResult);
 
     fn record(&mut self, event: Event);
 }
@@ -44,9 +44,9 @@ pub(super) struct Walk<'s, 'r, R> {
     query: Query<'s>,
     in_namespace: InNamespace<'s>,
     narrowness: Option<Narrowness<'r>>,
-    activation: Activation<'r>,
+    activation: RequestActivation<'r>,
     /// Of its own, so that no policy in Shadow uses up what the others may cost.
-    shadow_activation: Activation<'r>,
+    shadow_activation: RequestActivation<'r>,
     protected: OnceCell<bool>,
     visited: usize,
     shadow: Vec<Shadow>,
@@ -83,20 +83,20 @@ struct Applied {
 
 // === impl Recorder ===
 
-impl<O: Observer> Recorder for Quiet<'_, O> {
+impl<O: Observer> WalkRecorder for Quiet<'_, O> {
     const DETAILED: bool = false;
 
-    fn evaluated(&mut self, policy: usize, evaluation: Evaluation) {
+    fn evaluated(&mut self, policy: usize, evaluation: PolicyResult) {
         self.0.evaluated(policy, evaluation);
     }
 
     fn record(&mut self, _: Event) {}
 }
 
-impl Recorder for Recording {
+impl WalkRecorder for Recording {
     const DETAILED: bool = true;
 
-    fn evaluated(&mut self, _: usize, _: Evaluation) {}
+    fn evaluated(&mut self, _: usize, _: PolicyResult) {}
 
     fn record(&mut self, event: Event) {
         self.0.record(event);
@@ -105,7 +105,7 @@ impl Recorder for Recording {
 
 // === impl Walk ===
 
-impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
+impl<'s, 'r, R: WalkRecorder> Walk<'s, 'r, R> {
     pub(super) fn new(set: &'s PolicySet, attributes: &'r Attributes<'r>, now: Time, recorder: R) -> Self {
         let narrowness = match &attributes.target {
             Target::Resource(resource) => Some(Narrowness::new(&resource.selectors)),
@@ -123,8 +123,8 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
             query: Query::new(attributes, &set.symbols, in_namespace),
             in_namespace,
             narrowness,
-            activation: Activation::new(attributes),
-            shadow_activation: Activation::new(attributes),
+            activation: RequestActivation::new(attributes),
+            shadow_activation: RequestActivation::new(attributes),
             protected: OnceCell::new(),
             visited: 0,
             shadow: Vec::new(),
@@ -135,12 +135,12 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
     /// Walks to the first thing that decides.
     pub(super) fn decide(mut self) -> (Authorization, R) {
         let set = self.set;
-        self.region(&set.shadow);
-        let (decision, reason, cause) = if let Some(applied) = self.region(&set.deny) {
+        self.first_deciding(&set.shadow);
+        let (decision, reason, cause) = if let Some(applied) = self.first_deciding(&set.deny) {
             self.by_policy(Decision::Deny, &applied)
         } else if let Some(grant) = self.rbac() {
             self.by_grant(grant)
-        } else if let Some(applied) = self.region(&set.allow) {
+        } else if let Some(applied) = self.first_deciding(&set.allow) {
             self.by_policy(Decision::Allow, &applied)
         } else {
             (Decision::NoOpinion, String::new(), None)
@@ -163,22 +163,22 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
         )
     }
 
-    /// The first policy of a region that decides.
-    fn region(&mut self, region: &'s Region) -> Option<Applied> {
+    /// The first policy of a group that decides.
+    fn first_deciding(&mut self, group: &'s PolicyGroup) -> Option<Applied> {
         let (who, query) = (
             std::mem::take(&mut self.who),
             std::mem::replace(&mut self.query, Query::NOTHING),
         );
         let (mut current, mut applied) = (None::<Considered>, None);
-        let mut untold = region.policies.start;
-        region.candidates.each(&who, &query, R::DETAILED, |candidate| {
+        let mut unrecorded = group.policies.start;
+        group.candidates.each(&who, &query, R::DETAILED, |candidate| {
             if current
                 .as_ref()
                 .is_none_or(|current| current.policy != candidate.policy)
             {
-                self.leave(current.take(), &mut untold);
-                self.tell_of_other_target(untold..candidate.policy);
-                untold = candidate.policy;
+                self.leave(current.take(), &mut unrecorded);
+                self.record_other_target(unrecorded..candidate.policy);
+                unrecorded = candidate.policy;
             }
             let current = current.get_or_insert_with(|| self.consider(candidate.policy));
             if current.settled {
@@ -191,7 +191,7 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
                     current.settled = true;
                     applied = self.evaluate(candidate.policy, policy, rule);
                 }
-                RuleMatch::Unresolved if region.denies => {
+                RuleMatch::Unresolved if group.denies => {
                     current.settled = true;
                     applied = Some(Applied {
                         policy: candidate.policy,
@@ -207,9 +207,9 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
                 ControlFlow::Continue(())
             }
         });
-        self.leave(current, &mut untold);
+        self.leave(current, &mut unrecorded);
         if applied.is_none() {
-            self.tell_of_other_target(untold..region.policies.end);
+            self.record_other_target(unrecorded..group.policies.end);
         }
         (self.who, self.query) = (who, query);
         applied
@@ -219,7 +219,7 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
     fn consider(&mut self, policy: usize) -> Considered {
         let holds = self.holds(policy);
         if !holds {
-            self.tell(policy, Finding::NotInForce);
+            self.record_finding(policy, Finding::NotInForce);
         }
         Considered {
             policy,
@@ -235,7 +235,7 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
     }
 
     /// Tells of a policy all of whose candidates were compared.
-    fn leave(&mut self, considered: Option<Considered>, untold: &mut usize) {
+    fn leave(&mut self, considered: Option<Considered>, unrecorded: &mut usize) {
         let Some(Considered {
             policy,
             nearest,
@@ -244,13 +244,13 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
         else {
             return;
         };
-        *untold = policy + 1;
+        *unrecorded = policy + 1;
         if !settled {
-            self.recorder.evaluated(policy, Evaluation::NoMatch);
+            self.recorder.evaluated(policy, PolicyResult::NoMatch);
             if R::DETAILED
                 && let Some((rule, criterion)) = nearest
             {
-                self.tell(
+                self.record_finding(
                     policy,
                     Finding::NoMatch {
                         rule: Some(rule),
@@ -262,7 +262,7 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
     }
 
     /// Tells of policies that have no rule for this sort of request.
-    fn tell_of_other_target(&mut self, policies: std::ops::Range<usize>) {
+    fn record_other_target(&mut self, policies: std::ops::Range<usize>) {
         if R::DETAILED {
             for policy in policies {
                 let finding = if self.holds(policy) {
@@ -273,12 +273,12 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
                 } else {
                     Finding::NotInForce
                 };
-                self.tell(policy, finding);
+                self.record_finding(policy, finding);
             }
         }
     }
 
-    fn tell(&mut self, policy: usize, finding: Finding) {
+    fn record_finding(&mut self, policy: usize, finding: Finding) {
         if R::DETAILED
             && let Some(event) = self
                 .set
@@ -313,13 +313,13 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
                     self.in_namespace
                         .selected_by(selector, name, candidate.is_selected)
                 });
-                resource_rule_miss(policy.effect, rule, request, selected, narrowness)
+                resource_rule_mismatch(policy.effect, rule, request, selected, narrowness)
             }
             (Target::NonResource { path, verb }, _) => {
                 let Some(rule) = policy.non_resource_rules.get(candidate.rule) else {
                     return RuleMatch::Unresolved;
                 };
-                path_rule_miss(policy.effect, rule, path, verb)
+                path_rule_mismatch(policy.effect, rule, path, verb)
             }
             (Target::Resource(_), None) => return RuleMatch::Unresolved,
         };
@@ -390,7 +390,7 @@ impl<'s, 'r, R: Recorder> Walk<'s, 'r, R> {
     fn nearest_rule(&self, rules: &[Rule]) -> (Option<usize>, Option<Criterion>) {
         let mut nearest = (None, None);
         for (rule, written) in rules.iter().enumerate() {
-            let Some(criterion) = rbac::rule_miss(written, self.attributes) else {
+            let Some(criterion) = rbac::rule_mismatch(written, self.attributes) else {
                 return (Some(rule), None);
             };
             if nearest.1 < Some(criterion) {

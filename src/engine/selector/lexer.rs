@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Token<'a> {
+pub(super) enum SelectorToken<'a> {
     /// A key or value; `in` and `notin` too, which only their place tells from keywords.
     Word(&'a str),
     /// `=`, `==`, `!=`, `<`, `>`, or other signs that make no operator.
@@ -20,22 +20,22 @@ pub(super) enum Token<'a> {
 }
 
 /// The words of `text`; blanks only separate.
-pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
+pub(super) fn tokens(text: &str) -> Vec<SelectorToken<'_>> {
     let mut rest = text.trim_start_matches(BLANKS);
     let mut tokens = Vec::new();
     while let Some(first) = rest.chars().next() {
         let (token, after) = match first {
-            ',' => (Token::Comma, skip(rest, 1)),
-            '(' => (Token::Open, skip(rest, 1)),
-            ')' => (Token::Close, skip(rest, 1)),
-            '!' if !rest.starts_with("!=") => (Token::Not, skip(rest, 1)),
+            ',' => (SelectorToken::Comma, skip(rest, 1)),
+            '(' => (SelectorToken::Open, skip(rest, 1)),
+            ')' => (SelectorToken::Close, skip(rest, 1)),
+            '!' if !rest.starts_with("!=") => (SelectorToken::Not, skip(rest, 1)),
             '!' | '=' | '<' | '>' => {
                 let (sign, after) = split(rest, |c| !"!=<>".contains(c));
-                (Token::Sign(sign), after)
+                (SelectorToken::Sign(sign), after)
             }
             _ => {
                 let (word, after) = split(rest, |c| BLANKS.contains(&c) || "!=<>,()".contains(c));
-                (Token::Word(word), after)
+                (SelectorToken::Word(word), after)
             }
         };
         tokens.push(token);
@@ -55,7 +55,7 @@ fn skip(text: &str, bytes: usize) -> &str {
 }
 
 /// As it was written.
-impl fmt::Display for Token<'_> {
+impl fmt::Display for SelectorToken<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Word(text) | Self::Sign(text) => text,

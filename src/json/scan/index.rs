@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Frame, Scanner, small};
-use crate::json::tape::{Token, WIDE, Wide};
+use crate::json::tape::{TapeToken, WIDE, Wide};
 use crate::json::text::unescape;
 
 impl Scanner<'_> {
@@ -76,7 +76,7 @@ impl Scanner<'_> {
                 token.supersede();
             }
         }
-        keys.retain(|key| !self.token(*key).is_some_and(Token::superseded));
+        keys.retain(|key| !self.token(*key).is_some_and(TapeToken::superseded));
         if keys.len() > WIDE {
             let from = self.tape.order.len();
             self.tape.order.extend(keys);
@@ -95,7 +95,7 @@ impl Scanner<'_> {
 
     /// What the key says.
     fn name(&self, key: u32) -> Cow<'_, str> {
-        let escaped = self.token(key).is_some_and(Token::escaped);
+        let escaped = self.token(key).is_some_and(TapeToken::escaped);
         unescape(self.key_text(key), escaped)
     }
 
@@ -106,7 +106,7 @@ impl Scanner<'_> {
             .unwrap_or_default()
     }
 
-    fn token(&self, token: u32) -> Option<Token> {
+    fn token(&self, token: u32) -> Option<TapeToken> {
         self.tape.tokens.get(token as usize).copied()
     }
 }

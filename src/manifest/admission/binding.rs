@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::admissionregistration::v1 as written;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::super::metadata::{self, Scope};
+use super::super::metadata::{self, KindScope};
 use super::super::names;
 use super::super::report::Report;
 use super::parameters;
@@ -18,7 +18,7 @@ use super::rules::{
 };
 use crate::document::Document;
 use crate::engine::admission::matching::Constraints;
-use crate::engine::admission::{Action, Binding, ParamRef};
+use crate::engine::admission::{ParamRef, PolicyBinding, ValidationAction};
 use crate::field::{FaultKind, FieldPath};
 
 const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
@@ -38,7 +38,7 @@ pub(super) fn default_v1alpha1(document: &Document, param_ref: Option<&mut writt
 pub(super) fn read_validating(
     binding: written::ValidatingAdmissionPolicyBinding,
     report: &mut Report<'_>,
-) -> Option<Binding> {
+) -> Option<PolicyBinding> {
     let spec = binding.spec;
     let path = FieldPath::root().field("spec");
     let name = read_name(binding.metadata, report);
@@ -46,21 +46,21 @@ pub(super) fn read_validating(
     let param_ref = read_param_ref(spec.param_ref.as_ref(), &path, report);
     let constraints = read_constraints(spec.match_resources, false, &path, report);
     let actions = read_actions(&spec.validation_actions, &path.field("validationActions"), report);
-    let binding = Binding {
+    let binding = PolicyBinding {
         name,
         policy: spec.policy_name,
         param_ref,
         constraints,
         actions,
     };
-    report.sound().then_some(binding)
+    report.is_valid().then_some(binding)
 }
 
 /// Reads a mutating policy's binding; `None` if anything is wrong with it.
 pub(super) fn read_mutating(
     binding: written::MutatingAdmissionPolicyBinding,
     report: &mut Report<'_>,
-) -> Option<Binding> {
+) -> Option<PolicyBinding> {
     let spec = binding.spec.unwrap_or_default();
     let path = FieldPath::root().field("spec");
     let name = read_name(binding.metadata, report);
@@ -68,18 +68,18 @@ pub(super) fn read_mutating(
     validate_policy_name(&policy, &path.field("policyName"), report);
     let param_ref = read_param_ref(spec.param_ref.as_ref(), &path, report);
     let constraints = read_constraints(spec.match_resources, true, &path, report);
-    let binding = Binding {
+    let binding = PolicyBinding {
         name,
         policy,
         param_ref,
         constraints,
         actions: Vec::new(),
     };
-    report.sound().then_some(binding)
+    report.is_valid().then_some(binding)
 }
 
 fn read_name(metadata: ObjectMeta, report: &mut Report<'_>) -> String {
-    metadata::validate(&metadata, Scope::Cluster, names::dns_subdomain, report);
+    metadata::validate(&metadata, KindScope::Cluster, names::dns_subdomain, report);
     metadata.name.unwrap_or_default()
 }
 
@@ -115,7 +115,7 @@ fn read_constraints(
     Some(compile_match_resources(&written, &path, report))
 }
 
-fn read_actions(written: &[String], path: &FieldPath, report: &mut Report<'_>) -> Vec<Action> {
+fn read_actions(written: &[String], path: &FieldPath, report: &mut Report<'_>) -> Vec<ValidationAction> {
     let mut seen = BTreeSet::new();
     for (index, action) in written.iter().enumerate() {
         one_of(action, &ACTIONS, &path.index(index), report);
@@ -132,6 +132,6 @@ fn read_actions(written: &[String], path: &FieldPath, report: &mut Report<'_>) -
     }
     written
         .iter()
-        .filter_map(|action| Action::parse(action))
+        .filter_map(|action| ValidationAction::parse(action))
         .collect()
 }

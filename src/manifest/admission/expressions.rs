@@ -1,11 +1,11 @@
-//! Expressions of policies and webhooks: required, compiled, and kept.
+//! Expressions of policies and webhooks: required, and compiled.
 
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, Variable};
 
 use super::super::names;
 use super::super::report::Report;
 use crate::cel::{self, CompileError};
-use crate::engine::admission::{Condition, Environment, Expression};
+use crate::engine::admission::{CompiledMatchCondition, Expression, ExpressionEnvironment};
 use crate::field::{FaultKind, FieldPath};
 
 /// The most match conditions of one policy or webhook.
@@ -35,7 +35,7 @@ fn fault(text: &str, path: &FieldPath, error: &CompileError, report: &mut Report
 pub(super) fn variables(
     written: Option<&[Variable]>,
     path: &FieldPath,
-    environment: &mut Environment,
+    environment: &mut ExpressionEnvironment,
     report: &mut Report<'_>,
 ) {
     for (index, variable) in written.unwrap_or_default().iter().enumerate() {
@@ -63,14 +63,14 @@ pub(in crate::manifest) fn conditions(
     path: &FieldPath,
     has_params: bool,
     report: &mut Report<'_>,
-) -> Vec<Condition> {
+) -> Vec<CompiledMatchCondition> {
     let written = written.unwrap_or_default();
     if written.len() > MOST_CONDITIONS {
         let message = format!("{}: must have at most {MOST_CONDITIONS} items", written.len());
         report.fault(FaultKind::TooMany, path, message);
     }
-    let environment = Environment::new(has_params);
-    let mut compiled: Vec<Condition> = Vec::new();
+    let environment = ExpressionEnvironment::new(has_params);
+    let mut compiled: Vec<CompiledMatchCondition> = Vec::new();
     let mut seen = std::collections::BTreeSet::new();
     for (index, condition) in written.iter().enumerate() {
         let path = path.index(index);
@@ -87,7 +87,7 @@ pub(in crate::manifest) fn conditions(
         if !seen.insert(name) {
             report.fault(FaultKind::Duplicate, &path, format!("`{name}`"));
         }
-        compiled.extend(expression.map(|expression| Condition {
+        compiled.extend(expression.map(|expression| CompiledMatchCondition {
             name: name.to_owned(),
             expression,
         }));

@@ -1,8 +1,8 @@
-//! The kinds of the past, as those that took their place.
+//! Legacy kinds, converted to their modern equivalents.
 
 use serde_json::{Value, json};
 
-use super::past::{self, Initializer, InitializerConfiguration, Rule};
+use super::legacy::{self, LegacyRule, WrittenInitializer, WrittenInitializerConfiguration};
 use crate::document::Document;
 use crate::field::Faults;
 use crate::manifest::{Source, stream};
@@ -35,12 +35,12 @@ pub fn migrate(sources: &[Source]) -> (Vec<Migrated>, Faults) {
 fn of_document(document: &Document, migrated: &mut Vec<Migrated>, faults: &mut Faults) {
     match document.text("kind") {
         Some("InitializerConfiguration") => {
-            let configuration = past::read_initializers(document, faults);
+            let configuration = legacy::read_initializers(document, faults);
             migrated.extend(configuration.iter().flat_map(bindings));
         }
         Some("ExternalAdmissionHookConfiguration") => {
             migrated.extend(
-                past::read_hooks(document, faults).map(|(configuration, _)| Migrated {
+                legacy::read_hooks(document, faults).map(|(configuration, _)| Migrated {
                     remarks: vec![
                         format!("from {}", document.object()),
                         "its webhooks must answer AdmissionReviews of v1 or v1beta1, and have no side effects on dry runs"
@@ -55,7 +55,7 @@ fn of_document(document: &Document, migrated: &mut Vec<Migrated>, faults: &mut F
 }
 
 /// For each initializer, the binding that brings its policy to the same objects.
-fn bindings(configuration: &InitializerConfiguration) -> impl Iterator<Item = Migrated> {
+fn bindings(configuration: &WrittenInitializerConfiguration) -> impl Iterator<Item = Migrated> {
     let name = configuration.metadata.name.as_deref().unwrap_or_default();
     configuration
         .initializers
@@ -63,7 +63,7 @@ fn bindings(configuration: &InitializerConfiguration) -> impl Iterator<Item = Mi
         .map(move |initializer| binding(name, initializer))
 }
 
-fn binding(configuration: &str, initializer: &Initializer) -> Migrated {
+fn binding(configuration: &str, initializer: &WrittenInitializer) -> Migrated {
     let name = &initializer.name;
     let from = format!("from InitializerConfiguration/{configuration}, the initializer {name}");
     let Some(rule) = intersection(&initializer.rules) else {
@@ -104,8 +104,8 @@ fn binding(configuration: &str, initializer: &Initializer) -> Migrated {
 }
 
 /// The rule that matches what all of `rules` match; none if that is nothing.
-fn intersection(rules: &[Rule]) -> Option<Rule> {
-    let common = |field: fn(&Rule) -> &Vec<String>| {
+fn intersection(rules: &[LegacyRule]) -> Option<LegacyRule> {
+    let common = |field: fn(&LegacyRule) -> &Vec<String>| {
         let lists = rules.iter().map(field).filter(|list| !is_everything(list));
         let common = lists.fold(None, |common: Option<Vec<String>>, list| {
             Some(match common {
@@ -116,7 +116,7 @@ fn intersection(rules: &[Rule]) -> Option<Rule> {
         let common = common.unwrap_or_else(|| vec!["*".to_owned()]);
         (!common.is_empty()).then_some(common)
     };
-    Some(Rule {
+    Some(LegacyRule {
         operations: Vec::new(),
         api_groups: common(|rule| &rule.api_groups)?,
         api_versions: common(|rule| &rule.api_versions)?,

@@ -5,14 +5,15 @@
 
 use k8s_openapi::api::admissionregistration::v1 as written;
 
-use super::super::metadata::{self, Scope};
+use super::super::metadata::{self, KindScope};
 use super::super::names;
 use super::super::report::Report;
 use super::expressions::expression;
 use super::policy::{self, Common};
 use super::rules::one_of;
-use crate::engine::admission::mutating::{Mutation, Reinvocation};
-use crate::engine::admission::{Environment, Expression, MutatingPolicy};
+use crate::engine::admission::Reinvocation;
+use crate::engine::admission::mutating::Mutation;
+use crate::engine::admission::{Expression, ExpressionEnvironment, MutatingPolicy};
 use crate::field::{FaultKind, FieldPath};
 
 const PATCH_TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
@@ -23,7 +24,7 @@ pub(super) fn read(
     policy: written::MutatingAdmissionPolicy,
     report: &mut Report<'_>,
 ) -> Option<MutatingPolicy> {
-    metadata::validate(&policy.metadata, Scope::Cluster, names::dns_subdomain, report);
+    metadata::validate(&policy.metadata, KindScope::Cluster, names::dns_subdomain, report);
     let name = policy.metadata.name.unwrap_or_default();
     let spec = policy.spec.unwrap_or_default();
     let path = FieldPath::root().field("spec");
@@ -56,7 +57,7 @@ pub(super) fn read(
         &path.field("reinvocationPolicy"),
         report,
     );
-    let reinvocation = reinvocation.filter(|_| report.sound())?;
+    let reinvocation = reinvocation.filter(|_| report.is_valid())?;
     Some(MutatingPolicy {
         applicability,
         environment,
@@ -68,7 +69,7 @@ pub(super) fn read(
 fn read_mutation(
     written: &written::Mutation,
     path: &FieldPath,
-    environment: &Environment,
+    environment: &ExpressionEnvironment,
     report: &mut Report<'_>,
 ) -> Option<Mutation> {
     let (patch, apply) = (&written.json_patch, &written.apply_configuration);
@@ -109,7 +110,7 @@ fn read_mutation(
 fn read_apply_configuration(
     written: Option<&written::ApplyConfiguration>,
     path: &FieldPath,
-    environment: &Environment,
+    environment: &ExpressionEnvironment,
     report: &mut Report<'_>,
 ) -> Option<Expression> {
     let path = path.field("applyConfiguration");

@@ -7,7 +7,7 @@ use super::rules::{
     compile_match_resources, default_match_resources, one_of, validate_match_resources, validate_mutating,
 };
 use super::{expressions, parameters};
-use crate::engine::admission::{Applicability, Environment, FailurePolicy};
+use crate::engine::admission::{Applicability, ExpressionEnvironment, FailurePolicy};
 use crate::field::FieldPath;
 
 /// The common fields of the two specs.
@@ -26,7 +26,7 @@ pub(super) fn read(
     common: Common,
     path: &FieldPath,
     report: &mut Report<'_>,
-) -> (Applicability, Environment) {
+) -> (Applicability, ExpressionEnvironment) {
     let failure_policy = failure_policy(
         common.failure_policy.as_deref(),
         &path.field("failurePolicy"),
@@ -60,7 +60,7 @@ pub(super) fn read(
         param_kind.is_some(),
         report,
     );
-    let mut environment = Environment::new(param_kind.is_some());
+    let mut environment = ExpressionEnvironment::new(param_kind.is_some());
     expressions::variables(
         common.variables.as_deref(),
         &path.field("variables"),

@@ -14,7 +14,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use super::super::report::Report;
 use super::super::{compile, names, selector};
 use crate::engine;
-use crate::engine::admission::matching::{Constraints, MatchPolicy, NoRules, Operations, Rule, Scope};
+use crate::engine::admission::matching::{
+    Constraints, MatchPolicy, MatchRule, NoRules, Operations, RuleScope,
+};
 use crate::field::{FaultKind, FieldPath};
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
@@ -24,7 +26,7 @@ pub(super) const MATCH_POLICIES: [&str; 2] = ["Equivalent", "Exact"];
 
 /// A rule of a policy or webhook, as written.
 #[derive(Clone, Copy)]
-pub(super) struct Written<'r> {
+pub(super) struct WrittenRule<'r> {
     operations: &'r [String],
     api_groups: &'r [String],
     api_versions: &'r [String],
@@ -33,7 +35,7 @@ pub(super) struct Written<'r> {
     scope: Option<&'r str>,
 }
 
-impl<'r> From<&'r NamedRuleWithOperations> for Written<'r> {
+impl<'r> From<&'r NamedRuleWithOperations> for WrittenRule<'r> {
     fn from(rule: &'r NamedRuleWithOperations) -> Self {
         Self {
             operations: list(&rule.operations),
@@ -46,7 +48,7 @@ impl<'r> From<&'r NamedRuleWithOperations> for Written<'r> {
     }
 }
 
-impl<'r> From<&'r RuleWithOperations> for Written<'r> {
+impl<'r> From<&'r RuleWithOperations> for WrittenRule<'r> {
     fn from(rule: &'r RuleWithOperations) -> Self {
         Self {
             operations: list(&rule.operations),
@@ -66,7 +68,7 @@ fn list(list: &Option<Vec<String>>) -> &[String] {
 // === rules ===
 
 /// Checks the rule at `path`.
-pub(super) fn validate(rule: Written<'_>, path: &FieldPath, report: &mut Report<'_>) {
+pub(super) fn validate(rule: WrittenRule<'_>, path: &FieldPath, report: &mut Report<'_>) {
     validate_names(rule.resource_names, &path.field("resourceNames"), report);
     let operations = path.field("operations");
     if rule.operations.is_empty() {
@@ -80,7 +82,7 @@ pub(super) fn validate(rule: Written<'_>, path: &FieldPath, report: &mut Report<
 }
 
 /// Checks the rule at `path` but for its operations.
-pub(super) fn validate_rule(rule: Written<'_>, path: &FieldPath, report: &mut Report<'_>) {
+pub(super) fn validate_rule(rule: WrittenRule<'_>, path: &FieldPath, report: &mut Report<'_>) {
     let groups = path.field("apiGroups");
     if rule.api_groups.is_empty() {
         report.required(
@@ -175,13 +177,13 @@ fn validate_resources(resources: &[String], path: &FieldPath, report: &mut Repor
 }
 
 /// The rule as the engine has it.
-pub(super) fn compile_rule(rule: Written<'_>) -> Rule {
-    Rule {
+pub(super) fn compile_rule(rule: WrittenRule<'_>) -> MatchRule {
+    MatchRule {
         operations: Operations::of(rule.operations),
         api_groups: rule.api_groups.to_vec(),
         api_versions: rule.api_versions.to_vec(),
         resources: rule.resources.to_vec(),
-        scope: rule.scope.map_or(Scope::All, Scope::from),
+        scope: rule.scope.map_or(RuleScope::All, RuleScope::from),
         resource_names: rule.resource_names.to_vec(),
     }
 }
@@ -291,7 +293,7 @@ pub(super) fn compile_selector(
     match compile::label_selector(written.cloned().unwrap_or_default()) {
         Ok(selector) => selector,
         Err(fault) => {
-            if report.sound() {
+            if report.is_valid() {
                 report.fault(FaultKind::Invalid, path, fault.to_string());
             }
             engine::LabelSelector::default()

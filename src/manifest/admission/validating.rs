@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::admissionregistration::v1 as written;
 
-use super::super::metadata::{self, Scope};
+use super::super::metadata::{self, KindScope};
 use super::super::names;
 use super::super::report::Report;
 use super::expressions::expression;
 use super::policy::{self, Common};
+use crate::engine::StatusReason;
 use crate::engine::admission::validating::{AuditAnnotation, Validation};
-use crate::engine::admission::{Environment, Reason, ValidatingPolicy};
+use crate::engine::admission::{ExpressionEnvironment, ValidatingPolicy};
 use crate::field::{FaultKind, FieldPath};
 
 /// The most audit annotations of one policy.
@@ -28,7 +29,7 @@ pub(super) fn read(
     policy: written::ValidatingAdmissionPolicy,
     report: &mut Report<'_>,
 ) -> Option<ValidatingPolicy> {
-    metadata::validate(&policy.metadata, Scope::Cluster, names::dns_subdomain, report);
+    metadata::validate(&policy.metadata, KindScope::Cluster, names::dns_subdomain, report);
     let name = policy.metadata.name.unwrap_or_default();
     let spec = policy.spec.unwrap_or_default();
     let path = FieldPath::root().field("spec");
@@ -52,7 +53,7 @@ pub(super) fn read(
     let validations = read_validations(validations, &path.field("validations"), &environment, report);
     let path = path.field("auditAnnotations");
     let audit_annotations = read_annotations(&name, annotations, &path, &environment, report);
-    report.sound().then_some(ValidatingPolicy {
+    report.is_valid().then_some(ValidatingPolicy {
         applicability,
         environment,
         validations,
@@ -63,7 +64,7 @@ pub(super) fn read(
 fn read_validations(
     written: Vec<written::Validation>,
     path: &FieldPath,
-    environment: &Environment,
+    environment: &ExpressionEnvironment,
     report: &mut Report<'_>,
 ) -> Vec<Validation> {
     let read = |(index, one): (usize, written::Validation)| {
@@ -75,7 +76,7 @@ fn read_validations(
 fn read_validation(
     written: written::Validation,
     path: &FieldPath,
-    environment: &Environment,
+    environment: &ExpressionEnvironment,
     report: &mut Report<'_>,
 ) -> Option<Validation> {
     let text = written.expression.as_str();
@@ -113,19 +114,19 @@ fn read_validation(
     })
 }
 
-fn reason(written: Option<&str>, path: &FieldPath, report: &mut Report<'_>) -> Reason {
+fn reason(written: Option<&str>, path: &FieldPath, report: &mut Report<'_>) -> StatusReason {
     let Some(text) = written else {
-        return Reason::Invalid;
+        return StatusReason::Invalid;
     };
     super::rules::one_of(text, &REASONS, path, report);
-    Reason::parse(text).unwrap_or(Reason::Invalid)
+    StatusReason::parse(text).unwrap_or(StatusReason::Invalid)
 }
 
 fn read_annotations(
     policy: &str,
     written: Vec<written::AuditAnnotation>,
     path: &FieldPath,
-    environment: &Environment,
+    environment: &ExpressionEnvironment,
     report: &mut Report<'_>,
 ) -> Vec<AuditAnnotation> {
     if written.len() > MOST_ANNOTATIONS {
@@ -156,7 +157,7 @@ fn read_annotation(
     policy: &str,
     written: &written::AuditAnnotation,
     path: &FieldPath,
-    environment: &Environment,
+    environment: &ExpressionEnvironment,
     report: &mut Report<'_>,
 ) -> Option<crate::engine::admission::Expression> {
     let key = path.field("key");

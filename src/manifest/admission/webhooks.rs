@@ -15,25 +15,25 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::metadata::{self, Scope};
+use super::super::metadata::{self, KindScope};
 use super::super::report::Report;
 use super::super::{names, selector};
 use super::rules::{self, MATCH_POLICIES, compile_rule, compile_selector, match_policy, one_of};
 use super::{expressions, policy};
 use crate::document::Document;
 use crate::engine::admission::FailurePolicy;
+use crate::engine::admission::Reinvocation;
 use crate::engine::admission::matching::{Constraints, NoRules};
-use crate::engine::admission::mutating::Reinvocation;
 use crate::engine::admission::webhook::{self, ReviewVersion, SideEffects, WebhookConfiguration};
 use crate::field::{FaultKind, Faults, FieldPath};
 
-pub(super) use written::{ClientConfig, Service, Webhook};
+pub(super) use written::{WrittenClientConfig, WrittenService, WrittenWebhook};
 
 const REINVOCATIONS: [&str; 2] = ["IfNeeded", "Never"];
 
 /// Which of the two kinds a configuration is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ConfigurationKind {
     Validating,
     Mutating,
 }
@@ -81,7 +81,11 @@ pub(super) const V1ALPHA1: Dialect = Dialect {
 };
 
 /// Reads the configuration; `None` if anything is wrong with it.
-pub(super) fn read(document: &Document, kind: Kind, faults: &mut Faults) -> Option<WebhookConfiguration> {
+pub(super) fn read(
+    document: &Document,
+    kind: ConfigurationKind,
+    faults: &mut Faults,
+) -> Option<WebhookConfiguration> {
     let configuration: written::Configuration = document.decode(faults)?;
     let dialect = match document.text("apiVersion") {
         Some("admissionregistration.k8s.io/v1beta1") => V1BETA1,
@@ -90,18 +94,20 @@ pub(super) fn read(document: &Document, kind: Kind, faults: &mut Faults) -> Opti
     let mut report = Report::new(document, faults);
     let report = &mut report;
     let metadata = configuration.metadata;
-    metadata::validate(&metadata, Scope::Cluster, names::dns_subdomain, report);
+    metadata::validate(&metadata, KindScope::Cluster, names::dns_subdomain, report);
     let name = metadata.name.unwrap_or_default();
     let path = FieldPath::root().field("webhooks");
-    if kind == Kind::Validating {
+    if kind == ConfigurationKind::Validating {
         refuse_reinvocation(&configuration.webhooks, &path, report);
     }
     let webhooks = read_webhooks(&name, configuration.webhooks, &dialect, &path, report);
-    report.sound().then_some(WebhookConfiguration { name, webhooks })
+    report
+        .is_valid()
+        .then_some(WebhookConfiguration { name, webhooks })
 }
 
 /// Validating webhooks have no such field.
-fn refuse_reinvocation(webhooks: &[Webhook], path: &FieldPath, report: &mut Report<'_>) {
+fn refuse_reinvocation(webhooks: &[WrittenWebhook], path: &FieldPath, report: &mut Report<'_>) {
     for (index, webhook) in webhooks.iter().enumerate() {
         if webhook.reinvocation_policy.is_some() {
             let path = path.index(index).field("reinvocationPolicy");
@@ -117,7 +123,7 @@ fn refuse_reinvocation(webhooks: &[Webhook], path: &FieldPath, report: &mut Repo
 /// Reads the webhooks at `path` of the configuration `name`.
 pub(super) fn read_webhooks(
     name: &str,
-    written: Vec<Webhook>,
+    written: Vec<WrittenWebhook>,
     dialect: &Dialect,
     path: &FieldPath,
     report: &mut Report<'_>,
@@ -139,7 +145,7 @@ pub(super) fn read_webhooks(
 /// Reads one webhook, in the order in which the API server tells of faults.
 fn read_webhook(
     configuration: &str,
-    written: &Webhook,
+    written: &WrittenWebhook,
     dialect: &Dialect,
     path: &FieldPath,
     report: &mut Report<'_>,
@@ -203,7 +209,7 @@ pub(super) fn validate_name(name: &str, path: &FieldPath, report: &mut Report<'_
 }
 
 fn read_failure_policy(
-    written: &Webhook,
+    written: &WrittenWebhook,
     dialect: &Dialect,
     path: &FieldPath,
     report: &mut Report<'_>,
@@ -216,7 +222,7 @@ fn read_failure_policy(
 }
 
 fn read_side_effects(
-    written: &Webhook,
+    written: &WrittenWebhook,
     dialect: &Dialect,
     path: &FieldPath,
     report: &mut Report<'_>,
@@ -235,7 +241,12 @@ fn read_side_effects(
     }
 }
 
-fn read_timeout(written: &Webhook, dialect: &Dialect, path: &FieldPath, report: &mut Report<'_>) -> Duration {
+fn read_timeout(
+    written: &WrittenWebhook,
+    dialect: &Dialect,
+    path: &FieldPath,
+    report: &mut Report<'_>,
+) -> Duration {
     let seconds = written.timeout_seconds.unwrap_or(dialect.timeout_seconds);
     if !(1..=30).contains(&seconds) {
         let message = format!("`{seconds}`: the timeout must be between 1 and 30 seconds");
@@ -244,7 +255,7 @@ fn read_timeout(written: &Webhook, dialect: &Dialect, path: &FieldPath, report: 
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
-fn read_reinvocation(written: &Webhook, path: &FieldPath, report: &mut Report<'_>) -> Reinvocation {
+fn read_reinvocation(written: &WrittenWebhook, path: &FieldPath, report: &mut Report<'_>) -> Reinvocation {
     let text = written.reinvocation_policy.as_deref().unwrap_or("Never");
     one_of(text, &REINVOCATIONS, path, report);
     if text == "IfNeeded" {
@@ -256,7 +267,7 @@ fn read_reinvocation(written: &Webhook, path: &FieldPath, report: &mut Report<'_
 
 /// Checks `admissionReviewVersions`; the first that is spoken here.
 fn read_versions(
-    written: &Webhook,
+    written: &WrittenWebhook,
     dialect: &Dialect,
     path: &FieldPath,
     report: &mut Report<'_>,
@@ -295,7 +306,7 @@ fn read_versions(
 }
 
 fn compile_constraints(
-    written: &Webhook,
+    written: &WrittenWebhook,
     policy: &str,
     path: &FieldPath,
     report: &mut Report<'_>,

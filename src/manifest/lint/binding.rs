@@ -8,7 +8,7 @@ use super::{Lint, labels};
 use crate::engine::authorization::rbac::{Roles, aggregate};
 use crate::engine::authorization::{Binding, NeverDeny, Role, Subject, SubjectKind};
 use crate::field::{FaultKind, FieldPath};
-use crate::manifest::object::{Content, Object};
+use crate::manifest::object::{Content, ManifestObject};
 
 /// The group that may do everything before any authorizer is asked.
 const MASTERS: &str = "system:masters";
@@ -17,15 +17,15 @@ const MASTERS: &str = "system:masters";
 pub(super) struct RolesByCluster<'o>(BTreeMap<Option<&'o str>, Vec<Role>>);
 
 /// The same, to be found by reference, with what their rules grant.
-pub(super) struct Grants<'r> {
-    clusters: BTreeMap<Option<&'r str>, (Roles<'r>, Vec<Grant>)>,
+pub(super) struct RoleGrants<'r> {
+    clusters: BTreeMap<Option<&'r str>, (Roles<'r>, Vec<RoleGrant>)>,
     impersonations: Vec<Impersonation>,
 }
 
 /// What binding a role grants that is worth a warning.
-struct Grant {
+struct RoleGrant {
     danger: Option<String>,
-    /// Indices into [`Grants::impersonations`].
+    /// Indices into [`RoleGrants::impersonations`].
     impersonations: Vec<usize>,
     /// Whether it lets labels of Namespaces be changed.
     labels_namespaces: bool,
@@ -49,7 +49,7 @@ pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
 }
 
 impl<'o> RolesByCluster<'o> {
-    pub(super) fn new(objects: &'o [Object]) -> Self {
+    pub(super) fn new(objects: &'o [ManifestObject]) -> Self {
         let mut clusters: BTreeMap<Option<&str>, Vec<Role>> = BTreeMap::from([(None, Vec::new())]);
         for object in objects {
             let roles = clusters.entry(object.cluster.as_deref()).or_default();
@@ -68,13 +68,13 @@ impl<'o> RolesByCluster<'o> {
     }
 }
 
-impl<'r> Grants<'r> {
+impl<'r> RoleGrants<'r> {
     pub(super) fn new(roles: &'r RolesByCluster<'_>, never_deny: &NeverDeny) -> Self {
         let impersonations = impersonations(never_deny);
         let clusters = roles.0.iter().map(|(cluster, roles)| {
             let grants = roles
                 .iter()
-                .map(|role| Grant::of(role, &impersonations))
+                .map(|role| RoleGrant::of(role, &impersonations))
                 .collect();
             (*cluster, (Roles::new(roles), grants))
         });
@@ -85,7 +85,7 @@ impl<'r> Grants<'r> {
     }
 
     /// What `binding` grants. One for every cluster may mean a role of some cluster.
-    fn of(&self, binding: &Binding, cluster: Option<&'r str>) -> Option<&Grant> {
+    fn of(&self, binding: &Binding, cluster: Option<&'r str>) -> Option<&RoleGrant> {
         self.within(cluster, binding).or_else(|| {
             let mut others = self.clusters.keys().filter(|_| cluster.is_none());
             others.find_map(|other| self.within(*other, binding))
@@ -98,13 +98,13 @@ impl<'r> Grants<'r> {
             .is_some_and(|grant| grant.labels_namespaces)
     }
 
-    fn within(&self, cluster: Option<&'r str>, binding: &Binding) -> Option<&Grant> {
+    fn within(&self, cluster: Option<&'r str>, binding: &Binding) -> Option<&RoleGrant> {
         let (roles, grants) = self.clusters.get(&cluster)?;
         grants.get(roles.resolve(&binding.role, &binding.namespace).ok()?)
     }
 }
 
-impl Grant {
+impl RoleGrant {
     fn of(role: &Role, impersonations: &[Impersonation]) -> Self {
         let granted = |one: &Impersonation| role.rules.iter().any(|rule| one.is_granted_by(rule));
         Self {
@@ -125,7 +125,7 @@ impl Grant {
 pub(super) fn lint<'r>(
     binding: &Binding,
     cluster: Option<&'r str>,
-    grants: &Grants<'r>,
+    grants: &RoleGrants<'r>,
     lint: &mut Lint<'_>,
 ) {
     let Some(grant) = grants.of(binding, cluster) else {
@@ -142,7 +142,7 @@ pub(super) fn lint<'r>(
     impersonation(binding, grant, &grants.impersonations, lint);
 }
 
-fn dangerous_grant(binding: &Binding, grant: &Grant, lint: &mut Lint<'_>) {
+fn dangerous_grant(binding: &Binding, grant: &RoleGrant, lint: &mut Lint<'_>) {
     let Some(danger) = &grant.danger else { return };
     let everybody =
         |subject: &Subject| subject.name != "*" && is_everybody(subject.kind.as_str(), &subject.name);
@@ -159,7 +159,12 @@ fn dangerous_grant(binding: &Binding, grant: &Grant, lint: &mut Lint<'_>) {
     }
 }
 
-fn impersonation(binding: &Binding, grant: &Grant, impersonations: &[Impersonation], lint: &mut Lint<'_>) {
+fn impersonation(
+    binding: &Binding,
+    grant: &RoleGrant,
+    impersonations: &[Impersonation],
+    lint: &mut Lint<'_>,
+) {
     let masters = |subject: &Subject| subject.kind == SubjectKind::Group && subject.name == MASTERS;
     if binding.subjects.iter().all(masters) {
         return;

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use super::Lint;
 use super::known::nearest;
 use crate::field::{FaultKind, Faults, FieldPath};
-use crate::manifest::admission::Admission;
-use crate::manifest::object::{Content, Object};
+use crate::manifest::admission::AdmissionObject;
+use crate::manifest::object::{Content, ManifestObject};
 
 /// Which policies and bindings there are, each with the only cluster that it holds for.
 #[derive(Default)]
-struct Names<'o> {
+struct BoundNames<'o> {
     policies: Known<'o>,
     bound: Known<'o>,
 }
@@ -24,8 +24,8 @@ enum Sort {
     Mutating,
 }
 
-pub(super) fn lint(objects: &[Object], faults: &mut Faults) {
-    let names = Names::new(objects);
+pub(super) fn lint(objects: &[ManifestObject], faults: &mut Faults) {
+    let names = BoundNames::new(objects);
     for object in objects {
         let Content::Admission(admission) = &object.content else {
             continue;
@@ -43,27 +43,27 @@ pub(super) fn lint(objects: &[Object], faults: &mut Faults) {
     }
 }
 
-fn policy(admission: &Admission) -> Option<(Sort, &str)> {
+fn policy(admission: &AdmissionObject) -> Option<(Sort, &str)> {
     match admission {
-        Admission::ValidatingPolicy(policy) => Some((Sort::Validating, &policy.applicability.name)),
-        Admission::MutatingPolicy(policy) => Some((Sort::Mutating, &policy.applicability.name)),
+        AdmissionObject::ValidatingPolicy(policy) => Some((Sort::Validating, &policy.applicability.name)),
+        AdmissionObject::MutatingPolicy(policy) => Some((Sort::Mutating, &policy.applicability.name)),
         _ => None,
     }
 }
 
 /// The policy that a binding binds.
-fn binding(admission: &Admission) -> Option<(Sort, &str)> {
+fn binding(admission: &AdmissionObject) -> Option<(Sort, &str)> {
     match admission {
-        Admission::ValidatingBinding(binding) => Some((Sort::Validating, &binding.policy)),
-        Admission::MutatingBinding(binding) => Some((Sort::Mutating, &binding.policy)),
+        AdmissionObject::ValidatingBinding(binding) => Some((Sort::Validating, &binding.policy)),
+        AdmissionObject::MutatingBinding(binding) => Some((Sort::Mutating, &binding.policy)),
         _ => None,
     }
 }
 
 // === impl Names ===
 
-impl<'o> Names<'o> {
-    fn new(objects: &'o [Object]) -> Self {
+impl<'o> BoundNames<'o> {
+    fn new(objects: &'o [ManifestObject]) -> Self {
         let mut names = Self::default();
         for object in objects {
             let Content::Admission(admission) = &object.content else {
@@ -77,7 +77,7 @@ impl<'o> Names<'o> {
                 names.bound.entry(policy).or_default().push(cluster);
             }
             // Initializers run the policies that they name without any binding.
-            if let Admission::Initializers(configuration) = admission {
+            if let AdmissionObject::Initializers(configuration) = admission {
                 for initializer in &configuration.initializers {
                     let policy = (Sort::Mutating, initializer.name.as_str());
                     names.bound.entry(policy).or_default().push(cluster);

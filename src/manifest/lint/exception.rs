@@ -6,7 +6,7 @@ use super::{Lint, validity};
 use crate::engine::admission::exceptions::Exception;
 use crate::engine::{Time, Validity};
 use crate::field::{FaultKind, FieldPath};
-use crate::manifest::object::{Content, Object};
+use crate::manifest::object::{Content, ManifestObject};
 
 /// What there is that an exception may refer to.
 pub(super) struct Around<'a> {
@@ -17,13 +17,13 @@ pub(super) struct Around<'a> {
 }
 
 /// The same of manifests.
-pub(super) struct Known {
+pub(super) struct KnownTargets {
     pub(super) policies: BTreeSet<String>,
     pub(super) has_namespaces: bool,
 }
 
-impl Known {
-    pub(super) fn new(objects: &[Object]) -> Self {
+impl KnownTargets {
+    pub(super) fn new(objects: &[ManifestObject]) -> Self {
         let admission = objects.iter().filter_map(|object| match &object.content {
             Content::Admission(admission) => Some(admission.excusable()),
             _ => None,

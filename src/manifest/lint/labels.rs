@@ -2,12 +2,12 @@
 //! of Namespaces.
 
 use super::Lint;
-use super::binding::Grants;
+use super::binding::RoleGrants;
 use crate::engine::authorization::rbac::Roles;
 use crate::engine::authorization::{
     AuthorizationPolicy, Binding, Effect, PolicySet, ResourceRule, Rule, Subject,
 };
-use crate::manifest::object::{Content, Object};
+use crate::manifest::object::{Content, ManifestObject};
 use crate::manifest::told_namespaces::{asking, at};
 
 /// The most who are named.
@@ -28,7 +28,7 @@ const RESOURCES: [&str; 6] = [
 pub(super) struct Labellers<'o>(Vec<(Option<&'o str>, String)>);
 
 impl<'o> Labellers<'o> {
-    pub(super) fn new(objects: &'o [Object], grants: &Grants<'o>) -> Self {
+    pub(super) fn new(objects: &'o [ManifestObject], grants: &RoleGrants<'o>) -> Self {
         let mut labellers = Vec::new();
         for object in objects {
             let cluster = object.cluster.as_deref();
@@ -92,7 +92,7 @@ pub(super) fn lint(
     };
     for index in asking(policy) {
         let message = format!(
-            "whoever may change the labels of Namespaces decides where this holds: {named}{more}; guard the labels \
+            "whoever may change the labels of KnownNamespaces decides where this holds: {named}{more}; guard the labels \
              with a ValidatingAdmissionPolicy"
         );
         lint.suspicious(&at(index), message);

@@ -3,7 +3,7 @@
 
 use super::Lint;
 use crate::engine::LabelSelector;
-use crate::engine::admission::matching::{Constraints, Rule};
+use crate::engine::admission::matching::{Constraints, MatchRule};
 use crate::field::FieldPath;
 use crate::manifest::namespace::NAME_LABEL;
 
@@ -47,7 +47,7 @@ pub(super) fn lint(constraints: &Constraints, path: &FieldPath, lint: &mut Lint<
     lint.suspicious(path, message);
 }
 
-fn is_left_out(rule: &Rule) -> bool {
+fn is_left_out(rule: &MatchRule) -> bool {
     let of_group = |group: &String| {
         rule.resources
             .iter()

@@ -1,4 +1,4 @@
-//! MutatingAdmissionPolicies that can only fail.
+//! Warnings about MutatingAdmissionPolicies that can only fail.
 
 use super::Lint;
 use crate::engine::admission::apply::Schemas;

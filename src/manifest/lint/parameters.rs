@@ -1,12 +1,12 @@
-//! Objects that nothing reads.
+//! Warnings about objects that no policy uses.
 
 use std::collections::HashSet;
 
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
-use crate::manifest::object::{Content, Object};
+use crate::manifest::object::{Content, ManifestObject};
 
 /// Warns of each parameter of a kind for which no admission policy asks by `paramKind`.
-pub(super) fn lint(objects: &[Object], faults: &mut Faults) {
+pub(super) fn lint(objects: &[ManifestObject], faults: &mut Faults) {
     let read: HashSet<_> = objects.iter().filter_map(param_kind).collect();
     for object in objects
         .iter()
@@ -26,7 +26,7 @@ pub(super) fn lint(objects: &[Object], faults: &mut Faults) {
     }
 }
 
-fn param_kind(object: &Object) -> Option<(&str, &str)> {
+fn param_kind(object: &ManifestObject) -> Option<(&str, &str)> {
     let spec =
         matches!(object.content, Content::Admission(_)).then(|| object.document.root().get("spec"))??;
     let kind = spec.get("paramKind")?;

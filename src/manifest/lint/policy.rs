@@ -1,4 +1,4 @@
-//! AuthorizationPolicies that do something else than they seem to.
+//! Warnings about AuthorizationPolicies.
 
 use super::Lint;
 use super::grants::{danger, impersonations, is_everybody};

@@ -9,7 +9,7 @@ use super::known::{kind_of, nearest};
 use crate::cel::{CompileError, Type};
 use crate::document::{Node, Value};
 use crate::engine::admission::apply::Schemas;
-use crate::engine::admission::{Applicability, Environment, Expression, GroupVersionKind};
+use crate::engine::admission::{Applicability, Expression, ExpressionEnvironment, GroupVersionKind};
 use crate::field::FieldPath;
 
 /// The most types that expressions are checked against, as upstream.
@@ -23,9 +23,9 @@ pub(super) fn lint(policy: &Applicability, lint: &mut Lint<'_>) {
     };
     for kind in kinds(policy) {
         if let Some(of) = Schemas::builtin().declared(&kind) {
-            let mut check = Check {
+            let mut check = TypeCheck {
                 kind: written(&kind),
-                environment: Environment::new(policy.param_kind.is_some()).for_objects_of(&of),
+                environment: ExpressionEnvironment::new(policy.param_kind.is_some()).for_objects_of(&of),
                 of,
                 lint: &mut *lint,
             };
@@ -69,21 +69,21 @@ fn written(of: &GroupVersionKind<'_>) -> String {
 }
 
 /// One policy against one type.
-struct Check<'l, 'a> {
+struct TypeCheck<'l, 'a> {
     kind: String,
     of: Type,
-    environment: Environment,
+    environment: ExpressionEnvironment,
     lint: &'l mut Lint<'a>,
 }
 
 // === impl Check ===
 
-impl Check<'_, '_> {
+impl TypeCheck<'_, '_> {
     fn spec(&mut self, spec: &Node) {
         let root = FieldPath::root().field("spec");
         // Conditions cannot name variables.
         for (path, condition) in items(spec, &root, "matchConditions") {
-            self.expression(condition, &path, "expression", Environment::condition);
+            self.expression(condition, &path, "expression", ExpressionEnvironment::condition);
         }
         for (path, variable) in items(spec, &root, "variables") {
             let (Some(name), Some(text)) = (text(variable, "name"), text(variable, "expression")) else {
@@ -98,11 +98,21 @@ impl Check<'_, '_> {
             }
         }
         for (path, validation) in items(spec, &root, "validations") {
-            self.expression(validation, &path, "expression", Environment::condition);
-            self.expression(validation, &path, "messageExpression", Environment::message);
+            self.expression(validation, &path, "expression", ExpressionEnvironment::condition);
+            self.expression(
+                validation,
+                &path,
+                "messageExpression",
+                ExpressionEnvironment::message,
+            );
         }
         for (path, annotation) in items(spec, &root, "auditAnnotations") {
-            self.expression(annotation, &path, "valueExpression", Environment::annotation);
+            self.expression(
+                annotation,
+                &path,
+                "valueExpression",
+                ExpressionEnvironment::annotation,
+            );
         }
     }
 
@@ -111,7 +121,7 @@ impl Check<'_, '_> {
         node: &Node,
         path: &FieldPath,
         field: &str,
-        compile: fn(&Environment, &str) -> Result<Expression, CompileError>,
+        compile: fn(&ExpressionEnvironment, &str) -> Result<Expression, CompileError>,
     ) {
         let Some(text) = text(node, field).filter(|text| !text.trim().is_empty()) else {
             return;

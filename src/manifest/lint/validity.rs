@@ -1,4 +1,4 @@
-//! Policies that hold no more, or not yet.
+//! Warnings about policies that have ended or have not begun.
 
 use super::Lint;
 use crate::engine::{Time, Validity};

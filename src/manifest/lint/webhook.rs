@@ -1,4 +1,4 @@
-//! Webhooks that stop more than they seem to, or can hardly be asked.
+//! Warnings about webhook configurations.
 
 mod bundle;
 #[cfg(test)]
@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Lint;
-use crate::cel::Url;
+use crate::cel::UrlValue;
 use crate::document::Value;
-use crate::engine::admission::matching::{Rule, Target};
+use crate::engine::admission::matching::{MatchRule, RuleTarget};
 use crate::engine::admission::webhook::{SideEffects, Webhook, WebhookConfiguration, WebhookTarget};
 use crate::engine::admission::{FailurePolicy, GroupVersionResource, Operation};
 use crate::field::FieldPath;
 use crate::manifest::namespace::NAME_LABEL;
-use crate::manifest::object::{Content, Object};
+use crate::manifest::object::{Content, ManifestObject};
 
 /// How long the registration of a gateway that `portcullis init` writes lets it take.
 const USUAL_DEADLINE: Duration = Duration::from_secs(10);
@@ -26,12 +26,12 @@ const KUBE_SYSTEM: &str = "kube-system";
 const NAMESPACES_OF_LEASES: [&str; 2] = [KUBE_SYSTEM, "kube-node-lease"];
 
 /// The labels of the namespaces that have manifests.
-pub(super) struct Namespaces<'o>(Vec<(Option<&'o str>, &'o BTreeMap<String, String>)>);
+pub(super) struct KnownNamespaces<'o>(Vec<(Option<&'o str>, &'o BTreeMap<String, String>)>);
 
 pub(super) fn lint(
     configuration: &WebhookConfiguration,
     cluster: Option<&str>,
-    namespaces: &Namespaces<'_>,
+    namespaces: &KnownNamespaces<'_>,
     lint: &mut Lint<'_>,
 ) {
     let list = match lint.document.text("kind") {
@@ -70,7 +70,7 @@ fn everything(webhook: &Webhook, selects: impl Fn(&str) -> bool, path: &FieldPat
     }
 }
 
-fn is_wildcard(rule: &Rule) -> bool {
+fn is_wildcard(rule: &MatchRule) -> bool {
     let all = |resource: &String| resource == "*" || resource == "*/*";
     rule.api_groups.iter().any(|group| group == "*") && rule.resources.iter().any(all)
 }
@@ -78,7 +78,7 @@ fn is_wildcard(rule: &Rule) -> bool {
 /// What the control plane and nodes renew all the time.
 fn leases(webhook: &Webhook, selects: impl Fn(&str) -> bool, path: &FieldPath, lint: &mut Lint<'_>) {
     let rules = &webhook.constraints.rules;
-    let renews = |rule: &Rule, namespace: &str| {
+    let renews = |rule: &MatchRule, namespace: &str| {
         let resource = ("coordination.k8s.io", "leases");
         matches(rule, resource, Operation::Update, namespace)
     };
@@ -102,7 +102,7 @@ fn own_pods(webhook: &Webhook, selects: impl Fn(&str) -> bool, path: &FieldPath,
         return;
     };
     let rules = &webhook.constraints.rules;
-    let starts = |rule: &Rule| matches(rule, ("", "pods"), Operation::Create, namespace);
+    let starts = |rule: &MatchRule| matches(rule, ("", "pods"), Operation::Create, namespace);
     if selects(namespace)
         && webhook.constraints.object_selector.is_empty()
         && !says(webhook, "namespace")
@@ -116,8 +116,8 @@ fn own_pods(webhook: &Webhook, selects: impl Fn(&str) -> bool, path: &FieldPath,
     }
 }
 
-fn matches(rule: &Rule, (group, resource): (&str, &str), operation: Operation, namespace: &str) -> bool {
-    rule.matches(Target {
+fn matches(rule: &MatchRule, (group, resource): (&str, &str), operation: Operation, namespace: &str) -> bool {
+    rule.matches(RuleTarget {
         resource: &GroupVersionResource {
             group: group.into(),
             version: "v1".into(),
@@ -136,8 +136,8 @@ fn says(webhook: &Webhook, word: &str) -> bool {
     conditions.any(|condition| condition.expression.text().contains(word))
 }
 
-impl<'o> Namespaces<'o> {
-    pub(super) fn new(objects: &'o [Object]) -> Self {
+impl<'o> KnownNamespaces<'o> {
+    pub(super) fn new(objects: &'o [ManifestObject]) -> Self {
         let labels = objects.iter().filter_map(|object| match &object.content {
             Content::Namespace(labels) => Some((object.cluster.as_deref(), labels)),
             _ => None,
@@ -165,7 +165,7 @@ fn loopback(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
     let WebhookTarget::Url(url) = &webhook.client.target else {
         return;
     };
-    let Some(url) = Url::read(url) else { return };
+    let Some(url) = UrlValue::read(url) else { return };
     let host = url.hostname();
     let address = host.parse::<std::net::IpAddr>();
     if host == "localhost" || address.is_ok_and(|address| address.is_loopback()) {

@@ -1,4 +1,4 @@
-//! What is put to webhooks, for whom, and for how long.
+//! Calls to webhooks: encoding, timeouts, replies.
 //!
 //! ```text
 //! now ────── timeout of a call ─────▶ end of calls ── margin ──▶ the caller gives up
@@ -9,16 +9,13 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use actix_web::web::Bytes;
-use futures_util::future::join_all;
 use uuid::Uuid;
 
-use super::job::Job;
-use crate::api::{self, AdmissionReview};
-use crate::engine::admission::webhook::{Answer, Call, CallFailure};
+use crate::api;
+use crate::engine::admission::webhook::{Call, CallFailure, WebhookAnswer};
 use crate::engine::admission::{Chain, Phase, Request};
 use crate::server::limits::{Copied, Permit};
-use crate::server::respond::Rejection;
-use crate::upstream::{Requester, Upstreams, end_of_calls};
+use crate::upstream::{Requester, Upstreams};
 
 /// The most bytes of questions that one review holds at once, or one question;
 /// no more than its limiter has room for either, together with all others'.
@@ -30,12 +27,12 @@ pub(super) struct Asking {
     pub(super) chain: Chain,
     /// The user of the request.
     pub(super) user: Box<str>,
-    pub(super) questions: Vec<Question>,
+    pub(super) questions: Vec<CallQuestion>,
     pub(super) left: VecDeque<Call>,
 }
 
 /// A question to one webhook, ready to be sent.
-pub(super) struct Question {
+pub(super) struct CallQuestion {
     call: Call,
     uid: String,
     body: Vec<u8>,
@@ -47,7 +44,7 @@ pub(super) struct Question {
 pub(super) struct Returned {
     call: Call,
     uid: String,
-    result: Result<Bytes, CallFailure>,
+    pub(super) result: Result<Bytes, CallFailure>,
     took: Duration,
 }
 
@@ -66,7 +63,11 @@ impl Asking {
 }
 
 /// Writes as many questions as may be held at once, but at least one.
-pub(super) fn questions(calls: &mut VecDeque<Call>, request: &Request<'_>, permit: &Permit) -> Vec<Question> {
+pub(super) fn questions(
+    calls: &mut VecDeque<Call>,
+    request: &Request<'_>,
+    permit: &Permit,
+) -> Vec<CallQuestion> {
     questions_of(QUESTION_BYTES, calls, request, permit)
 }
 
@@ -75,7 +76,7 @@ fn questions_of(
     calls: &mut VecDeque<Call>,
     request: &Request<'_>,
     permit: &Permit,
-) -> Vec<Question> {
+) -> Vec<CallQuestion> {
     let (mut questions, mut bytes, mut is_room) = (Vec::new(), 0, true);
     while is_room
         && bytes < most
@@ -86,7 +87,7 @@ fn questions_of(
         bytes += body.len();
         let copied = permit.copy(body.len());
         is_room = copied.is_some();
-        questions.push(Question {
+        questions.push(CallQuestion {
             call,
             uid,
             body,
@@ -98,7 +99,7 @@ fn questions_of(
 
 // === impl Question ===
 
-impl Question {
+impl CallQuestion {
     /// How long the webhook may take.
     pub(super) fn timeout(&self) -> Duration {
         self.call.webhook.timeout
@@ -138,7 +139,7 @@ impl Question {
 
 impl Returned {
     /// What was asked, and the reply, as far as it may be believed.
-    pub(super) fn answer(self, phase: Phase) -> (Call, Answer) {
+    pub(super) fn answer(self, phase: Phase) -> (Call, WebhookAnswer) {
         let Self {
             call,
             uid,
@@ -146,46 +147,7 @@ impl Returned {
             took,
         } = self;
         let result = result.and_then(|body| api::verify(&call, &uid, phase, &body));
-        (call, Answer { result, took })
-    }
-}
-
-// === impl Job ===
-
-impl Job {
-    /// More of the questions, and the calls that are left.
-    pub(super) fn questions(
-        &self,
-        mut left: VecDeque<Call>,
-    ) -> Result<(Vec<Question>, VecDeque<Call>), Rejection> {
-        let review = AdmissionReview::decode(&self.body)?;
-        let permit = &self.asked.received.permit;
-        let questions = questions(&mut left, &review.request, permit);
-        Ok((questions, left))
-    }
-
-    /// Puts questions for `user`, all at once; what came back, in their order.
-    pub(super) async fn put(&self, questions: Vec<Question>, user: &str) -> Vec<Returned> {
-        let put = questions.into_iter().map(|question| self.put_one(question, user));
-        join_all(put).await
-    }
-
-    async fn put_one(&self, question: Question, user: &str) -> Returned {
-        let upstreams = &self.asked.received.snapshot.upstreams;
-        let end = end_of_calls(self.asked.since, self.asked.received.deadline);
-        let left = end.saturating_duration_since(Instant::now());
-        let timeout = left.min(question.timeout());
-        let requester = Requester {
-            cluster: &self.asked.received.caller.cluster,
-            user,
-        };
-        let mut returned = question.put(upstreams, timeout, Some(requester)).await;
-        // Cut by the caller's time, the webhook has not failed: no failurePolicy may
-        // let pass what it would have refused, had the gateway been less busy.
-        if returned.result.is_err() && Instant::now() >= end {
-            returned.result = Err(CallFailure::RequestExpired);
-        }
-        returned
+        (call, WebhookAnswer { result, took })
     }
 }
 
@@ -194,9 +156,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::api::AdmissionReview;
     use crate::engine::admission::FailurePolicy;
+    use crate::engine::admission::Reinvocation;
     use crate::engine::admission::matching::Constraints;
-    use crate::engine::admission::mutating::Reinvocation;
     use crate::engine::admission::webhook::{ClientConfig, ReviewVersion, Webhook, WebhookTarget};
     use crate::engine::admission::{GroupVersionKind, GroupVersionResource};
     use crate::json::Document;

@@ -1,38 +1,44 @@
-//! A review that owns its text, from step to step.
+//! A review that owns its text and is resumed between calls to webhooks.
 //!
 //! Steps run on threads of the pool, calls wait on nobody's. All of it is one
 //! future of the connection: when the client hangs up it is dropped, and with
 //! it the calls under way; a step under way notices. The review keeps its permit
 //! until its last step has ended.
 
+use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix_web::web::{Bytes, Data};
+use futures_util::future::join_all;
 
-use super::calls::{Asking, Returned};
-use super::{Asked, Step, shadow};
-use crate::api::AdmissionReviewError;
+use super::calls::{Asking, CallQuestion, Returned, questions};
+use super::pending::PendingReview;
+use super::shadow;
+use super::step::JobStep;
+use crate::api::{AdmissionReview, AdmissionReviewError};
 use crate::engine::admission::Chain;
-use crate::engine::admission::webhook::Answer;
+use crate::engine::admission::webhook::{Call, CallFailure, WebhookAnswer};
 use crate::json::{self, Document};
 use crate::server::gateway::Shared;
 use crate::server::pool::Size;
 use crate::server::respond::Rejection;
+use crate::upstream::{Requester, end_of_calls};
 
 /// From this length on, reading alone takes longer than a small job may.
 const LARGE_BYTES: usize = 4 << 20;
 
 /// A review and its text.
 pub(super) struct Job {
-    pub(super) asked: Asked,
+    pub(super) asked: PendingReview,
     pub(super) body: Arc<Document<'static>>,
 }
 
 // === impl Job ===
 
 impl Job {
-    pub(super) fn new(mut asked: Asked, body: Document<'static>) -> Arc<Self> {
+    pub(super) fn new(mut asked: PendingReview, body: Document<'static>) -> Arc<Self> {
         asked.received.body = Bytes::new();
         let body = Arc::new(body);
         Arc::new(Self { asked, body })
@@ -41,8 +47,8 @@ impl Job {
     /// Reads the review and goes as far as it comes without others.
     pub(super) async fn begin(
         shared: &Data<Shared>,
-        mut asked: Asked,
-    ) -> Result<(Arc<Self>, Step), Rejection> {
+        mut asked: PendingReview,
+    ) -> Result<(Arc<Self>, JobStep), Rejection> {
         let of_step = shared.clone();
         let (deadline, phase) = (asked.received.deadline, asked.phase);
         let size = if asked.received.body.len() > LARGE_BYTES {
@@ -69,14 +75,14 @@ impl Job {
     pub(super) async fn finish(
         self: Arc<Self>,
         shared: &Data<Shared>,
-        mut step: Step,
+        mut step: JobStep,
     ) -> Result<Vec<u8>, Rejection> {
         loop {
             match step {
-                Step::Asks(asking) => step = self.ask(shared, *asking).await?,
-                Step::Settled(reply, unlogged) => {
+                JobStep::Asks(asking) => step = self.ask(shared, *asking).await?,
+                JobStep::Settled(reply, unlogged) => {
                     if let Some(unlogged) = unlogged {
-                        shadow::spawn(shared, &self, *unlogged);
+                        shadow::spawn(shared, &self.asked, &self.body, *unlogged);
                     }
                     return Ok(reply);
                 }
@@ -85,7 +91,7 @@ impl Job {
     }
 
     /// Asks all webhooks, and makes of their replies what it can.
-    async fn ask(self: &Arc<Self>, shared: &Data<Shared>, asking: Asking) -> Result<Step, Rejection> {
+    async fn ask(self: &Arc<Self>, shared: &Data<Shared>, asking: Asking) -> Result<JobStep, Rejection> {
         let Asking {
             chain,
             user,
@@ -110,12 +116,12 @@ impl Job {
         shared: &Data<Shared>,
         chain: Chain,
         returned: Vec<Returned>,
-    ) -> Result<Step, Rejection> {
+    ) -> Result<JobStep, Rejection> {
         let (job, of_step) = (Arc::clone(self), shared.clone());
         let work = move |is_over: &dyn Fn() -> bool| {
             let phase = job.asked.phase;
             let answers = returned.into_iter().map(|one| one.answer(phase).1);
-            let answers: Vec<Answer> = answers.collect();
+            let answers: Vec<WebhookAnswer> = answers.collect();
             let step = job.step(&of_step, chain.clone(), answers.clone(), is_over)?;
             Ok::<_, Rejection>(step.ok_or((chain, answers)))
         };
@@ -131,8 +137,8 @@ impl Job {
         self: &Arc<Self>,
         shared: &Data<Shared>,
         chain: Chain,
-        answers: Vec<Answer>,
-    ) -> Result<Step, Rejection> {
+        answers: Vec<WebhookAnswer>,
+    ) -> Result<JobStep, Rejection> {
         let (job, of_step) = (Arc::clone(self), shared.clone());
         let work = move |is_over: &dyn Fn() -> bool| job.step(&of_step, chain, answers, is_over);
         let deadline = self.asked.received.deadline;
@@ -145,10 +151,42 @@ impl Job {
         &self,
         shared: &Shared,
         chain: Chain,
-        answers: Vec<Answer>,
+        answers: Vec<WebhookAnswer>,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<Option<Step>, Rejection> {
+    ) -> Result<Option<JobStep>, Rejection> {
         self.asked.advance(shared, &self.body, chain, answers, is_over)
+    }
+
+    /// More of the questions, and the calls that are left.
+    fn questions(&self, mut left: VecDeque<Call>) -> Result<(Vec<CallQuestion>, VecDeque<Call>), Rejection> {
+        let review = AdmissionReview::decode(&self.body)?;
+        let permit = &self.asked.received.permit;
+        let questions = questions(&mut left, &review.request, permit);
+        Ok((questions, left))
+    }
+
+    /// Puts questions for `user`, all at once; what came back, in their order.
+    async fn put(&self, questions: Vec<CallQuestion>, user: &str) -> Vec<Returned> {
+        let put = questions.into_iter().map(|question| self.put_one(question, user));
+        join_all(put).await
+    }
+
+    async fn put_one(&self, question: CallQuestion, user: &str) -> Returned {
+        let upstreams = &self.asked.received.snapshot.upstreams;
+        let end = end_of_calls(self.asked.since, self.asked.received.deadline);
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = left.min(question.timeout());
+        let requester = Requester {
+            cluster: &self.asked.received.caller.cluster,
+            user,
+        };
+        let mut returned = question.put(upstreams, timeout, Some(requester)).await;
+        // Cut by the caller's time, the webhook has not failed: no failurePolicy may
+        // let pass what it would have refused, had the gateway been less busy.
+        if returned.result.is_err() && Instant::now() >= end {
+            returned.result = Err(CallFailure::RequestExpired);
+        }
+        returned
     }
 }
 

@@ -1,16 +1,16 @@
-//! A run that came to its end: counted, logged, answered.
+//! The end of a review: metrics, decision log, reply.
 
 use std::time::{Duration, SystemTime};
 
-use super::{Asked, Step};
+use super::pending::PendingReview;
 use crate::api::AdmissionReview;
 use crate::authentication::Caller;
 use crate::engine::Decision;
 use crate::engine::admission::{Outcome, Phase, Request};
 use crate::reload::Snapshot;
 use crate::server::gateway::Shared;
-use crate::server::receive::Received;
-use crate::telemetry::decision_log::{DecisionLog, Question, Record, ShadowDecision};
+use crate::server::receive::ReceivedReview;
+use crate::telemetry::decision_log::{DecisionLog, LoggedQuestion, Record, ShadowDecision};
 
 /// What was decided, for a line that waits for webhooks in shadow.
 pub(super) struct Unlogged {
@@ -27,20 +27,26 @@ pub(super) struct About<'a> {
     pub(super) request: &'a Request<'a>,
 }
 
-// === impl Asked ===
+// === impl PendingReview ===
 
-impl Asked {
-    pub(super) fn settle(&self, shared: &Shared, review: &AdmissionReview<'_>, outcome: Outcome) -> Step {
-        let Received { snapshot, caller, .. } = &self.received;
+impl PendingReview {
+    /// The reply, and what is left to log once webhooks in shadow have answered.
+    pub(super) fn settle(
+        &self,
+        shared: &Shared,
+        review: &AdmissionReview<'_>,
+        outcome: Outcome,
+    ) -> (Vec<u8>, Option<Box<Unlogged>>) {
+        let ReceivedReview { snapshot, caller, .. } = &self.received;
         let decided = Unlogged {
-            outcome: review.tellable(outcome),
+            outcome: review.within_version(outcome),
             time: self.received.time,
             took: self.since.elapsed(),
         };
         self.count(shared, &decided);
         let reply = review.reply(&decided.outcome);
         if !decided.outcome.shadows.is_empty() {
-            return Step::Settled(reply, Some(Box::new(decided)));
+            return (reply, Some(Box::new(decided)));
         }
         if let Some(log) = &shared.decision_log {
             let about = About {
@@ -51,7 +57,7 @@ impl Asked {
             };
             decided.record(log, &about, &[]);
         }
-        Step::Settled(reply, None)
+        (reply, None)
     }
 
     fn count(&self, shared: &Shared, decided: &Unlogged) {
@@ -80,7 +86,7 @@ impl Unlogged {
             revision: &about.snapshot.revision,
             cluster: &about.caller.cluster,
             caller: &about.caller.name,
-            question: Question::Admission(about.phase, about.request),
+            question: LoggedQuestion::Admission(about.phase, about.request),
             decision,
             reason,
             cause: self.outcome.cause.as_ref(),

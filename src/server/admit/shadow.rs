@@ -13,8 +13,8 @@ use actix_web::rt;
 use actix_web::web::Data;
 use futures_util::future::join_all;
 
-use super::calls::{Question, Returned, questions};
-use super::job::Job;
+use super::calls::{CallQuestion, Returned, questions};
+use super::pending::PendingReview;
 use super::settle::{About, Unlogged};
 use crate::api::AdmissionReview;
 use crate::authentication::Caller;
@@ -49,19 +49,24 @@ struct Waiting {
 }
 
 /// Has the webhooks in shadow asked about a review that is answered.
-pub(super) fn spawn(shared: &Data<Shared>, job: &Job, mut decided: Unlogged) {
+pub(super) fn spawn(
+    shared: &Data<Shared>,
+    review: &PendingReview,
+    body: &Arc<Document<'static>>,
+    mut decided: Unlogged,
+) {
     let calls = std::mem::take(&mut decided.outcome.shadows);
     let waiting = Waiting {
         shared: shared.clone(),
-        snapshot: Arc::clone(&job.asked.received.snapshot),
-        caller: job.asked.received.caller.clone(),
-        phase: job.asked.phase,
-        body: Arc::clone(&job.body),
+        snapshot: Arc::clone(&review.received.snapshot),
+        caller: review.received.caller.clone(),
+        phase: review.phase,
+        body: Arc::clone(body),
         decided,
         told: Vec::new(),
     };
     let limiter = &shared.lifecycle.shadow;
-    match limiter.enter(CAPACITY, None, job.body.text().len(), &shared.shadowing) {
+    match limiter.enter(CAPACITY, None, body.text().len(), &shared.shadowing) {
         None => shared.metrics.shadow_dropped(),
         Some(permit) => {
             let permit = Arc::new(permit);
@@ -142,7 +147,7 @@ fn written(
     body: &Document<'static>,
     mut left: VecDeque<Call>,
     permit: &Permit,
-) -> Option<(Vec<Question>, VecDeque<Call>)> {
+) -> Option<(Vec<CallQuestion>, VecDeque<Call>)> {
     let review = AdmissionReview::decode(body).ok()?;
     let questions = questions(&mut left, &review.request, permit);
     Some((questions, left))

@@ -26,7 +26,7 @@ const NEVER: u64 = u64::MAX;
 /// Shared by the registry, which says when a connection must end, and the
 /// connection's task, which does it.
 #[derive(Debug)]
-pub(in crate::server) struct Status {
+pub(in crate::server) struct ConnectionStatus {
     stage: AtomicU8,
     proven: AtomicU8,
     /// When the handshake or head under way must be complete, on the registry's clock.
@@ -49,7 +49,7 @@ impl Stage {
 
 // === impl Status ===
 
-impl Status {
+impl ConnectionStatus {
     /// A connection whose handshake must be complete at `deadline`.
     pub(super) fn new(stage: Stage, deadline: u64) -> Self {
         Self {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::status::{Stage, Status};
+use super::status::{ConnectionStatus, Stage};
 use crate::config::ConnectionLimits;
 
 /// How many connections may be on their way out beside those that count.
@@ -13,9 +13,9 @@ pub(super) const CLOSING: usize = 64;
 
 /// The connections of one listener, by number: the lower, the older.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct ConnectionTable {
     next: u64,
-    open: BTreeMap<u64, Entry>,
+    open: BTreeMap<u64, TableEntry>,
     /// Those without proof that are not closed yet.
     unproven: BTreeSet<u64>,
     /// The same by client.
@@ -26,8 +26,8 @@ pub(super) struct Table {
 }
 
 #[derive(Debug)]
-struct Entry {
-    status: Arc<Status>,
+struct TableEntry {
+    status: Arc<ConnectionStatus>,
     network: IpAddr,
     /// When the client must have proven who it is.
     prove_by: u64,
@@ -36,7 +36,7 @@ struct Entry {
 
 // === impl Table ===
 
-impl Table {
+impl ConnectionTable {
     /// A new connection, for which the oldest without proof is closed if there
     /// are too many; `None` if there is none to close.
     pub(super) fn add(
@@ -45,7 +45,7 @@ impl Table {
         limits: &ConnectionLimits,
         handshake: Duration,
         now: u64,
-    ) -> Option<(u64, Arc<Status>)> {
+    ) -> Option<(u64, Arc<ConnectionStatus>)> {
         if self.open.len() >= limits.max.saturating_add(CLOSING) {
             return None;
         }
@@ -60,8 +60,11 @@ impl Table {
         let number = self.next;
         self.next += 1;
         let stage = self.stage.unwrap_or(Stage::Open);
-        let status = Arc::new(Status::new(stage, now.saturating_add(milliseconds(handshake))));
-        let entry = Entry {
+        let status = Arc::new(ConnectionStatus::new(
+            stage,
+            now.saturating_add(milliseconds(handshake)),
+        ));
+        let entry = TableEntry {
             status: Arc::clone(&status),
             network,
             prove_by: now.saturating_add(milliseconds(limits.unauthenticated)),
@@ -100,7 +103,7 @@ impl Table {
     /// Closes what is overdue at `now`.
     pub(super) fn sweep(&mut self, now: u64) {
         let unproven = &self.unproven;
-        let is_overdue = |number: &u64, entry: &Entry| {
+        let is_overdue = |number: &u64, entry: &TableEntry| {
             entry.status.is_overdue(now) || (now >= entry.prove_by && unproven.contains(number))
         };
         let overdue: Vec<u64> = self
@@ -195,13 +198,13 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
-    fn add(table: &mut Table, last: u8, now: u64) -> Option<(u64, Arc<Status>)> {
+    fn add(table: &mut ConnectionTable, last: u8, now: u64) -> Option<(u64, Arc<ConnectionStatus>)> {
         table.add(address(last), &LIMITS, Duration::from_secs(5), now)
     }
 
     #[test]
     fn the_oldest_connection_of_an_address_makes_way_for_its_newest() {
-        let mut table = Table::default();
+        let mut table = ConnectionTable::default();
         let (_, first) = add(&mut table, 1, 0).unwrap();
         let (_, second) = add(&mut table, 1, 0).unwrap();
         let (_, other) = add(&mut table, 2, 0).unwrap();
@@ -212,7 +215,7 @@ mod tests {
 
     #[test]
     fn at_the_most_the_oldest_without_proof_is_closed_and_never_one_with_proof() {
-        let mut table = Table::default();
+        let mut table = ConnectionTable::default();
         let opened: Vec<_> = (1..=4).map(|last| add(&mut table, last, 0).unwrap()).collect();
         table.prove(opened[0].0);
         add(&mut table, 5, 0).unwrap();
@@ -229,7 +232,7 @@ mod tests {
 
     #[test]
     fn proven_connections_of_an_address_are_not_limited() {
-        let mut table = Table::default();
+        let mut table = ConnectionTable::default();
         for _ in 0..4 {
             let (number, _) = add(&mut table, 1, 0).unwrap();
             table.prove(number);
@@ -239,7 +242,7 @@ mod tests {
 
     #[test]
     fn closed_connections_that_do_not_go_have_a_limit_too() {
-        let mut table = Table::default();
+        let mut table = ConnectionTable::default();
         let mut accepted = 0;
         for _ in 0..1000 {
             accepted += usize::from(add(&mut table, 1, 0).is_some());
@@ -253,14 +256,14 @@ mod tests {
 
     #[test]
     fn what_is_overdue_is_closed() {
-        let mut table = Table::default();
+        let mut table = ConnectionTable::default();
         let (_, silent) = add(&mut table, 1, 0).unwrap();
         let (_, stranger) = add(&mut table, 2, 0).unwrap();
         let (caller_number, caller) = add(&mut table, 3, 0).unwrap();
         stranger.reached();
         caller.reached();
         table.prove(caller_number);
-        let closed = |table: &mut Table, now| {
+        let closed = |table: &mut ConnectionTable, now| {
             table.sweep(now);
             [&silent, &stranger, &caller].map(|status| status.stage() == Stage::Closed)
         };
@@ -280,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_begins_while_draining_knows() {
-        let mut table = Table::default();
+        let mut table = ConnectionTable::default();
         table.advance(Stage::Draining);
         assert_eq!(add(&mut table, 1, 0).unwrap().1.stage(), Stage::Draining);
     }

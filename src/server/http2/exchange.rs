@@ -16,8 +16,9 @@ use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use tokio::time::{Sleep, sleep};
 
-use super::request::Body;
-use super::{Timeouts, response};
+use super::request::StreamBody;
+use super::response;
+use super::timeouts::Timeouts;
 
 /// How many bytes of answers may wait for room on one connection.
 const MAX_WAITING: usize = 64 << 20;
@@ -28,7 +29,7 @@ const REST_BYTES: usize = 1 << 20;
 
 /// How a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ExchangeOutcome {
     /// With an answer.
     Answered,
     /// The client wanted none, or made no room for it.
@@ -46,13 +47,13 @@ pub(super) struct Link {
 /// What of a stream is left when its request is with the handler.
 pub(super) struct Remainder {
     pub(super) respond: SendResponse<Bytes>,
-    pub(super) body: Option<Body>,
+    pub(super) body: Option<StreamBody>,
     /// The request was a HEAD: its answer has no body.
     pub(super) is_head: bool,
 }
 
 /// Bytes that wait until this is dropped.
-struct Waiting<'l>(&'l Link, usize);
+struct WaitingExchange<'l>(&'l Link, usize);
 
 // === impl Link ===
 
@@ -65,25 +66,25 @@ impl Link {
     }
 
     /// `None` if too many wait already.
-    fn wait(&self, bytes: usize) -> Option<Waiting<'_>> {
+    fn wait(&self, bytes: usize) -> Option<WaitingExchange<'_>> {
         let sum = self.waiting.get().saturating_add(bytes);
         (sum <= MAX_WAITING).then(|| {
             self.waiting.set(sum);
-            Waiting(self, bytes)
+            WaitingExchange(self, bytes)
         })
     }
 }
 
 // === impl Waiting ===
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingExchange<'_> {
     fn drop(&mut self) {
         self.0.waiting.set(self.0.waiting.get().saturating_sub(self.1));
     }
 }
 
 /// Answers one request by `answer`, unless the client resets the stream before.
-pub(super) async fn run<F>(answer: F, remainder: Remainder, link: Rc<Link>) -> Outcome
+pub(super) async fn run<F>(answer: F, remainder: Remainder, link: Rc<Link>) -> ExchangeOutcome
 where
     F: Future<Output = Result<ServiceResponse<BoxBody>, Error>>,
 {
@@ -93,14 +94,14 @@ where
         is_head,
     } = remainder;
     let Some(answer) = unless_reset(answer, &mut respond).await else {
-        return Outcome::Reset;
+        return ExchangeOutcome::Reset;
     };
     let answer: Response<BoxBody> = match answer {
         Ok(answer) => answer.into(),
         Err(error) => error.error_response().into(),
     };
     let outcome = send(answer, is_head, respond, &link).await;
-    if let (Some(body), Outcome::Answered) = (body, outcome) {
+    if let (Some(body), ExchangeOutcome::Answered) = (body, outcome) {
         read_rest(&body, link.timeouts.rest).await;
     }
     outcome
@@ -123,29 +124,29 @@ async fn send(
     is_head: bool,
     mut respond: SendResponse<Bytes>,
     link: &Link,
-) -> Outcome {
+) -> ExchangeOutcome {
     let (answer, body) = answer.into_parts();
     let size = body.size();
     let Some(head) = response::head(answer.head(), size) else {
         respond.send_reset(Reason::INTERNAL_ERROR);
-        return Outcome::Answered;
+        return ExchangeOutcome::Answered;
     };
     let is_whole = is_head || size.is_eof();
     let Ok(mut stream) = respond.send_response(head, is_whole) else {
-        return Outcome::Reset;
+        return ExchangeOutcome::Reset;
     };
     if is_whole {
-        return Outcome::Answered;
+        return ExchangeOutcome::Answered;
     }
     let sent = match body.try_into_bytes() {
         Ok(bytes) => send_bytes(&mut stream, bytes, true, link).await,
         Err(body) => send_stream(&mut stream, body, link).await,
     };
     match sent {
-        Some(()) => Outcome::Answered,
+        Some(()) => ExchangeOutcome::Answered,
         None => {
             stream.send_reset(Reason::CANCEL);
-            Outcome::Reset
+            ExchangeOutcome::Reset
         }
     }
 }
@@ -194,7 +195,7 @@ fn poll_capacity(
 }
 
 /// Reads what the client still sends, within bounds.
-async fn read_rest(body: &Body, within: Duration) {
+async fn read_rest(body: &StreamBody, within: Duration) {
     let mut read = 0;
     let mut timer = pin!(sleep(within));
     while read < REST_BYTES {

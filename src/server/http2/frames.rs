@@ -25,12 +25,12 @@ pub(super) struct Frames {
     head_read: usize,
     /// How much of the payload is still to come.
     payload: usize,
-    block: Block,
+    block: HeaderBlock,
 }
 
 /// What the frame at hand has to do with header blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Block {
+enum HeaderBlock {
     /// Nothing.
     Outside,
     /// The block goes on after this frame, and nobody has looked whether the rest is there.
@@ -59,13 +59,13 @@ impl Frames {
             head: [0; HEAD],
             head_read: 0,
             payload: PREFACE,
-            block: Block::Outside,
+            block: HeaderBlock::Outside,
         }
     }
 
     /// Whether a header block has begun and not ended.
     pub(super) fn is_in_block(&self) -> bool {
-        self.block != Block::Outside
+        self.block != HeaderBlock::Outside
     }
 
     /// Moves on over the bytes that may pass, `limit` at most: up to the end of
@@ -74,7 +74,7 @@ impl Frames {
         let mut passed = 0;
         loop {
             let rest = bytes.get(passed..).unwrap_or_default();
-            if self.block == Block::Continues && self.is_missing(rest) {
+            if self.block == HeaderBlock::Continues && self.is_missing(rest) {
                 return Reach::Some(passed);
             }
             let rest = rest.get(..limit.saturating_sub(passed)).unwrap_or(rest);
@@ -85,8 +85,8 @@ impl Frames {
             } else {
                 passed += self.read_head(rest);
             }
-            if self.payload == 0 && self.block == Block::Ends {
-                self.block = Block::Outside;
+            if self.payload == 0 && self.block == HeaderBlock::Ends {
+                self.block = HeaderBlock::Outside;
                 return Reach::BlockEnd(passed);
             }
             if passed >= bytes.len().min(limit) {
@@ -102,18 +102,18 @@ impl Frames {
         self.head_read += taken;
         if self.head_read == HEAD {
             self.head_read = 0;
-            let head = Head::of(self.head);
+            let head = FrameHead::of(self.head);
             self.payload = head.length;
             self.block = match (self.block, head.kind) {
-                (Block::Outside, HEADERS | PUSH_PROMISE) | (Block::Passes, CONTINUATION) => {
+                (HeaderBlock::Outside, HEADERS | PUSH_PROMISE) | (HeaderBlock::Passes, CONTINUATION) => {
                     match (head.ends_block, self.block) {
-                        (true, _) => Block::Ends,
-                        (false, Block::Passes) => Block::Passes,
-                        (false, _) => Block::Continues,
+                        (true, _) => HeaderBlock::Ends,
+                        (false, HeaderBlock::Passes) => HeaderBlock::Passes,
+                        (false, _) => HeaderBlock::Continues,
                     }
                 }
                 // Not what must follow: h2 ends the connection for it.
-                _ => Block::Outside,
+                _ => HeaderBlock::Outside,
             };
         }
         taken
@@ -123,11 +123,11 @@ impl Frames {
     /// with the payload of its first. If the rest is there, or is no block, it may pass.
     fn is_missing(&mut self, rest: &[u8]) -> bool {
         let mut at = self.payload;
-        while let Some(head) = Head::at(rest, at) {
+        while let Some(head) = FrameHead::at(rest, at) {
             let next = at + HEAD + head.length;
             let is_broken = head.kind != CONTINUATION || head.length > MAX_PAYLOAD;
             if is_broken || (head.ends_block && next <= rest.len()) {
-                self.block = Block::Passes;
+                self.block = HeaderBlock::Passes;
                 return false;
             }
             at = next;
@@ -137,7 +137,7 @@ impl Frames {
 }
 
 /// The head of a frame, as far as it matters.
-struct Head {
+struct FrameHead {
     length: usize,
     kind: u8,
     ends_block: bool,
@@ -145,7 +145,7 @@ struct Head {
 
 // === impl Head ===
 
-impl Head {
+impl FrameHead {
     fn of([high, middle, low, kind, flags, ..]: [u8; HEAD]) -> Self {
         Self {
             length: usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low),

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::Timeouts;
+use super::timeouts::Timeouts;
 
 /// The PINGs of one connection.
 pub(super) struct Keepalive {

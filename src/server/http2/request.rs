@@ -24,11 +24,11 @@ pub(super) const MAX_FIELDS: usize = 128;
 /// A request's body, which the handler reads and, once there is an answer, the
 /// exchange to its end.
 #[derive(Clone)]
-pub(super) struct Body(Rc<RefCell<RecvStream>>);
+pub(super) struct StreamBody(Rc<RefCell<RecvStream>>);
 
 // === impl Body ===
 
-impl Body {
+impl StreamBody {
     /// `None` if there is none.
     pub(super) fn new(stream: RecvStream) -> Option<Self> {
         (!stream.is_end_stream()).then(|| Self(Rc::new(RefCell::new(stream))))
@@ -46,7 +46,7 @@ impl Body {
     }
 }
 
-impl Stream for Body {
+impl Stream for StreamBody {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -56,7 +56,11 @@ impl Stream for Body {
 }
 
 /// The request that `parts` and `body` are; `None` if actix has no form for it.
-pub(super) fn request(parts: Parts, body: Option<Body>, connection: &Rc<Connection>) -> Option<Request> {
+pub(super) fn request(
+    parts: Parts,
+    body: Option<StreamBody>,
+    connection: &Rc<Connection>,
+) -> Option<Request> {
     let payload: Payload = match body {
         Some(body) => Payload::Stream {
             payload: Box::pin(body),

@@ -1,6 +1,7 @@
 //! The driver with clients that make it wait.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use actix_web::{App, HttpResponse, test, web};
 use h2::client;

@@ -27,7 +27,7 @@ pub(super) struct Held {
 
 /// What is held in sum. The parts of the clusters are counted each for itself.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counts<'c> {
+pub(super) struct ShareCounts<'c> {
     /// Of the one cluster; `None` where it has no part.
     pub(super) own: Option<&'c AtomicUsize>,
     pub(super) common: &'c AtomicUsize,
@@ -53,7 +53,7 @@ impl Shares {
     }
 
     /// Takes `amount`, as much as there is of the cluster's own part; all or nothing.
-    pub(super) fn take(self, counts: Counts<'_>, amount: usize) -> Option<Held> {
+    pub(super) fn take(self, counts: ShareCounts<'_>, amount: usize) -> Option<Held> {
         let own = counts.own.map_or(0, |held| take_some(held, amount, self.own));
         let held = Held {
             own,
@@ -81,7 +81,7 @@ impl Held {
         }
     }
 
-    pub(super) fn give_back(self, counts: Counts<'_>) {
+    pub(super) fn give_back(self, counts: ShareCounts<'_>) {
         if let Some(own) = counts.own {
             own.fetch_sub(self.own, Ordering::AcqRel);
         }
@@ -158,7 +158,7 @@ mod tests {
             let own: Vec<AtomicUsize> = (0..clusters).map(|_| AtomicUsize::new(0)).collect();
             let mut held: Vec<(usize, Held)> = Vec::new();
             for (cluster, amount, gives_back) in steps {
-                let counts = |cluster: usize| Counts { own: own.get(cluster), common: &common };
+                let counts = |cluster: usize| ShareCounts { own: own.get(cluster), common: &common };
                 if gives_back && !held.is_empty() {
                     let (cluster, part) = held.swap_remove(amount % held.len());
                     part.give_back(counts(cluster));
@@ -178,7 +178,7 @@ mod tests {
                 prop_assert!(common.load(Ordering::Relaxed) <= shares.common);
             }
             for (cluster, part) in held {
-                part.give_back(Counts { own: own.get(cluster), common: &common });
+                part.give_back(ShareCounts { own: own.get(cluster), common: &common });
             }
             prop_assert_eq!(common.load(Ordering::Relaxed), 0);
             prop_assert!(own.iter().all(|own| own.load(Ordering::Relaxed) == 0));

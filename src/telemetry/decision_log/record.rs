@@ -1,4 +1,4 @@
-//! One line: what was asked, by whom, what was answered and why.
+//! One line of the decision log.
 
 mod webhooks;
 
@@ -12,6 +12,7 @@ use crate::engine::admission::Phase;
 use crate::engine::admission::Request;
 use crate::engine::admission::exceptions::Excused;
 use crate::engine::admission::webhook::WebhookResult;
+use crate::engine::text::truncate_with_mark;
 use crate::engine::{Attributes, Cause, Decision, Operator, Requirement, Target, User};
 
 /// Longest text of a line, in bytes.
@@ -32,7 +33,7 @@ pub struct Record<'a> {
     /// The caller's name.
     pub caller: &'a str,
     /// What was asked; user, groups and extra are part of it.
-    pub question: Question<'a>,
+    pub question: LoggedQuestion<'a>,
     /// The answer.
     pub decision: Decision,
     /// What decided, or why nothing matched.
@@ -53,7 +54,7 @@ pub struct Record<'a> {
 
 /// What was asked.
 #[derive(Debug, Clone, Copy)]
-pub enum Question<'a> {
+pub enum LoggedQuestion<'a> {
     /// Whether a user may do something.
     Authorization(&'a Attributes<'a>),
     /// Whether an object may be stored, and how. Of the object nothing is written.
@@ -121,8 +122,8 @@ impl Record<'_> {
         line.texts(&user.groups);
         line.raw(r#","attributes":{"#);
         match &self.question {
-            Question::Authorization(attributes) => line.target(&attributes.target),
-            Question::Admission(_, request) => line.admission(request),
+            LoggedQuestion::Authorization(attributes) => line.target(&attributes.target),
+            LoggedQuestion::Admission(_, request) => line.admission(request),
         }
         line.extra(&user.extra);
         line.raw(r#"},"decision":"#);
@@ -148,7 +149,7 @@ impl Record<'_> {
 
 // === impl Question ===
 
-impl<'a> Question<'a> {
+impl<'a> LoggedQuestion<'a> {
     const fn user(&self) -> &'a User<'a> {
         match self {
             Self::Authorization(attributes) => &attributes.user,
@@ -172,15 +173,8 @@ impl Line<'_> {
 
     /// A JSON string; a long one is cut and ends in `…`.
     fn text(&mut self, text: &str) {
-        if text.len() <= TEXT_BYTES {
-            self.string(text);
-        } else {
-            self.truncated = true;
-            let cut = text
-                .get(..text.floor_char_boundary(TEXT_BYTES))
-                .unwrap_or_default();
-            self.string(&format!("{cut}…"));
-        }
+        self.truncated |= text.len() > TEXT_BYTES;
+        self.string(&truncate_with_mark(text, TEXT_BYTES));
     }
 
     fn string(&mut self, text: &str) {
@@ -209,14 +203,14 @@ impl Line<'_> {
     }
 
     /// The endpoint and the uid: the user's, or that of an admission review.
-    fn question(&mut self, question: &Question<'_>) {
+    fn question(&mut self, question: &LoggedQuestion<'_>) {
         self.raw(r#","endpoint":"#);
         let uid = match question {
-            Question::Authorization(attributes) => {
+            LoggedQuestion::Authorization(attributes) => {
                 self.raw(r#""authorize""#);
                 &attributes.user.uid
             }
-            Question::Admission(phase, request) => {
+            LoggedQuestion::Admission(phase, request) => {
                 self.text(phase.endpoint().as_str());
                 self.raw(r#","phase":"#);
                 self.text(phase.as_str());

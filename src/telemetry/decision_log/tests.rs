@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::engine::admission::FailurePolicy;
+use crate::engine::admission::Reinvocation;
 use crate::engine::admission::matching::Constraints;
-use crate::engine::admission::mutating::Reinvocation;
 use crate::engine::admission::webhook::{ClientConfig, Verdict, Webhook, WebhookResult, WebhookTarget};
 use crate::engine::{
     Attributes, Cause, CauseKind, Decision, Operator, Requirement, ResourceAttributes, Selectors, Target,
@@ -75,7 +75,7 @@ fn mk_record<'a>(attributes: &'a Attributes<'a>) -> Record<'a> {
         revision: "abc",
         cluster: "default",
         caller: "kube-apiserver",
-        question: Question::Authorization(attributes),
+        question: LoggedQuestion::Authorization(attributes),
         decision: Decision::NoOpinion,
         reason: "no rule names jane",
         cause: None,

@@ -1,11 +1,11 @@
-//! The thread that writes.
+//! The writer thread of the decision log.
 
 use std::io;
 use std::sync::PoisonError;
 use std::thread;
 use std::time::Duration;
 
-use super::{Failure, Queue, Sink};
+use super::{LogSink, Queue, WriteFailure};
 
 /// How long the writer lets lines gather, so that workers wake it seldom.
 const GATHER: Duration = Duration::from_millis(2);
@@ -23,9 +23,9 @@ struct Batch {
 /// Writes until the queue is closed and everything is written.
 pub(super) fn run(
     queue: &Queue,
-    mut sink: Sink,
-    reopen: &dyn Fn() -> io::Result<Sink>,
-    report: fn(Failure, &io::Error),
+    mut sink: LogSink,
+    reopen: &dyn Fn() -> io::Result<LogSink>,
+    report: fn(WriteFailure, &io::Error),
 ) {
     let mut spare = Vec::new();
     let mut broken = false;
@@ -33,7 +33,7 @@ pub(super) fn run(
         if batch.reopen {
             match reopen() {
                 Ok(fresh) => (sink, broken) = (fresh, false),
-                Err(error) => report(Failure::Reopen, &error),
+                Err(error) => report(WriteFailure::Reopen, &error),
             }
         }
         match write(&mut sink, &batch.bytes, broken) {
@@ -41,7 +41,7 @@ pub(super) fn run(
             Err(error) => {
                 queue.dropped.inc_by(batch.lines);
                 if !broken {
-                    report(Failure::Write, &error);
+                    report(WriteFailure::Write, &error);
                 }
                 broken = true;
             }
@@ -78,7 +78,7 @@ fn next(queue: &Queue, spare: Vec<u8>) -> Option<Batch> {
 }
 
 /// Writes whole lines. After a failure the last one may be cut: a line break ends it.
-fn write(sink: &mut Sink, bytes: &[u8], after_failure: bool) -> io::Result<()> {
+fn write(sink: &mut LogSink, bytes: &[u8], after_failure: bool) -> io::Result<()> {
     if after_failure {
         sink.write_all(b"\n")?;
     }

@@ -1,6 +1,8 @@
-//! The values that labels take.
+//! Label values of metrics.
 
+pub use crate::config::Endpoint;
 use crate::engine::Decision;
+pub use crate::engine::PolicyResult;
 pub use crate::engine::admission::Phase;
 
 /// A label whose values are known when the program is built.
@@ -54,20 +56,6 @@ macro_rules! label {
 }
 
 label! {
-    /// `endpoint`: what was asked of the gateway.
-    Endpoint {
-        /// `/authorize`.
-        Authorize => "authorize",
-        /// `/validate` and below.
-        Validate => "validate",
-        /// `/mutate` and below.
-        Mutate => "mutate",
-        /// A path that is none of these.
-        Other => "other",
-    }
-}
-
-label! {
     /// `state`: how far the client of a connection has come in saying who it is.
     ConnectionState {
         /// Its TLS handshake is not complete.
@@ -80,15 +68,15 @@ label! {
 }
 
 label! {
-    /// `method`: the credential that settled who calls.
-    Credential {
+    /// `method`: the credential by which a caller was recognised, or was not.
+    AuthenticationMethod {
         /// A client certificate.
         Certificate => "certificate",
-        /// A bearer token of a kubeconfig, or one that nobody knows.
+        /// A bearer token that a kubeconfig holds, or one that nobody knows.
         Bearer => "bearer",
-        /// User name and password.
+        /// A user name and password.
         Basic => "basic",
-        /// A JSON Web Token.
+        /// A bearer token that an issuer signed: a JSON Web Token.
         Jwt => "jwt",
         /// None was presented.
         None => "none",
@@ -102,22 +90,6 @@ label! {
         Success => "success",
         /// It did not.
         Failure => "failure",
-    }
-}
-
-label! {
-    /// `result`: what a policy said.
-    PolicyResult {
-        /// It applied.
-        Match => "match",
-        /// It did not apply.
-        NoMatch => "noMatch",
-        /// It could not tell.
-        Error => "error",
-        /// It would have allowed, were it not in shadow.
-        ShadowAllow => "shadowAllow",
-        /// It would have denied, were it not in shadow.
-        ShadowDeny => "shadowDeny",
     }
 }
 
@@ -151,9 +123,20 @@ label! {
     }
 }
 
-impl Endpoint {
-    /// Those that answer reviews.
-    pub const REVIEWS: [Self; 3] = [Self::Authorize, Self::Validate, Self::Mutate];
+impl Label for Endpoint {
+    const VALUES: &'static [Self] = &Self::ALL;
+
+    fn as_str(self) -> &'static str {
+        Self::as_str(self)
+    }
+}
+
+impl Label for PolicyResult {
+    const VALUES: &'static [Self] = &Self::ALL;
+
+    fn as_str(self) -> &'static str {
+        Self::as_str(self)
+    }
 }
 
 impl Label for Phase {

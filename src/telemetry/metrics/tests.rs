@@ -39,11 +39,11 @@ fn what_is_known_at_start_is_there_with_0() {
 #[test]
 fn recording_moves_the_series_and_no_other() {
     let metrics = Metrics::new().unwrap();
-    metrics.http_request(Endpoint::Authorize, 200);
-    metrics.http_request(Endpoint::Authorize, 418);
+    metrics.http_request(Some(Endpoint::Authorize), 200);
+    metrics.http_request(Some(Endpoint::Authorize), 418);
     metrics.authorization(Decision::Deny, Duration::from_nanos(700));
     metrics.admission(Phase::Mutate, false, Duration::from_secs(60));
-    metrics.authentication(Credential::Bearer, Outcome::Failure);
+    metrics.authentication(AuthenticationMethod::Bearer, Outcome::Failure);
     metrics.reload(Outcome::Success, SystemTime::UNIX_EPOCH + Duration::from_secs(5));
     let moved: Vec<String> = text(&metrics)
         .lines()

@@ -1,4 +1,4 @@
-//! Which addresses stand behind a name, and which of them may be dialled.
+//! Address resolution, and which addresses may be dialled.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};

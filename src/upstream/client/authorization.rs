@@ -1,4 +1,4 @@
-//! What a client says of itself in a header.
+//! The `Authorization` header of calls to webhooks.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use hyper::header::HeaderValue;
 use tokio::task::spawn_blocking;
 use zeroize::Zeroizing;
 
-use super::Unusable;
+use super::InvalidSettings;
 use crate::config::{Disk, Files as _, Secret};
 
 /// How long a token is used before its file is looked at again; the same as the
@@ -20,7 +20,7 @@ const FRESH: Duration = Duration::from_secs(10);
 
 /// The `Authorization` header of each request.
 #[derive(Debug, Clone, Default)]
-pub enum Authorization {
+pub enum ClientAuthorization {
     /// There is none.
     #[default]
     None,
@@ -46,13 +46,13 @@ struct Current {
 
 // === impl Authorization ===
 
-impl Authorization {
+impl ClientAuthorization {
     /// `Bearer`, with `token`.
     ///
     /// # Errors
     ///
     /// A token that no header can hold.
-    pub fn bearer(token: &Secret) -> Result<Self, Unusable> {
+    pub fn bearer(token: &Secret) -> Result<Self, InvalidSettings> {
         bearer(token.reveal()).map(Self::Fixed)
     }
 
@@ -61,7 +61,7 @@ impl Authorization {
     /// # Errors
     ///
     /// None in practice: every name and password can be encoded.
-    pub fn basic(username: &str, password: &Secret) -> Result<Self, Unusable> {
+    pub fn basic(username: &str, password: &Secret) -> Result<Self, InvalidSettings> {
         let mut pair = Zeroizing::new(format!("{username}:").into_bytes());
         pair.extend_from_slice(password.reveal());
         let encoded = Zeroizing::new(STANDARD.encode(&*pair));
@@ -73,7 +73,7 @@ impl Authorization {
     /// # Errors
     ///
     /// A token that no header can hold.
-    pub fn token_file(path: &Path, token: &Secret) -> Result<Self, Unusable> {
+    pub fn token_file(path: &Path, token: &Secret) -> Result<Self, InvalidSettings> {
         let current = Current {
             header: bearer(token.reveal())?,
             due: Instant::now() + FRESH,
@@ -124,11 +124,11 @@ impl TokenFile {
                 header
             }),
             Ok(Err(_)) => {
-                tracing::warn!(file = %self.path.display(), "holds no token; the one before it is used");
+                tracing::warn!(file = %self.path.display(), "token file is empty: using the previous token");
                 header
             }
             Err(error) => {
-                tracing::warn!(file = %self.path.display(), %error, "the token before it is used");
+                tracing::warn!(file = %self.path.display(), %error, "cannot read token file: using the previous token");
                 header
             }
         }
@@ -144,18 +144,18 @@ async fn read(path: PathBuf) -> io::Result<Vec<u8>> {
     read.await.unwrap_or_else(|error| Err(error.into()))
 }
 
-fn bearer(token: &[u8]) -> Result<HeaderValue, Unusable> {
+fn bearer(token: &[u8]) -> Result<HeaderValue, InvalidSettings> {
     if token.is_empty() {
-        return Err(Unusable::Header);
+        return Err(InvalidSettings::Header);
     }
     header("Bearer ", token)
 }
 
 /// Marked, so that it is never printed.
-fn header(scheme: &str, credential: &[u8]) -> Result<HeaderValue, Unusable> {
+fn header(scheme: &str, credential: &[u8]) -> Result<HeaderValue, InvalidSettings> {
     let mut text = Zeroizing::new(scheme.as_bytes().to_vec());
     text.extend_from_slice(credential);
-    let mut header = HeaderValue::from_bytes(&text).map_err(|_| Unusable::Header)?;
+    let mut header = HeaderValue::from_bytes(&text).map_err(|_| InvalidSettings::Header)?;
     header.set_sensitive(true);
     Ok(header)
 }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_name_and_password_are_encoded_together() {
-        let basic = Authorization::basic("Aladdin", &Secret::new("open sesame")).unwrap();
+        let basic = ClientAuthorization::basic("Aladdin", &Secret::new("open sesame")).unwrap();
         assert_eq!(
             wait(basic.header()).unwrap(),
             "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
@@ -182,8 +182,8 @@ mod tests {
 
     #[test]
     fn no_credential_is_printed() {
-        let bearer = Authorization::bearer(&Secret::new("hunter2")).unwrap();
-        let file = Authorization::token_file(Path::new("/absent"), &Secret::new("hunter2")).unwrap();
+        let bearer = ClientAuthorization::bearer(&Secret::new("hunter2")).unwrap();
+        let file = ClientAuthorization::token_file(Path::new("/absent"), &Secret::new("hunter2")).unwrap();
         let printed = format!("{bearer:?} {file:?}");
         assert!(!printed.contains("hunter2"), "{printed}");
     }
@@ -192,8 +192,8 @@ mod tests {
     fn a_token_that_no_header_holds_is_refused() {
         for token in ["", "a\nb"] {
             assert_eq!(
-                Authorization::bearer(&Secret::new(token)).unwrap_err(),
-                Unusable::Header
+                ClientAuthorization::bearer(&Secret::new(token)).unwrap_err(),
+                InvalidSettings::Header
             );
         }
     }
@@ -203,7 +203,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         std::fs::write(&path, "new\n").unwrap();
-        let Authorization::File(file) = Authorization::token_file(&path, &Secret::new("old")).unwrap() else {
+        let ClientAuthorization::File(file) =
+            ClientAuthorization::token_file(&path, &Secret::new("old")).unwrap()
+        else {
             panic!("a file was given");
         };
         let now = Instant::now();
@@ -219,7 +221,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         std::fs::write(&path, "new").unwrap();
-        let authorization = Authorization::token_file(&path, &Secret::new("old")).unwrap();
+        let authorization = ClientAuthorization::token_file(&path, &Secret::new("old")).unwrap();
         assert_eq!(wait(authorization.header()).unwrap(), "Bearer old");
         authorization.refused();
         assert_eq!(wait(authorization.header()).unwrap(), "Bearer new");

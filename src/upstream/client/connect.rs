@@ -1,4 +1,4 @@
-//! New connections: an address, TCP, TLS.
+//! New connections: DNS, TCP, TLS.
 
 use std::future::Future;
 use std::io;
@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_openssl::SslStream;
 
-use super::{Error, Settings, Unusable, tls};
+use super::{Error, InvalidSettings, Settings, tls};
 
 /// How long one of several addresses may take before the next is tried.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -48,7 +48,7 @@ pub(super) struct Io(TokioIo<SslStream<TcpStream>>);
 // === impl Connector ===
 
 impl Connector {
-    pub(super) fn new(settings: &Settings) -> Result<Self, Unusable> {
+    pub(super) fn new(settings: &Settings) -> Result<Self, InvalidSettings> {
         Ok(Self(Arc::new(Route {
             settings: settings.clone(),
             tls: tls::connector(settings)?,

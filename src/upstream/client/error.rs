@@ -1,4 +1,4 @@
-//! What can happen instead of a reply.
+//! Errors of calls to webhooks.
 
 use std::error::Error as _;
 use std::net::SocketAddr;
@@ -50,7 +50,7 @@ pub enum Error {
     #[error("the reply is larger than {0} bytes")]
     TooLarge(usize),
     /// The reply says of itself what nobody can read.
-    #[error("the reply's Content-Type is no media type")]
+    #[error("the reply's Content-Type is not a media type")]
     ContentType,
     /// The reply is not in the encoding that it claims.
     #[error("the reply cannot be decompressed")]
@@ -59,13 +59,13 @@ pub enum Error {
     #[error("no reply within {0:?}")]
     Timeout(Duration),
     /// The threads that make calls are not there.
-    #[error("no thread to call from")]
+    #[error("no thread to make the call")]
     Runtime,
 }
 
 /// Why nothing could be called with some settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
+pub enum InvalidSettings {
     /// The URL is none, or not one of the scheme `https`.
     #[error("`{url}` is no URL of a webhook: {reason}")]
     Url {
@@ -75,19 +75,19 @@ pub enum Unusable {
         reason: &'static str,
     },
     /// A CA bundle without a certificate.
-    #[error("the CA bundle holds no certificate in PEM, or a damaged one")]
+    #[error("the CA bundle has no certificate in PEM, or an invalid one")]
     Authorities,
     /// A client certificate that is none.
-    #[error("the client certificate is none in PEM, or damaged")]
+    #[error("the client certificate is not valid PEM")]
     Certificate,
     /// A key that is none, or is encrypted.
-    #[error("the client key is none in PEM, damaged, or encrypted")]
+    #[error("the client key is not valid PEM, or is encrypted")]
     Key,
     /// A key of another certificate.
     #[error("the client key does not belong to the client certificate")]
     Mismatch,
     /// A host or credential that no header can hold.
-    #[error("a host, user agent or credential holds what no HTTP header can")]
+    #[error("a host, user agent or credential has characters that no HTTP header may have")]
     Header,
     /// OpenSSL refused.
     #[error("openssl: {0}")]
@@ -132,7 +132,7 @@ fn is_reset(cause: &(dyn std::error::Error + 'static)) -> bool {
 
 // === impl Unusable ===
 
-impl From<openssl::error::ErrorStack> for Unusable {
+impl From<openssl::error::ErrorStack> for InvalidSettings {
     fn from(error: openssl::error::ErrorStack) -> Self {
         Self::OpenSsl(error.to_string())
     }

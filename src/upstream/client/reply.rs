@@ -1,4 +1,4 @@
-//! The reply: its status, and its body within bounds.
+//! The reply of a webhook: status and bounded body.
 
 use std::io::{self, Write};
 
@@ -13,12 +13,12 @@ use super::{Error, media_type};
 
 /// What the body is collected in.
 enum Sink {
-    Plain(Bounded),
-    Gzip(Box<MultiGzDecoder<Bounded>>),
+    Plain(BoundedBuffer),
+    Gzip(Box<MultiGzDecoder<BoundedBuffer>>),
 }
 
 /// Bytes, no more than a limit.
-struct Bounded {
+struct BoundedBuffer {
     bytes: Vec<u8>,
     limit: usize,
     is_exceeded: bool,
@@ -57,7 +57,7 @@ pub(super) async fn read(response: Response<Incoming>, limit: usize) -> Result<B
 
 impl Sink {
     fn new(is_gzip: bool, limit: usize) -> Self {
-        let bounded = Bounded {
+        let bounded = BoundedBuffer {
             bytes: Vec::new(),
             limit,
             is_exceeded: false,
@@ -95,7 +95,7 @@ impl Sink {
         }
     }
 
-    fn bounded_mut(&mut self) -> &mut Bounded {
+    fn bounded_mut(&mut self) -> &mut BoundedBuffer {
         match self {
             Self::Plain(bounded) => bounded,
             Self::Gzip(decoder) => decoder.get_mut(),
@@ -105,7 +105,7 @@ impl Sink {
 
 // === impl Bounded ===
 
-impl Write for Bounded {
+impl Write for BoundedBuffer {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         if data.len() > self.limit.saturating_sub(self.bytes.len()) {
             self.is_exceeded = true;

@@ -34,7 +34,7 @@ fn start() -> Option<Runtime> {
         .thread_name("upstream")
         .enable_all()
         .build()
-        .inspect_err(|error| tracing::error!(%error, "no threads to call webhooks from"))
+        .inspect_err(|error| tracing::error!(%error, "cannot start the threads that call webhooks"))
         .ok()
 }
 

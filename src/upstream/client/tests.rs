@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use super::*;
 use crate::config::Secret;
-use crate::upstream::fixtures::{Action, Authority, Issued, Received, Webhook, ok, reply};
+use crate::upstream::fixtures::{FakeAction, FakeAuthority, FakeRequest, FakeWebhook, Issued, ok, reply};
 
 const BOUNDS: Bounds = Bounds {
     timeout: Duration::from_secs(30),
@@ -35,15 +35,15 @@ fn post(client: &Client, bounds: Bounds) -> Result<Bytes, Error> {
 }
 
 /// A client of a webhook that answers with `respond`, whose certificate is right.
-fn pair(respond: impl Fn(&Received) -> Action + Send + Sync + 'static) -> (Webhook, Client) {
-    let authority = Authority::new("ca");
-    let webhook = Webhook::start(&authority.issue(&["127.0.0.1"]), respond);
+fn pair(respond: impl Fn(&FakeRequest) -> FakeAction + Send + Sync + 'static) -> (FakeWebhook, Client) {
+    let authority = FakeAuthority::new("ca");
+    let webhook = FakeWebhook::start(&authority.issue(&["127.0.0.1"]), respond);
     let settings = settings(&webhook.url("/some/path"), &[&authority.pem()]);
-    (webhook, Client::new(settings, Authorization::None).unwrap())
+    (webhook, Client::new(settings, ClientAuthorization::None).unwrap())
 }
 
-fn sends(bytes: Vec<u8>) -> (Webhook, Client) {
-    pair(move |_| Action::Send(bytes.clone()))
+fn sends(bytes: Vec<u8>) -> (FakeWebhook, Client) {
+    pair(move |_| FakeAction::Send(bytes.clone()))
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_connection_serves_one_call_after_another() {
 
 #[test]
 fn a_connection_that_died_idle_is_replaced() {
-    let (webhook, client) = pair(|_| Action::SendAndClose(ok(b"{}")));
+    let (webhook, client) = pair(|_| FakeAction::SendAndClose(ok(b"{}")));
     for _ in 0..5 {
         assert_eq!(post(&client, BOUNDS).unwrap(), "{}");
     }
@@ -97,7 +97,7 @@ fn a_connection_that_died_idle_is_replaced() {
 #[test]
 fn a_connection_that_breaks_after_the_request_is_not_tried_again() {
     for cut in [&b""[..], b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{"] {
-        let (webhook, client) = pair(|_| Action::SendAndClose(cut.to_vec()));
+        let (webhook, client) = pair(|_| FakeAction::SendAndClose(cut.to_vec()));
         let result = post(&client, BOUNDS);
         assert!(matches!(result, Err(Error::Exchange(_))), "{result:?}");
         assert_eq!(webhook.received().len(), 1);
@@ -140,7 +140,7 @@ fn a_reply_is_bounded_whether_it_tells_its_length_or_not() {
 
 #[test]
 fn what_is_not_http_is_no_reply() {
-    let (_webhook, client) = pair(|_| Action::SendAndClose(b"SSH-2.0-hello\r\n\r\n".to_vec()));
+    let (_webhook, client) = pair(|_| FakeAction::SendAndClose(b"SSH-2.0-hello\r\n\r\n".to_vec()));
     let result = post(&client, BOUNDS);
     assert!(matches!(result, Err(Error::Exchange(_))), "{result:?}");
 }
@@ -152,14 +152,15 @@ fn the_deadline_ends_every_stage() {
         ..BOUNDS
     };
     let timed_out = Err(Error::Timeout(bounds.timeout));
-    let (_webhook, silent) = pair(|_| Action::Hang);
+    let (_webhook, silent) = pair(|_| FakeAction::Hang);
     assert_eq!(post(&silent, bounds), timed_out);
-    let (_webhook, slow) = pair(|_| Action::Send(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{".to_vec()));
+    let (_webhook, slow) =
+        pair(|_| FakeAction::Send(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{".to_vec()));
     assert_eq!(post(&slow, bounds), timed_out);
     // Connections are taken by the system; nobody shakes hands.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", mute.local_addr().unwrap());
-    let client = Client::new(settings(&url, &[]), Authorization::None).unwrap();
+    let client = Client::new(settings(&url, &[]), ClientAuthorization::None).unwrap();
     assert_eq!(post(&client, bounds), Err(Error::Connect(bounds.timeout)));
 }
 
@@ -171,12 +172,12 @@ fn connecting_may_have_less_time_than_the_call() {
     };
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", mute.local_addr().unwrap());
-    let client = Client::new(settings(&url, &[]), Authorization::None).unwrap();
+    let client = Client::new(settings(&url, &[]), ClientAuthorization::None).unwrap();
     assert_eq!(post(&client, bounds), Err(Error::Connect(bounds.connect)));
     // Who is connected has the time of the call.
     let (webhook, client) = pair(|_| {
         std::thread::sleep(Duration::from_millis(600));
-        Action::Send(ok(b"{}"))
+        FakeAction::Send(ok(b"{}"))
     });
     for _ in 0..2 {
         assert_eq!(post(&client, bounds).as_deref(), Ok(&b"{}"[..]));
@@ -187,7 +188,11 @@ fn connecting_may_have_less_time_than_the_call() {
 #[test]
 fn a_port_without_listener_refuses() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let client = Client::new(settings(&format!("https://{closed}/"), &[]), Authorization::None).unwrap();
+    let client = Client::new(
+        settings(&format!("https://{closed}/"), &[]),
+        ClientAuthorization::None,
+    )
+    .unwrap();
     let result = post(&client, BOUNDS);
     assert!(
         matches!(&result, Err(Error::Dial { address, .. }) if *address == closed),
@@ -196,8 +201,12 @@ fn a_port_without_listener_refuses() {
 }
 
 fn tls_failure(issued: &Issued, authorities: &[&[u8]]) -> String {
-    let webhook = Webhook::start(issued, |_| Action::Send(ok(b"{}")));
-    let client = Client::new(settings(&webhook.url("/"), authorities), Authorization::None).unwrap();
+    let webhook = FakeWebhook::start(issued, |_| FakeAction::Send(ok(b"{}")));
+    let client = Client::new(
+        settings(&webhook.url("/"), authorities),
+        ClientAuthorization::None,
+    )
+    .unwrap();
     match post(&client, BOUNDS) {
         Err(Error::Tls(reason)) => reason,
         other => panic!("{other:?}"),
@@ -206,7 +215,7 @@ fn tls_failure(issued: &Issued, authorities: &[&[u8]]) -> String {
 
 #[test]
 fn a_certificate_that_go_would_refuse_is_refused() {
-    let (authority, other) = (Authority::new("ca"), Authority::new("other"));
+    let (authority, other) = (FakeAuthority::new("ca"), FakeAuthority::new("other"));
     let right = authority.issue(&["127.0.0.1"]);
     let table = [
         (&right, vec![other.pem()], "issuer certificate"),
@@ -235,7 +244,7 @@ fn a_certificate_that_go_would_refuse_is_refused() {
 }
 
 /// A client of the service `svc` in `ns`, which is at `webhook`.
-fn of_service(webhook: &Webhook, authority: &[u8]) -> Settings {
+fn of_service(webhook: &FakeWebhook, authority: &[u8]) -> Settings {
     let fixed = BTreeMap::from([("svc.ns.svc:443".to_owned(), webhook.address)]);
     let addresses = Addresses {
         fixed,
@@ -250,9 +259,9 @@ fn of_service(webhook: &Webhook, authority: &[u8]) -> Settings {
 
 #[test]
 fn a_service_is_asked_by_its_name_wherever_it_is() {
-    let authority = Authority::new("ca");
-    let webhook = Webhook::start(&authority.issue(&["svc.ns.svc"]), |_| Action::Send(ok(b"{}")));
-    let client = Client::new(of_service(&webhook, &authority.pem()), Authorization::None).unwrap();
+    let authority = FakeAuthority::new("ca");
+    let webhook = FakeWebhook::start(&authority.issue(&["svc.ns.svc"]), |_| FakeAction::Send(ok(b"{}")));
+    let client = Client::new(of_service(&webhook, &authority.pem()), ClientAuthorization::None).unwrap();
     post(&client, BOUNDS).unwrap();
     let request = webhook.received().remove(0);
     assert_eq!(request.server_name.as_deref(), Some("svc.ns.svc"));
@@ -261,7 +270,7 @@ fn a_service_is_asked_by_its_name_wherever_it_is() {
         server_name: Some("other.ns.svc".to_owned()),
         ..of_service(&webhook, &authority.pem())
     };
-    let client = Client::new(elsewhere, Authorization::None).unwrap();
+    let client = Client::new(elsewhere, ClientAuthorization::None).unwrap();
     let result = post(&client, BOUNDS);
     assert!(
         matches!(&result, Err(Error::Tls(reason)) if reason.contains("hostname mismatch")),
@@ -271,33 +280,33 @@ fn a_service_is_asked_by_its_name_wherever_it_is() {
 
 #[test]
 fn a_common_name_is_no_name() {
-    let own = Authority::new("ca");
+    let own = FakeAuthority::new("ca");
     let named = own.issue_with_common_name("svc.ns.svc");
-    let webhook = Webhook::start(&named, |_| Action::Send(ok(b"{}")));
-    let client = Client::new(of_service(&webhook, &own.pem()), Authorization::None).unwrap();
+    let webhook = FakeWebhook::start(&named, |_| FakeAction::Send(ok(b"{}")));
+    let client = Client::new(of_service(&webhook, &own.pem()), ClientAuthorization::None).unwrap();
     let result = post(&client, BOUNDS);
     assert!(matches!(result, Err(Error::Tls(_))), "{result:?}");
 }
 
 #[test]
 fn a_certificate_may_be_trusted_by_itself() {
-    let issued = Authority::new("forgotten").issue(&["127.0.0.1"]);
-    let webhook = Webhook::start(&issued, |_| Action::Send(ok(b"{}")));
-    let other = Authority::new("other").pem();
+    let issued = FakeAuthority::new("forgotten").issue(&["127.0.0.1"]);
+    let webhook = FakeWebhook::start(&issued, |_| FakeAction::Send(ok(b"{}")));
+    let other = FakeAuthority::new("other").pem();
     let settings = settings(&webhook.url("/"), &[&other, &issued.pem()]);
-    let client = Client::new(settings, Authorization::None).unwrap();
+    let client = Client::new(settings, ClientAuthorization::None).unwrap();
     assert_eq!(post(&client, BOUNDS).unwrap(), "{}");
 }
 
 #[test]
 fn a_client_certificate_is_shown() {
-    let authority = Authority::new("ca");
-    let webhook = Webhook::start(&authority.issue(&["127.0.0.1"]), |_| Action::Send(ok(b"{}")));
+    let authority = FakeAuthority::new("ca");
+    let webhook = FakeWebhook::start(&authority.issue(&["127.0.0.1"]), |_| FakeAction::Send(ok(b"{}")));
     let settings = Settings {
         identity: Some(authority.issue(&["gateway"]).identity()),
         ..settings(&webhook.url("/"), &[&authority.pem()])
     };
-    let client = Client::new(settings, Authorization::None).unwrap();
+    let client = Client::new(settings, ClientAuthorization::None).unwrap();
     post(&client, BOUNDS).unwrap();
     assert_eq!(webhook.received()[0].client.as_deref(), Some("gateway"));
 }
@@ -305,7 +314,7 @@ fn a_client_certificate_is_shown() {
 #[test]
 fn another_authorization_goes_over_the_same_connection() {
     let (webhook, client) = sends(ok(b"{}"));
-    let bearer = Authorization::bearer(&Secret::new("t1")).unwrap();
+    let bearer = ClientAuthorization::bearer(&Secret::new("t1")).unwrap();
     post(&client, BOUNDS).unwrap();
     post(&client.with_authorization(bearer), BOUNDS).unwrap();
     let received = webhook.received();
@@ -319,9 +328,9 @@ fn another_authorization_goes_over_the_same_connection() {
 
 #[test]
 fn what_cannot_be_used_is_said_at_once() {
-    let issued = Authority::new("ca").issue(&["a"]);
+    let issued = FakeAuthority::new("ca").issue(&["a"]);
     let mut mismatched = issued.identity();
-    mismatched.key = Authority::new("ca").issue(&["a"]).identity().key;
+    mismatched.key = FakeAuthority::new("ca").issue(&["a"]).identity().key;
     let mut keyless = issued.identity();
     keyless.key = Secret::new("no key");
     let with = |identity| Settings {
@@ -331,13 +340,16 @@ fn what_cannot_be_used_is_said_at_once() {
     let table = [
         (
             settings("https://a/", &[b"no certificate"]),
-            Unusable::Authorities,
+            InvalidSettings::Authorities,
         ),
-        (settings("https://a/", &[b""]), Unusable::Authorities),
-        (with(mismatched), Unusable::Mismatch),
-        (with(keyless), Unusable::Key),
+        (settings("https://a/", &[b""]), InvalidSettings::Authorities),
+        (with(mismatched), InvalidSettings::Mismatch),
+        (with(keyless), InvalidSettings::Key),
     ];
     for (settings, expected) in table {
-        assert_eq!(Client::new(settings, Authorization::None).unwrap_err(), expected);
+        assert_eq!(
+            Client::new(settings, ClientAuthorization::None).unwrap_err(),
+            expected
+        );
     }
 }

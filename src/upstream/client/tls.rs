@@ -1,4 +1,4 @@
-//! Whom a client trusts, and what it shows of itself.
+//! TLS of calls to webhooks: trusted CAs and client certificate.
 //!
 //! As Go judges certificates: every certificate of a bundle is an anchor, an
 //! intermediate or a server's own included; names stand in subjectAltName
@@ -13,12 +13,12 @@ use openssl::x509::X509;
 use openssl::x509::store::X509StoreBuilder;
 use openssl::x509::verify::{X509CheckFlags, X509VerifyFlags};
 
-use super::{Settings, Unusable};
+use super::{InvalidSettings, Settings};
 use crate::config::Secret;
 
 /// A client certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct ClientIdentity {
     /// PEM: the certificate, and then its intermediates.
     pub certificate: Vec<u8>,
     /// PEM, not encrypted.
@@ -39,19 +39,19 @@ const SYSTEM_BUNDLES: [&str; 6] = [
 
 // === impl Identity ===
 
-impl Identity {
+impl ClientIdentity {
     /// Whether it can be shown.
     ///
     /// # Errors
     ///
     /// What is wrong with the certificate, the key, or both together.
-    pub fn check(&self) -> Result<(), Unusable> {
+    pub fn check(&self) -> Result<(), InvalidSettings> {
         show(&mut SslConnector::builder(SslMethod::tls_client())?, self)
     }
 }
 
 /// What handshakes to a webhook are made with.
-pub(super) fn connector(settings: &Settings) -> Result<SslConnector, Unusable> {
+pub(super) fn connector(settings: &Settings) -> Result<SslConnector, InvalidSettings> {
     let mut builder = SslConnector::builder(SslMethod::tls_client())?;
     builder.set_min_proto_version(Some(SslVersion::TLS1_2))?;
     builder.set_read_ahead(true);
@@ -76,13 +76,13 @@ pub(super) fn handshake(connector: &SslConnector, server_name: &str) -> Result<S
     Ok(ssl)
 }
 
-fn trust(builder: &mut SslConnectorBuilder, bundles: &[Vec<u8>]) -> Result<(), Unusable> {
+fn trust(builder: &mut SslConnectorBuilder, bundles: &[Vec<u8>]) -> Result<(), InvalidSettings> {
     if bundles.is_empty() {
         return Ok(trust_system(builder)?);
     }
     let mut store = X509StoreBuilder::new()?;
     for bundle in bundles {
-        for certificate in certificates(bundle).ok_or(Unusable::Authorities)? {
+        for certificate in certificates(bundle).ok_or(InvalidSettings::Authorities)? {
             store.add_cert(certificate)?;
         }
     }
@@ -103,17 +103,17 @@ fn trust_system(builder: &mut SslConnectorBuilder) -> Result<(), ErrorStack> {
     }
 }
 
-fn show(builder: &mut SslConnectorBuilder, identity: &Identity) -> Result<(), Unusable> {
+fn show(builder: &mut SslConnectorBuilder, identity: &ClientIdentity) -> Result<(), InvalidSettings> {
     let mut chain = certificates(&identity.certificate)
-        .ok_or(Unusable::Certificate)?
+        .ok_or(InvalidSettings::Certificate)?
         .into_iter();
-    let certificate = chain.next().ok_or(Unusable::Certificate)?;
-    let key = private_key(identity.key.reveal()).ok_or(Unusable::Key)?;
+    let certificate = chain.next().ok_or(InvalidSettings::Certificate)?;
+    let key = private_key(identity.key.reveal()).ok_or(InvalidSettings::Key)?;
     if !certificate
         .public_key()
         .is_ok_and(|public| public.public_eq(&key))
     {
-        return Err(Unusable::Mismatch);
+        return Err(InvalidSettings::Mismatch);
     }
     builder.set_certificate(&certificate)?;
     for intermediate in chain {

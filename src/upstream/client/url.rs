@@ -1,10 +1,10 @@
-//! The URL of a webhook, as client-go takes it apart.
+//! The URL of a webhook, parsed as client-go does.
 
 use std::time::Duration;
 
 use hyper::http::uri::Authority;
 
-use super::Unusable;
+use super::InvalidSettings;
 
 /// Where a webhook is: `https`, a host, a port and a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +23,8 @@ impl Url {
     /// # Errors
     ///
     /// No URL, another scheme than `https`, no host, or a user in it.
-    pub fn parse(url: &str) -> Result<Self, Unusable> {
-        let refused = |reason| Unusable::Url {
+    pub fn parse(url: &str) -> Result<Self, InvalidSettings> {
+        let refused = |reason| InvalidSettings::Url {
             url: url.to_owned(),
             reason,
         };
@@ -57,7 +57,7 @@ impl Url {
     /// # Errors
     ///
     /// As [`Url::parse`]: names or a path that no URL can hold.
-    pub fn of_service(namespace: &str, name: &str, port: u16, path: &str) -> Result<Self, Unusable> {
+    pub fn of_service(namespace: &str, name: &str, port: u16, path: &str) -> Result<Self, InvalidSettings> {
         let slash = if path.starts_with('/') { "" } else { "/" };
         Self::parse(&format!("https://{name}.{namespace}.svc:{port}{slash}{path}"))
     }

@@ -84,7 +84,9 @@ fn a_damaged_file_is_told_of_and_not_used() {
     let decision = |path: &str| servers::outcome(&servers::decision(&gateway.client(), "carol", path));
     assert_eq!(decision("/saved"), "deny", "the files hold alone");
     assert!(
-        gateway.tail().contains("the set as last saved cannot be used"),
+        gateway
+            .tail()
+            .contains("cannot use the saved snapshot of the cluster"),
         "{}",
         gateway.tail()
     );

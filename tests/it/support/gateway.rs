@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use portcullis::reload::{self, FilesAlone, ManifestSource, State};
-use portcullis::server::{Addresses, Gateway as Parts, Server};
+use portcullis::reload::{self, FilesAlone, ManifestSource, ReloadState};
+use portcullis::server::{Gateway as Parts, ListenAddresses, Server};
 use portcullis::telemetry::Metrics;
 use portcullis::telemetry::decision_log::{DecisionLog, Destination};
 use tempfile::TempDir;
@@ -83,8 +83,8 @@ pub(crate) struct Gateway {
     pub(crate) folder: TempDir,
     pub(crate) authority: Identity,
     pub(crate) caller: Identity,
-    pub(crate) addresses: Addresses,
-    pub(crate) state: Arc<State>,
+    pub(crate) addresses: ListenAddresses,
+    pub(crate) state: Arc<ReloadState>,
     pub(crate) reloader: reload::Reloader,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -304,7 +304,7 @@ impl Gateway {
         } = builder;
         let config = folder.path().join("config.yaml");
         let (snapshot, faults) = reload::load(&config, &*source, None, SystemTime::now());
-        let state = State::new(snapshot.unwrap_or_else(|| panic!("{faults}")), source);
+        let state = ReloadState::new(snapshot.unwrap_or_else(|| panic!("{faults}")), source);
         let metrics = Arc::new(Metrics::new().unwrap());
         let log = Destination::File(folder.path().join("decisions.log"));
         let decision_log = Some(DecisionLog::open(log, metrics.decision_log_dropped()).unwrap());

@@ -1,4 +1,4 @@
-//! Replies of all sorts: none panics, none is believed that says less than it must.
+//! Property tests: no reply panics, and no incomplete reply is accepted.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::admission_review::fixtures;
-use crate::api::damage::damaged;
+use crate::api::mutated_input::mutated;
 use crate::json::MAX_DEPTH;
 
 /// A sound reply to begin with, that refuses.
@@ -14,7 +14,7 @@ const SEED: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v
 
 const VERSIONS: [ReviewVersion; 3] = [ReviewVersion::V1, ReviewVersion::V1beta1, ReviewVersion::V1alpha1];
 
-fn read_all(bytes: &[u8]) -> Vec<Result<Reply, CallFailure>> {
+fn read_all(bytes: &[u8]) -> Vec<Result<WebhookReply, CallFailure>> {
     let phases = [Phase::Mutate, Phase::Validate];
     VERSIONS
         .into_iter()
@@ -33,7 +33,7 @@ proptest! {
     }
 
     #[test]
-    fn damage_never_makes_a_refusal_an_approval(bytes in damaged(SEED)) {
+    fn mutated_input_never_makes_a_refusal_an_approval(bytes in mutated(SEED)) {
         let says_true = bytes.windows(4).any(|word| word == b"true");
         for reply in read_all(&bytes).into_iter().flatten() {
             prop_assert!(says_true || reply.denial.is_some());

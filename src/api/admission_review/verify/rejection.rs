@@ -3,7 +3,8 @@
 
 use super::wrong;
 use crate::api::admission_review::{AdmissionReviewError, map, text};
-use crate::engine::admission::{Denial, Details, Reason, StatusCause};
+use crate::engine::StatusReason;
+use crate::engine::admission::{Denial, StatusCause, StatusDetails};
 use crate::json::{Kind, Node};
 
 /// No refusal has a lower code.
@@ -30,7 +31,7 @@ pub(super) fn verbatim(webhook: &str, status: Option<Node<'_>>) -> Result<Denial
         denial.message = format!("admission webhook {webhook:?} denied the request without explanation");
     }
     denial.code = match denial.code {
-        0 => Reason::InternalError.code(),
+        0 => StatusReason::InternalError.code().into(),
         code => code.max(LOWEST_CODE),
     };
     Ok(denial)
@@ -42,7 +43,7 @@ fn read(status: Option<Node<'_>>) -> Result<Denial, AdmissionReviewError> {
         reason: "".into(),
         code: 0,
         message: String::new(),
-        details: Details::default(),
+        details: StatusDetails::default(),
     };
     let Some(status) = status else {
         return Ok(denial);
@@ -63,9 +64,9 @@ fn read(status: Option<Node<'_>>) -> Result<Denial, AdmissionReviewError> {
     Ok(denial)
 }
 
-fn details(node: Node<'_>) -> Result<Details, AdmissionReviewError> {
+fn details(node: Node<'_>) -> Result<StatusDetails, AdmissionReviewError> {
     let text = |name, field| text(node, name, field).map(|text| text.into_owned());
-    Ok(Details {
+    Ok(StatusDetails {
         name: text("name", "status.details.name")?,
         group: text("group", "status.details.group")?,
         kind: text("kind", "status.details.kind")?,

@@ -10,7 +10,7 @@ use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use super::{Invalid, rejection, wrong};
 use crate::api::admission_review::{AdmissionReviewError, flag, map, text, texts};
 use crate::engine::admission::Phase;
-use crate::engine::admission::webhook::{Call, Reply};
+use crate::engine::admission::webhook::{Call, WebhookReply};
 use crate::json::{Kind, Node};
 
 /// As Go reads base64: padded, and the bits that no byte takes may be anything.
@@ -28,7 +28,7 @@ pub(super) struct Response<'r> {
     /// `None` where there is none, which is not the same as an empty one.
     patch_type: Option<Cow<'r, str>>,
     /// Everything but patch and patchType.
-    pub(super) reply: Reply,
+    pub(super) reply: WebhookReply,
 }
 
 // === impl Response ===
@@ -46,11 +46,11 @@ impl<'r> Response<'r> {
             patch_type: patch_type
                 .map(|_| text(node, "patchType", "response.patchType"))
                 .transpose()?,
-            reply: Reply {
+            reply: WebhookReply {
                 denial: (!is_allowed).then_some(denial),
                 warnings: warnings(node)?,
                 audit_annotations: annotations(node)?,
-                ..Reply::default()
+                ..WebhookReply::default()
             },
         })
     }
@@ -69,15 +69,15 @@ impl<'r> Response<'r> {
             uid: Cow::Borrowed(""),
             patch: Vec::new(),
             patch_type: None,
-            reply: Reply {
+            reply: WebhookReply {
                 denial: (!is_allowed).then_some(denial),
-                ..Reply::default()
+                ..WebhookReply::default()
             },
         })
     }
 
     /// The rules of v1: patch and patchType both or neither, and only to mutate.
-    pub(super) fn with_patch_of_its_type(self, phase: Phase) -> Result<Reply, Invalid> {
+    pub(super) fn with_patch_of_its_type(self, phase: Phase) -> Result<WebhookReply, Invalid> {
         let has_patch = !self.patch.is_empty();
         match (phase, self.patch_type) {
             (Phase::Mutate, None) if has_patch => Err(Invalid::PatchAlone),
@@ -85,7 +85,7 @@ impl<'r> Response<'r> {
             (Phase::Mutate, Some(patch_type)) if patch_type.is_empty() => Err(Invalid::EmptyPatchType),
             (Phase::Validate, _) if has_patch => Err(Invalid::PatchOfValidating),
             (Phase::Validate, Some(_)) => Err(Invalid::PatchTypeOfValidating),
-            (_, patch_type) => Ok(Reply {
+            (_, patch_type) => Ok(WebhookReply {
                 patch: has_patch.then_some(self.patch),
                 patch_type: patch_type.unwrap_or_default().into_owned(),
                 ..self.reply
@@ -95,11 +95,11 @@ impl<'r> Response<'r> {
 
     /// The rules of v1beta1: whatever its type, a patch is a JSON Patch; that of
     /// a validating webhook is passed over.
-    pub(super) fn with_json_patch(self, phase: Phase) -> Reply {
+    pub(super) fn with_json_patch(self, phase: Phase) -> WebhookReply {
         if phase == Phase::Validate || self.patch.is_empty() {
             return self.reply;
         }
-        Reply {
+        WebhookReply {
             patch: Some(self.patch),
             patch_type: JSON_PATCH.to_owned(),
             ..self.reply

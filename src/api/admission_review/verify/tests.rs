@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::admission_review::fixtures;
-use crate::engine::admission::{Denial, Details, StatusCause};
+use crate::engine::admission::{Denial, StatusCause, StatusDetails};
 
 /// `[{"op":"add","path":"/a","value":1}]`
 const PATCH: &str = "W3sib3AiOiJhZGQiLCJwYXRoIjoiL2EiLCJ2YWx1ZSI6MX1d";
@@ -11,12 +11,12 @@ fn body(version: ReviewVersion, response: &Value) -> String {
     json!({"kind": "AdmissionReview", "apiVersion": version.api_version(), "response": response}).to_string()
 }
 
-fn read(version: ReviewVersion, phase: Phase, body: impl AsRef<[u8]>) -> Result<Reply, String> {
+fn read(version: ReviewVersion, phase: Phase, body: impl AsRef<[u8]>) -> Result<WebhookReply, String> {
     verify(&fixtures::call(version), "u-1", phase, body.as_ref()).map_err(|failure| failure.to_string())
 }
 
 /// What a mutating webhook replies in v1.
-fn v1(response: &Value) -> Result<Reply, String> {
+fn v1(response: &Value) -> Result<WebhookReply, String> {
     read(
         ReviewVersion::V1,
         Phase::Mutate,
@@ -36,7 +36,7 @@ fn a_reply_says_verdict_patch_warnings_and_annotations() {
         "warnings": ["mind", null], "auditAnnotations": {"k": "v", "empty": null},
         "status": {"message": "is not looked at"}, "unknown": [1],
     }));
-    let expected = Reply {
+    let expected = WebhookReply {
         denial: None,
         patch: Some(br#"[{"op":"add","path":"/a","value":1}]"#.to_vec()),
         patch_type: "JSONPatch".to_owned(),
@@ -106,7 +106,7 @@ fn in_v1beta1_every_patch_is_a_json_patch_and_uid_and_kind_may_be_missing() {
         assert_eq!(mutating.patch_type, "JSONPatch");
         assert!(mutating.patch.is_some());
         let validating = read(ReviewVersion::V1beta1, Phase::Validate, &body).unwrap();
-        assert_eq!(validating, Reply::default());
+        assert_eq!(validating, WebhookReply::default());
     }
 }
 
@@ -159,11 +159,11 @@ fn the_first_version_has_a_verdict_told_as_it_is() {
         let body = json!({"spec": {}, "status": status}).to_string();
         read(ReviewVersion::V1alpha1, Phase::Validate, body).map(|reply| {
             assert_eq!(
-                Reply {
+                WebhookReply {
                     denial: None,
                     ..reply.clone()
                 },
-                Reply::default()
+                WebhookReply::default()
             );
             reply.denial.map(|denial| (denial.code, denial.message))
         })
@@ -215,7 +215,7 @@ fn a_refusal_passes_on_reason_and_details() {
         message: "bad".to_owned(),
         field: "spec.x".to_owned(),
     };
-    let details = Details {
+    let details = StatusDetails {
         name: "n".to_owned(),
         group: "g".to_owned(),
         kind: "k".to_owned(),
@@ -241,7 +241,7 @@ fn bodies_are_read_as_go_reads_them() {
     ];
     for body in accepted {
         let reply = read(ReviewVersion::V1, Phase::Mutate, &body);
-        assert_eq!(reply, Ok(Reply::default()), "{body}");
+        assert_eq!(reply, Ok(WebhookReply::default()), "{body}");
     }
     let lines = [
         json!("W3sib3AiOiJhZGQiLCJwYXRoIjoi\r\nL2EiLCJ2YWx1ZSI6MX1d\n"),

@@ -1,17 +1,19 @@
-//! The answer of another authorizer, believed as far as kube-apiserver believes it.
+//! The reply of another authorizer, accepted as kube-apiserver accepts it.
 //!
 //! Facts: `apiserver/plugin/pkg/authorizer/webhook/webhook.go`; for kinds
 //! `apimachinery/pkg/runtime/serializer/json`. Unlike there, YAML is no answer.
 
 use std::borrow::Cow;
 
-use super::object::{self, Items, Object};
+use super::object::{self, JsonFields, ListItems};
 use super::reader::Reader;
-use super::{MOST_ITEMS, RawSpec, Version};
+use super::{MOST_ITEMS, RawSpec};
 use crate::api::subject_access_review::FOUND_BYTES;
 use crate::api::text;
 use crate::engine::Decision;
+use crate::engine::authorization::SubjectAccessReviewVersion;
 use crate::engine::authorization::authorizer::Opinion;
+use crate::engine::text::truncate;
 use crate::json::Error;
 
 /// Longest reason that is kept, in bytes.
@@ -53,7 +55,7 @@ struct RawStatus<'a> {
 
 // === impl Version ===
 
-impl Version {
+impl SubjectAccessReviewVersion {
     /// What the body of a reply says to a question in this version. Both
     /// `allowed` and `denied` are a refusal and an error; `evaluationError` is
     /// ignored.
@@ -71,12 +73,12 @@ impl Version {
             spec: RawSpec::of_version(self),
             ..RawReply::default()
         };
-        object::read(&body, &mut reply, &Items::new(MOST_ITEMS))?;
+        object::read(&body, &mut reply, &ListItems::new(MOST_ITEMS))?;
         let is_kind = reply.kind.is_empty() || reply.kind == "SubjectAccessReview";
         if !is_kind || !(reply.api_version.is_empty() || reply.api_version == self.as_str()) {
             let found = format!("{} {}", reply.api_version, reply.kind);
             return Err(ReplyError::Kind {
-                found: text::cut(&found, FOUND_BYTES).to_owned(),
+                found: truncate(&found, FOUND_BYTES).to_owned(),
             });
         }
         Ok(reply.status.opinion())
@@ -85,10 +87,10 @@ impl Version {
 
 // === impl RawReply ===
 
-impl<'a> Object<'a> for RawReply<'a> {
+impl<'a> JsonFields<'a> for RawReply<'a> {
     const EXPECTED: &'static str = "a SubjectAccessReview";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &Items) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), Error> {
         match key {
             b"kind" => reader.text(&mut self.kind),
             b"apiVersion" => reader.text(&mut self.api_version),
@@ -110,16 +112,16 @@ impl RawStatus<'_> {
                 (true, false) => Decision::Allow,
                 (false, false) => Decision::NoOpinion,
             },
-            reason: text::cut(&self.reason, REASON_BYTES).to_owned(),
+            reason: truncate(&self.reason, REASON_BYTES).to_owned(),
             error: (self.allowed && self.denied).then(|| both.to_owned()),
         }
     }
 }
 
-impl<'a> Object<'a> for RawStatus<'a> {
+impl<'a> JsonFields<'a> for RawStatus<'a> {
     const EXPECTED: &'static str = "a status";
 
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &Items) -> Result<(), Error> {
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &ListItems) -> Result<(), Error> {
         match key {
             b"allowed" => reader.boolean(&mut self.allowed),
             b"denied" => reader.boolean(&mut self.denied),
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
 
     fn verify(body: &str) -> Result<Opinion, ReplyError> {
-        Version::V1.verify(body.as_bytes())
+        SubjectAccessReviewVersion::V1.verify(body.as_bytes())
     }
 
     fn opinion(decision: Decision, reason: &str, error: Option<&str>) -> Opinion {

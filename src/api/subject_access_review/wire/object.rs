@@ -1,4 +1,4 @@
-//! JSON values read into places that may already hold something.
+//! JSON objects decoded field by field, repeated keys included.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -9,24 +9,24 @@ use crate::engine::Requirement;
 use crate::json::Error;
 
 /// A JSON object read field by field into `self`.
-pub(super) trait Object<'a>: Default {
+pub(super) trait JsonFields<'a>: Default {
     /// What an error says was expected.
     const EXPECTED: &'static str;
 
     /// Reads, or skips, the value of `key`: exactly one value.
-    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &Items) -> Result<(), Error>;
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), Error>;
 }
 
 /// How many list items may still be kept.
-pub(super) struct Items {
+pub(super) struct ListItems {
     /// Groups and extra.
-    pub(super) identity: Budget,
+    pub(super) identity: ListBudget,
     /// Requirements and their values.
-    pub(super) selectors: Budget,
+    pub(super) selectors: ListBudget,
 }
 
 /// A count that goes down; what no longer fits is skipped and remembered.
-pub(super) struct Budget {
+pub(super) struct ListBudget {
     left: Cell<usize>,
     exhausted: Cell<bool>,
 }
@@ -35,7 +35,11 @@ pub(super) struct Budget {
 pub(super) type Extra<'a> = Vec<(Cow<'a, str>, Vec<Cow<'a, str>>)>;
 
 /// Reads a document that is one object.
-pub(super) fn read<'a, T: Object<'a>>(text: &'a str, into: &mut T, items: &Items) -> Result<(), Error> {
+pub(super) fn read<'a, T: JsonFields<'a>>(
+    text: &'a str,
+    into: &mut T,
+    items: &ListItems,
+) -> Result<(), Error> {
     let mut reader = Reader::new(text);
     reader.fill(into, items)?;
     reader.end()
@@ -43,16 +47,16 @@ pub(super) fn read<'a, T: Object<'a>>(text: &'a str, into: &mut T, items: &Items
 
 // === impl Items, Budget ===
 
-impl Items {
+impl ListItems {
     pub(super) const fn new(most: usize) -> Self {
         Self {
-            identity: Budget::new(most),
-            selectors: Budget::new(most),
+            identity: ListBudget::new(most),
+            selectors: ListBudget::new(most),
         }
     }
 }
 
-impl Budget {
+impl ListBudget {
     const fn new(most: usize) -> Self {
         Self {
             left: Cell::new(most),
@@ -79,7 +83,7 @@ impl Budget {
 
 impl<'a> Reader<'a> {
     /// An object; `null` changes nothing.
-    pub(super) fn fill<T: Object<'a>>(&mut self, into: &mut T, items: &Items) -> Result<(), Error> {
+    pub(super) fn fill<T: JsonFields<'a>>(&mut self, into: &mut T, items: &ListItems) -> Result<(), Error> {
         if self.take_null()? {
             return Ok(());
         }
@@ -95,10 +99,10 @@ impl<'a> Reader<'a> {
     }
 
     /// A pointer to an object; `null` makes it nil.
-    pub(super) fn pointer<T: Object<'a>>(
+    pub(super) fn pointer<T: JsonFields<'a>>(
         &mut self,
         into: &mut Option<T>,
-        items: &Items,
+        items: &ListItems,
     ) -> Result<(), Error> {
         if self.take_null()? {
             *into = None;
@@ -126,7 +130,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A list of strings, replacing what was there; `null` empties it.
-    pub(super) fn strings(&mut self, into: &mut Vec<Cow<'a, str>>, budget: &Budget) -> Result<(), Error> {
+    pub(super) fn strings(&mut self, into: &mut Vec<Cow<'a, str>>, budget: &ListBudget) -> Result<(), Error> {
         into.clear();
         self.list("a list of strings", |reader| {
             let mut text = Cow::default();
@@ -142,7 +146,7 @@ impl<'a> Reader<'a> {
     pub(super) fn requirements(
         &mut self,
         into: &mut Vec<Requirement<'a>>,
-        items: &Items,
+        items: &ListItems,
     ) -> Result<(), Error> {
         into.clear();
         self.list("a list of requirements", |reader| {
@@ -158,7 +162,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A map to lists of strings, added to what was there; `null` empties it.
-    pub(super) fn extra(&mut self, into: &mut Extra<'a>, budget: &Budget) -> Result<(), Error> {
+    pub(super) fn extra(&mut self, into: &mut Extra<'a>, budget: &ListBudget) -> Result<(), Error> {
         if self.take_null()? {
             into.clear();
             return Ok(());

@@ -1,4 +1,4 @@
-//! JSON read in place, value after value.
+//! A JSON reader over borrowed text, value after value.
 //!
 //! A reader knows where it is and what was expected there; what the values mean
 //! is its caller's. Nothing is copied but strings with escapes, nothing recurses.

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::issuer::*;
-use crate::authentication::fixtures::{Authority, World, peer, seen, seen_at};
+use crate::authentication::fixtures::{TestAuthority, World, peer, seen, seen_at};
 
 #[test]
 fn a_token_of_two_entries_has_the_union_of_their_endpoints_for_one_cluster() {
@@ -54,7 +54,7 @@ fn a_token_that_a_kubeconfig_holds_too_has_both() {
 
 #[test]
 fn an_entry_may_ask_for_a_certificate_and_a_token() {
-    let ca = Authority::root("ca");
+    let ca = TestAuthority::root("ca");
     let mut world = World::new(
         &ca,
         &format!(

@@ -11,7 +11,7 @@ use openssl::rsa::Padding;
 use openssl::sign::{RsaPssSaltlen, Signer};
 use serde_json::{Value, json};
 
-use crate::authentication::fixtures::{Authority, START, World, base64url, ec_key, rsa_key, seen};
+use crate::authentication::fixtures::{START, TestAuthority, World, base64url, ec_key, rsa_key, seen};
 use crate::authentication::*;
 
 pub(super) const ISSUER: &str = "https://issuer.example.com";
@@ -75,7 +75,7 @@ pub(super) fn jwks() -> Value {
 
 pub(super) fn world_of(jwt: &str, jwks: &Value) -> World {
     let mut world = World::new(
-        &Authority::root("ca"),
+        &TestAuthority::root("ca"),
         &format!(
             "- {{jwt: {{issuer: '{ISSUER}', audiences: [portcullis, other], jwks: jwks.json{jwt}}}, endpoints: [authorize]}}\n"
         ),

@@ -2,17 +2,17 @@
 
 use std::collections::HashSet;
 
-use super::schema::{Lists, Maps, Scalar, Type};
-use super::{Error, Mismatches, Schemas, item};
+use super::schema::{Lists, Maps, Scalar, SchemaType};
+use super::{Error, FieldMismatches, Schemas, item};
 use crate::json::{Kind, Node};
 
 /// That every field of the patch is known and has a value of its type, and that
 /// no set or map of items has one twice (`typed/validate.go`).
-pub(super) fn fits(schemas: &Schemas<'_>, of: &Type<'_>, patch: Node<'_>) -> Result<(), Error> {
+pub(super) fn fits(schemas: &Schemas<'_>, of: &SchemaType<'_>, patch: Node<'_>) -> Result<(), Error> {
     let mut walk = Fits {
         schemas,
         path: String::new(),
-        found: Mismatches::default(),
+        found: FieldMismatches::default(),
     };
     walk.value(of, patch);
     walk.found.into_error(Error::Patch)
@@ -20,7 +20,11 @@ pub(super) fn fits(schemas: &Schemas<'_>, of: &Type<'_>, patch: Node<'_>) -> Res
 
 /// That nothing in the patch is atomic. Whoever writes one field of an atomic
 /// struct rarely means to remove the others, so Kubernetes refuses it.
-pub(super) fn has_no_atomics(schemas: &Schemas<'_>, of: &Type<'_>, patch: Node<'_>) -> Result<(), Error> {
+pub(super) fn has_no_atomics(
+    schemas: &Schemas<'_>,
+    of: &SchemaType<'_>,
+    patch: Node<'_>,
+) -> Result<(), Error> {
     let mut walk = Atomics {
         schemas,
         path: String::new(),
@@ -36,7 +40,7 @@ pub(super) fn has_no_atomics(schemas: &Schemas<'_>, of: &Type<'_>, patch: Node<'
 
 /// What is wrong with `node` as a whole, if `of` cannot be such a value.
 /// `null` fits everywhere.
-pub(super) fn misfit(schemas: &Schemas<'_>, of: &Type<'_>, node: Node<'_>) -> Option<String> {
+pub(super) fn misfit(schemas: &Schemas<'_>, of: &SchemaType<'_>, node: Node<'_>) -> Option<String> {
     let fits = match node.kind() {
         Kind::Null => true,
         Kind::Object => schemas.maps(of).is_some(),
@@ -46,17 +50,17 @@ pub(super) fn misfit(schemas: &Schemas<'_>, of: &Type<'_>, node: Node<'_>) -> Op
         Kind::Bool => matches!(of.scalars(), Some(Scalar::Boolean | Scalar::Any)),
     };
     (!fits).then(|| match of.scalars() {
-        Some(Scalar::String) => format!("expected string, got {}", shown(node)),
+        Some(Scalar::String) => format!("expected string, got {}", quoted(node)),
         Some(Scalar::Numeric) => format!("expected numeric (int or float), got {}", sort(node)),
-        Some(Scalar::Boolean) => format!("expected boolean, got {}", shown(node)),
-        Some(Scalar::Any) => format!("expected any scalar, got {}", shown(node)),
-        None if schemas.maps(of).is_some() => format!("expected map, got {}", shown(node)),
-        None => format!("expected list, got {}", shown(node)),
+        Some(Scalar::Boolean) => format!("expected boolean, got {}", quoted(node)),
+        Some(Scalar::Any) => format!("expected any scalar, got {}", quoted(node)),
+        None if schemas.maps(of).is_some() => format!("expected map, got {}", quoted(node)),
+        None => format!("expected list, got {}", quoted(node)),
     })
 }
 
 /// The value as it is written, or how it begins.
-fn shown(node: Node<'_>) -> String {
+fn quoted(node: Node<'_>) -> String {
     const MOST: usize = 64;
     let raw = node.raw();
     match raw.char_indices().nth(MOST) {
@@ -79,7 +83,7 @@ fn sort(node: Node<'_>) -> &'static str {
 struct Fits<'w, 's> {
     schemas: &'w Schemas<'s>,
     path: String,
-    found: Mismatches,
+    found: FieldMismatches,
 }
 
 struct Atomics<'w, 's> {
@@ -91,7 +95,7 @@ struct Atomics<'w, 's> {
 // === impl Fits ===
 
 impl<'w, 's> Fits<'w, 's> {
-    fn value(&mut self, of: &'w Type<'s>, node: Node<'_>) {
+    fn value(&mut self, of: &'w SchemaType<'s>, node: Node<'_>) {
         if let Some(message) = misfit(self.schemas, of, node) {
             self.found.push(&self.path, message);
             return;
@@ -130,7 +134,7 @@ impl<'w, 's> Fits<'w, 's> {
         }
     }
 
-    fn list(&mut self, of: &'w Type<'s>, lists: &Lists<'_>, node: Node<'_>) {
+    fn list(&mut self, of: &'w SchemaType<'s>, lists: &Lists<'_>, node: Node<'_>) {
         let mut seen = HashSet::new();
         for (place, value) in node.items().enumerate() {
             let name = match item::name(lists, value) {
@@ -161,7 +165,7 @@ pub(super) fn is_type_meta(field: &str) -> bool {
 // === impl Atomics ===
 
 impl<'w, 's> Atomics<'w, 's> {
-    fn value(&mut self, of: &'w Type<'s>, node: Node<'_>) {
+    fn value(&mut self, of: &'w SchemaType<'s>, node: Node<'_>) {
         match node.kind() {
             Kind::Object => {
                 if let Some(maps) = self.schemas.maps(of) {
@@ -180,7 +184,7 @@ impl<'w, 's> Atomics<'w, 's> {
     }
 
     fn note(&mut self, atomic: bool) {
-        if atomic && self.found.len() < Mismatches::MOST {
+        if atomic && self.found.len() < FieldMismatches::MOST {
             self.found.push(self.path.clone());
         }
     }
@@ -198,7 +202,7 @@ impl<'w, 's> Atomics<'w, 's> {
         }
     }
 
-    fn list(&mut self, of: &'w Type<'s>, node: Node<'_>) {
+    fn list(&mut self, of: &'w SchemaType<'s>, node: Node<'_>) {
         for (place, value) in node.items().enumerate() {
             let back = self.path.len();
             self.path.push_str(&format!("[{place}]"));

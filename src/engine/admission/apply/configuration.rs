@@ -2,7 +2,7 @@
 //! `pkg/cel/mutation/dynamic/objects.go`).
 
 use super::error::WrongName;
-use super::{Error, MAX_CONFIGURATION, MAX_LEVELS, Mismatch, Mismatches};
+use super::{Error, FieldMismatch, FieldMismatches, MAX_CONFIGURATION, MAX_LEVELS};
 use crate::cel::{Key, List, Map, Value};
 use crate::json::write_string;
 
@@ -18,7 +18,7 @@ use crate::json::write_string;
 ///
 /// [`Error::TypeNames`], [`Error::Value`], and [`Error::TooLarge`].
 pub fn configuration(value: &Value<'_>) -> Result<String, Error> {
-    let mut writer = Writer {
+    let mut writer = ConfigurationWriter {
         out: String::new(),
         path: String::new(),
         name: "Object".to_owned(),
@@ -39,7 +39,7 @@ pub fn configuration(value: &Value<'_>) -> Result<String, Error> {
     }
 }
 
-struct Writer {
+struct ConfigurationWriter {
     out: String,
     /// Where in the object.
     path: String,
@@ -51,7 +51,7 @@ struct Writer {
 
 // === impl Writer ===
 
-impl Writer {
+impl ConfigurationWriter {
     fn value(&mut self, value: &Value<'_>) -> Result<(), Error> {
         match value {
             Value::Bool(true) => self.out.push_str("true"),
@@ -94,7 +94,7 @@ impl Writer {
         let of = map.object_type();
         if let Some(of) = of
             && of.name() != self.name
-            && self.wrong.len() < Mismatches::MOST
+            && self.wrong.len() < FieldMismatches::MOST
         {
             self.wrong.push(WrongName {
                 found: of.name().to_owned(),
@@ -169,7 +169,7 @@ impl Writer {
 
     fn error(&self, message: String) -> Error {
         let path = self.path.clone();
-        Error::Value(Mismatch { path, message })
+        Error::Value(FieldMismatch { path, message })
     }
 }
 

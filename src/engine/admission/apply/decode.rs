@@ -7,8 +7,8 @@
 //! schema does not know counts as no change.
 
 use super::check::{is_type_meta, misfit};
-use super::schema::{Maps, Type};
-use super::{MAX_LEVELS, Mismatches, Schemas};
+use super::schema::{Maps, SchemaType};
+use super::{FieldMismatches, MAX_LEVELS, Schemas};
 use crate::engine::admission::GroupVersionKind;
 use crate::json::{Kind, Node};
 
@@ -24,31 +24,31 @@ pub fn is_changed(
     kind: &GroupVersionKind<'_>,
     before: Node<'_>,
     after: Node<'_>,
-) -> Result<bool, Mismatches> {
+) -> Result<bool, FieldMismatches> {
     let schemas = Schemas::builtin();
     let Ok(of) = schemas.of(kind) else {
         return Ok(!before.same(after));
     };
-    let mut walk = Walk {
+    let mut walk = Decoder {
         schemas,
         path: String::new(),
         level: 0,
-        found: Mismatches::default(),
+        found: FieldMismatches::default(),
     };
     let is_changed = walk.value(of, Some(before), after);
     walk.found.none().map(|()| is_changed)
 }
 
-struct Walk<'s> {
+struct Decoder<'s> {
     schemas: &'s Schemas<'static>,
     path: String,
     level: usize,
-    found: Mismatches,
+    found: FieldMismatches,
 }
 
-impl<'s> Walk<'s> {
+impl<'s> Decoder<'s> {
     /// What is deeper than any type of Kubernetes is compared, and not looked into.
-    fn value(&mut self, of: &'s Type<'static>, before: Option<Node<'_>>, after: Node<'_>) -> bool {
+    fn value(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>, after: Node<'_>) -> bool {
         if before.is_some_and(|before| before.same(after)) {
             return false;
         }
@@ -61,7 +61,12 @@ impl<'s> Walk<'s> {
         is_changed
     }
 
-    fn other_value(&mut self, of: &'s Type<'static>, before: Option<Node<'_>>, after: Node<'_>) -> bool {
+    fn other_value(
+        &mut self,
+        of: &'s SchemaType<'static>,
+        before: Option<Node<'_>>,
+        after: Node<'_>,
+    ) -> bool {
         if let Some(message) = misfit(self.schemas, of, after) {
             self.found.push(&self.path, message);
             return true;
@@ -69,14 +74,14 @@ impl<'s> Walk<'s> {
         let before = before.filter(|before| !before.is_null());
         match (of, after.kind()) {
             (_, Kind::Null) => before.is_some_and(|before| !is_empty(of, before)),
-            (Type::Deduced | Type::Untyped | Type::Scalar(_), _) => true,
+            (SchemaType::Deduced | SchemaType::Untyped | SchemaType::Scalar(_), _) => true,
             (_, Kind::Array) => self.list(of, before, after),
             (_, Kind::Object) => self.map(of, before, after),
             _ => true,
         }
     }
 
-    fn list(&mut self, of: &'s Type<'static>, before: Option<Node<'_>>, after: Node<'_>) -> bool {
+    fn list(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>, after: Node<'_>) -> bool {
         let Some((item, _)) = of.lists() else {
             return true;
         };
@@ -91,11 +96,11 @@ impl<'s> Walk<'s> {
         is_changed
     }
 
-    fn map(&mut self, of: &'s Type<'static>, before: Option<Node<'_>>, after: Node<'_>) -> bool {
+    fn map(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>, after: Node<'_>) -> bool {
         let Some(maps) = self.schemas.maps(of) else {
             return true;
         };
-        let is_struct = matches!(of, Type::Struct(..));
+        let is_struct = matches!(of, SchemaType::Struct(..));
         let before = before.filter(|before| before.kind() == Kind::Object);
         // A struct that is there and empty is not the same as none: `emptyDir: {}`.
         let mut is_changed = is_struct && before.is_none();
@@ -142,11 +147,11 @@ impl<'s> Walk<'s> {
 }
 
 /// Whether the value may as well be absent.
-fn is_empty(of: &Type<'_>, value: Node<'_>) -> bool {
+fn is_empty(of: &SchemaType<'_>, value: Node<'_>) -> bool {
     match value.kind() {
         Kind::Null => true,
         Kind::Array => value.is_empty(),
-        Kind::Object => value.is_empty() && matches!(of, Type::Map(..)),
+        Kind::Object => value.is_empty() && matches!(of, SchemaType::Map(..)),
         Kind::Bool | Kind::Number | Kind::String => false,
     }
 }

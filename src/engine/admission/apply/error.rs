@@ -20,7 +20,7 @@ pub enum Error {
     TypeNames(Vec<WrongName>),
     /// A value that no object can have.
     #[error("invalid ApplyConfiguration: {0}")]
-    Value(Mismatch),
+    Value(FieldMismatch),
     /// The kind has no schema here.
     #[error(
         "no schema for {kind}: ApplyConfiguration knows the kinds built into Kubernetes alone, use JSONPatch for any other"
@@ -31,7 +31,7 @@ pub enum Error {
     },
     /// The configuration does not fit the kind.
     #[error("error applying patch: failed to convert patch object to typed object: {0}")]
-    Patch(Mismatches),
+    Patch(FieldMismatches),
     /// The configuration would replace what can only be replaced as a whole.
     #[error(
         "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",
@@ -40,7 +40,7 @@ pub enum Error {
     Atomic(Vec<String>),
     /// The object does not fit its kind, where the configuration names it.
     #[error("error applying patch: failed to convert original object to typed object: {0}")]
-    Object(Mismatches),
+    Object(FieldMismatches),
     /// The configuration is too large or nests too deep.
     #[error(
         "the ApplyConfiguration has over {} bytes or {} levels",
@@ -61,16 +61,16 @@ pub struct WrongName {
 
 /// Something at some path that is not what it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mismatch {
+pub struct FieldMismatch {
     /// Where, such as `.spec.containers[name="a"].image`; empty for the whole.
     pub path: String,
     /// What is wrong.
     pub message: String,
 }
 
-/// All that does not fit; at most [`Mismatches::MOST`].
+/// All that does not fit; at most [`FieldMismatches::MOST`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Mismatches(Vec<Mismatch>);
+pub struct FieldMismatches(Vec<FieldMismatch>);
 
 fn names(wrong: &[WrongName]) -> String {
     let lines: Vec<String> = wrong
@@ -84,7 +84,7 @@ fn names(wrong: &[WrongName]) -> String {
 
 // === impl Mismatch ===
 
-impl fmt::Display for Mismatch {
+impl fmt::Display for FieldMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path.as_str() {
             "" => f.write_str(&self.message),
@@ -95,7 +95,7 @@ impl fmt::Display for Mismatch {
 
 // === impl Mismatches ===
 
-impl Mismatches {
+impl FieldMismatches {
     /// After so many, no more are looked for.
     pub const MOST: usize = 16;
 
@@ -103,12 +103,12 @@ impl Mismatches {
     pub(super) fn push(&mut self, path: &str, message: String) {
         if self.0.len() < Self::MOST {
             let path = path.to_owned();
-            self.0.push(Mismatch { path, message });
+            self.0.push(FieldMismatch { path, message });
         }
     }
 
     /// Each, in the order found.
-    pub fn iter(&self) -> impl Iterator<Item = &Mismatch> {
+    pub fn iter(&self) -> impl Iterator<Item = &FieldMismatch> {
         self.0.iter()
     }
 
@@ -123,7 +123,7 @@ impl Mismatches {
     }
 }
 
-impl fmt::Display for Mismatches {
+impl fmt::Display for FieldMismatches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [only] = self.0.as_slice() {
             return only.fmt(f);

@@ -1,7 +1,7 @@
 //! What tells the items of a list apart (structured-merge-diff
 //! `typed/helpers.go`, `fieldpath/element.go`).
 
-use super::schema::{Key, Lists};
+use super::schema::{ListKey, Lists};
 use crate::json::{Kind, Node, write_string};
 
 /// The name of an item within its list, as it stands in a path:
@@ -33,7 +33,7 @@ fn of_set(item: Node<'_>) -> Result<String, &'static str> {
     }
 }
 
-fn of_map(keys: &[Key<'_>], item: Node<'_>) -> Result<String, String> {
+fn of_map(keys: &[ListKey<'_>], item: Node<'_>) -> Result<String, String> {
     match item.kind() {
         Kind::Null => return Err("associative list with keys may not have a null element".to_owned()),
         Kind::Object => {}

@@ -4,14 +4,14 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::check::{is_type_meta, misfit};
-use super::schema::{Lists, Maps, Type};
-use super::{Error, Mismatches, Schemas, item};
+use super::schema::{Lists, Maps, SchemaType};
+use super::{Error, FieldMismatches, Schemas, item};
 use crate::json::{Kind, Node, Tree};
 
 /// `object` with what `patch` says; the patch has been checked.
 pub(super) fn merge<'d>(
     schemas: &Schemas<'_>,
-    of: &Type<'_>,
+    of: &SchemaType<'_>,
     object: Node<'d>,
     patch: Node<'d>,
 ) -> Result<Tree<'d>, Error> {
@@ -35,7 +35,7 @@ type Side<'d> = Vec<(String, Node<'d>)>;
 impl<'w, 's> Merge<'w, 's> {
     fn value<'d>(
         &mut self,
-        of: &'w Type<'s>,
+        of: &'w SchemaType<'s>,
         old: Option<Node<'d>>,
         new: Node<'d>,
     ) -> Result<Tree<'d>, Error> {
@@ -86,7 +86,7 @@ impl<'w, 's> Merge<'w, 's> {
     /// not name, each where that order leaves its place.
     fn list<'d>(
         &mut self,
-        of: &'w Type<'s>,
+        of: &'w SchemaType<'s>,
         lists: &Lists<'_>,
         old: Node<'d>,
         new: Node<'d>,
@@ -132,7 +132,7 @@ impl<'w, 's> Merge<'w, 's> {
 
     fn item<'d>(
         &mut self,
-        of: &'w Type<'s>,
+        of: &'w SchemaType<'s>,
         name: &str,
         old: Option<Node<'d>>,
         new: Node<'d>,
@@ -154,7 +154,7 @@ impl<'w, 's> Merge<'w, 's> {
 
     /// The patch was checked, so what does not fit is the object's.
     fn error(&self, message: String) -> Error {
-        let mut found = Mismatches::default();
+        let mut found = FieldMismatches::default();
         found.push(&self.path, message);
         Error::Object(found)
     }

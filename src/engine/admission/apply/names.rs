@@ -2,7 +2,7 @@
 //! (`CheckTypeNamesMatchFieldPathNames` of apiserver `pkg/cel/mutation/dynamic/objects.go`).
 
 use super::error::WrongName;
-use super::{Error, Mismatches};
+use super::{Error, FieldMismatches};
 use crate::cel::{Key, List, Map, Value};
 
 /// Checks the objects within `value`, the value of a JSON Patch operation, if it is an
@@ -19,7 +19,7 @@ pub fn type_names(value: &Value<'_>) -> Result<(), Error> {
     let Some(of) = map.object_type() else {
         return Ok(());
     };
-    let mut names = Names {
+    let mut names = TypeNames {
         expected: of.name().to_owned(),
         wrong: Vec::new(),
     };
@@ -31,12 +31,12 @@ pub fn type_names(value: &Value<'_>) -> Result<(), Error> {
     }
 }
 
-struct Names {
+struct TypeNames {
     expected: String,
     wrong: Vec<WrongName>,
 }
 
-impl Names {
+impl TypeNames {
     /// What was read from an object is not looked at: nothing in it is of a type.
     fn value(&mut self, value: &Value<'_>) {
         match value {
@@ -51,7 +51,7 @@ impl Names {
         let of = map.object_type();
         if let Some(of) = of
             && of.name() != self.expected
-            && self.wrong.len() < Mismatches::MOST
+            && self.wrong.len() < FieldMismatches::MOST
         {
             self.wrong.push(WrongName {
                 found: of.name().to_owned(),

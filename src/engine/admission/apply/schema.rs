@@ -16,13 +16,13 @@ use crate::engine::admission::GroupVersionKind;
 #[derive(Debug, Default)]
 pub struct Schemas<'s> {
     /// By group and version, then by kind.
-    kinds: HashMap<&'s str, HashMap<&'s str, Type<'s>>>,
+    kinds: HashMap<&'s str, HashMap<&'s str, SchemaType<'s>>>,
     structs: Vec<Struct<'s>>,
 }
 
 /// What a value may be, and how two of them merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Type<'s> {
+pub(super) enum SchemaType<'s> {
     /// Anything that is neither list nor map.
     Scalar(Scalar),
     /// A list.
@@ -62,12 +62,12 @@ pub(super) enum Lists<'s> {
     /// Items that are the same scalar are one.
     Set,
     /// Items with the same keys are one and merge.
-    Map(Vec<Key<'s>>),
+    Map(Vec<ListKey<'s>>),
 }
 
 /// A field that tells the items of a list apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key<'s> {
+pub(super) struct ListKey<'s> {
     pub(super) name: &'s str,
     /// What an item without the field has there, as JSON.
     pub(super) default: Option<&'s str>,
@@ -79,23 +79,23 @@ pub(super) struct Struct<'s> {
     /// Its name, such as `apps.v1.DeploymentSpec`.
     name: &'s str,
     /// By name, sorted.
-    fields: Vec<(&'s str, Type<'s>)>,
+    fields: Vec<(&'s str, SchemaType<'s>)>,
     atomic: Atomic,
 }
 
 /// A type as far as it concerns maps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Maps<'t, 's> {
-    fields: &'t [(&'s str, Type<'s>)],
-    rest: Option<&'t Type<'s>>,
+    fields: &'t [(&'s str, SchemaType<'s>)],
+    rest: Option<&'t SchemaType<'s>>,
     pub(super) atomic: Atomic,
 }
 
 static BUILTIN: LazyLock<Schemas<'static>> =
     LazyLock::new(|| Schemas::read(include_str!("schema.txt")).unwrap_or_default());
 
-const DEDUCED: &Type<'static> = &Type::Deduced;
-const UNTYPED: &Type<'static> = &Type::Untyped;
+const DEDUCED: &SchemaType<'static> = &SchemaType::Deduced;
+const UNTYPED: &SchemaType<'static> = &SchemaType::Untyped;
 
 // === impl Schemas ===
 
@@ -118,7 +118,7 @@ impl<'s> Schemas<'s> {
         self.of(kind).map(|_| ())
     }
 
-    pub(super) fn of(&self, kind: &GroupVersionKind<'_>) -> Result<&Type<'s>, Error> {
+    pub(super) fn of(&self, kind: &GroupVersionKind<'_>) -> Result<&SchemaType<'s>, Error> {
         let version = match kind.group.as_ref() {
             "" => kind.version.to_string(),
             group => format!("{group}/{}", kind.version),
@@ -133,19 +133,19 @@ impl<'s> Schemas<'s> {
     }
 
     /// The type as far as it concerns maps, if it may be one.
-    pub(super) fn maps<'t>(&'t self, of: &'t Type<'s>) -> Option<Maps<'t, 's>>
+    pub(super) fn maps<'t>(&'t self, of: &'t SchemaType<'s>) -> Option<Maps<'t, 's>>
     where
         's: 't,
     {
         let (fields, rest, atomic): (&[_], _, _) = match of {
-            Type::Scalar(_) | Type::List(..) => return None,
-            Type::Map(value, atomic) => (&[], Some(&**value), *atomic),
-            Type::Struct(place, atomic) => {
+            SchemaType::Scalar(_) | SchemaType::List(..) => return None,
+            SchemaType::Map(value, atomic) => (&[], Some(&**value), *atomic),
+            SchemaType::Struct(place, atomic) => {
                 let own = self.structs.get(*place)?;
                 (&own.fields, None, atomic.unwrap_or(own.atomic))
             }
-            Type::Deduced => (&[], Some(DEDUCED), false),
-            Type::Untyped => (&[], Some(UNTYPED), true),
+            SchemaType::Deduced => (&[], Some(DEDUCED), false),
+            SchemaType::Untyped => (&[], Some(UNTYPED), true),
         };
         Some(Maps { fields, rest, atomic })
     }
@@ -153,7 +153,7 @@ impl<'s> Schemas<'s> {
 
 // === impl Type ===
 
-impl<'s> Type<'s> {
+impl<'s> SchemaType<'s> {
     /// The items' type and how lists merge, if it may be a list.
     pub(super) fn lists(&self) -> Option<(&Self, &Lists<'s>)> {
         match self {
@@ -177,13 +177,13 @@ impl<'s> Type<'s> {
 
 impl<'t, 's> Maps<'t, 's> {
     /// The type of the field `name`, if it is declared.
-    pub(super) fn field(&self, name: &str) -> Option<&'t Type<'s>> {
+    pub(super) fn field(&self, name: &str) -> Option<&'t SchemaType<'s>> {
         let place = self.fields.binary_search_by_key(&name, |(field, _)| field).ok()?;
         self.fields.get(place).map(|(_, of)| of)
     }
 
     /// The type of the key `name`, if there may be such a key.
-    pub(super) fn key(&self, name: &str) -> Option<&'t Type<'s>> {
+    pub(super) fn key(&self, name: &str) -> Option<&'t SchemaType<'s>> {
         self.field(name).or(self.rest)
     }
 }

@@ -8,8 +8,8 @@
 use std::collections::HashSet;
 
 use super::check::{is_type_meta, misfit};
-use super::schema::Type;
-use super::{MAX_LEVELS, Mismatches, Schemas};
+use super::schema::SchemaType;
+use super::{FieldMismatches, MAX_LEVELS, Schemas};
 use crate::engine::admission::GroupVersionKind;
 use crate::json::{Kind, Node};
 
@@ -20,15 +20,15 @@ use crate::json::{Kind, Node};
 ///
 /// The fields that are not known and were not there before, and values of another type
 /// than their field's.
-pub fn strict(kind: &GroupVersionKind<'_>, before: Node<'_>, after: Node<'_>) -> Result<(), Mismatches> {
+pub fn strict(kind: &GroupVersionKind<'_>, before: Node<'_>, after: Node<'_>) -> Result<(), FieldMismatches> {
     let schemas = Schemas::builtin();
     let Ok(of) = schemas.of(kind) else {
         return Ok(());
     };
-    let mut walk = Walk::new(schemas);
+    let mut walk = StrictWalk::new(schemas);
     walk.value(of, Some(before), after);
     if !walk.unknown.is_empty() {
-        let mut old = Walk::new(schemas);
+        let mut old = StrictWalk::new(schemas);
         old.value(of, None, before);
         let known: HashSet<String> = old.unknown.into_iter().map(|field| field.shape).collect();
         for Unknown { path, shape } in walk.unknown {
@@ -41,14 +41,14 @@ pub fn strict(kind: &GroupVersionKind<'_>, before: Node<'_>, after: Node<'_>) ->
     walk.found.none()
 }
 
-struct Walk<'s> {
+struct StrictWalk<'s> {
     schemas: &'s Schemas<'static>,
     path: String,
     /// The path without the places in lists: the items of a list are of one type.
     shape: String,
     level: usize,
     unknown: Vec<Unknown>,
-    found: Mismatches,
+    found: FieldMismatches,
 }
 
 /// A field that the schema does not have.
@@ -57,7 +57,7 @@ struct Unknown {
     shape: String,
 }
 
-impl<'s> Walk<'s> {
+impl<'s> StrictWalk<'s> {
     fn new(schemas: &'s Schemas<'static>) -> Self {
         Self {
             schemas,
@@ -65,18 +65,21 @@ impl<'s> Walk<'s> {
             shape: String::new(),
             level: 0,
             unknown: Vec::new(),
-            found: Mismatches::default(),
+            found: FieldMismatches::default(),
         }
     }
 
-    fn value(&mut self, of: &'s Type<'static>, before: Option<Node<'_>>, after: Node<'_>) {
+    fn value(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>, after: Node<'_>) {
         if before.is_some_and(|before| before.raw() == after.raw()) {
             return;
         }
         if let Some(message) = misfit(self.schemas, of, after) {
             return self.found.push(&self.path, message);
         }
-        if matches!(of, Type::Deduced | Type::Untyped | Type::Scalar(_)) {
+        if matches!(
+            of,
+            SchemaType::Deduced | SchemaType::Untyped | SchemaType::Scalar(_)
+        ) {
             return;
         }
         if self.level == MAX_LEVELS {
@@ -93,7 +96,7 @@ impl<'s> Walk<'s> {
         self.level -= 1;
     }
 
-    fn list(&mut self, of: &'s Type<'static>, before: Option<Node<'_>>, after: Node<'_>) {
+    fn list(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>, after: Node<'_>) {
         let Some((item, _)) = of.lists() else { return };
         for (place, value) in after.items().enumerate() {
             let own = before.and_then(|before| before.item(place));
@@ -101,12 +104,12 @@ impl<'s> Walk<'s> {
         }
     }
 
-    fn map(&mut self, of: &'s Type<'static>, before: Option<Node<'_>>, after: Node<'_>) {
+    fn map(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>, after: Node<'_>) {
         let Some(maps) = self.schemas.maps(of) else {
             return;
         };
         let is_root = self.path.is_empty();
-        let is_struct = matches!(of, Type::Struct(..));
+        let is_struct = matches!(of, SchemaType::Struct(..));
         for (name, value) in after.entries() {
             if is_root && is_type_meta(&name) {
                 continue;

@@ -21,11 +21,11 @@ const PATHS_BYTES: usize = 4 << 10;
 pub(super) const ALL_BYTES: usize = 1 << 20;
 
 /// The annotations of one request, by key.
-pub(super) type Annotations = BTreeMap<String, String>;
+pub(super) type AuditAnnotations = BTreeMap<String, String>;
 
 /// That a webhook was to be asked, and whether it changed the object.
 pub(super) fn mutation(
-    all: &mut Annotations,
+    all: &mut AuditAnnotations,
     (round, index): (usize, usize),
     webhook: &Webhook,
     mutated: bool,
@@ -41,7 +41,7 @@ pub(super) fn mutation(
 
 /// Which paths a webhook changed, if any; past the bound, how many more.
 pub(super) fn paths(
-    all: &mut Annotations,
+    all: &mut AuditAnnotations,
     (round, index): (usize, usize),
     webhook: &Webhook,
     paths: &[String],
@@ -71,18 +71,18 @@ pub(super) fn paths(
 }
 
 /// That a mutating webhook could not be asked or believed, and was passed over.
-pub(super) fn failed_open(all: &mut Annotations, (round, index): (usize, usize), webhook: &Webhook) {
+pub(super) fn failed_open(all: &mut AuditAnnotations, (round, index): (usize, usize), webhook: &Webhook) {
     add(all, key(MUTATION_FAILED_OPEN, round, index), webhook.name.clone());
 }
 
 /// The same of a validating webhook.
-pub(super) fn validation_failed_open(all: &mut Annotations, index: usize, webhook: &Webhook) {
+pub(super) fn validation_failed_open(all: &mut AuditAnnotations, index: usize, webhook: &Webhook) {
     add(all, key(VALIDATION_FAILED_OPEN, 0, index), webhook.name.clone());
 }
 
 /// What the webhook itself wants written, under its name. What is then no
 /// qualified name with one slash is dropped, as is what is too much.
-pub(super) fn own(all: &mut Annotations, webhook: &Webhook, annotations: &BTreeMap<String, String>) {
+pub(super) fn own(all: &mut AuditAnnotations, webhook: &Webhook, annotations: &BTreeMap<String, String>) {
     if annotations.is_empty() {
         return;
     }
@@ -98,7 +98,7 @@ pub(super) fn own(all: &mut Annotations, webhook: &Webhook, annotations: &BTreeM
 }
 
 /// The first value of a key stays.
-fn add(all: &mut Annotations, key: String, value: String) {
+fn add(all: &mut AuditAnnotations, key: String, value: String) {
     all.entry(key).or_insert(value);
 }
 

@@ -1,4 +1,4 @@
-//! Whether a webhook is to be asked, and how.
+//! Whether a webhook is to be called, and with what.
 //!
 //! ```text
 //! selectors, rules ─▶ version of the object ─▶ matchConditions ─▶ dry run ─▶ version of the review
@@ -7,16 +7,16 @@
 //! `ShouldCallHook` of `apiserver/pkg/admission/plugin/webhook/generic/webhook.go`
 //! and the beginnings of `callAttrMutatingHook` and `callHook`.
 
-use super::{Objection, status};
-use crate::engine::admission::admit::{Context, finding};
-use crate::engine::admission::conditions::{self, Conditions};
-use crate::engine::admission::matching::{Fault, Matched};
-use crate::engine::admission::set::AdmissionSet;
-use crate::engine::admission::trace::Step;
-use crate::engine::admission::variables::{Given, NamespaceObject, RequestView};
+use super::objection::Objection;
+use crate::engine::admission::conditions::{self, MatchConditions};
+use crate::engine::admission::invocation::finding;
+use crate::engine::admission::matching::{MatchError, MatchedResource};
+use crate::engine::admission::run::RunContext;
+use crate::engine::admission::trace::TraceStep;
+use crate::engine::admission::variables::{Inputs, NamespaceObject, RequestView};
 use crate::engine::admission::webhook::{Call, SideEffects, Webhook};
 use crate::engine::admission::webhooks::Listed;
-use crate::engine::admission::{Denial, Request};
+use crate::engine::admission::{AdmissionSet, Denial, Request, status};
 use crate::json::Node;
 
 /// Whether a webhook is to be asked.
@@ -24,7 +24,7 @@ pub(super) enum Matching {
     /// No.
     Not,
     /// Yes, about the object as this resource.
-    As(Matched<'static>),
+    As(MatchedResource<'static>),
     /// Yes, but it cannot be.
     Fails(Objection),
 }
@@ -38,13 +38,13 @@ impl AdmissionSet {
     pub(super) fn matches(
         &self,
         listed: &Listed,
-        context: Context<'_>,
+        context: RunContext<'_>,
         object: Option<Node<'_>>,
     ) -> Result<Matching, Box<Denial>> {
         let webhook = &*listed.webhook;
         let subject = self.subject(context.request, object);
         let found = webhook.constraints.matches(subject);
-        context.run.tell(|| Step::Webhook {
+        context.run.record(|| TraceStep::Webhook {
             webhook,
             finding: finding(&webhook.constraints, subject, &found),
         });
@@ -57,21 +57,21 @@ impl AdmissionSet {
             return Ok(Matching::Fails(Objection::Call(unconverted(&fault))));
         }
         match self.conditions(webhook, context, &matched, object) {
-            Conditions::Match => Ok(Matching::As(matched.into_owned())),
-            Conditions::NoMatch(_) => Ok(Matching::Not),
-            Conditions::Error(why) => Err(Box::new(status::forbidden(context.request, &why))),
+            MatchConditions::Match => Ok(Matching::As(matched.into_owned())),
+            MatchConditions::NoMatch(_) => Ok(Matching::Not),
+            MatchConditions::Error(why) => Err(Box::new(status::forbidden(context.request, &why))),
         }
     }
 
     fn conditions(
         &self,
         webhook: &Webhook,
-        context: Context<'_>,
-        matched: &Matched<'_>,
+        context: RunContext<'_>,
+        matched: &MatchedResource<'_>,
         object: Option<Node<'_>>,
-    ) -> Conditions {
+    ) -> MatchConditions {
         let view = RequestView::for_conditions(context.request, matched);
-        let given = Given {
+        let inputs = Inputs {
             object,
             old_object: context.request.old_object,
             request: &view,
@@ -89,8 +89,8 @@ impl AdmissionSet {
             match_conditions,
             *failure_policy,
             &self.webhook_environment,
-            &given,
-            context.run.clock,
+            &inputs,
+            context.run.deadline,
         )
     }
 }
@@ -99,7 +99,7 @@ impl AdmissionSet {
 pub(super) fn call(
     listed: &Listed,
     request: &Request<'_>,
-    matched: Matched<'static>,
+    matched: MatchedResource<'static>,
 ) -> Result<Call, Objection> {
     let webhook = &listed.webhook;
     if request.dry_run {
@@ -126,9 +126,9 @@ pub(super) fn call(
 }
 
 /// The API server converts; whoever stands behind it can only be sent the right version.
-fn unconverted(fault: &Fault) -> String {
+fn unconverted(fault: &MatchError) -> String {
     match fault {
-        Fault::OtherVersion { wanted, sent } => format!(
+        MatchError::OtherVersion { wanted, sent } => format!(
             "could not convert the object: the webhook is for {wanted} and the API server sent {sent}; \
              register this gateway for {wanted}, so that the API server converts, or the webhook for {sent}"
         ),
@@ -136,9 +136,9 @@ fn unconverted(fault: &Fault) -> String {
     }
 }
 
-fn refusal(fault: &Fault) -> Denial {
+fn refusal(fault: &MatchError) -> Denial {
     match fault {
-        Fault::UnknownNamespace { name } => status::unknown_namespace(name, fault.to_string()),
+        MatchError::UnknownNamespace { name } => status::unknown_namespace(name, fault.to_string()),
         other => status::internal(other.to_string()),
     }
 }

@@ -1,4 +1,5 @@
-//! The run of `/mutate`.
+//! The mutating phase: policies and webhooks, reinvocation, initializers, the
+//! patch.
 //!
 //! ```text
 //! pass 0: policies ─▶ webhook ─▶ webhook ─▶ …        each sees the object as changed so far
@@ -14,32 +15,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::annotations;
 use super::ask::{self, Matching};
+use super::objection::{Objection, add_warnings_and_annotations, cause};
 use super::patch::{self, Patched};
-use super::{Objection, Phase, Reinvocable, annotations, cause, hear};
 use crate::engine::Cause;
-use crate::engine::admission::admit::mutate::Mutated;
-use crate::engine::admission::admit::{Context, too_late};
-use crate::engine::admission::mutating::Reinvocation;
-use crate::engine::admission::set::AdmissionSet;
-use crate::engine::admission::trace::Step;
-use crate::engine::admission::webhook::{Answer, Call, Reply, Verdict, Webhook, WebhookResult};
+use crate::engine::admission::mutating::MutationState;
+use crate::engine::admission::reinvocation::{Reinvocable, Reinvocation};
+use crate::engine::admission::run::RunContext;
+use crate::engine::admission::trace::TraceStep;
+use crate::engine::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult};
 use crate::engine::admission::webhooks::Listed;
-use crate::engine::admission::{Denial, Outcome};
+use crate::engine::admission::{AdmissionSet, Denial, Outcome, Phase, status};
 use crate::json::{Document, diff, patch as json_patch};
 
 /// What is known between two steps.
 #[derive(Debug, Clone)]
 pub(super) struct Mutating {
-    policies: Mutated,
+    policies: MutationState,
     webhooks: Reinvocable<usize>,
-    stage: Stage,
+    stage: MutatingStage,
     /// 0 in the first pass, 1 in that of reinvocation.
     round: usize,
     /// The places of the webhooks that could match.
     candidates: Option<Vec<(usize, Arc<Listed>)>>,
     /// The webhook whose answer is awaited.
-    asked: Option<Asked>,
+    asked: Option<PendingCall>,
     /// Whether anything changed the object, so that there is a second pass.
     is_changed: bool,
     /// The object after the webhooks of the first pass, if there is a second;
@@ -49,7 +50,7 @@ pub(super) struct Mutating {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum MutatingStage {
     Policies,
     /// The next of the candidates.
     Webhooks(usize),
@@ -58,7 +59,7 @@ enum Stage {
 }
 
 #[derive(Debug, Clone)]
-struct Asked {
+struct PendingCall {
     place: usize,
     cause: Cause,
     call: Call,
@@ -69,9 +70,9 @@ struct Asked {
 impl Mutating {
     pub(super) fn new() -> Self {
         Self {
-            policies: Mutated::new(),
+            policies: MutationState::new(),
             webhooks: Reinvocable::new(),
-            stage: Stage::Policies,
+            stage: MutatingStage::Policies,
             round: 0,
             candidates: None,
             asked: None,
@@ -82,43 +83,43 @@ impl Mutating {
     }
 
     /// Goes on to the next webhook that is to be asked, or to the end.
-    pub(super) fn advance(&mut self, set: &AdmissionSet, context: Context<'_>) -> Option<Call> {
-        while self.stage != Stage::End && self.outcome.denial.is_none() {
-            if context.run.clock.is_over() {
-                self.outcome.denial = Some(too_late(context.request));
+    pub(super) fn advance(&mut self, set: &AdmissionSet, context: RunContext<'_>) -> Option<Call> {
+        while self.stage != MutatingStage::End && self.outcome.denial.is_none() {
+            if context.run.deadline.has_passed() {
+                self.outcome.denial = Some(status::too_late(context.request));
                 break;
             }
             match self.stage {
-                Stage::Policies => self.policies(set, context),
-                Stage::Webhooks(next) => {
+                MutatingStage::Policies => self.policies(set, context),
+                MutatingStage::Webhooks(next) => {
                     if let Some(call) = self.webhook(next, set, context) {
                         return Some(call);
                     }
                 }
-                Stage::Initializers => self.initializers(set, context),
-                Stage::End => {}
+                MutatingStage::Initializers => self.initializers(set, context),
+                MutatingStage::End => {}
             }
         }
         None
     }
 
-    fn policies(&mut self, set: &AdmissionSet, context: Context<'_>) {
+    fn policies(&mut self, set: &AdmissionSet, context: RunContext<'_>) {
         self.is_changed |= set.mutate(&mut self.policies, context, self.round > 0);
-        self.stage = Stage::Webhooks(0);
+        self.stage = MutatingStage::Webhooks(0);
         self.refuse_by_policies(context);
         if self.round > 0 && self.is_other_than_last_output(context) {
             self.webhooks.require();
         }
     }
 
-    fn refuse_by_policies(&mut self, context: Context<'_>) {
+    fn refuse_by_policies(&mut self, context: RunContext<'_>) {
         if let Some((denial, cause)) = self.policies.refusal(context.request) {
             self.refuse(denial, Some(cause));
         }
     }
 
     /// `IsOutputChangedSinceLastWebhookInvocation`.
-    fn is_other_than_last_output(&self, context: Context<'_>) -> bool {
+    fn is_other_than_last_output(&self, context: RunContext<'_>) -> bool {
         let last = self.last_output.as_ref().map(Document::root);
         match (
             last.or(context.request.object),
@@ -130,11 +131,11 @@ impl Mutating {
     }
 
     /// Looks at one webhook. The call, if it is to be asked.
-    fn webhook(&mut self, next: usize, set: &AdmissionSet, context: Context<'_>) -> Option<Call> {
-        let Context { request, run, .. } = context;
+    fn webhook(&mut self, next: usize, set: &AdmissionSet, context: RunContext<'_>) -> Option<Call> {
+        let RunContext { request, run, .. } = context;
         let candidates = self.candidates.get_or_insert_with(|| {
             if let Some(recorder) = run.recorder {
-                set.mutating_webhooks.tell_others(request, run.only, recorder);
+                set.mutating_webhooks.record_others(request, run.only, recorder);
             }
             set.mutating_webhooks.candidates(request, run.only)
         });
@@ -142,7 +143,7 @@ impl Mutating {
             self.end_of_pass(context);
             return None;
         };
-        self.stage = Stage::Webhooks(next + 1);
+        self.stage = MutatingStage::Webhooks(next + 1);
         let listed = &*listed;
         // A shadow is asked about what it would first have seen.
         if self.round > 0 && listed.is_shadow {
@@ -154,7 +155,7 @@ impl Mutating {
             Ok(Matching::Fails(objection)) => Err(objection),
             Err(_) if listed.is_shadow => return None,
             // Conditions without time fail; the next step says of what.
-            Err(_) if run.clock.is_over() => return None,
+            Err(_) if run.deadline.has_passed() => return None,
             Err(denial) => {
                 self.refuse(*denial, Some(cause(Phase::Mutate, listed)));
                 return None;
@@ -172,24 +173,24 @@ impl Mutating {
         place: usize,
         listed: &Listed,
         call: Result<Call, Objection>,
-        context: Context<'_>,
+        context: RunContext<'_>,
     ) -> Option<Call> {
         let is_shadow = listed.is_shadow;
         match call {
             Ok(call) => {
                 let object = self.policies.object.clone();
                 let call = Call { object, ..call };
-                let step = || Step::Asked {
+                let step = || TraceStep::Asked {
                     call: &call,
                     is_shadow,
                 };
-                context.run.tell(step);
+                context.run.record(step);
                 if is_shadow {
                     self.outcome.shadows.push(call);
                     return None;
                 }
                 let cause = cause(Phase::Mutate, listed);
-                self.asked = Some(Asked {
+                self.asked = Some(PendingCall {
                     place,
                     cause,
                     call: call.clone(),
@@ -206,20 +207,20 @@ impl Mutating {
     }
 
     /// The second pass is left out if nobody is to run in it.
-    fn end_of_pass(&mut self, context: Context<'_>) {
+    fn end_of_pass(&mut self, context: RunContext<'_>) {
         let is_last = self.round > 0 || !self.is_changed;
         if is_last || !(self.policies.are_to_run_again() | self.webhooks.is_any_required()) {
-            self.stage = Stage::Initializers;
+            self.stage = MutatingStage::Initializers;
             return;
         }
         self.round = 1;
         self.last_output.clone_from(&self.policies.object);
-        self.stage = Stage::Policies;
-        context.run.tell(|| Step::Again);
+        self.stage = MutatingStage::Policies;
+        context.run.record(|| TraceStep::Again);
     }
 
-    fn initializers(&mut self, set: &AdmissionSet, context: Context<'_>) {
-        self.stage = Stage::End;
+    fn initializers(&mut self, set: &AdmissionSet, context: RunContext<'_>) {
+        self.stage = MutatingStage::End;
         if context.run.only.is_none() {
             set.initialize(&mut self.policies, context);
             self.refuse_by_policies(context);
@@ -229,26 +230,26 @@ impl Mutating {
     // === answers ===
 
     /// Takes the answer to what was asked.
-    pub(super) fn answered(&mut self, context: Context<'_>, answer: Option<Answer>) {
-        let Some(Asked { place, cause, call }) = self.asked.take() else {
+    pub(super) fn answered(&mut self, context: RunContext<'_>, answer: Option<WebhookAnswer>) {
+        let Some(PendingCall { place, cause, call }) = self.asked.take() else {
             return;
         };
         let (result, took) = match answer {
-            Some(Answer { result, took }) => (Some(result), Some(took)),
+            Some(WebhookAnswer { result, took }) => (Some(result), Some(took)),
             None => (None, None),
         };
-        let result = Objection::to(result).and_then(|reply| self.heard(&call, &reply, context));
+        let result = Objection::to(result).and_then(|reply| self.take_reply(&call, &reply, context));
         self.settle(context, (place, cause), &call.webhook, result, took);
     }
 
     /// What the reply changes, if it allows the request.
-    fn heard(
+    fn take_reply(
         &mut self,
         call: &Call,
-        reply: &Reply,
-        context: Context<'_>,
+        reply: &WebhookReply,
+        context: RunContext<'_>,
     ) -> Result<Option<Patched>, Objection> {
-        hear(&mut self.outcome, &call.webhook, reply);
+        add_warnings_and_annotations(&mut self.outcome, &call.webhook, reply);
         if let Some(denial) = &reply.denial {
             return Err(Objection::Denial(Box::new(denial.clone())));
         }
@@ -257,7 +258,7 @@ impl Mutating {
 
     fn settle(
         &mut self,
-        context: Context<'_>,
+        context: RunContext<'_>,
         (place, cause): (usize, Cause),
         webhook: &Arc<Webhook>,
         result: Result<Option<Patched>, Objection>,
@@ -278,13 +279,13 @@ impl Mutating {
             changed: self.paths(context, patched.as_ref()),
             took,
         };
-        context.run.tell(|| Step::Answered(&result));
+        context.run.record(|| TraceStep::Answered(&result));
         let is_changed = patched.as_ref().is_some_and(|patched| patched.is_changed);
         annotations::mutation(&mut self.outcome.audit_annotations, at, webhook, is_changed);
         annotations::paths(&mut self.outcome.audit_annotations, at, webhook, &result.changed);
         self.outcome.webhooks.push(result);
         if let Some(Patched { object, .. }) = patched {
-            self.policies.tell_change(context, &object);
+            self.policies.record_change(context, &object);
             self.policies.object = Some(object);
         }
         self.count(place, webhook, is_changed);
@@ -297,7 +298,7 @@ impl Mutating {
         }
     }
 
-    fn paths(&self, context: Context<'_>, patched: Option<&Patched>) -> Vec<String> {
+    fn paths(&self, context: RunContext<'_>, patched: Option<&Patched>) -> Vec<String> {
         let before = self.policies.object_of(context.request);
         match (before, patched) {
             (Some(before), Some(patched)) => patch::paths(before, patched.object.root()),
@@ -323,7 +324,7 @@ impl Mutating {
 
     // === end ===
 
-    pub(super) fn outcome(mut self, context: Context<'_>) -> Outcome {
+    pub(super) fn outcome(mut self, context: RunContext<'_>) -> Outcome {
         let mut outcome = self.outcome;
         outcome.evaluations = self.policies.evaluations();
         if outcome.denial.is_some() {

@@ -3,9 +3,10 @@
 //! The end of `callAttrMutatingHook` of
 //! `apiserver/pkg/admission/plugin/webhook/mutating/dispatcher.go`.
 
-use super::{Objection, status};
-use crate::engine::admission::apply;
-use crate::engine::admission::webhook::{Call, Reply, ReviewVersion};
+use super::objection::Objection;
+use crate::engine::admission::webhook::{Call, ReviewVersion, WebhookReply};
+use crate::engine::admission::{apply, status};
+use crate::engine::text::truncate_with_mark;
 use crate::json::{self, Document, Kind, Node, diff, patch};
 
 /// The only `patchType`.
@@ -29,7 +30,7 @@ pub(super) struct Patched {
 /// applied, or of which no object of its kind comes, refuses the request.
 pub(super) fn patched(
     call: &Call,
-    reply: &Reply,
+    reply: &WebhookReply,
     object: Option<Node<'_>>,
 ) -> Result<Option<Patched>, Objection> {
     let Some(bytes) = reply
@@ -68,17 +69,10 @@ pub(super) fn paths(before: Node<'_>, after: Node<'_>) -> Vec<String> {
     let mut paths: Vec<String> = diff(before, after)
         .into_iter()
         .take(PATHS)
-        .map(|operation| cut(&operation.path))
+        .map(|operation| truncate_with_mark(&operation.path, PATH_BYTES).into_owned())
         .collect();
     paths.dedup();
     paths
-}
-
-fn cut(path: &str) -> String {
-    match path.get(..path.floor_char_boundary(PATH_BYTES)) {
-        Some(beginning) if beginning.len() < path.len() => format!("{beginning}…"),
-        _ => path.to_owned(),
-    }
 }
 
 /// A list of operations, of which nothing more is known yet; or none.

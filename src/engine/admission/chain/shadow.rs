@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Objection, patch};
+use super::objection::Objection;
+use super::patch;
 use crate::engine::admission::Request;
-use crate::engine::admission::webhook::{Answer, Call, Verdict, Webhook};
+use crate::engine::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer};
 use crate::json::Document;
 
 /// What would have come of a webhook, were it not in shadow mode.
@@ -21,10 +22,10 @@ pub struct Comparison {
     pub took: Duration,
 }
 
-/// Judges the answer to one of [`Outcome::shadows`](super::Outcome::shadows) of
+/// Judges the answer to one of [`Outcome::shadows`](crate::engine::admission::Outcome::shadows) of
 /// a run for this request.
 #[must_use]
-pub fn compare(call: &Call, request: &Request<'_>, answer: Answer) -> Comparison {
+pub fn compare(call: &Call, request: &Request<'_>, answer: WebhookAnswer) -> Comparison {
     let webhook = Arc::clone(&call.webhook);
     let object = call.object.as_ref().map(Document::root).or(request.object);
     let judged = Objection::to(Some(answer.result)).and_then(|reply| match &reply.denial {

@@ -10,15 +10,18 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::admission::matching::{Constraints, NoRules, Operations, Rule, Scope};
-use crate::engine::admission::mutating::Reinvocation;
-use crate::engine::admission::webhook::{ClientConfig, SideEffects, WebhookConfiguration, WebhookTarget};
+use crate::engine::admission::Reinvocation;
+use crate::engine::admission::matching::{Constraints, MatchRule, NoRules, Operations, RuleScope};
+use crate::engine::admission::webhook::{
+    CallFailure, ClientConfig, ReviewVersion, SideEffects, Verdict, Webhook, WebhookConfiguration,
+    WebhookReply, WebhookTarget,
+};
 use crate::engine::admission::{
-    AdmissionObjects, AdmissionSettings, Clock, Condition, Details, Environment, GroupVersionKind,
-    GroupVersionResource, Operation,
+    AdmissionObjects, AdmissionSettings, CompiledMatchCondition, Deadline, Denial, ExpressionEnvironment,
+    FailurePolicy, GroupVersionKind, GroupVersionResource, Operation, Phase, StatusDetails,
 };
 use crate::engine::authorization::PolicySet;
-use crate::engine::{LabelSelector, User};
+use crate::engine::{CauseKind, LabelSelector, User};
 use crate::json::{self, Document};
 
 // === what is asked ===
@@ -33,12 +36,12 @@ fn mk_webhook(name: &str) -> Webhook {
             ca_bundle: Vec::new(),
         },
         constraints: Constraints {
-            rules: vec![Rule {
+            rules: vec![MatchRule {
                 operations: Operations::ALL,
                 api_groups: vec!["*".into()],
                 api_versions: vec!["*".into()],
                 resources: vec!["*/*".into()],
-                scope: Scope::All,
+                scope: RuleScope::All,
                 resource_names: Vec::new(),
             }],
             no_rules: NoRules::Nothing,
@@ -121,46 +124,46 @@ fn pod() -> Document<'static> {
 
 // === what is answered ===
 
-fn answered(result: Result<Reply, CallFailure>) -> Answer {
-    Answer {
+fn answered(result: Result<WebhookReply, CallFailure>) -> WebhookAnswer {
+    WebhookAnswer {
         result,
         took: Duration::from_millis(1),
     }
 }
 
-fn failed() -> Answer {
+fn failed() -> WebhookAnswer {
     answered(Err(CallFailure::Failed("failed to call webhook: EOF".into())))
 }
 
-fn denied(message: &str) -> Answer {
-    answered(Ok(Reply {
+fn denied(message: &str) -> WebhookAnswer {
+    answered(Ok(WebhookReply {
         denial: Some(Denial {
             status: Denial::FAILURE.into(),
             reason: "".into(),
             code: 403,
             message: message.into(),
-            details: Details::default(),
+            details: StatusDetails::default(),
         }),
-        ..Reply::default()
+        ..WebhookReply::default()
     }))
 }
 
-fn patching(patch: &str) -> Answer {
-    answered(Ok(Reply {
+fn patching(patch: &str) -> WebhookAnswer {
+    answered(Ok(WebhookReply {
         patch: Some(patch.into()),
         patch_type: "JSONPatch".into(),
-        ..Reply::default()
+        ..WebhookReply::default()
     }))
 }
 
 /// A webhook's answer in one word: `noop`, `err`, `deny`, `late`; `set k=v`, or
 /// only where the label is not there (`once k=v`) or another is (`if other k=v`).
-fn behave(what: &str, call: &Call, received: &Document<'_>) -> Answer {
+fn behave(what: &str, call: &Call, received: &Document<'_>) -> WebhookAnswer {
     let object = call.object.as_ref().unwrap_or(received).root();
     let is_there = |label: &str| object.pointer(&format!("/metadata/labels/{label}")).is_some();
     let words: Vec<&str> = what.split(' ').collect();
     let (does, change) = match *words {
-        ["noop"] => return answered(Ok(Reply::default())),
+        ["noop"] => return answered(Ok(WebhookReply::default())),
         ["err"] => return failed(),
         ["deny"] => return denied("no"),
         ["late"] => return answered(Err(CallFailure::RequestExpired)),
@@ -174,7 +177,7 @@ fn behave(what: &str, call: &Call, received: &Document<'_>) -> Answer {
         true => patching(&format!(
             r#"[{{"op":"add","path":"/metadata/labels/{label}","value":"{value}"}}]"#
         )),
-        false => answered(Ok(Reply::default())),
+        false => answered(Ok(WebhookReply::default())),
     }
 }
 

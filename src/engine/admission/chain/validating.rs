@@ -1,4 +1,4 @@
-//! The run of `/validate`.
+//! The validating phase: policies, then all webhooks at once.
 //!
 //! ```text
 //! policies ─▶ which webhooks match ─▶ all of them asked at once ─▶ the first denial, in their order
@@ -10,28 +10,28 @@
 
 use std::sync::Arc;
 
+use super::annotations;
 use super::ask::{self, Matching};
-use super::{Objection, Phase, annotations, cause, hear, status};
+use super::objection::{Objection, add_warnings_and_annotations, cause};
 use crate::engine::Cause;
-use crate::engine::admission::Outcome;
-use crate::engine::admission::admit::Context;
 use crate::engine::admission::exceptions::{self, Excuses};
-use crate::engine::admission::set::AdmissionSet;
-use crate::engine::admission::trace::Step;
-use crate::engine::admission::webhook::{Answer, Call, Reply, Verdict, Webhook, WebhookResult};
+use crate::engine::admission::run::RunContext;
+use crate::engine::admission::trace::TraceStep;
+use crate::engine::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult};
 use crate::engine::admission::webhooks::Listed;
+use crate::engine::admission::{AdmissionSet, Outcome, Phase, status};
 
 /// What is known between the two steps.
 #[derive(Debug, Clone)]
 pub(super) struct Validating {
     /// What the policies said.
     outcome: Outcome,
-    matched: Vec<Matched>,
+    matched: Vec<MatchedWebhook>,
 }
 
 /// A webhook that matched.
 #[derive(Debug, Clone)]
-struct Matched {
+struct MatchedWebhook {
     webhook: Arc<Webhook>,
     cause: Cause,
     /// Why it is not asked.
@@ -42,7 +42,7 @@ struct Matched {
 
 impl Validating {
     /// Runs the policies, after what was `judged` already.
-    pub(super) fn new(set: &AdmissionSet, context: Context<'_>, judged: &Outcome) -> Self {
+    pub(super) fn new(set: &AdmissionSet, context: RunContext<'_>, judged: &Outcome) -> Self {
         let mut outcome = set.validate(context);
         for warning in judged.warnings.iter() {
             outcome.warnings.push(warning);
@@ -55,13 +55,13 @@ impl Validating {
 
     /// Finds the webhooks that match. The calls of those that are to be asked;
     /// none if the request is refused already.
-    pub(super) fn matched(&mut self, set: &AdmissionSet, context: Context<'_>) -> Vec<Call> {
-        let Context { request, run, .. } = context;
+    pub(super) fn matched(&mut self, set: &AdmissionSet, context: RunContext<'_>) -> Vec<Call> {
+        let RunContext { request, run, .. } = context;
         if self.outcome.denial.is_some() {
             return Vec::new();
         }
         if let Some(recorder) = run.recorder {
-            set.validating_webhooks.tell_others(request, run.only, recorder);
+            set.validating_webhooks.record_others(request, run.only, recorder);
         }
         let mut calls = Vec::new();
         let candidates = set.validating_webhooks.candidates(request, run.only);
@@ -80,7 +80,7 @@ impl Validating {
             calls.extend(self.ask(listed, call, context));
         }
         // Conditions may have had no time to say anything.
-        if !candidates.is_empty() && run.clock.is_over() {
+        if !candidates.is_empty() && run.deadline.has_passed() {
             (self.outcome.denial, self.outcome.cause) = (Some(status::timeout()), None);
         }
         if self.outcome.denial.is_some() {
@@ -90,13 +90,18 @@ impl Validating {
         calls
     }
 
-    fn ask(&mut self, listed: &Listed, call: Result<Call, Objection>, context: Context<'_>) -> Option<Call> {
+    fn ask(
+        &mut self,
+        listed: &Listed,
+        call: Result<Call, Objection>,
+        context: RunContext<'_>,
+    ) -> Option<Call> {
         let (call, objection) = match call {
             Ok(call) => (Some(call), None),
             Err(objection) => (None, Some(objection)),
         };
         if let Some(call) = &call {
-            context.run.tell(|| Step::Asked {
+            context.run.record(|| TraceStep::Asked {
                 call,
                 is_shadow: listed.is_shadow,
             });
@@ -105,7 +110,7 @@ impl Validating {
             self.outcome.shadows.extend(call);
             return None;
         }
-        self.matched.push(Matched {
+        self.matched.push(MatchedWebhook {
             webhook: Arc::clone(&listed.webhook),
             cause: cause(Phase::Validate, listed),
             objection,
@@ -117,8 +122,8 @@ impl Validating {
     pub(super) fn answered(
         mut self,
         set: &AdmissionSet,
-        context: Context<'_>,
-        answers: Vec<Answer>,
+        context: RunContext<'_>,
+        answers: Vec<WebhookAnswer>,
     ) -> Outcome {
         let mut answers = answers.into_iter();
         for (index, matched) in std::mem::take(&mut self.matched).into_iter().enumerate() {
@@ -139,12 +144,12 @@ impl Validating {
 
     fn settle(
         &mut self,
-        (set, context): (&AdmissionSet, Context<'_>),
+        (set, context): (&AdmissionSet, RunContext<'_>),
         index: usize,
-        matched: Matched,
-        answer: Option<Answer>,
+        matched: MatchedWebhook,
+        answer: Option<WebhookAnswer>,
     ) {
-        let Matched {
+        let MatchedWebhook {
             webhook,
             cause,
             objection,
@@ -153,7 +158,7 @@ impl Validating {
         let objection = match objection {
             Some(objection) => Some(objection),
             None => Objection::to(answer.map(|answer| answer.result))
-                .and_then(|reply| self.heard(&webhook, &reply))
+                .and_then(|reply| self.take_reply(&webhook, &reply))
                 .err(),
         };
         let result = WebhookResult {
@@ -166,7 +171,7 @@ impl Validating {
             changed: Vec::new(),
             took,
         };
-        context.run.tell(|| Step::Answered(&result));
+        context.run.record(|| TraceStep::Answered(&result));
         self.outcome.webhooks.push(result);
         let Some(objection) = objection else { return };
         if matches!(objection, Objection::Denial(_))
@@ -183,8 +188,8 @@ impl Validating {
         }
     }
 
-    fn heard(&mut self, webhook: &Webhook, reply: &Reply) -> Result<(), Objection> {
-        hear(&mut self.outcome, webhook, reply);
+    fn take_reply(&mut self, webhook: &Webhook, reply: &WebhookReply) -> Result<(), Objection> {
+        add_warnings_and_annotations(&mut self.outcome, webhook, reply);
         match &reply.denial {
             None => Ok(()),
             Some(denial) => Err(Objection::Denial(Box::new(denial.clone()))),

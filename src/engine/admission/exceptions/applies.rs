@@ -4,38 +4,22 @@
 //! where it cannot be said whether something is selected, it is not.
 
 use super::Exception;
-use crate::engine::admission::admit::Context;
-use crate::engine::admission::conditions::{self, Conditions};
+use super::not_excused::NotExcused;
+use crate::engine::admission::conditions::{self, MatchConditions};
 use crate::engine::admission::matching::{Namespaces, label, selects_object};
 use crate::engine::admission::policy::FailurePolicy;
+use crate::engine::admission::run::RunContext;
 use crate::engine::admission::set::AdmissionSet;
-use crate::engine::admission::variables::{Given, NamespaceObject, RequestView};
+use crate::engine::admission::variables::{Inputs, NamespaceObject, RequestView};
 use crate::engine::admission::{Operation, Request};
 use crate::engine::authorization::matching::subject_matches;
 use crate::engine::{LabelSelector, NAMESPACE_NAME_LABEL};
 use crate::json::Node;
 
-/// Why an exception that names a policy does not excuse its denial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum NotExcused {
-    /// Its `notAfter` has passed.
-    Ended,
-    /// None of its `subjects` asks.
-    Subjects,
-    /// Its `namespaceSelector` does not select the namespace, or there is none, or it is not known.
-    Namespace,
-    /// Its `objectSelector` does not select the object.
-    Object,
-    /// None of its `resourceRules` is about such a request, or one of `excludeResourceRules` is.
-    Rules,
-    /// One of its `matchConditions` is false or has no result.
-    Conditions,
-}
-
 impl Exception {
     /// Whether it applies; `Err` says why not.
-    pub(super) fn applies(&self, set: &AdmissionSet, context: Context<'_>) -> Result<(), NotExcused> {
-        let Context { request, run, .. } = context;
+    pub(super) fn applies(&self, set: &AdmissionSet, context: RunContext<'_>) -> Result<(), NotExcused> {
+        let RunContext { request, run, .. } = context;
         let constraints = &self.constraints;
         if self.not_after <= run.now {
             return Err(NotExcused::Ended);
@@ -55,7 +39,7 @@ impl Exception {
             _ => return Err(NotExcused::Rules),
         };
         let view = RequestView::for_conditions(request, &matched);
-        let given = Given {
+        let given = Inputs {
             object: request.object,
             old_object: request.old_object,
             request: &view,
@@ -70,10 +54,10 @@ impl Exception {
             FailurePolicy::Ignore,
             environment,
             &given,
-            run.clock,
+            run.deadline,
         ) {
-            Conditions::Match => Ok(()),
-            Conditions::NoMatch(_) | Conditions::Error(_) => Err(NotExcused::Conditions),
+            MatchConditions::Match => Ok(()),
+            MatchConditions::NoMatch(_) | MatchConditions::Error(_) => Err(NotExcused::Conditions),
         }
     }
 
@@ -125,23 +109,4 @@ fn selects_namespace(selector: &LabelSelector, request: &Request<'_>, namespaces
     // The API server may know of newer labels than what was read or watched.
     let of_request = request.old_object.filter(|_| is_namespace);
     selects(stored.root()) && of_request.is_none_or(selects)
-}
-
-// === impl NotExcused ===
-
-impl NotExcused {
-    /// Why, in words.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ended => "its `notAfter` has passed",
-            Self::Subjects => "none of its `subjects` asks",
-            Self::Namespace => {
-                "its `namespaceSelector` selects no namespace that is known and of this request"
-            }
-            Self::Object => "its `objectSelector` does not select the object",
-            Self::Rules => "none of its `resourceRules` is about such a request",
-            Self::Conditions => "one of its `matchConditions` is false or has no result",
-        }
-    }
 }

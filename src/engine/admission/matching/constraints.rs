@@ -1,12 +1,12 @@
 //! Selectors and rules together.
 
-use super::Fault;
+use super::MatchError;
 use super::equivalence::Equivalents;
 use super::labels::selects_object;
+use super::mismatch::Mismatch;
 use super::namespace::{MissingNamespace, Namespaces, selects_namespace};
-use super::rule::{Rule, Target};
+use super::rule::{MatchRule, RuleTarget};
 use crate::engine::LabelSelector;
-use crate::engine::admission::trace::Miss;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Request};
 use crate::json::Node;
 
@@ -19,11 +19,11 @@ pub struct Constraints {
     /// `objectSelector`.
     pub object_selector: LabelSelector,
     /// `rules` or `resourceRules`: any of them.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<MatchRule>,
     /// What it means that there is no rule.
     pub no_rules: NoRules,
     /// `excludeResourceRules`: none of them. Of policies only.
-    pub exclude_rules: Vec<Rule>,
+    pub exclude_rules: Vec<MatchRule>,
     /// `matchPolicy`.
     pub match_policy: MatchPolicy,
 }
@@ -50,7 +50,7 @@ pub enum MatchPolicy {
 
 /// The request that constraints are asked about, with what they need to know.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'s> {
+pub struct MatchSubject<'s> {
     /// The request.
     pub request: &'s Request<'s>,
     /// The object as mutated so far.
@@ -65,7 +65,7 @@ pub struct Subject<'s> {
 
 /// In which version the constraints match.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Matched<'m> {
+pub struct MatchedResource<'m> {
     /// The resource that the rule names.
     pub resource: GroupVersionResource<'m>,
     /// Its kind.
@@ -73,10 +73,10 @@ pub struct Matched<'m> {
 }
 
 /// What rules found.
-enum Found<'m> {
+enum FoundRule<'m> {
     Nothing,
-    Match(Matched<'m>),
-    Fault(Fault),
+    Match(MatchedResource<'m>),
+    Fault(MatchError),
 }
 
 // === impl Constraints ===
@@ -88,8 +88,11 @@ impl Constraints {
     ///
     /// A selector that cannot be answered, of constraints which otherwise
     /// match; a match in a version whose kind is not known.
-    pub fn matches<'m>(&'m self, subject: Subject<'m>) -> Result<Option<Matched<'m>>, Fault> {
-        let Subject {
+    pub fn matches<'m>(
+        &'m self,
+        subject: MatchSubject<'m>,
+    ) -> Result<Option<MatchedResource<'m>>, MatchError> {
+        let MatchSubject {
             request,
             object,
             namespaces,
@@ -113,27 +116,30 @@ impl Constraints {
     /// # Errors
     ///
     /// A match in a version whose kind is not known.
-    pub fn matches_rules<'m>(&'m self, subject: Subject<'m>) -> Result<Option<Matched<'m>>, Fault> {
+    pub fn matches_rules<'m>(
+        &'m self,
+        subject: MatchSubject<'m>,
+    ) -> Result<Option<MatchedResource<'m>>, MatchError> {
         match self.find(&self.exclude_rules, subject) {
-            Found::Match(_) => return Ok(None),
-            Found::Fault(fault) => return Err(fault),
-            Found::Nothing => {}
+            FoundRule::Match(_) => return Ok(None),
+            FoundRule::Fault(fault) => return Err(fault),
+            FoundRule::Nothing => {}
         }
         if self.rules.is_empty() && self.no_rules == NoRules::Everything {
             return Ok(Some(subject.as_asked()));
         }
         match self.find(&self.rules, subject) {
-            Found::Match(matched) => Ok(Some(matched)),
-            Found::Fault(fault) => Err(fault),
-            Found::Nothing => Ok(None),
+            FoundRule::Match(matched) => Ok(Some(matched)),
+            FoundRule::Fault(fault) => Err(fault),
+            FoundRule::Nothing => Ok(None),
         }
     }
 
     /// Why the request is not within the constraints, where
     /// [`matches`](Self::matches) says that it is not.
     #[must_use]
-    pub fn miss(&self, subject: Subject<'_>) -> Miss {
-        let Subject {
+    pub fn first_mismatch(&self, subject: MatchSubject<'_>) -> Mismatch {
+        let MatchSubject {
             request,
             object,
             namespaces,
@@ -141,36 +147,36 @@ impl Constraints {
             ..
         } = subject;
         if selects_namespace(&self.namespace_selector, request, object, namespaces, missing) == Ok(false) {
-            Miss::Namespace
+            Mismatch::Namespace
         } else if !selects_object(&self.object_selector, object, request.old_object) {
-            Miss::Object
-        } else if matches!(self.find(&self.exclude_rules, subject), Found::Match(_)) {
-            Miss::Excluded
+            Mismatch::Object
+        } else if matches!(self.find(&self.exclude_rules, subject), FoundRule::Match(_)) {
+            Mismatch::Excluded
         } else {
-            Miss::Rules
+            Mismatch::Rules
         }
     }
 
     /// The first rule that matches: exactly, then through an equivalent resource.
-    fn find<'m>(&self, rules: &[Rule], subject: Subject<'m>) -> Found<'m> {
+    fn find<'m>(&self, rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'m> {
         if rules.is_empty() {
-            return Found::Nothing;
+            return FoundRule::Nothing;
         }
         let request = subject.request;
         if rules
             .iter()
             .any(|rule| rule.matches(subject.target(&request.request_resource)))
         {
-            return Found::Match(subject.as_asked());
+            return FoundRule::Match(subject.as_asked());
         }
         match self.match_policy {
-            MatchPolicy::Exact => Found::Nothing,
+            MatchPolicy::Exact => FoundRule::Nothing,
             MatchPolicy::Equivalent => equivalent(rules, subject),
         }
     }
 }
 
-fn equivalent<'m>(rules: &[Rule], subject: Subject<'m>) -> Found<'m> {
+fn equivalent<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'m> {
     let request = subject.request;
     // The API server has just shown that these two are the same.
     if request.is_converted()
@@ -178,7 +184,7 @@ fn equivalent<'m>(rules: &[Rule], subject: Subject<'m>) -> Found<'m> {
             .iter()
             .any(|rule| rule.matches(subject.target(&request.resource)))
     {
-        return Found::Match(subject.as_sent());
+        return FoundRule::Match(subject.as_sent());
     }
     let asked = &request.request_resource;
     let Some(equivalents) = subject.equivalents.of(asked, &request.subresource) else {
@@ -190,22 +196,22 @@ fn equivalent<'m>(rules: &[Rule], subject: Subject<'m>) -> Found<'m> {
                 continue;
             }
             if kind.kind.is_empty() {
-                return Found::Fault(Fault::UnknownKind {
+                return FoundRule::Fault(MatchError::UnknownKind {
                     wanted: name(resource),
                 });
             }
-            return Found::Match(Matched {
+            return FoundRule::Match(MatchedResource {
                 resource: (*resource).clone(),
                 kind: (*kind).clone(),
             });
         }
     }
-    Found::Nothing
+    FoundRule::Nothing
 }
 
 /// Which versions a custom resource has is not known. A rule that names it in
 /// another one may well mean this object.
-fn unknown<'m>(rules: &[Rule], subject: Subject<'m>) -> Found<'m> {
+fn unknown<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'m> {
     let asked = &subject.request.request_resource;
     let rule = rules
         .iter()
@@ -220,17 +226,17 @@ fn unknown<'m>(rules: &[Rule], subject: Subject<'m>) -> Found<'m> {
                 version: version.clone().into(),
                 ..subject.request.request_kind.clone()
             };
-            Found::Match(Matched { resource, kind })
+            FoundRule::Match(MatchedResource { resource, kind })
         }
-        None => Found::Nothing,
+        None => FoundRule::Nothing,
     }
 }
 
 // === impl Subject ===
 
-impl<'s> Subject<'s> {
-    fn target<'t>(&'t self, resource: &'t GroupVersionResource<'t>) -> Target<'t> {
-        Target {
+impl<'s> MatchSubject<'s> {
+    fn target<'t>(&'t self, resource: &'t GroupVersionResource<'t>) -> RuleTarget<'t> {
+        RuleTarget {
             resource,
             subresource: &self.request.subresource,
             namespace: &self.request.namespace,
@@ -240,16 +246,16 @@ impl<'s> Subject<'s> {
     }
 
     /// As the user asked for it.
-    fn as_asked(&self) -> Matched<'s> {
-        Matched {
+    fn as_asked(&self) -> MatchedResource<'s> {
+        MatchedResource {
             resource: self.request.request_resource.clone(),
             kind: self.request.request_kind.clone(),
         }
     }
 
     /// As the API server sent it.
-    fn as_sent(&self) -> Matched<'s> {
-        Matched {
+    fn as_sent(&self) -> MatchedResource<'s> {
+        MatchedResource {
             resource: self.request.resource.clone(),
             kind: self.request.kind.clone(),
         }
@@ -258,11 +264,11 @@ impl<'s> Subject<'s> {
 
 // === impl Matched ===
 
-impl Matched<'_> {
+impl MatchedResource<'_> {
     /// The same with text of its own.
     #[must_use]
-    pub fn into_owned(self) -> Matched<'static> {
-        Matched {
+    pub fn into_owned(self) -> MatchedResource<'static> {
+        MatchedResource {
             resource: self.resource.into_owned(),
             kind: self.kind.into_owned(),
         }
@@ -272,8 +278,8 @@ impl Matched<'_> {
     ///
     /// # Errors
     ///
-    /// [`Fault::OtherVersion`].
-    pub fn as_sent(&self, request: &Request<'_>) -> Result<(), Fault> {
+    /// [`MatchError::OtherVersion`].
+    pub fn as_sent(&self, request: &Request<'_>) -> Result<(), MatchError> {
         if self.kind == request.kind {
             return Ok(());
         }
@@ -281,7 +287,7 @@ impl Matched<'_> {
             "" => format!("{}, Kind={}", kind.version, kind.kind),
             group => format!("{group}/{}, Kind={}", kind.version, kind.kind),
         };
-        Err(Fault::OtherVersion {
+        Err(MatchError::OtherVersion {
             wanted: kind(&self.kind),
             sent: kind(&request.kind),
         })

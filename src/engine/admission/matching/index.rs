@@ -13,11 +13,11 @@ use crate::engine::admission::Request;
 #[derive(Debug)]
 pub struct Index<T> {
     /// By group, then resource; `*` stands for itself.
-    places: HashMap<String, HashMap<String, Vec<Entry<T>>>>,
+    places: HashMap<String, HashMap<String, Vec<IndexEntry<T>>>>,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct IndexEntry<T> {
     place: usize,
     operations: Operations,
     of: Arc<T>,
@@ -94,10 +94,10 @@ impl<T> Index<T> {
 
     fn insert(&mut self, group: &str, resource: &str, place: usize, of: &Arc<T>, operations: Operations) {
         let resources = self.places.entry(group.to_owned()).or_default();
-        let entries: &mut Vec<Entry<T>> = resources.entry(resource.to_owned()).or_default();
+        let entries: &mut Vec<IndexEntry<T>> = resources.entry(resource.to_owned()).or_default();
         match entries.last_mut().filter(|last| last.place == place) {
             Some(last) => last.operations = last.operations.union(operations),
-            None => entries.push(Entry {
+            None => entries.push(IndexEntry {
                 place,
                 operations,
                 of: Arc::clone(of),

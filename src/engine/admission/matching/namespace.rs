@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Fault;
+use super::MatchError;
 use super::labels::{can_bear_labels, label};
 use crate::engine::admission::{Operation, Request};
 use crate::engine::{LabelSelector, NAMESPACE_NAME_LABEL as NAME_LABEL};
@@ -61,7 +61,7 @@ impl Namespaces for FixedNamespaces {
 ///
 /// # Errors
 ///
-/// [`Fault::UnknownNamespace`], unless the selector asks for the name alone or
+/// [`MatchError::UnknownNamespace`], unless the selector asks for the name alone or
 /// `missing` says otherwise.
 pub fn selects_namespace(
     selector: &LabelSelector,
@@ -69,7 +69,7 @@ pub fn selects_namespace(
     object: Option<Node<'_>>,
     namespaces: &dyn Namespaces,
     missing: MissingNamespace,
-) -> Result<bool, Fault> {
+) -> Result<bool, MatchError> {
     let is_namespace = request.request_resource.resource == "namespaces";
     if (request.namespace.is_empty() && !is_namespace) || selector.is_empty() {
         return Ok(true);
@@ -78,7 +78,7 @@ pub fn selects_namespace(
     if is_namespace && request.subresource.is_empty() && is_written {
         let object = object
             .filter(|object| can_bear_labels(*object))
-            .ok_or(Fault::NoMetadata)?;
+            .ok_or(MatchError::NoMetadata)?;
         return Ok(selector.matches(|key| label(object, key)));
     }
     selects_by_name(selector, &request.namespace, namespaces, missing)
@@ -89,7 +89,7 @@ fn selects_by_name(
     name: &str,
     namespaces: &dyn Namespaces,
     missing: MissingNamespace,
-) -> Result<bool, Fault> {
+) -> Result<bool, MatchError> {
     // Who deletes a collection of namespaces names none, and none has that label.
     let is_named = !name.is_empty();
     if is_named && selector.keys().all(|key| key == NAME_LABEL) {
@@ -101,7 +101,7 @@ fn selects_by_name(
             Ok(selector.matches(|key| own_name(key).or_else(|| label(document.root(), key))))
         }
         (None, MissingNamespace::NameOnly) => Ok(selector.matches(own_name)),
-        (None, MissingNamespace::Fail) => Err(Fault::UnknownNamespace {
+        (None, MissingNamespace::Fail) => Err(MatchError::UnknownNamespace {
             name: name.to_owned(),
         }),
     }

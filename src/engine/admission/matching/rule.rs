@@ -5,7 +5,7 @@ use crate::engine::admission::{GroupVersionResource, Operation};
 /// `RuleWithOperations`, and `NamedRuleWithOperations` where there are names
 /// (`api/admissionregistration/v1/types.go`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rule {
+pub struct MatchRule {
     /// The operations.
     pub operations: Operations,
     /// Groups, or `*`.
@@ -15,7 +15,7 @@ pub struct Rule {
     /// `pods`, `pods/log`, `pods/*` (pods too), `*/scale`, `*` (no subresources), `*/*`.
     pub resources: Vec<String>,
     /// Where the objects live.
-    pub scope: Scope,
+    pub scope: RuleScope,
     /// Of policies only: exact names; empty for any.
     pub resource_names: Vec<String>,
 }
@@ -26,7 +26,7 @@ pub struct Operations(u8);
 
 /// `ScopeType`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Scope {
+pub enum RuleScope {
     /// `*`.
     #[default]
     All,
@@ -40,7 +40,7 @@ pub enum Scope {
 
 /// What a rule looks at: a request, with its resource in one of its versions.
 #[derive(Debug, Clone, Copy)]
-pub struct Target<'t> {
+pub struct RuleTarget<'t> {
     /// The resource.
     pub resource: &'t GroupVersionResource<'t>,
     /// The subresource; empty for the object itself.
@@ -55,17 +55,17 @@ pub struct Target<'t> {
 
 // === impl Rule ===
 
-impl Rule {
+impl MatchRule {
     /// Whether the rule speaks of `target`
     /// (`apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go`; the
     /// names as in `…/policy/matching/matching.go`).
     #[must_use]
-    pub fn matches(&self, target: Target<'_>) -> bool {
+    pub fn matches(&self, target: RuleTarget<'_>) -> bool {
         self.matches_in_any_version(target) && contains(&self.api_versions, &target.resource.version)
     }
 
     /// The same, whatever the version.
-    pub(super) fn matches_in_any_version(&self, target: Target<'_>) -> bool {
+    pub(super) fn matches_in_any_version(&self, target: RuleTarget<'_>) -> bool {
         self.operations.contains(target.operation)
             && contains(&self.api_groups, &target.resource.group)
             && self
@@ -124,8 +124,8 @@ impl Operations {
 
 // === impl Scope ===
 
-impl Scope {
-    fn contains(self, target: Target<'_>) -> bool {
+impl RuleScope {
+    fn contains(self, target: RuleTarget<'_>) -> bool {
         let resource = target.resource;
         // A Namespace is given with its own name as namespace, and lives in the cluster.
         let is_namespace =
@@ -140,7 +140,7 @@ impl Scope {
     }
 }
 
-impl From<&str> for Scope {
+impl From<&str> for RuleScope {
     fn from(text: &str) -> Self {
         match text {
             "*" => Self::All,

@@ -59,14 +59,14 @@ fn empty() -> &'static Document<'static> {
     document(r#"{"metadata":{}}"#)
 }
 
-fn mk_rule(groups: &[&str], versions: &[&str], resources: &[&str]) -> Rule {
+fn mk_rule(groups: &[&str], versions: &[&str], resources: &[&str]) -> MatchRule {
     let owned = |items: &[&str]| items.iter().map(|item| (*item).to_owned()).collect();
-    Rule {
+    MatchRule {
         operations: Operations::ALL,
         api_groups: owned(groups),
         api_versions: owned(versions),
         resources: owned(resources),
-        scope: Scope::All,
+        scope: RuleScope::All,
         resource_names: Vec::new(),
     }
 }
@@ -106,12 +106,12 @@ fn mk_equivalents() -> Equivalents {
     equivalents
 }
 
-fn matched(constraints: &Constraints, request: &Request<'_>) -> Result<Option<String>, Fault> {
+fn matched(constraints: &Constraints, request: &Request<'_>) -> Result<Option<String>, MatchError> {
     let namespaces = FixedNamespaces::new([
         Arc::new(Document::parse(r#"{"metadata":{"name":"prod","labels":{"env":"prod"}}}"#).unwrap()),
         Arc::new(Document::parse(r#"{"metadata":{"name":"plain"}}"#).unwrap()),
     ]);
-    let subject = Subject {
+    let subject = MatchSubject {
         request,
         object: request.object,
         namespaces: &namespaces,
@@ -146,7 +146,7 @@ fn resources_and_subresources() {
                 version: "v1".into(),
                 resource: name.into(),
             };
-            let target = Target {
+            let target = RuleTarget {
                 resource: &resource,
                 subresource,
                 namespace: "ns",
@@ -162,12 +162,12 @@ fn resources_and_subresources() {
 fn a_namespace_lives_in_the_cluster() {
     let request = mk_request("v1/namespaces", empty());
     for (scope, expected) in [
-        (Scope::All, true),
-        (Scope::Cluster, true),
-        (Scope::Namespaced, false),
-        (Scope::Unknown, false),
+        (RuleScope::All, true),
+        (RuleScope::Cluster, true),
+        (RuleScope::Namespaced, false),
+        (RuleScope::Unknown, false),
     ] {
-        let rule = Rule {
+        let rule = MatchRule {
             scope,
             ..mk_rule(&["*"], &["*"], &["*"])
         };
@@ -242,7 +242,7 @@ fn an_excluded_resource_does_not_match_under_another_name() {
 #[test]
 fn names_must_be_those_of_the_request() {
     let mut request = mk_request("apps/v1/deployments", empty());
-    let rule = Rule {
+    let rule = MatchRule {
         resource_names: vec!["name".into()],
         ..mk_rule(&["apps"], &["v1"], &["deployments"])
     };
@@ -282,7 +282,7 @@ fn a_custom_resource_may_have_any_version_that_a_rule_names() {
     };
     let namespaces = FixedNamespaces::default();
     let equivalents = mk_equivalents();
-    let subject = Subject {
+    let subject = MatchSubject {
         request: &request,
         object: None,
         namespaces: &namespaces,
@@ -303,7 +303,7 @@ fn a_custom_resource_may_have_any_version_that_a_rule_names() {
         ..Constraints::default()
     };
     let fault = other
-        .matches(Subject {
+        .matches(MatchSubject {
             request: &widgets,
             ..subject
         })

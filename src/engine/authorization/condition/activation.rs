@@ -1,4 +1,4 @@
-//! A request as conditions see it.
+//! The CEL variable `request` of conditions.
 
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
@@ -10,13 +10,13 @@ use super::environment::{REQUEST, environment};
 
 /// The variables of one request, made when the first condition asks for them,
 /// and what all its conditions may still cost.
-pub struct Activation<'r> {
+pub struct RequestActivation<'r> {
     attributes: &'r Attributes<'r>,
     request: OnceCell<Value<'r>>,
     remaining: Cell<u64>,
 }
 
-impl<'r> Activation<'r> {
+impl<'r> RequestActivation<'r> {
     /// The most units that the conditions of one request may cost together.
     pub const MAX_COST: u64 = cost::PER_BINDING;
 

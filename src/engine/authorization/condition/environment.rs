@@ -1,4 +1,4 @@
-//! The names and types that a condition may use.
+//! The CEL environment of conditions.
 
 use std::sync::LazyLock;
 

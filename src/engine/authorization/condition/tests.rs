@@ -34,7 +34,7 @@ fn path(path: &str) -> Attributes<'_> {
 fn evaluate(expression: &str, attributes: &Attributes<'_>) -> Result<bool, EvaluationFault> {
     let condition =
         Condition::compile("c", expression).unwrap_or_else(|fault| panic!("{expression}: {fault}"));
-    condition.evaluate(&Activation::new(attributes))
+    condition.evaluate(&RequestActivation::new(attributes))
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn the_deepest_expressions_fit_a_thread_of_two_mebibytes() {
     for chain in chains {
         let run = move || {
             if let Ok(condition) = Condition::compile("c", &chain) {
-                let _ = condition.evaluate(&Activation::new(&path("/x")));
+                let _ = condition.evaluate(&RequestActivation::new(&path("/x")));
             }
         };
         std::thread::Builder::new()
@@ -202,11 +202,11 @@ fn cost_is_bounded_for_each_condition_and_for_all_of_a_request() {
     };
     assert_eq!(evaluate("request.groups.all(g, g == 'g')", &attributes), Ok(true));
     let nested = Condition::compile("c", "request.groups.all(a, request.groups.all(b, a == b))").unwrap();
-    let activation = Activation::new(&attributes);
+    let activation = RequestActivation::new(&attributes);
     for _ in 0..20 {
         assert!(nested.evaluate(&activation).is_err());
     }
     let cheap = Condition::compile("c", "request.user == ''").unwrap();
     assert!(cheap.evaluate(&activation).is_err(), "nothing is left");
-    assert_eq!(cheap.evaluate(&Activation::new(&attributes)), Ok(true));
+    assert_eq!(cheap.evaluate(&RequestActivation::new(&attributes)), Ok(true));
 }

@@ -1,4 +1,4 @@
-//! The rules of policies that may apply to a request.
+//! Candidates: the rules of AuthorizationPolicies that may apply to a request.
 //!
 //! Rules stand in blocks of 512. For each field a block knows, for each text
 //! that occurs there, in which of its rules it does: one bit a rule. What a
@@ -11,55 +11,55 @@ use crate::engine::authorization::{AuthorizationPolicy, Effect, NonResourceRule,
 
 use super::query::{PathQuery, Query, ResourceQuery};
 use super::subjects::Named;
-use super::{Ids, InNamespace, Map, Namespaces, Subjects, Symbols};
+use super::{FastMap, Ids, InNamespace, NamespaceIndex, Subjects, Symbols};
 
 /// The rules of some policies, in the order of the policies.
 #[derive(Debug, Default)]
-pub(in crate::engine::authorization) struct Candidates {
+pub(crate) struct Candidates {
     resources: Vec<Block>,
     paths: Vec<Block>,
 }
 
 /// A rule that may apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine::authorization) struct Candidate {
+pub(crate) struct Candidate {
     /// The place of its policy in the list that the index was built of.
-    pub(in crate::engine::authorization) policy: usize,
+    pub(crate) policy: usize,
     /// Its place among the policy's rules of its sort.
-    pub(in crate::engine::authorization) rule: usize,
+    pub(crate) rule: usize,
     /// Whether one of the policy's subjects asks.
-    pub(in crate::engine::authorization) is_subject: bool,
+    pub(crate) is_subject: bool,
     /// Whether one of its excluded subjects asks.
-    pub(in crate::engine::authorization) is_excluded: bool,
+    pub(crate) is_excluded: bool,
     /// Whether it has no `namespaceSelector`, or one that selects the namespace
     /// of the request, which is known.
-    pub(in crate::engine::authorization) is_selected: bool,
+    pub(crate) is_selected: bool,
 }
 
 #[derive(Debug, Default)]
 struct Block {
     /// Policy and rule of each bit.
     rules: Vec<(usize, usize)>,
-    subjects: Field,
-    excluded: Field,
-    verbs: Field,
-    groups: Field,
-    resources: Field,
-    namespaces: Field,
+    subjects: CandidateField,
+    excluded: CandidateField,
+    verbs: CandidateField,
+    groups: CandidateField,
+    resources: CandidateField,
+    namespaces: CandidateField,
     /// By the numbers of selectors.
-    selectors: Field,
+    selectors: CandidateField,
     /// Rules that may apply in a namespace of which only the name is known.
     unknown: Bits,
-    names: Field,
-    paths: Field,
+    names: CandidateField,
+    paths: CandidateField,
 }
 
 /// In which rules of a block each text occurs.
 #[derive(Debug, Default)]
-struct Field {
+struct CandidateField {
     /// Rules that fit whatever is asked.
     any: Bits,
-    by: Map<u32, Bits>,
+    by: FastMap<u32, Bits>,
 }
 
 /// One bit for each rule of a block.
@@ -70,10 +70,10 @@ struct Bits([u64; Bits::WORDS]);
 
 impl Candidates {
     /// The index of `policies`, whose places are numbered from `first`.
-    pub(in crate::engine::authorization) fn new(
+    pub(crate) fn new(
         policies: &[AuthorizationPolicy],
         first: usize,
-        namespaces: &Namespaces,
+        namespaces: &NamespaceIndex,
         subjects: &mut Subjects,
         symbols: &mut Symbols,
     ) -> Self {
@@ -104,7 +104,7 @@ impl Candidates {
 
     /// Calls `found` with each candidate in order. With `all`, every rule of
     /// the sort that is asked for is one.
-    pub(in crate::engine::authorization) fn each(
+    pub(crate) fn each(
         &self,
         who: &Ids,
         query: &Query<'_>,
@@ -211,7 +211,7 @@ impl Block {
         }
     }
 
-    fn add_selector(&mut self, bit: usize, effect: Effect, rule: &ResourceRule, namespaces: &Namespaces) {
+    fn add_selector(&mut self, bit: usize, effect: Effect, rule: &ResourceRule, namespaces: &NamespaceIndex) {
         let Some(selector) = &rule.namespace_selector else {
             self.selectors.any.set(bit);
             return self.unknown.set(bit);
@@ -295,7 +295,7 @@ impl Block {
 
 // === impl Field ===
 
-impl Field {
+impl CandidateField {
     fn add(&mut self, id: u32, bit: usize) {
         self.by.entry(id).or_default().set(bit);
     }
@@ -313,7 +313,7 @@ impl Field {
         self.by.get(&id).map_or(self.any, |bits| self.any.or(*bits))
     }
 
-    /// As [`Field::of`], but a requested `*` may touch anything.
+    /// As [`CandidateField::of`], but a requested `*` may touch anything.
     fn touched(&self, id: u32) -> Bits {
         if id == Symbols::STAR {
             Bits::ALL

@@ -1,4 +1,4 @@
-//! RBAC's rules by what they allow.
+//! RBAC rules, indexed by verb, group, resource and name.
 //!
 //! A rule is a product: every verb with every group with every resource with
 //! every name. Each element of the product is a cell, and the first rule of
@@ -9,7 +9,7 @@
 use crate::engine::authorization::Rule;
 
 use super::query::{PathQuery, Query, ResourceQuery};
-use super::{Map, Symbols};
+use super::{FastMap, Symbols};
 
 /// A rule in numbers.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct CompiledRule {
 
 /// Where a rule is: lists are walked in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct RulePlace {
     pub(super) binding: u32,
     pub(super) rule: u32,
 }
@@ -31,10 +31,10 @@ pub(super) struct Place {
 /// The first rule of each cell.
 #[derive(Debug, Default)]
 pub(super) struct Cells {
-    resources: Map<[u32; 4], Place>,
-    paths: Map<[u32; 2], Place>,
+    resources: FastMap<[u32; 4], RulePlace>,
+    paths: FastMap<[u32; 2], RulePlace>,
     /// Rules with more cells than are worth their memory, in order: role and place.
-    large: Vec<(u32, Place)>,
+    large: Vec<(u32, RulePlace)>,
     has_names: bool,
 }
 
@@ -120,7 +120,7 @@ impl PathQuery {
 
 impl Cells {
     /// Adds a rule of `role`; places must ascend.
-    pub(super) fn add(&mut self, rule: &CompiledRule, role: u32, place: Place) {
+    pub(super) fn add(&mut self, rule: &CompiledRule, role: u32, place: RulePlace) {
         if rule.cell_count() > MAX_CELLS {
             self.large.push((role, place));
             return;
@@ -154,7 +154,7 @@ impl Cells {
         query: &Query<'_>,
         rule_at: impl Fn(u32, u32) -> Option<&'c CompiledRule>,
         visited: &mut usize,
-    ) -> Option<Place> {
+    ) -> Option<RulePlace> {
         let mut first = match query {
             Query::Resource(query) => self.find_resource(query, visited),
             Query::Path(query) => self.find_path(query, visited),
@@ -171,7 +171,7 @@ impl Cells {
         first
     }
 
-    fn find_resource(&self, query: &ResourceQuery<'_>, visited: &mut usize) -> Option<Place> {
+    fn find_resource(&self, query: &ResourceQuery<'_>, visited: &mut usize) -> Option<RulePlace> {
         let mut first = None;
         let names = [ANY_NAME, query.name];
         let names = if self.has_names { &names[..] } else { &[ANY_NAME] };
@@ -194,7 +194,7 @@ impl Cells {
         first
     }
 
-    fn find_path(&self, query: &PathQuery, visited: &mut usize) -> Option<Place> {
+    fn find_path(&self, query: &PathQuery, visited: &mut usize) -> Option<RulePlace> {
         let mut first = None;
         for verb in star_or(query.verb) {
             for path in query.prefixes.as_slice().iter().copied().chain([query.path]) {
@@ -209,7 +209,7 @@ fn star_or(id: u32) -> impl Iterator<Item = u32> {
     std::iter::once(Symbols::STAR).chain((id != Symbols::STAR).then_some(id))
 }
 
-fn earliest(first: &mut Option<Place>, found: Option<&Place>, visited: &mut usize) {
+fn earliest(first: &mut Option<RulePlace>, found: Option<&RulePlace>, visited: &mut usize) {
     if let Some(&place) = found {
         *visited += 1;
         *first = Some(first.map_or(place, |first| first.min(place)));

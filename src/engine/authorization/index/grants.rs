@@ -1,4 +1,4 @@
-//! RBAC: from whom and where to the first rule that allows.
+//! RBAC grants, indexed by subject and namespace.
 //!
 //! For each subject there is a node for cluster scope and one for each
 //! namespace in which it is bound. A node with few bindings asks their roles in
@@ -8,30 +8,30 @@
 use crate::engine::authorization::rbac::Roles;
 use crate::engine::authorization::{Binding, Role};
 
-use super::cells::{Cells, CompiledRule, Place};
+use super::cells::{Cells, CompiledRule, RulePlace};
 use super::query::Query;
-use super::{Ids, Map, Subjects, Symbols};
+use super::{FastMap, Ids, Subjects, Symbols};
 
 /// All that RBAC grants.
 #[derive(Debug, Default)]
-pub(in crate::engine::authorization) struct Grants {
+pub(crate) struct Grants {
     roles: Vec<CompiledRole>,
     /// For each binding its role, if there is one.
     bound: Vec<Option<u32>>,
-    nodes: Vec<Node>,
+    nodes: Vec<SubjectNode>,
     /// Node of cluster scope by subject.
     cluster: Vec<Option<u32>>,
     /// Node by subject and namespace.
-    namespaced: Map<(u32, u32), u32>,
+    namespaced: FastMap<(u32, u32), u32>,
 }
 
 /// What allows a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine::authorization) struct Grant {
+pub(crate) struct Grant {
     /// The place of the binding in the list that the index was built of.
-    pub(in crate::engine::authorization) binding: usize,
+    pub(crate) binding: usize,
     /// The rule of its role.
-    pub(in crate::engine::authorization) rule: usize,
+    pub(crate) rule: usize,
 }
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ struct CompiledRole {
 }
 
 #[derive(Debug, Default)]
-struct Node {
+struct SubjectNode {
     /// The bindings of the subject here, ascending.
     bindings: Vec<u32>,
     /// Where they are too many to be asked one by one.
@@ -58,7 +58,7 @@ const FEW_BINDINGS: usize = 8;
 
 impl Grants {
     /// The index of `bindings`, which are in the order in which they decide.
-    pub(in crate::engine::authorization) fn new(
+    pub(crate) fn new(
         roles: &[Role],
         bindings: &[Binding],
         subjects: &mut Subjects,
@@ -86,12 +86,7 @@ impl Grants {
     }
 
     /// The first rule by which one of `who` may do what `query` asks.
-    pub(in crate::engine::authorization) fn find(
-        &self,
-        who: &Ids,
-        query: &Query<'_>,
-        visited: &mut usize,
-    ) -> Option<Grant> {
+    pub(crate) fn find(&self, who: &Ids, query: &Query<'_>, visited: &mut usize) -> Option<Grant> {
         // Bindings of cluster scope come before all others.
         self.first(self.cluster_nodes(who), query, visited)
             .or_else(|| self.first(self.namespace_nodes(who, query), query, visited))
@@ -103,12 +98,7 @@ impl Grants {
 
     /// The places of the bindings that apply to `who` where `query` asks, in
     /// the order in which they decide, each once; of each subject at most `limit`.
-    pub(in crate::engine::authorization) fn applying(
-        &self,
-        who: &Ids,
-        query: &Query<'_>,
-        limit: usize,
-    ) -> Vec<usize> {
+    pub(crate) fn applying(&self, who: &Ids, query: &Query<'_>, limit: usize) -> Vec<usize> {
         let nodes = self.cluster_nodes(who).chain(self.namespace_nodes(who, query));
         let places = nodes.flat_map(|node| node.bindings.iter().take(limit));
         let mut places: Vec<usize> = places.map(|&binding| binding as usize).collect();
@@ -118,7 +108,7 @@ impl Grants {
     }
 
     /// The place of the role of a binding, if there is one.
-    pub(in crate::engine::authorization) fn role_of(&self, binding: usize) -> Option<usize> {
+    pub(crate) fn role_of(&self, binding: usize) -> Option<usize> {
         self.bound
             .get(binding)
             .copied()
@@ -143,7 +133,7 @@ impl Grants {
                 .or_insert(next)
         };
         if node == next {
-            self.nodes.push(Node::default());
+            self.nodes.push(SubjectNode::default());
         }
         if let Some(node) = self.nodes.get_mut(node as usize)
             && node.bindings.last() != Some(&ordinal)
@@ -164,14 +154,14 @@ impl Grants {
                 };
                 let rules = roles.get(role as usize).into_iter().flat_map(|role| &role.rules);
                 for (rule, compiled) in (0..).zip(rules) {
-                    cells.add(compiled, role, Place { binding, rule });
+                    cells.add(compiled, role, RulePlace { binding, rule });
                 }
             }
             node.cells = Some(cells);
         }
     }
 
-    fn cluster_nodes<'g>(&'g self, who: &'g Ids) -> impl Iterator<Item = &'g Node> {
+    fn cluster_nodes<'g>(&'g self, who: &'g Ids) -> impl Iterator<Item = &'g SubjectNode> {
         let node = |&subject: &u32| self.cluster.get(subject as usize).copied().flatten();
         who.as_slice()
             .iter()
@@ -179,7 +169,11 @@ impl Grants {
             .filter_map(|node| self.nodes.get(node as usize))
     }
 
-    fn namespace_nodes<'g>(&'g self, who: &'g Ids, query: &Query<'_>) -> impl Iterator<Item = &'g Node> {
+    fn namespace_nodes<'g>(
+        &'g self,
+        who: &'g Ids,
+        query: &Query<'_>,
+    ) -> impl Iterator<Item = &'g SubjectNode> {
         let namespace = match query {
             Query::Resource(query) if query.has_namespace && query.namespace != Symbols::UNKNOWN => {
                 Some(query.namespace)
@@ -196,11 +190,11 @@ impl Grants {
 
     fn first<'g>(
         &self,
-        nodes: impl Iterator<Item = &'g Node>,
+        nodes: impl Iterator<Item = &'g SubjectNode>,
         query: &Query<'_>,
         visited: &mut usize,
-    ) -> Option<Place> {
-        let mut first: Option<Place> = None;
+    ) -> Option<RulePlace> {
+        let mut first: Option<RulePlace> = None;
         for node in nodes {
             let found = match &node.cells {
                 Some(cells) => cells.find(query, |role, rule| self.rule(role, rule), visited),
@@ -216,16 +210,16 @@ impl Grants {
 
     fn first_of_few(
         &self,
-        node: &Node,
-        first: Option<Place>,
+        node: &SubjectNode,
+        first: Option<RulePlace>,
         query: &Query<'_>,
         visited: &mut usize,
-    ) -> Option<Place> {
+    ) -> Option<RulePlace> {
         let earlier = |binding: &&u32| first.is_none_or(|first| **binding < first.binding);
         node.bindings.iter().take_while(earlier).find_map(|&binding| {
             let role = self.bound.get(binding as usize).copied().flatten()?;
             let rule = self.roles.get(role as usize)?.find(query, visited)?;
-            Some(Place { binding, rule })
+            Some(RulePlace { binding, rule })
         })
     }
 
@@ -247,7 +241,7 @@ impl CompiledRole {
         if rules.len() > FEW_RULES {
             let cells = cells.get_or_insert_with(Cells::default);
             for (rule, compiled) in (0..).zip(&rules) {
-                cells.add(compiled, 0, Place { binding: 0, rule });
+                cells.add(compiled, 0, RulePlace { binding: 0, rule });
             }
         }
         Self { rules, cells }

@@ -2,7 +2,7 @@
 
 /// Numbers in the order pushed. Most users have fewer groups than fit inline.
 #[derive(Debug, Clone, Default)]
-pub(in crate::engine::authorization) struct Ids {
+pub(crate) struct Ids {
     inline: [u32; Ids::INLINE],
     len: usize,
     spilled: Vec<u32>,
@@ -16,7 +16,7 @@ impl Ids {
         spilled: Vec::new(),
     };
 
-    pub(in crate::engine::authorization) fn push(&mut self, id: u32) {
+    pub(crate) fn push(&mut self, id: u32) {
         if !self.spilled.is_empty() {
             self.spilled.push(id);
         } else if let Some(slot) = self.inline.get_mut(self.len) {
@@ -29,7 +29,7 @@ impl Ids {
         }
     }
 
-    pub(in crate::engine::authorization) fn as_slice(&self) -> &[u32] {
+    pub(crate) fn as_slice(&self) -> &[u32] {
         if self.spilled.is_empty() {
             // `len` never exceeds the inline places.
             self.inline.split_at(self.len.min(Self::INLINE)).0

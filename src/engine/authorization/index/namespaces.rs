@@ -5,20 +5,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::authorization::AuthorizationPolicy;
+use crate::engine::authorization::{AuthorizationPolicy, NamespaceLabels};
 use crate::engine::{LabelSelector, Selected};
 
-use super::Map;
-
-/// The labels of namespaces, by name.
-pub type NamespaceLabels = BTreeMap<String, BTreeMap<String, String>>;
+use super::FastMap;
 
 /// The selectors of all policies, numbered, and what each selects.
 #[derive(Debug, Default)]
-pub(in crate::engine::authorization) struct Namespaces {
-    numbers: Map<LabelSelector, u32>,
+pub(in crate::engine::authorization) struct NamespaceIndex {
+    numbers: FastMap<LabelSelector, u32>,
     /// The numbers of the selectors that select each namespace that is known.
-    known: Map<Box<str>, Box<[u32]>>,
+    known: FastMap<Box<str>, Box<[u32]>>,
 }
 
 /// In which namespace a request is, as far as selectors ask.
@@ -35,21 +32,21 @@ pub(in crate::engine::authorization) enum InNamespace<'s> {
 /// Selectors by a label that they require, so that a namespace is compared with
 /// those alone that it may meet.
 #[derive(Default)]
-struct ByLabel<'p> {
-    required: Map<(&'p str, &'p str), Vec<u32>>,
+struct NamespacesByLabel<'p> {
+    required: FastMap<(&'p str, &'p str), Vec<u32>>,
     others: Vec<u32>,
 }
 
 // === impl Namespaces ===
 
-impl Namespaces {
+impl NamespaceIndex {
     /// The selectors of `policies`, resolved for the namespaces of `labels`.
     pub(in crate::engine::authorization) fn new(
         policies: &[AuthorizationPolicy],
         labels: &NamespaceLabels,
     ) -> Self {
         let mut namespaces = Self::default();
-        let (mut selectors, mut by_label) = (Vec::new(), ByLabel::default());
+        let (mut selectors, mut by_label) = (Vec::new(), NamespacesByLabel::default());
         let rules = policies.iter().flat_map(|policy| &policy.resource_rules);
         for selector in rules.filter_map(|rule| rule.namespace_selector.as_ref()) {
             if namespaces.numbers.contains_key(selector) {
@@ -117,7 +114,7 @@ impl InNamespace<'_> {
 
 // === impl ByLabel ===
 
-impl<'p> ByLabel<'p> {
+impl<'p> NamespacesByLabel<'p> {
     fn add(&mut self, selector: &'p LabelSelector, number: u32) {
         match selector.required_label() {
             None => self.others.push(number),

@@ -1,4 +1,4 @@
-//! A request in numbers.
+//! A request as numbers, for look-ups in the index.
 
 use crate::engine::authorization::matching::{RequestedResource, asks_for_collection};
 use crate::engine::{Attributes, ResourceAttributes, Target};
@@ -7,13 +7,13 @@ use super::{Ids, InNamespace, Symbols};
 
 /// A request, its texts looked up once.
 #[derive(Debug)]
-pub(in crate::engine::authorization) enum Query<'s> {
+pub(crate) enum Query<'s> {
     Resource(ResourceQuery<'s>),
     Path(PathQuery),
 }
 
 #[derive(Debug)]
-pub(in crate::engine::authorization) struct ResourceQuery<'s> {
+pub(crate) struct ResourceQuery<'s> {
     pub(super) verb: u32,
     pub(super) group: u32,
     /// `pods/log` as RBAC's rules write it.
@@ -36,7 +36,7 @@ pub(in crate::engine::authorization) struct ResourceQuery<'s> {
 }
 
 #[derive(Debug)]
-pub(in crate::engine::authorization) struct PathQuery {
+pub(crate) struct PathQuery {
     pub(super) verb: u32,
     pub(super) path: u32,
     pub(super) prefixes: Ids,
@@ -44,17 +44,13 @@ pub(in crate::engine::authorization) struct PathQuery {
 
 impl<'s> Query<'s> {
     /// A request for nothing.
-    pub(in crate::engine::authorization) const NOTHING: Self = Self::Path(PathQuery {
+    pub(crate) const NOTHING: Self = Self::Path(PathQuery {
         verb: Symbols::UNKNOWN,
         path: Symbols::UNKNOWN,
         prefixes: Ids::EMPTY,
     });
 
-    pub(in crate::engine::authorization) fn new(
-        attributes: &Attributes<'_>,
-        symbols: &Symbols,
-        in_namespace: InNamespace<'s>,
-    ) -> Self {
+    pub(crate) fn new(attributes: &Attributes<'_>, symbols: &Symbols, in_namespace: InNamespace<'s>) -> Self {
         match &attributes.target {
             Target::Resource(resource) => Self::Resource(ResourceQuery::new(resource, symbols, in_namespace)),
             Target::NonResource { path, verb } => Self::Path(PathQuery {

@@ -4,13 +4,13 @@ use crate::engine::User;
 use crate::engine::authorization::{Subject, SubjectKind};
 
 use super::symbols::Prefixes;
-use super::{Ids, Map};
+use super::{FastMap, Ids};
 
 /// The subjects of all bindings and policies, numbered. A service account is a user.
 #[derive(Debug, Default)]
-pub(in crate::engine::authorization) struct Subjects {
-    users: Map<Box<str>, u32>,
-    groups: Map<Box<str>, u32>,
+pub(crate) struct Subjects {
+    users: FastMap<Box<str>, u32>,
+    groups: FastMap<Box<str>, u32>,
     user_prefixes: Prefixes,
     group_prefixes: Prefixes,
     count: u32,
@@ -65,7 +65,7 @@ impl Subjects {
 
     /// The numbers under which `user` is found: one look-up for the name and
     /// each group, and for each length of prefix.
-    pub(in crate::engine::authorization) fn find(&self, user: &User<'_>) -> Ids {
+    pub(crate) fn find(&self, user: &User<'_>) -> Ids {
         let mut ids = Ids::default();
         if let Some(&id) = self.users.get(user.name.as_ref()) {
             ids.push(id);
@@ -85,7 +85,7 @@ impl Subjects {
     }
 }
 
-fn numbered(names: &mut Map<Box<str>, u32>, count: &mut u32, name: &str) -> u32 {
+fn numbered(names: &mut FastMap<Box<str>, u32>, count: &mut u32, name: &str) -> u32 {
     match names.get(name) {
         Some(&id) => id,
         None => {

@@ -1,18 +1,18 @@
-//! Texts as numbers.
+//! Interned texts: strings as numbers.
 
-use super::{Ids, Map};
+use super::{FastMap, Ids};
 
 /// The texts that rules contain, numbered.
 #[derive(Debug)]
-pub(in crate::engine::authorization) struct Symbols {
-    exact: Map<Box<str>, u32>,
+pub(crate) struct Symbols {
+    exact: FastMap<Box<str>, u32>,
     prefixes: Prefixes,
 }
 
 /// Texts that stand for everything that begins with them, numbered.
 #[derive(Debug, Default)]
-pub(in crate::engine::authorization) struct Prefixes {
-    by_text: Map<Box<str>, u32>,
+pub(crate) struct Prefixes {
+    by_text: FastMap<Box<str>, u32>,
     /// Each length there is, ascending.
     lengths: Vec<usize>,
 }
@@ -52,7 +52,7 @@ impl Symbols {
 impl Default for Symbols {
     fn default() -> Self {
         let mut symbols = Self {
-            exact: Map::default(),
+            exact: FastMap::default(),
             prefixes: Prefixes::default(),
         };
         let star = symbols.intern("*");
@@ -84,7 +84,7 @@ impl Prefixes {
     }
 }
 
-fn intern(texts: &mut Map<Box<str>, u32>, text: &str, number: impl FnOnce(usize) -> u32) -> u32 {
+fn intern(texts: &mut FastMap<Box<str>, u32>, text: &str, number: impl FnOnce(usize) -> u32) -> u32 {
     match texts.get(text) {
         Some(&id) => id,
         None => {

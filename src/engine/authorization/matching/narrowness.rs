@@ -8,8 +8,8 @@ use foldhash::fast::RandomState;
 
 use crate::engine::{Operator, Requirement, Selectors};
 
-type Set<'r> = HashSet<&'r str, RandomState>;
-type Keys<'r> = HashMap<&'r str, Received<'r>, RandomState>;
+type ValueSet<'r> = HashSet<&'r str, RandomState>;
+type ReceivedKeys<'r> = HashMap<&'r str, ReceivedValues<'r>, RandomState>;
 
 /// The requirements of one request, those for one key intersected.
 ///
@@ -19,17 +19,17 @@ type Keys<'r> = HashMap<&'r str, Received<'r>, RandomState>;
 #[derive(Debug)]
 pub struct Narrowness<'r> {
     received: &'r Selectors<'r>,
-    field: OnceCell<Keys<'r>>,
-    label: OnceCell<Keys<'r>>,
+    field: OnceCell<ReceivedKeys<'r>>,
+    label: OnceCell<ReceivedKeys<'r>>,
 }
 
 /// What is left possible for one key.
 #[derive(Debug, Default)]
-struct Received<'r> {
+struct ReceivedValues<'r> {
     /// Present, with one of these values.
-    within: Option<Set<'r>>,
+    within: Option<ValueSet<'r>>,
     /// If present, with none of these values.
-    without: Set<'r>,
+    without: ValueSet<'r>,
     exists: bool,
     does_not_exist: bool,
 }
@@ -54,7 +54,7 @@ impl<'r> Narrowness<'r> {
             && written.label.iter().all(|one| implied(self.label(), one))
     }
 
-    fn field(&self) -> &Keys<'r> {
+    fn field(&self) -> &ReceivedKeys<'r> {
         self.field.get_or_init(|| {
             // Of a field, presence cannot be required.
             let known = |one: &&Requirement<'_>| matches!(one.operator, Operator::In | Operator::NotIn);
@@ -62,28 +62,28 @@ impl<'r> Narrowness<'r> {
         })
     }
 
-    fn label(&self) -> &Keys<'r> {
+    fn label(&self) -> &ReceivedKeys<'r> {
         self.label.get_or_init(|| gather(self.received.label.iter()))
     }
 }
 
-fn gather<'r>(requirements: impl Iterator<Item = &'r Requirement<'r>>) -> Keys<'r> {
-    let mut keys = Keys::default();
+fn gather<'r>(requirements: impl Iterator<Item = &'r Requirement<'r>>) -> ReceivedKeys<'r> {
+    let mut keys = ReceivedKeys::default();
     for requirement in requirements {
         keys.entry(requirement.key.as_ref()).or_default().add(requirement);
     }
-    keys.values_mut().for_each(Received::settle);
+    keys.values_mut().for_each(ReceivedValues::settle);
     keys
 }
 
-fn implied(keys: &Keys<'_>, written: &Requirement<'_>) -> bool {
+fn implied(keys: &ReceivedKeys<'_>, written: &Requirement<'_>) -> bool {
     keys.get(written.key.as_ref())
         .is_some_and(|received| received.implies(written))
 }
 
 // === impl Received ===
 
-impl<'r> Received<'r> {
+impl<'r> ReceivedValues<'r> {
     fn add(&mut self, requirement: &'r Requirement<'r>) {
         let values = requirement.values.iter().map(Cow::as_ref);
         match (&requirement.operator, requirement.values.is_empty()) {
@@ -91,7 +91,7 @@ impl<'r> Received<'r> {
                 None => self.within = Some(values.collect()),
                 // What is kept is never more than what was just read.
                 Some(within) => {
-                    let values: Set<'_> = values.collect();
+                    let values: ValueSet<'_> = values.collect();
                     within.retain(|value| values.contains(value));
                 }
             },
@@ -139,7 +139,7 @@ impl<'r> Received<'r> {
                     .map(Cow::as_ref)
                     .filter(|value| within.contains(value))
             };
-            within.len() <= values.len() && accepted().collect::<Set<'_>>().len() == within.len()
+            within.len() <= values.len() && accepted().collect::<ValueSet<'_>>().len() == within.len()
         })
     }
 

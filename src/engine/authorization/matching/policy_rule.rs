@@ -12,7 +12,7 @@ use super::resource::{RequestedResource, resource_includes, resource_touches};
 /// `selected` says whether its `namespaceSelector`, if it has one, selects
 /// [`namespace_of`] the request.
 #[must_use]
-pub fn resource_rule_miss(
+pub fn resource_rule_mismatch(
     effect: Effect,
     rule: &ResourceRule,
     request: &ResourceAttributes<'_>,
@@ -45,7 +45,12 @@ pub fn resource_rule_miss(
 /// Paths match as in RBAC; a Deny also touches the path `*`, by which a review
 /// asks about all of them.
 #[must_use]
-pub fn path_rule_miss(effect: Effect, rule: &NonResourceRule, path: &str, verb: &str) -> Option<Criterion> {
+pub fn path_rule_mismatch(
+    effect: Effect,
+    rule: &NonResourceRule,
+    path: &str,
+    verb: &str,
+) -> Option<Criterion> {
     let all = effect == Effect::Deny && path == "*" && !rule.paths.is_empty();
     if !text_matches(effect, &rule.verbs, verb) {
         Some(Criterion::Verbs)

@@ -1,7 +1,7 @@
 use super::*;
 use crate::engine::authorization::fixtures::*;
 use crate::engine::authorization::{Criterion, FailurePolicy, Finding, Policies, Shadow, Subject};
-use crate::engine::{Decision, Evaluation};
+use crate::engine::{Decision, PolicyResult};
 
 mod conditions;
 mod cost;

@@ -9,12 +9,12 @@ use super::path::non_resource_url_matches;
 /// Whether `rule` allows what `attributes` ask.
 #[must_use]
 pub fn rule_allows(rule: &Rule, attributes: &Attributes<'_>) -> bool {
-    rule_miss(rule, attributes).is_none()
+    rule_mismatch(rule, attributes).is_none()
 }
 
 /// The first thing for which `rule` does not allow what `attributes` ask.
 #[must_use]
-pub fn rule_miss(rule: &Rule, attributes: &Attributes<'_>) -> Option<Criterion> {
+pub fn rule_mismatch(rule: &Rule, attributes: &Attributes<'_>) -> Option<Criterion> {
     match &attributes.target {
         Target::Resource(resource) => resource_miss(rule, resource),
         Target::NonResource { path, verb } => path_miss(rule, path, verb),
@@ -154,8 +154,8 @@ mod tests {
         assert!(rule_allows(&rule(&[]), &named("")));
         assert!(rule_allows(&rule(&["a", "b"]), &named("b")));
         assert!(rule_allows(&rule(&[""]), &named("")));
-        assert_eq!(rule_miss(&rule(&["*"]), &named("a")), Some(Criterion::Names));
-        assert_eq!(rule_miss(&rule(&["a"]), &named("")), Some(Criterion::Names));
+        assert_eq!(rule_mismatch(&rule(&["*"]), &named("a")), Some(Criterion::Names));
+        assert_eq!(rule_mismatch(&rule(&["a"]), &named("")), Some(Criterion::Names));
     }
 
     #[test]
@@ -176,8 +176,11 @@ mod tests {
             target: Target::Resource(Box::new(target)),
         };
         assert!(rule_allows(&rule("*", "*"), &asked));
-        assert_eq!(rule_miss(&rule("get", "*"), &asked), Some(Criterion::Verbs));
-        assert_eq!(rule_miss(&rule("*", "apps"), &asked), Some(Criterion::ApiGroups));
+        assert_eq!(rule_mismatch(&rule("get", "*"), &asked), Some(Criterion::Verbs));
+        assert_eq!(
+            rule_mismatch(&rule("*", "apps"), &asked),
+            Some(Criterion::ApiGroups)
+        );
     }
 
     #[test]
@@ -208,8 +211,8 @@ mod tests {
             user: User::default(),
             target,
         };
-        assert_eq!(rule_miss(&resources, &path), Some(Criterion::Target));
-        assert_eq!(rule_miss(&paths, &resource), Some(Criterion::Target));
+        assert_eq!(rule_mismatch(&resources, &path), Some(Criterion::Target));
+        assert_eq!(rule_mismatch(&paths, &resource), Some(Criterion::Target));
         assert!(rule_allows(&paths, &path) && rule_allows(&resources, &resource));
     }
 }

@@ -1,12 +1,12 @@
-//! A policy one of whose rules applies: what it comes to.
+//! Evaluates a policy one of whose rules applies: neverDeny, conditions, mode.
 
 use crate::engine::authorization::condition::{Condition, Conditions, EvaluationFault};
 use crate::engine::authorization::{AuthorizationPolicy, Effect, FailurePolicy, Finding, Mode, Shadow};
-use crate::engine::{CauseKind, Decision, Evaluation};
+use crate::engine::{CauseKind, Decision, PolicyResult};
 
-use super::{Applied, Recorder, Walk};
+use super::{Applied, Walk, WalkRecorder};
 
-impl<R: Recorder> Walk<'_, '_, R> {
+impl<R: WalkRecorder> Walk<'_, '_, R> {
     /// What the policy comes to whose rule `rule` applies; `Some` where that decides.
     pub(super) fn evaluate(
         &mut self,
@@ -15,16 +15,16 @@ impl<R: Recorder> Walk<'_, '_, R> {
         rule: usize,
     ) -> Option<Applied> {
         if written.effect == Effect::Deny && self.is_protected() {
-            self.recorder.evaluated(policy, Evaluation::NoMatch);
-            self.tell(policy, Finding::NeverDenied { rule });
+            self.recorder.evaluated(policy, PolicyResult::NoMatch);
+            self.record_finding(policy, Finding::NeverDenied { rule });
             return None;
         }
         match self.conditions(written) {
             Conditions::Hold => self.applies(policy, written, rule),
             Conditions::False(condition) => {
-                self.recorder.evaluated(policy, Evaluation::NoMatch);
+                self.recorder.evaluated(policy, PolicyResult::NoMatch);
                 if R::DETAILED {
-                    self.tell(
+                    self.record_finding(
                         policy,
                         Finding::ConditionFalse {
                             rule,
@@ -55,12 +55,12 @@ impl<R: Recorder> Walk<'_, '_, R> {
     fn applies(&mut self, policy: usize, written: &AuthorizationPolicy, rule: usize) -> Option<Applied> {
         let decision = written.effect.decision();
         let evaluation = match (written.mode, written.effect) {
-            (Mode::Enforce, _) => Evaluation::Match,
-            (Mode::Shadow, Effect::Allow) => Evaluation::ShadowAllow,
-            (Mode::Shadow, Effect::Deny) => Evaluation::ShadowDeny,
+            (Mode::Enforce, _) => PolicyResult::Match,
+            (Mode::Shadow, Effect::Allow) => PolicyResult::ShadowAllow,
+            (Mode::Shadow, Effect::Deny) => PolicyResult::ShadowDeny,
         };
         self.recorder.evaluated(policy, evaluation);
-        self.tell(policy, Finding::Match { rule, decision });
+        self.record_finding(policy, Finding::Match { rule, decision });
         match written.mode {
             Mode::Enforce => Some(Applied {
                 policy,
@@ -88,10 +88,10 @@ impl<R: Recorder> Walk<'_, '_, R> {
         } else {
             Decision::NoOpinion
         };
-        self.recorder.evaluated(policy, Evaluation::Error);
+        self.recorder.evaluated(policy, PolicyResult::Error);
         if R::DETAILED {
             let (condition, error) = (condition.to_owned(), fault.to_string());
-            self.tell(
+            self.record_finding(
                 policy,
                 Finding::ConditionError {
                     rule,

@@ -1,4 +1,4 @@
-//! What a trace says of one policy or binding.
+//! Trace events of policies and bindings.
 
 use crate::engine::CauseKind;
 use crate::engine::authorization::rbac::RoleFault;

@@ -1,4 +1,4 @@
-//! What is told to the person who asked.
+//! The reason of a decision, for the user.
 
 use crate::cel::quote;
 use crate::engine::authorization::index::Grant;
@@ -8,13 +8,13 @@ use crate::engine::text::cut;
 use crate::engine::{Cause, CauseKind, Decision};
 
 use super::event::binding_kind;
-use super::{Applied, Recorder, Walk};
+use super::{Applied, Walk, WalkRecorder};
 
-type Answer = (Decision, String, Option<Cause>);
+type Decided = (Decision, String, Option<Cause>);
 
-impl<R: Recorder> Walk<'_, '_, R> {
+impl<R: WalkRecorder> Walk<'_, '_, R> {
     /// `denied by AuthorizationPolicy "name": reason`.
-    pub(super) fn by_policy(&self, decision: Decision, applied: &Applied) -> Answer {
+    pub(super) fn by_policy(&self, decision: Decision, applied: &Applied) -> Decided {
         let Some(policy) = self.set.policies.get(applied.policy) else {
             return (decision, String::new(), None);
         };
@@ -48,7 +48,7 @@ impl<R: Recorder> Walk<'_, '_, R> {
     }
 
     /// As kube-apiserver words it (`pkg/registry/rbac/validation/rule.go`).
-    pub(super) fn by_grant(&self, grant: Grant) -> Answer {
+    pub(super) fn by_grant(&self, grant: Grant) -> Decided {
         let Some(binding) = self.set.bindings.get(grant.binding) else {
             // Nothing is allowed for which no binding can be named.
             return (Decision::NoOpinion, String::new(), None);

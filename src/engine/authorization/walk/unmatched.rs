@@ -1,4 +1,4 @@
-//! Why nothing decided.
+//! Explains why nothing matched, and which rule came nearest.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -8,14 +8,14 @@ use crate::engine::authorization::index::Query;
 use crate::engine::authorization::{Criterion, Event, Finding, Unmatched};
 
 use super::event::{binding_event, missing_role, policy_event};
-use super::{Recorder, RuleMatch, Walk};
+use super::{RuleMatch, Walk, WalkRecorder};
 
 /// The most bindings of a subject, the most rules of all of them, and the most
 /// rules of policies that are looked at.
 const MAX_CONSIDERED: usize = 1_000;
 
-impl<R: Recorder> Walk<'_, '_, R> {
-    pub(in crate::engine::authorization) fn unmatched(mut self) -> Unmatched {
+impl<R: WalkRecorder> Walk<'_, '_, R> {
+    pub(crate) fn unmatched(mut self) -> Unmatched {
         let bindings = self.set.grants.applying(&self.who, &self.query, MAX_CONSIDERED);
         let (errors, binding) = self.nearest_binding(&bindings);
         let policy = self.nearest_policy();

@@ -1,4 +1,4 @@
-//! `clientConfig`: whom to call.
+//! `clientConfig`: URL or service, and CA bundle.
 //!
 //! `apiserver/pkg/util/webhook/validation.go` of Kubernetes.
 
@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::written;
-use crate::cel::Url;
+use crate::cel::UrlValue;
 use crate::engine::admission::webhook::{ClientConfig, WebhookTarget};
 use crate::field::{FaultKind, FieldPath};
 use crate::manifest::names;
@@ -16,7 +16,7 @@ const HTTPS: u16 = 443;
 
 /// Reads the configuration at `path`; `None` if it names nobody.
 pub(super) fn read(
-    written: &written::ClientConfig,
+    written: &written::WrittenClientConfig,
     path: &FieldPath,
     report: &mut Report<'_>,
 ) -> Option<ClientConfig> {
@@ -46,7 +46,7 @@ pub(super) fn read(
 
 /// `ValidateWebhookURL`.
 fn validate_url(text: &str, path: &FieldPath, report: &mut Report<'_>) {
-    let Some(url) = Url::read(text) else {
+    let Some(url) = UrlValue::read(text) else {
         let message = format!("`{text}`: must be a URL of the form `https://host[/path]`");
         return report.required(path, message);
     };
@@ -80,7 +80,7 @@ fn validate_url(text: &str, path: &FieldPath, report: &mut Report<'_>) {
 // === service ===
 
 fn read_service(
-    written: &written::Service,
+    written: &written::WrittenService,
     path: &FieldPath,
     report: &mut Report<'_>,
 ) -> Option<WebhookTarget> {

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::admission::Reinvocation;
 use crate::engine::admission::matching::MatchPolicy;
-use crate::engine::admission::mutating::Reinvocation;
 use crate::engine::admission::webhook::{ReviewVersion, SideEffects, Webhook, WebhookTarget};
 use crate::engine::admission::{AdmissionObjects, FailurePolicy};
 use crate::manifest::{Options, Source, load};

@@ -19,17 +19,17 @@ pub(crate) struct Configuration {
     #[serde(deserialize_with = "nullable")]
     pub(crate) metadata: ObjectMeta,
     #[serde(deserialize_with = "nullable")]
-    pub(crate) webhooks: Vec<Webhook>,
+    pub(crate) webhooks: Vec<WrittenWebhook>,
 }
 
 /// One of `webhooks`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Webhook {
+pub(crate) struct WrittenWebhook {
     #[serde(deserialize_with = "nullable")]
     pub(crate) name: String,
     #[serde(deserialize_with = "nullable")]
-    pub(crate) client_config: ClientConfig,
+    pub(crate) client_config: WrittenClientConfig,
     #[serde(deserialize_with = "nullable")]
     pub(crate) rules: Vec<RuleWithOperations>,
     pub(crate) failure_policy: Option<String>,
@@ -48,9 +48,9 @@ pub(crate) struct Webhook {
 /// `clientConfig`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct ClientConfig {
+pub(crate) struct WrittenClientConfig {
     pub(crate) url: Option<String>,
-    pub(crate) service: Option<Service>,
+    pub(crate) service: Option<WrittenService>,
     /// In base64.
     pub(crate) ca_bundle: Option<String>,
 }
@@ -58,7 +58,7 @@ pub(crate) struct ClientConfig {
 /// `clientConfig.service`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Service {
+pub(crate) struct WrittenService {
     #[serde(deserialize_with = "nullable")]
     pub(crate) namespace: String,
     #[serde(deserialize_with = "nullable")]

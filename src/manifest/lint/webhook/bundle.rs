@@ -1,4 +1,4 @@
-//! `caBundle`: bytes in which a client finds no certificate.
+//! Warnings about a `caBundle` without certificate.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

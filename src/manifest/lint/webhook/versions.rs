@@ -1,8 +1,8 @@
-//! Versions in which objects may arrive and a webhook cannot be asked.
+//! Warnings about versions that a webhook cannot be called with.
 
 use super::Lint;
 use crate::engine::admission::GroupVersionResource;
-use crate::engine::admission::matching::{Equivalents, MatchPolicy, Rule};
+use crate::engine::admission::matching::{Equivalents, MatchPolicy, MatchRule};
 use crate::engine::admission::webhook::Webhook;
 use crate::field::FieldPath;
 
@@ -31,7 +31,11 @@ pub(super) fn lint(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
 type Resource = GroupVersionResource<'static>;
 
 /// A resource of which `rule` speaks, and the same in a version of which none of `rules` does.
-fn unspoken(rule: &Rule, rules: &[Rule], equivalents: &Equivalents) -> Option<(Resource, Resource)> {
+fn unspoken(
+    rule: &MatchRule,
+    rules: &[MatchRule],
+    equivalents: &Equivalents,
+) -> Option<(Resource, Resource)> {
     for group in &rule.api_groups {
         for resource in &rule.resources {
             let plain = resource.split('/').next().unwrap_or_default();
@@ -49,7 +53,7 @@ fn unspoken(rule: &Rule, rules: &[Rule], equivalents: &Equivalents) -> Option<(R
 }
 
 /// Whether `rule` has `resource` as it is written, or all, in this group and version.
-fn speaks(rule: &Rule, name: &Resource, resource: &str) -> bool {
+fn speaks(rule: &MatchRule, name: &Resource, resource: &str) -> bool {
     let has = |list: &[String], wanted: &str| list.iter().any(|item| item == "*" || item == wanted);
     has(&rule.api_groups, &name.group)
         && has(&rule.api_versions, &name.version)

@@ -1,4 +1,4 @@
-//! What webhooks behind the gateway came to, as a line tells it.
+//! The field `webhooks` of the decision log.
 
 use super::Line;
 use crate::engine::admission::webhook::{Verdict, WebhookResult};

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Scalar, Schemas, Type};
+use super::{Scalar, SchemaType, Schemas};
 use crate::cel;
 use crate::engine::admission::GroupVersionKind;
 
@@ -42,15 +42,15 @@ impl<'s> Schemas<'s> {
 }
 
 impl<'s> Declarations<'_, 's> {
-    fn declare(&mut self, of: &Type<'s>) -> cel::Type {
+    fn declare(&mut self, of: &SchemaType<'s>) -> cel::Type {
         match of {
-            Type::Scalar(Scalar::String) => cel::Type::String,
-            Type::Scalar(Scalar::Numeric) => cel::Type::Int,
-            Type::Scalar(Scalar::Boolean) => cel::Type::Bool,
-            Type::List(item, _) => cel::Type::list(self.declare(item)),
-            Type::Map(value, _) => cel::Type::map(cel::Type::String, self.declare(value)),
-            Type::Struct(place, _) => self.declare_struct(*place),
-            Type::Scalar(Scalar::Any) | Type::Deduced | Type::Untyped => cel::Type::Dyn,
+            SchemaType::Scalar(Scalar::String) => cel::Type::String,
+            SchemaType::Scalar(Scalar::Numeric) => cel::Type::Int,
+            SchemaType::Scalar(Scalar::Boolean) => cel::Type::Bool,
+            SchemaType::List(item, _) => cel::Type::list(self.declare(item)),
+            SchemaType::Map(value, _) => cel::Type::map(cel::Type::String, self.declare(value)),
+            SchemaType::Struct(place, _) => self.declare_struct(*place),
+            SchemaType::Scalar(Scalar::Any) | SchemaType::Deduced | SchemaType::Untyped => cel::Type::Dyn,
         }
     }
 
@@ -72,8 +72,8 @@ impl<'s> Declarations<'_, 's> {
         declared
     }
 
-    fn declare_field(&mut self, owner: &str, field: &str, of: &Type<'s>) -> cel::Type {
-        let fractional = owner == FRACTIONAL && matches!(of, Type::Scalar(Scalar::Numeric));
+    fn declare_field(&mut self, owner: &str, field: &str, of: &SchemaType<'s>) -> cel::Type {
+        let fractional = owner == FRACTIONAL && matches!(of, SchemaType::Scalar(Scalar::Numeric));
         if fractional || LOOSE.contains(&(owner, field)) {
             return cel::Type::Dyn;
         }

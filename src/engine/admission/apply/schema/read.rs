@@ -17,7 +17,7 @@
 
 use std::collections::HashMap;
 
-use super::{Key, Lists, Scalar, Schemas, Struct, Type};
+use super::{ListKey, Lists, Scalar, SchemaType, Schemas, Struct};
 
 /// Why a table is not read: the line, from 1.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,13 +79,13 @@ impl<'s> Struct<'s> {
 }
 
 /// Reads a type.
-fn read<'s>(text: &'s str, places: &Places<'s>) -> Option<Type<'s>> {
+fn read<'s>(text: &'s str, places: &Places<'s>) -> Option<SchemaType<'s>> {
     if let Some(of) = word(text) {
         return Some(of);
     }
     if let Some(rest) = text.strip_suffix(']') {
         let (lists, item) = list(rest)?;
-        return Some(Type::List(Box::new(read(item, places)?), lists));
+        return Some(SchemaType::List(Box::new(read(item, places)?), lists));
     }
     let (atomic, rest) = match text.strip_prefix('!') {
         Some(rest) => (Some(true), rest),
@@ -96,19 +96,19 @@ fn read<'s>(text: &'s str, places: &Places<'s>) -> Option<Type<'s>> {
     };
     if let Some(value) = rest.strip_prefix('{') {
         let value = read(value.strip_suffix('}')?, places)?;
-        return Some(Type::Map(Box::new(value), atomic.unwrap_or(false)));
+        return Some(SchemaType::Map(Box::new(value), atomic.unwrap_or(false)));
     }
-    places.get(rest).map(|place| Type::Struct(*place, atomic))
+    places.get(rest).map(|place| SchemaType::Struct(*place, atomic))
 }
 
-fn word(text: &str) -> Option<Type<'static>> {
+fn word(text: &str) -> Option<SchemaType<'static>> {
     Some(match text {
-        "str" => Type::Scalar(Scalar::String),
-        "num" => Type::Scalar(Scalar::Numeric),
-        "bool" => Type::Scalar(Scalar::Boolean),
-        "scalar" => Type::Scalar(Scalar::Any),
-        "any" => Type::Deduced,
-        "!any" => Type::Untyped,
+        "str" => SchemaType::Scalar(Scalar::String),
+        "num" => SchemaType::Scalar(Scalar::Numeric),
+        "bool" => SchemaType::Scalar(Scalar::Boolean),
+        "scalar" => SchemaType::Scalar(Scalar::Any),
+        "any" => SchemaType::Deduced,
+        "!any" => SchemaType::Untyped,
         _ => return None,
     })
 }
@@ -123,16 +123,16 @@ fn list(text: &str) -> Option<(Lists<'_>, &str)> {
     }
     let (keys, item) = text.strip_prefix("map(")?.split_once(")[")?;
     let key = |text| match str::split_once(text, '=') {
-        Some((name, default)) => Key {
+        Some((name, default)) => ListKey {
             name,
             default: Some(default),
         },
-        None => Key {
+        None => ListKey {
             name: text,
             default: None,
         },
     };
-    let mut keys: Vec<Key<'_>> = keys.split(',').map(key).collect();
+    let mut keys: Vec<ListKey<'_>> = keys.split(',').map(key).collect();
     keys.sort_unstable_by_key(|key| key.name);
     Some((Lists::Map(keys), item))
 }

@@ -102,7 +102,7 @@ fn past_the_deadline_nobody_is_asked() {
     let object = pod();
     for phase in Phase::ALL {
         let late = Run {
-            clock: Clock { expired: &|| true },
+            deadline: Deadline { expired: &|| true },
             ..Run::new(&access, Time::UNIX_EPOCH)
         };
         let set = mk_set(vec![mk_webhook("noop")]);
@@ -137,9 +137,11 @@ fn of_a_thousand_webhooks_only_those_for_the_resource_are_looked_at() {
 fn a_condition_without_time_lets_nothing_pass() {
     let access = PolicySet::default();
     let object = pod();
-    let condition = || Condition {
+    let condition = || CompiledMatchCondition {
         name: "c".into(),
-        expression: Environment::new(false).condition("[1, 2].all(n, n > 0)").unwrap(),
+        expression: ExpressionEnvironment::new(false)
+            .condition("[1, 2].all(n, n > 0)")
+            .unwrap(),
     };
     for (phase, failure_policy) in [
         (Phase::Validate, FailurePolicy::Ignore),
@@ -161,7 +163,7 @@ fn a_condition_without_time_lets_nothing_pass() {
                 is_over
             };
             let limited = Run {
-                clock: Clock { expired: &expired },
+                deadline: Deadline { expired: &expired },
                 ..Run::new(&access, Time::UNIX_EPOCH)
             };
             let request = mk_request(&object);

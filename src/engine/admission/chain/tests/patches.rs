@@ -44,10 +44,10 @@ fn what_is_wrong_with_a_patch_decides_whether_the_failure_policy_is_asked() {
         ),
     ];
     for ((patch, patch_type), passes) in table {
-        let reply = Reply {
+        let reply = WebhookReply {
             patch: Some(patch.clone().into_bytes()),
             patch_type,
-            ..Reply::default()
+            ..WebhookReply::default()
         };
         let set = mk_set(vec![Webhook {
             failure_policy: FailurePolicy::Ignore,

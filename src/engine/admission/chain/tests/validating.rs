@@ -14,9 +14,9 @@ fn validating_webhooks_are_asked_at_once_and_the_first_denial_in_their_order_is_
     assert_eq!(calls.len(), 3);
     assert!(calls.iter().all(|call| call.object.is_none()));
 
-    let mut allowing = Reply {
+    let mut allowing = WebhookReply {
         warnings: vec!["careful".into()],
-        ..Reply::default()
+        ..WebhookReply::default()
     };
     allowing.audit_annotations.insert("key".into(), "value".into());
     allowing.audit_annotations.insert("not*so".into(), "value".into());
@@ -115,9 +115,9 @@ fn annotations_of_many_webhooks_come_to_no_more_than_one_reply_should_hold() {
     let names = ["a", "b", "c", "d"];
     let set = mk_set(names.iter().map(|name| mk_webhook(name)).collect());
     let value = "x".repeat(annotations::ALL_BYTES / 3);
-    let reply = Reply {
+    let reply = WebhookReply {
         audit_annotations: [("large".to_owned(), value), ("small".to_owned(), "y".to_owned())].into(),
-        ..Reply::default()
+        ..WebhookReply::default()
     };
     let object = pod();
     let request = mk_request(&object);

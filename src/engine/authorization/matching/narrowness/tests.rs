@@ -1,14 +1,14 @@
 use super::*;
 
-type Written = (&'static str, Operator<'static>, &'static [&'static str]);
+type RequirementRow = (&'static str, Operator<'static>, &'static [&'static str]);
 
 const IN: Operator<'static> = Operator::In;
 const NOT_IN: Operator<'static> = Operator::NotIn;
 const EXISTS: Operator<'static> = Operator::Exists;
 const ABSENT: Operator<'static> = Operator::DoesNotExist;
 
-fn requirements(written: &[Written]) -> Vec<Requirement<'static>> {
-    let requirement = |(key, operator, values): &Written| Requirement {
+fn requirements(written: &[RequirementRow]) -> Vec<Requirement<'static>> {
+    let requirement = |(key, operator, values): &RequirementRow| Requirement {
         key: (*key).into(),
         operator: operator.clone(),
         values: values.iter().map(|&value| value.into()).collect(),
@@ -16,7 +16,7 @@ fn requirements(written: &[Written]) -> Vec<Requirement<'static>> {
     written.iter().map(requirement).collect()
 }
 
-fn labels(received: &[Written], written: &[Written]) -> bool {
+fn labels(received: &[RequirementRow], written: &[RequirementRow]) -> bool {
     let received = Selectors {
         label: requirements(received),
         field: Vec::new(),
@@ -27,7 +27,7 @@ fn labels(received: &[Written], written: &[Written]) -> bool {
     })
 }
 
-fn fields(received: &[Written], written: &[Written]) -> bool {
+fn fields(received: &[RequirementRow], written: &[RequirementRow]) -> bool {
     let received = Selectors {
         field: requirements(received),
         label: Vec::new(),
@@ -40,7 +40,7 @@ fn fields(received: &[Written], written: &[Written]) -> bool {
 
 #[test]
 fn a_requirement_follows_from_narrower_ones() {
-    let cases: &[(&[Written], Written)] = &[
+    let cases: &[(&[RequirementRow], RequirementRow)] = &[
         (&[("k", IN, &["a"])], ("k", IN, &["a"])),
         (&[("k", IN, &["a"])], ("k", IN, &["a", "b"])),
         (
@@ -87,7 +87,7 @@ fn a_requirement_follows_from_narrower_ones() {
 
 #[test]
 fn a_requirement_does_not_follow_from_wider_or_other_ones() {
-    let cases: &[(&[Written], Written)] = &[
+    let cases: &[(&[RequirementRow], RequirementRow)] = &[
         (&[], ("k", IN, &["a"])),
         (&[("k", IN, &["a", "b"])], ("k", IN, &["a"])),
         (&[("k", IN, &["a", "b"])], ("k", IN, &["a", "a"])),
@@ -128,7 +128,7 @@ fn a_requirement_does_not_follow_from_wider_or_other_ones() {
 
 #[test]
 fn every_requirement_written_must_follow() {
-    let both: &[Written] = &[("a", IN, &["x"]), ("b", IN, &["y"])];
+    let both: &[RequirementRow] = &[("a", IN, &["x"]), ("b", IN, &["y"])];
     assert!(labels(both, both));
     assert!(!labels(&both[..1], both));
     assert!(labels(&[], &[]));

@@ -2,7 +2,7 @@ use super::*;
 use crate::engine::{Operator, Requirement, Selectors};
 
 /// verb, group, resource, namespace, name
-type Asked = [&'static str; 5];
+type RequestRow = [&'static str; 5];
 
 fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()
@@ -18,7 +18,7 @@ fn rule() -> ResourceRule {
     }
 }
 
-fn request(asked: &Asked) -> ResourceAttributes<'static> {
+fn request(asked: &RequestRow) -> ResourceAttributes<'static> {
     let [verb, group, resource, namespace, name] = asked.map(Into::into);
     ResourceAttributes {
         verb,
@@ -30,12 +30,18 @@ fn request(asked: &Asked) -> ResourceAttributes<'static> {
     }
 }
 
-fn miss(effect: Effect, rule: &ResourceRule, asked: &Asked) -> Option<Criterion> {
+fn miss(effect: Effect, rule: &ResourceRule, asked: &RequestRow) -> Option<Criterion> {
     let request = request(asked);
-    resource_rule_miss(effect, rule, &request, None, &Narrowness::new(&request.selectors))
+    resource_rule_mismatch(effect, rule, &request, None, &Narrowness::new(&request.selectors))
 }
 
-fn check(effect: Effect, rule: &ResourceRule, criterion: Criterion, matches: &[Asked], no_match: &[Asked]) {
+fn check(
+    effect: Effect,
+    rule: &ResourceRule,
+    criterion: Criterion,
+    matches: &[RequestRow],
+    no_match: &[RequestRow],
+) {
     for asked in matches {
         assert_eq!(miss(effect, rule, asked), None, "{effect:?} {asked:?}");
     }
@@ -308,7 +314,7 @@ fn selectors_narrow_an_allow_and_lift_a_deny() {
         ..request(&["list", "", "pods", "", ""])
     };
     let miss = |effect, request: ResourceAttributes<'_>| {
-        resource_rule_miss(
+        resource_rule_mismatch(
             effect,
             &written,
             &request,
@@ -341,29 +347,32 @@ fn paths_match_as_in_rbac() {
     let debug = rule(&["get"], &["/debug/*", "/metrics"]);
     for effect in [Effect::Allow, Effect::Deny] {
         for path in ["/debug/pprof", "/debug/", "/metrics"] {
-            assert_eq!(path_rule_miss(effect, &debug, path, "get"), None, "{path}");
+            assert_eq!(path_rule_mismatch(effect, &debug, path, "get"), None, "{path}");
         }
         for path in ["/debug", "/metrics/", "/", ""] {
             assert_eq!(
-                path_rule_miss(effect, &debug, path, "get"),
+                path_rule_mismatch(effect, &debug, path, "get"),
                 Some(Criterion::Paths),
                 "{path}"
             );
         }
         assert_eq!(
-            path_rule_miss(effect, &debug, "/metrics", "post"),
+            path_rule_mismatch(effect, &debug, "/metrics", "post"),
             Some(Criterion::Verbs)
         );
-        assert_eq!(path_rule_miss(effect, &rule(&["*"], &["*"]), "/x", "post"), None);
+        assert_eq!(
+            path_rule_mismatch(effect, &rule(&["*"], &["*"]), "/x", "post"),
+            None
+        );
     }
     assert_eq!(
-        path_rule_miss(Effect::Allow, &debug, "/metrics", "*"),
+        path_rule_mismatch(Effect::Allow, &debug, "/metrics", "*"),
         Some(Criterion::Verbs)
     );
-    assert_eq!(path_rule_miss(Effect::Deny, &debug, "/metrics", "*"), None);
+    assert_eq!(path_rule_mismatch(Effect::Deny, &debug, "/metrics", "*"), None);
     assert_eq!(
-        path_rule_miss(Effect::Allow, &debug, "*", "get"),
+        path_rule_mismatch(Effect::Allow, &debug, "*", "get"),
         Some(Criterion::Paths)
     );
-    assert_eq!(path_rule_miss(Effect::Deny, &debug, "*", "get"), None);
+    assert_eq!(path_rule_mismatch(Effect::Deny, &debug, "*", "get"), None);
 }

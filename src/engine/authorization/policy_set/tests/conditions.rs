@@ -25,7 +25,7 @@ fn with(
     }
 }
 
-fn decide(policy: AuthorizationPolicy) -> (Decision, Vec<Evaluation>) {
+fn decide(policy: AuthorizationPolicy) -> (Decision, Vec<PolicyResult>) {
     let mut told = Vec::new();
     let mut observer = |_: usize, evaluation| told.push(evaluation);
     let answer = policies(vec![policy]).authorize_observed(
@@ -40,12 +40,12 @@ fn decide(policy: AuthorizationPolicy) -> (Decision, Vec<Evaluation>) {
 fn all_must_hold_and_false_beats_an_error() {
     let (deny, none) = (Decision::Deny, Decision::NoOpinion);
     for (conditions, decision, evaluation) in [
-        (&[TRUE][..], deny, Evaluation::Match),
-        (&[TRUE, TRUE], deny, Evaluation::Match),
-        (&[TRUE, FALSE], none, Evaluation::NoMatch),
-        (&[ERROR, FALSE], none, Evaluation::NoMatch),
-        (&[FALSE, ERROR], none, Evaluation::NoMatch),
-        (&[TRUE, ERROR], deny, Evaluation::Error),
+        (&[TRUE][..], deny, PolicyResult::Match),
+        (&[TRUE, TRUE], deny, PolicyResult::Match),
+        (&[TRUE, FALSE], none, PolicyResult::NoMatch),
+        (&[ERROR, FALSE], none, PolicyResult::NoMatch),
+        (&[FALSE, ERROR], none, PolicyResult::NoMatch),
+        (&[TRUE, ERROR], deny, PolicyResult::Error),
     ] {
         let actual = decide(with(Effect::Deny, FailurePolicy::Deny, Mode::Enforce, conditions));
         assert_eq!(actual, (decision, vec![evaluation]), "{conditions:?}");
@@ -55,7 +55,7 @@ fn all_must_hold_and_false_beats_an_error() {
 #[test]
 fn an_error_denies_if_the_failure_policy_says_so_and_never_allows() {
     let error = |effect, failure_policy| decide(with(effect, failure_policy, Mode::Enforce, &[ERROR]));
-    let told = vec![Evaluation::Error];
+    let told = vec![PolicyResult::Error];
     assert_eq!(
         error(Effect::Deny, FailurePolicy::Deny),
         (Decision::Deny, told.clone())
@@ -105,7 +105,7 @@ fn in_shadow_an_error_is_recorded_with_what_enforce_would_have_decided() {
             "{:?}",
             noted.error
         );
-        assert_eq!(decide(erring()).1, [Evaluation::Error]);
+        assert_eq!(decide(erring()).1, [PolicyResult::Error]);
     }
 }
 

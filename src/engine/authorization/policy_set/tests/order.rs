@@ -366,10 +366,10 @@ fn each_evaluated_policy_is_told_of_once() {
     assert_eq!(
         told,
         [
-            ("s", Evaluation::ShadowDeny),
-            ("t", Evaluation::ShadowAllow),
-            ("near", Evaluation::NoMatch),
-            ("hit", Evaluation::Match),
+            ("s", PolicyResult::ShadowDeny),
+            ("t", PolicyResult::ShadowAllow),
+            ("near", PolicyResult::NoMatch),
+            ("hit", PolicyResult::Match),
         ]
     );
 }

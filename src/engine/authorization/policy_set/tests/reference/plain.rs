@@ -2,11 +2,11 @@
 
 use super::*;
 
-type Cause = (CauseKind, String, String, usize);
+type PlainCause = (CauseKind, String, String, usize);
 
 pub(super) struct Plain {
     pub(super) decision: Decision,
-    pub(super) cause: Option<Cause>,
+    pub(super) cause: Option<PlainCause>,
     pub(super) shadow: Vec<(String, Decision)>,
 }
 
@@ -283,7 +283,7 @@ fn covers(url: &str, path: &str) -> bool {
     }
 }
 
-fn rbac(objects: &Objects, asked: &Attributes<'_>) -> Option<Cause> {
+fn rbac(objects: &Objects, asked: &Attributes<'_>) -> Option<PlainCause> {
     let namespace = match &asked.target {
         Target::Resource(request) => request.namespace.as_ref(),
         Target::NonResource { .. } => "",

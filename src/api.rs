@@ -1,0 +1,29 @@
+//! Kubernetes wire types: SubjectAccessReview, AdmissionReview, Status.
+//!
+//! ```text
+//! bytes ──decode──▶ SubjectAccessReview { version, attributes } ──▶ engine
+//! bytes ◀─encode── Reply { version, decision, reason }          ◀──┘
+//!       ◀─encode── Status                        (what is not a review)
+//! ```
+//!
+//! Versions live side by side at the wire and convert into one internal type;
+//! a reply is in the version asked.
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod admission_review;
+mod error;
+#[cfg(test)]
+mod mutated_input;
+mod reply;
+mod status;
+mod subject_access_review;
+mod text;
+
+pub use admission_review::{
+    AdmissionReview, AdmissionReviewError, ReviewVersion, ask, verify, verify_decoded,
+};
+pub use error::Error;
+pub use reply::Reply;
+pub use status::Status;
+pub use subject_access_review::{ReplyError, SubjectAccessReview};

@@ -1,0 +1,344 @@
+//! Authentication of callers: client certificates, tokens, JWTs and passwords.
+//!
+//! ```text
+//!  connection                request
+//!  PeerCertificate           Authorization: Bearer … | Basic …
+//!      |  judged once            |  looked up by keyed digest
+//!      v                         v
+//!  proofs: this credential meets that field of that entry of `callers`
+//!      '-----------.-------------'
+//!                  v   certificate, then bearer, then basic:
+//!               Caller  the first that names one decides
+//! ```
+//!
+//! An [`Authenticator`] never changes. Another one takes its place when the
+//! configuration or one of its [`files`](Authenticator::files) changes; what a
+//! new credential has replaced stays good for ten minutes. Every request is
+//! judged by the authenticator of that moment, whenever its connection began.
+
+mod authorization_header;
+mod build;
+mod caller;
+mod certificate;
+mod crypto;
+mod digest;
+mod entry;
+#[cfg(test)]
+mod fixtures;
+mod jwks;
+mod jwt;
+mod rotation;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+pub use caller::{AuthenticationMethod, Caller, CredentialFault, Refusal, TokenFault};
+pub use certificate::PeerCertificate;
+
+use crate::config::{ClientCertificate, Config, Disk, Files};
+use crate::field::Faults;
+use authorization_header::AuthorizationHeader;
+use build::Table;
+use certificate::{CertificateJudgement, ClientCa, Names, Window};
+use digest::{Digester, Purpose};
+use entry::{Fields, KnownCaller, NamedField, Proof};
+
+/// Knows the callers of one configuration.
+pub struct Authenticator {
+    /// Its number in this process: a [`PeerCertificate`] remembers who judged it.
+    generation: u64,
+    entries: Vec<KnownCaller>,
+    /// Whether an entry asks for more than one credential.
+    has_combined: bool,
+    /// The entries with `clientCertificate`.
+    patterns: Vec<(usize, ClientCertificate)>,
+    digester: Digester,
+    client_ca: ClientCa,
+    certificates: Table,
+    tokens: Table,
+    passwords: Table,
+    jwts: jwt::Tokens,
+    users: rotation::Users,
+    challenge: String,
+    files: BTreeSet<PathBuf>,
+    clusters: BTreeSet<Arc<str>>,
+}
+
+/// What a request shows of its sender.
+#[derive(Clone, Copy, Default)]
+pub struct Credentials<'r> {
+    /// The certificate of the connection.
+    pub peer: Option<&'r PeerCertificate>,
+    /// The value of the header `Authorization`. A request with several such
+    /// headers shows none.
+    pub authorization: Option<&'r [u8]>,
+}
+
+/// How long a certificate that was not trusted is taken to be so still.
+const DISTRUST: Duration = Duration::from_secs(1);
+
+// === impl Authenticator ===
+
+impl Authenticator {
+    /// Reads the files that `config.callers` names. `previous` is what served
+    /// until now: what has since been replaced stays good for ten minutes from
+    /// `now` on.
+    ///
+    /// It may be used only if there is no error among the faults; its
+    /// [`files`](Self::files) are complete in any case.
+    #[must_use]
+    pub fn build(config: &Config, previous: Option<&Self>, now: SystemTime) -> (Self, Faults) {
+        Self::build_from(&Disk, config, previous, now)
+    }
+
+    /// Like [`build`](Self::build), from `files`.
+    #[must_use]
+    pub fn build_from(
+        files: &dyn Files,
+        config: &Config,
+        previous: Option<&Self>,
+        now: SystemTime,
+    ) -> (Self, Faults) {
+        build::build(files, config, previous, now)
+    }
+
+    /// Every file that was read, or would have been if it were there: a change
+    /// of any of them calls for another authenticator.
+    #[must_use]
+    pub const fn files(&self) -> &BTreeSet<PathBuf> {
+        &self.files
+    }
+
+    /// The clusters that callers speak for.
+    #[must_use]
+    pub const fn clusters(&self) -> &BTreeSet<Arc<str>> {
+        &self.clusters
+    }
+
+    /// The value of `WWW-Authenticate` for a 401.
+    #[must_use]
+    pub fn challenge(&self) -> &str {
+        &self.challenge
+    }
+
+    /// Whether `peer` leads to the client CA, in its time or not: who has the
+    /// key of such a certificate is no stranger. Whether it is a caller is
+    /// judged for each request.
+    #[must_use]
+    pub fn knows(&self, peer: &PeerCertificate, now: SystemTime) -> bool {
+        self.judge(peer, now).is_of_ca
+    }
+
+    /// Whether every caller has a certificate at `now`, those that were
+    /// replaced and are still accepted too.
+    #[must_use]
+    pub fn demands_certificate(&self, now: SystemTime) -> bool {
+        let is_accepted = |proof: &Proof| proof.until.is_none_or(|until| now <= until);
+        let accepts = |table: &Table| table.values().flatten().any(is_accepted);
+        !self.client_ca.is_empty()
+            && self.jwts.is_empty()
+            && !accepts(&self.tokens)
+            && !accepts(&self.passwords)
+    }
+
+    /// Who shows these `credentials`.
+    ///
+    /// # Errors
+    ///
+    /// Nobody is known by them, or callers of several clusters are.
+    pub fn authenticate(&self, credentials: &Credentials<'_>, now: SystemTime) -> Result<Caller, Refusal> {
+        let judgement = credentials.peer.map(|peer| self.judge(peer, now));
+        if let Some(judgement) = &judgement
+            && (credentials.authorization.is_none() || !self.has_combined)
+            && let Some(outcome) = &judgement.alone
+        {
+            return outcome.clone();
+        }
+        let certified: &[Proof] = judgement.as_deref().map_or(&[], |judgement| &judgement.proofs);
+        let presented = self.presented(credentials.authorization, now);
+        let mut incomplete = false;
+        for (proofs, others) in [(certified, &*presented.proofs), (&*presented.proofs, certified)] {
+            match entry::name(&self.entries, proofs, others, now) {
+                NamedField::Caller(outcome) => return outcome,
+                NamedField::Incomplete => incomplete = true,
+                NamedField::Nobody => {}
+            }
+        }
+        Err(refusal(&presented, judgement.as_deref(), incomplete))
+    }
+
+    /// What the header `Authorization` proves.
+    fn presented(&self, header: Option<&[u8]>, now: SystemTime) -> HeaderProofs<'_> {
+        match authorization_header::parse(header.unwrap_or_default()) {
+            Ok(AuthorizationHeader::Bearer(token)) => self.bearer(token, now),
+            Ok(AuthorizationHeader::Basic(pair)) => {
+                let digest = self.digester.digest(Purpose::Basic, &pair);
+                HeaderProofs::known(AuthenticationMethod::Basic, self.passwords.get(&digest))
+            }
+            Err((method, cause)) => HeaderProofs {
+                method,
+                cause,
+                proofs: Cow::Borrowed(&[]),
+            },
+        }
+    }
+
+    /// What a token proves: as one that a kubeconfig holds, and as one that an issuer signed.
+    fn bearer(&self, token: &[u8], now: SystemTime) -> HeaderProofs<'_> {
+        let digest = self.digester.digest(Purpose::Token, token);
+        let mut presented = HeaderProofs::known(AuthenticationMethod::Bearer, self.tokens.get(&digest));
+        if let Some(checked) = self.jwts.check(token, digest, now) {
+            if checked.proofs.is_empty() {
+                presented.cause = CredentialFault::Token(checked.fault);
+                presented.method = AuthenticationMethod::Jwt;
+            } else {
+                presented.proofs.to_mut().extend_from_slice(&checked.proofs);
+            }
+        }
+        presented
+    }
+
+    /// What is thought of `peer` at `now`: remembered, or found.
+    fn judge(&self, peer: &PeerCertificate, now: SystemTime) -> Arc<CertificateJudgement> {
+        if let Some(judgement) = peer.judged(self.generation, now) {
+            return judgement;
+        }
+        let judgement = Arc::new(self.find(peer, now));
+        peer.judgement.store(Some(judgement.clone()));
+        judgement
+    }
+
+    fn find(&self, peer: &PeerCertificate, now: SystemTime) -> CertificateJudgement {
+        let generation = self.generation;
+        let Ok(window) = self.client_ca.verify(&peer.leaf, &peer.intermediates, now) else {
+            return self.distrust(peer, now);
+        };
+        let proofs = self.certified(peer);
+        let until = proofs
+            .iter()
+            .filter_map(|proof| proof.until.filter(|until| now <= *until))
+            .min();
+        let window = Window {
+            until: until.map_or(window.until, |until| window.until.min(until)),
+            ..window
+        };
+        let alone = match entry::name(&self.entries, &proofs, &[], now) {
+            NamedField::Caller(outcome) => Some(outcome),
+            NamedField::Incomplete | NamedField::Nobody => None,
+        };
+        CertificateJudgement {
+            generation,
+            window,
+            is_of_ca: true,
+            distrust: None,
+            proofs,
+            alone,
+        }
+    }
+
+    /// What is thought of a certificate that is not good at `now`.
+    fn distrust(&self, peer: &PeerCertificate, now: SystemTime) -> CertificateJudgement {
+        let once = self.client_ca.verify_timeless(&peer.leaf, &peer.intermediates);
+        let expired = once.filter(|window| window.until < now);
+        CertificateJudgement {
+            generation: self.generation,
+            window: Window {
+                from: now,
+                until: now + DISTRUST,
+            },
+            is_of_ca: once.is_some(),
+            distrust: Some(expired.map_or(CredentialFault::Untrusted, |window| {
+                CredentialFault::Expired(window.until)
+            })),
+            proofs: Vec::new(),
+            alone: None,
+        }
+    }
+
+    /// What a trusted certificate proves, by itself and by its names.
+    fn certified(&self, peer: &PeerCertificate) -> Vec<Proof> {
+        let digest = peer
+            .leaf
+            .to_der()
+            .map(|der| self.digester.digest(Purpose::Certificate, &der));
+        let known = digest.ok().and_then(|digest| self.certificates.get(&digest));
+        let mut proofs = known.cloned().unwrap_or_default();
+        let names = Names::of(&peer.leaf);
+        for (position, _) in self.patterns.iter().filter(|(_, wanted)| names.meet(wanted)) {
+            proofs.push(Proof {
+                entry: *position,
+                field: Fields::CLIENT_CERTIFICATE,
+                name: names.display(),
+                method: AuthenticationMethod::Certificate,
+                until: None,
+            });
+        }
+        proofs
+    }
+}
+
+impl fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authenticator")
+            .field("generation", &self.generation)
+            .field("entries", &self.entries.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Credentials<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("peer", &self.peer.is_some())
+            .field("authorization", &self.authorization.map(|_| "[redacted]"))
+            .finish()
+    }
+}
+
+/// What a request's header proves, or why it proves nothing.
+struct HeaderProofs<'a> {
+    method: AuthenticationMethod,
+    cause: CredentialFault,
+    proofs: Cow<'a, [Proof]>,
+}
+
+// === impl HeaderProofs ===
+
+impl<'a> HeaderProofs<'a> {
+    fn known(method: AuthenticationMethod, proofs: Option<&'a Vec<Proof>>) -> Self {
+        Self {
+            method,
+            cause: CredentialFault::Unknown,
+            proofs: Cow::Borrowed(proofs.map_or(&[], Vec::as_slice)),
+        }
+    }
+}
+
+fn refusal(
+    presented: &HeaderProofs<'_>,
+    judgement: Option<&CertificateJudgement>,
+    incomplete: bool,
+) -> Refusal {
+    let (method, cause) = match (presented.cause, judgement) {
+        (CredentialFault::Absent, Some(judgement)) => {
+            let cause = judgement.distrust.unwrap_or(CredentialFault::Unknown);
+            (AuthenticationMethod::Certificate, cause)
+        }
+        (cause, _) => (presented.method, cause),
+    };
+    Refusal::Unauthenticated {
+        method,
+        cause: if incomplete {
+            CredentialFault::Incomplete
+        } else {
+            cause
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

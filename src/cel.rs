@@ -1,0 +1,62 @@
+//! Kubernetes' CEL: the expressions of policies and match conditions, with the
+//! libraries, the static types and the cost model of kube-apiserver. It knows
+//! nothing of what it is used for.
+//!
+//! ```text
+//! load:     text -> syntax -> check (names, types, overloads) -> Program
+//! request:  Program + Activation + Budget -> Value | EvalError
+//! ```
+//!
+//! ```
+//! use portcullis::cel::{Activation, Budget, Environment, Type, Value, Version};
+//!
+//! let environment = Environment::new(Version::DEFAULT).variable("replicas", Type::Int);
+//! let program = environment.compile("replicas <= 5", &[Type::Bool]).unwrap();
+//!
+//! let mut activation = Activation::new(&environment);
+//! activation.set(environment.slot("replicas").unwrap(), Value::Int(3));
+//! let mut budget = Budget::new(portcullis::cel::cost::PER_BINDING);
+//! let allowed = program.evaluate(&mut activation, &mut budget).unwrap();
+//! assert_eq!(allowed.as_bool(), Some(true));
+//! ```
+//!
+//! An expression may be hostile, and so may the objects it looks at: length and
+//! nesting are bounded before parsing, cost and time while it runs, and nothing
+//! panics.
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod activation;
+mod authorize;
+mod budget;
+mod check;
+pub mod cost;
+mod declarations;
+mod environment;
+mod error;
+mod evaluate;
+mod function;
+mod library;
+mod program;
+mod quote;
+pub mod regex;
+mod syntax;
+#[cfg(test)]
+mod tests;
+mod types;
+mod value;
+
+pub use activation::Activation;
+pub use authorize::{AccessAnswer, AccessCheck, AccessQuestion, AuthorizeAccess};
+pub use budget::Budget;
+pub use declarations::AdmissionVariables;
+pub use environment::{Environment, Version};
+pub use error::{CompileError, EvalError};
+pub use program::Program;
+pub use quote::quote;
+pub use syntax::{MAX_DEPTH, MAX_LENGTH, MAX_NESTING, is_identifier};
+pub use types::{ObjectType, Type};
+pub use value::{
+    Bytes, Duration, Entries, Key, List, Map, Object, Opaque, Quantity, QuantityFault, Semver, SemverFault,
+    Text, Timestamp, UrlValue, Value,
+};

@@ -1,0 +1,260 @@
+//! The values of expressions.
+//!
+//! Values borrow from what they are made of: the text of a JSON document, the
+//! constants of a program, the caller's structures. `'a` is the lifetime of all
+//! of these. Copying a value never copies a list, a map or text.
+
+mod equal;
+mod list;
+mod map;
+mod opaque;
+mod quantity;
+mod semver;
+mod text;
+mod time;
+mod url;
+mod zone;
+
+use std::sync::Arc;
+
+use crate::json;
+
+pub use list::List;
+pub(crate) use map::exact_int;
+pub use map::{Entries, Key, Map, Object};
+pub use opaque::Opaque;
+pub(crate) use opaque::address_bytes;
+pub use quantity::{Quantity, QuantityFault};
+pub use semver::{Semver, SemverFault};
+pub use text::{Bytes, Text};
+pub(crate) use time::Civil;
+pub use time::{Duration, Timestamp};
+pub use url::UrlValue;
+pub(crate) use zone::offset as zone_offset;
+
+pub(crate) use equal::{Work, compare, equal, steps_of_order};
+
+use super::types::Type;
+
+/// A value of CEL.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Value<'a> {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A signed integer.
+    Int(i64),
+    /// An unsigned integer.
+    Uint(u64),
+    /// A floating point number.
+    Double(f64),
+    /// Text.
+    String(Text<'a>),
+    /// A sequence of bytes.
+    Bytes(Bytes<'a>),
+    /// A length of time.
+    Duration(Duration),
+    /// A point in time.
+    Timestamp(Timestamp),
+    /// A list.
+    List(List<'a>),
+    /// A map, or an object with fields.
+    Map(Map<'a>),
+    /// A value that may be absent.
+    Optional(Option<Arc<Value<'a>>>),
+    /// A type.
+    Type(Arc<Type>),
+    /// A value of a library.
+    Opaque(Opaque<'a>),
+}
+
+// === impl Value ===
+
+impl<'a> Value<'a> {
+    /// The value that JSON text stands for, as an API server sees it: a number
+    /// that is written as an integer and fits is an int, any other a double.
+    #[must_use]
+    pub fn json(node: json::Node<'a>) -> Self {
+        match node.kind() {
+            json::Kind::Null => Self::Null,
+            json::Kind::Bool => Self::Bool(node.as_bool().unwrap_or_default()),
+            json::Kind::Number => match node.as_i64() {
+                Some(int) => Self::Int(int),
+                None => Self::Double(node.as_f64().unwrap_or(f64::NAN)),
+            },
+            json::Kind::String => Self::String(node.as_str().map_or(Text::Borrowed(""), Text::from)),
+            json::Kind::Array => Self::List(List::Json(node)),
+            json::Kind::Object => Self::Map(Map::Json(node)),
+        }
+    }
+
+    /// Text that lives as long as the value.
+    #[must_use]
+    pub const fn str(text: &'a str) -> Self {
+        Self::String(Text::Borrowed(text))
+    }
+
+    /// Text of its own.
+    #[must_use]
+    pub fn string(text: impl Into<Arc<str>>) -> Self {
+        Self::String(Text::Shared(text.into()))
+    }
+
+    /// A list of its own.
+    #[must_use]
+    pub fn list(items: Vec<Self>) -> Self {
+        Self::List(List::Shared(items.into()))
+    }
+
+    /// A map of its own.
+    #[must_use]
+    pub fn map(entries: Entries<'a>) -> Self {
+        Self::Map(Map::Shared(Arc::new(entries)))
+    }
+
+    /// A value that is there.
+    #[must_use]
+    pub fn some(value: Self) -> Self {
+        Self::Optional(Some(Arc::new(value)))
+    }
+
+    /// A value that is not there.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self::Optional(None)
+    }
+
+    /// The text, if it is text.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The truth value, if it is one.
+    #[must_use]
+    pub const fn as_bool(&self) -> Option<bool> {
+        match self {
+            Self::Bool(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The same value, sharing what this one owns.
+    ///
+    /// Cheaper than a clone for what is borrowed from a program's constants.
+    pub(crate) fn share<'b>(&'b self) -> Value<'b>
+    where
+        'a: 'b,
+    {
+        match self {
+            Self::Null => Value::Null,
+            Self::Bool(value) => Value::Bool(*value),
+            Self::Int(value) => Value::Int(*value),
+            Self::Uint(value) => Value::Uint(*value),
+            Self::Double(value) => Value::Double(*value),
+            Self::String(text) => Value::String(Text::Borrowed(text)),
+            Self::Bytes(bytes) => Value::Bytes(Bytes::Borrowed(bytes)),
+            Self::List(list) => Value::List(list.share()),
+            Self::Map(map) => Value::Map(map.share()),
+            other => other.clone(),
+        }
+    }
+
+    /// The same value with nothing borrowed.
+    #[must_use]
+    pub fn into_owned(self) -> Value<'static> {
+        match self {
+            Self::Null => Value::Null,
+            Self::Bool(value) => Value::Bool(value),
+            Self::Int(value) => Value::Int(value),
+            Self::Uint(value) => Value::Uint(value),
+            Self::Double(value) => Value::Double(value),
+            Self::String(text) => Value::string(&*text),
+            Self::Bytes(bytes) => Value::Bytes(Bytes::from(bytes.to_vec())),
+            Self::Duration(duration) => Value::Duration(duration),
+            Self::Timestamp(timestamp) => Value::Timestamp(timestamp),
+            Self::List(list) => Value::list(list.items().map(Value::into_owned).collect()),
+            Self::Map(map) => Value::map(map.into_owned()),
+            Self::Optional(inner) => {
+                Value::Optional(inner.map(|inner| Arc::new((*inner).clone().into_owned())))
+            }
+            Self::Type(of) => Value::Type(of),
+            Self::Opaque(opaque) => opaque.into_owned().map_or(Value::Null, Value::Opaque),
+        }
+    }
+
+    /// The type that the value has when it is looked at.
+    #[must_use]
+    pub fn type_of(&self) -> Type {
+        match self {
+            Self::Null => Type::Null,
+            Self::Bool(_) => Type::Bool,
+            Self::Int(_) => Type::Int,
+            Self::Uint(_) => Type::Uint,
+            Self::Double(_) => Type::Double,
+            Self::String(_) => Type::String,
+            Self::Bytes(_) => Type::Bytes,
+            Self::Duration(_) => Type::Duration,
+            Self::Timestamp(_) => Type::Timestamp,
+            Self::List(_) => Type::list(Type::Dyn),
+            Self::Map(map) => map.type_of(),
+            Self::Optional(_) => Type::optional(Type::Dyn),
+            Self::Type(_) => Type::of_type(Type::Dyn),
+            Self::Opaque(opaque) => Type::Opaque(opaque.type_name()),
+        }
+    }
+
+    /// An optional within an optional becomes one, as it does upstream wherever
+    /// it is selected from, or the result of a condition.
+    pub(crate) fn collapsed(self) -> Self {
+        match self {
+            Self::Optional(Some(inner)) => match &*inner {
+                Self::Optional(None) => Self::some(Self::Null),
+                Self::Optional(Some(_)) => (*inner).clone().collapsed(),
+                _ => Self::Optional(Some(inner)),
+            },
+            other => other,
+        }
+    }
+
+    /// Whether it is the empty value of its type, as `optional.ofNonZeroValue` asks.
+    pub(crate) fn is_zero(&self) -> bool {
+        match self {
+            Self::Null => true,
+            Self::Bool(value) => !value,
+            Self::Int(value) => *value == 0,
+            Self::Uint(value) => *value == 0,
+            Self::Double(value) => *value == 0.0,
+            Self::String(text) => text.is_empty(),
+            Self::Bytes(bytes) => bytes.is_empty(),
+            Self::Duration(duration) => duration.nanoseconds() == 0,
+            Self::Timestamp(timestamp) => timestamp.is_zero(),
+            Self::List(list) => list.is_empty(),
+            Self::Map(map) => map.is_empty(),
+            Self::Optional(_) | Self::Type(_) | Self::Opaque(_) => false,
+        }
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::str(text)
+    }
+}
+
+impl From<bool> for Value<'_> {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl From<i64> for Value<'_> {
+    fn from(value: i64) -> Self {
+        Self::Int(value)
+    }
+}

@@ -1,0 +1,128 @@
+//! The command line: arguments in, text or JSON out, an exit code.
+//!
+//! ```text
+//! serve --.
+//! init    |--> arguments --> the library's own functions --> output (text | json)
+//! ...   --'                                                      |
+//!                                                  0 sound · 1 not · 2 cannot tell
+//! ```
+//!
+//! No command decides anything itself: each calls what the server calls.
+
+mod admit;
+mod answers;
+mod at;
+mod authorize;
+mod authorizers;
+mod check;
+mod explain;
+mod init;
+mod loading;
+mod migrate;
+mod output;
+mod request;
+mod serve;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::field::Faults;
+use output::Format;
+
+/// Answers a Kubernetes API server's authorization and admission webhooks.
+#[derive(Debug, Parser)]
+#[command(name = "portcullis", version, after_help = AFTER_HELP)]
+struct Arguments {
+    /// How results are written.
+    #[arg(short, long, global = true, value_enum, default_value_t = Format::Text)]
+    output: Format,
+    /// What to do; nothing: serve the development set-up in `.portcullis/`.
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 allowed or valid; 1 not allowed, a failing case or a fault; \
+2 wrong usage or input that cannot be read.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+    Init(init::Init),
+    Check(check::Check),
+    Authorize(Box<authorize::Authorize>),
+    Admit(admit::Admit),
+    Test(test::Test),
+}
+
+/// What a command found out, when it could.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CommandResult {
+    /// Allowed, sound, passed, done.
+    Sound,
+    /// Not allowed, faulty, failed.
+    Unsound,
+}
+
+/// Why a command could not do its work. Each message says what to do about it.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// The arguments make no sense together.
+    #[error("{0}")]
+    Usage(String),
+    /// A file cannot be read or written.
+    #[error("cannot {verb} `{path}`: {source}")]
+    File {
+        verb: &'static str,
+        path: String,
+        source: std::io::Error,
+    },
+    /// What is to decide has faults.
+    #[error("`{path}` cannot be used:\n{faults}")]
+    Faulty { path: String, faults: Faults },
+    /// The gateway cannot serve, or no longer.
+    #[error("{0}")]
+    Serve(Box<dyn std::error::Error>),
+    /// A key or certificate cannot be made.
+    #[error("cannot make keys and certificates: {0}")]
+    Pki(#[from] openssl::error::ErrorStack),
+    /// Nobody reads what is printed any more.
+    #[error("cannot write the result: {0}")]
+    Output(std::io::Error),
+}
+
+impl Error {
+    fn file(verb: &'static str, path: &std::path::Path, source: std::io::Error) -> Self {
+        Self::File {
+            verb,
+            path: path.display().to_string(),
+            source,
+        }
+    }
+}
+
+/// Runs the program with the arguments of this process.
+pub fn main() -> ExitCode {
+    let Arguments { output, command } = Arguments::parse();
+    let command = command.unwrap_or_else(|| Command::Serve(serve::Serve::default()));
+    let verdict = match command {
+        Command::Serve(serve) => serve.run(output),
+        Command::Init(init) => init.run(output),
+        Command::Check(check) => check.run(output),
+        Command::Authorize(authorize) => authorize.run(output),
+        Command::Admit(admit) => admit.run(output),
+        Command::Test(test) => test.run(output),
+    };
+    match verdict {
+        Ok(CommandResult::Sound) => ExitCode::SUCCESS,
+        Ok(CommandResult::Unsound) => ExitCode::from(1),
+        // `portcullis ... | head` is no failure worth a message.
+        Err(Error::Output(source)) if source.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::from(2),
+        Err(error) => {
+            output::complain(&error);
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! `portcullis serve`, and `portcullis` alone: assembles and runs a gateway.
+//!
+//! ```text
+//! configuration --reload::load--> Snapshot --> State --.--> Server --until SIGTERM--> drained
+//!                                               ^      |
+//!                              Reloader --------'   metrics, decision log
+//!                                 ^-- SIGHUP, clusters
+//! ```
+
+mod development;
+mod try_it;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::output::{self, Format};
+use super::{CommandResult, Error, loading};
+use crate::config::LogPath;
+use crate::field::Faults;
+use crate::reload::{
+    self, LastGoodError, ManifestSource, ReloadAttempt, ReloadFailure, ReloadState, Reloader, Snapshot,
+    Trigger,
+};
+use crate::server::{Gateway, ListenAddresses, Server, Signals};
+use crate::telemetry::decision_log::Destination;
+use crate::telemetry::metrics::Outcome;
+use crate::telemetry::{DecisionLog, Metrics, logging};
+use try_it::TryIt;
+
+/// Serve until SIGTERM; read everything again at SIGHUP.
+///
+/// Logs go to standard error: PORTCULLIS_LOG filters them (`info`,
+/// `portcullis::reload=debug`), PORTCULLIS_LOG_FORMAT=json makes each a line of JSON.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct Serve {
+    /// The configuration; without it a development set-up in `.portcullis/` is served, and made
+    /// on the first start.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Where the gateway is, for programs.
+#[derive(Debug, Serialize)]
+struct Serving<'a> {
+    config: &'a Path,
+    server: String,
+    admin: String,
+}
+
+// === impl Serve ===
+
+impl Serve {
+    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
+        let metrics = Arc::new(Metrics::new().map_err(|error| Error::Serve(error.into()))?);
+        let _log = logging::start(metrics.log_dropped()).map_err(|error| Error::Usage(error.to_string()))?;
+        let path = match &self.config {
+            Some(path) => loading::regular(path).map(|()| path.clone())?,
+            None => development::set_up(format)?,
+        };
+        let now = SystemTime::now();
+        let source = loading::source();
+        let Some(start) = Start::read(&path, &*source, now) else {
+            return Ok(CommandResult::Unsound);
+        };
+        match &start.failure {
+            None => metrics.loaded(now),
+            Some(_) => metrics.not_loaded(),
+        }
+        let Start { snapshot, failure } = start;
+        let decision_log = open_log(
+            snapshot.config.decision_log.as_ref().map(|log| &log.path),
+            &metrics,
+        )?;
+        let revision = Arc::clone(&snapshot.revision);
+        let state = match failure {
+            None => ReloadState::new(snapshot, source),
+            Some(failure) => ReloadState::of_last_good(failure, snapshot, source),
+        };
+        let reloader = reloader(&state, &path, &metrics)?;
+        state
+            .follow(reloader.trigger())
+            .map_err(|error| Error::Serve(error.into()))?;
+        let gateway = Gateway {
+            state,
+            metrics,
+            decision_log: decision_log.clone(),
+        };
+        let server = Server::bind(gateway).map_err(|error| Error::Serve(error.into()))?;
+        let addresses = server.addresses();
+        let announcement = Announcement {
+            format,
+            config: path,
+            addresses,
+            development: self.config.is_none(),
+        };
+        let trigger = reloader.trigger();
+        let stop = async move {
+            match Signals::listen() {
+                Ok(signals) => {
+                    tracing::info!(server = %addresses.server, admin = %addresses.admin, %revision, "serving");
+                    // Nobody need read standard output for reviews to be answered.
+                    std::thread::spawn(move || announcement.make());
+                    signals
+                        .until_told(|| hang_up(&trigger, decision_log.as_ref()))
+                        .await;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "cannot install signal handlers")
+                }
+            }
+        };
+        server.run(stop).map_err(|error| Error::Serve(error.into()))?;
+        tracing::info!("stopped");
+        Ok(CommandResult::Sound)
+    }
+}
+
+/// What a gateway begins with.
+struct Start {
+    snapshot: Snapshot,
+    /// Why the files on disk are not in force, where the last good set is.
+    failure: Option<ReloadFailure>,
+}
+
+// === impl Start ===
+
+impl Start {
+    /// What the files say or, beside faulty ones, what was last in force. Where there is neither,
+    /// the faults are printed.
+    fn read(path: &Path, source: &dyn ManifestSource, now: SystemTime) -> Option<Self> {
+        let (snapshot, faults) = reload::load(path, source, None, now);
+        if let Some(snapshot) = snapshot {
+            faults.iter().for_each(|warning| tracing::warn!("{warning}"));
+            return Some(Self {
+                snapshot,
+                failure: None,
+            });
+        }
+        match reload::last_good(path, source, now) {
+            Ok(snapshot) => Some(Self::of_last_good(snapshot, faults, now)),
+            Err(error) => {
+                if !matches!(error, LastGoodError::NotConfigured) {
+                    tracing::error!(%error, "cannot start with the last good set either");
+                }
+                output::complain(Error::Faulty {
+                    path: path.display().to_string(),
+                    faults,
+                });
+                None
+            }
+        }
+    }
+
+    fn of_last_good(snapshot: Snapshot, faults: Faults, now: SystemTime) -> Self {
+        faults.iter().for_each(|fault| tracing::error!("{fault}"));
+        tracing::error!(
+            revision = %snapshot.revision,
+            faults = faults.len(),
+            "the files have faults: serving the last good set"
+        );
+        let failure = ReloadFailure {
+            at: now,
+            faults: Arc::new(faults),
+            is_hanging: false,
+        };
+        Self {
+            snapshot,
+            failure: Some(failure),
+        }
+    }
+}
+
+fn open_log(path: Option<&LogPath>, metrics: &Metrics) -> Result<Option<DecisionLog>, Error> {
+    let Some(path) = path else { return Ok(None) };
+    let destination = match path {
+        LogPath::Stdout => Destination::Stdout,
+        LogPath::File(path) => Destination::File(path.clone()),
+    };
+    let log = DecisionLog::open(destination, metrics.decision_log_dropped());
+    log.map(Some).map_err(|source| match path {
+        LogPath::Stdout => Error::Output(source),
+        LogPath::File(path) => Error::file("write", path, source),
+    })
+}
+
+/// Keeps `state` up to date, and counts how that goes.
+fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Result<Reloader, Error> {
+    let metrics = Arc::clone(metrics);
+    let observer = Box::new(move |attempt: ReloadAttempt<'_>| match attempt {
+        ReloadAttempt::Reloaded(state) => {
+            metrics.reload(Outcome::Success, SystemTime::now());
+            metrics.configuration(&state.current().revision);
+        }
+        ReloadAttempt::Refreshed(state) => metrics.configuration(&state.current().revision),
+        ReloadAttempt::Failed(_) => metrics.reload(Outcome::Failure, SystemTime::now()),
+    });
+    Reloader::start(Arc::clone(state), path.to_owned(), reload::LIMIT, observer)
+        .map_err(|error| Error::Serve(error.into()))
+}
+
+/// SIGHUP reads the files and opens the log anew.
+fn hang_up(trigger: &Trigger, decision_log: Option<&DecisionLog>) {
+    trigger.reload();
+    if let Some(log) = decision_log {
+        log.reopen();
+    }
+}
+
+/// Where the gateway serves, and of a development set-up what to try.
+struct Announcement {
+    format: Format,
+    config: PathBuf,
+    addresses: ListenAddresses,
+    development: bool,
+}
+
+impl Announcement {
+    /// Prints it. A gateway that serves does not stop for a closed standard output.
+    fn make(&self) {
+        let serving = Serving {
+            config: &self.config,
+            server: self.addresses.server.to_string(),
+            admin: self.addresses.admin.to_string(),
+        };
+        let printed = if self.development {
+            super::init::absolute(&self.config).and_then(|absolute| {
+                output::print(
+                    self.format,
+                    TryIt::new(&self.config, &absolute, self.addresses),
+                    &serving,
+                )
+            })
+        } else {
+            output::print(self.format, "", &serving)
+        };
+        if let Err(error) = printed {
+            tracing::warn!("{error}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Manifests watched from API servers.
+//!
+//! ```text
+//!  API server ── watch, one a kind ──▶ Store ── sound objects ──▶ reload: Snapshot
+//!                                      ▲   │
+//!           the set as last saved ─────┘   └──▶ saved, once complete and when changed
+//! ```
+//!
+//! A gateway starts with what was saved and waits for no API server, since the
+//! API server may be waiting for it. What an API server takes away is gone;
+//! what cannot be asked for holds on as it was last known. kube is used here
+//! and nowhere else.
+
+mod bounded;
+mod client;
+mod follow;
+mod kind;
+mod object;
+mod raw;
+mod reporter;
+mod saved;
+mod store;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch::{Sender, channel};
+use tokio::task::AbortHandle;
+
+use crate::config::kubeconfig::client::{Context, of_context};
+use crate::config::{ClusterEntry, Config, Disk};
+use crate::engine::admission::AdmissionSet;
+use crate::field::{Fault, FaultKind, Faults};
+use crate::reload::{ManifestSource, Snapshot, SourceStatus, Trigger, Watched};
+use follow::Following;
+use kind::WatchedKind;
+use reporter::{Reporter, Signal};
+use store::Store;
+
+/// The API servers of a configuration.
+///
+/// Until [`start`](ManifestSource::start) it has what was saved.
+#[derive(Default)]
+pub struct Clusters {
+    signal: Arc<Signal>,
+    runtime: OnceLock<Runtime>,
+    known: Mutex<FollowedClusters>,
+}
+
+#[derive(Default)]
+struct FollowedClusters {
+    /// What was followed last.
+    config: Option<Arc<Config>>,
+    clusters: BTreeMap<String, FollowedCluster>,
+}
+
+struct FollowedCluster {
+    store: Arc<Store>,
+    reporter: Reporter,
+    followed: Option<Followed>,
+}
+
+/// What a running task was started with.
+struct Followed {
+    entry: ClusterEntry,
+    context: Context,
+    wanted: Sender<BTreeSet<WatchedKind>>,
+    task: AbortHandle,
+}
+
+// === impl Clusters ===
+
+impl Clusters {
+    /// Nothing is known yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn known(&self) -> MutexGuard<'_, FollowedClusters> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ManifestSource for Clusters {
+    fn start(&self, trigger: Trigger) -> io::Result<()> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("clusters")
+            .enable_all()
+            .build()?;
+        self.signal.connect(trigger);
+        let _first = self.runtime.set(runtime);
+        Ok(())
+    }
+
+    fn check(&self, config: &Config) -> (BTreeSet<PathBuf>, Faults) {
+        let (mut files, mut faults) = (BTreeSet::new(), Faults::new());
+        for entry in &config.clusters {
+            let (context, read, found) = of_context(&Disk, &entry.kubeconfig);
+            files.extend(read);
+            faults.append(found);
+            let unusable = context.and_then(|context| client::config(&context).err());
+            faults.extend(
+                unusable.map(|error| at(entry, "kubeconfig", FaultKind::Invalid, &error.to_string())),
+            );
+            faults.extend(no_folder(entry));
+        }
+        (files, faults)
+    }
+
+    fn objects(&self, config: &Config) -> Vec<Watched> {
+        self.signal.clear();
+        let mut known = self.known();
+        let watched = |entry: &ClusterEntry| {
+            let cluster = known
+                .clusters
+                .entry(entry.name.clone())
+                .or_insert_with(|| FollowedCluster::new(entry, &self.signal));
+            cluster.store.watched(entry.selector.as_ref(), entry.exceptions)
+        };
+        config.clusters.iter().map(watched).collect()
+    }
+
+    fn follow(&self, snapshot: &Snapshot) {
+        let Some(runtime) = self.runtime.get() else { return };
+        let mut known = self.known();
+        let same = known
+            .config
+            .as_ref()
+            .is_some_and(|config| Arc::ptr_eq(config, &snapshot.config));
+        let names: BTreeSet<&str> = snapshot
+            .config
+            .clusters
+            .iter()
+            .map(|entry| entry.name.as_str())
+            .collect();
+        known.clusters.retain(|name, _| names.contains(name.as_str()));
+        for entry in &snapshot.config.clusters {
+            let Some(cluster) = known.clusters.get_mut(&entry.name) else {
+                continue;
+            };
+            let wanted = parameters(snapshot.admission.for_cluster(&entry.name));
+            if same {
+                cluster.want(wanted);
+            } else {
+                cluster.follow(entry, wanted, runtime);
+            }
+        }
+        known.config = Some(Arc::clone(&snapshot.config));
+    }
+
+    fn status(&self) -> Vec<SourceStatus> {
+        let known = self.known();
+        let clusters = known.clusters.values();
+        clusters
+            .map(|cluster| SourceStatus {
+                failures: cluster.reporter.failures(),
+                ..cluster.store.status()
+            })
+            .collect()
+    }
+}
+
+impl Drop for Clusters {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+// === impl Cluster ===
+
+impl FollowedCluster {
+    /// With what was saved of it.
+    fn new(entry: &ClusterEntry, signal: &Arc<Signal>) -> Self {
+        let saved = entry
+            .snapshot
+            .as_deref()
+            .and_then(|path| restore(path, &entry.name));
+        Self {
+            store: Arc::new(Store::new(&entry.name, saved)),
+            reporter: Reporter::new(&entry.name, Arc::clone(signal)),
+            followed: None,
+        }
+    }
+
+    /// Follows what `entry` says, anew where that is not what is followed.
+    fn follow(&mut self, entry: &ClusterEntry, wanted: BTreeSet<WatchedKind>, runtime: &Runtime) {
+        let Some(context) = of_context(&Disk, &entry.kubeconfig).0 else {
+            tracing::error!(
+                cluster = entry.name,
+                "cannot read the kubeconfig of the cluster any more"
+            );
+            return self.want(wanted);
+        };
+        let as_before = |followed: &Followed| followed.context == context && followed.follows(entry);
+        if self.followed.as_ref().is_some_and(as_before) {
+            return self.want(wanted);
+        }
+        let config = match client::config(&context) {
+            Ok(config) => config,
+            Err(error) => {
+                tracing::error!(cluster = entry.name, %error, "cannot use the kubeconfig of the cluster");
+                return self.want(wanted);
+            }
+        };
+        let following = Following {
+            config,
+            exceptions: entry.exceptions,
+            labels: entry.selector.as_ref().map(|selector| selector.text.clone()),
+            snapshot: entry.snapshot.clone(),
+            store: Arc::clone(&self.store),
+            reporter: self.reporter.clone(),
+        };
+        let (wanted, receiver) = channel(wanted);
+        // What was followed before ends first.
+        self.followed = None;
+        self.followed = Some(Followed {
+            entry: entry.clone(),
+            context,
+            wanted,
+            task: runtime.spawn(following.run(receiver)).abort_handle(),
+        });
+    }
+
+    /// The kinds of parameters that policies take are these.
+    fn want(&self, kinds: BTreeSet<WatchedKind>) {
+        let Some(followed) = &self.followed else { return };
+        followed.wanted.send_if_modified(|wanted| {
+            let modified = *wanted != kinds;
+            *wanted = kinds;
+            modified
+        });
+    }
+}
+
+// === impl Followed ===
+
+impl Followed {
+    fn follows(&self, entry: &ClusterEntry) -> bool {
+        self.entry.selector == entry.selector
+            && self.entry.snapshot == entry.snapshot
+            && self.entry.exceptions == entry.exceptions
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn parameters(policies: &AdmissionSet) -> BTreeSet<WatchedKind> {
+    policies
+        .param_kinds()
+        .filter_map(WatchedKind::of_parameters)
+        .collect()
+}
+
+fn restore(path: &Path, cluster: &str) -> Option<Vec<(WatchedKind, object::ReceivedObject)>> {
+    let read = saved::read(path, cluster);
+    read.unwrap_or_else(|error| {
+        let file = path.display();
+        tracing::error!(cluster, %file, %error, "cannot use the saved snapshot of the cluster");
+        None
+    })
+}
+
+fn no_folder(entry: &ClusterEntry) -> Option<Fault> {
+    let folder = entry.snapshot.as_deref()?.parent()?;
+    let message = format!(
+        "`{}` is no folder: it must be there, and writable",
+        folder.display()
+    );
+    (!folder.is_dir()).then(|| at(entry, "snapshot", FaultKind::NotFound, &message))
+}
+
+fn at(entry: &ClusterEntry, field: &str, kind: FaultKind, message: &str) -> Fault {
+    let place = entry.place.at(entry.place.path.field(field));
+    Fault::error(place, kind, message)
+}

@@ -1,0 +1,327 @@
+//! The server's configuration, as written and as resolved.
+//!
+//! ```text
+//! text --document::parse--> Document --Section, one file per section--> Config
+//!                                              |
+//!                                              '--> every Fault of the file
+//! ```
+//!
+//! A [`Config`] that comes out of here needs no further check of its own:
+//! paths are absolute, defaults filled in, numbers within bounds. What its
+//! files hold is for those who read them; [`kubeconfig`] reads one kind.
+
+mod admission;
+mod authorization;
+pub mod authorizers;
+mod callers;
+mod clusters;
+mod decision_log;
+mod duration;
+pub mod files;
+mod jwt;
+pub mod kubeconfig;
+mod limits;
+mod manifests;
+mod reload;
+mod san;
+mod secret;
+mod section;
+mod server;
+mod upstreams;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use openssl::sha::sha256;
+
+pub use admission::AdmissionDefaults;
+pub use authorization::Authorization;
+pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
+pub(crate) use callers::one_cluster;
+pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
+pub use clusters::{ClusterEntry, Selector};
+pub use decision_log::{DecisionLog, LogPath};
+pub(crate) use duration::parse_duration;
+pub use files::{Disk, Files};
+pub use jwt::Jwt;
+pub use limits::Limits;
+pub use manifests::ManifestPath;
+pub use reload::Reload;
+pub use san::SanPattern;
+pub use secret::Secret;
+pub use server::{Admin, ConnectionLimits, Server, Tls};
+pub use upstreams::{Breaker, Upstreams};
+
+use crate::document::{self, Document};
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use section::{Reading, Section};
+
+/// `apiVersion` of the file.
+pub const API_VERSION: &str = "config.portcullis.dev/v1alpha1";
+/// `kind` of the file.
+pub const KIND: &str = "GatewayConfiguration";
+
+/// A GatewayConfiguration, resolved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The file that it was read from, as the user named it.
+    pub file: PathBuf,
+    /// What stands in the file.
+    pub text: Arc<str>,
+    /// The listener that the API server calls.
+    pub server: Server,
+    /// The listener of probes and metrics.
+    pub admin: Admin,
+    /// Who may call.
+    pub callers: Vec<CallerEntry>,
+    /// Where policies and their like are read from.
+    pub manifests: Vec<ManifestPath>,
+    /// API servers that further manifests are watched from.
+    pub clusters: Vec<ClusterEntry>,
+    /// What holds for authorization beside the manifests.
+    pub authorization: Authorization,
+    /// What holds for admission beside the manifests.
+    pub admission: AdmissionDefaults,
+    /// How webhooks behind the gateway are called.
+    pub upstreams: Upstreams,
+    /// How much is taken on at once.
+    pub limits: Limits,
+    /// How changed files are noticed.
+    pub reload: Reload,
+    /// Where each decision is written, if anywhere.
+    pub decision_log: Option<DecisionLog>,
+}
+
+/// Reads the configuration at `path`, with every fault that it has. There is no
+/// [`Config`] if one of them is an error.
+#[must_use]
+pub fn load(path: &Path) -> (Option<Config>, Faults) {
+    load_from(&Disk, path)
+}
+
+/// Like [`load`], from `files`.
+#[must_use]
+pub fn load_from(files: &dyn Files, path: &Path) -> (Option<Config>, Faults) {
+    let unreadable = |message: String| {
+        let place = Place {
+            file: Some(path.display().to_string().into()),
+            ..Place::default()
+        };
+        (None, one(Fault::error(place, FaultKind::Unreadable, message)))
+    };
+    let bytes = match files.read(path) {
+        Ok(bytes) => bytes,
+        Err(error) => return unreadable(error.to_string()),
+    };
+    let Ok(text) = String::from_utf8(bytes) else {
+        return unreadable("not UTF-8".into());
+    };
+    match std::path::absolute(path) {
+        Ok(absolute) => parse(path, &text, absolute.parent().unwrap_or(&absolute)),
+        Err(error) => unreadable(error.to_string()),
+    }
+}
+
+/// As much of a configuration as its faults leave.
+#[derive(Debug, Default)]
+pub struct Examined {
+    /// The configuration with what is faulty left out; `None` where the listener is at fault.
+    pub config: Option<Config>,
+    /// Where its manifests are, as far as that can be read.
+    pub manifests: Vec<ManifestPath>,
+}
+
+/// Like [`load`], but with faults, too, there is what can be made of the rest: so that one run
+/// tells what is wrong with everything that the configuration names. Never to be served.
+#[must_use]
+pub fn examine(path: &Path) -> (Examined, Faults) {
+    let (config, faults) = load(path);
+    if let Some(config) = config {
+        let manifests = config.manifests.clone();
+        let config = Some(config);
+        return (Examined { config, manifests }, faults);
+    }
+    (examine_faulty(path).unwrap_or_default(), faults)
+}
+
+fn examine_faulty(path: &Path) -> Option<Examined> {
+    let text = String::from_utf8(Disk.read(path).ok()?).ok()?;
+    let absolute = std::path::absolute(path).ok()?;
+    let documents = document::parse(None, &text).ok()?;
+    let reading = Reading::new(documents.first()?, absolute.parent()?);
+    let root = reading.root(&FIELDS);
+    Some(Examined {
+        config: sections(path, &text, &root),
+        manifests: manifests::manifests(&root),
+    })
+}
+
+/// Where the configuration at `path` keeps what was last in force (`reload.lastGood`), whatever
+/// faults the rest of it has. `None` where it says nothing of it, or is no YAML.
+#[must_use]
+pub fn last_good(path: &Path) -> Option<PathBuf> {
+    let text = String::from_utf8(Disk.read(path).ok()?).ok()?;
+    let absolute = std::path::absolute(path).ok()?;
+    let documents = document::parse(None, &text).ok()?;
+    let reading = Reading::new(documents.first()?, absolute.parent()?);
+    reload::reload(&reading.root(&FIELDS)).last_good
+}
+
+/// Reads `text`, the content of `file`, whose relative paths start at `folder`.
+#[must_use]
+pub fn parse(file: &Path, text: &str, folder: &Path) -> (Option<Config>, Faults) {
+    let name = file.display().to_string();
+    let documents = match document::parse(Some(&name), text) {
+        Ok(documents) => documents,
+        Err(fault) => return (None, one(fault)),
+    };
+    let place = Place {
+        file: Some(name.into()),
+        ..Place::default()
+    };
+    match documents.as_slice() {
+        [document] => resolve(file, text, document, folder),
+        [] => (
+            None,
+            one(Fault::error(
+                place,
+                FaultKind::Required,
+                format!("the file holds no {KIND}"),
+            )),
+        ),
+        [_, second, ..] => {
+            let place = second.place(FieldPath::root());
+            (
+                None,
+                one(Fault::error(
+                    place,
+                    FaultKind::TooMany,
+                    format!("one {KIND} to a file"),
+                )),
+            )
+        }
+    }
+}
+
+fn one(fault: Fault) -> Faults {
+    let mut faults = Faults::new();
+    faults.push(fault);
+    faults
+}
+
+const FIELDS: [&str; 13] = [
+    "apiVersion",
+    "kind",
+    "server",
+    "admin",
+    "callers",
+    "manifests",
+    "authorization",
+    "admission",
+    "upstreams",
+    "clusters",
+    "limits",
+    "reload",
+    "decisionLog",
+];
+
+fn resolve(file: &Path, text: &str, document: &Document, folder: &Path) -> (Option<Config>, Faults) {
+    let reading = Reading::new(document, folder);
+    let config = sections(file, text, &reading.root(&FIELDS));
+    let faults = reading.into_faults();
+    (config.filter(|_| !faults.has_errors()), faults)
+}
+
+/// Reads every section, whatever is wrong with those before.
+fn sections(file: &Path, text: &str, root: &Section<'_>) -> Option<Config> {
+    type_meta(root);
+    let server = server::server(root);
+    let admin = server::admin(root, server.as_ref());
+    let callers = callers::callers(root, server.as_ref());
+    let manifests = manifests::manifests(root);
+    let clusters = clusters::clusters(root);
+    let authorization = authorization::authorization(root);
+    let admission = admission::admission(root);
+    let upstreams = upstreams::upstreams(root);
+    let limits = limits::limits(root);
+    let reload = reload::reload(root);
+    let decision_log = decision_log::decision_log(root);
+    Some(Config {
+        file: file.to_owned(),
+        text: text.into(),
+        server: server?,
+        admin,
+        callers,
+        manifests,
+        clusters,
+        authorization,
+        admission,
+        upstreams,
+        limits,
+        reload,
+        decision_log,
+    })
+}
+
+fn type_meta(root: &Section<'_>) {
+    for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+        let text = root.required_text(field, expected);
+        if text.is_some_and(|text| text != expected) {
+            root.fault(field, FaultKind::NotSupported, format!("must be `{expected}`"));
+        }
+    }
+}
+
+// === impl Config ===
+
+impl Config {
+    /// What the gateway calls itself in `Via`: the same on every replica with this
+    /// configuration, and on no gateway with another.
+    #[must_use]
+    pub fn pseudonym(&self) -> String {
+        let digest = sha256(self.text.as_bytes());
+        let digits = digest.iter().take(8).map(|byte| format!("{byte:02x}"));
+        format!("portcullis-{}", digits.collect::<String>())
+    }
+
+    /// The files that this section-by-section reading took for granted: itself
+    /// and those of the listener's certificates. The callers' are listed by
+    /// [`crate::authentication::Authenticator::files`].
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        let tls = &self.server.tls;
+        let mut files = vec![
+            self.file.clone(),
+            tls.certificate.clone(),
+            tls.private_key.clone(),
+        ];
+        files.extend(tls.client_ca.clone());
+        files
+    }
+
+    /// Whether anybody may call. `check` and the offline commands do without
+    /// callers; a server that nobody can use is a mistake.
+    ///
+    /// # Errors
+    ///
+    /// The fault to report where there is no caller.
+    pub fn require_callers(&self) -> Result<(), Fault> {
+        if !self.callers.is_empty() {
+            return Ok(());
+        }
+        let file: Arc<str> = self.file.display().to_string().into();
+        let place = Place {
+            file: Some(file),
+            ..Place::default()
+        }
+        .at(FieldPath::root().field("callers"));
+        Err(Fault::error(
+            place,
+            FaultKind::Required,
+            "nobody may call: name at least one caller",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests;

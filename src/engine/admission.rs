@@ -1,0 +1,62 @@
+//! Admission: what an API server may store, and with which changes.
+//!
+//! ```text
+//! Request ─▶ AdmissionSet ─▶ matching: which policies apply
+//!                │               │
+//!                │               ▼
+//!                │           environment, variables, evaluation: their expressions
+//!                ▼               │
+//!             Outcome ◀──────────┘  denial, warnings, audit annotations, patch
+//!                ▲
+//!                └── exceptions: single denials that somebody vouches for
+//! ```
+
+pub mod apply;
+mod authorizer;
+mod bound;
+pub mod chain;
+pub mod conditions;
+mod denial;
+mod environment;
+mod evaluation;
+pub mod exceptions;
+mod initializers;
+mod invocation;
+pub mod judge;
+pub mod matching;
+pub mod mutating;
+mod namespace;
+mod outcome;
+mod parameters;
+mod phase;
+mod policy;
+mod reinvocation;
+mod request;
+mod run;
+mod set;
+mod status;
+mod to_json;
+pub mod trace;
+pub mod validating;
+mod variables;
+mod warnings;
+pub mod webhook;
+mod webhooks;
+
+pub use authorizer::AccessChecker;
+pub use chain::{Chain, Progress};
+pub use denial::{Denial, StatusCause, StatusDetails};
+pub use environment::{Expression, ExpressionEnvironment};
+pub use evaluation::{Deadline, Evaluated};
+pub use initializers::{Initializer, InitializerConfiguration, InitializerRule};
+pub use mutating::MutatingPolicy;
+pub use outcome::Outcome;
+pub use parameters::{NotFound, ParamFault, ParamKind, ParamRef, ParamTarget, Parameters};
+pub use phase::Phase;
+pub use policy::{Applicability, CompiledMatchCondition, FailurePolicy, PolicyBinding, ValidationAction};
+pub use reinvocation::Reinvocation;
+pub use request::{GroupVersionKind, GroupVersionResource, Operation, Request};
+pub use run::Run;
+pub use set::{AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings};
+pub use validating::ValidatingPolicy;
+pub use warnings::Warnings;

@@ -1,0 +1,137 @@
+//! Bound policies: the policies of one kind with their bindings, indexed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::matching::{Equivalents, Index, Mismatch};
+use super::policy::{Applicability, PolicyBinding};
+use super::trace::{MatchFinding, Recorder, TraceStep};
+use super::{MutatingPolicy, Request, ValidatingPolicy};
+use crate::engine::CauseKind;
+
+/// Policies of one kind with their bindings, by name.
+#[derive(Debug)]
+pub(super) struct BoundPolicies<P> {
+    bound: Vec<Arc<Bound<P>>>,
+    /// The names of those without binding.
+    unbound: BTreeSet<String>,
+    index: Index<Bound<P>>,
+}
+
+/// A policy and its bindings, by name. One without bindings does nothing.
+#[derive(Debug)]
+pub(super) struct Bound<P> {
+    pub(super) policy: Arc<P>,
+    pub(super) bindings: Vec<Arc<PolicyBinding>>,
+}
+
+/// A policy that may be bound.
+pub(super) trait Policy {
+    fn applicability(&self) -> &Applicability;
+}
+
+// === impl BoundPolicies ===
+
+impl<P: Policy> BoundPolicies<P> {
+    pub(super) fn new(
+        policies: Vec<Arc<P>>,
+        bindings: Vec<Arc<PolicyBinding>>,
+        equivalents: &Equivalents,
+    ) -> Self {
+        let mut by_policy: HashMap<String, BTreeMap<String, Arc<PolicyBinding>>> = HashMap::new();
+        for binding in bindings {
+            by_policy
+                .entry(binding.policy.clone())
+                .or_default()
+                .insert(binding.name.clone(), binding);
+        }
+        let named: BTreeMap<String, Arc<P>> = policies
+            .into_iter()
+            .map(|policy| (policy.applicability().name.clone(), policy))
+            .collect();
+        let (mut bound, mut unbound) = (Vec::new(), BTreeSet::new());
+        for (name, policy) in named {
+            match by_policy.remove(&name) {
+                Some(bindings) => bound.push(Arc::new(Bound {
+                    policy,
+                    bindings: bindings.into_values().collect(),
+                })),
+                None => {
+                    unbound.insert(name);
+                }
+            }
+        }
+        let constraints = bound
+            .iter()
+            .map(|bound: &Arc<Bound<P>>| (&bound.policy.applicability().constraints, Arc::clone(bound)));
+        let index = Index::new(constraints, equivalents);
+        Self {
+            bound,
+            unbound,
+            index,
+        }
+    }
+
+    /// Those that could apply, by name, each with its place.
+    pub(super) fn candidates(
+        &self,
+        request: &Request<'_>,
+        only: Option<&str>,
+    ) -> impl Iterator<Item = (usize, &Bound<P>)> {
+        let candidates = self.index.candidates(request).into_iter();
+        candidates
+            .map(|(place, bound)| (place, &**bound))
+            .filter(move |(_, bound)| only.is_none_or(|only| bound.policy.applicability().name == only))
+    }
+
+    /// Tells of those that [`candidates`](Self::candidates) leaves out.
+    #[cold]
+    pub(super) fn record_others(
+        &self,
+        kind: CauseKind,
+        request: &Request<'_>,
+        only: Option<&str>,
+        recorder: &dyn Recorder,
+    ) {
+        let candidates = self.index.candidates(request);
+        let others = self
+            .names()
+            .enumerate()
+            .filter(|(place, _)| !candidates.iter().any(|(candidate, _)| candidate == place));
+        let others = others.map(|(_, name)| (name, Mismatch::Rules));
+        let unbound = self.unbound.iter().map(|name| (name.as_str(), Mismatch::Unbound));
+        for (name, miss) in others.chain(unbound) {
+            if only.is_none_or(|only| only == name) {
+                let finding = MatchFinding::Misses(miss);
+                recorder.record(TraceStep::Policy { kind, name, finding });
+            }
+        }
+    }
+
+    /// Whether there is one of this name, bound or not.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.names().any(|own| own == name) || self.unbound.contains(name)
+    }
+
+    /// The names of those that are bound, by place.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.applicabilities().map(|policy| policy.name.as_str())
+    }
+
+    /// When those that are bound apply, by place.
+    pub(super) fn applicabilities(&self) -> impl Iterator<Item = &Applicability> {
+        self.bound.iter().map(|bound| bound.policy.applicability())
+    }
+}
+
+impl Policy for ValidatingPolicy {
+    fn applicability(&self) -> &Applicability {
+        &self.applicability
+    }
+}
+
+impl Policy for MutatingPolicy {
+    fn applicability(&self) -> &Applicability {
+        &self.applicability
+    }
+}

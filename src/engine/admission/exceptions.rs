@@ -1,0 +1,118 @@
+//! AdmissionExceptions: single denials that somebody vouches for, for a while.
+//!
+//! ```text
+//! a policy or webhook denies ─▶ exceptions that name it, by name ─▶ the first that applies ─▶ the denial is excused
+//!                                                              └─▶ none: the request is refused
+//! ```
+//!
+//! Only a result of validation is excused: never an error, a warning, an audit
+//! annotation or a mutation. Each denial of a request is looked up by itself.
+
+mod applies;
+mod excused;
+mod excuses;
+mod not_excused;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::matching::Constraints;
+use super::policy::CompiledMatchCondition;
+use crate::engine::Time;
+use crate::engine::authorization::Subject;
+
+pub use excused::Excused;
+pub(super) use excuses::{Excuses, note, publish};
+pub use not_excused::NotExcused;
+
+/// An AdmissionException (`portcullis.dev/v1alpha1`).
+#[derive(Debug)]
+pub struct Exception {
+    /// `metadata.name`, by which exceptions are ordered.
+    pub name: String,
+    /// Whose denials are excused, exactly: names of ValidatingAdmissionPolicies,
+    /// and `configuration/webhook` of validating webhooks.
+    pub policies: Vec<String>,
+    /// Of whose requests, any of them; of everybody's where there are none.
+    pub subjects: Vec<Subject>,
+    /// Of which objects.
+    pub constraints: Constraints,
+    /// All must hold; one that errors does not.
+    pub match_conditions: Vec<CompiledMatchCondition>,
+    /// The first instant at which it excuses nothing any more.
+    pub not_after: Time,
+    /// Why, for the log, the audit annotation and reports.
+    pub reason: String,
+}
+
+/// What manifests say about exceptions.
+#[derive(Debug, Clone, Default)]
+pub struct ExceptionObjects {
+    /// Those of files, which excuse whatever they name.
+    pub of_files: Vec<Arc<Exception>>,
+    /// Those watched from an API server, which excuse only what is watched too.
+    pub watched: Vec<Arc<Exception>>,
+    /// The policies and webhooks (`configuration/webhook`) that are watched.
+    pub watched_policies: BTreeSet<String>,
+}
+
+/// The exceptions of one cluster, by what they name.
+#[derive(Debug, Default)]
+pub(super) struct Exceptions {
+    /// By policy or `configuration/webhook`; each list by the names of the exceptions.
+    by_policy: HashMap<String, Vec<Arc<Exception>>>,
+    ends: Vec<(Arc<str>, Time)>,
+}
+
+// === impl ExceptionObjects ===
+
+impl ExceptionObjects {
+    /// Adds `other`, which holds beside it.
+    pub fn extend(&mut self, other: Self) {
+        self.of_files.extend(other.of_files);
+        self.watched.extend(other.watched);
+        self.watched_policies.extend(other.watched_policies);
+    }
+}
+
+// === impl Exceptions ===
+
+impl Exceptions {
+    pub(super) fn new(objects: ExceptionObjects) -> Self {
+        let ExceptionObjects {
+            of_files,
+            watched,
+            watched_policies,
+        } = objects;
+        let mut exceptions = Self::default();
+        for exception in of_files {
+            exceptions.add(&exception, |_| true);
+        }
+        for exception in watched {
+            exceptions.add(&exception, |policy| watched_policies.contains(policy));
+        }
+        for list in exceptions.by_policy.values_mut() {
+            list.sort_by(|one, other| one.name.cmp(&other.name));
+        }
+        exceptions
+    }
+
+    fn add(&mut self, exception: &Arc<Exception>, may_excuse: impl Fn(&str) -> bool) {
+        self.ends
+            .push((exception.name.as_str().into(), exception.not_after));
+        for policy in exception.policies.iter().filter(|policy| may_excuse(policy)) {
+            let list = self.by_policy.entry(policy.clone()).or_default();
+            list.push(Arc::clone(exception));
+        }
+    }
+
+    /// Those that name `policy`, by name.
+    fn of(&self, policy: &str) -> &[Arc<Exception>] {
+        self.by_policy.get(policy).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The name and end of each.
+    pub(super) fn ends(&self) -> &[(Arc<str>, Time)] {
+        &self.ends
+    }
+}

@@ -1,0 +1,53 @@
+//! Which policies and webhooks run once more, in the second pass.
+//!
+//! Upstream has this twice, for policies and for webhooks:
+//! `apiserver/pkg/admission/plugin/{policy,webhook}/mutating/reinvocationcontext.go`.
+
+use std::collections::BTreeSet;
+
+/// `reinvocationPolicy`, of policies and of webhooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reinvocation {
+    /// It runs once.
+    Never,
+    /// It runs again if others changed the object after it.
+    IfNeeded,
+}
+
+/// Those that ran and want to see later changes, and those of them that are to.
+#[derive(Debug, Clone)]
+pub(super) struct Reinvocable<K> {
+    /// After these, nothing has changed yet.
+    ran: BTreeSet<K>,
+    /// After these, something has.
+    again: BTreeSet<K>,
+}
+
+impl<K: Ord> Reinvocable<K> {
+    pub(super) const fn new() -> Self {
+        Self {
+            ran: BTreeSet::new(),
+            again: BTreeSet::new(),
+        }
+    }
+
+    /// `AddReinvocable…ToPreviouslyInvoked`: this one, with the policy IfNeeded, ran.
+    pub(super) fn ran(&mut self, key: K) {
+        self.ran.insert(key);
+    }
+
+    /// `RequireReinvokingPreviouslyInvokedPlugins`: the object changed.
+    pub(super) fn require(&mut self) {
+        self.again.append(&mut self.ran);
+    }
+
+    /// `ShouldReinvoke…`: whether this one is to run in the second pass.
+    pub(super) fn is_required(&self, key: &K) -> bool {
+        self.again.contains(key)
+    }
+
+    /// Whether there is any.
+    pub(super) fn is_any_required(&self) -> bool {
+        !self.again.is_empty()
+    }
+}

@@ -1,0 +1,284 @@
+//! The ValidatingAdmissionPolicies that apply to a request, one after another.
+//!
+//! ```text
+//! request ─▶ candidates ─▶ policy matches ─▶ each binding matches ─▶ each parameter
+//!                                                                        │
+//!       denial, warnings, audit annotations ◀── validationActions ◀── decisions
+//! ```
+//!
+//! `apiserver/pkg/admission/plugin/policy/validating/dispatcher.go`. Policies
+//! run in the order of their names, where upstream leaves it open.
+
+use super::audit::{Failures, PolicyAnnotations};
+use super::{Validated, ValidatingPolicy, ValidationDecision};
+use crate::engine::StatusReason;
+use crate::engine::admission::bound::Bound;
+use crate::engine::admission::exceptions::{self, Excuses};
+use crate::engine::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs, worse};
+use crate::engine::admission::matching::MatchedResource;
+use crate::engine::admission::policy::{Applicability, FailurePolicy, PolicyBinding, ValidationAction};
+use crate::engine::admission::run::RunContext;
+use crate::engine::admission::variables::{Inputs, NamespaceObject, RequestView};
+use crate::engine::admission::{AdmissionSet, Outcome, status};
+use crate::engine::{Cause, CauseKind, PolicyResult};
+use crate::json::Document;
+
+const KIND: CauseKind = CauseKind::ValidatingAdmissionPolicy;
+
+/// What came of the policies so far.
+struct Dispatch<'d> {
+    set: &'d AdmissionSet,
+    context: RunContext<'d>,
+    outcome: Outcome,
+    failures: Failures,
+    excuses: Excuses,
+}
+
+// === impl AdmissionSet ===
+
+impl AdmissionSet {
+    /// Runs the ValidatingAdmissionPolicies.
+    pub(in crate::engine::admission) fn validate(&self, context: RunContext<'_>) -> Outcome {
+        let RunContext { request, run, .. } = context;
+        let mut dispatch = Dispatch {
+            set: self,
+            context,
+            outcome: Outcome::default(),
+            failures: Failures::default(),
+            excuses: Excuses::default(),
+        };
+        if request.request_resource.is_virtual() || request.request_resource.is_policy() {
+            return dispatch.outcome;
+        }
+        if let Some(recorder) = run.recorder {
+            self.validating.record_others(KIND, request, run.only, recorder);
+        }
+        for (place, bound) in self.validating.candidates(request, run.only) {
+            if run.deadline.has_passed() {
+                break;
+            }
+            let evaluation = self.validate_one(bound, &mut dispatch);
+            dispatch.outcome.evaluations.push((KIND, place, evaluation));
+        }
+        let Dispatch {
+            mut outcome,
+            failures,
+            ..
+        } = dispatch;
+        failures.publish(&mut outcome.audit_annotations);
+        if run.deadline.has_passed() {
+            (outcome.denial, outcome.cause) = (Some(status::too_late(request)), None);
+        }
+        outcome
+    }
+
+    /// The names of the policies that are bound, in the order of the places in
+    /// [`Outcome::evaluations`].
+    pub fn validating_policies(&self) -> impl Iterator<Item = &str> {
+        self.validating.names()
+    }
+
+    fn validate_one(&self, bound: &Bound<ValidatingPolicy>, dispatch: &mut Dispatch<'_>) -> PolicyResult {
+        let policy = &*bound.policy;
+        let RunContext { request, run, .. } = dispatch.context;
+        let subject = self.subject(request, request.object);
+        let matched = match policy_matches(KIND, &policy.applicability, subject, run) {
+            Ok(Some(matched)) => matched,
+            Ok(None) => return PolicyResult::NoMatch,
+            Err(why) => return dispatch.unusable(&policy.applicability, None, &why),
+        };
+        let mut evaluation = PolicyResult::NoMatch;
+        let mut annotations = PolicyAnnotations::default();
+        for binding in &bound.bindings {
+            let one = self
+                .validate_binding(policy, binding, &matched, (&mut *dispatch, &mut annotations))
+                .unwrap_or_else(|why| dispatch.unusable(&policy.applicability, Some(binding), &why));
+            evaluation = worse(evaluation, one);
+        }
+        annotations.publish(
+            &policy.applicability.name,
+            &mut dispatch.outcome.audit_annotations,
+        );
+        evaluation
+    }
+
+    fn validate_binding(
+        &self,
+        policy: &ValidatingPolicy,
+        binding: &PolicyBinding,
+        matched: &MatchedResource<'_>,
+        (dispatch, annotations): (&mut Dispatch<'_>, &mut PolicyAnnotations),
+    ) -> Result<PolicyResult, Unusable> {
+        let context = dispatch.context;
+        let RunContext { request, access, run } = context;
+        if !binding_matches(binding, self.subject(request, request.object), run)? {
+            return Ok(PolicyResult::NoMatch);
+        }
+        let params = self.parameters_of(&policy.applicability, binding, context)?;
+        if params.is_empty() {
+            return Ok(PolicyResult::NoMatch);
+        }
+        as_sent(binding, matched, context).map_err(Unusable::Version)?;
+        let namespace = self.namespace_of(request);
+        let (view, condition_view) = (
+            RequestView::new(request, matched),
+            RequestView::for_conditions(request, matched),
+        );
+        let mut evaluation = PolicyResult::NoMatch;
+        for param in &params {
+            if run.deadline.has_passed() {
+                break;
+            }
+            let inputs = Inputs {
+                object: request.object,
+                old_object: request.old_object,
+                request: &view,
+                params: param.as_deref().map(Document::root),
+                namespace: namespace.as_variable(),
+                access,
+                recorder: run.recorder,
+            };
+            run.record(|| runs(&policy.applicability, binding, inputs.params));
+            let for_conditions = Inputs {
+                request: &condition_view,
+                namespace: NamespaceObject::Null,
+                ..inputs
+            };
+            let validated = policy.validate(&inputs, &for_conditions, run.deadline);
+            evaluation = worse(evaluation, validated.evaluation());
+            dispatch.take(policy, binding, &validated, annotations);
+        }
+        Ok(evaluation)
+    }
+}
+
+// === impl Dispatch ===
+
+impl Dispatch<'_> {
+    /// What a binding makes of what its policy says.
+    fn take(
+        &mut self,
+        policy: &ValidatingPolicy,
+        binding: &PolicyBinding,
+        validated: &Validated,
+        annotations: &mut PolicyAnnotations,
+    ) {
+        for (index, decision) in validated.decisions.iter().enumerate() {
+            let Some((message, reason)) = decision.failure() else {
+                continue;
+            };
+            for action in &binding.actions {
+                match action {
+                    ValidationAction::Deny if self.is_excused(&policy.applicability, decision) => {}
+                    ValidationAction::Deny => {
+                        self.deny(&policy.applicability, Some(binding), message, reason, Some(index))
+                    }
+                    ValidationAction::Warn => self.warn(&policy.applicability, binding, message),
+                    ValidationAction::Audit => self.failures.push(binding, index, message),
+                }
+            }
+        }
+        for failure in annotations.take(&validated.annotations) {
+            self.deny(
+                &policy.applicability,
+                Some(binding),
+                &failure,
+                StatusReason::Invalid,
+                None,
+            );
+        }
+    }
+
+    /// Whether an exception lets pass that a validation does not hold. An error is
+    /// no such thing.
+    fn is_excused(&mut self, policy: &Applicability, decision: &ValidationDecision) -> bool {
+        if !matches!(decision, ValidationDecision::Deny { .. }) {
+            return false;
+        }
+        let excused = self.excuses.find(&policy.name, self.set, self.context);
+        let is_excused = excused.is_some();
+        if let Some(excused) = excused {
+            exceptions::note(&mut self.outcome.exceptions, excused);
+        }
+        is_excused
+    }
+
+    fn warn(&mut self, policy: &Applicability, binding: &PolicyBinding, message: &str) {
+        self.outcome.warnings.push(&format!(
+            "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
+            policy.name, binding.name
+        ));
+    }
+
+    fn unusable(
+        &mut self,
+        policy: &Applicability,
+        binding: Option<&PolicyBinding>,
+        why: &Unusable,
+    ) -> PolicyResult {
+        if policy.failure_policy == FailurePolicy::Fail {
+            self.deny(policy, binding, &why.to_string(), StatusReason::Invalid, None);
+        }
+        PolicyResult::Error
+    }
+
+    /// Refuses the request; the first refusal is the one that is told.
+    fn deny(
+        &mut self,
+        policy: &Applicability,
+        binding: Option<&PolicyBinding>,
+        message: &str,
+        reason: StatusReason,
+        rule: Option<usize>,
+    ) {
+        if self.outcome.denial.is_some() {
+            return;
+        }
+        let name = &policy.name;
+        let message = match binding {
+            Some(binding) => format!(
+                "ValidatingAdmissionPolicy '{name}' with binding '{}' denied request: {message}",
+                binding.name
+            ),
+            None => format!("ValidatingAdmissionPolicy '{name}' denied request: {message}"),
+        };
+        self.outcome.denial = Some(status::denial(self.context.request, message, reason));
+        self.outcome.cause = Some(Cause {
+            kind: CauseKind::ValidatingAdmissionPolicy,
+            namespace: String::new(),
+            name: name.clone(),
+            rule,
+        });
+    }
+}
+
+// === impl Validated ===
+
+impl Validated {
+    fn evaluation(&self) -> PolicyResult {
+        let failed = |decision: &ValidationDecision| {
+            matches!(
+                decision,
+                ValidationDecision::Error { .. } | ValidationDecision::Ignored { .. }
+            )
+        };
+        if self.decisions.iter().any(failed) {
+            PolicyResult::Error
+        } else if self.decisions.is_empty() && self.annotations.is_empty() {
+            PolicyResult::NoMatch
+        } else {
+            PolicyResult::Match
+        }
+    }
+}
+
+impl ValidationDecision {
+    /// Message and reason, if the request is to be refused.
+    fn failure(&self) -> Option<(&str, StatusReason)> {
+        match self {
+            Self::Admit | Self::Ignored { .. } => None,
+            Self::Deny { message, reason } => Some((message, *reason)),
+            Self::Error { message } => Some((message, StatusReason::Invalid)),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The index: finds the rules that could apply to a request, however many are
+//! loaded.
+//!
+//! ```text
+//! user, groups ──> subjects ──> ids ─┬─> grants      RBAC: first rule that allows
+//!                                    └─> candidates  policies: rules that may apply
+//! verb, group, ... ──> symbols ──> query ─┘
+//! ```
+//!
+//! Texts of rules become numbers when the index is built, so that a request's
+//! texts are hashed once each, however many rules there are. Hashes are seeded
+//! at random: no user can choose names that collide.
+
+mod candidates;
+mod cells;
+mod grants;
+mod ids;
+mod namespaces;
+mod query;
+mod subjects;
+mod symbols;
+
+use std::collections::HashMap;
+
+pub(super) use candidates::{Candidate, Candidates};
+pub(super) use grants::{Grant, Grants};
+pub(super) use ids::Ids;
+pub(super) use namespaces::{InNamespace, NamespaceIndex};
+pub(super) use query::Query;
+pub(super) use subjects::Subjects;
+pub(super) use symbols::Symbols;
+
+type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;

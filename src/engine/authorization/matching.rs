@@ -1,0 +1,37 @@
+//! Matching of AuthorizationPolicies, one file for each kind of field.
+//!
+//! RBAC's own matching is in [`rbac`](super::rbac); this is what policies add
+//! to it. An Allow asks whether the request lies *within* a rule, a Deny whether
+//! it *touches* one, and every question here says which of the two it answers:
+//!
+//! | requested           | within (Allow)       | touches (Deny)                          |
+//! |---------------------|----------------------|-----------------------------------------|
+//! | verb or group `*`   | a rule's `*` only    | any                                     |
+//! | resource `*`        | a rule's `*` only    | any; with a subresource, any that has it |
+//! | no namespace        | `""` only            | also any, for a list, watch, deletecollection or `*`, unless known to be cluster-scoped |
+//! | namespaceSelector, no namespace | nothing   | as above                                |
+//! | namespaceSelector, unknown labels | what the name proves | what the name does not rule out |
+//! | no name             | nothing              | also any, for a list, watch, deletecollection or `*` |
+//! | selectors           | at least `selectors` | not at least `unlessSelectors`          |
+
+mod cluster_scoped;
+mod narrowness;
+mod policy_rule;
+mod resource;
+mod subject;
+
+pub use cluster_scoped::is_known_cluster_scoped;
+pub use narrowness::Narrowness;
+pub use policy_rule::{
+    asks_for_collection, namespace_matches, namespace_of, path_rule_mismatch, resource_rule_mismatch,
+};
+pub use resource::{RequestedResource, resource_includes, resource_touches};
+pub use subject::subject_matches;
+
+/// Whether `text` is `pattern`, in which a `*` at the end stands for any text.
+#[must_use]
+pub fn prefix_matches(pattern: &str, text: &str) -> bool {
+    pattern
+        .strip_suffix('*')
+        .map_or(pattern == text, |prefix| text.starts_with(prefix))
+}

@@ -1,0 +1,19 @@
+//! RBAC as Kubernetes has it, over plain objects: rules, subjects, role
+//! references, aggregation, and paths.
+//!
+//! These functions define what is right; [`PolicySet`](super::PolicySet) answers
+//! the same from an index. Where kube-apiserver's order is that of its caches,
+//! ours is by name: ClusterRoleBindings, then the RoleBindings of the
+//! request's namespace (`pkg/registry/rbac/validation/rule.go`).
+
+mod aggregation;
+mod path;
+mod resolver;
+mod rule;
+mod subject;
+
+pub use aggregation::{aggregate, aggregated_rules};
+pub use path::{AlwaysAllowPaths, InvalidPath, non_resource_url_covers, non_resource_url_matches};
+pub use resolver::{RoleFault, Roles, rules_for};
+pub use rule::{rule_allows, rule_mismatch};
+pub use subject::{applying_subject, subject_applies};

@@ -1,0 +1,259 @@
+//! Label and field selectors in kubectl's notation.
+//!
+//! The grammars are those of `apimachinery/pkg/labels` and `.../fields`; the
+//! outcome is what a kube-apiserver puts into a review for them. It leaves out
+//! `<` and `>`, for which a review has no operator.
+
+mod lexer;
+
+use std::iter::Peekable;
+use std::vec::IntoIter;
+
+use super::{Operator, Requirement};
+use lexer::{SelectorToken, tokens};
+
+/// The requirements of a label selector such as `a=b,c!=d,e in (x,y),f,!g`.
+///
+/// # Errors
+///
+/// What was found where something else was expected.
+pub fn parse_labels(text: &str) -> Result<Vec<Requirement<'static>>, String> {
+    let mut tokens = tokens(text).into_iter().peekable();
+    let mut requirements = Vec::new();
+    while tokens.peek().is_some() {
+        requirements.extend(label_requirement(&mut tokens)?);
+        match tokens.next() {
+            None => break,
+            Some(SelectorToken::Comma) if tokens.peek().is_some() => {}
+            Some(SelectorToken::Comma) => return Err("nothing follows the last `,`".to_owned()),
+            Some(other) => return Err(expected("`,` or the end", Some(other))),
+        }
+    }
+    Ok(requirements)
+}
+
+type TokenStream<'a> = Peekable<IntoIter<SelectorToken<'a>>>;
+
+/// One requirement, or none where a review cannot say it.
+fn label_requirement(tokens: &mut TokenStream<'_>) -> Result<Option<Requirement<'static>>, String> {
+    let absent = tokens.next_if_eq(&SelectorToken::Not).is_some();
+    let key = match tokens.next() {
+        Some(SelectorToken::Word(word)) => word,
+        other => return Err(expected("a label key", other)),
+    };
+    if matches!(tokens.peek(), None | Some(SelectorToken::Comma)) {
+        let operator = if absent {
+            Operator::DoesNotExist
+        } else {
+            Operator::Exists
+        };
+        return Ok(Some(requirement(key, operator, Vec::new())));
+    }
+    if absent {
+        return Err(expected("`,` or the end after `!key`", tokens.next()));
+    }
+    let (operator, values) = match tokens.next() {
+        Some(SelectorToken::Sign("=" | "==")) => (Some(Operator::In), vec![one_value(tokens)?]),
+        Some(SelectorToken::Sign("!=")) => (Some(Operator::NotIn), vec![one_value(tokens)?]),
+        Some(SelectorToken::Sign("<" | ">")) => (None, vec![one_value(tokens)?]),
+        Some(SelectorToken::Word("in")) => (Some(Operator::In), values(tokens)?),
+        Some(SelectorToken::Word("notin")) => (Some(Operator::NotIn), values(tokens)?),
+        other => return Err(expected("one of `=`, `==`, `!=`, `in`, `notin`, `<`, `>`", other)),
+    };
+    Ok(operator.map(|operator| requirement(key, operator, values)))
+}
+
+/// The value after `=`; nothing there is the empty value.
+fn one_value(tokens: &mut TokenStream<'_>) -> Result<String, String> {
+    match tokens.peek() {
+        None | Some(SelectorToken::Comma) => Ok(String::new()),
+        Some(SelectorToken::Word(word)) => {
+            let value = (*word).to_owned();
+            tokens.next();
+            Ok(value)
+        }
+        Some(other) => Err(expected("a value", Some(*other))),
+    }
+}
+
+/// `(x,y)`: sorted, each once; a gap between commas is the empty value.
+fn values(tokens: &mut TokenStream<'_>) -> Result<Vec<String>, String> {
+    if tokens.next_if_eq(&SelectorToken::Open).is_none() {
+        return Err(expected("`(`", tokens.next()));
+    }
+    let mut values = Vec::new();
+    let mut value = "";
+    loop {
+        match tokens.next() {
+            Some(SelectorToken::Word(word)) if value.is_empty() => value = word,
+            Some(SelectorToken::Comma) => values.push(std::mem::take(&mut value).to_owned()),
+            Some(SelectorToken::Close) => break,
+            other => return Err(expected("a value, `,` or `)`", other)),
+        }
+    }
+    values.push(value.to_owned());
+    values.sort_unstable();
+    values.dedup();
+    Ok(values)
+}
+
+/// The requirements of a field selector such as `spec.nodeName=node-1,status.phase!=Failed`.
+///
+/// # Errors
+///
+/// A term without operator, or a bare `,`, `=` or `\` in a value.
+pub fn parse_fields(text: &str) -> Result<Vec<Requirement<'static>>, String> {
+    field_terms(text)
+        .into_iter()
+        .filter(|term| !term.is_empty())
+        .map(field_requirement)
+        .collect()
+}
+
+/// The parts between commas; `\` keeps what follows it from being one.
+fn field_terms(text: &str) -> Vec<&str> {
+    let mut escaped = false;
+    text.split(|c: char| {
+        let separates = c == ',' && !escaped;
+        escaped = c == '\\' && !escaped;
+        separates
+    })
+    .collect()
+}
+
+fn field_requirement(term: &str) -> Result<Requirement<'static>, String> {
+    let wrong = || format!("`{term}` is none of `field=value`, `field==value` and `field!=value`");
+    let (left, right) = term.split_once('=').ok_or_else(wrong)?;
+    match left.strip_suffix('!') {
+        Some(key) => Ok(requirement(key, Operator::NotIn, vec![unescape(right)?])),
+        None => Ok(requirement(
+            left,
+            Operator::In,
+            vec![unescape(right.strip_prefix('=').unwrap_or(right))?],
+        )),
+    }
+}
+
+fn unescape(value: &str) -> Result<String, String> {
+    let mut plain = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => plain.push(escaped),
+                _ => return Err(format!("`{value}`: `\\` stands only before `\\`, `,` and `=`")),
+            },
+            ',' | '=' => return Err(format!("`{value}`: write `\\{c}` for `{c}`")),
+            other => plain.push(other),
+        }
+    }
+    Ok(plain)
+}
+
+fn requirement(key: &str, operator: Operator<'static>, values: Vec<String>) -> Requirement<'static> {
+    Requirement {
+        key: key.to_owned().into(),
+        operator,
+        values: values.into_iter().map(Into::into).collect(),
+    }
+}
+
+fn expected(what: &str, found: Option<SelectorToken<'_>>) -> String {
+    match found {
+        Some(token) => format!("expected {what}, found `{token}`"),
+        None => format!("expected {what}, found the end"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `key Operator value value`, requirements joined by ` & `.
+    fn written(requirements: &[Requirement<'_>]) -> String {
+        let one = |requirement: &Requirement<'_>| {
+            let mut words = vec![requirement.key.to_string(), format!("{:?}", requirement.operator)];
+            words.extend(requirement.values.iter().map(|value| format!("{value:?}")));
+            words.join(" ")
+        };
+        requirements.iter().map(one).collect::<Vec<_>>().join(" & ")
+    }
+
+    fn labels(text: &str) -> String {
+        written(&parse_labels(text).unwrap_or_else(|error| panic!("`{text}`: {error}")))
+    }
+
+    fn fields(text: &str) -> String {
+        written(&parse_fields(text).unwrap_or_else(|error| panic!("`{text}`: {error}")))
+    }
+
+    #[test]
+    fn label_selectors_read_as_kubectl_reads_them() {
+        for (text, expected) in [
+            ("", ""),
+            ("a=b", r#"a In "b""#),
+            ("a==b", r#"a In "b""#),
+            ("a!=b", r#"a NotIn "b""#),
+            ("a = b , c!=d", r#"a In "b" & c NotIn "d""#),
+            ("a=", r#"a In """#),
+            ("a=,b", r#"a In "" & b Exists"#),
+            ("a", "a Exists"),
+            ("!a", "a DoesNotExist"),
+            ("! a,b", "a DoesNotExist & b Exists"),
+            ("e in (y,x,x)", r#"e In "x" "y""#),
+            ("e notin ()", r#"e NotIn """#),
+            (
+                "x in (foo,,baz),y,z notin ()",
+                r#"x In "" "baz" "foo" & y Exists & z NotIn """#,
+            ),
+            ("in in (in)", r#"in In "in""#),
+            ("a=in", r#"a In "in""#),
+            ("example.com/team=a", r#"example.com/team In "a""#),
+            ("a>1,b", "b Exists"),
+        ] {
+            assert_eq!(labels(text), expected, "`{text}`");
+        }
+    }
+
+    #[test]
+    fn what_is_no_label_selector_is_refused() {
+        for text in [
+            "a=b,",
+            ",",
+            "=b",
+            "a=b=c",
+            "a==b==",
+            "a in",
+            "a in x",
+            "a in (x",
+            "a b",
+            "!a=b",
+            "a in (x y)",
+            "(a)",
+        ] {
+            assert!(parse_labels(text).is_err(), "`{text}`");
+        }
+    }
+
+    #[test]
+    fn field_selectors_read_as_kubectl_reads_them() {
+        for (text, expected) in [
+            ("", ""),
+            ("spec.nodeName=node-1", r#"spec.nodeName In "node-1""#),
+            ("a==b,c!=d", r#"a In "b" & c NotIn "d""#),
+            ("a=,,b=c", r#"a In "" & b In "c""#),
+            (r"a=x\,y\=z\\", r#"a In "x,y=z\\""#),
+            ("=b", r#" In "b""#),
+            ("a!b=c", r#"a!b In "c""#),
+        ] {
+            assert_eq!(fields(text), expected, "`{text}`");
+        }
+    }
+
+    #[test]
+    fn what_is_no_field_selector_is_refused() {
+        for text in ["a", "!a", "a=b=c", r"a=\x", "a=b\\", "a in (b)"] {
+            assert!(parse_fields(text).is_err(), "`{text}`");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Manifests: read, validated, linted and compiled for the engine.
+//!
+//! ```text
+//! Source --stream--> Document --object--> Object --read--> SoundObject --assemble--> Manifests
+//!  file, text,   a YAML stream  kind, decode,  duplicates,       |       Policies, and
+//!  cluster       or a List      defaults,      lint              |       what admission uses
+//!                flattened      validation                      |
+//!                                  what an API server tells of --'
+//! ```
+//!
+//! Every step collects all the faults that it finds; the last happens only if
+//! none is an error. Whatever reads files is elsewhere: here, text comes in.
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod admission;
+mod admission_exception;
+mod assemble;
+mod authorization_policy;
+mod compile;
+mod judge;
+mod kind;
+mod lint;
+mod metadata;
+pub(crate) mod names;
+mod namespace;
+mod object;
+mod parameter;
+mod rbac;
+mod report;
+mod selector;
+mod stream;
+mod told_namespaces;
+mod v1alpha1;
+mod validated;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub use admission::{Migrated, migrate};
+pub use assemble::assemble;
+pub use judge::{Surroundings, is_judged};
+pub use validated::{ObjectIdentity, ValidatedObject};
+
+use crate::engine::Time;
+use crate::engine::admission::AdmissionObjects;
+use crate::engine::authorization::authorizer::Authorizer;
+use crate::engine::authorization::{NeverDeny, Policies};
+use crate::field::Faults;
+
+/// The text of one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The file's name, for messages.
+    pub file: String,
+    /// YAML, in any number of documents, or JSON.
+    pub text: String,
+    /// The only cluster that its objects hold for; `None` for every cluster.
+    pub cluster: Option<String>,
+}
+
+/// What the configuration says about manifests.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Options {
+    /// Whom no Deny can hold up.
+    pub never_deny: NeverDeny,
+    /// The clusters that callers speak for; none: one without a name.
+    pub clusters: BTreeSet<String>,
+    /// The clusters whose objects are watched, Namespaces among them.
+    pub watched: BTreeSet<String>,
+    /// When it is read, to warn of what holds no more; `None`: of nothing.
+    pub now: Option<Time>,
+    /// The webhooks of the API server's own AuthorizationConfiguration, to warn of Denies that it
+    /// never asks about; empty where it is not known.
+    pub api_server_webhooks: Vec<Authorizer>,
+}
+
+/// Everything that sources say, ready for use.
+#[derive(Debug, Clone)]
+pub struct Manifests {
+    /// What decides requests.
+    pub policies: Policies,
+    /// What admission uses, for every cluster.
+    pub shared: Scope,
+    /// What admission uses for one cluster beside that.
+    pub clusters: BTreeMap<String, Scope>,
+}
+
+/// The objects for admission that hold for one cluster, or for all.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    /// What decides admission: policies, bindings, and the objects that these look at.
+    pub admission: AdmissionObjects,
+}
+
+/// Reads, checks and assembles `sources`.
+///
+/// Every fault of every source is told in one run. Where one is an error there
+/// are no manifests; warnings are lint, and stand beside sound manifests.
+#[must_use]
+pub fn load(sources: &[Source], options: &Options) -> (Option<Manifests>, Faults) {
+    let (objects, faults) = read(sources, options);
+    (objects.map(|objects| assemble(objects, options)), faults)
+}
+
+/// Like [`load`], as far as the objects that there are.
+#[must_use]
+pub fn read(sources: &[Source], options: &Options) -> (Option<Vec<ValidatedObject>>, Faults) {
+    let mut faults = Faults::new();
+    let objects = objects(sources, &mut faults);
+    told_namespaces::require(&objects, options, &mut faults);
+    if faults.has_errors() {
+        return (None, faults);
+    }
+    lint::lint(&objects, options, &mut faults);
+    (Some(objects.into_iter().map(Into::into).collect()), faults)
+}
+
+fn objects(sources: &[Source], faults: &mut Faults) -> Vec<object::ManifestObject> {
+    let mut objects = Vec::new();
+    for source in sources {
+        let cluster: Option<Arc<str>> = source.cluster.as_deref().map(Into::into);
+        for document in stream::objects(source, faults) {
+            objects.extend(object::read(document, cluster.clone(), faults));
+        }
+    }
+    object::refuse_duplicates(&objects, faults);
+    objects
+}
+
+#[cfg(test)]
+mod tests;

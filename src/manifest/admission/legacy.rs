@@ -1,0 +1,258 @@
+//! What `admissionregistration.k8s.io/v1alpha1` was in Kubernetes 1.7:
+//! InitializerConfiguration and ExternalAdmissionHookConfiguration.
+//!
+//! `pkg/apis/admissionregistration/validation/validation.go` of Kubernetes 1.8.
+
+use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::metadata::{self, KindScope};
+use super::super::names;
+use super::super::report::Report;
+use super::super::v1alpha1::nullable;
+use super::rules;
+use super::webhooks::{self, V1ALPHA1, WrittenWebhook, read_webhooks, validate_name};
+use crate::document::Document;
+use crate::engine::admission as engine;
+use crate::engine::admission::webhook::WebhookConfiguration;
+use crate::field::{FaultKind, Faults, FieldPath};
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::manifest) struct WrittenInitializerConfiguration {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) metadata: ObjectMeta,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) initializers: Vec<WrittenInitializer>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WrittenInitializer {
+    #[serde(deserialize_with = "nullable")]
+    pub(super) name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) rules: Vec<LegacyRule>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct LegacyRule {
+    /// Of hooks only.
+    #[serde(deserialize_with = "nullable")]
+    pub(super) operations: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) api_groups: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) api_versions: Vec<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) resources: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::manifest) struct ExternalAdmissionHookConfiguration {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) metadata: ObjectMeta,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) external_admission_hooks: Vec<Hook>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Hook {
+    #[serde(deserialize_with = "nullable")]
+    name: String,
+    #[serde(deserialize_with = "nullable")]
+    client_config: LegacyClientConfig,
+    #[serde(deserialize_with = "nullable")]
+    rules: Vec<LegacyRule>,
+    failure_policy: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LegacyClientConfig {
+    #[serde(deserialize_with = "nullable")]
+    service: LegacyService,
+    ca_bundle: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LegacyService {
+    #[serde(deserialize_with = "nullable")]
+    namespace: String,
+    #[serde(deserialize_with = "nullable")]
+    name: String,
+}
+
+// === initializers ===
+
+/// Reads the configuration; `None` if anything is wrong with it.
+pub(in crate::manifest) fn read_initializers(
+    document: &Document,
+    faults: &mut Faults,
+) -> Option<WrittenInitializerConfiguration> {
+    let configuration: WrittenInitializerConfiguration = document.decode(faults)?;
+    let mut report = Report::new(document, faults);
+    metadata::validate(
+        &configuration.metadata,
+        KindScope::Cluster,
+        names::dns_subdomain,
+        &mut report,
+    );
+    let path = FieldPath::root().field("initializers");
+    for (index, initializer) in configuration.initializers.iter().enumerate() {
+        let path = path.index(index);
+        // The name is also that of the policy that is to run.
+        validate_name(&initializer.name, &path.field("name"), &mut report);
+        if initializer.rules.is_empty() {
+            report.required(&path.field("rules"), "what the initializer is for");
+        }
+        for (index, rule) in initializer.rules.iter().enumerate() {
+            let path = path.field("rules").index(index);
+            if !rule.operations.is_empty() {
+                report.forbidden(&path.field("operations"), "initializers are for `CREATE` alone");
+            }
+            rules::validate_rule((&rule.modern()).into(), &path, &mut report);
+            if rule.resources.iter().any(|resource| resource.contains('/')) {
+                let message = "initializers are not for subresources";
+                report.fault(FaultKind::Invalid, &path.field("resources"), message);
+            }
+        }
+    }
+    report.is_valid().then_some(configuration)
+}
+
+/// The configuration as the engine has it.
+pub(super) fn compile(written: WrittenInitializerConfiguration) -> engine::InitializerConfiguration {
+    let rule = |rule: LegacyRule| engine::InitializerRule {
+        api_groups: rule.api_groups,
+        api_versions: rule.api_versions,
+        resources: rule.resources,
+    };
+    let initializer = |one: WrittenInitializer| engine::Initializer {
+        name: one.name,
+        rules: one.rules.into_iter().map(rule).collect(),
+    };
+    engine::InitializerConfiguration {
+        name: written.metadata.name.unwrap_or_default(),
+        initializers: written.initializers.into_iter().map(initializer).collect(),
+    }
+}
+
+// === hooks ===
+
+/// Reads the configuration, as written and as the engine has it; `None` if
+/// anything is wrong with it.
+pub(in crate::manifest) fn read_hooks(
+    document: &Document,
+    faults: &mut Faults,
+) -> Option<(ExternalAdmissionHookConfiguration, WebhookConfiguration)> {
+    let configuration: ExternalAdmissionHookConfiguration = document.decode(faults)?;
+    let mut report = Report::new(document, faults);
+    metadata::validate(
+        &configuration.metadata,
+        KindScope::Cluster,
+        names::dns_subdomain,
+        &mut report,
+    );
+    let name = configuration.metadata.name.clone().unwrap_or_default();
+    let hooks = configuration.external_admission_hooks.iter();
+    let path = FieldPath::root().field("externalAdmissionHooks");
+    let webhooks = read_webhooks(
+        &name,
+        hooks.map(Hook::webhook).collect(),
+        &V1ALPHA1,
+        &path,
+        &mut report,
+    );
+    let compiled = WebhookConfiguration { name, webhooks };
+    report.is_valid().then_some((configuration, compiled))
+}
+
+impl Hook {
+    /// The webhook that it became. What it cannot say is left to defaults.
+    fn webhook(&self) -> WrittenWebhook {
+        let LegacyService { namespace, name } = self.client_config.service.clone();
+        WrittenWebhook {
+            name: self.name.clone(),
+            client_config: webhooks::WrittenClientConfig {
+                service: Some(webhooks::WrittenService {
+                    namespace,
+                    name,
+                    ..webhooks::WrittenService::default()
+                }),
+                ca_bundle: self.client_config.ca_bundle.clone(),
+                ..webhooks::WrittenClientConfig::default()
+            },
+            rules: self.rules.iter().map(LegacyRule::modern).collect(),
+            failure_policy: self.failure_policy.clone(),
+            ..WrittenWebhook::default()
+        }
+    }
+}
+
+impl LegacyRule {
+    /// The rule as it is written now.
+    fn modern(&self) -> RuleWithOperations {
+        RuleWithOperations {
+            operations: Some(self.operations.clone()),
+            api_groups: Some(self.api_groups.clone()),
+            api_versions: Some(self.api_versions.clone()),
+            resources: Some(self.resources.clone()),
+            scope: None,
+        }
+    }
+}
+
+impl ExternalAdmissionHookConfiguration {
+    /// The ValidatingWebhookConfiguration that it became, with what held then
+    /// where it says nothing. A hook of then said nothing of dry runs, so it
+    /// is taken to have no side effects only on these.
+    pub(super) fn modern(&self) -> Value {
+        let rule = |rule: &LegacyRule| {
+            json!({
+                "operations": rule.operations, "apiGroups": rule.api_groups,
+                "apiVersions": rule.api_versions, "resources": rule.resources,
+            })
+        };
+        let webhook = |hook: &Hook| {
+            let mut client = json!({"service": {
+                "namespace": hook.client_config.service.namespace,
+                "name": hook.client_config.service.name,
+            }});
+            if let (Some(bundle), Some(client)) = (&hook.client_config.ca_bundle, client.as_object_mut()) {
+                client.insert("caBundle".to_owned(), json!(bundle));
+            }
+            json!({
+                "name": hook.name,
+                "clientConfig": client,
+                "rules": hook.rules.iter().map(rule).collect::<Vec<_>>(),
+                "failurePolicy": hook.failure_policy.as_deref().unwrap_or("Ignore"),
+                "matchPolicy": "Exact",
+                "timeoutSeconds": 30,
+                "sideEffects": "NoneOnDryRun",
+                "admissionReviewVersions": ["v1", "v1beta1"],
+            })
+        };
+        let webhooks: Vec<_> = self.external_admission_hooks.iter().map(webhook).collect();
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": self.metadata.name},
+            "webhooks": webhooks,
+        })
+    }
+}

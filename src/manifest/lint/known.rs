@@ -1,0 +1,265 @@
+//! The groups, resources and verbs that Kubernetes itself has, and what may have been meant
+//! by one that it does not have.
+//!
+//! Custom resources are not known: a rule over `widgets` of `example.com` is never doubted.
+//! A group, resource or verb is doubted only where nothing could ever serve it, or where it
+//! is nearly one that is served.
+
+mod similar;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+pub(super) use similar::nearest;
+
+/// Verbs of requests for resources, by which the API server asks about anything it serves.
+const REQUEST_VERBS: [&str; 9] = [
+    "get",
+    "list",
+    "watch",
+    "create",
+    "update",
+    "patch",
+    "delete",
+    "deletecollection",
+    "proxy",
+];
+
+/// Verbs that Kubernetes' own components ask about beside requests.
+const SPECIAL_VERBS: [&str; 8] = [
+    "impersonate",
+    "bind",
+    "escalate",
+    "use",
+    "approve",
+    "sign",
+    "attest",
+    "request-serviceaccounts-token-audience",
+];
+
+/// HTTP methods in lower case: the verbs of requests for paths.
+const METHODS: [&str; 8] = [
+    "get", "head", "post", "put", "patch", "delete", "options", "trace",
+];
+
+/// Resources that are asked about and not served, by group.
+const VIRTUAL: [(&str, &str); 11] = [
+    ("", "users"),
+    ("", "groups"),
+    ("", "uids"),
+    ("authentication.k8s.io", "users"),
+    ("authentication.k8s.io", "groups"),
+    ("authentication.k8s.io", "uids"),
+    ("authentication.k8s.io", "nodes"),
+    ("authentication.k8s.io", "serviceaccounts"),
+    ("certificates.k8s.io", "signers"),
+    ("policy", "podsecuritypolicies"),
+    ("imagepolicy.k8s.io", "imagereviews"),
+];
+
+/// Subresources that an authorizer is asked about and discovery does not list: those of nodes
+/// are a kubelet's questions about its own API.
+const UNLISTED_SUBRESOURCES: [(&str, &str); 13] = [
+    ("nodes", "log"),
+    ("nodes", "stats"),
+    ("nodes", "metrics"),
+    ("nodes", "spec"),
+    ("nodes", "checkpoint"),
+    ("nodes", "healthz"),
+    ("nodes", "pods"),
+    ("nodes", "configz"),
+    ("nodes", "exec"),
+    ("nodes", "run"),
+    ("nodes", "attach"),
+    ("nodes", "portForward"),
+    ("certificatesigningrequests", "nodeclient"),
+];
+
+/// What is served, as `resources.txt` tells it.
+struct Catalog {
+    /// By group: each resource and subresource.
+    groups: BTreeMap<&'static str, BTreeSet<&'static str>>,
+    /// By group, version and resource: the kind.
+    kinds: BTreeMap<(&'static str, &'static str, &'static str), &'static str>,
+}
+
+static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog::read(include_str!("known/resources.txt")));
+
+// === impl Catalog ===
+
+impl Catalog {
+    fn read(text: &'static str) -> Self {
+        let mut catalog = Self {
+            groups: BTreeMap::new(),
+            kinds: BTreeMap::new(),
+        };
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let mut words = line.split(' ');
+            let (Some(group), Some(resource), Some(kind)) = (words.next(), words.next(), words.next()) else {
+                continue;
+            };
+            let group = if group == "core" { "" } else { group };
+            catalog.groups.entry(group).or_default().insert(resource);
+            for version in words.nth(2).unwrap_or_default().split(',') {
+                catalog.kinds.insert((group, version, resource), kind);
+            }
+        }
+        for (group, resource) in VIRTUAL {
+            catalog.groups.entry(group).or_default().insert(resource);
+        }
+        catalog
+    }
+
+    fn serves(&self, group: &str, resource: &str) -> bool {
+        self.groups
+            .get(group)
+            .is_some_and(|resources| resources.contains(resource))
+    }
+}
+
+/// The kind of a resource of Kubernetes itself.
+pub(super) fn kind_of(group: &str, version: &str, resource: &str) -> Option<&'static str> {
+    let catalog = &*CATALOG;
+    let key = catalog
+        .kinds
+        .range((group, version, resource)..)
+        .next()
+        .filter(|((g, v, r), _)| (*g, *v, *r) == (group, version, resource))?;
+    Some(key.1)
+}
+
+/// Every resource and subresource that Kubernetes serves in `group`.
+pub(super) fn resources_of(group: &str) -> impl Iterator<Item = &'static str> + use<> {
+    CATALOG.groups.get(group).into_iter().flatten().copied()
+}
+
+/// What is odd about a verb of a rule for resources, if anything.
+pub(super) fn odd_verb(verb: &str) -> Option<String> {
+    let is_known = verb == "*" || REQUEST_VERBS.contains(&verb) || SPECIAL_VERBS.contains(&verb);
+    if is_known || verb.starts_with("impersonate:") || verb.starts_with("impersonate-on:") {
+        return None;
+    }
+    if ["head", "post", "put", "options"].contains(&verb) {
+        return Some(format!(
+            "`{verb}` is an HTTP method, and no request for a resource has it as its verb: write `create`, \
+             `update`, `patch` or `delete`"
+        ));
+    }
+    let known = REQUEST_VERBS.into_iter().chain(SPECIAL_VERBS);
+    odd("verb", verb, nearest(verb, known))
+}
+
+/// What is odd about a verb of a rule for paths, if anything.
+pub(super) fn odd_method(verb: &str) -> Option<String> {
+    if verb == "*" || METHODS.contains(&verb) {
+        return None;
+    }
+    if ["list", "watch", "create", "update", "deletecollection"].contains(&verb) {
+        return Some(format!(
+            "`{verb}`: requests for paths have HTTP methods in lower case as their verbs, such as `get` and `post`"
+        ));
+    }
+    odd("verb of requests for paths", verb, nearest(verb, METHODS))
+}
+
+/// What is odd about an API group, if anything.
+pub(super) fn odd_group(group: &str) -> Option<String> {
+    if group == "*" || CATALOG.groups.contains_key(group) {
+        return None;
+    }
+    if group == "core" || group == "v1" {
+        return Some(format!("`{group}` is no group: the core group is written `\"\"`"));
+    }
+    if let Some((name, version)) = group.split_once('/') {
+        return Some(format!(
+            "`{group}` holds a version, which requests do not match by: write `{name}` without `/{version}`"
+        ));
+    }
+    let near = nearest(
+        group,
+        CATALOG.groups.keys().copied().filter(|group| !group.is_empty()),
+    );
+    // Groups of custom resources are domains.
+    (near.is_some() || !group.contains('.')).then(|| {
+        odd("group", group, near).unwrap_or_else(|| format!("no API of Kubernetes has the group `{group}`"))
+    })
+}
+
+/// What is odd about a resource in a rule for `groups`, if anything. Nothing is where a group is
+/// not one of Kubernetes' own, or is `*`.
+pub(super) fn odd_resource(groups: &[String], resource: &str) -> Option<String> {
+    let catalog = &*CATALOG;
+    let own = |group: &String| catalog.groups.contains_key(group.as_str());
+    if groups.is_empty() || !groups.iter().all(own) {
+        return None;
+    }
+    if groups.iter().any(|group| is_served(group, resource)) {
+        return None;
+    }
+    let (name, subresource) = match resource.split_once('/') {
+        Some((name, subresource)) => (name, Some(subresource)),
+        None => (resource, None),
+    };
+    if let Some(subresource) = subresource
+        && groups.iter().any(|group| catalog.serves(group, name))
+    {
+        let own = groups.iter().flat_map(|group| subresources(group, name));
+        let near = nearest(subresource, own).map(|near| format!("{name}/{near}"));
+        return odd("resource", resource, near.as_deref());
+    }
+    let elsewhere = catalog
+        .groups
+        .iter()
+        .find(|(_, resources)| resources.contains(resource));
+    if let Some((group, _)) = elsewhere {
+        let listed = groups
+            .iter()
+            .map(|group| format!("`\"{group}\"`"))
+            .collect::<Vec<_>>();
+        return Some(format!(
+            "`{resource}` is no resource of the group {}: it is one of `\"{group}\"`",
+            listed.join(" or ")
+        ));
+    }
+    let candidates = groups.iter().flat_map(|group| resources_of(group));
+    odd("resource", resource, nearest(resource, candidates)).or_else(|| {
+        Some(format!(
+            "no API of Kubernetes has the resource `{resource}` in these groups"
+        ))
+    })
+}
+
+/// Whether a rule's `resource` means something that Kubernetes has in `group`.
+fn is_served(group: &str, resource: &str) -> bool {
+    let catalog = &*CATALOG;
+    match resource.split_once('/') {
+        None => resource == "*" || catalog.serves(group, resource),
+        Some(("*", subresource)) => {
+            let ending = format!("/{subresource}");
+            resources_of(group).any(|known| known.ends_with(&ending))
+                || UNLISTED_SUBRESOURCES
+                    .iter()
+                    .any(|(_, known)| *known == subresource)
+        }
+        Some((name, "*")) => catalog.serves(group, name),
+        Some((name, subresource)) => {
+            catalog.serves(group, resource) || UNLISTED_SUBRESOURCES.contains(&(name, subresource))
+        }
+    }
+}
+
+fn subresources<'r>(group: &str, name: &'r str) -> impl Iterator<Item = &'static str> + use<'r> {
+    resources_of(group).filter_map(move |known| known.strip_prefix(name)?.strip_prefix('/'))
+}
+
+fn odd(what: &str, written: &str, meant: Option<&str>) -> Option<String> {
+    match meant {
+        Some(meant) => Some(format!(
+            "Kubernetes has no {what} `{written}`: `{meant}` may have been meant"
+        )),
+        None if what == "verb" => None,
+        None => Some(format!("Kubernetes has no {what} `{written}`")),
+    }
+}

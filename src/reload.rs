@@ -1,0 +1,231 @@
+//! Reload: watches files and swaps the snapshot as a whole.
+//!
+//! ```text
+//!  watch, poll, SIGHUP --> files: what is there now? --(changed)--> load: read, check, build aside
+//!                                                                       |
+//!            State::current() <-- one pointer --- Snapshot <--(no fault)-'--(faults)--> log, count, keep
+//!                                                                       |
+//!                              ManifestSource: objects of clusters -----'
+//! ```
+//!
+//! A request takes [`ReloadState::current`] once and keeps it to its end: it sees one
+//! set of manifests, callers and certificates, whose revision is in its line of
+//! the decision log. A set with a fault in any of its files is not used at all.
+
+mod files;
+mod inspection;
+mod interest;
+mod inventory;
+mod last_good;
+mod load;
+mod own_thread;
+mod source;
+mod watch;
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use arc_swap::{ArcSwap, Guard};
+
+use crate::authentication::Authenticator;
+use crate::authorizers::Authorizers;
+use crate::certificates::Expiry;
+use crate::config::Config;
+use crate::engine::admission::AdmissionPolicies;
+use crate::engine::authorization::Policies;
+use crate::field::Faults;
+use crate::manifest::ValidatedObject;
+use crate::tls::TlsContext;
+use crate::upstream::Upstreams;
+
+use files::Revision;
+use inventory::Inventory;
+use last_good::{Saver, Unsaved};
+
+pub use files::read_manifests;
+pub use inventory::{Change, LoadedObjects};
+pub use last_good::Error as LastGoodError;
+pub use load::{admission_settings, check, last_good, load, policies};
+pub use source::{FilesAlone, ManifestSource, Origin, SourceStatus, Watched};
+pub use watch::{LIMIT, ReloadAttempt, ReloadObserver, Reloader, Trigger};
+
+/// Everything that a request is judged by, as it was at one moment.
+pub struct Snapshot {
+    /// Names the content of configuration and manifests, those of clusters too: equal text, equal
+    /// revision, on every replica. Twelve hexadecimal digits.
+    pub revision: Arc<str>,
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// What decides authorization, by cluster.
+    pub policies: Policies,
+    /// What decides admission, by cluster.
+    pub admission: AdmissionPolicies,
+    /// Who may call.
+    pub authenticator: Arc<Authenticator>,
+    /// Whom admission asks.
+    pub upstreams: Upstreams,
+    /// Other authorizers, asked where `policies` have no opinion.
+    pub authorizers: Authorizers,
+    /// What new connections are accepted with.
+    pub tls: TlsContext,
+    /// When the certificates end that the configuration names.
+    pub expiries: Arc<[Expiry]>,
+    base: Arc<Base>,
+    /// To be saved once it is in force.
+    unsaved: Option<Unsaved>,
+}
+
+/// What the files said, for when only what is beside them changes.
+struct Base {
+    revision: Revision,
+    inventory: Inventory,
+    /// Kept only where something can be beside them.
+    objects: Option<Vec<ValidatedObject>>,
+}
+
+/// The snapshot in force, and how the last attempt to replace it went.
+pub struct ReloadState {
+    current: ArcSwap<Snapshot>,
+    source: Arc<dyn ManifestSource>,
+    last: Mutex<LastReload>,
+    saver: Saver,
+}
+
+/// How the last attempts to replace the files went.
+#[derive(Debug, Default)]
+struct LastReload {
+    failure: Option<ReloadFailure>,
+    change: Option<Change>,
+}
+
+/// A reload that changed nothing, so far.
+#[derive(Debug, Clone)]
+pub struct ReloadFailure {
+    /// When it was tried.
+    pub at: SystemTime,
+    /// Why it was refused.
+    pub faults: Arc<Faults>,
+    /// It has not ended yet, and takes effect when it does.
+    pub is_hanging: bool,
+}
+
+impl ReloadState {
+    /// A state in which `snapshot` is in force, whose `source` may change it.
+    #[must_use]
+    pub fn new(snapshot: Snapshot, source: Arc<dyn ManifestSource>) -> Arc<Self> {
+        Self::after(None, snapshot, source)
+    }
+
+    /// The same where `snapshot` is the last good one, and what the files say now failed to load.
+    #[must_use]
+    pub fn of_last_good(
+        failure: ReloadFailure,
+        snapshot: Snapshot,
+        source: Arc<dyn ManifestSource>,
+    ) -> Arc<Self> {
+        Self::after(Some(failure), snapshot, source)
+    }
+
+    fn after(
+        failure: Option<ReloadFailure>,
+        mut snapshot: Snapshot,
+        source: Arc<dyn ManifestSource>,
+    ) -> Arc<Self> {
+        snapshot.save();
+        let last = LastReload {
+            failure,
+            change: None,
+        };
+        Arc::new(Self {
+            current: ArcSwap::from_pointee(snapshot),
+            source,
+            last: Mutex::new(last),
+            saver: Saver::default(),
+        })
+    }
+
+    /// Where objects come from beside the files.
+    #[must_use]
+    pub fn source(&self) -> &dyn ManifestSource {
+        &*self.source
+    }
+
+    /// The snapshot in force. Take it once for each request.
+    #[must_use]
+    pub fn current(&self) -> Guard<Arc<Snapshot>> {
+        self.current.load()
+    }
+
+    /// The failure of the last reload, where it failed; for readiness detail.
+    #[must_use]
+    pub fn last_failure(&self) -> Option<ReloadFailure> {
+        self.last().failure.clone()
+    }
+
+    /// What the last reload that succeeded changed; `None` where there was none since the start.
+    #[must_use]
+    pub fn last_change(&self) -> Option<Change> {
+        self.last().change.clone()
+    }
+
+    /// Has what is beside the files followed from now on, and told of to `trigger`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ManifestSource::start`].
+    pub fn follow(&self, trigger: Trigger) -> io::Result<()> {
+        self.source.start(trigger)?;
+        self.source.follow(&self.current());
+        Ok(())
+    }
+
+    /// Puts `snapshot`, of files just read, in force for every request that begins after this.
+    fn replace(&self, mut snapshot: Snapshot, change: Change) {
+        if let Some(unsaved) = snapshot.unsaved.take() {
+            self.saver.save(unsaved);
+        }
+        *self.last() = LastReload {
+            failure: None,
+            change: Some(change),
+        };
+        self.refresh(snapshot);
+    }
+
+    /// The same where the files are those of before: a failure to load newer ones still stands.
+    fn refresh(&self, snapshot: Snapshot) {
+        self.current.store(Arc::new(snapshot));
+        self.source.follow(&self.current());
+    }
+
+    /// Keeps the snapshot in force and remembers why.
+    fn keep(&self, failure: ReloadFailure) {
+        self.last().failure = Some(failure);
+    }
+
+    fn last(&self) -> MutexGuard<'_, LastReload> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Snapshot {
+    /// Saves the set as the last good one, once, where the configuration wants that.
+    fn save(&mut self) {
+        if let Some(unsaved) = self.unsaved.take() {
+            unsaved.save();
+        }
+    }
+
+    /// What putting this in force in place of `before` changes.
+    fn since(&self, before: &Self) -> Change {
+        Change {
+            vanished_denies: self.vanished_denies(before),
+            ..self.base.inventory.since(&before.base.inventory)
+        }
+    }
+
+    /// The Denies of `before` that are no longer in force.
+    fn vanished_denies(&self, before: &Self) -> Vec<String> {
+        inventory::vanished_denies(&before.policies, &self.policies)
+    }
+}

@@ -1,0 +1,243 @@
+//! The listeners; actix-web lives here and nowhere else.
+//!
+//! ```text
+//! accept ── connections: how many ──▶ workers: TLS ──▶ http1, http2 ──▶ routes
+//!        routes ──▶ receive: caller, limits, body ──▶ authorize ──▶ reply
+//!                                           └──▶ admit ─ pool ┘
+//! admin ◀── lifecycle: starting, serving, draining ──┘
+//! ```
+//!
+//! Who may do what takes less than a microsecond to say and is decided on the
+//! worker that read the request, but for reviews of unusual length. Admission
+//! is tried there for a moment; what takes longer runs on threads of its own.
+
+mod accept;
+mod admin;
+mod admit;
+mod authorize;
+mod body;
+mod connection;
+mod connections;
+mod counters;
+mod deadline;
+mod descriptors;
+mod gateway;
+mod http1;
+mod http2;
+mod lifecycle;
+mod limits;
+mod listener;
+mod memory;
+mod pool;
+mod receive;
+mod refusals;
+mod respond;
+mod routes;
+mod signals;
+mod workers;
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use actix_web::rt::System;
+use actix_web::web::Data;
+use thiserror::Error;
+
+pub use gateway::Gateway;
+pub use signals::Signals;
+
+use crate::config::ConnectionLimits;
+use crate::reload::ReloadState;
+use crate::tls::{Handshake, TlsContext};
+use gateway::Shared;
+use workers::Workers;
+
+/// How long connections get to close once nothing is in flight.
+const CLOSE: Duration = Duration::from_secs(1);
+
+/// How long the decision log gets to write what is queued.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// Why the gateway does not serve.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An address cannot be listened at.
+    #[error("cannot listen at `{address}`: {source}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A server cannot be started, or ended by itself.
+    #[error("cannot serve: {0}")]
+    Serve(#[from] io::Error),
+}
+
+/// A gateway that listens and does not answer yet.
+pub struct Server {
+    reviews: TcpListener,
+    admin: TcpListener,
+    addresses: ListenAddresses,
+    shared: Data<Shared>,
+}
+
+/// Where a gateway listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenAddresses {
+    /// Reviews, over TLS.
+    pub server: SocketAddr,
+    /// Probes and metrics.
+    pub admin: SocketAddr,
+}
+
+// === impl Server ===
+
+impl Server {
+    /// Listens at the addresses of the configuration in force. Their change
+    /// takes a new start.
+    ///
+    /// # Errors
+    /// [`Error::Bind`] with the address that is taken or not this machine's.
+    pub fn bind(gateway: Gateway) -> Result<Self, Error> {
+        let (server, admin) = {
+            let config = &gateway.state.current().config;
+            (config.server.address, config.admin.address)
+        };
+        let bind = |address| listener::bind(address).map_err(|source| Error::Bind { address, source });
+        let (reviews, admin) = (bind(server)?, bind(admin)?);
+        let addresses = ListenAddresses {
+            server: reviews.local_addr()?,
+            admin: admin.local_addr()?,
+        };
+        Ok(Self {
+            reviews,
+            admin,
+            addresses,
+            shared: Data::new(Shared::new(gateway)?),
+        })
+    }
+
+    /// Where it listens; where the configuration says port 0, the port that it got.
+    #[must_use]
+    pub const fn addresses(&self) -> ListenAddresses {
+        self.addresses
+    }
+
+    /// Answers until `stop` is there, then drains: readiness fails, what is in
+    /// flight and what still comes is answered, connections close. Ends as soon
+    /// as nothing is in flight, after `server.drain` at the latest. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Serve`] when a server cannot be started or ends by itself.
+    pub fn run(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
+        System::new().block_on(self.serve(stop))
+    }
+
+    async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
+        let Self {
+            reviews,
+            admin,
+            shared,
+            ..
+        } = self;
+        let tls = TlsContext::acceptor(handshake(&shared.state)).map_err(io::Error::other)?;
+        let workers = Workers::start(&shared, &tls.build().into_context())?;
+        let (admin, admin_ended) = admin::start(&shared, admin)?;
+        let connections = &shared.lifecycle.connections;
+        let limits = limits(&shared.state, descriptors::connections());
+        let mut listening = Box::pin(async {
+            tokio::select! {
+                ended = accept::accept(reviews, connections, limits, |accepted| workers.serve(accepted)) => ended,
+                () = connections.watch() => Ok(()),
+                () = memory::give_back() => Ok(()),
+                _ = admin_ended => Ok(()),
+            }
+        });
+        shared.lifecycle.serve();
+        tokio::select! {
+            () = stop => {}
+            ended = &mut listening => return Err(by_itself(ended)),
+        }
+        tokio::select! {
+            () = drain(&shared) => {}
+            ended = &mut listening => return Err(by_itself(ended)),
+        }
+        // Nobody is accepted any more.
+        drop(listening);
+        shared.lifecycle.close(CLOSE).await;
+        workers.stop();
+        admin.stop();
+        if admin.join().is_err() {
+            tracing::error!("the admin listener has panicked");
+        }
+        flush(&shared);
+        Ok(())
+    }
+}
+
+/// What each handshake goes by: the files in force.
+fn handshake(state: &Arc<ReloadState>) -> impl Fn() -> Handshake + Send + Sync + 'static {
+    let state = Arc::clone(state);
+    move || {
+        let current = state.current();
+        Handshake {
+            context: current.tls.clone(),
+            demands_certificate: current.authenticator.demands_certificate(SystemTime::now()),
+        }
+    }
+}
+
+/// The limits of connections: those in force, and no more than there are descriptors for.
+fn limits(state: &Arc<ReloadState>, affordable: usize) -> impl Fn() -> ConnectionLimits {
+    let state = Arc::clone(state);
+    let configured = state.current().config.server.connections.max;
+    if configured > affordable {
+        tracing::warn!(
+            configured,
+            affordable,
+            "the limit of open files allows fewer connections than server.connections.max"
+        );
+    }
+    move || {
+        let limits = state.current().config.server.connections;
+        ConnectionLimits {
+            max: limits.max.min(affordable),
+            ..limits
+        }
+    }
+}
+
+/// Why listening has ended.
+fn by_itself(ended: io::Result<()>) -> Error {
+    Error::Serve(
+        ended
+            .err()
+            .unwrap_or_else(|| io::Error::other("a listener ended by itself")),
+    )
+}
+
+/// Has readiness fail and waits until nothing is in flight, `server.drain` at most.
+async fn drain(shared: &Shared) {
+    shared.lifecycle.drain();
+    let limit = shared.state.current().config.server.drain;
+    tracing::info!(limit_seconds = limit.as_secs(), "draining");
+    if !shared.lifecycle.drained(limit).await {
+        tracing::warn!(
+            limit_seconds = limit.as_secs(),
+            "drain timeout: closing connections with requests in flight"
+        );
+    }
+}
+
+fn flush(shared: &Shared) {
+    if let Some(log) = &shared.decision_log
+        && !log.flush(FLUSH)
+    {
+        tracing::warn!("not all of the decision log was written");
+    }
+}

@@ -1,0 +1,75 @@
+//! One step of a review: to its reply, or to calls of webhooks.
+
+use std::cell::Cell;
+
+use super::calls::Asking;
+use super::pending::PendingReview;
+use super::settle::Unlogged;
+use crate::api::AdmissionReview;
+use crate::engine::admission::webhook::WebhookAnswer;
+use crate::engine::admission::{Chain, Deadline, Progress, Request, Run};
+use crate::json::Document;
+use crate::manifest::Surroundings;
+use crate::server::gateway::Shared;
+use crate::server::respond::Rejection;
+
+/// How far a step brought a review.
+pub(super) enum JobStep {
+    /// To its reply, and to what is left for afterwards.
+    Settled(Vec<u8>, Option<Box<Unlogged>>),
+    /// To webhooks, whose answers it needs.
+    Asks(Box<Asking>),
+}
+
+impl PendingReview {
+    /// The next step of the run, unless it is over before.
+    pub(super) fn advance(
+        &self,
+        shared: &Shared,
+        body: &Document<'_>,
+        mut chain: Chain,
+        answers: Vec<WebhookAnswer>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Option<JobStep>, Rejection> {
+        let review = AdmissionReview::decode(body)?;
+        let progress = self.run(&mut chain, &review.request, answers, is_over);
+        Ok(progress.map(|progress| match progress {
+            Progress::Ask(calls) => JobStep::Asks(Box::new(Asking::new(
+                chain,
+                calls,
+                &review.request,
+                &self.received.permit,
+            ))),
+            Progress::Done(outcome) => {
+                let (reply, unlogged) = self.settle(shared, &review, *outcome);
+                JobStep::Settled(reply, unlogged)
+            }
+        }))
+    }
+
+    fn run(
+        &self,
+        chain: &mut Chain,
+        request: &Request<'_>,
+        answers: Vec<WebhookAnswer>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Option<Progress> {
+        let was_over = Cell::new(false);
+        let expired = || {
+            let is_over = was_over.get() || is_over();
+            was_over.set(is_over);
+            is_over
+        };
+        let surroundings = Surroundings::new(self.access(), self.policies());
+        let run = Run {
+            only: self.only.as_deref(),
+            deadline: Deadline { expired: &expired },
+            now: self.received.time.into(),
+            access: self.access(),
+            judge: Some(&surroundings),
+            recorder: None,
+        };
+        let progress = chain.advance(self.policies(), request, run, answers);
+        (!was_over.get()).then_some(progress)
+    }
+}

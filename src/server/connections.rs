@@ -1,0 +1,196 @@
+//! The connections of one listener: how many there may be, and how long one may
+//! take to say who it is.
+//!
+//! ```text
+//! accept ─ add ─▶ handshake ─┬─ certificate of the client CA ─▶ proven ─▶ stays
+//!                            └─▶ without proof ─ first accepted request ─▶ proven
+//!                                     └─ too old, or one too many ─▶ closed
+//! ```
+//!
+//! A connection without proof costs a stranger nothing, so these are few for
+//! each address, live for seconds, and make way for others. A proven one is
+//! never closed for them. No connection has a timer for its handshake or its
+//! heads: one sweep twice a second looks at all of them.
+
+mod status;
+mod table;
+
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::config::ConnectionLimits;
+use crate::telemetry::metrics::{ConnectionState, IntGauge};
+
+pub(super) use status::{ConnectionStatus, Stage};
+use table::{ConnectionTable, milliseconds};
+
+/// How long a TLS handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// The time from one sweep to the next: deadlines are late by no more than this.
+const SWEEP: Duration = Duration::from_millis(500);
+
+/// How long accepting waits for connections that were closed to go.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// How many descriptors connections may take beyond `max`: those on their way out.
+pub(super) const BEYOND_MAX: usize = table::CLOSING;
+
+/// The connections of one listener.
+#[derive(Debug)]
+pub(super) struct Connections {
+    table: Mutex<ConnectionTable>,
+    start: Instant,
+    /// The time of the last sweep, in milliseconds from the start.
+    now: AtomicU64,
+    /// A connection has gone.
+    gone: Notify,
+    /// How many are in each state, if anybody wants to know.
+    gauges: Option<[IntGauge; ConnectionState::COUNT]>,
+}
+
+/// A connection that counts until this is dropped.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    connections: Arc<Connections>,
+    number: u64,
+    status: Arc<ConnectionStatus>,
+    state: Cell<ConnectionState>,
+}
+
+// === impl Connections ===
+
+impl Connections {
+    /// None yet; `gauges` follow how many there are.
+    pub(super) fn new(gauges: Option<[IntGauge; ConnectionState::COUNT]>) -> Arc<Self> {
+        Arc::new(Self {
+            table: Mutex::default(),
+            start: Instant::now(),
+            now: AtomicU64::new(0),
+            gone: Notify::new(),
+            gauges,
+        })
+    }
+
+    /// A connection from `address` that was just accepted. Another may be
+    /// closed for it; `None` if there is no room for it.
+    pub(super) fn add(self: &Arc<Self>, address: IpAddr, limits: &ConnectionLimits) -> Option<Tracked> {
+        let now = self.now.load(Ordering::Relaxed);
+        let (number, status) = self.table().add(address, limits, HANDSHAKE, now)?;
+        self.count(ConnectionState::Handshake, 1);
+        Some(Tracked {
+            connections: Arc::clone(self),
+            number,
+            status,
+            state: Cell::new(ConnectionState::Handshake),
+        })
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.table().len()
+    }
+
+    /// Waits until most of the connections that were closed are gone, but not for long.
+    pub(super) async fn settle(&self) {
+        let settled = async {
+            while self.table().is_crowded() {
+                self.gone.notified().await;
+            }
+        };
+        if !self.table().is_crowded() {
+            return;
+        }
+        // If they are not gone by then, newer ones are dropped.
+        let _late = timeout(SETTLE, settled).await;
+    }
+
+    /// Closes the oldest without proof, so that descriptors become free.
+    pub(super) fn close_oldest(&self) -> bool {
+        self.table().close_oldest()
+    }
+
+    /// Has every connection, those to come too, go on to `stage`.
+    pub(super) fn advance(&self, stage: Stage) {
+        self.table().advance(stage);
+    }
+
+    /// Closes what takes too long, for ever.
+    pub(super) async fn watch(&self) {
+        let mut sweeps = tokio::time::interval(SWEEP);
+        loop {
+            sweeps.tick().await;
+            let now = milliseconds(self.start.elapsed());
+            self.now.store(now, Ordering::Relaxed);
+            self.table().sweep(now);
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, state: ConnectionState, change: i64) {
+        let gauge = self.gauges.as_ref().and_then(|gauges| gauges.get(state.index()));
+        if let Some(gauge) = gauge {
+            gauge.add(change);
+        }
+    }
+}
+
+// === impl Tracked ===
+
+impl Tracked {
+    /// What its task follows.
+    pub(super) const fn status(&self) -> &Arc<ConnectionStatus> {
+        &self.status
+    }
+
+    /// The handshake is complete, and has proven who the client is or not.
+    pub(super) fn handshake_done(&self, proven: bool) {
+        self.status.reached();
+        self.enter(ConnectionState::Unauthenticated);
+        if proven {
+            self.prove();
+        }
+    }
+
+    /// The client has proven who it is.
+    pub(super) fn prove(&self) {
+        if !self.status.is_proven() && self.status.prove() {
+            self.connections.table().prove(self.number);
+            self.enter(ConnectionState::Authenticated);
+        }
+    }
+
+    /// A head began to arrive: it must be there `within`.
+    pub(super) fn expect(&self, within: Duration) {
+        let now = self.connections.now.load(Ordering::Relaxed);
+        self.status
+            .expect(now.saturating_add(milliseconds(within + SWEEP)));
+    }
+
+    /// The head is there.
+    pub(super) fn reached(&self) {
+        self.status.reached();
+    }
+
+    fn enter(&self, state: ConnectionState) {
+        self.connections.count(self.state.replace(state), -1);
+        self.connections.count(state, 1);
+    }
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        self.connections.count(self.state.get(), -1);
+        self.connections.table().remove(self.number);
+        self.connections.gone.notify_one();
+    }
+}

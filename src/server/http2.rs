@@ -1,0 +1,266 @@
+//! HTTP/2: h2's connection, driven here, its requests answered by the same
+//! routes as those of HTTP/1.1.
+//!
+//! ```text
+//! TLS ──▶ gate ──▶ h2 ──▶ accept ──▶ exchange: request ▶ routes ▶ response ▶ rest of the body
+//!          │ bytes          │ few at a time        one future a stream, in the connection's task
+//!          └── header blocks: bounded, in time     └── until answered or reset
+//! ```
+//!
+//! actix's own driver sets no bounds that matter here: `docs/decisions/http2-driver.md`.
+//! What a peer can make a connection hold is bounded for each of its parts:
+//!
+//! | what | bound |
+//! |---|---|
+//! | a decoded header list | 64 KiB, 128 fields: else 431; four times as much ends the connection |
+//! | a header block | 64 KiB compressed, 10 s from its first byte to its last |
+//! | decoded heads that nobody has accepted | 32 streams, without proof 4 |
+//! | open streams | 1,000, without proof 32 |
+//! | streams that the client resets | 1,000 more than are answered |
+//! | answers that wait for room | 64 MiB, 30 s each |
+//! | requests that go on after their answer | 1 MiB, 5 s |
+//! | silence | a PING after 30 s, 15 s for its answer |
+
+mod exchange;
+mod frames;
+mod gate;
+mod keepalive;
+mod request;
+mod response;
+mod timeouts;
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use actix_http::Request;
+use actix_http::body::BoxBody;
+use actix_service::Service;
+use actix_web::Error;
+use actix_web::dev::ServiceResponse;
+use actix_web::web::Bytes;
+use futures_util::Stream;
+use futures_util::stream::FuturesUnordered;
+use h2::server::{Builder, Connection as H2, SendResponse};
+use h2::{Reason, RecvStream};
+use http::{Method, Response, StatusCode};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::connection::Connection;
+use super::connections::Stage;
+use exchange::{ExchangeOutcome, Link, Remainder};
+use gate::{Allowance, Gate};
+use keepalive::Keepalive;
+use request::{MAX_FIELDS, StreamBody};
+pub(super) use timeouts::Timeouts;
+
+/// The longest decoded header list.
+const MAX_HEADER_LIST: u32 = 64 << 10;
+
+/// Streams that may be open at once, and on a connection without proof.
+const MAX_STREAMS: u32 = 1000;
+const MAX_STREAMS_UNPROVEN: usize = 32;
+
+/// Streams whose heads may be decoded before they are accepted, and on a
+/// connection without proof.
+const ACCEPTED_AT_ONCE: usize = 32;
+const ACCEPTED_AT_ONCE_UNPROVEN: usize = 4;
+
+/// How many more streams a client may reset than it lets be answered.
+const MAX_RESETS: usize = 1000;
+
+/// What may be on its way to a stream that is not read, and to a connection.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 2 << 20;
+
+/// Answers the requests of one connection until it ends.
+pub(super) async fn serve<IO, S>(io: IO, connection: Rc<Connection>, app: &S, timeouts: Timeouts)
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+    S: Service<Request, Response = ServiceResponse<BoxBody>, Error = Error>,
+{
+    let allowance = Rc::new(Allowance::default());
+    allowance.grant(ACCEPTED_AT_ONCE_UNPROVEN);
+    let gate = Gate::new(io, Rc::clone(&connection), Rc::clone(&allowance));
+    connection.head_began();
+    let handshake = builder().handshake(gate).await;
+    connection.head_ended();
+    let ended = match handshake {
+        Ok(h2) => drive(h2, allowance, connection, app, timeouts).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "an HTTP/2 connection has ended early");
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .max_header_list_size(MAX_HEADER_LIST)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_pending_accept_reset_streams(2 * ACCEPTED_AT_ONCE)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    builder
+}
+
+async fn drive<IO, S>(
+    mut h2: H2<Gate<IO>, Bytes>,
+    allowance: Rc<Allowance>,
+    connection: Rc<Connection>,
+    app: &S,
+    timeouts: Timeouts,
+) -> Result<(), h2::Error>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+    S: Service<Request, Response = ServiceResponse<BoxBody>, Error = Error>,
+{
+    let mut keepalive = Keepalive::new(h2.ping_pong(), timeouts);
+    let mut exchanges = FuturesUnordered::new();
+    let mut tally = Tally::default();
+    let link = Rc::new(Link::new(timeouts));
+    poll_fn(|context| {
+        tally.follow(connection.stage(), &mut h2);
+        loop {
+            while let Poll::Ready(accepted) = poll_accept(&mut h2, context)? {
+                let Some((request, respond)) = accepted else {
+                    return Poll::Ready(Ok(()));
+                };
+                if tally.is_too_many(exchanges.len(), &connection) {
+                    tally.end(&mut h2);
+                } else if let Some((request, remainder)) = begin(request, respond, &connection) {
+                    let answer = app.call(request);
+                    exchanges.push(exchange::run(answer, remainder, Rc::clone(&link)));
+                }
+            }
+            let has_ended = tally.poll_ended(&mut exchanges, context);
+            let at_once = if connection.is_proven() {
+                ACCEPTED_AT_ONCE
+            } else {
+                ACCEPTED_AT_ONCE_UNPROVEN
+            };
+            let held_back = allowance.is_used_up();
+            allowance.grant(at_once);
+            if !has_ended && !held_back {
+                break;
+            }
+        }
+        keepalive.poll(context)
+    })
+    .await
+}
+
+type AcceptedStream = (http::Request<RecvStream>, SendResponse<Bytes>);
+
+/// The next request; `None` once there will be none.
+fn poll_accept<IO>(
+    h2: &mut H2<Gate<IO>, Bytes>,
+    context: &mut Context<'_>,
+) -> Poll<Result<Option<AcceptedStream>, h2::Error>>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    pin!(h2.accept()).poll(context).map(Option::transpose)
+}
+
+/// A request for the routes, and what is left of its stream; `None` if it is refused already.
+fn begin(
+    request: http::Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    connection: &Rc<Connection>,
+) -> Option<(Request, Remainder)> {
+    let (parts, body) = request.into_parts();
+    let is_head = parts.method == Method::HEAD;
+    let body = StreamBody::new(body);
+    let (refusal, request) = if parts.headers.len() > MAX_FIELDS {
+        (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, None)
+    } else {
+        (
+            StatusCode::BAD_REQUEST,
+            request::request(parts, body.clone(), connection),
+        )
+    };
+    let Some(request) = request else {
+        refuse(&mut respond, refusal);
+        return None;
+    };
+    let remainder = Remainder {
+        respond,
+        body,
+        is_head,
+    };
+    Some((request, remainder))
+}
+
+/// Answers with a status alone. An error means that the stream is gone.
+fn refuse(respond: &mut SendResponse<Bytes>, status: StatusCode) {
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    let _gone = respond.send_response(response, true);
+}
+
+/// What a connection has asked for so far.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Streams reset by the client, less those answered.
+    resets: usize,
+    is_draining: bool,
+    is_ended: bool,
+}
+
+// === impl Tally ===
+
+impl Tally {
+    /// Has the client go elsewhere once the gateway drains, and at once when
+    /// nothing is in flight any more.
+    fn follow<IO>(&mut self, stage: Stage, h2: &mut H2<Gate<IO>, Bytes>)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        if stage >= Stage::Draining && !self.is_draining {
+            self.is_draining = true;
+            h2.graceful_shutdown();
+        }
+        if stage >= Stage::Ending && !self.is_ended {
+            self.is_ended = true;
+            h2.abrupt_shutdown(Reason::NO_ERROR);
+        }
+    }
+
+    /// Whether a client with so many streams open may have no other.
+    fn is_too_many(&self, open: usize, connection: &Connection) -> bool {
+        self.is_ended || self.resets > MAX_RESETS || (open >= MAX_STREAMS_UNPROVEN && !connection.is_proven())
+    }
+
+    /// Ends the connection for it, whatever is open.
+    fn end<IO>(&mut self, h2: &mut H2<Gate<IO>, Bytes>)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        if !self.is_ended {
+            self.is_ended = true;
+            h2.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        }
+    }
+
+    /// Runs the exchanges that can go on; whether any has ended.
+    fn poll_ended<E>(&mut self, exchanges: &mut FuturesUnordered<E>, context: &mut Context<'_>) -> bool
+    where
+        E: Future<Output = ExchangeOutcome>,
+    {
+        let mut has_ended = false;
+        while let Poll::Ready(Some(outcome)) = Pin::new(&mut *exchanges).poll_next(context) {
+            has_ended = true;
+            match outcome {
+                ExchangeOutcome::Answered => self.resets = self.resets.saturating_sub(1),
+                ExchangeOutcome::Reset => self.resets += 1,
+            }
+        }
+        has_ended
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! TLS of the listener: certificate, key, client CA.
+//!
+//! ```text
+//! files ──build──▶ TlsContext ──┐ (swapped whole on reload)
+//! ClientHello ──▶ acceptor ─────┴─ current context, verify mode ──▶ handshake
+//! ```
+//!
+//! The context is chosen at each ClientHello, so that a new certificate, a new
+//! client CA or its removal holds for the very next connection. No session is
+//! ever resumed, neither by ticket nor by cache: a client of a CA that is gone
+//! has nothing to come back with.
+//!
+//! With a client CA every client is *asked* for a certificate and may decline,
+//! since callers with tokens have none; where every caller has a certificate, a
+//! handshake without any fails. A certificate that does not chain to the
+//! CA, or has expired, does not end the handshake either: as at a
+//! kube-apiserver it proves nothing, and the request gets 401, the log the
+//! reason, unless another credential speaks for it. Who calls is judged for each
+//! request by `authentication`, against the CA of that moment.
+
+mod load;
+
+use openssl::error::ErrorStack;
+use openssl::ssl::{
+    AlpnError, ClientHelloResponse, SslAcceptor, SslAcceptorBuilder, SslContext, SslContextBuilder,
+    SslMethod, SslOptions, SslRef, SslSessionCacheMode, SslVerifyMode, select_next_proto,
+};
+
+use crate::config::Tls;
+use crate::field::Faults;
+
+/// The protocols offered, the preferred first.
+const ALPN: &[u8] = b"\x02h2\x08http/1.1";
+
+/// Everything a handshake needs. Cheap to clone.
+#[derive(Clone)]
+pub struct TlsContext {
+    context: SslContext,
+    verify: SslVerifyMode,
+}
+
+/// What a handshake goes by.
+#[derive(Clone)]
+pub struct Handshake {
+    /// Certificate, key and client authorities.
+    pub context: TlsContext,
+    /// A client that has no certificate does not get through.
+    pub demands_certificate: bool,
+}
+
+// === impl TlsContext ===
+
+impl TlsContext {
+    /// Reads and checks the files.
+    ///
+    /// # Errors
+    /// Every fault at once: a file that cannot be read or holds no certificate
+    /// or key, a key that is encrypted or belongs to another certificate.
+    pub fn build(tls: &Tls) -> Result<Self, Faults> {
+        let material = load::load(tls)?;
+        let (context, verify) = material.context()?;
+        Ok(Self { context, verify })
+    }
+
+    /// An acceptor that asks `current` what each handshake goes by.
+    ///
+    /// # Errors
+    /// When OpenSSL refuses, which is when it has no memory.
+    pub fn acceptor(
+        current: impl Fn() -> Handshake + Send + Sync + 'static,
+    ) -> Result<SslAcceptorBuilder, ErrorStack> {
+        let mut builder = builder()?;
+        builder.set_client_hello_callback(move |ssl, _alert| {
+            current().install(ssl)?;
+            Ok(ClientHelloResponse::SUCCESS)
+        });
+        Ok(builder)
+    }
+}
+
+// === impl Handshake ===
+
+impl Handshake {
+    /// Has `ssl` go on with the context. The verify mode is the connection's
+    /// own and does not come with the context.
+    fn install(&self, ssl: &mut SslRef) -> Result<(), ErrorStack> {
+        ssl.set_ssl_context(&self.context.context)?;
+        let mut verify = self.context.verify;
+        if self.demands_certificate && verify.contains(SslVerifyMode::PEER) {
+            verify |= SslVerifyMode::FAIL_IF_NO_PEER_CERT;
+        }
+        // Any certificate completes the handshake: see the head of this module.
+        ssl.set_verify_callback(verify, |_chains, _store| true);
+        Ok(())
+    }
+}
+
+impl From<TlsContext> for Handshake {
+    /// Clients may decline to send a certificate.
+    fn from(context: TlsContext) -> Self {
+        Self {
+            context,
+            demands_certificate: false,
+        }
+    }
+}
+
+/// A context without certificate: TLS 1.2 and 1.3 as Mozilla's intermediate
+/// profile has them. Options and read-ahead are a connection's from its start, so
+/// they stand in the acceptor and in every context alike.
+fn builder() -> Result<SslAcceptorBuilder, ErrorStack> {
+    let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server())?;
+    configure(&mut builder)?;
+    Ok(builder)
+}
+
+fn configure(builder: &mut SslContextBuilder) -> Result<(), ErrorStack> {
+    builder.set_options(SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION);
+    builder.set_num_tickets(0)?;
+    builder.set_session_cache_mode(SslSessionCacheMode::OFF);
+    // One read a request instead of three: header, record, and a look for more.
+    builder.set_read_ahead(true);
+    builder
+        .set_alpn_select_callback(|_ssl, offered| select_next_proto(ALPN, offered).ok_or(AlpnError::NOACK));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
