@@ -23,8 +23,6 @@ mod configuration;
 mod flags;
 #[path = "samples/kubeconfigs.rs"]
 mod kubeconfigs;
-#[path = "samples/lock_out.rs"]
-mod lock_out;
 #[path = "samples/policies.rs"]
 mod policies;
 #[path = "samples/project.rs"]

@@ -1,5 +1,5 @@
-//! Every file says what it is for and is named as all are, and every link leads
-//! somewhere.
+//! Every source file has module documentation and a regular name, and what the pages
+//! of the project name exists: links, files, tests and metrics.
 
 use std::path::{Path, PathBuf};
 
@@ -54,6 +54,140 @@ fn links_are_read_as_they_are_written() {
         anchor("## A `failurePolicy`: what, and Why?"),
         "a-failurepolicy-what-and-why"
     );
+}
+
+#[test]
+fn every_file_that_a_page_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut named, mut missing) = (0, Vec::new());
+    for (page, text) in pages() {
+        for path in code_spans(&text)
+            .into_iter()
+            .filter(|span| is_repository_path(span))
+        {
+            named += 1;
+            if !root.join(path).exists() {
+                missing.push(format!("{page}: {path}"));
+            }
+        }
+    }
+    assert!(named > 50, "{named}");
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+#[test]
+fn every_test_that_a_page_names_exists() {
+    let mut code = String::new();
+    for folder in ["src", "tests"] {
+        collect_code(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut code);
+    }
+    let (mut named, mut missing) = (0, Vec::new());
+    for (page, text) in pages() {
+        for name in code_spans(&text).into_iter().filter(|span| is_test_name(span)) {
+            named += 1;
+            let declaration = match name.strip_suffix('…') {
+                Some(start) => format!("fn {start}"),
+                None => format!("fn {name}("),
+            };
+            if !code.contains(&declaration) {
+                missing.push(format!("{page}: {name}"));
+            }
+        }
+    }
+    assert!(named > 60, "{named}");
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+#[test]
+fn every_metric_that_a_page_names_is_exported() {
+    let mut code = String::new();
+    collect_code(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src/telemetry"),
+        &mut code,
+    );
+    let (mut named, mut missing) = (0, Vec::new());
+    for (page, text) in pages() {
+        for (at, _) in text.match_indices("portcullis_") {
+            let end = text[at..].find(|char: char| !char.is_ascii_lowercase() && char != '_');
+            let name = &text[at..end.map_or(text.len(), |end| at + end)];
+            named += 1;
+            let family = name.trim_start_matches("portcullis_").trim_end_matches("_bucket");
+            if !code.contains(&format!("\"{family}\"")) {
+                missing.push(format!("{page}: {name}"));
+            }
+        }
+    }
+    assert!(named > 40, "{named}");
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+#[test]
+fn code_spans_are_told_from_text_and_blocks() {
+    let text = "a `src/b.rs` c `d\ne`\n```\n`f`\n```\n`g_h_i_j`";
+    assert_eq!(code_spans(text), ["src/b.rs", "d\ne", "g_h_i_j"]);
+    assert!(is_repository_path("src/engine/") && is_repository_path("tests/apiserver/build"));
+    assert!(!is_repository_path("src/**/tests") && !is_repository_path("pods/log"));
+    assert!(is_test_name("a_job_runs_its_course_…") && is_test_name("no_deny_reaches_it"));
+    assert!(!is_test_name("match_conditions") && !is_test_name("portcullis_reloads_total_x_y"));
+}
+
+/// The name and text of every page of the project.
+fn pages() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths = Vec::new();
+    find(root, &mut paths);
+    let page = |path: &PathBuf| {
+        let name = path.strip_prefix(root).unwrap().display().to_string();
+        (name, std::fs::read_to_string(path).unwrap())
+    };
+    paths.iter().map(page).collect()
+}
+
+/// The Rust code of every file below a folder.
+fn collect_code(folder: &Path, code: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect_code(&path, code);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            code.push_str(&std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+/// What stands between single backticks, outside of code blocks.
+fn code_spans(text: &str) -> Vec<&str> {
+    let prose = text.split("```").step_by(2);
+    prose
+        .flat_map(|part| part.split('`').skip(1).step_by(2))
+        .collect()
+}
+
+/// Whether a code span names a file or folder of this repository.
+fn is_repository_path(span: &str) -> bool {
+    const FOLDERS: &[&str] = &[
+        "benches/",
+        "config/",
+        "deploy/",
+        "docs/",
+        "fuzz/",
+        "kubeconfig-examples/",
+        "src/",
+        "tests/",
+    ];
+    FOLDERS.iter().any(|folder| span.starts_with(folder))
+        && !span.contains(|char: char| char.is_whitespace() || "*{…".contains(char))
+}
+
+/// Whether a code span is the name of a test, which is a sentence.
+fn is_test_name(span: &str) -> bool {
+    span.matches('_').count() > 2
+        && !["portcullis_", "process_", "…"]
+            .iter()
+            .any(|start| span.starts_with(start))
+        && span
+            .chars()
+            .all(|char| char.is_ascii_lowercase() || char.is_ascii_digit() || "_…".contains(char))
 }
 
 /// The pages of the project: not what tools leave behind.
