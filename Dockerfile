@@ -3,26 +3,27 @@
 #   docker build -t portcullis .
 #   docker run -v portcullis:/var/lib/portcullis -p 8443:8443 portcullis
 #
-# The working folder is /var/lib/portcullis: without arguments the gateway makes
-# a development set-up there, in .portcullis/, and serves it on the container's
-# loopback alone. For anything else mount a folder and name its configuration:
+# The working folder is /var/lib/portcullis. Without arguments, the gateway creates a
+# development set-up there, in .portcullis/, and serves it on the container's loopback
+# only. Otherwise mount a folder and pass its configuration:
 #
 #   docker run -v /etc/portcullis:/etc/portcullis:ro -p 8443:8443 \
 #     portcullis serve --config /etc/portcullis/portcullis.yaml
 #
-# Health: the image has nothing that a HEALTHCHECK could run. Probe from outside
-# over the admin listener, which is plain HTTP (`admin.address: 0.0.0.0:9090` lets
-# the kubelet reach it; a network policy keeps others away):
+# Health: the image has no program for a HEALTHCHECK. Probe the admin listener, which is
+# plain HTTP, from outside (`admin.address: 0.0.0.0:9090` lets the kubelet reach it; use a
+# network policy to keep others away):
 #
 #   livenessProbe:  {httpGet: {path: /livez, port: 9090}}
 #   readinessProbe: {httpGet: {path: /readyz, port: 9090}}
 #
-# A termination grace period above `server.drain` (25s) lets requests in flight end.
+# Set a termination grace period longer than `server.drain` (25s), so that requests in
+# flight can finish.
 
 FROM docker.io/library/rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
-# OpenSSL is compiled in; perl and make come with this image.
+# OpenSSL is compiled from source; this image has perl and make.
 RUN cargo build --release --locked \
     && install -D target/release/portcullis /out/portcullis \
     && mkdir /out/state
@@ -30,12 +31,12 @@ RUN cargo build --release --locked \
 # glibc and libgcc, nothing else. 65532 is this image's user `nonroot`.
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /out/portcullis /usr/local/bin/portcullis
-# A new volume takes its owner from here.
+# A new volume gets its owner from this folder.
 COPY --from=build --chown=65532:65532 /out/state /var/lib/portcullis
 WORKDIR /var/lib/portcullis
-# Freed memory goes back to the system after 10 ms, not after a second: with many
-# manifests a quarter less is held. Reviews of 10 KB cost the same, those of a
-# megabyte more.
+# Return freed memory to the operating system after 10 ms instead of a second: with many
+# manifests this uses a quarter less. Reviews of 10 KB cost the same, those of a megabyte
+# more.
 ENV MIMALLOC_PURGE_DELAY=10
 USER 65532:65532
 EXPOSE 8443
