@@ -29,6 +29,7 @@ mod section;
 mod server;
 mod upstreams;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -297,6 +298,16 @@ impl Config {
         ];
         files.extend(tls.client_ca.clone());
         files
+    }
+
+    /// The kubeconfigs of callers: each once, whatever the number of entries that name it.
+    #[must_use]
+    pub fn caller_kubeconfigs(&self) -> BTreeSet<&Path> {
+        let named = self
+            .callers
+            .iter()
+            .filter_map(|entry| entry.kubeconfig.as_deref());
+        named.collect()
     }
 
     /// Whether anybody may call. `check` and the offline commands do without

@@ -8,6 +8,7 @@ mod attributes;
 pub mod authorization;
 mod decision;
 mod evaluation;
+pub(crate) mod groups;
 mod label_selector;
 mod label_syntax;
 pub mod selector;

@@ -32,6 +32,7 @@ mod scan;
 mod tape;
 mod text;
 mod tree;
+mod write;
 
 pub use bytes::{escape_bytes, restore_bytes};
 pub use diff::diff;
@@ -40,6 +41,7 @@ pub use node::{Entries, Items, Node};
 pub use tape::Kind;
 pub use text::write_string;
 pub use tree::Tree;
+pub use write::{ObjectWriter, write_list};
 
 /// The longest text that is read, in bytes.
 pub const MAX_TEXT: usize = 1 << 30;

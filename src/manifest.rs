@@ -40,6 +40,8 @@ use std::sync::Arc;
 pub use admission::{Migrated, migrate};
 pub use assemble::assemble;
 pub use judge::{Surroundings, is_judged};
+#[cfg(feature = "cluster")]
+pub(crate) use kind::{KINDS, KnownKind};
 pub use validated::{ObjectIdentity, ValidatedObject};
 
 use crate::engine::Time;

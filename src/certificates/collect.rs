@@ -47,16 +47,8 @@ impl Collector<'_> {
         }
     }
 
-    /// Each kubeconfig once, whatever the number of entries that name it.
     fn callers(&mut self, config: &Config) {
-        let mut paths: Vec<_> = config
-            .callers
-            .iter()
-            .filter_map(|entry| entry.kubeconfig.as_deref())
-            .collect();
-        paths.sort_unstable();
-        paths.dedup();
-        for path in paths {
+        for path in config.caller_kubeconfigs() {
             let (kubeconfig, _) = kubeconfig::read(self.files, path);
             for user in &kubeconfig.users {
                 self.pem(

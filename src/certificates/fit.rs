@@ -28,14 +28,7 @@ pub fn misfits(config: &Config, files: &dyn Files) -> Faults {
         certificate,
         intermediates,
     };
-    let mut paths: Vec<_> = config
-        .callers
-        .iter()
-        .filter_map(|entry| entry.kubeconfig.as_deref())
-        .collect();
-    paths.sort_unstable();
-    paths.dedup();
-    for path in paths {
+    for path in config.caller_kubeconfigs() {
         let (kubeconfig, _) = kubeconfig::read(files, path);
         faults.extend(served.misfits(&kubeconfig));
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 
 use crate::engine::admission::ParamKind;
+use crate::engine::groups::ADMISSION;
+use crate::manifest::{KINDS, KnownKind};
 
 /// A kind, and the versions in which it can be taken, best first.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,45 +29,20 @@ pub(super) enum WatchPurpose {
     Parameter,
 }
 
-const RBAC: &str = "rbac.authorization.k8s.io";
-const ADMISSION: &str = "admissionregistration.k8s.io";
-
-const BASE: [(&str, &str, &str); 6] = [
-    (RBAC, "v1", "ClusterRole"),
-    (RBAC, "v1", "ClusterRoleBinding"),
-    (RBAC, "v1", "Role"),
-    (RBAC, "v1", "RoleBinding"),
-    ("portcullis.dev", "v1alpha1", "AuthorizationPolicy"),
-    ("", "v1", "Namespace"),
-];
-
-const SELECTED: [&str; 6] = [
-    "MutatingAdmissionPolicy",
-    "MutatingAdmissionPolicyBinding",
-    "MutatingWebhookConfiguration",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
-    "ValidatingWebhookConfiguration",
-];
-
 // === impl Kind ===
 
 impl WatchedKind {
     /// The kinds that are watched in any case, with a selector those that it
     /// selects from, and exceptions where they are wanted.
     pub(super) fn fixed(with_selector: bool, with_exceptions: bool) -> Vec<Self> {
-        let base = BASE.map(|(group, version, kind)| Self::new(group, kind, &[version], WatchPurpose::Base));
-        let selected =
-            SELECTED.map(|kind| Self::new(ADMISSION, kind, &["v1", "v1beta1"], WatchPurpose::Selected));
-        let selected = selected.into_iter().filter(|_| with_selector);
-        let exceptions = Self::new(
-            "portcullis.dev",
-            "AdmissionException",
-            &["v1alpha1"],
-            WatchPurpose::Exception,
-        );
-        let exceptions = with_exceptions.then_some(exceptions);
-        base.into_iter().chain(selected).chain(exceptions).collect()
+        let watched = KINDS.iter().filter(|known| !known.watched.is_empty());
+        let fixed = watched.map(|known| Self::new(known.group, known.kind, known.watched, purpose(known)));
+        let is_wanted = |fixed: &Self| match fixed.role {
+            WatchPurpose::Selected => with_selector,
+            WatchPurpose::Exception => with_exceptions,
+            WatchPurpose::Base | WatchPurpose::Parameter => true,
+        };
+        fixed.filter(is_wanted).collect()
     }
 
     /// That of parameters; `None` for what is watched for its own sake, and is
@@ -111,6 +88,14 @@ impl WatchedKind {
             "" => version.to_owned(),
             group => format!("{group}/{version}"),
         }
+    }
+}
+
+fn purpose(known: &KnownKind) -> WatchPurpose {
+    match (known.group, known.kind) {
+        (ADMISSION, _) => WatchPurpose::Selected,
+        (_, "AdmissionException") => WatchPurpose::Exception,
+        _ => WatchPurpose::Base,
     }
 }
 

@@ -4,14 +4,14 @@
 //! wants every fault at once. So the sections are read through here: each
 //! reader takes what is right, notes what is not, and goes on.
 
-use std::cell::RefCell;
-use std::net::SocketAddr;
-use std::path::{Component, Path, PathBuf};
-use std::time::Duration;
+mod values;
 
-use super::duration;
+use std::cell::RefCell;
+use std::path::{Component, Path, PathBuf};
+
 use crate::document::{Document, Node, Value};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+pub(super) use values::one_of;
 
 /// One run over one document.
 pub(super) struct Reading<'d> {
@@ -56,6 +56,11 @@ impl<'d> Reading<'d> {
         let mut sorted = Faults::new();
         sorted.extend(faults);
         sorted
+    }
+
+    /// `text` as an absolute path.
+    fn resolve(&self, text: &str) -> PathBuf {
+        resolve(self.folder, text)
     }
 
     /// Where `path` is. The file says which object it is in: there is one to a file.
@@ -202,170 +207,16 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// The text in the field `name`, not empty.
-    pub(super) fn text(&self, name: &str) -> Option<&'r str> {
-        match self.value(name)?.as_str() {
-            Some("") => {
-                self.fault(name, FaultKind::Required, "must not be empty");
-                None
-            }
-            Some(text) => Some(text),
-            None => {
-                self.fault(name, FaultKind::TypeInvalid, "must be text");
-                None
-            }
-        }
-    }
-
-    /// Like [`Section::text`], where nothing between the quotes counts as absent.
-    pub(super) fn text_if_any(&self, name: &str) -> Option<&'r str> {
-        self.value(name)
-            .filter(|node| node.as_str() != Some(""))
-            .and_then(|_| self.text(name))
-    }
-
-    /// Like [`Section::path`], where nothing between the quotes counts as absent.
-    pub(super) fn path_if_any(&self, name: &str) -> Option<PathBuf> {
-        self.text_if_any(name)
-            .map(|text| resolve(self.reading.folder, text))
-    }
-
-    /// Notes what deserves a look at the field `name`.
-    pub(super) fn warn(&self, name: &str, kind: FaultKind, message: impl Into<String>) {
-        let fault = Fault::warning(self.reading.place(self.path.field(name)), kind, message);
-        self.reading.faults.borrow_mut().push(fault);
-    }
-
-    /// Like [`Section::text`], for a field that must be there.
-    pub(super) fn required_text(&self, name: &str, what: &str) -> Option<&'r str> {
-        if self.value(name).is_none() {
-            self.fault(name, FaultKind::Required, what);
-        }
-        self.text(name)
-    }
-
-    /// The texts of the list in the field `name`.
-    pub(super) fn texts(&self, name: &str) -> Vec<(usize, &'r str)> {
-        let items = self.items(name);
-        items
-            .iter()
-            .enumerate()
-            .filter_map(|(index, item)| Some((index, item.text()?)))
-            .collect()
-    }
-
-    /// Like [`Section::texts`], without the positions.
-    pub(super) fn strings(&self, name: &str) -> Vec<String> {
-        self.texts(name)
-            .into_iter()
-            .map(|(_, text)| text.to_owned())
-            .collect()
-    }
-
     /// Notes what is wrong with one item of the list in the field `name`.
     pub(super) fn fault_at(&self, name: &str, index: usize, kind: FaultKind, message: impl Into<String>) {
         self.reading
             .fault(self.path.field(name).index(index), kind, message);
     }
 
-    /// The path in the field `name`, made absolute.
-    pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
-        self.text(name).map(|text| resolve(self.reading.folder, text))
-    }
-
-    /// Like [`Section::path`], for a field that must be there.
-    pub(super) fn required_path(&self, name: &str, what: &str) -> Option<PathBuf> {
-        self.required_text(name, what)
-            .map(|text| resolve(self.reading.folder, text))
-    }
-
-    /// The IP address and port in the field `name`.
-    pub(super) fn address(&self, name: &str) -> Option<SocketAddr> {
-        let text = self.text(name)?;
-        let address = text.parse().ok();
-        if address.is_none() {
-            let message = format!("`{text}` is not an IP address and port, such as `127.0.0.1:8443`");
-            self.fault(name, FaultKind::Invalid, message);
-        }
-        address
-    }
-
-    /// The duration in the field `name`, in Go's syntax; it may be zero.
-    pub(super) fn duration(&self, name: &str) -> Option<Duration> {
-        const FORM: &str = "must be a duration such as `25s` or `1m30s`";
-        let node = self.value(name)?;
-        let Some(text) = node.as_str() else {
-            self.fault(name, FaultKind::TypeInvalid, FORM);
-            return None;
-        };
-        let duration = duration::parse_duration(text);
-        if duration.is_none() {
-            self.fault(name, FaultKind::Invalid, format!("`{text}`: {FORM}"));
-        }
-        duration
-    }
-
-    /// The duration in the field `name`, longer than nothing.
-    pub(super) fn positive_duration(&self, name: &str) -> Option<Duration> {
-        let duration = self.duration(name)?;
-        if duration.is_zero() {
-            self.fault(name, FaultKind::Invalid, "must be longer than 0s");
-            return None;
-        }
-        Some(duration)
-    }
-
-    /// The whole number in the field `name`, from 1.
-    pub(super) fn positive(&self, name: &str) -> Option<usize> {
-        self.whole(name, 1)
-    }
-
-    /// The whole number in the field `name`, from 0.
-    pub(super) fn count(&self, name: &str) -> Option<usize> {
-        self.whole(name, 0)
-    }
-
-    fn whole(&self, name: &str, from: usize) -> Option<usize> {
-        let number = match &self.value(name)?.value {
-            Value::Number(number) => number,
-            _ => {
-                self.fault(name, FaultKind::TypeInvalid, "must be a whole number");
-                return None;
-            }
-        };
-        match number.as_u64().and_then(|number| usize::try_from(number).ok()) {
-            Some(number) if number >= from => Some(number),
-            _ => {
-                self.fault(
-                    name,
-                    FaultKind::Invalid,
-                    format!("`{number}`: must be a whole number from {from}"),
-                );
-                None
-            }
-        }
-    }
-
-    /// The truth value in the field `name`.
-    pub(super) fn boolean(&self, name: &str) -> Option<bool> {
-        match self.value(name)?.value {
-            Value::Bool(value) => Some(value),
-            _ => {
-                self.fault(name, FaultKind::TypeInvalid, "must be `true` or `false`");
-                None
-            }
-        }
-    }
-
-    /// The value that `choices` gives the text in the field `name`.
-    pub(super) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Option<T> {
-        let text = self.text(name)?;
-        let choice = choices.iter().find(|(word, _)| *word == text);
-        if choice.is_none() {
-            let message = format!("`{text}` is none of {}", one_of(choices));
-            self.fault(name, FaultKind::NotSupported, message);
-        }
-        choice.map(|(_, value)| *value)
+    /// Notes what deserves a look at the field `name`.
+    pub(super) fn warn(&self, name: &str, kind: FaultKind, message: impl Into<String>) {
+        let fault = Fault::warning(self.reading.place(self.path.field(name)), kind, message);
+        self.reading.faults.borrow_mut().push(fault);
     }
 }
 
@@ -414,7 +265,7 @@ impl<'r> ListItem<'r> {
 
     /// The item as a path, made absolute.
     pub(super) fn path(&self) -> Option<PathBuf> {
-        self.text().map(|text| resolve(self.reading.folder, text))
+        self.text().map(|text| self.reading.resolve(text))
     }
 
     /// Notes what is wrong with it.
@@ -437,15 +288,6 @@ fn resolve(folder: &Path, text: &str) -> PathBuf {
         }
     }
     resolved
-}
-
-/// The words to choose from, for a message.
-pub(super) fn one_of<T>(choices: &[(&str, T)]) -> String {
-    choices
-        .iter()
-        .map(|(word, _)| format!("`{word}`"))
-        .collect::<Vec<_>>()
-        .join(", ")
 }
 
 #[cfg(test)]

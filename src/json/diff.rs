@@ -153,32 +153,30 @@ fn align<'d>(before: &[Node<'d>], after: &[Node<'d>]) -> Vec<ListEdit<'d>> {
     steps
 }
 
-/// The part between equal beginnings and ends.
+/// The part between equal beginnings and ends: items that are the same stay, and
+/// between them those of the same name are paired.
 fn between<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<ListEdit<'d>>) {
-    let (mut from, mut to) = (0, 0);
-    for (left, right) in common(old, new, |item| Some(item.raw())) {
-        changed(
-            old.get(from..left).unwrap_or_default(),
-            new.get(to..right).unwrap_or_default(),
-            steps,
-        );
-        if let (Some(left), Some(right)) = (old.get(left), new.get(right)) {
-            steps.push(ListEdit::Pair(*left, *right));
-        }
-        (from, to) = (left + 1, right + 1);
-    }
-    changed(
-        old.get(from..).unwrap_or_default(),
-        new.get(to..).unwrap_or_default(),
-        steps,
-    );
+    let pairs = common(old, new, |item| Some(item.raw()));
+    paired(old, new, pairs, steps, named);
 }
 
 /// A part of which no item is the same.
-fn changed<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<ListEdit<'d>>) {
+fn named<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<ListEdit<'d>>) {
+    let pairs = common(old, new, |item| item.get("name").map(Node::raw));
+    paired(old, new, pairs, steps, in_place);
+}
+
+/// The items at these places become each other; what is between them, `rest` settles.
+fn paired<'d>(
+    old: &[Node<'d>],
+    new: &[Node<'d>],
+    pairs: Vec<(usize, usize)>,
+    steps: &mut Vec<ListEdit<'d>>,
+    rest: impl Fn(&[Node<'d>], &[Node<'d>], &mut Vec<ListEdit<'d>>),
+) {
     let (mut from, mut to) = (0, 0);
-    for (left, right) in common(old, new, |item| item.get("name").map(Node::raw)) {
-        in_place(
+    for (left, right) in pairs {
+        rest(
             old.get(from..left).unwrap_or_default(),
             new.get(to..right).unwrap_or_default(),
             steps,
@@ -188,7 +186,7 @@ fn changed<'d>(old: &[Node<'d>], new: &[Node<'d>], steps: &mut Vec<ListEdit<'d>>
         }
         (from, to) = (left + 1, right + 1);
     }
-    in_place(
+    rest(
         old.get(from..).unwrap_or_default(),
         new.get(to..).unwrap_or_default(),
         steps,

@@ -9,7 +9,7 @@ use super::admission::{
     compile_match_resources, conditions, default_match_resources, validate_match_resources,
 };
 use super::authorization_policy::{time, validate_subjects};
-use super::metadata::{self, KindScope};
+use super::metadata;
 use super::report::Report;
 use super::v1alpha1::{AdmissionException, ExceptionSpec};
 use super::{compile, names, namespace};
@@ -21,12 +21,7 @@ const REASON_BYTES: usize = 1024;
 
 /// The exception; what is wrong with it goes to `report`, and then there is none.
 pub(super) fn read(exception: AdmissionException, report: &mut Report<'_>) -> Option<Exception> {
-    metadata::validate(
-        &exception.metadata,
-        KindScope::Cluster,
-        names::dns_subdomain,
-        report,
-    );
+    metadata::validate_cluster_scoped(&exception.metadata, report);
     let path = FieldPath::root().field("spec");
     let ExceptionSpec {
         policies,

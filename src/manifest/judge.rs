@@ -4,12 +4,12 @@
 use serde_json::Value;
 
 use super::object::{self, Content, ManifestObject};
-use super::{lint, told_namespaces, v1alpha1};
+use super::{lint, told_namespaces};
 use crate::document::{Document, Node};
-use crate::engine::Time;
 use crate::engine::admission::judge::{Judge, Judgement};
 use crate::engine::admission::{AdmissionSet, Operation, Request};
 use crate::engine::authorization::PolicySet;
+use crate::engine::{Time, groups};
 use crate::field::{Fault, FaultKind, Faults, Place, Severity};
 
 /// The resources that are judged.
@@ -26,7 +26,7 @@ pub struct Surroundings<'s> {
 #[must_use]
 pub fn is_judged(request: &Request<'_>) -> bool {
     let resource = &request.resource;
-    resource.group == v1alpha1::GROUP
+    resource.group == groups::PORTCULLIS
         && RESOURCES.contains(&resource.resource.as_ref())
         && request.subresource.is_empty()
         && matches!(request.operation, Operation::Create | Operation::Update)

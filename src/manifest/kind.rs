@@ -1,29 +1,49 @@
 //! Which kind a document is, by its `apiVersion` and `kind`.
 
-use super::{rbac, v1alpha1};
 use crate::document::Document;
+use crate::engine::groups::{ADMISSION, PORTCULLIS, RBAC};
 use crate::field::{FaultKind, FieldPath};
 
-/// The API group of admission's configuration.
-const ADMISSION: &str = "admissionregistration.k8s.io";
+/// A kind that decides.
+pub(crate) struct KnownKind {
+    /// The API group; empty for the core group.
+    pub(crate) group: &'static str,
+    pub(crate) kind: &'static str,
+    /// The versions in which it can be written.
+    versions: &'static [&'static str],
+    /// The versions in which API servers are asked for it, best first; none: it is read
+    /// from files alone.
+    pub(crate) watched: &'static [&'static str],
+    of: ManifestKind,
+}
 
-const RBAC_KINDS: [(&str, ManifestKind); 4] = [
-    ("Role", ManifestKind::Role),
-    ("ClusterRole", ManifestKind::ClusterRole),
-    ("RoleBinding", ManifestKind::RoleBinding),
-    ("ClusterRoleBinding", ManifestKind::ClusterRoleBinding),
-];
-
-/// Admission's kinds and the versions in which they can be written.
-const ADMISSION_KINDS: [(&str, &[&str]); 8] = [
-    ("ValidatingAdmissionPolicy", &["v1", "v1beta1", "v1alpha1"]),
-    ("ValidatingAdmissionPolicyBinding", &["v1", "v1beta1", "v1alpha1"]),
-    ("MutatingAdmissionPolicy", &["v1", "v1beta1", "v1alpha1"]),
-    ("MutatingAdmissionPolicyBinding", &["v1", "v1beta1", "v1alpha1"]),
-    ("ValidatingWebhookConfiguration", &["v1", "v1beta1"]),
-    ("MutatingWebhookConfiguration", &["v1", "v1beta1"]),
-    ("ExternalAdmissionHookConfiguration", &["v1alpha1"]),
-    ("InitializerConfiguration", &["v1alpha1"]),
+/// Every kind that decides, or tells of a namespace. Objects of any other may be parameters.
+pub(crate) const KINDS: [KnownKind; 16] = [
+    rbac("Role", ManifestKind::Role),
+    rbac("ClusterRole", ManifestKind::ClusterRole),
+    rbac("RoleBinding", ManifestKind::RoleBinding),
+    rbac("ClusterRoleBinding", ManifestKind::ClusterRoleBinding),
+    own("AuthorizationPolicy", ManifestKind::AuthorizationPolicy),
+    own("AdmissionException", ManifestKind::AdmissionException),
+    KnownKind {
+        watched: &[],
+        ..own("PolicyTest", ManifestKind::PolicyTest)
+    },
+    KnownKind {
+        group: "",
+        kind: "Namespace",
+        versions: &["v1"],
+        watched: &["v1"],
+        of: ManifestKind::Namespace,
+    },
+    admission("ValidatingAdmissionPolicy", &["v1", "v1beta1", "v1alpha1"]),
+    admission("ValidatingAdmissionPolicyBinding", &["v1", "v1beta1", "v1alpha1"]),
+    admission("MutatingAdmissionPolicy", &["v1", "v1beta1", "v1alpha1"]),
+    admission("MutatingAdmissionPolicyBinding", &["v1", "v1beta1", "v1alpha1"]),
+    admission("ValidatingWebhookConfiguration", &["v1", "v1beta1"]),
+    admission("MutatingWebhookConfiguration", &["v1", "v1beta1"]),
+    legacy("ExternalAdmissionHookConfiguration"),
+    legacy("InitializerConfiguration"),
 ];
 
 /// What a manifest is to Portcullis.
@@ -61,41 +81,17 @@ pub(super) fn of(document: &Document) -> Result<ManifestKind, UnrecognisedKind> 
     let api_version = field(document, "apiVersion")?;
     let kind = field(document, "kind")?;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    match group {
-        rbac::GROUP => {
-            let of = RBAC_KINDS
-                .iter()
-                .find(|(name, _)| *name == kind)
-                .map(|(_, kind)| *kind);
-            let of = of.ok_or_else(|| unknown_kind(kind, api_version, RBAC_KINDS.map(|(name, _)| name)))?;
-            known_version(api_version, version, &["v1", "v1beta1"]).map(|()| of)
-        }
-        v1alpha1::GROUP if kind == "AuthorizationPolicy" => {
-            known_version(api_version, version, &["v1alpha1"]).map(|()| ManifestKind::AuthorizationPolicy)
-        }
-        v1alpha1::GROUP if kind == "AdmissionException" => {
-            known_version(api_version, version, &["v1alpha1"]).map(|()| ManifestKind::AdmissionException)
-        }
-        v1alpha1::GROUP if kind == "PolicyTest" => {
-            known_version(api_version, version, &["v1alpha1"]).map(|()| ManifestKind::PolicyTest)
-        }
-        v1alpha1::GROUP => Err(unknown_kind(
-            kind,
-            api_version,
-            ["AuthorizationPolicy", "AdmissionException", "PolicyTest"],
-        )),
-        ADMISSION => {
-            let versions = ADMISSION_KINDS
-                .iter()
-                .find(|(name, _)| *name == kind)
-                .map(|(_, versions)| *versions);
-            let versions = versions
-                .ok_or_else(|| unknown_kind(kind, api_version, ADMISSION_KINDS.map(|(name, _)| name)))?;
-            known_version(api_version, version, versions).map(|()| ManifestKind::Admission)
-        }
-        "" if version == "v1" && kind == "Namespace" => Ok(ManifestKind::Namespace),
-        _ => Ok(ManifestKind::Parameter),
+    let of_group = || KINDS.iter().filter(|known| known.group == group);
+    let is_parameter = match group {
+        "" => (version, kind) != ("v1", "Namespace"),
+        _ => of_group().next().is_none(),
+    };
+    if is_parameter {
+        return Ok(ManifestKind::Parameter);
     }
+    let known = of_group().find(|known| known.kind == kind);
+    let known = known.ok_or_else(|| unknown_kind(kind, group, of_group()))?;
+    known_version(api_version, version, known.versions).map(|()| known.of)
 }
 
 fn field<'d>(document: &'d Document, name: &str) -> Result<&'d str, UnrecognisedKind> {
@@ -107,13 +103,12 @@ fn field<'d>(document: &'d Document, name: &str) -> Result<&'d str, Unrecognised
     })
 }
 
-fn unknown_kind<const N: usize>(kind: &str, api_version: &str, known: [&str; N]) -> UnrecognisedKind {
-    let group = group(api_version);
-    let known = known.map(|name| format!("`{name}`")).join(", ");
+fn unknown_kind<'k>(kind: &str, group: &str, known: impl Iterator<Item = &'k KnownKind>) -> UnrecognisedKind {
+    let known: Vec<String> = known.map(|known| format!("`{}`", known.kind)).collect();
     UnrecognisedKind {
         kind: FaultKind::NotSupported,
         path: FieldPath::root().field("kind"),
-        message: format!("`{kind}`: the kinds of `{group}` are {known}"),
+        message: format!("`{kind}`: the kinds of `{group}` are {}", known.join(", ")),
     }
 }
 
@@ -132,4 +127,44 @@ fn known_version(api_version: &str, version: &str, known: &[&str]) -> Result<(),
         path: FieldPath::root().field("apiVersion"),
         message: format!("`{api_version}`: write this kind as {known}"),
     })
+}
+
+// === kinds of a group ===
+
+const fn rbac(kind: &'static str, of: ManifestKind) -> KnownKind {
+    KnownKind {
+        group: RBAC,
+        kind,
+        versions: &["v1", "v1beta1"],
+        watched: &["v1"],
+        of,
+    }
+}
+
+const fn own(kind: &'static str, of: ManifestKind) -> KnownKind {
+    KnownKind {
+        group: PORTCULLIS,
+        kind,
+        versions: &["v1alpha1"],
+        watched: &["v1alpha1"],
+        of,
+    }
+}
+
+const fn admission(kind: &'static str, versions: &'static [&'static str]) -> KnownKind {
+    KnownKind {
+        group: ADMISSION,
+        kind,
+        versions,
+        watched: &["v1", "v1beta1"],
+        of: ManifestKind::Admission,
+    }
+}
+
+/// A kind that no API server of today serves.
+const fn legacy(kind: &'static str) -> KnownKind {
+    KnownKind {
+        watched: &[],
+        ..admission(kind, &["v1alpha1"])
+    }
 }

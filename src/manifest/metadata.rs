@@ -17,6 +17,12 @@ pub(super) enum KindScope {
     Namespaced,
 }
 
+/// As [`validate`], for the kinds that belong to no namespace and whose names are
+/// subdomains: all but RBAC's.
+pub(super) fn validate_cluster_scoped(metadata: &ObjectMeta, report: &mut Report<'_>) {
+    validate(metadata, KindScope::Cluster, names::dns_subdomain, report);
+}
+
 /// Checks name, namespace, labels and annotation keys. What the API server
 /// adds (uid, managedFields, …) is taken as it is.
 pub(super) fn validate(

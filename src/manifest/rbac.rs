@@ -11,10 +11,8 @@ use k8s_openapi::api::rbac::v1::{
 use super::metadata::{self, KindScope};
 use super::report::Report;
 use super::{names, selector};
+use crate::engine::groups;
 use crate::field::{FaultKind, FieldPath};
-
-/// The API group of RBAC.
-pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The version in which its objects are read.
 pub(super) const V1: &str = "rbac.authorization.k8s.io/v1";
@@ -125,15 +123,15 @@ fn validate_aggregation(aggregation: &AggregationRule, report: &mut Report<'_>) 
 fn default_role_ref(role: &mut RoleRef) {
     let group = role.api_group.get_or_insert_default();
     if group.is_empty() {
-        GROUP.clone_into(group);
+        groups::RBAC.clone_into(group);
     }
 }
 
 fn validate_role_ref(role: &RoleRef, kinds: &[&str], report: &mut Report<'_>) {
     let path = FieldPath::root().field("roleRef");
     let group = role.api_group.as_deref().unwrap_or_default();
-    if group != GROUP {
-        report.not_supported(&path.field("apiGroup"), group, &[GROUP]);
+    if group != groups::RBAC {
+        report.not_supported(&path.field("apiGroup"), group, &[groups::RBAC]);
     }
     if !kinds.contains(&role.kind.as_str()) {
         report.not_supported(&path.field("kind"), &role.kind, kinds);
@@ -149,7 +147,7 @@ fn default_and_validate_subjects(subjects: &mut [Subject], scope: KindScope, rep
     for (index, subject) in subjects.iter_mut().enumerate() {
         let group = subject.api_group.get_or_insert_default();
         if group.is_empty() && matches!(subject.kind.as_str(), "User" | "Group") {
-            GROUP.clone_into(group);
+            groups::RBAC.clone_into(group);
         }
         validate_subject(subject, scope, &path.index(index), report);
     }
@@ -178,7 +176,9 @@ fn validate_subject(subject: &Subject, scope: KindScope, path: &FieldPath, repor
                 report.required(&path.field("namespace"), message);
             }
         }
-        "User" | "Group" if group != GROUP => report.not_supported(&path.field("apiGroup"), group, &[GROUP]),
+        "User" | "Group" if group != groups::RBAC => {
+            report.not_supported(&path.field("apiGroup"), group, &[groups::RBAC])
+        }
         "User" | "Group" => {}
         other => report.not_supported(&path.field("kind"), other, &["ServiceAccount", "User", "Group"]),
     }

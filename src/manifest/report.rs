@@ -71,6 +71,15 @@ impl<'a> Report<'a> {
         );
     }
 
+    /// `value` must be there, and one of `supported`.
+    pub(super) fn required_one_of(&mut self, path: &FieldPath, value: &str, supported: &[&str]) {
+        if value.is_empty() {
+            self.required(path, format!("`{}`", supported.join("` or `")));
+        } else if !supported.contains(&value) {
+            self.not_supported(path, value, supported);
+        }
+    }
+
     /// `value` breaks the rule that `syntax` names.
     pub(super) fn syntax(&mut self, path: &FieldPath, value: &str, syntax: Syntax) {
         if let Err(rule) = syntax {

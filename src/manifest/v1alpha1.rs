@@ -5,9 +5,6 @@ use k8s_openapi::api::admissionregistration::v1::{MatchCondition, MatchResources
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
-/// The API group of Portcullis' own kinds.
-pub(super) const GROUP: &str = "portcullis.dev";
-
 /// What RBAC cannot say: a denial, or a grant with patterns and conditions.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

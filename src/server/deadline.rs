@@ -26,12 +26,8 @@ pub(super) fn of_query(query: &str, now: Instant) -> Option<Instant> {
 
 /// A Go duration (`time.ParseDuration`) that is not negative: `3s`, `1m30s`, `1.5h`.
 fn parse(text: &str) -> Option<Duration> {
-    // As an API server writes it: whole seconds.
-    if let Some(seconds) = text
-        .strip_suffix('s')
-        .and_then(|seconds| seconds.parse::<u32>().ok())
-    {
-        return Some(Duration::from_secs(seconds.into()));
+    if !text.contains('%') {
+        return parse_duration(text);
     }
     // `+` and the two signs for micro, as a query writes them.
     let decoded = text

@@ -6,11 +6,12 @@
 
 mod families;
 mod labels;
+mod recorders;
+mod series;
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, SystemTime};
 
-use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, Histogram, IntCounterVec, Registry, TextEncoder};
 
@@ -18,10 +19,12 @@ pub use labels::{
     AuthenticationMethod, Code, ConnectionState, Endpoint, Label, Outcome, Phase, PolicyResult,
 };
 pub use prometheus::{IntCounter, IntGauge};
+pub use recorders::{PolicyCounters, UpstreamRecorder};
 
 use crate::engine::{CauseKind, Decision, Time};
 use families::Families;
 use labels::ByLabel;
+use series::{label_pairs, label_values};
 
 /// `endpoint` of a request for a path that is none.
 const OTHER: &str = "other";
@@ -41,10 +44,6 @@ pub struct Metrics {
     families: Families,
 }
 
-/// The counters of one policy.
-#[derive(Debug, Clone)]
-pub struct PolicyCounters(ByLabel<PolicyResult, IntCounter>);
-
 /// How it stands with one cluster whose objects are watched.
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterState<'a> {
@@ -58,14 +57,6 @@ pub struct ClusterState<'a> {
     pub faulty: usize,
     /// How many lists and watches failed so far.
     pub failures: u64,
-}
-
-/// The recorders of one webhook behind the gateway.
-#[derive(Debug, Clone)]
-pub struct UpstreamRecorder {
-    requests: ByLabel<Outcome, IntCounter>,
-    duration: Histogram,
-    breaker_open: IntGauge,
 }
 
 // === impl Metrics ===
@@ -344,68 +335,12 @@ impl Metrics {
     }
 }
 
-// === impl PolicyCounters ===
-
-impl PolicyCounters {
-    /// The policy was asked and said this.
-    pub fn record(&self, result: PolicyResult) {
-        self.0.record(result, IntCounter::inc);
-    }
-}
-
-// === impl UpstreamRecorder ===
-
-impl UpstreamRecorder {
-    /// A request ended.
-    pub fn record(&self, outcome: Outcome, took: Duration) {
-        self.requests.record(outcome, IntCounter::inc);
-        self.duration.observe(took.as_secs_f64());
-    }
-
-    /// A request was not made: there are too many, or it would be no use.
-    pub fn refused(&self) {
-        self.requests.record(Outcome::Failure, IntCounter::inc);
-    }
-
-    /// Whether the breaker of the webhook is open.
-    pub fn breaker_open(&self, is_open: bool) {
-        self.breaker_open.set(i64::from(is_open));
-    }
-}
-
 /// A counter of `family` for each value of a label.
 fn by_label<L: Label, const N: usize>(
     family: &IntCounterVec,
     values: impl Fn(L) -> [&'static str; N],
 ) -> ByLabel<L, IntCounter> {
     ByLabel::new(|label| family.with_label_values(&values(label)))
-}
-
-/// The values that two labels have together in a family's series.
-fn label_pairs(family: &IntCounterVec, first: &str, second: &str) -> HashSet<(String, String)> {
-    let families = family.collect();
-    let series = families.iter().flat_map(|family| family.get_metric());
-    let value_of = |metric: &prometheus::proto::Metric, name: &str| {
-        metric
-            .get_label()
-            .iter()
-            .find(|label| label.name() == name)
-            .map(|label| label.value().to_owned())
-    };
-    series
-        .filter_map(|metric| Some((value_of(metric, first)?, value_of(metric, second)?)))
-        .collect()
-}
-
-/// The values that a label has in a family's series.
-fn label_values(family: &impl Collector, name: &str) -> HashSet<String> {
-    let families = family.collect();
-    let series = families.iter().flat_map(|family| family.get_metric());
-    let labels = series.flat_map(|metric| metric.get_label());
-    labels
-        .filter(|label| label.name() == name)
-        .map(|label| label.value().to_owned())
-        .collect()
 }
 
 fn seconds(time: SystemTime) -> f64 {

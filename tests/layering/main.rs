@@ -28,7 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("engine", &["cel", "json"]),
     ("manifest", &["cel", "document", "engine", "field", "json"]),
     ("api", &["engine", "field", "json"]),
-    ("config", &["document", "engine", "field", "manifest"]),
+    ("config", &["cel", "document", "engine", "field", "manifest"]),
     ("certificates", &["config", "field"]),
     ("telemetry", &["config", "engine"]),
     ("tls", &["config", "field"]),

@@ -7,7 +7,7 @@ use super::ReviewVersion;
 use crate::engine::User;
 use crate::engine::admission::webhook::Call;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Request};
-use crate::json::{Document, Node, write_string};
+use crate::json::{Document, Node, ObjectWriter};
 
 /// What a question takes beside its objects, mostly.
 const ENVELOPE_BYTES: usize = 1024;
@@ -24,150 +24,97 @@ pub fn ask(call: &Call, request: &Request<'_>, uid: &str) -> Vec<u8> {
     let object = call.object.as_ref().map(Document::root).or(request.object);
     let objects = [object, request.old_object, request.options];
     let length: usize = objects.iter().flatten().map(|node| node.raw().len()).sum();
-    let mut writer = Writer {
-        out: String::with_capacity(ENVELOPE_BYTES + length),
-        has_fields: false,
-    };
-    writer.out.push('{');
-    writer.text("kind", "AdmissionReview");
-    writer.text("apiVersion", call.version.api_version());
-    match call.version {
-        ReviewVersion::V1 | ReviewVersion::V1beta1 => writer.map("request", |writer| {
-            writer.request(call, request, uid, object);
-        }),
-        ReviewVersion::V1alpha1 => {
-            writer.map("spec", |writer| writer.spec(call, request, object));
-            writer.map("status", |writer| writer.flag("allowed", false));
-        }
-    }
-    writer.out.push('}');
-    request.restored(writer.out)
-}
-
-/// Writes the fields of maps, in the order of their Go types.
-struct Writer {
-    out: String,
-    has_fields: bool,
-}
-
-// === impl Writer ===
-
-impl Writer {
-    fn request(&mut self, call: &Call, request: &Request<'_>, uid: &str, object: Option<Node<'_>>) {
-        self.text("uid", uid);
-        self.kind("kind", &call.kind);
-        self.resource("resource", &call.resource);
-        self.given("subResource", &request.subresource);
-        self.kind("requestKind", &request.request_kind);
-        self.resource("requestResource", &request.request_resource);
-        self.given("requestSubResource", &request.subresource);
-        self.given("name", &request.name);
-        self.given("namespace", &request.namespace);
-        self.text("operation", request.operation.as_str());
-        self.user(&request.user);
-        self.object("object", object);
-        self.object("oldObject", request.old_object);
-        self.flag("dryRun", request.dry_run);
-        self.object("options", request.options);
-    }
-
-    fn spec(&mut self, call: &Call, request: &Request<'_>, object: Option<Node<'_>>) {
-        self.kind("kind", &call.kind);
-        self.object("object", object);
-        self.object("oldObject", request.old_object);
-        self.text("operation", request.operation.as_str());
-        self.given("name", &request.name);
-        self.given("namespace", &request.namespace);
-        self.resource("resource", &call.resource);
-        self.given("subResource", &request.subresource);
-        self.user(&request.user);
-    }
-
-    fn user(&mut self, user: &User<'_>) {
-        self.map("userInfo", |writer| {
-            writer.given("username", &user.name);
-            writer.given("uid", &user.uid);
-            if !user.groups.is_empty() {
-                writer.texts("groups", &user.groups);
-            }
-            if !user.extra.is_empty() {
-                writer.map("extra", |writer| {
-                    for (key, values) in &user.extra {
-                        writer.texts(key, values);
-                    }
+    let mut out = String::with_capacity(ENVELOPE_BYTES + length);
+    ObjectWriter::write(&mut out, |review| {
+        review.text("kind", "AdmissionReview");
+        review.text("apiVersion", call.version.api_version());
+        match call.version {
+            ReviewVersion::V1 | ReviewVersion::V1beta1 => {
+                review.object("request", |fields| {
+                    write_request(fields, call, request, uid, object)
                 });
             }
-        });
-    }
-
-    fn kind(&mut self, name: &str, kind: &GroupVersionKind<'_>) {
-        self.map(name, |writer| {
-            writer.text("group", &kind.group);
-            writer.text("version", &kind.version);
-            writer.text("kind", &kind.kind);
-        });
-    }
-
-    fn resource(&mut self, name: &str, resource: &GroupVersionResource<'_>) {
-        self.map(name, |writer| {
-            writer.text("group", &resource.group);
-            writer.text("version", &resource.version);
-            writer.text("resource", &resource.resource);
-        });
-    }
-
-    /// An object as it was received; `null` where there is none.
-    fn object(&mut self, name: &str, object: Option<Node<'_>>) {
-        self.name(name);
-        self.out.push_str(object.map_or("null", Node::raw));
-    }
-
-    /// A text that is left out when it is empty.
-    fn given(&mut self, name: &str, value: &str) {
-        if !value.is_empty() {
-            self.text(name, value);
-        }
-    }
-
-    fn text(&mut self, name: &str, value: &str) {
-        self.name(name);
-        write_string(&mut self.out, value);
-    }
-
-    fn texts(&mut self, name: &str, values: &[impl AsRef<str>]) {
-        self.name(name);
-        self.out.push('[');
-        for (position, value) in values.iter().enumerate() {
-            if position > 0 {
-                self.out.push(',');
+            ReviewVersion::V1alpha1 => {
+                review.object("spec", |fields| write_spec(fields, call, request, object));
+                review.object("status", |status| status.flag("allowed", false));
             }
-            write_string(&mut self.out, value.as_ref());
         }
-        self.out.push(']');
-    }
+    });
+    request.restored(out)
+}
 
-    fn flag(&mut self, name: &str, value: bool) {
-        self.name(name);
-        self.out.push_str(if value { "true" } else { "false" });
-    }
+// In the order of the Go types.
 
-    fn map(&mut self, name: &str, fields: impl FnOnce(&mut Self)) {
-        self.name(name);
-        self.out.push('{');
-        self.has_fields = false;
-        fields(self);
-        self.out.push('}');
-        self.has_fields = true;
-    }
+fn write_request(
+    fields: &mut ObjectWriter<'_>,
+    call: &Call,
+    request: &Request<'_>,
+    uid: &str,
+    object: Option<Node<'_>>,
+) {
+    fields.text("uid", uid);
+    write_kind(fields, "kind", &call.kind);
+    write_resource(fields, "resource", &call.resource);
+    fields.text_if_any("subResource", &request.subresource);
+    write_kind(fields, "requestKind", &request.request_kind);
+    write_resource(fields, "requestResource", &request.request_resource);
+    fields.text_if_any("requestSubResource", &request.subresource);
+    fields.text_if_any("name", &request.name);
+    fields.text_if_any("namespace", &request.namespace);
+    fields.text("operation", request.operation.as_str());
+    write_user(fields, &request.user);
+    fields.json("object", as_received(object));
+    fields.json("oldObject", as_received(request.old_object));
+    fields.flag("dryRun", request.dry_run);
+    fields.json("options", as_received(request.options));
+}
 
-    fn name(&mut self, name: &str) {
-        if self.has_fields {
-            self.out.push(',');
+fn write_spec(fields: &mut ObjectWriter<'_>, call: &Call, request: &Request<'_>, object: Option<Node<'_>>) {
+    write_kind(fields, "kind", &call.kind);
+    fields.json("object", as_received(object));
+    fields.json("oldObject", as_received(request.old_object));
+    fields.text("operation", request.operation.as_str());
+    fields.text_if_any("name", &request.name);
+    fields.text_if_any("namespace", &request.namespace);
+    write_resource(fields, "resource", &call.resource);
+    fields.text_if_any("subResource", &request.subresource);
+    write_user(fields, &request.user);
+}
+
+fn write_user(fields: &mut ObjectWriter<'_>, user: &User<'_>) {
+    fields.object("userInfo", |info| {
+        info.text_if_any("username", &user.name);
+        info.text_if_any("uid", &user.uid);
+        info.texts_if_any("groups", &user.groups);
+        if !user.extra.is_empty() {
+            info.object("extra", |extra| {
+                for (key, values) in &user.extra {
+                    extra.texts(key, values);
+                }
+            });
         }
-        write_string(&mut self.out, name);
-        self.out.push(':');
-        self.has_fields = true;
-    }
+    });
+}
+
+fn write_kind(fields: &mut ObjectWriter<'_>, name: &str, kind: &GroupVersionKind<'_>) {
+    fields.object(name, |fields| {
+        fields.text("group", &kind.group);
+        fields.text("version", &kind.version);
+        fields.text("kind", &kind.kind);
+    });
+}
+
+fn write_resource(fields: &mut ObjectWriter<'_>, name: &str, resource: &GroupVersionResource<'_>) {
+    fields.object(name, |fields| {
+        fields.text("group", &resource.group);
+        fields.text("version", &resource.version);
+        fields.text("resource", &resource.resource);
+    });
+}
+
+/// An object as it was received; `null` where there is none.
+fn as_received(object: Option<Node<'_>>) -> &str {
+    object.map_or("null", Node::raw)
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::ReviewVersion;
 use crate::engine::StatusReason;
-use crate::engine::admission::{Denial, Outcome, Request, StatusCause, StatusDetails};
-use crate::json::write_string;
+use crate::engine::admission::{Denial, Outcome, Request, StatusDetails};
+use crate::json::{ObjectWriter, write_string};
 
 /// The longest key of an audit annotation. The API server puts the webhook's
 /// name and a slash before it, and drops what is then no qualified name.
@@ -17,25 +17,24 @@ const KEY_BYTES: usize = 63;
 
 pub(super) fn encode(version: ReviewVersion, request: &Request<'_>, outcome: &Outcome) -> Vec<u8> {
     let mut out = String::with_capacity(256 + outcome.patch.len() * 4 / 3);
-    match version {
-        ReviewVersion::V1 => {
-            out.push_str(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"#)
+    ObjectWriter::write(&mut out, |review| {
+        review.text("kind", "AdmissionReview");
+        review.text("apiVersion", version.api_version());
+        match version {
+            ReviewVersion::V1 | ReviewVersion::V1beta1 => review.object("response", |response| {
+                response.text("uid", &request.uid);
+                verdict(response, outcome.denial.as_ref());
+                if outcome.denial.is_none() && !outcome.patch.is_empty() {
+                    patch(response, request.restored(outcome.patch.clone()));
+                }
+                annotations(response, &outcome.audit_annotations);
+                warnings(response, outcome);
+            }),
+            ReviewVersion::V1alpha1 => {
+                review.object("status", |status| verdict(status, outcome.denial.as_ref()));
+            }
         }
-        ReviewVersion::V1beta1 => out.push_str(
-            r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","response":{"uid":"#,
-        ),
-        ReviewVersion::V1alpha1 => return alpha(outcome),
-    }
-    write_string(&mut out, &request.uid);
-    verdict(&mut out, ",", outcome.denial.as_ref());
-    if outcome.denial.is_none() && !outcome.patch.is_empty() {
-        out.push_str(r#","patch":""#);
-        STANDARD.encode_string(request.restored(outcome.patch.clone()), &mut out);
-        out.push_str(r#"","patchType":"JSONPatch""#);
-    }
-    annotations(&mut out, &outcome.audit_annotations);
-    warnings(&mut out, outcome);
-    out.push_str("}}");
+    });
     out.into_bytes()
 }
 
@@ -56,113 +55,64 @@ pub(super) fn within_version(version: ReviewVersion, mut outcome: Outcome) -> Ou
     outcome
 }
 
-fn alpha(outcome: &Outcome) -> Vec<u8> {
-    let mut out =
-        String::from(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1alpha1","status":{"#);
-    verdict(&mut out, "", outcome.denial.as_ref());
-    out.push_str("}}");
-    out.into_bytes()
+fn verdict(response: &mut ObjectWriter<'_>, denial: Option<&Denial>) {
+    response.flag("allowed", denial.is_none());
+    let Some(denial) = denial else { return };
+    response.object("status", |status| {
+        status.object("metadata", |_| {});
+        status.text("status", &denial.status);
+        status.text("message", &denial.message);
+        status.text_if_any("reason", &denial.reason);
+        if !denial.details.is_empty() {
+            status.object("details", |fields| details(fields, &denial.details));
+        }
+        status.json("code", &denial.code.to_string());
+    });
 }
 
-fn verdict(out: &mut String, separator: &str, denial: Option<&Denial>) {
-    out.push_str(separator);
-    let Some(denial) = denial else {
-        out.push_str(r#""allowed":true"#);
-        return;
-    };
-    out.push_str(r#""allowed":false,"status":{"metadata":{},"status":"#);
-    write_string(out, &denial.status);
-    out.push_str(r#","message":"#);
-    write_string(out, &denial.message);
-    if !denial.reason.is_empty() {
-        out.push_str(r#","reason":"#);
-        write_string(out, &denial.reason);
-    }
-    details(out, &denial.details);
-    out.push_str(r#","code":"#);
-    out.push_str(&denial.code.to_string());
-    out.push('}');
-}
-
-fn details(out: &mut String, details: &StatusDetails) {
-    if details.is_empty() {
-        return;
-    }
-    out.push_str(r#","details":{"#);
-    let written = texts(
-        out,
-        &[
-            ("name", &details.name),
-            ("group", &details.group),
-            ("kind", &details.kind),
-            ("uid", &details.uid),
-        ],
-    );
-    let mut separator = if written { "," } else { "" };
-    for (position, cause) in details.causes.iter().enumerate() {
-        out.push_str(if position > 0 { "," } else { separator });
-        out.push_str(if position > 0 { "{" } else { r#""causes":[{"# });
-        let StatusCause {
-            reason,
-            message,
-            field,
-        } = cause;
-        texts(out, &[("reason", reason), ("message", message), ("field", field)]);
-        out.push('}');
-    }
+fn details(fields: &mut ObjectWriter<'_>, details: &StatusDetails) {
+    fields.text_if_any("name", &details.name);
+    fields.text_if_any("group", &details.group);
+    fields.text_if_any("kind", &details.kind);
+    fields.text_if_any("uid", &details.uid);
     if !details.causes.is_empty() {
-        out.push(']');
-        separator = ",";
+        fields.list("causes", &details.causes, |out, cause| {
+            ObjectWriter::write(out, |fields| {
+                fields.text_if_any("reason", &cause.reason);
+                fields.text_if_any("message", &cause.message);
+                fields.text_if_any("field", &cause.field);
+            });
+        });
     }
     if details.retry_after_seconds != 0 {
-        out.push_str(separator);
-        out.push_str(r#""retryAfterSeconds":"#);
-        out.push_str(&details.retry_after_seconds.to_string());
+        fields.json("retryAfterSeconds", &details.retry_after_seconds.to_string());
     }
-    out.push('}');
 }
 
-/// Writes the members that are not empty; true if there is any.
-fn texts(out: &mut String, members: &[(&str, &str)]) -> bool {
-    let mut separator = "";
-    for (name, value) in members.iter().filter(|(_, value)| !value.is_empty()) {
-        out.push_str(separator);
-        write_string(out, name);
-        out.push(':');
-        write_string(out, value);
-        separator = ",";
-    }
-    !separator.is_empty()
+fn patch(response: &mut ObjectWriter<'_>, patch: Vec<u8>) {
+    let out = response.key("patch");
+    out.push('"');
+    STANDARD.encode_string(patch, out);
+    out.push('"');
+    response.text("patchType", "JSONPatch");
 }
 
-fn annotations(out: &mut String, annotations: &BTreeMap<String, String>) {
+fn annotations(response: &mut ObjectWriter<'_>, annotations: &BTreeMap<String, String>) {
     // Two keys that were told apart by a slash may become one.
     let mut keys: BTreeMap<String, &str> = BTreeMap::new();
     for (key, value) in annotations {
         keys.entry(annotation_key(key)).or_insert(value);
     }
-    let mut separator = r#","auditAnnotations":{"#;
-    for (key, value) in &keys {
-        out.push_str(separator);
-        write_string(out, key);
-        out.push(':');
-        write_string(out, value);
-        separator = ",";
-    }
     if !keys.is_empty() {
-        out.push('}');
+        response.object("auditAnnotations", |fields| {
+            keys.iter().for_each(|(key, value)| fields.text(key, value));
+        });
     }
 }
 
-fn warnings(out: &mut String, outcome: &Outcome) {
-    let mut separator = r#","warnings":["#;
-    for text in outcome.warnings.iter() {
-        out.push_str(separator);
-        write_string(out, text);
-        separator = ",";
-    }
+fn warnings(response: &mut ObjectWriter<'_>, outcome: &Outcome) {
     if !outcome.warnings.is_empty() {
-        out.push(']');
+        response.list("warnings", outcome.warnings.iter(), write_string);
     }
 }
 

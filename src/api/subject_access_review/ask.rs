@@ -6,13 +6,7 @@ use std::borrow::Cow;
 
 use crate::engine::authorization::SubjectAccessReviewVersion;
 use crate::engine::{Attributes, Operator, Requirement, ResourceAttributes, Target, User};
-use crate::json::write_string;
-
-/// A JSON object that is being written.
-struct ObjectWriter<'o> {
-    out: &'o mut String,
-    is_empty: bool,
-}
+use crate::json::ObjectWriter;
 
 // === impl Version ===
 
@@ -22,11 +16,13 @@ impl SubjectAccessReviewVersion {
     #[must_use]
     pub fn encode(self, attributes: &Attributes<'_>) -> Vec<u8> {
         let mut out = String::with_capacity(512);
-        out.push_str(r#"{"kind":"SubjectAccessReview","apiVersion":"#);
-        write_string(&mut out, self.as_str());
-        out.push_str(r#","metadata":{},"spec":"#);
-        spec(&mut out, self, attributes);
-        out.push_str(r#","status":{"allowed":false}}"#);
+        ObjectWriter::write(&mut out, |review| {
+            review.text("kind", "SubjectAccessReview");
+            review.text("apiVersion", self.as_str());
+            review.object("metadata", |_| {});
+            review.object("spec", |spec| write_spec(spec, self, attributes));
+            review.object("status", |status| status.flag("allowed", false));
+        });
         out.into_bytes()
     }
 
@@ -34,25 +30,20 @@ impl SubjectAccessReviewVersion {
     #[must_use]
     pub fn encode_spec(self, attributes: &Attributes<'_>) -> Vec<u8> {
         let mut out = String::with_capacity(512);
-        spec(&mut out, self, attributes);
+        ObjectWriter::write(&mut out, |spec| write_spec(spec, self, attributes));
         out.into_bytes()
     }
 }
 
-fn spec(out: &mut String, version: SubjectAccessReviewVersion, attributes: &Attributes<'_>) {
-    let mut spec = ObjectWriter::begin(out);
+fn write_spec(spec: &mut ObjectWriter<'_>, version: SubjectAccessReviewVersion, attributes: &Attributes<'_>) {
     match &attributes.target {
         Target::Resource(resource) => {
-            spec.key("resourceAttributes");
-            resource_attributes(spec.out, resource);
+            spec.object("resourceAttributes", |target| write_resource(target, resource));
         }
-        Target::NonResource { path, verb } => {
-            spec.key("nonResourceAttributes");
-            let mut target = ObjectWriter::begin(spec.out);
-            target.text("path", path);
-            target.text("verb", verb);
-            target.end();
-        }
+        Target::NonResource { path, verb } => spec.object("nonResourceAttributes", |target| {
+            target.text_if_any("path", path);
+            target.text_if_any("verb", verb);
+        }),
     }
     let User {
         name,
@@ -60,8 +51,8 @@ fn spec(out: &mut String, version: SubjectAccessReviewVersion, attributes: &Attr
         groups,
         extra,
     } = &attributes.user;
-    spec.text("user", name);
-    spec.texts(
+    spec.text_if_any("user", name);
+    spec.texts_if_any(
         match version {
             SubjectAccessReviewVersion::V1 => "groups",
             SubjectAccessReviewVersion::V1beta1 => "group",
@@ -69,15 +60,12 @@ fn spec(out: &mut String, version: SubjectAccessReviewVersion, attributes: &Attr
         groups,
     );
     if !extra.is_empty() {
-        spec.key("extra");
-        self::extra(spec.out, extra);
+        spec.object("extra", |object| write_extra(object, extra));
     }
-    spec.text("uid", uid);
-    spec.end();
+    spec.text_if_any("uid", uid);
 }
 
-fn resource_attributes(out: &mut String, resource: &ResourceAttributes<'_>) {
-    let mut object = ObjectWriter::begin(out);
+fn write_resource(target: &mut ObjectWriter<'_>, resource: &ResourceAttributes<'_>) {
     for (name, text) in [
         ("namespace", &resource.namespace),
         ("verb", &resource.verb),
@@ -87,92 +75,37 @@ fn resource_attributes(out: &mut String, resource: &ResourceAttributes<'_>) {
         ("subresource", &resource.subresource),
         ("name", &resource.name),
     ] {
-        object.text(name, text);
+        target.text_if_any(name, text);
     }
-    object.selector("fieldSelector", &resource.selectors.field);
-    object.selector("labelSelector", &resource.selectors.label);
-    object.end();
+    write_selector(target, "fieldSelector", &resource.selectors.field);
+    write_selector(target, "labelSelector", &resource.selectors.label);
 }
 
 /// By key, as Go writes maps.
-fn extra(out: &mut String, extra: &[(Cow<'_, str>, Vec<Cow<'_, str>>)]) {
+fn write_extra(object: &mut ObjectWriter<'_>, extra: &[(Cow<'_, str>, Vec<Cow<'_, str>>)]) {
     let mut sorted: Vec<_> = extra.iter().collect();
     sorted.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let mut object = ObjectWriter::begin(out);
     for (key, values) in sorted {
-        object.key(key);
-        list(object.out, values);
+        object.texts(key, values);
     }
-    object.end();
 }
 
-fn list(out: &mut String, texts: &[Cow<'_, str>]) {
-    out.push('[');
-    for (place, text) in texts.iter().enumerate() {
-        if place > 0 {
-            out.push(',');
-        }
-        write_string(out, text);
+/// Leaving out what nobody knows only widens the question.
+fn write_selector(target: &mut ObjectWriter<'_>, key: &str, requirements: &[Requirement<'_>]) {
+    let is_known = |requirement: &&Requirement<'_>| !matches!(requirement.operator, Operator::Unknown(_));
+    let mut requirements = requirements.iter().filter(is_known).peekable();
+    if requirements.peek().is_none() {
+        return;
     }
-    out.push(']');
-}
-
-// === impl Object ===
-
-impl<'o> ObjectWriter<'o> {
-    fn begin(out: &'o mut String) -> Self {
-        out.push('{');
-        Self { out, is_empty: true }
-    }
-
-    fn end(self) {
-        self.out.push('}');
-    }
-
-    fn key(&mut self, key: &str) {
-        if !self.is_empty {
-            self.out.push(',');
-        }
-        self.is_empty = false;
-        write_string(self.out, key);
-        self.out.push(':');
-    }
-
-    fn text(&mut self, key: &str, text: &str) {
-        if !text.is_empty() {
-            self.key(key);
-            write_string(self.out, text);
-        }
-    }
-
-    fn texts(&mut self, key: &str, texts: &[Cow<'_, str>]) {
-        if !texts.is_empty() {
-            self.key(key);
-            list(self.out, texts);
-        }
-    }
-
-    /// Leaving out what nobody knows only widens the question.
-    fn selector(&mut self, key: &str, requirements: &[Requirement<'_>]) {
-        let is_known = |requirement: &&Requirement<'_>| !matches!(requirement.operator, Operator::Unknown(_));
-        let mut requirements = requirements.iter().filter(is_known).peekable();
-        if requirements.peek().is_none() {
-            return;
-        }
-        self.key(key);
-        self.out.push_str(r#"{"requirements":["#);
-        for (place, requirement) in requirements.enumerate() {
-            if place > 0 {
-                self.out.push(',');
-            }
-            let mut object = ObjectWriter::begin(self.out);
-            object.text("key", &requirement.key);
-            object.text("operator", requirement.operator.as_str());
-            object.texts("values", &requirement.values);
-            object.end();
-        }
-        self.out.push_str("]}");
-    }
+    target.object(key, |selector| {
+        selector.list("requirements", requirements, |out, requirement| {
+            ObjectWriter::write(out, |object| {
+                object.text_if_any("key", &requirement.key);
+                object.text_if_any("operator", requirement.operator.as_str());
+                object.texts_if_any("values", &requirement.values);
+            });
+        });
+    });
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::engine::admission::chain::{Comparison, compare};
 use crate::engine::admission::trace::{Recorder, TraceStep};
 use crate::engine::admission::webhook::{Call, WebhookAnswer, WebhookResult};
 use crate::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
-use crate::json::{Document, patch, write_string};
+use crate::json::{Document, ObjectWriter, patch, write_list};
 use crate::manifest::Surroundings;
 
 /// How to answer.
@@ -243,11 +243,14 @@ fn with_patch(review: &Document<'_>, changes: &str) -> Result<Document<'static>,
     };
     let changes = read(changes.to_owned())?;
     let object = patch::apply(object, &patch::read(changes.root())?)?.to_text();
-    let mut replace = String::from(r#"[{"op":"replace","path":"#);
-    write_string(&mut replace, &pointer);
-    replace.push_str(r#","value":"#);
-    replace.push_str(&object);
-    replace.push_str("}]");
+    let mut replace = String::new();
+    write_list(&mut replace, [object], |out, object| {
+        ObjectWriter::write(out, |operation| {
+            operation.text("op", "replace");
+            operation.text("path", &pointer);
+            operation.json("value", &object);
+        });
+    });
     let replace = read(replace)?;
     let operations = patch::read(replace.root())?;
     Ok(read(patch::apply(review.root(), &operations)?.to_text())?)

@@ -1,18 +1,21 @@
 //! The contents of a set-up's files.
 
+mod gaps;
+mod set_up;
+
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
 use super::File;
 use super::fill::{Filling, quoted};
-use super::host::{Host, Namespace};
+use super::host::Host;
 use super::pki::{Authority, Pair, Usage};
 use super::policies;
-use crate::cli::{Error, output};
+use crate::cli::Error;
+use gaps::{filling, url_hosts};
+use set_up::PORT;
+pub(in crate::cli) use set_up::SetUp;
 
 /// The gateway's configuration, by whose presence a set-up is known.
 pub(in crate::cli) const CONFIGURATION: &str = "portcullis.yaml";
@@ -31,26 +34,9 @@ pub(super) const SERVER_NAME: &str = "portcullis";
 pub(super) const AUTHORIZATION_NAME: &str = "kube-apiserver-authorization";
 pub(super) const ADMISSION_NAME: &str = "kube-apiserver-admission";
 
-const PORT: u16 = 8443;
-
 /// Where a certificate and its key are, relative to the folder of the set-up.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyFiles(pub(super) &'static str, pub(super) &'static str);
-
-/// What a set-up is to be.
-#[derive(Debug, Default)]
-pub(in crate::cli) struct SetUp<'a> {
-    /// As whom the gateway is reached; none: from its own machine alone.
-    pub(super) hosts: &'a [Host],
-    /// The namespace in which the gateway runs, where it runs in the cluster.
-    pub(super) in_cluster: Option<&'a Namespace>,
-    /// Further namespaces whose service accounts are never asked about.
-    pub(super) exempt: &'a [Namespace],
-    /// Whether there are example policies.
-    pub(super) examples: bool,
-    /// Whether the registrations are static manifests.
-    pub(super) is_static: bool,
-}
 
 /// Every file of `set_up` in `directory`, the configuration last. Keys are new each
 /// time; `now` is in seconds since 1970.
@@ -102,18 +88,6 @@ pub(super) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
         filling.fill(include_str!("templates/portcullis.yaml")),
     ));
     Ok(files)
-}
-
-// === impl SetUp ===
-
-impl SetUp<'_> {
-    /// One to try things with, on this machine alone.
-    pub(in crate::cli) fn development() -> Self {
-        Self {
-            examples: true,
-            ..Self::default()
-        }
-    }
 }
 
 // === impl KeyFiles ===
@@ -215,29 +189,6 @@ fn with_loopback(hosts: &[Host]) -> Vec<Host> {
     names
 }
 
-/// The hosts that stand in URLs: those that were named, else this machine.
-fn url_hosts<'a>(hosts: &'a [Host], names: &'a [Host]) -> &'a [Host] {
-    if hosts.is_empty() {
-        names.get(..1).unwrap_or_default()
-    } else {
-        hosts
-    }
-}
-
-/// The address to listen on: every one of the machine, unless only the machine itself is to come.
-fn listen(hosts: &[Host]) -> String {
-    if hosts.iter().all(Host::is_loopback) {
-        format!("127.0.0.1:{PORT}")
-    } else if hosts
-        .iter()
-        .all(|host| matches!(host, Host::Address(address) if address.is_ipv6()))
-    {
-        format!("[::]:{PORT}")
-    } else {
-        format!("0.0.0.0:{PORT}")
-    }
-}
-
 /// The API server looks credentials up by host and port: one user for each.
 fn admission_kubeconfig(directory: &Path, hosts: &[Host]) -> String {
     let certificate = quoted(&directory.join(ADMISSION.0));
@@ -252,245 +203,5 @@ fn admission_kubeconfig(directory: &Path, hosts: &[Host]) -> String {
     text
 }
 
-/// What the templates of `set_up` leave open.
-fn filling<'a>(directory: &'a Path, set_up: &SetUp<'_>, hosts: &[Host], ca: &Pair) -> Filling<'a> {
-    let listed: Vec<String> = hosts.iter().map(|host| format!("`{host}`")).collect();
-    let host = hosts.first().map(ToString::to_string).unwrap_or_default();
-    let name = if set_up.is_static {
-        "portcullis.static.k8s.io"
-    } else {
-        "portcullis"
-    };
-    let plugin = |kind| {
-        if set_up.is_static {
-            include_str!("templates/static/admission.yaml").replace("KIND", kind)
-        } else {
-            String::new()
-        }
-    };
-    let values = vec![
-        ("put-to-use", put_to_use(set_up).to_owned()),
-        ("registered", registered(set_up).to_owned()),
-        ("directory", output::argument(directory)),
-        (
-            "match-conditions",
-            include_str!("templates/match-conditions.yaml").to_owned(),
-        ),
-        ("static-validating", plugin("validating")),
-        ("static-mutating", plugin("mutating")),
-        ("exempt", exempt(set_up)),
-        ("namespaces", left_out(set_up).join(", ")),
-        (
-            "namespace",
-            set_up.in_cluster.map(ToString::to_string).unwrap_or_default(),
-        ),
-        ("version", env!("CARGO_PKG_VERSION").to_owned()),
-        ("name", name.to_owned()),
-        ("host", host),
-        ("hosts", listed.join(", ")),
-        ("listen", listen(hosts)),
-        ("ca", STANDARD.encode(&ca.certificate)),
-    ];
-    Filling::new(directory, values)
-}
-
-/// The namespaces whose objects the registrations leave out.
-fn left_out(set_up: &SetUp<'_>) -> Vec<String> {
-    let mut names = vec!["kube-system".to_owned()];
-    names.extend(set_up.in_cluster.map(ToString::to_string));
-    names.dedup();
-    names
-}
-
-/// The matchConditions for the service accounts of further namespaces: the gateway's
-/// own, and those that were named.
-fn exempt(set_up: &SetUp<'_>) -> String {
-    let mut namespaces: Vec<String> = set_up
-        .in_cluster
-        .into_iter()
-        .chain(set_up.exempt)
-        .map(ToString::to_string)
-        .filter(|namespace| namespace != "kube-system")
-        .collect();
-    namespaces.sort();
-    namespaces.dedup();
-    namespaces
-        .iter()
-        .map(|namespace| {
-            format!("    - expression: \"!('system:serviceaccounts:{namespace}' in request.groups)\"\n")
-        })
-        .collect()
-}
-
-/// How the README says to put the registrations in force.
-const fn registered(set_up: &SetUp<'_>) -> &'static str {
-    if set_up.is_static {
-        "| `static/` | read by the API server (1.37 and later), as the file above says |"
-    } else {
-        "| `webhooks.yaml` | `kubectl apply -f webhooks.yaml`, once the gateway serves |"
-    }
-}
-
-/// How the README says to run the gateway.
-const fn put_to_use(set_up: &SetUp<'_>) -> &'static str {
-    if set_up.in_cluster.is_some() {
-        include_str!("templates/in-cluster/put-to-use.md")
-    } else {
-        include_str!("templates/put-to-use.md")
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn hosts(names: &[&str]) -> Vec<Host> {
-        names.iter().map(|name| name.parse().unwrap()).collect()
-    }
-
-    fn files(set_up: &SetUp<'_>) -> Vec<File> {
-        compose(Path::new("/srv/gate \"way\": x"), set_up, 1_790_000_000).unwrap()
-    }
-
-    fn text(set_up: &SetUp<'_>, path: &str) -> String {
-        let file = files(set_up).into_iter().find(|file| file.path == path).unwrap();
-        String::from_utf8(file.contents).unwrap()
-    }
-
-    /// Has `act` see a set-up of each kind.
-    fn each_kind(act: impl Fn(&SetUp<'_>)) {
-        let hosts = hosts(&["a.example.com", "::1"]);
-        let namespace = "gate".parse().unwrap();
-        let exempt = ["tools".parse().unwrap()];
-        act(&SetUp::default());
-        act(&SetUp {
-            hosts: &hosts,
-            exempt: &exempt,
-            is_static: true,
-            ..SetUp::default()
-        });
-        act(&SetUp {
-            in_cluster: Some(&namespace),
-            examples: true,
-            ..SetUp::default()
-        });
-    }
-
-    #[test]
-    fn no_template_keeps_a_gap() {
-        each_kind(|set_up| {
-            for file in files(set_up) {
-                let text = String::from_utf8(file.contents).unwrap();
-                assert!(!text.contains("{{"), "{}", file.path);
-            }
-        });
-    }
-
-    #[test]
-    fn keys_are_secret_and_nothing_else() {
-        each_kind(|set_up| {
-            for file in files(set_up) {
-                assert_eq!(file.secret, file.path.ends_with(".key"), "{}", file.path);
-            }
-        });
-    }
-
-    #[test]
-    fn every_yaml_file_can_be_read_whatever_the_folder_is_called() {
-        each_kind(|set_up| {
-            for file in files(set_up) {
-                if !file.path.ends_with(".yaml") && !file.path.ends_with(".kubeconfig") {
-                    continue;
-                }
-                let text = String::from_utf8(file.contents).unwrap();
-                let documents = crate::document::parse(Some(file.path), &text).unwrap();
-                assert!(!documents.is_empty(), "{}", file.path);
-            }
-        });
-    }
-
-    #[test]
-    fn the_configuration_comes_last() {
-        each_kind(|set_up| assert_eq!(files(set_up).last().unwrap().path, CONFIGURATION));
-    }
-
-    #[test]
-    fn the_key_of_the_authority_is_the_only_one_of_its_folder() {
-        each_kind(|set_up| {
-            let keys: Vec<&str> = files(set_up)
-                .iter()
-                .map(|file| file.path)
-                .filter(|path| path.starts_with("ca/"))
-                .collect();
-            assert_eq!(keys, ["ca/ca.key", "ca/ca.crt"]);
-        });
-    }
-
-    #[test]
-    fn examples_come_only_when_asked_for() {
-        let policies = |examples| {
-            let set_up = SetUp {
-                examples,
-                ..SetUp::default()
-            };
-            let files = files(&set_up);
-            let is_manifest =
-                |file: &&File| file.path.starts_with("policies/") && file.path.ends_with(".yaml");
-            files.iter().filter(is_manifest).count()
-        };
-        assert_eq!(policies(false), 0);
-        assert!(policies(true) >= 12);
-    }
-
-    #[test]
-    fn the_gateway_listens_where_its_hosts_are() {
-        assert_eq!(listen(&hosts(&["localhost", "127.0.0.1"])), "127.0.0.1:8443");
-        assert_eq!(listen(&hosts(&["localhost", "a.example.com"])), "0.0.0.0:8443");
-        assert_eq!(listen(&hosts(&["fd00::1"])), "[::]:8443");
-    }
-
-    #[test]
-    fn admission_credentials_are_found_by_host_and_port() {
-        let hosts = hosts(&["a.example.com", "::1"]);
-        let set_up = SetUp {
-            hosts: &hosts,
-            ..SetUp::default()
-        };
-        let kubeconfig = text(&set_up, "kubeconfigs/admission.kubeconfig");
-        assert!(kubeconfig.contains("- name: \"a.example.com:8443\""));
-        assert!(kubeconfig.contains("- name: \"[::1]:8443\""));
-    }
-
-    #[test]
-    fn kubeconfigs_name_files_by_absolute_path_and_embed_nothing() {
-        for path in [
-            "kubeconfigs/authorization.kubeconfig",
-            "kubeconfigs/admission.kubeconfig",
-        ] {
-            let kubeconfig = text(&SetUp::default(), path);
-            assert!(
-                kubeconfig.contains("client-key: \"/srv/gate \\\"way\\\": x/pki/"),
-                "{kubeconfig}"
-            );
-            assert!(!kubeconfig.contains("-data"), "{kubeconfig}");
-        }
-    }
-
-    #[test]
-    fn the_gateway_s_own_namespace_is_left_out_of_everything() {
-        let namespace = "gate".parse().unwrap();
-        let exempt = ["tools".parse().unwrap(), "kube-system".parse().unwrap()];
-        let set_up = SetUp {
-            in_cluster: Some(&namespace),
-            exempt: &exempt,
-            ..SetUp::default()
-        };
-        let configuration = text(&set_up, "authorization-configuration.yaml");
-        for namespace in ["kube-system", "gate", "tools"] {
-            let condition = format!("!('system:serviceaccounts:{namespace}' in request.groups)");
-            assert_eq!(configuration.matches(&condition).count(), 1, "{configuration}");
-        }
-        let registrations = text(&set_up, "webhooks.yaml");
-        assert_eq!(registrations.matches("values: [kube-system, gate]").count(), 2);
-    }
-}
+mod tests;

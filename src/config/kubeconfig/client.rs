@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use super::{Basic, Files, Secret, Section, data_or_file, named, open, user};
+use super::user::{Basic, data_or_file, user};
+use super::{Files, Section, named, open};
+use crate::config::Secret;
 use crate::field::{FaultKind, Faults, Place};
 
 /// Users, by the hosts that they are shown to.

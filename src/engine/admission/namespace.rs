@@ -6,7 +6,7 @@ use crate::engine::admission::Request;
 use crate::engine::admission::matching::MissingNamespace;
 use crate::engine::admission::set::AdmissionSet;
 use crate::engine::admission::variables::NamespaceObject;
-use crate::json::{Document, write_string};
+use crate::json::{Document, ObjectWriter};
 
 /// The Namespace that a request is about.
 pub(in crate::engine::admission) enum RequestNamespace {
@@ -46,11 +46,15 @@ impl AdmissionSet {
 }
 
 fn name_only(name: &str) -> RequestNamespace {
-    let mut text = String::from("{\"metadata\":{\"name\":");
-    write_string(&mut text, name);
-    text.push_str(",\"labels\":{\"kubernetes.io/metadata.name\":");
-    write_string(&mut text, name);
-    text.push_str("}}}");
+    let mut text = String::new();
+    ObjectWriter::write(&mut text, |namespace| {
+        namespace.object("metadata", |metadata| {
+            metadata.text("name", name);
+            metadata.object("labels", |labels| {
+                labels.text("kubernetes.io/metadata.name", name)
+            });
+        });
+    });
     Document::parse(text).map_or(RequestNamespace::Unknown, |document| {
         RequestNamespace::Known(Arc::new(document))
     })

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::engine::User;
+use crate::engine::{User, groups};
 use crate::json::Node;
 
 /// One admission question (`admission.Attributes` of
@@ -144,7 +144,7 @@ impl GroupVersionKind<'_> {
     /// Whether objects of this kind configure admission.
     #[must_use]
     pub fn is_admission_configuration(&self) -> bool {
-        self.group == "admissionregistration.k8s.io"
+        self.group == groups::ADMISSION
             && matches!(
                 self.kind.as_ref(),
                 "ValidatingWebhookConfiguration"
@@ -195,7 +195,7 @@ impl GroupVersionResource<'_> {
     /// (`isExcludedFromAPIHooks` of `apiserver/pkg/admission/plugin/policy/generic/plugin.go`).
     #[must_use]
     pub fn is_policy(&self) -> bool {
-        self.group == "admissionregistration.k8s.io"
+        self.group == groups::ADMISSION
             && matches!(
                 self.resource.as_ref(),
                 "validatingadmissionpolicies"

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::admissionregistration::v1 as written;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::super::metadata::{self, KindScope};
+use super::super::metadata;
 use super::super::names;
 use super::super::report::Report;
 use super::parameters;
@@ -79,7 +79,7 @@ pub(super) fn read_mutating(
 }
 
 fn read_name(metadata: ObjectMeta, report: &mut Report<'_>) -> String {
-    metadata::validate(&metadata, KindScope::Cluster, names::dns_subdomain, report);
+    metadata::validate_cluster_scoped(&metadata, report);
     metadata.name.unwrap_or_default()
 }
 

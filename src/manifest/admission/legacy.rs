@@ -8,8 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::metadata::{self, KindScope};
-use super::super::names;
+use super::super::metadata;
 use super::super::report::Report;
 use super::super::v1alpha1::nullable;
 use super::rules;
@@ -106,12 +105,7 @@ pub(in crate::manifest) fn read_initializers(
 ) -> Option<WrittenInitializerConfiguration> {
     let configuration: WrittenInitializerConfiguration = document.decode(faults)?;
     let mut report = Report::new(document, faults);
-    metadata::validate(
-        &configuration.metadata,
-        KindScope::Cluster,
-        names::dns_subdomain,
-        &mut report,
-    );
+    metadata::validate_cluster_scoped(&configuration.metadata, &mut report);
     let path = FieldPath::root().field("initializers");
     for (index, initializer) in configuration.initializers.iter().enumerate() {
         let path = path.index(index);
@@ -162,12 +156,7 @@ pub(in crate::manifest) fn read_hooks(
 ) -> Option<(ExternalAdmissionHookConfiguration, WebhookConfiguration)> {
     let configuration: ExternalAdmissionHookConfiguration = document.decode(faults)?;
     let mut report = Report::new(document, faults);
-    metadata::validate(
-        &configuration.metadata,
-        KindScope::Cluster,
-        names::dns_subdomain,
-        &mut report,
-    );
+    metadata::validate_cluster_scoped(&configuration.metadata, &mut report);
     let name = configuration.metadata.name.clone().unwrap_or_default();
     let hooks = configuration.external_admission_hooks.iter();
     let path = FieldPath::root().field("externalAdmissionHooks");

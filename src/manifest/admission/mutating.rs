@@ -5,8 +5,7 @@
 
 use k8s_openapi::api::admissionregistration::v1 as written;
 
-use super::super::metadata::{self, KindScope};
-use super::super::names;
+use super::super::metadata;
 use super::super::report::Report;
 use super::expressions::expression;
 use super::policy::{self, Common};
@@ -24,7 +23,7 @@ pub(super) fn read(
     policy: written::MutatingAdmissionPolicy,
     report: &mut Report<'_>,
 ) -> Option<MutatingPolicy> {
-    metadata::validate(&policy.metadata, KindScope::Cluster, names::dns_subdomain, report);
+    metadata::validate_cluster_scoped(&policy.metadata, report);
     let name = policy.metadata.name.unwrap_or_default();
     let spec = policy.spec.unwrap_or_default();
     let path = FieldPath::root().field("spec");

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::admissionregistration::v1 as written;
 
-use super::super::metadata::{self, KindScope};
+use super::super::metadata;
 use super::super::names;
 use super::super::report::Report;
 use super::expressions::expression;
@@ -29,7 +29,7 @@ pub(super) fn read(
     policy: written::ValidatingAdmissionPolicy,
     report: &mut Report<'_>,
 ) -> Option<ValidatingPolicy> {
-    metadata::validate(&policy.metadata, KindScope::Cluster, names::dns_subdomain, report);
+    metadata::validate_cluster_scoped(&policy.metadata, report);
     let name = policy.metadata.name.unwrap_or_default();
     let spec = policy.spec.unwrap_or_default();
     let path = FieldPath::root().field("spec");

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::metadata::{self, KindScope};
+use super::super::metadata;
 use super::super::report::Report;
 use super::super::{names, selector};
 use super::rules::{self, MATCH_POLICIES, compile_rule, compile_selector, match_policy, one_of};
@@ -94,7 +94,7 @@ pub(super) fn read(
     let mut report = Report::new(document, faults);
     let report = &mut report;
     let metadata = configuration.metadata;
-    metadata::validate(&metadata, KindScope::Cluster, names::dns_subdomain, report);
+    metadata::validate_cluster_scoped(&metadata, report);
     let name = metadata.name.unwrap_or_default();
     let path = FieldPath::root().field("webhooks");
     if kind == ConfigurationKind::Validating {

@@ -1,25 +1,18 @@
 //! One line of the decision log.
 
+mod line;
 mod webhooks;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime};
 
-use time::OffsetDateTime;
-
 use crate::engine::admission::Phase;
 use crate::engine::admission::Request;
 use crate::engine::admission::exceptions::Excused;
 use crate::engine::admission::webhook::WebhookResult;
-use crate::engine::text::truncate_with_mark;
 use crate::engine::{Attributes, Cause, Decision, Operator, Requirement, Target, User};
-
-/// Longest text of a line, in bytes.
-const TEXT_BYTES: usize = 2048;
-
-/// From this length on a line's lists are cut.
-const LINE_BYTES: usize = 32 << 10;
+use line::Line;
 
 /// A decision to be logged.
 #[derive(Debug, Clone, Copy)]
@@ -158,50 +151,9 @@ impl<'a> LoggedQuestion<'a> {
     }
 }
 
-/// A line being built.
-struct Line<'b> {
-    out: &'b mut Vec<u8>,
-    truncated: bool,
-}
-
 // === impl Line ===
 
 impl Line<'_> {
-    fn raw(&mut self, text: &str) {
-        self.out.extend_from_slice(text.as_bytes());
-    }
-
-    /// A JSON string; a long one is cut and ends in `…`.
-    fn text(&mut self, text: &str) {
-        self.truncated |= text.len() > TEXT_BYTES;
-        self.string(&truncate_with_mark(text, TEXT_BYTES));
-    }
-
-    fn string(&mut self, text: &str) {
-        // Writing to memory does not fail.
-        let _written = serde_json::to_writer(&mut *self.out, text);
-    }
-
-    /// The items of a list, separated, until the line is long.
-    fn items<T>(&mut self, items: &[T], mut write: impl FnMut(&mut Self, &T)) {
-        for (position, item) in items.iter().enumerate() {
-            if self.out.len() > LINE_BYTES {
-                self.truncated = true;
-                return;
-            }
-            if position > 0 {
-                self.raw(",");
-            }
-            write(self, item);
-        }
-    }
-
-    fn texts(&mut self, texts: &[Cow<'_, str>]) {
-        self.raw("[");
-        self.items(texts, |line, text| line.text(text));
-        self.raw("]");
-    }
-
     /// The endpoint and the uid: the user's, or that of an admission review.
     fn question(&mut self, question: &LoggedQuestion<'_>) {
         self.raw(r#","endpoint":"#);
@@ -255,23 +207,6 @@ impl Line<'_> {
                 self.selector("labelSelector", &resource.selectors.label);
             }
         }
-    }
-
-    /// The members that are not empty, as on the wire.
-    fn members(&mut self, members: &[(&str, &str)]) {
-        for (name, value) in members.iter().filter(|(_, value)| !value.is_empty()) {
-            self.key(name);
-            self.text(value);
-        }
-    }
-
-    /// `"name":` within an object, after a comma unless it is the first.
-    fn key(&mut self, name: &str) {
-        if self.out.last() != Some(&b'{') {
-            self.raw(",");
-        }
-        self.string(name);
-        self.raw(":");
     }
 
     fn selector(&mut self, name: &str, requirements: &[Requirement<'_>]) {
@@ -351,43 +286,6 @@ impl Line<'_> {
             line.raw("}");
         });
         self.raw("]");
-    }
-
-    /// RFC 3339 in UTC with microseconds.
-    fn time(&mut self, time: SystemTime) {
-        let time = OffsetDateTime::from(time);
-        let (year, month, day) = time.to_calendar_date();
-        let (hour, minute, second, microsecond) = time.to_hms_micro();
-        self.digits(u32::try_from(year).unwrap_or_default(), 4);
-        self.raw("-");
-        self.digits(u32::from(u8::from(month)), 2);
-        self.raw("-");
-        self.digits(u32::from(day), 2);
-        self.raw("T");
-        self.digits(u32::from(hour), 2);
-        self.raw(":");
-        self.digits(u32::from(minute), 2);
-        self.raw(":");
-        self.digits(u32::from(second), 2);
-        self.raw(".");
-        self.digits(microsecond, 6);
-        self.raw("Z");
-    }
-
-    /// Seconds to the nanosecond, which is as far as clocks tell.
-    fn seconds(&mut self, duration: Duration) {
-        self.raw(&duration.as_secs().to_string());
-        self.raw(".");
-        self.digits(duration.subsec_nanos(), 9);
-    }
-
-    fn digits(&mut self, mut value: u32, width: usize) {
-        let start = self.out.len();
-        self.out.resize(start + width, b'0');
-        for digit in self.out.iter_mut().skip(start).rev() {
-            *digit = b'0' + u8::try_from(value % 10).unwrap_or_default();
-            value /= 10;
-        }
     }
 }
 

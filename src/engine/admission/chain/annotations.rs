@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::engine::admission::webhook::Webhook;
 use crate::engine::is_label_key;
-use crate::json::write_string;
+use crate::json::{ObjectWriter, write_string};
 
 const MUTATION: &str = "mutation.webhook.admission.k8s.io";
 const MUTATION_FAILED_OPEN: &str = "failed-open.mutation.webhook.admission.k8s.io";
@@ -30,12 +30,7 @@ pub(super) fn mutation(
     webhook: &Webhook,
     mutated: bool,
 ) {
-    let mut value = named(webhook);
-    value.push_str(if mutated {
-        ",\"mutated\":true}"
-    } else {
-        ",\"mutated\":false}"
-    });
+    let value = about(webhook, |fields| fields.flag("mutated", mutated));
     add(all, key(MUTATION, round, index), value);
 }
 
@@ -49,25 +44,32 @@ pub(super) fn paths(
     if paths.is_empty() {
         return;
     }
-    let mut value = named(webhook);
-    value.push_str(",\"paths\":[");
+    let value = about(webhook, |fields| {
+        let out = fields.key("paths");
+        let written = write_paths(out, paths);
+        if written < paths.len() {
+            fields.json("more", &(paths.len() - written).to_string());
+        }
+    });
+    add(all, key(PATHS, round, index), value);
+}
+
+/// Appends the paths as a list, as far as the bound allows; how many they are.
+fn write_paths(out: &mut String, paths: &[String]) -> usize {
+    out.push('[');
     let mut written = 0;
     for path in paths {
-        let back = value.len();
-        value.push_str(if written > 0 { "," } else { "" });
-        write_string(&mut value, path);
-        if value.len() > PATHS_BYTES {
-            value.truncate(back);
+        let back = out.len();
+        out.push_str(if written > 0 { "," } else { "" });
+        write_string(out, path);
+        if out.len() > PATHS_BYTES {
+            out.truncate(back);
             break;
         }
         written += 1;
     }
-    value.push(']');
-    if written < paths.len() {
-        value.push_str(&format!(",\"more\":{}", paths.len() - written));
-    }
-    value.push('}');
-    add(all, key(PATHS, round, index), value);
+    out.push(']');
+    written
 }
 
 /// That a mutating webhook could not be asked or believed, and was passed over.
@@ -106,10 +108,13 @@ fn key(prefix: &str, round: usize, index: usize) -> String {
     format!("{prefix}/round_{round}_index_{index}")
 }
 
-fn named(webhook: &Webhook) -> String {
-    let mut value = String::from("{\"configuration\":");
-    write_string(&mut value, &webhook.configuration);
-    value.push_str(",\"webhook\":");
-    write_string(&mut value, &webhook.name);
+/// Which webhook it is, and what `more` writes of it.
+fn about(webhook: &Webhook, more: impl FnOnce(&mut ObjectWriter<'_>)) -> String {
+    let mut value = String::new();
+    ObjectWriter::write(&mut value, |fields| {
+        fields.text("configuration", &webhook.configuration);
+        fields.text("webhook", &webhook.name);
+        more(fields);
+    });
     value
 }

@@ -8,10 +8,10 @@ use super::excused::Excused;
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::set::AdmissionSet;
 use crate::engine::admission::trace::TraceStep;
-use crate::json::write_string;
+use crate::engine::groups;
+use crate::engine::text::truncate;
+use crate::json::ObjectWriter;
 
-/// The group of Portcullis' own kinds, of which nothing is excused.
-const OWN_GROUP: &str = "portcullis.dev";
 /// Under which an answer says what was excused.
 const ANNOTATION: &str = "exceptions.portcullis.dev";
 /// The longest value of that, in bytes.
@@ -49,7 +49,7 @@ impl Excuses {
 
 fn look_up(policy: &str, set: &AdmissionSet, context: RunContext<'_>) -> Option<Arc<Exception>> {
     let RunContext { request, run, .. } = context;
-    if request.request_resource.group == OWN_GROUP || request.resource.group == OWN_GROUP {
+    if request.request_resource.group == groups::PORTCULLIS || request.resource.group == groups::PORTCULLIS {
         return None;
     }
     let mut exceptions = set.exceptions.of(policy).iter();
@@ -79,19 +79,14 @@ pub(in crate::engine::admission) fn publish(all: &[Excused], annotations: &mut B
     let mut list = String::from("[");
     for Excused { exception, policy } in all {
         let back = list.len();
-        list.push_str(if back > 1 { ",{\"name\":" } else { "{\"name\":" });
-        write_string(&mut list, &exception.name);
-        list.push_str(",\"policy\":");
-        write_string(&mut list, policy);
-        list.push_str(",\"reason\":");
-        let reason = &exception.reason;
-        write_string(
-            &mut list,
-            reason
-                .get(..reason.floor_char_boundary(REASON_BYTES))
-                .unwrap_or_default(),
-        );
-        list.push('}');
+        if back > 1 {
+            list.push(',');
+        }
+        ObjectWriter::write(&mut list, |fields| {
+            fields.text("name", &exception.name);
+            fields.text("policy", policy);
+            fields.text("reason", truncate(&exception.reason, REASON_BYTES));
+        });
         if list.len() >= ANNOTATION_BYTES {
             list.truncate(back);
             break;

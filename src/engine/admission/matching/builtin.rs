@@ -5,19 +5,20 @@
 
 use super::Equivalents;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource};
+use crate::engine::groups;
 
 /// Resources with more than one version: group, resource, kind, versions,
 /// and whether there is a `status` of each.
 const SEVERAL: [(&str, &str, &str, &[&str], bool); 15] = [
     (
-        REGISTRATION,
+        groups::ADMISSION,
         "mutatingadmissionpolicies",
         "MutatingAdmissionPolicy",
         POLICY,
         false,
     ),
     (
-        REGISTRATION,
+        groups::ADMISSION,
         "mutatingadmissionpolicybindings",
         "MutatingAdmissionPolicyBinding",
         POLICY,
@@ -86,7 +87,6 @@ const SEVERAL: [(&str, &str, &str, &[&str], bool); 15] = [
     ("events.k8s.io", "events", "Event", &["v1"], false),
 ];
 
-const REGISTRATION: &str = "admissionregistration.k8s.io";
 const POLICY: &[&str] = &["v1", "v1alpha1", "v1beta1"];
 const BETA: &[&str] = &["v1", "v1beta1"];
 const DEVICES: &[&str] = &["v1", "v1beta1", "v1beta2"];

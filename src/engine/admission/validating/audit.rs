@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Annotation, AnnotationValue};
 use crate::engine::admission::policy::PolicyBinding;
 use crate::engine::text::truncate;
-use crate::json::write_string;
+use crate::json::{ObjectWriter, write_string};
 
 /// Under which the failures of bindings with the action Audit stand.
 const FAILURES: &str = "validation.policy.admission.k8s.io/validation_failure";
@@ -66,26 +66,17 @@ impl Failures {
         if self.count >= MOST_FAILURES {
             return;
         }
-        self.json.push_str(if self.count > 0 {
-            ",{\"message\":"
-        } else {
-            "[{\"message\":"
-        });
+        self.json.push(if self.count > 0 { ',' } else { '[' });
         self.count += 1;
-        write_string(&mut self.json, message);
-        self.json.push_str(",\"policy\":");
-        write_string(&mut self.json, &binding.policy);
-        self.json.push_str(",\"binding\":");
-        write_string(&mut self.json, &binding.name);
-        self.json
-            .push_str(&format!(",\"expressionIndex\":{index},\"validationActions\":["));
-        for (position, action) in binding.actions.iter().enumerate() {
-            if position > 0 {
-                self.json.push(',');
-            }
-            write_string(&mut self.json, action.as_str());
-        }
-        self.json.push_str("]}");
+        ObjectWriter::write(&mut self.json, |failure| {
+            failure.text("message", message);
+            failure.text("policy", &binding.policy);
+            failure.text("binding", &binding.name);
+            failure.json("expressionIndex", &index.to_string());
+            failure.list("validationActions", &binding.actions, |out, action| {
+                write_string(out, action.as_str());
+            });
+        });
     }
 
     pub(super) fn publish(mut self, annotations: &mut BTreeMap<String, String>) {

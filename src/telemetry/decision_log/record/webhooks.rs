@@ -1,6 +1,6 @@
 //! The field `webhooks` of the decision log.
 
-use super::Line;
+use super::line::Line;
 use crate::engine::admission::webhook::{Verdict, WebhookResult};
 
 // === impl Line ===

@@ -1,0 +1,174 @@
+//! The values of a section's fields, of the type that each must have.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Section;
+use crate::config::duration;
+use crate::document::Value;
+use crate::field::FaultKind;
+
+impl<'r> Section<'r> {
+    /// The text in the field `name`, not empty.
+    pub(in crate::config) fn text(&self, name: &str) -> Option<&'r str> {
+        match self.value(name)?.as_str() {
+            Some("") => {
+                self.fault(name, FaultKind::Required, "must not be empty");
+                None
+            }
+            Some(text) => Some(text),
+            None => {
+                self.fault(name, FaultKind::TypeInvalid, "must be text");
+                None
+            }
+        }
+    }
+
+    /// Like [`Section::text`], where nothing between the quotes counts as absent.
+    pub(in crate::config) fn text_if_any(&self, name: &str) -> Option<&'r str> {
+        self.value(name)
+            .filter(|node| node.as_str() != Some(""))
+            .and_then(|_| self.text(name))
+    }
+
+    /// Like [`Section::path`], where nothing between the quotes counts as absent.
+    pub(in crate::config) fn path_if_any(&self, name: &str) -> Option<PathBuf> {
+        self.text_if_any(name).map(|text| self.reading.resolve(text))
+    }
+
+    /// Like [`Section::text`], for a field that must be there.
+    pub(in crate::config) fn required_text(&self, name: &str, what: &str) -> Option<&'r str> {
+        if self.value(name).is_none() {
+            self.fault(name, FaultKind::Required, what);
+        }
+        self.text(name)
+    }
+
+    /// The texts of the list in the field `name`.
+    pub(in crate::config) fn texts(&self, name: &str) -> Vec<(usize, &'r str)> {
+        let items = self.items(name);
+        items
+            .iter()
+            .enumerate()
+            .filter_map(|(index, item)| Some((index, item.text()?)))
+            .collect()
+    }
+
+    /// Like [`Section::texts`], without the positions.
+    pub(in crate::config) fn strings(&self, name: &str) -> Vec<String> {
+        self.texts(name)
+            .into_iter()
+            .map(|(_, text)| text.to_owned())
+            .collect()
+    }
+
+    /// The path in the field `name`, made absolute.
+    pub(in crate::config) fn path(&self, name: &str) -> Option<PathBuf> {
+        self.text(name).map(|text| self.reading.resolve(text))
+    }
+
+    /// Like [`Section::path`], for a field that must be there.
+    pub(in crate::config) fn required_path(&self, name: &str, what: &str) -> Option<PathBuf> {
+        self.required_text(name, what)
+            .map(|text| self.reading.resolve(text))
+    }
+
+    /// The IP address and port in the field `name`.
+    pub(in crate::config) fn address(&self, name: &str) -> Option<SocketAddr> {
+        let text = self.text(name)?;
+        let address = text.parse().ok();
+        if address.is_none() {
+            let message = format!("`{text}` is not an IP address and port, such as `127.0.0.1:8443`");
+            self.fault(name, FaultKind::Invalid, message);
+        }
+        address
+    }
+
+    /// The duration in the field `name`, in Go's syntax; it may be zero.
+    pub(in crate::config) fn duration(&self, name: &str) -> Option<Duration> {
+        const FORM: &str = "must be a duration such as `25s` or `1m30s`";
+        let node = self.value(name)?;
+        let Some(text) = node.as_str() else {
+            self.fault(name, FaultKind::TypeInvalid, FORM);
+            return None;
+        };
+        let duration = duration::parse_duration(text);
+        if duration.is_none() {
+            self.fault(name, FaultKind::Invalid, format!("`{text}`: {FORM}"));
+        }
+        duration
+    }
+
+    /// The duration in the field `name`, longer than nothing.
+    pub(in crate::config) fn positive_duration(&self, name: &str) -> Option<Duration> {
+        let duration = self.duration(name)?;
+        if duration.is_zero() {
+            self.fault(name, FaultKind::Invalid, "must be longer than 0s");
+            return None;
+        }
+        Some(duration)
+    }
+
+    /// The whole number in the field `name`, from 1.
+    pub(in crate::config) fn positive(&self, name: &str) -> Option<usize> {
+        self.whole(name, 1)
+    }
+
+    /// The whole number in the field `name`, from 0.
+    pub(in crate::config) fn count(&self, name: &str) -> Option<usize> {
+        self.whole(name, 0)
+    }
+
+    fn whole(&self, name: &str, from: usize) -> Option<usize> {
+        let number = match &self.value(name)?.value {
+            Value::Number(number) => number,
+            _ => {
+                self.fault(name, FaultKind::TypeInvalid, "must be a whole number");
+                return None;
+            }
+        };
+        match number.as_u64().and_then(|number| usize::try_from(number).ok()) {
+            Some(number) if number >= from => Some(number),
+            _ => {
+                self.fault(
+                    name,
+                    FaultKind::Invalid,
+                    format!("`{number}`: must be a whole number from {from}"),
+                );
+                None
+            }
+        }
+    }
+
+    /// The truth value in the field `name`.
+    pub(in crate::config) fn boolean(&self, name: &str) -> Option<bool> {
+        match self.value(name)?.value {
+            Value::Bool(value) => Some(value),
+            _ => {
+                self.fault(name, FaultKind::TypeInvalid, "must be `true` or `false`");
+                None
+            }
+        }
+    }
+
+    /// The value that `choices` gives the text in the field `name`.
+    pub(in crate::config) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Option<T> {
+        let text = self.text(name)?;
+        let choice = choices.iter().find(|(word, _)| *word == text);
+        if choice.is_none() {
+            let message = format!("`{text}` is none of {}", one_of(choices));
+            self.fault(name, FaultKind::NotSupported, message);
+        }
+        choice.map(|(_, value)| *value)
+    }
+}
+
+/// The words to choose from, for a message.
+pub(in crate::config) fn one_of<T>(choices: &[(&str, T)]) -> String {
+    choices
+        .iter()
+        .map(|(word, _)| format!("`{word}`"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}

@@ -1,0 +1,191 @@
+//! Policies, bindings, parameters and exceptions of admission.
+
+use super::*;
+
+#[test]
+fn a_rule_whose_resource_no_request_has() {
+    let rules = "[{verbs: [get], apiGroups: [''], resources: [pods, 'pods/*']}]";
+    warns(
+        &format!("{CLUSTER_ROLE}{rules}}}"),
+        "rules[0].resources[1]",
+        "`pods/NAME`",
+    );
+}
+
+#[test]
+fn a_parameter_that_no_policy_reads() {
+    let parameter = "{apiVersion: example.com/v1, kind: Limit, metadata: {name: a}}";
+    let reader = "{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, \
+                  metadata: {name: p}, spec: {paramKind: {apiVersion: example.com/v1, kind: Limit}, \
+                  validations: [{expression: 'true'}], matchConstraints: {resourceRules: [{apiGroups: [''], \
+                  apiVersions: [v1], operations: [CREATE], resources: [pods]}]}}}\n---\n\
+                  {apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, \
+                  metadata: {name: b}, spec: {policyName: p, validationActions: [Deny]}}";
+    warns(
+        parameter,
+        "kind",
+        "no policy here reads `Limit` of `example.com/v1`",
+    );
+    silent(&format!("{parameter}\n---\n{reader}"));
+}
+
+#[test]
+fn a_configuration_for_a_kind_without_schema() {
+    let policy = |resource: &str, mutation: &str| {
+        format!(
+            "{{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingAdmissionPolicy, metadata: {{name: a}}, spec: \
+             {{reinvocationPolicy: Never, matchConstraints: {{resourceRules: [{{operations: [UPDATE], apiGroups: ['', apps], \
+             apiVersions: [v1], resources: [deployments, {resource}]}}]}}, mutations: [{{{mutation}}}]}}}}\n---\n{{apiVersion: \
+             admissionregistration.k8s.io/v1, kind: MutatingAdmissionPolicyBinding, metadata: {{name: b}}, spec: \
+             {{policyName: a}}}}"
+        )
+    };
+    let apply = "patchType: ApplyConfiguration, applyConfiguration: {expression: 'Object{}'}";
+    warns(
+        &policy("deployments/scale", apply),
+        "spec.matchConstraints.resourceRules[0].resources[1]",
+        "of kind `Scale`",
+    );
+    silent(&policy("deployments/status", apply));
+    silent(&policy("pods/binding", apply));
+    silent(&policy(
+        "deployments/scale",
+        "patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: \"/spec\"}]'}",
+    ));
+}
+
+#[test]
+fn bindings_without_policies_and_policies_without_bindings_are_named() {
+    let bound = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: replicas}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]}
+  validations: [{expression: 'object.spec.replicas < 5'}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: b}
+spec: {policyName: replicas, validationActions: [Deny]}
+";
+    silent(bound);
+    let (policy, binding) = bound.split_once("---").unwrap();
+    warns(
+        policy,
+        "metadata.name",
+        "no ValidatingAdmissionPolicyBinding here binds this policy",
+    );
+    warns(
+        binding,
+        "spec.policyName",
+        "no manifest has the ValidatingAdmissionPolicy `replicas`",
+    );
+    let misspelt = warnings(&bound.replace("policyName: replicas", "policyName: replica"));
+    assert!(
+        misspelt
+            .iter()
+            .any(|one| one.contains("`replicas` may have been meant")),
+        "{misspelt:?}"
+    );
+}
+
+#[test]
+fn expressions_are_checked_against_the_built_in_types_that_rules_name() {
+    let policy = |resources: &str, expression: &str| {
+        format!(
+            "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {{name: replicas}}
+spec:
+  matchConstraints: {{resourceRules: [{{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: {resources}}}]}}
+  variables: [{{name: labels, expression: 'object.metadata.labels'}}]
+  validations: [{{expression: \"{expression}\"}}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {{name: b}}
+spec: {{policyName: replicas, validationActions: [Deny]}}
+"
+        )
+    };
+    let at = "spec.validations[0].expression";
+    warns(
+        &policy("[deployments]", "object.spec.replcas < 5"),
+        at,
+        "for objects of apps/v1, Kind=Deployment: 1:12: undefined field 'replcas': `replicas` may have been meant",
+    );
+    warns(
+        &policy("[deployments]", "object.spec.replicas < '5'"),
+        at,
+        "no matching overload",
+    );
+    warns(
+        &policy(
+            "[deployments]",
+            "object.spec.template.spec.containers.name == 'a'",
+        ),
+        at,
+        "field selection",
+    );
+    for fine in [
+        policy(
+            "[deployments]",
+            "object.spec.replicas < 5 && 'app' in variables.labels",
+        ),
+        policy("['*']", "object.spec.replcas < 5"),
+        policy("[widgets]", "object.spec.replcas < 5").replace("apps", "example.com"),
+        policy(
+            "[deployments]",
+            "object.spec.strategy.rollingUpdate.maxSurge == 1",
+        ),
+        policy(
+            "[deployments]",
+            "object.spec.template.spec.containers.all(c, c.image.startsWith('r/'))",
+        ),
+        policy(
+            "[deployments]",
+            "oldObject == null || object.metadata.creationTimestamp == oldObject.metadata.creationTimestamp",
+        ),
+    ] {
+        silent(&fine);
+    }
+}
+
+#[test]
+fn exceptions_that_excuse_nothing() {
+    let exception = |policy: &str, end: &str, selector: &str| {
+        format!(
+            "{{apiVersion: portcullis.dev/v1alpha1, kind: AdmissionException, metadata: {{name: e}}, spec: {{policies: [{policy}], \
+             match: {{{selector}resourceRules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [CREATE], resources: [pods], \
+             resourceNames: [p]}}]}}, notAfter: {end}, reason: r}}}}\n---\n\
+             {{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {{name: guard}}, spec: \
+             {{matchConstraints: {{resourceRules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [CREATE], \
+             resources: [pods]}}]}}, validations: [{{expression: \"true\"}}]}}}}\n---\n\
+             {{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {{name: guard}}, \
+             spec: {{policyName: guard, validationActions: [Deny]}}}}\n"
+        )
+    };
+    let later = "2027-01-01T00:00:00Z";
+    silent(&exception("guard", later, ""));
+    warns(
+        &exception("guard", "2026-11-22T12:00:00Z", ""),
+        "spec.notAfter",
+        "holds no more",
+    );
+    warns(
+        &exception("other", later, ""),
+        "spec.policies[0]",
+        "nothing of it is excused",
+    );
+    warns(
+        &exception(
+            "guard",
+            later,
+            "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}, ",
+        ),
+        "spec.match.namespaceSelector",
+        "nothing tells of any Namespace",
+    );
+}

@@ -1,0 +1,103 @@
+//! Denies that do not hold, or hold too much.
+
+use super::*;
+
+#[test]
+fn a_deny_that_the_api_server_never_asks_about_names_the_condition() {
+    let rules = "resourceRules: [{verbs: [get], apiGroups: [''], resources: [pods]}]";
+    warns(
+        &policy(
+            "Deny",
+            "{kind: User, name: jane}, {kind: Group, name: 'system:skipped'}",
+            rules,
+        ),
+        "spec.subjects[1]",
+        "the matchCondition `not-skipped`",
+    );
+    silent(&policy("Deny", "{kind: User, name: jane}", rules));
+    silent(&policy("Allow", "{kind: Group, name: 'system:skipped'}", rules));
+}
+
+#[test]
+fn a_deny_for_every_namespace_leaves_out_what_has_none() {
+    let rule = |effect: &str, namespaces: &str| {
+        let rule = format!("verbs: [get], apiGroups: [\"\"], resources: [nodes], namespaces: [{namespaces}]");
+        policy(
+            effect,
+            "{kind: User, name: jane}",
+            &format!("resourceRules: [{{{rule}}}]"),
+        )
+    };
+    warns(
+        &rule("Deny", "a, '*'"),
+        "spec.resourceRules[0].namespaces[1]",
+        "but no request without one",
+    );
+    silent(&rule("Deny", "'*', ''"));
+    silent(&rule("Deny", "'team-*'"));
+    silent(&rule("Allow", "'*'"));
+}
+
+#[test]
+fn a_folder_without_itself() {
+    warns(
+        &deny_paths("/debug/*"),
+        "spec.nonResourceRules[0].paths[0]",
+        "does not include `/debug` itself",
+    );
+    silent(&deny_paths("/debug, /debug/*"));
+    silent(&deny_paths("/debug*, /debug/*"));
+    silent(&deny_paths("/*"));
+    silent(&policy(
+        "Allow",
+        "{kind: User, name: a}",
+        "nonResourceRules: [{verbs: [get], paths: [/debug/*]}]",
+    ));
+}
+
+#[test]
+fn a_deny_that_holds_nobody_up() {
+    let rules = "resourceRules: [{verbs: [get], apiGroups: [\"\"], resources: [pods]}]";
+    let protected = "{kind: Group, name: system:nodes}, {kind: User, name: system:apiserver}, \
+                     {kind: ServiceAccount, namespace: kube-system, name: namespace-controller}, \
+                     {kind: User, name: system:serviceaccount:kube-system:generic-garbage-collector}";
+    warns(
+        &policy("Deny", protected, rules),
+        "spec.subjects",
+        "holds nobody up",
+    );
+    silent(&policy(
+        "Deny",
+        &format!("{protected}, {{kind: User, name: jane}}"),
+        rules,
+    ));
+    silent(&policy("Allow", protected, rules));
+}
+
+#[test]
+fn a_deny_over_everybody_that_a_cluster_cannot_live_with_names_who_is_hit() {
+    let everything = "resourceRules: [{verbs: ['*'], apiGroups: ['*'], resources: ['*']}]";
+    let secrets = "resourceRules: [{verbs: [get], apiGroups: [''], resources: [secrets]}]";
+    let pods = "resourceRules: [{verbs: [delete], apiGroups: [''], resources: [pods]}]";
+    warns(
+        &policy("Deny", "{kind: Group, name: 'system:authenticated'}", everything),
+        "spec.subjects[0]",
+        "`system:serviceaccount:kube-system:NAME`",
+    );
+    warns(
+        &policy("Deny", "{kind: User, name: '*'}", secrets),
+        "spec.subjects[0]",
+        "reading secrets",
+    );
+    for silent_one in [
+        policy("Deny", "{kind: User, name: '*'}", pods),
+        policy("Deny", "{kind: Group, name: interns}", everything),
+        policy("Deny", "{kind: User, name: '*'}", secrets).replace("spec: {", "spec: {mode: Shadow, "),
+        policy("Deny", "{kind: User, name: '*'}", secrets).replace(
+            "spec: {",
+            "spec: {conditions: [{name: c, expression: \"request.user == 'joe'\"}], ",
+        ),
+    ] {
+        silent(&silent_one);
+    }
+}

@@ -1,0 +1,142 @@
+//! Folders as they are, with links, pipes and devices in them.
+
+use super::*;
+use crate::reload::source::Watched;
+
+fn names(folder: &Path, cluster: Option<&str>) -> (Vec<String>, Faults) {
+    let entry = ManifestPath {
+        path: folder.to_owned(),
+        cluster: cluster.map(str::to_owned),
+    };
+    let (sources, faults) = read_manifests(&[entry]);
+    let prefix = format!("{}/", folder.display());
+    (
+        sources
+            .iter()
+            .map(|source| source.file.replace(&prefix, ""))
+            .collect(),
+        faults,
+    )
+}
+
+#[test]
+fn a_folder_is_read_as_the_contract_says() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in [
+        "b.yaml",
+        "a.yml",
+        "sub/c.json",
+        ".hidden.yaml",
+        "note.txt",
+        ".dir/d.yaml",
+    ] {
+        let path = folder.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
+    }
+    let (names, faults) = names(folder.path(), None);
+    assert_eq!(names, ["a.yml", "b.yaml", "sub/c.json"]);
+    assert!(faults.is_empty());
+}
+
+#[test]
+fn a_mounted_config_map_is_read_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let real = folder.path().join("..2026_01_01");
+    fs::create_dir(&real).unwrap();
+    fs::write(real.join("p.yaml"), "").unwrap();
+    std::os::unix::fs::symlink("..2026_01_01", folder.path().join("..data")).unwrap();
+    std::os::unix::fs::symlink("..data/p.yaml", folder.path().join("p.yaml")).unwrap();
+    assert_eq!(names(folder.path(), None).0, ["p.yaml"]);
+}
+
+#[test]
+fn a_link_that_leads_back_up_is_a_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(folder.path(), folder.path().join("again")).unwrap();
+    assert!(names(folder.path(), None).1.has_errors());
+}
+
+#[test]
+fn what_is_no_regular_file_is_a_fault_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let made = std::process::Command::new("mkfifo")
+        .arg(path("fifo.yaml"))
+        .status();
+    assert!(made.unwrap().success());
+    std::os::unix::fs::symlink("/dev/zero", path("zero.json")).unwrap();
+    fs::write(path("well.yaml"), "").unwrap();
+    let (names, faults) = names(folder.path(), None);
+    assert_eq!(names, ["well.yaml"]);
+    let faults = faults.to_string();
+    for fault in [
+        "fifo.yaml: Unreadable: is a named pipe (FIFO); it must be a regular file\n",
+        "zero.json: Unreadable: is a device; it must be a regular file",
+    ] {
+        assert!(faults.contains(fault), "{faults}");
+    }
+    let files = [path("fifo.yaml"), path("zero.json")];
+    assert_ne!(fingerprint(&files), Fingerprint::none());
+}
+
+#[test]
+fn a_set_has_bounds_which_a_fault_names() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.yaml", "b.yaml", "c.yaml"] {
+        fs::write(folder.path().join(name), "# ten bytes").unwrap();
+    }
+    let entry = ManifestPath {
+        path: folder.path().to_owned(),
+        cluster: None,
+    };
+    let read = |files, bytes| {
+        let (sources, faults) = read_within(std::slice::from_ref(&entry), files, bytes);
+        (sources.len(), faults.to_string())
+    };
+    assert_eq!(read(4, 33), (3, String::new()));
+    let (count, faults) = read(4, 32);
+    assert_eq!(count, 2);
+    let expected = "c.yaml: Unreadable: with this file all manifests are larger than 32 bytes";
+    assert!(faults.contains(expected), "{faults}");
+    let (_, faults) = read(3, 33);
+    assert!(faults.contains("c.yaml: Unreadable: too many files"), "{faults}");
+}
+
+#[test]
+fn a_path_that_is_not_there_is_a_fault_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, faults) = names(&folder.path().join("absent"), Some("east"));
+    assert!(faults.to_string().contains("absent: Unreadable: "), "{faults}");
+}
+
+#[test]
+fn the_revision_is_of_the_text_and_its_cluster() {
+    let source = |text: &str, cluster: Option<&str>| Source {
+        file: "anywhere".into(),
+        text: text.into(),
+        cluster: cluster.map(str::to_owned),
+    };
+    let revision = |config: &str, sources: &[Source]| Revision::of_files(config, sources).name();
+    let one = revision("c", &[source("a", None)]);
+    assert_eq!(one.len(), 12);
+    assert_ne!(one, revision("c", &[source("a", Some("east"))]));
+    assert_ne!(one, revision("c", &[source("a", None), source("", None)]));
+    assert_ne!(one, revision("d", &[source("a", None)]));
+}
+
+#[test]
+fn the_revision_is_of_what_is_beside_the_files_too() {
+    let files = Revision::of_files("c", &[]);
+    let watched = |byte| Watched {
+        digest: [byte; 32],
+        ..Watched::default()
+    };
+    let names = [
+        files.clone().name(),
+        files.clone().with(&[watched(1)]).name(),
+        files.clone().with(&[watched(2)]).name(),
+        files.with(&[watched(1), watched(2)]).name(),
+    ];
+    assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), 4);
+}

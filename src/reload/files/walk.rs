@@ -1,0 +1,88 @@
+//! The walk through the folders of manifests.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::config::files::observed;
+
+/// How deep folders may be nested: a link that leads back up ends here.
+const DEPTH: usize = 32;
+
+/// A walk through the folders of manifests.
+pub(super) struct FolderWalk {
+    /// The manifests.
+    pub(super) files: Vec<PathBuf>,
+    /// The folders on the way.
+    pub(super) folders: BTreeSet<PathBuf>,
+    /// How many of either may still come.
+    left: usize,
+}
+
+// === impl Walk ===
+
+impl FolderWalk {
+    /// What is at and under `path`, at most so many files and folders; with the error, if
+    /// there is one, what came before it.
+    pub(super) fn of(path: &Path, most: usize) -> (Self, Result<(), (PathBuf, io::Error)>) {
+        let mut walk = Self {
+            files: Vec::new(),
+            folders: BTreeSet::new(),
+            left: most,
+        };
+        let ended = walk.enter(path, DEPTH);
+        (walk, ended)
+    }
+
+    fn enter(&mut self, path: &Path, depth: usize) -> Result<(), (PathBuf, io::Error)> {
+        let at_path = |error| (path.to_owned(), error);
+        let more = self.left.checked_sub(1);
+        self.left =
+            more.ok_or_else(|| at_path(io::Error::other("too many files, or links that lead in circles")))?;
+        if !is_folder(path).map_err(at_path)? {
+            self.files.push(path.to_owned());
+            return Ok(());
+        }
+        if depth == 0 {
+            let message = "folders nested too deep, or a link that leads back up";
+            return Err(at_path(io::Error::other(message)));
+        }
+        self.folders.insert(path.to_owned());
+        for entry in entries(path).map_err(at_path)? {
+            let is_folder = is_folder(&entry).map_err(|error| (entry.clone(), error))?;
+            if is_folder || is_manifest(&entry) {
+                self.enter(&entry, depth - 1)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_folder(path: &Path) -> io::Result<bool> {
+    observed(path, || fs::metadata(path)).map(|metadata| metadata.is_dir())
+}
+
+/// What is in a folder and not hidden, in byte order.
+fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let read = || -> io::Result<Vec<PathBuf>> {
+        fs::read_dir(folder)?
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect()
+    };
+    let mut entries = observed(folder, read)?;
+    entries.retain(|entry| !hidden(entry));
+    entries.sort();
+    Ok(entries)
+}
+
+fn hidden(path: &Path) -> bool {
+    path.file_name()
+        .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
+pub(in crate::reload) fn is_manifest(path: &Path) -> bool {
+    path.extension()
+        .and_then(|extension| extension.to_str())
+        .is_some_and(|extension| ["yaml", "yml", "json"].contains(&extension))
+}

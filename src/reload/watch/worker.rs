@@ -1,0 +1,304 @@
+//! The thread that reloads.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::due::{Requested, Schedule};
+use super::event::{ReloadAttempt, ReloadObserver, Trigger, WatchEvent};
+use super::report::{fault, hanging, log, warn_of_restart, warn_of_vanished_denies};
+use crate::certificates::Reminders;
+use crate::field::{Fault, Faults};
+use crate::reload::files::Fingerprint;
+use crate::reload::inspection::{Inspected, Inspection, Loaded, Watches};
+use crate::reload::{ReloadFailure, ReloadState, load};
+
+/// How much longer than its last rebuild took the thread rests before the next:
+/// a cluster that changes all the time must not cost a processor.
+const REST: u32 = 4;
+
+/// The longest such rest.
+const LONGEST_REST: Duration = Duration::from_millis(400);
+
+/// How many inspections may hang, each with its thread, before no more are begun.
+const MOST_HANGING: usize = 8;
+
+/// How many before polls begin none, so that there are some left for who asks.
+const MOST_HANGING_POLLS: usize = MOST_HANGING / 2;
+
+/// What the thread works with.
+pub(super) struct ReloadWorker {
+    trigger: Trigger,
+    state: Arc<ReloadState>,
+    path: PathBuf,
+    observer: ReloadObserver,
+    limit: Duration,
+    /// With the inspection while one runs.
+    watches: Option<Watches>,
+    reminders: Reminders,
+    /// What the files said at the last inspection, good or bad.
+    last: Fingerprint,
+    running: Vec<RunningInspection>,
+    /// The number of the inspection begun last.
+    begun: u64,
+    /// The number of the newest inspection of which the result was taken.
+    applied: u64,
+    schedule: Schedule,
+}
+
+/// An inspection that has not ended.
+struct RunningInspection {
+    number: u64,
+    since: Instant,
+    /// Whether what is beside the files changed too.
+    is_beside: bool,
+    /// Whether it was reported that it takes too long.
+    is_reported: bool,
+}
+
+// === impl Worker ===
+
+impl ReloadWorker {
+    pub(super) fn new(
+        trigger: Trigger,
+        state: Arc<ReloadState>,
+        path: PathBuf,
+        limit: Duration,
+        observer: ReloadObserver,
+    ) -> Self {
+        Self {
+            trigger,
+            path,
+            observer,
+            limit,
+            watches: None,
+            reminders: Reminders::default(),
+            last: Fingerprint::none(),
+            running: Vec::new(),
+            begun: 0,
+            applied: 0,
+            schedule: Schedule::new(Instant::now()),
+            state,
+        }
+    }
+
+    pub(super) fn begin_to_watch(&mut self) {
+        let mut inspection = self.inspection(false);
+        let current = Arc::clone(&self.state.current());
+        self.last = inspection.look(&current, false);
+        self.watches = Some(inspection.watches);
+        // Whoever loaded the files has logged what they warn of.
+        self.reminders.due(&current.expiries, SystemTime::now());
+    }
+
+    /// Logs which certificates came nearer to their end.
+    fn remind(&mut self, now: SystemTime) {
+        let current = self.state.current();
+        for expiry in self.reminders.due(&current.expiries, now) {
+            if let Some(warning) = expiry.warning(now) {
+                tracing::warn!("{warning}");
+            }
+        }
+    }
+
+    pub(super) fn run(mut self, events: &Receiver<WatchEvent>) {
+        loop {
+            let now = Instant::now();
+            self.report_hanging(now);
+            if self.act_at().is_some_and(|at| at <= now) {
+                self.act(now);
+                continue;
+            }
+            let next = [self.act_at(), self.report_at()].into_iter().flatten().min();
+            let received = match next {
+                Some(next) => events.recv_timeout(next.saturating_duration_since(now)),
+                None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match received {
+                Ok(WatchEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(WatchEvent::Requested(requested)) => self.schedule.request(requested, Instant::now()),
+                Ok(WatchEvent::Ended(number, inspected)) => {
+                    self.ended(number, inspected.map(|inspected| *inspected))
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// When something is to be done; `None` while it must wait for an inspection.
+    fn act_at(&self) -> Option<Instant> {
+        let is_busy = self.running.iter().any(|running| !running.is_reported);
+        if is_busy || self.running.len() >= MOST_HANGING {
+            return None;
+        }
+        let interval = self.state.current().config.reload.interval;
+        let polls = self.running.len() < MOST_HANGING_POLLS;
+        let poll = self.schedule.poll_at(interval).filter(|_| polls);
+        poll.into_iter().chain(self.schedule.requested_at()).min()
+    }
+
+    fn act(&mut self, now: Instant) {
+        let interval = self.state.current().config.reload.interval;
+        let is_polled = self.schedule.poll_at(interval).is_some_and(|at| at <= now);
+        let requested = self.schedule.take();
+        self.remind(SystemTime::now());
+        if requested.is_beside_alone() && !is_polled {
+            self.refresh();
+        } else {
+            self.begin(requested, now);
+        }
+    }
+
+    // === inspections ===
+
+    fn begin(&mut self, requested: Requested, now: Instant) {
+        self.schedule.looked(now);
+        self.begun += 1;
+        let number = self.begun;
+        let events = self.trigger.0.clone();
+        let inspection = self.inspection(requested.is_forced);
+        let begun = inspection.spawn(move |inspected| {
+            // Who has stopped needs no result.
+            let _ = events.send(WatchEvent::Ended(number, inspected.map(Box::new)));
+        });
+        match begun {
+            Ok(()) => self.running.push(RunningInspection {
+                number,
+                since: now,
+                is_beside: requested.is_beside,
+                is_reported: false,
+            }),
+            Err(error) => self.fail(
+                vec![fault(format!("no thread to read the files: {error}"))],
+                false,
+            ),
+        }
+    }
+
+    fn inspection(&mut self, is_forced: bool) -> Inspection {
+        let trigger = self.trigger.clone();
+        let changed = move || trigger.request(Requested::CHANGED);
+        Inspection {
+            state: Arc::clone(&self.state),
+            path: self.path.clone(),
+            watches: self.watches.take().unwrap_or_else(|| Watches::new(changed)),
+            last: self.last.clone(),
+            is_forced,
+        }
+    }
+
+    fn ended(&mut self, number: u64, inspected: Option<Inspected>) {
+        let place = self.running.iter().position(|running| running.number == number);
+        let Some(running) = place.map(|place| self.running.swap_remove(place)) else {
+            return;
+        };
+        let Some(inspected) = inspected else {
+            let message = "the reload broke off, which is a fault of this program".to_owned();
+            return self.fail(vec![fault(message)], false);
+        };
+        // A later one has ended already: what this one read may be older.
+        if number < self.applied {
+            return;
+        }
+        self.applied = number;
+        self.last = inspected.seen;
+        self.watches = Some(inspected.watches);
+        let is_loaded = inspected.loaded.is_some();
+        if let Some(loaded) = inspected.loaded {
+            self.put_in_force(loaded);
+        } else if running.is_reported {
+            // It was reported to have failed; only a whole one shows that all is well.
+            self.schedule.request(Requested::FORCED, Instant::now());
+        }
+        // What changed beside the files meanwhile may have come too late for it.
+        if running.is_reported || running.is_beside && !is_loaded {
+            self.refresh();
+        }
+    }
+
+    fn put_in_force(&self, loaded: Loaded) {
+        let Loaded { at, snapshot, faults } = loaded;
+        let Some(snapshot) = snapshot else {
+            let failure = ReloadFailure {
+                at,
+                faults: Arc::new(faults),
+                is_hanging: false,
+            };
+            return self.keep(failure);
+        };
+        log(&faults);
+        let current = Arc::clone(&self.state.current());
+        let change = snapshot.since(&current);
+        tracing::info!(revision = %snapshot.revision, "reloaded: {change}");
+        warn_of_vanished_denies(&change.vanished_denies);
+        warn_of_restart(&current.config, &snapshot.config);
+        self.state.replace(snapshot, change);
+        (self.observer)(ReloadAttempt::Reloaded(&self.state));
+    }
+
+    fn keep(&self, failure: ReloadFailure) {
+        log(&failure.faults);
+        let revision = &self.state.current().revision;
+        let faults = failure.faults.len();
+        if failure.is_hanging {
+            tracing::error!(%revision, "a reload does not end: the last good set stays in force");
+        } else {
+            tracing::error!(%revision, faults, "the files have faults: the last good set stays in force");
+        }
+        (self.observer)(ReloadAttempt::Failed(&failure));
+        self.state.keep(failure);
+    }
+
+    fn fail(&self, found: Vec<Fault>, is_hanging: bool) {
+        let mut faults = Faults::new();
+        faults.extend(found);
+        self.keep(ReloadFailure {
+            at: SystemTime::now(),
+            faults: Arc::new(faults),
+            is_hanging,
+        });
+    }
+
+    // === inspections that hang ===
+
+    fn report_at(&self) -> Option<Instant> {
+        let waiting = self.running.iter().filter(|running| !running.is_reported);
+        waiting.map(|running| running.since + self.limit).min()
+    }
+
+    fn report_hanging(&mut self, now: Instant) {
+        if self.report_at().is_none_or(|at| at > now) {
+            return;
+        }
+        for running in &mut self.running {
+            running.is_reported |= running.since + self.limit <= now;
+        }
+        self.fail(hanging(self.limit), true);
+        if self.running.len() >= MOST_HANGING {
+            tracing::error!(
+                "{MOST_HANGING} reloads hang: no more are begun until one ends; \
+                 have their files answer, or start the gateway anew"
+            );
+        }
+    }
+
+    // === beside the files ===
+
+    /// Puts in force what is beside the files now.
+    fn refresh(&mut self) {
+        let start = Instant::now();
+        let current = self.state.current();
+        let snapshot = load::refresh(&current, self.state.source());
+        let rest = (start.elapsed() * REST).min(LONGEST_REST);
+        self.schedule.rest_until(Instant::now() + rest);
+        let Some(snapshot) = snapshot.filter(|new| new.revision != current.revision) else {
+            return;
+        };
+        tracing::info!(revision = %snapshot.revision, "the objects of clusters changed");
+        warn_of_vanished_denies(&snapshot.vanished_denies(&current));
+        drop(current);
+        self.state.refresh(snapshot);
+        (self.observer)(ReloadAttempt::Refreshed(&self.state));
+    }
+}
