@@ -133,6 +133,14 @@ impl Authenticator {
         self.judge(peer, now).is_of_ca
     }
 
+    /// The cluster whose caller `peer` is without any other credential.
+    #[must_use]
+    pub fn cluster_of(&self, peer: &PeerCertificate, now: SystemTime) -> Option<Arc<str>> {
+        let judgement = self.judge(peer, now);
+        let caller = judgement.alone.as_ref()?.as_ref().ok()?;
+        Some(Arc::clone(&caller.cluster))
+    }
+
     /// Whether every caller has a certificate at `now`, those that were
     /// replaced and are still accepted too.
     #[must_use]

@@ -52,6 +52,7 @@ pub use signals::Signals;
 use crate::config::ConnectionLimits;
 use crate::reload::ReloadState;
 use crate::tls::{Handshake, TlsContext};
+use connections::AcceptLimits;
 use gateway::Shared;
 use workers::Workers;
 
@@ -193,7 +194,7 @@ fn handshake(state: &Arc<ReloadState>) -> impl Fn() -> Handshake + Send + Sync +
 }
 
 /// The limits of connections: those in force, and no more than there are descriptors for.
-fn limits(state: &Arc<ReloadState>, affordable: usize) -> impl Fn() -> ConnectionLimits {
+fn limits(state: &Arc<ReloadState>, affordable: usize) -> impl Fn() -> AcceptLimits {
     let state = Arc::clone(state);
     let configured = state.current().config.server.connections.max;
     if configured > affordable {
@@ -204,10 +205,14 @@ fn limits(state: &Arc<ReloadState>, affordable: usize) -> impl Fn() -> Connectio
         );
     }
     move || {
-        let limits = state.current().config.server.connections;
-        ConnectionLimits {
-            max: limits.max.min(affordable),
-            ..limits
+        let current = state.current();
+        let limits = current.config.server.connections;
+        AcceptLimits {
+            connections: ConnectionLimits {
+                max: limits.max.min(affordable),
+                ..limits
+            },
+            clusters: current.authenticator.clusters().len(),
         }
     }
 }

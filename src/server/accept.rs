@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-use super::connections::{Connections, Tracked};
-use crate::config::ConnectionLimits;
+use super::connections::{AcceptLimits, Connections, Tracked};
 
 /// How long to wait when the system has nothing to accept with.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -33,7 +32,7 @@ pub(super) struct Accepted {
 pub(super) async fn accept(
     listener: std::net::TcpListener,
     connections: &Arc<Connections>,
-    limits: impl Fn() -> ConnectionLimits,
+    limits: impl Fn() -> AcceptLimits,
     mut serve: impl FnMut(Accepted) -> io::Result<()>,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
@@ -43,7 +42,7 @@ pub(super) async fn accept(
         connections.settle().await;
         match listener.accept().await {
             Ok((stream, peer)) => {
-                if let Some(tracked) = connections.add(peer.ip(), &limits()) {
+                if let Some(tracked) = connections.add(peer.ip(), limits()) {
                     serve(Accepted {
                         stream,
                         peer,

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::{HttpMessage as _, HttpRequest};
@@ -55,9 +56,10 @@ impl Connection {
         request.extensions().get::<Rc<Self>>().cloned()
     }
 
-    /// The client has proven who it is: the connection counts for no limit of strangers.
-    pub(super) fn prove(&self) {
-        self.tracked.prove();
+    /// The client has proven that it is a caller of `cluster`: the connection counts for
+    /// no limit of strangers.
+    pub(super) fn prove(&self, cluster: &Arc<str>) {
+        self.tracked.prove(cluster);
     }
 
     /// Whether it has.

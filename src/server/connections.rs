@@ -9,7 +9,9 @@
 //!
 //! A connection without proof costs a stranger nothing, so these are few for
 //! each address, live for seconds, and make way for others. A proven one is
-//! never closed for them. No connection has a timer for its handshake or its
+//! closed for another only where there are as many as there may be, and then
+//! one of a cluster that has more than its share, or one that no caller has used
+//! yet: no neighbour keeps the others out. No connection has a timer for its handshake or its
 //! heads: one sweep twice a second looks at all of them.
 
 mod status;
@@ -24,10 +26,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::config::ConnectionLimits;
 use crate::telemetry::metrics::{ConnectionState, IntGauge};
 
+use status::PeerStanding;
 pub(super) use status::{ConnectionStatus, Stage};
+pub(super) use table::AcceptLimits;
 use table::{ConnectionTable, milliseconds};
 
 /// How long a TLS handshake may take.
@@ -80,9 +83,9 @@ impl Connections {
 
     /// A connection from `address` that was just accepted. Another may be
     /// closed for it; `None` if there is no room for it.
-    pub(super) fn add(self: &Arc<Self>, address: IpAddr, limits: &ConnectionLimits) -> Option<Tracked> {
+    pub(super) fn add(self: &Arc<Self>, address: IpAddr, limits: impl Into<AcceptLimits>) -> Option<Tracked> {
         let now = self.now.load(Ordering::Relaxed);
-        let (number, status) = self.table().add(address, limits, HANDSHAKE, now)?;
+        let (number, status) = self.table().add(address, limits.into(), HANDSHAKE, now)?;
         self.count(ConnectionState::Handshake, 1);
         Some(Tracked {
             connections: Arc::clone(self),
@@ -152,19 +155,22 @@ impl Tracked {
         &self.status
     }
 
-    /// The handshake is complete, and has proven who the client is or not.
+    /// The handshake is complete, and has proven that the client has a certificate
+    /// of the client CA or not.
     pub(super) fn handshake_done(&self, proven: bool) {
         self.status.reached();
         self.enter(ConnectionState::Unauthenticated);
-        if proven {
-            self.prove();
+        if proven && self.status.prove(PeerStanding::OfAuthority) {
+            self.connections.table().prove(self.number, None);
+            self.enter(ConnectionState::Authenticated);
         }
     }
 
-    /// The client has proven who it is.
-    pub(super) fn prove(&self) {
-        if !self.status.is_proven() && self.status.prove() {
-            self.connections.table().prove(self.number);
+    /// The client has proven that it is a caller of `cluster`.
+    pub(super) fn prove(&self, cluster: &Arc<str>) {
+        // Nearly every request is not the first of its connection.
+        if !self.status.is_at_least(PeerStanding::Caller) && self.status.prove(PeerStanding::Caller) {
+            self.connections.table().prove(self.number, Some(cluster));
             self.enter(ConnectionState::Authenticated);
         }
     }

@@ -8,7 +8,7 @@
 //! for others, such as the questions to webhooks, is counted separately, within
 //! as many bytes again.
 
-mod shares;
+pub(super) mod shares;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -114,8 +114,8 @@ fn authenticate(
         Err(refusal) => (refusal.method(), Outcome::Failure),
     };
     shared.metrics.authentication(method, outcome);
-    if let (Some(connection), Ok(_)) = (&connection, &known) {
-        connection.prove();
+    if let (Some(connection), Ok(caller)) = (&connection, &known) {
+        connection.prove(&caller.cluster);
     }
     known
         .and_then(|caller| caller.check(review.endpoint()).map(|()| caller))

@@ -28,6 +28,7 @@ use tokio_openssl::SslStream;
 
 use super::accept::Accepted;
 use super::connection::{Connection, HEAD};
+use super::connections::Tracked;
 use super::gateway::Shared;
 use super::http2::Timeouts;
 use super::{http1, http2, routes};
@@ -55,7 +56,7 @@ struct WorkerJob {
 /// What goes with the stream.
 struct WorkerParts {
     peer: std::net::SocketAddr,
-    tracked: super::connections::Tracked,
+    tracked: Tracked,
     load: Load,
 }
 
@@ -195,11 +196,7 @@ where
         }
     };
     let certificate = certificate(&stream);
-    let authenticator = &shared.state.current().authenticator;
-    let is_proven = certificate
-        .as_ref()
-        .is_some_and(|certificate| authenticator.knows(certificate, SystemTime::now()));
-    tracked.handshake_done(is_proven);
+    prove(&tracked, certificate.as_ref(), shared);
     let connection = Connection::new(tracked, peer, certificate, HEAD);
     if stream.ssl().selected_alpn_protocol() == Some(b"h2") {
         http2::serve(stream, connection, app, Timeouts::default()).await;
@@ -208,6 +205,15 @@ where
         .await
     {
         tracing::debug!(?error, %peer, "an HTTP/1.1 connection has ended early");
+    }
+}
+
+/// Tells what the handshake has proven.
+fn prove(tracked: &Tracked, certificate: Option<&PeerCertificate>, shared: &Shared) {
+    let (authenticator, now) = (&shared.state.current().authenticator, SystemTime::now());
+    tracked.handshake_done(certificate.is_some_and(|certificate| authenticator.knows(certificate, now)));
+    if let Some(cluster) = certificate.and_then(|certificate| authenticator.cluster_of(certificate, now)) {
+        tracked.prove(&cluster);
     }
 }
 

@@ -66,6 +66,55 @@ fn hundreds_of_connections_of_a_caller_are_limited_by_the_maximum_alone() {
 }
 
 #[test]
+fn one_cluster_s_connections_do_not_keep_the_others_out() {
+    let gateway = Builder::new()
+        .connections("{max: 20, perAddress: 20, unauthenticated: 1h}")
+        .east()
+        .start();
+    let head =
+        "POST /authorize HTTP/1.1\r\nContent-Type: application/json\r\nAuthorization: Bearer east-token";
+    let body = v1(JANE_GETS);
+    let mut of_east: Vec<_> = (0..20)
+        .map(|_| {
+            let mut connection = gateway.stranger().connect(gateway.addresses.server);
+            assert_eq!(connection.request(head, body.as_bytes()).status, 200);
+            connection
+        })
+        .collect();
+    let mut others: Vec<_> = (0..5).map(|_| gateway.connect()).collect();
+    for other in &mut others {
+        assert_eq!(other.authorize(&body).status, 200);
+    }
+    // Its quarter and the common half.
+    for connection in &mut of_east[..15] {
+        assert_eq!(connection.request(head, body.as_bytes()).status, 200);
+    }
+    assert!(of_east[19].is_closed(), "the newest makes way");
+}
+
+/// Whoever has a certificate of the client CA, say a user of the cluster, and is no caller.
+#[test]
+fn certificates_of_the_client_ca_that_are_no_caller_s_keep_nobody_out() {
+    let gateway = Builder::new()
+        .connections("{max: 20, perAddress: 20, unauthenticated: 1h}")
+        .start();
+    let user = gateway.authority.client("jane");
+    let client = Client {
+        authority: &gateway.authority,
+        certificate: Some(&user),
+    };
+    let mut callers: Vec<_> = (0..5).map(|_| gateway.connect()).collect();
+    let _held: Vec<_> = (0..15)
+        .map(|_| client.connect(gateway.addresses.server))
+        .collect();
+    until("all are there", || count(&gateway, "authenticated") == 20.0);
+    callers.extend((0..15).map(|_| gateway.connect()));
+    for caller in &mut callers {
+        assert_eq!(caller.authorize(v1(JANE_GETS)).status, 200);
+    }
+}
+
+#[test]
 fn a_connection_without_proof_is_closed_after_its_time() {
     let gateway = Builder::new().connections("{unauthenticated: 1s}").start();
     let mut stranger = gateway.stranger().connect(gateway.addresses.server);

@@ -89,7 +89,7 @@ async fn serve(shared: Data<Shared>, listener: TcpListener) {
     };
     tokio::select! {
         () = connections.watch() => {}
-        ended = accept::accept(listener, &connections, || LIMITS, serve) => {
+        ended = accept::accept(listener, &connections, || LIMITS.into(), serve) => {
             if let Err(error) = ended {
                 tracing::error!(%error, "the admin listener has ended");
             }

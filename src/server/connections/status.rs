@@ -20,6 +20,17 @@ pub(in crate::server) enum Stage {
     Closed,
 }
 
+/// Who is at the other end, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::server) enum PeerStanding {
+    /// Nobody, so far.
+    Stranger,
+    /// Whoever has the key of a certificate of the client CA.
+    OfAuthority,
+    /// A caller.
+    Caller,
+}
+
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
@@ -28,7 +39,7 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(in crate::server) struct ConnectionStatus {
     stage: AtomicU8,
-    proven: AtomicU8,
+    standing: AtomicU8,
     /// When the handshake or head under way must be complete, on the registry's clock.
     deadline: AtomicU64,
     task: AtomicWaker,
@@ -54,7 +65,7 @@ impl ConnectionStatus {
     pub(super) fn new(stage: Stage, deadline: u64) -> Self {
         Self {
             stage: AtomicU8::new(stage as u8),
-            proven: AtomicU8::new(0),
+            standing: AtomicU8::new(PeerStanding::Stranger as u8),
             deadline: AtomicU64::new(deadline),
             task: AtomicWaker::new(),
         }
@@ -67,12 +78,17 @@ impl ConnectionStatus {
 
     /// Whether its client has proven who it is.
     pub(in crate::server) fn is_proven(&self) -> bool {
-        self.proven.load(Ordering::Relaxed) == 1
+        self.is_at_least(PeerStanding::OfAuthority)
     }
 
-    /// Notes that it has; whether that is new.
-    pub(super) fn prove(&self) -> bool {
-        self.proven.swap(1, Ordering::Relaxed) == 0
+    /// Whether its client is known so well.
+    pub(super) fn is_at_least(&self, standing: PeerStanding) -> bool {
+        self.standing.load(Ordering::Relaxed) >= standing as u8
+    }
+
+    /// Notes how well its client is known; whether that is new.
+    pub(super) fn prove(&self, standing: PeerStanding) -> bool {
+        self.standing.fetch_max(standing as u8, Ordering::Relaxed) < standing as u8
     }
 
     /// Has the connection's task go on to `stage`, if it is not there yet.

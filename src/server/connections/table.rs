@@ -1,15 +1,26 @@
 //! Which connections there are, and which of them has to go for another.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::status::{ConnectionStatus, Stage};
 use crate::config::ConnectionLimits;
+use crate::server::limits::shares::Shares;
 
 /// How many connections may be on their way out beside those that count.
 pub(super) const CLOSING: usize = 64;
+
+/// How many connections a listener may have at the moment.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::server) struct AcceptLimits {
+    /// As configured.
+    pub(in crate::server) connections: ConnectionLimits,
+    /// Among how many clusters they are shared.
+    pub(in crate::server) clusters: usize,
+}
 
 /// The connections of one listener, by number: the lower, the older.
 #[derive(Debug, Default)]
@@ -20,6 +31,10 @@ pub(super) struct ConnectionTable {
     unproven: BTreeSet<u64>,
     /// The same by client.
     networks: HashMap<IpAddr, BTreeSet<u64>>,
+    /// Those with a certificate of the client CA that no caller has used yet, not closed.
+    of_authority: BTreeSet<u64>,
+    /// Those of callers that are not closed yet, by cluster.
+    of_clusters: HashMap<Arc<str>, BTreeSet<u64>>,
     /// How many are closed and not gone yet.
     closing: usize,
     stage: Option<Stage>,
@@ -29,23 +44,41 @@ pub(super) struct ConnectionTable {
 struct TableEntry {
     status: Arc<ConnectionStatus>,
     network: IpAddr,
+    /// The cluster whose caller has used it.
+    cluster: Option<Arc<str>>,
     /// When the client must have proven who it is.
     prove_by: u64,
     is_closing: bool,
 }
 
+// === impl AcceptLimits ===
+
+impl From<ConnectionLimits> for AcceptLimits {
+    /// All for whoever comes.
+    fn from(connections: ConnectionLimits) -> Self {
+        Self {
+            connections,
+            clusters: 1,
+        }
+    }
+}
+
 // === impl Table ===
 
 impl ConnectionTable {
-    /// A new connection, for which the oldest without proof is closed if there
-    /// are too many; `None` if there is none to close.
+    /// A new connection, for which another is closed if there are too many;
+    /// `None` if there is none to close.
     pub(super) fn add(
         &mut self,
         address: IpAddr,
-        limits: &ConnectionLimits,
+        limits: AcceptLimits,
         handshake: Duration,
         now: u64,
     ) -> Option<(u64, Arc<ConnectionStatus>)> {
+        let AcceptLimits {
+            connections: limits,
+            clusters,
+        } = limits;
         if self.open.len() >= limits.max.saturating_add(CLOSING) {
             return None;
         }
@@ -54,7 +87,7 @@ impl ConnectionTable {
         if of_network >= limits.per_address {
             self.close_oldest_of(network);
         }
-        if self.open.len() - self.closing >= limits.max && !self.close_oldest() {
+        if self.open.len() - self.closing >= limits.max && !self.make_room(limits.max, clusters) {
             return None;
         }
         let number = self.next;
@@ -67,6 +100,7 @@ impl ConnectionTable {
         let entry = TableEntry {
             status: Arc::clone(&status),
             network,
+            cluster: None,
             prove_by: now.saturating_add(milliseconds(limits.unauthenticated)),
             is_closing: false,
         };
@@ -76,23 +110,27 @@ impl ConnectionTable {
         Some((number, status))
     }
 
-    /// It counts for no limit of strangers from now on.
-    pub(super) fn prove(&mut self, number: u64) {
-        if let Some(entry) = self.open.get(&number) {
-            let network = entry.network;
-            self.forget_unproven(number, network);
-        }
+    /// It counts for no limit of strangers from now on, and for `cluster` if its
+    /// client is a caller.
+    pub(super) fn prove(&mut self, number: u64, cluster: Option<&Arc<str>>) {
+        self.forget(number);
+        let Some(entry) = self.open.get_mut(&number).filter(|entry| !entry.is_closing) else {
+            return;
+        };
+        entry.cluster = cluster.cloned();
+        let of_its_kind = match cluster {
+            Some(cluster) => self.of_clusters.entry(Arc::clone(cluster)).or_default(),
+            None => &mut self.of_authority,
+        };
+        of_its_kind.insert(number);
     }
 
     /// It is gone.
     pub(super) fn remove(&mut self, number: u64) {
-        let Some(entry) = self.open.remove(&number) else {
-            return;
-        };
-        if entry.is_closing {
+        self.forget(number);
+        if self.open.remove(&number).is_some_and(|entry| entry.is_closing) {
             self.closing -= 1;
         }
-        self.forget_unproven(number, entry.network);
     }
 
     /// How many there are.
@@ -138,6 +176,32 @@ impl ConnectionTable {
         self.closing >= CLOSING
     }
 
+    /// Closes a connection for one that may be another's: the newest of the cluster that
+    /// has the most, if that is more than the others leave it, else the oldest that no
+    /// caller has used. Were it the other way round, those for whom a cluster must make
+    /// room would close each other during their handshakes.
+    fn make_room(&mut self, max: usize, clusters: usize) -> bool {
+        let number = self
+            .newest_beyond_share(max, clusters)
+            .or_else(|| self.oldest_unused());
+        number.inspect(|number| self.close(*number)).is_some()
+    }
+
+    fn oldest_unused(&self) -> Option<u64> {
+        let first_of = [&self.unproven, &self.of_authority].map(BTreeSet::first);
+        first_of.into_iter().flatten().min().copied()
+    }
+
+    fn newest_beyond_share(&self, max: usize, clusters: usize) -> Option<u64> {
+        if clusters <= 1 {
+            return None;
+        }
+        let shares = Shares::of(max, clusters, 1);
+        let greatest = self.of_clusters.values().max_by_key(|numbers| numbers.len())?;
+        let is_too_much = greatest.len() > shares.own + shares.common;
+        greatest.last().copied().filter(|_| is_too_much)
+    }
+
     fn close_oldest_of(&mut self, network: IpAddr) {
         let oldest = self.networks.get(&network).and_then(BTreeSet::first).copied();
         if let Some(oldest) = oldest {
@@ -154,19 +218,30 @@ impl ConnectionTable {
             self.closing += 1;
         }
         entry.status.advance(Stage::Closed);
-        let network = entry.network;
-        self.forget_unproven(number, network);
+        self.forget(number);
     }
 
-    fn forget_unproven(&mut self, number: u64, network: IpAddr) {
-        if !self.unproven.remove(&number) {
+    /// It counts for nobody any more.
+    fn forget(&mut self, number: u64) {
+        let Some(entry) = self.open.get(&number) else {
             return;
+        };
+        if self.unproven.remove(&number) {
+            remove_of(&mut self.networks, &entry.network, number);
         }
-        if let Some(of_network) = self.networks.get_mut(&network) {
-            of_network.remove(&number);
-            if of_network.is_empty() {
-                self.networks.remove(&network);
-            }
+        self.of_authority.remove(&number);
+        if let Some(cluster) = &entry.cluster {
+            remove_of(&mut self.of_clusters, cluster, number);
+        }
+    }
+}
+
+/// Removes a number of one key, and the key with its last number.
+fn remove_of<K: Eq + Hash>(numbers: &mut HashMap<K, BTreeSet<u64>>, key: &K, number: u64) {
+    if let Some(of_key) = numbers.get_mut(key) {
+        of_key.remove(&number);
+        if of_key.is_empty() {
+            numbers.remove(key);
         }
     }
 }
@@ -185,115 +260,4 @@ pub(super) fn milliseconds(duration: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: ConnectionLimits = ConnectionLimits {
-        max: 4,
-        per_address: 2,
-        unauthenticated: Duration::from_secs(10),
-    };
-
-    fn address(last: u8) -> IpAddr {
-        IpAddr::from([10, 0, 0, last])
-    }
-
-    fn add(table: &mut ConnectionTable, last: u8, now: u64) -> Option<(u64, Arc<ConnectionStatus>)> {
-        table.add(address(last), &LIMITS, Duration::from_secs(5), now)
-    }
-
-    #[test]
-    fn the_oldest_connection_of_an_address_makes_way_for_its_newest() {
-        let mut table = ConnectionTable::default();
-        let (_, first) = add(&mut table, 1, 0).unwrap();
-        let (_, second) = add(&mut table, 1, 0).unwrap();
-        let (_, other) = add(&mut table, 2, 0).unwrap();
-        add(&mut table, 1, 0).unwrap();
-        let stages = [&first, &second, &other].map(|status| status.stage());
-        assert_eq!(stages, [Stage::Closed, Stage::Open, Stage::Open]);
-    }
-
-    #[test]
-    fn at_the_most_the_oldest_without_proof_is_closed_and_never_one_with_proof() {
-        let mut table = ConnectionTable::default();
-        let opened: Vec<_> = (1..=4).map(|last| add(&mut table, last, 0).unwrap()).collect();
-        table.prove(opened[0].0);
-        add(&mut table, 5, 0).unwrap();
-        let stages: Vec<_> = opened.iter().map(|(_, status)| status.stage()).collect();
-        assert_eq!(stages, [Stage::Open, Stage::Closed, Stage::Open, Stage::Open]);
-        for (number, _) in &opened[2..] {
-            table.prove(*number);
-        }
-        table.prove(4);
-        assert!(add(&mut table, 6, 0).is_none(), "all have proven who they are");
-        table.remove(opened[0].0);
-        assert!(add(&mut table, 6, 0).is_some());
-    }
-
-    #[test]
-    fn proven_connections_of_an_address_are_not_limited() {
-        let mut table = ConnectionTable::default();
-        for _ in 0..4 {
-            let (number, _) = add(&mut table, 1, 0).unwrap();
-            table.prove(number);
-        }
-        assert_eq!((table.len(), table.closing), (4, 0));
-    }
-
-    #[test]
-    fn closed_connections_that_do_not_go_have_a_limit_too() {
-        let mut table = ConnectionTable::default();
-        let mut accepted = 0;
-        for _ in 0..1000 {
-            accepted += usize::from(add(&mut table, 1, 0).is_some());
-        }
-        assert_eq!((accepted, table.len()), (4 + CLOSING, 4 + CLOSING));
-        for number in 0..1000 {
-            table.remove(number);
-        }
-        assert_eq!((table.len(), table.closing, table.networks.len()), (0, 0, 0));
-    }
-
-    #[test]
-    fn what_is_overdue_is_closed() {
-        let mut table = ConnectionTable::default();
-        let (_, silent) = add(&mut table, 1, 0).unwrap();
-        let (_, stranger) = add(&mut table, 2, 0).unwrap();
-        let (caller_number, caller) = add(&mut table, 3, 0).unwrap();
-        stranger.reached();
-        caller.reached();
-        table.prove(caller_number);
-        let closed = |table: &mut ConnectionTable, now| {
-            table.sweep(now);
-            [&silent, &stranger, &caller].map(|status| status.stage() == Stage::Closed)
-        };
-        assert_eq!(closed(&mut table, 4_999), [false, false, false]);
-        assert_eq!(closed(&mut table, 5_000), [true, false, false], "its handshake");
-        assert_eq!(closed(&mut table, 9_999), [true, false, false]);
-        assert_eq!(closed(&mut table, 10_000), [true, true, false], "without proof");
-        caller.expect(20_000);
-        caller.expect(90_000);
-        assert_eq!(closed(&mut table, 19_999), [true, true, false]);
-        assert_eq!(
-            closed(&mut table, 20_000),
-            [true, true, true],
-            "a head that began"
-        );
-    }
-
-    #[test]
-    fn a_connection_that_begins_while_draining_knows() {
-        let mut table = ConnectionTable::default();
-        table.advance(Stage::Draining);
-        assert_eq!(add(&mut table, 1, 0).unwrap().1.stage(), Stage::Draining);
-    }
-
-    #[test]
-    fn a_network_of_ipv6_counts_as_one_address() {
-        let of = |text: &str| network(text.parse().unwrap());
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_eq!(of("::ffff:10.0.0.1"), address(1));
-        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
-    }
-}
+mod tests;

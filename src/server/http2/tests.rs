@@ -30,7 +30,7 @@ const PATIENT: Timeouts = Timeouts {
 
 fn mk_connection() -> Rc<Connection> {
     let address = SocketAddr::from(([127, 0, 0, 1], 1));
-    let tracked = Connections::new(None).add(IpAddr::from([127, 0, 0, 1]), &LIMITS);
+    let tracked = Connections::new(None).add(IpAddr::from([127, 0, 0, 1]), LIMITS);
     let tracked = tracked.unwrap();
     tracked.handshake_done(true);
     Connection::new(tracked, address, None, NEVER)

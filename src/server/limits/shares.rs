@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What may be held of a limit: of the part that is one cluster's, and in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shares {
-    pub(super) own: usize,
-    pub(super) common: usize,
+pub(in crate::server) struct Shares {
+    pub(in crate::server) own: usize,
+    pub(in crate::server) common: usize,
 }
 
 /// What is held of either.
@@ -38,7 +38,7 @@ pub(super) struct ShareCounts<'c> {
 impl Shares {
     /// Those of a `limit` among so many `clusters`, of which each has `least` at least.
     /// A single one has all, in common.
-    pub(super) fn of(limit: usize, clusters: usize, least: usize) -> Self {
+    pub(in crate::server) fn of(limit: usize, clusters: usize, least: usize) -> Self {
         if clusters <= 1 {
             return Self {
                 own: 0,
