@@ -9,6 +9,9 @@
 //! Any other method is 405, any other path 404; what a request must pass before
 //! its review is looked at stands in [`receive`](super::receive).
 
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
 use actix_web::http::ConnectionType;
 use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
@@ -85,8 +88,12 @@ async fn answer(shared: &Data<Shared>, received: ReceivedReview) -> Result<Bytes
     }
     let of_job = shared.clone();
     let deadline = received.deadline;
-    let job = move || authorize::answer(&of_job, &received).map(|step| (step, received));
+    let waiting = Arc::new(());
+    let waited_for = Arc::downgrade(&waiting);
+    let work = move || authorize::answer(&of_job, &received).map(|step| (step, received));
+    let job = move || if_waited_for(&waited_for, deadline, work);
     let answered = timeout_at(deadline.into(), web::block(job)).await;
+    drop(waiting);
     let answered = answered.map_err(|_| Rejection::TooLate)?;
     match answered.unwrap_or(Err(Rejection::Internal))? {
         (AuthorizeStep::Answered(reply), _) => Ok(reply),
@@ -94,6 +101,19 @@ async fn answer(shared: &Data<Shared>, received: ReceivedReview) -> Result<Bytes
             Ok(Box::pin(unsettled.ask(shared, &received)).await)
         }
     }
+}
+
+/// Does `work` if somebody still waits for it: what nobody waits for must not hold up
+/// what is behind it, however many large reviews have been given up.
+fn if_waited_for<T>(
+    waiting: &Weak<()>,
+    deadline: Instant,
+    work: impl FnOnce() -> Result<T, Rejection>,
+) -> Result<T, Rejection> {
+    if waiting.strong_count() == 0 || Instant::now() >= deadline {
+        return Err(Rejection::TooLate);
+    }
+    work()
 }
 
 async fn admit(
@@ -139,4 +159,25 @@ fn finish(shared: &Shared, endpoint: Option<Endpoint>, answer: Result<Bytes, Rej
     }
     shared.metrics.http_request(endpoint, response.status().as_u16());
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_large_review_for_which_nobody_waits_any_more_is_not_decided() {
+        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
+        let waiting = Arc::new(());
+        let waited_for = Arc::downgrade(&waiting);
+        assert!(matches!(if_waited_for(&waited_for, later, || Ok(7)), Ok(7)));
+        let never = || -> Result<(), _> { panic!("it is decided") };
+        let late = if_waited_for(&waited_for, now, never);
+        assert!(matches!(late, Err(Rejection::TooLate)));
+        drop(waiting);
+        let given_up = if_waited_for(&waited_for, later, never);
+        assert!(matches!(given_up, Err(Rejection::TooLate)));
+    }
 }
