@@ -82,7 +82,18 @@ pub(super) async fn read(
     limit: usize,
     deadline: Instant,
 ) -> Result<Bytes, Rejection> {
-    let begun = Instant::now();
+    read_by(Instant::now, payload, permit, limit, deadline).await
+}
+
+/// The same by a clock that is given.
+async fn read_by(
+    now: impl Fn() -> Instant + Unpin,
+    payload: &mut Payload,
+    permit: &mut Permit,
+    limit: usize,
+    deadline: Instant,
+) -> Result<Bytes, Rejection> {
+    let begun = now();
     let ends = |received| {
         begun
             .checked_add(allowance(received))
@@ -90,6 +101,7 @@ pub(super) async fn read(
     };
     let mut payload = Pin::new(payload);
     let mut timer = pin!(LateTimer {
+        now,
         deadline: ends(0),
         polled: false,
         sleep: None
@@ -179,7 +191,8 @@ impl Body {
 
 /// Ends at the deadline; the timer is made at the second poll. Most bodies come
 /// with their heads and are there by then: they need none.
-struct LateTimer {
+struct LateTimer<N> {
+    now: N,
     deadline: Instant,
     polled: bool,
     sleep: Option<Pin<Box<Sleep>>>,
@@ -187,7 +200,7 @@ struct LateTimer {
 
 // === impl LateTimer ===
 
-impl LateTimer {
+impl<N> LateTimer<N> {
     /// Ends later than before, or at the same time.
     fn extend(&mut self, deadline: Instant) {
         if deadline > self.deadline {
@@ -199,7 +212,7 @@ impl LateTimer {
     }
 }
 
-impl Future for LateTimer {
+impl<N: Fn() -> Instant + Unpin> Future for LateTimer<N> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -209,6 +222,9 @@ impl Future for LateTimer {
             return Poll::Pending;
         }
         let deadline = self.deadline;
+        if (self.now)() >= deadline {
+            return Poll::Ready(());
+        }
         self.sleep
             .get_or_insert_with(|| Box::pin(sleep_until(deadline.into())))
             .as_mut()
@@ -218,13 +234,84 @@ impl Future for LateTimer {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
     use super::*;
+    use crate::server::limits::{Capacity, Limiter};
+    use crate::telemetry::metrics::IntGauge;
 
     #[test]
     fn a_body_has_five_seconds_and_one_for_each_mebibyte_that_is_there() {
         for (received, seconds) in [(0, 5), (1, 5), ((1 << 20) - 1, 5), (1 << 20, 6), (32 << 20, 37)] {
             assert_eq!(allowance(received), Duration::from_secs(seconds), "{received}");
         }
+    }
+
+    /// Reads a body of which a piece comes after each pause, by a clock that moves with
+    /// them; what became of it, and after how long.
+    fn trickle(pieces: Vec<(u64, usize)>, deadline: Duration) -> (Result<usize, Rejection>, Duration) {
+        let (start, time) = (Instant::now(), Rc::new(Cell::new(Duration::ZERO)));
+        let clock = Rc::clone(&time);
+        let (mut pieces, mut is_due) = (pieces.into_iter().peekable(), false);
+        let stream = futures_util::stream::poll_fn(move |context| {
+            if let Some((_, length)) = pieces.next_if(|_| is_due) {
+                is_due = false;
+                return Poll::Ready(Some(Ok(Bytes::from(vec![b' '; length]))));
+            }
+            let Some((pause, _)) = pieces.peek() else {
+                return Poll::Ready(None);
+            };
+            is_due = true;
+            clock.set(clock.get() + Duration::from_millis(*pause));
+            context.waker().wake_by_ref();
+            Poll::Pending
+        });
+        let mut payload: Payload = Payload::Stream {
+            payload: Box::pin(stream),
+        };
+        let capacity = Capacity {
+            requests: 1,
+            bytes: usize::MAX,
+        };
+        let gauge = IntGauge::new("in_flight", "requests").unwrap();
+        let mut permit = Arc::new(Limiter::default())
+            .enter(capacity, None, 0, &gauge)
+            .unwrap();
+        let read = read_by(
+            || start + time.get(),
+            &mut payload,
+            &mut permit,
+            usize::MAX,
+            start + deadline,
+        );
+        let read = actix_web::rt::System::new().block_on(read);
+        (read.map(|body| body.len()), time.get())
+    }
+
+    #[test]
+    fn a_body_that_trickles_is_ended_however_long_its_caller_would_wait() {
+        let (never, mebibyte) = (Duration::from_secs(3600), 1 << 20);
+        let after = |pieces: Vec<(u64, usize)>| {
+            let (read, elapsed) = trickle(pieces, never);
+            (read.is_err(), elapsed.as_millis())
+        };
+        // A byte each second, for ever: there are five.
+        assert_eq!(after(vec![(1000, 1); 100]), (true, 5000));
+        // A MiB that comes in time is another second's worth, and no more.
+        let slow_after: Vec<_> = [(4000, mebibyte)].into_iter().chain([(500, 1); 100]).collect();
+        assert_eq!(after(slow_after), (true, 6000));
+        // One that comes at the slowest pace that is allowed arrives.
+        let steady: Vec<_> = [(4900, mebibyte)]
+            .into_iter()
+            .chain([(1000, mebibyte); 7])
+            .collect();
+        assert_eq!(trickle(steady, never).0.unwrap(), 8 * mebibyte);
+        // The caller's own deadline is earlier.
+        let (read, elapsed) = trickle(vec![(1000, 1); 100], Duration::from_secs(2));
+        assert!(matches!(read, Err(Rejection::DeadlinePassed)));
+        assert_eq!(elapsed, Duration::from_secs(2));
     }
 
     #[test]

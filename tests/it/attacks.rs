@@ -4,6 +4,7 @@
 use std::io;
 use std::thread;
 
+use crate::h2::{Connection, block_on, until};
 use crate::support::frames::{
     CONTINUATION, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, Frames, HEADERS, REMEMBERED, RST_STREAM, field,
     frame, post, remember,
@@ -119,6 +120,41 @@ fn streams_that_are_reset_at_once_end_their_connection() {
         "{reason:?}"
     );
     assert_eq!(gateway.connect().authorize(v1(JANE_GETS)).status, 200);
+}
+
+/// A caller whose streams announce bodies that do not come holds what is its cluster's to
+/// hold, and nothing of the others'.
+#[test]
+fn streams_without_bodies_of_one_cluster_leave_the_others_their_part() {
+    let gateway = Builder::new().limits("{inFlight: 64}").east().start();
+    block_on(async {
+        let address = gateway.addresses.server;
+        let path = "/authorize?timeout=30s";
+        let east = Connection::open_as(&gateway.stranger(), address).await;
+        let begin = || east.begin_as(path, Some("east-token"));
+        // With the first answer the connection may have as many streams as it likes.
+        let (answer, mut body) = begin().await.unwrap();
+        body.send_data(v1(JANE_GETS).into(), true).unwrap();
+        assert_eq!(Connection::end(answer).await.unwrap().0, 200);
+        let mut held = Vec::new();
+        for _ in 0..256 {
+            held.push(begin().await.unwrap());
+        }
+        let series = r#"portcullis_in_flight_requests{endpoint="authorize"}"#;
+        until("a quarter and the common half are held", || {
+            gateway.metric(series) == 48.0
+        })
+        .await;
+        let others = Connection::open(&gateway).await;
+        for _ in 0..50 {
+            assert_eq!(others.authorize(v1(JANE_GETS)).await.unwrap().0, 200);
+        }
+        // None of its 256 has any more room, and one that ends makes room.
+        let refused = begin().await.unwrap();
+        assert_eq!(Connection::end(refused.0).await.unwrap().0, 429);
+        drop(held);
+        until("all is given back", || gateway.metric(series) == 0.0).await;
+    });
 }
 
 #[test]

@@ -68,15 +68,26 @@ impl Connection {
         &self,
         path: &str,
     ) -> Result<(ResponseFuture, SendStream<bytes::Bytes>), h2::Error> {
-        let mut send = self.send.clone().ready().await?;
-        let request = Request::post(format!("https://localhost{path}"))
-            .header("content-type", "application/json")
-            .body(())
-            .unwrap();
-        send.send_request(request, false)
+        self.begin_as(path, None).await
     }
 
-    async fn end(response: ResponseFuture) -> Result<(u16, Value), h2::Error> {
+    /// The same as the caller with this token.
+    pub(crate) async fn begin_as(
+        &self,
+        path: &str,
+        token: Option<&str>,
+    ) -> Result<(ResponseFuture, SendStream<bytes::Bytes>), h2::Error> {
+        let mut send = self.send.clone().ready().await?;
+        let mut request =
+            Request::post(format!("https://localhost{path}")).header("content-type", "application/json");
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        send.send_request(request.body(()).unwrap(), false)
+    }
+
+    /// The answer's status and body.
+    pub(crate) async fn end(response: ResponseFuture) -> Result<(u16, Value), h2::Error> {
         let response = response.await?;
         assert!(response.headers().get("connection").is_none());
         let (status, mut body, mut bytes) = (response.status(), response.into_body(), Vec::new());
@@ -152,7 +163,7 @@ fn while_draining_open_streams_are_answered_and_new_ones_sent_elsewhere() {
 }
 
 /// Waits for something that must happen, and lets connections work meanwhile.
-async fn until(what: &str, mut happens: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut happens: impl FnMut() -> bool) {
     let patience = tokio::time::Instant::now() + Duration::from_secs(30);
     while !happens() {
         assert!(tokio::time::Instant::now() < patience, "in vain: {what}");
