@@ -19,6 +19,7 @@ mod connect;
 mod error;
 mod media_type;
 mod reply;
+mod resolution;
 mod runtime;
 mod tls;
 mod url;

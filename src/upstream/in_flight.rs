@@ -50,15 +50,25 @@ pub(super) struct CallPermit {
     requester: Option<u64>,
 }
 
-/// Which limit leaves no room for one call more.
+/// Which limit leaves no room for one call more, and how to raise it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Full {
     /// That of all calls.
-    #[error("it has {0} calls in flight already")]
+    #[error(
+        "it has {0} calls in flight already, as many as `upstreams.inFlight` of the gateway's configuration allows"
+    )]
     Webhook(usize),
     /// That of one user's calls.
-    #[error("it has {0} calls for this user in flight already")]
-    Requester(usize),
+    #[error(
+        "it has {share} calls for this user in flight already, as many as one user may have: \
+        a quarter of `upstreams.inFlight` ({limit}) of the gateway's configuration"
+    )]
+    Requester {
+        /// The user's calls at once.
+        share: usize,
+        /// All calls at once.
+        limit: usize,
+    },
 }
 
 // === impl InFlight ===
@@ -94,7 +104,10 @@ impl InFlight {
             let share = (self.limit / SHARE).max(1);
             let held = counts.by_requester.entry(requester).or_default();
             if *held >= share {
-                return Err(Full::Requester(share));
+                return Err(Full::Requester {
+                    share,
+                    limit: self.limit,
+                });
             }
             *held += 1;
         }
@@ -163,7 +176,12 @@ mod tests {
         let calls = InFlight::new(8);
         let first = calls.enter(JANE).unwrap();
         let _second = calls.enter(JANE).unwrap();
-        assert_eq!(calls.enter(JANE).unwrap_err(), Full::Requester(2));
+        let refused = calls.enter(JANE).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "it has 2 calls for this user in flight already, as many as one user may have: \
+            a quarter of `upstreams.inFlight` (8) of the gateway's configuration"
+        );
         let _other = calls.enter(user("joe")).unwrap();
         let east = JANE.map(|jane| Requester {
             cluster: "east",

@@ -1,6 +1,5 @@
 //! The `Authorization` header of calls to webhooks.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,6 +16,9 @@ use crate::config::{Disk, Files as _, Secret};
 /// How long a token is used before its file is looked at again; the same as the
 /// leeway of client-go's tokens (`transport/token_source.go`).
 const FRESH: Duration = Duration::from_secs(10);
+
+/// The least time between two looks, however often a webhook refuses the token.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// The `Authorization` header of each request.
 #[derive(Debug, Clone, Default)]
@@ -42,6 +44,10 @@ struct Current {
     header: HeaderValue,
     /// When the file is to be looked at again.
     due: Instant,
+    /// When it was looked at last, if ever.
+    looked: Option<Instant>,
+    /// Somebody looks.
+    is_looking: bool,
 }
 
 // === impl Authorization ===
@@ -77,6 +83,8 @@ impl ClientAuthorization {
         let current = Current {
             header: bearer(token.reveal())?,
             due: Instant::now() + FRESH,
+            looked: None,
+            is_looking: false,
         };
         Ok(Self::File(Arc::new(TokenFile {
             path: path.to_owned(),
@@ -93,10 +101,10 @@ impl ClientAuthorization {
         }
     }
 
-    /// The webhook did not accept it: the next call looks at the file.
+    /// The webhook did not accept it: the next call looks at the file, if none did just now.
     pub(super) fn refused(&self) {
         if let Self::File(file) = self {
-            file.with(|current| current.due = Instant::now());
+            file.refused(Instant::now());
         }
     }
 }
@@ -104,44 +112,60 @@ impl ClientAuthorization {
 // === impl TokenFile ===
 
 impl TokenFile {
-    /// One caller in ten seconds reads the file; the others take what there is.
-    /// A file that cannot be read leaves the token as it was.
-    async fn header(&self, now: Instant) -> HeaderValue {
+    /// One caller in ten seconds reads the file; the others take what there is, and so
+    /// do all while that takes: its file system holds one thread at most. A file that
+    /// cannot be read leaves the token as it was.
+    async fn header(self: &Arc<Self>, now: Instant) -> HeaderValue {
         let (header, is_due) = self.with(|current| {
-            let is_due = current.due <= now;
+            let is_due = current.due <= now && !current.is_looking;
             if is_due {
                 current.due = now + FRESH;
+                current.looked = Some(now);
+                current.is_looking = true;
             }
             (current.header.clone(), is_due)
         });
         if !is_due {
             return header;
         }
-        let read = read(self.path.clone()).await.map(Zeroizing::new);
-        match read.map(|bytes| bearer(bytes.trim_ascii())) {
-            Ok(Ok(header)) => self.with(|current| {
-                current.header = header.clone();
-                header
-            }),
+        let file = Arc::clone(self);
+        spawn_blocking(move || file.look()).await.unwrap_or(header)
+    }
+
+    /// Reads the file; the header to send from now on.
+    fn look(&self) -> HeaderValue {
+        let read = Disk.read(&self.path).map(Zeroizing::new);
+        let file = self.path.display();
+        let fresh = match read.map(|bytes| bearer(bytes.trim_ascii())) {
+            Ok(Ok(header)) => Some(header),
             Ok(Err(_)) => {
-                tracing::warn!(file = %self.path.display(), "token file is empty: using the previous token");
-                header
+                tracing::warn!(%file, "token file is empty: using the previous token");
+                None
             }
             Err(error) => {
-                tracing::warn!(file = %self.path.display(), %error, "cannot read token file: using the previous token");
-                header
+                tracing::warn!(%file, %error, "cannot read token file: using the previous token");
+                None
             }
-        }
+        };
+        self.with(|current| {
+            current.is_looking = false;
+            if let Some(fresh) = fresh {
+                current.header = fresh;
+            }
+            current.header.clone()
+        })
+    }
+
+    fn refused(&self, now: Instant) {
+        self.with(|current| {
+            let soon = current.looked.map_or(now, |looked| now.max(looked + AGAIN));
+            current.due = current.due.min(soon);
+        });
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Current) -> T) -> T {
         act(&mut self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-async fn read(path: PathBuf) -> io::Result<Vec<u8>> {
-    let read = spawn_blocking(move || Disk.read(&path));
-    read.await.unwrap_or_else(|error| Err(error.into()))
 }
 
 fn bearer(token: &[u8]) -> Result<HeaderValue, InvalidSettings> {
@@ -225,5 +249,46 @@ mod tests {
         assert_eq!(wait(authorization.header()).unwrap(), "Bearer old");
         authorization.refused();
         assert_eq!(wait(authorization.header()).unwrap(), "Bearer new");
+    }
+
+    #[test]
+    fn a_webhook_that_refuses_every_token_has_its_file_read_once_a_second() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        std::fs::write(&path, "new").unwrap();
+        let ClientAuthorization::File(file) =
+            ClientAuthorization::token_file(&path, &Secret::new("old")).unwrap()
+        else {
+            panic!("a file was given");
+        };
+        let start = Instant::now();
+        let refused_at = |milliseconds| {
+            let now = start + Duration::from_millis(milliseconds);
+            file.refused(now);
+            wait(file.header(now))
+        };
+        assert_eq!(refused_at(0), "Bearer new");
+        std::fs::write(&path, "newer").unwrap();
+        assert_eq!(refused_at(10), "Bearer new");
+        assert_eq!(refused_at(990), "Bearer new");
+        assert_eq!(refused_at(1000), "Bearer newer");
+    }
+
+    #[test]
+    fn a_file_that_is_being_read_is_not_read_again_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        std::fs::write(&path, "new").unwrap();
+        let ClientAuthorization::File(file) =
+            ClientAuthorization::token_file(&path, &Secret::new("old")).unwrap()
+        else {
+            panic!("a file was given");
+        };
+        let later = Instant::now() + 2 * FRESH;
+        file.with(|current| current.is_looking = true);
+        assert_eq!(wait(file.header(later)), "Bearer old");
+        assert_eq!(file.look(), "Bearer new");
+        std::fs::write(&path, "newer").unwrap();
+        assert_eq!(wait(file.header(later)), "Bearer newer");
     }
 }

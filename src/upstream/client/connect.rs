@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -16,18 +16,16 @@ use openssl::ssl::SslConnector;
 use openssl::x509::X509VerifyResult;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_openssl::SslStream;
 
+use super::resolution::Resolution;
 use super::{Error, InvalidSettings, Settings, tls};
 
 /// How long one of several addresses may take before the next is tried.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a connection is silent before the peer is probed; as Go's dialer.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// How long what a name led to is believed.
-const REMEMBERED: Duration = Duration::from_secs(5);
 
 /// Connects to one webhook; clones are the same.
 #[derive(Clone)]
@@ -37,9 +35,7 @@ pub(super) struct Connector(Arc<Route>);
 struct Route {
     settings: Settings,
     tls: SslConnector,
-    /// What the name last led to; locked while it is being found out, so that
-    /// calls at once ask once.
-    resolved: Mutex<Option<(Instant, Vec<SocketAddr>)>>,
+    resolution: Resolution,
 }
 
 /// A connection after its handshake.
@@ -52,7 +48,7 @@ impl Connector {
         Ok(Self(Arc::new(Route {
             settings: settings.clone(),
             tls: tls::connector(settings)?,
-            resolved: Mutex::new(None),
+            resolution: Resolution::default(),
         })))
     }
 }
@@ -91,16 +87,12 @@ impl Route {
     }
 
     async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
-        let mut resolved = self.resolved.lock().await;
-        if let Some((at, addresses)) = &*resolved
-            && at.elapsed() < REMEMBERED
-        {
-            return Ok(addresses.clone());
-        }
         let Settings { url, addresses, .. } = &self.settings;
-        let found = addresses.resolve(url.host(), url.port()).await?;
-        *resolved = Some((Instant::now(), found.clone()));
-        Ok(found)
+        let resolve = || {
+            let (addresses, host, port) = (Arc::clone(addresses), url.host().to_owned(), url.port());
+            async move { addresses.resolve(&host, port).await }
+        };
+        self.resolution.get(resolve).await
     }
 }
 

@@ -15,7 +15,7 @@ fn a_call_over_the_limit_fails_at_once() {
         async move { upstreams.call(&webhook, "{}", PATIENCE, JANE).await }
     });
     eventually("it hangs", || pair.server.received().len() == 1);
-    let full = Err("it has 1 calls in flight already".to_owned());
+    let full = Err(in_flight::Full::Webhook(1).to_string());
     assert_eq!(call(&upstreams, &pair.webhook), full);
     let more = build(
         no_files().path(),
