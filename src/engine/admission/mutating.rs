@@ -198,5 +198,33 @@ fn write_operation(out: &mut String, operation: &Map<'_>) -> Result<(), Mutation
         to_json::write(out, &value).map_err(MutationFault::NoJson)?;
     }
     out.push('}');
-    Ok(())
+    // One path of a list of operations may be a megabyte, and the same in all of them.
+    to_json::check(out).map_err(MutationFault::NoJson)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cel::{Activation, Budget, Environment, Type, Version};
+
+    /// Its cost is that of a thousand small objects: the path is one value in all of them.
+    #[test]
+    fn a_path_that_is_in_every_operation_is_not_written_without_bound() {
+        let environment = Environment::new(Version::NEWEST)
+            .variable("object", Type::Dyn)
+            .mutation();
+        let expression = "lists.range(1000).map(i, JSONPatch{op: 'remove', path: object.path})";
+        let program = environment.compile(expression, &[]).unwrap();
+        let written = |length: usize| {
+            let object = Document::parse(format!(r#"{{"path":"/{}"}}"#, "a".repeat(length))).unwrap();
+            let mut activation = Activation::of(&environment, [Some(Value::json(object.root()))]);
+            let value = program
+                .evaluate(&mut activation, &mut Budget::new(1_000_000))
+                .unwrap();
+            operations(&value).map(|patch| patch.len() > 1000 * length)
+        };
+        assert!(written(100).unwrap());
+        let refused = written(10_000);
+        assert!(matches!(refused, Err(MutationFault::NoJson(_))), "{refused:?}");
+    }
 }

@@ -29,6 +29,11 @@ pub(super) fn write(out: &mut String, value: &Value<'_>) -> Result<(), String> {
         Value::Map(map) => write_map(out, map)?,
         other => return Err(format!("a value of type {} is not JSON", other.type_of())),
     }
+    check(out)
+}
+
+/// Whether so much may be written.
+pub(super) fn check(out: &str) -> Result<(), String> {
     if out.len() > MAX_JSON {
         return Err(format!("more than {MAX_JSON} bytes"));
     }
