@@ -21,6 +21,8 @@ mod connections;
 mod counters;
 mod deadline;
 mod descriptors;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod gateway;
 mod http1;
 mod http2;

@@ -2,6 +2,8 @@
 //! the fuzz targets. `portcullis-fuzz-seeds PROJECT CORPORA` writes them below
 //! the folder CORPORA, a folder for each target, where they are not there yet.
 
+mod http2;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -206,6 +208,7 @@ impl Seeds {
             self.add("jwt", format!("Bearer {token}\n{keys}"));
         }
         self.add("jwt", format!("Basic dXNlcjpwYXNz\n{keys}"));
+        http2::seeds().for_each(|seed| self.add("http2", seed));
     }
 
     fn write(&self, corpora: &Path) -> io::Result<()> {
