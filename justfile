@@ -62,6 +62,15 @@ fuzz-build:
 fuzz SECONDS *TARGETS:
     fuzz/run {{ SECONDS }} {{ TARGETS }}
 
+# Each fuzz target for the same inputs every time: half a minute each
+fuzz-smoke *TARGETS:
+    fuzz/run smoke {{ TARGETS }}
+
+# Strangers, users and neighbours against the built program over loopback: five minutes
+attacks *NAMES:
+    cargo build --locked --release
+    tests/attacks/run target/release/portcullis {{ NAMES }}
+
 # The API documentation, broken links as errors
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib
@@ -84,4 +93,4 @@ bench *ARGS:
     cargo bench --locked {{ ARGS }}
 
 # Everything that CI runs
-ci: fmt-check lint inner no-clusters test doc conformance oracle apiserver compose alerts deny
+ci: fmt-check lint inner no-clusters test doc conformance oracle apiserver compose alerts deny fuzz-smoke

@@ -1,0 +1,76 @@
+"""A webhook behind the gateway: judges names, and treats users as their names say."""
+
+import http.server
+import json
+import socketserver
+import ssl
+import threading
+import time
+
+from gateway import free_port
+from wire import reset
+
+
+class Webhook:
+    """Serves until it is left. `slow` is answered late, `dropper` not at all."""
+
+    def __init__(self, slow=20):
+        self.port, self.slow, self.calls = free_port(), slow, []
+
+    def serve(self, gateway):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(gateway.file("pki/server.crt"), gateway.file("pki/server.key"))
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self):
+                self.request = context.wrap_socket(self.request, server_side=True)
+                super().setup()
+
+            def do_POST(self):
+                review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                user, name = review["request"]["userInfo"]["username"], review["request"]["name"]
+                outer.calls.append((user, name))
+                if user == "dropper":
+                    self.close_connection = True
+                    return reset(self.request)
+                if user.startswith("slow"):
+                    time.sleep(outer.slow)
+                reply = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {
+                    "uid": review["request"]["uid"], "allowed": name != "bad"}}).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(reply)))
+                self.end_headers()
+                self.wfile.write(reply)
+
+            def log_message(self, *_):
+                pass
+
+        class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+            daemon_threads = True
+            request_queue_size = 256
+
+            def handle_error(self, *_):
+                pass
+
+        self.server = Server(("127.0.0.1", self.port), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self.server.shutdown()
+
+    def manifests(self, gateway, timeout=10):
+        """One webhook of each failurePolicy, each a configuration of its own."""
+        return json.dumps({"apiVersion": "v1", "kind": "List", "items": [{
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": policy.lower()},
+            "webhooks": [{
+                "name": f"{policy.lower()}.example.com", "failurePolicy": policy, "sideEffects": "None",
+                "clientConfig": {"url": f"https://localhost:{self.port}/", "caBundle": gateway.authority()},
+                "timeoutSeconds": timeout, "admissionReviewVersions": ["v1"],
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+            }],
+        } for policy in ("Ignore", "Fail")]})
