@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use portcullis::api::AdmissionReview;
+use portcullis::engine::Time;
 use portcullis::engine::admission::webhook::nobody;
 use portcullis::engine::admission::{AdmissionSet, Chain, Phase, Run};
 use portcullis::engine::authorization::PolicySet;
@@ -22,8 +23,8 @@ fuzz_target!(|body: &[u8]| {
         return;
     };
     for phase in Phase::ALL {
-        let outcome = Chain::run(phase, &SET, &review.request, Run::new(&**POLICIES), &mut nobody);
-        let reply = review.reply(&review.tellable(outcome));
+        let outcome = Chain::run(phase, &SET, &review.request, Run::new(&**POLICIES, Time::UNIX_EPOCH), &mut nobody);
+        let reply = review.reply(&review.within_version(outcome));
         let _: serde_json::Value = serde_json::from_slice(&reply).expect("a reply is JSON");
     }
 });

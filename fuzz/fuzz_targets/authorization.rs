@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use portcullis::api::{Reply, SubjectAccessReview};
+use portcullis::engine::Time;
 use portcullis::engine::authorization::PolicySet;
 
 static POLICIES: LazyLock<Arc<PolicySet>> = LazyLock::new(portcullis_fuzz::policies);
@@ -13,7 +14,7 @@ fuzz_target!(|body: &[u8]| {
     let Ok(review) = SubjectAccessReview::decode(body) else {
         return;
     };
-    let decided = POLICIES.authorize(&review.attributes);
+    let decided = POLICIES.authorize(&review.attributes, Time::UNIX_EPOCH);
     let reply = Reply {
         version: review.version,
         decision: decided.decision,

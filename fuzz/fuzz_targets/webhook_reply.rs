@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use portcullis::api::{AdmissionReview, verify};
-use portcullis::engine::admission::webhook::Answer;
+use portcullis::engine::Time;
+use portcullis::engine::admission::webhook::WebhookAnswer;
 use portcullis::engine::admission::{AdmissionSet, Chain, Phase, Run};
 use portcullis::engine::authorization::PolicySet;
 use portcullis::json::Document;
@@ -41,7 +42,7 @@ static DOCUMENT: LazyLock<Document<'static>> = LazyLock::new(|| Document::parse(
 
 fuzz_target!(|reply: &[u8]| {
     let review = AdmissionReview::decode(&DOCUMENT).expect("a review");
-    let mut ask = |call: &_| Answer {
+    let mut ask = |call: &_| WebhookAnswer {
         result: verify(call, "u", Phase::Mutate, reply),
         took: Duration::ZERO,
     };
@@ -49,9 +50,9 @@ fuzz_target!(|reply: &[u8]| {
         Phase::Mutate,
         &SET,
         &review.request,
-        Run::new(&**POLICIES),
+        Run::new(&**POLICIES, Time::UNIX_EPOCH),
         &mut ask,
     );
-    let reply = review.reply(&review.tellable(outcome));
+    let reply = review.reply(&review.within_version(outcome));
     let _: serde_json::Value = serde_json::from_slice(&reply).expect("a reply is JSON");
 });
