@@ -47,6 +47,7 @@ pub use validated::{ObjectIdentity, ValidatedObject};
 use crate::engine::Time;
 use crate::engine::admission::AdmissionObjects;
 use crate::engine::authorization::authorizer::Authorizer;
+use crate::engine::authorization::matching::ClusterScoped;
 use crate::engine::authorization::{NeverDeny, Policies};
 use crate::field::Faults;
 
@@ -70,6 +71,8 @@ pub struct Options {
     pub clusters: BTreeSet<String>,
     /// The clusters whose objects are watched, Namespaces among them.
     pub watched: BTreeSet<String>,
+    /// The custom resources without namespace of each cluster, as far as it is known.
+    pub cluster_scoped: BTreeMap<String, ClusterScoped>,
     /// When it is read, to warn of what holds no more; `None`: of nothing.
     pub now: Option<Time>,
     /// The webhooks of the API server's own AuthorizationConfiguration, to warn of Denies that it

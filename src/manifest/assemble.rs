@@ -14,6 +14,9 @@ use crate::engine::authorization::{Objects, Policies, PolicySet};
 #[must_use]
 pub fn assemble(objects: impl IntoIterator<Item = ValidatedObject>, options: &Options) -> Manifests {
     let (mut shared, mut clusters) = (Sorted::default(), BTreeMap::<String, Sorted>::new());
+    for cluster in options.cluster_scoped.keys() {
+        clusters.entry(cluster.clone()).or_default();
+    }
     for object in objects {
         match &object.cluster {
             None => shared.add(object),
@@ -34,7 +37,8 @@ pub fn assemble(objects: impl IntoIterator<Item = ValidatedObject>, options: &Op
 fn policies(shared: Objects, clusters: &mut BTreeMap<String, Sorted>, options: &Options) -> Policies {
     let mut own = HashMap::new();
     for (cluster, sorted) in clusters {
-        let objects = std::mem::take(&mut sorted.objects);
+        let mut objects = std::mem::take(&mut sorted.objects);
+        objects.cluster_scoped = options.cluster_scoped.get(cluster).cloned().unwrap_or_default();
         if !is_empty(&objects) {
             let set = PolicySet::new(together(shared.clone(), objects), &options.never_deny);
             own.insert(cluster.clone(), Arc::new(set));
@@ -51,6 +55,7 @@ fn is_empty(objects: &Objects) -> bool {
         && objects.bindings.is_empty()
         && objects.policies.is_empty()
         && objects.namespaces.is_empty()
+        && objects.cluster_scoped.is_empty()
 }
 
 fn together(mut one: Objects, other: Objects) -> Objects {
@@ -58,6 +63,7 @@ fn together(mut one: Objects, other: Objects) -> Objects {
     one.bindings.extend(other.bindings);
     one.policies.extend(other.policies);
     one.namespaces.extend(other.namespaces);
+    one.cluster_scoped.extend(other.cluster_scoped);
     one
 }
 

@@ -1,5 +1,6 @@
 //! Loads a snapshot from files, and reports every fault.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -245,7 +246,14 @@ fn index(
     own: Vec<ValidatedObject>,
     watched: &[Watched],
 ) -> (Policies, AdmissionPolicies, Vec<Arc<Webhook>>) {
-    let mut manifests = manifest::assemble(source::together(own, watched), &options(config, None));
+    let cluster_scoped = watched
+        .iter()
+        .map(|watched| (watched.cluster.clone(), watched.cluster_scoped.clone()));
+    let options = manifest::Options {
+        cluster_scoped: cluster_scoped.collect(),
+        ..options(config, None)
+    };
+    let mut manifests = manifest::assemble(source::together(own, watched), &options);
     for watched in watched {
         let scope = manifests.clusters.entry(watched.cluster.clone()).or_default();
         scope.admission.complete_parameters = Some(watched.parameters.clone());
@@ -276,6 +284,7 @@ fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
             .map(|caller| caller.cluster.clone())
             .collect(),
         watched: config.clusters.iter().map(|entry| entry.name.clone()).collect(),
+        cluster_scoped: BTreeMap::new(),
         never_deny: config.authorization.never_deny.clone(),
         api_server_webhooks: config::authorizers::beside(&config.file),
     }

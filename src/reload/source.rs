@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::{Snapshot, Trigger};
 use crate::config::Config;
 use crate::engine::admission::ParamKind;
+use crate::engine::authorization::matching::ClusterScoped;
 use crate::field::Faults;
 use crate::manifest::{ObjectIdentity, ValidatedObject};
 
@@ -47,6 +48,8 @@ pub struct Watched {
     pub objects: Vec<Arc<ValidatedObject>>,
     /// The kinds of parameters of which every object is among them.
     pub parameters: HashSet<ParamKind>,
+    /// The custom resources that its CustomResourceDefinitions give no namespace.
+    pub cluster_scoped: ClusterScoped,
     /// Names their content: equal objects, equal digest.
     pub digest: [u8; 32],
 }

@@ -20,7 +20,7 @@ mod policy_rule;
 mod resource;
 mod subject;
 
-pub use cluster_scoped::is_known_cluster_scoped;
+pub use cluster_scoped::{ClusterScoped, is_known_cluster_scoped};
 pub use narrowness::Narrowness;
 pub use policy_rule::{
     asks_for_collection, namespace_matches, namespace_of, path_rule_mismatch, resource_rule_mismatch,

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::condition::Condition;
+use super::matching::ClusterScoped;
 use super::rbac::AlwaysAllowPaths;
 use crate::engine::{Decision, LabelSelector, Selectors, Validity};
 
@@ -26,6 +27,8 @@ pub struct Objects {
     pub policies: Vec<AuthorizationPolicy>,
     /// The labels of Namespaces, by name, that of the name among them.
     pub namespaces: NamespaceLabels,
+    /// The custom resources that are known to have no namespace.
+    pub cluster_scoped: ClusterScoped,
 }
 
 /// A Role, or a ClusterRole where `namespace` is empty (`rbac.authorization.k8s.io/v1`).

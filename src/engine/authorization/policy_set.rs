@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::index::{Candidates, Grants, NamespaceIndex, Subjects, Symbols};
+use super::matching::ClusterScoped;
 use super::never_deny::Protection;
 use super::periods::Periods;
 use super::{AuthorizationPolicy, Binding, Effect, Mode, NeverDeny, Objects, Role, rbac};
@@ -38,6 +39,7 @@ pub struct PolicySet {
     pub(super) protection: Protection,
     never_deny: NeverDeny,
     pub(super) namespaces: NamespaceIndex,
+    pub(super) cluster_scoped: ClusterScoped,
     /// Whether the labels of any namespace are known.
     knows_namespaces: bool,
     pub(super) subjects: Subjects,
@@ -72,6 +74,7 @@ impl PolicySet {
             mut bindings,
             mut policies,
             namespaces: labels,
+            cluster_scoped,
         } = objects;
         rbac::aggregate(&mut roles);
         bindings.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
@@ -91,6 +94,7 @@ impl PolicySet {
             periods: Periods::new(&policies),
             knows_namespaces: !labels.is_empty(),
             namespaces,
+            cluster_scoped,
             roles,
             bindings,
             grants,

@@ -313,7 +313,14 @@ impl<'s, 'r, R: WalkRecorder> Walk<'s, 'r, R> {
                     self.in_namespace
                         .selected_by(selector, name, candidate.is_selected)
                 });
-                resource_rule_mismatch(policy.effect, rule, request, selected, narrowness)
+                resource_rule_mismatch(
+                    policy.effect,
+                    rule,
+                    request,
+                    selected,
+                    narrowness,
+                    &set.cluster_scoped,
+                )
             }
             (Target::NonResource { path, verb }, _) => {
                 let Some(rule) = policy.non_resource_rules.get(candidate.rule) else {

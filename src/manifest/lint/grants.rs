@@ -1,6 +1,6 @@
 //! Warnings about dangerous rights that a rule grants.
 
-use crate::engine::authorization::matching::{Narrowness, resource_rule_mismatch};
+use crate::engine::authorization::matching::{ClusterScoped, Narrowness, resource_rule_mismatch};
 use crate::engine::authorization::rbac::rule_allows;
 use crate::engine::authorization::{Effect, NeverDeny, ResourceRule, Rule};
 use crate::engine::{Attributes, ResourceAttributes, Selected, Selectors, Target, User};
@@ -101,6 +101,14 @@ impl Impersonation {
             Selected::Yes
         };
         let narrowness = Narrowness::new(&none);
-        resource_rule_mismatch(Effect::Allow, rule, &self.request, Some(selected), &narrowness).is_none()
+        resource_rule_mismatch(
+            Effect::Allow,
+            rule,
+            &self.request,
+            Some(selected),
+            &narrowness,
+            &ClusterScoped::default(),
+        )
+        .is_none()
     }
 }

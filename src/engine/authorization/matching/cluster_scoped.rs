@@ -1,9 +1,10 @@
 //! Which resources are known to have no namespace.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 /// The cluster-scoped resources that kube-apiserver 1.36 serves itself or by
-/// its aggregator, by group, and those of Portcullis' own group. Other custom
-/// resources are not known: nothing here says whether `widgets.example.com` has
-/// namespaces.
+/// its aggregator, by group, and those of Portcullis' own group. Of other
+/// custom resources a [`ClusterScoped`] may tell.
 const CLUSTER_SCOPED: [(&str, &[&str]); 18] = [
     (
         "",
@@ -85,9 +86,90 @@ pub fn is_known_cluster_scoped(group: &str, resource: &str) -> bool {
         .any(|(known, resources)| *known == group && resources.contains(&resource))
 }
 
+/// Custom resources without namespace, as the CustomResourceDefinitions of a cluster say.
+///
+/// Groups in which Kubernetes or Portcullis has resources of its own are left out: what
+/// is served there is not what a definition says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterScoped(BTreeMap<String, BTreeSet<String>>);
+
+impl ClusterScoped {
+    /// Adds `resource` of `group`, where a definition can tell of that group.
+    pub fn add(&mut self, group: &str, resource: &str) {
+        if !is_built_in(group) {
+            let resources = self.0.entry(group.to_owned()).or_default();
+            resources.insert(resource.to_owned());
+        }
+    }
+
+    /// Adds those of `other`.
+    pub fn extend(&mut self, other: Self) {
+        for (group, resources) in other.0 {
+            self.0.entry(group).or_default().extend(resources);
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each by group and resource, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().flat_map(|(group, resources)| {
+            resources
+                .iter()
+                .map(|resource| (group.as_str(), resource.as_str()))
+        })
+    }
+
+    /// Whether `resource` of `group` is known to be cluster-scoped, by its definition or
+    /// because it is built in. A `*` is not.
+    #[must_use]
+    pub fn contains(&self, group: &str, resource: &str) -> bool {
+        is_known_cluster_scoped(group, resource)
+            || self
+                .0
+                .get(group)
+                .is_some_and(|resources| resources.contains(resource))
+    }
+}
+
+/// Whether Kubernetes serves resources of this group itself, or Portcullis defines some.
+/// A group without a dot is Kubernetes' own, as is one under `k8s.io` and `kubernetes.io`,
+/// which a definition needs an approval for.
+fn is_built_in(group: &str) -> bool {
+    let under =
+        |domain: &str| group == domain || group.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
+    !group.contains('.') || under("k8s.io") || under("kubernetes.io") || group == "portcullis.dev"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_definition_tells_of_custom_resources_alone() {
+        let mut scoped = ClusterScoped::default();
+        for (group, resource) in [
+            ("example.com", "widgets"),
+            ("networking.k8s.io", "networkpolicies"),
+            ("apps", "deployments"),
+            ("", "pods"),
+            ("k8s.io", "things"),
+            ("policy.kubernetes.io", "things"),
+            ("portcullis.dev", "others"),
+            ("notk8s.io", "things"),
+        ] {
+            scoped.add(group, resource);
+        }
+        let known: Vec<_> = scoped.iter().collect();
+        assert_eq!(known, [("example.com", "widgets"), ("notk8s.io", "things")]);
+        assert!(scoped.contains("example.com", "widgets") && scoped.contains("", "nodes"));
+        assert!(!scoped.contains("example.com", "gadgets") && !scoped.contains("example.org", "widgets"));
+        assert!(!scoped.contains("networking.k8s.io", "networkpolicies"));
+    }
 
     #[test]
     fn only_what_is_known_is_cluster_scoped() {

@@ -4,13 +4,13 @@ use crate::engine::authorization::rbac::non_resource_url_matches;
 use crate::engine::authorization::{Criterion, Effect, NonResourceRule, ResourceRule};
 use crate::engine::{ResourceAttributes, Selected};
 
-use super::cluster_scoped::is_known_cluster_scoped;
+use super::cluster_scoped::ClusterScoped;
 use super::narrowness::Narrowness;
 use super::resource::{RequestedResource, resource_includes, resource_touches};
 
 /// The first thing for which `rule` does not apply to `request`; `None` where it applies.
 /// `selected` says whether its `namespaceSelector`, if it has one, selects
-/// [`namespace_of`] the request.
+/// [`namespace_of`] the request; `scoped` knows which resources have no namespace.
 #[must_use]
 pub fn resource_rule_mismatch(
     effect: Effect,
@@ -18,6 +18,7 @@ pub fn resource_rule_mismatch(
     request: &ResourceAttributes<'_>,
     selected: Option<Selected>,
     narrowness: &Narrowness<'_>,
+    scoped: &ClusterScoped,
 ) -> Option<Criterion> {
     let narrow = || !rule.selectors.is_empty() && narrowness.implies(&rule.selectors);
     if !text_matches(effect, &rule.verbs, &request.verb) {
@@ -26,9 +27,9 @@ pub fn resource_rule_mismatch(
         Some(Criterion::ApiGroups)
     } else if !resource_matches(effect, &rule.resources, request) {
         Some(Criterion::Resources)
-    } else if !is_in_namespaces(effect, &rule.namespaces, request) {
+    } else if !is_in_namespaces(effect, &rule.namespaces, request, scoped) {
         Some(Criterion::Namespaces)
-    } else if !is_selected(effect, rule, request, selected) {
+    } else if !is_selected(effect, rule, request, selected, scoped) {
         Some(Criterion::NamespaceSelector)
     } else if !has_name(effect, &rule.names, request) {
         Some(Criterion::Names)
@@ -107,20 +108,25 @@ fn resource_matches(effect: Effect, written: &[String], request: &ResourceAttrib
     written.iter().any(|pattern| matches(pattern, &requested))
 }
 
-fn is_in_namespaces(effect: Effect, written: &[String], request: &ResourceAttributes<'_>) -> bool {
+fn is_in_namespaces(
+    effect: Effect,
+    written: &[String],
+    request: &ResourceAttributes<'_>,
+    scoped: &ClusterScoped,
+) -> bool {
     written.is_empty()
         || written
             .iter()
             .any(|pattern| namespace_matches(pattern, &request.namespace))
-        || touches_all_namespaces(effect, request)
+        || touches_all_namespaces(effect, request, scoped)
 }
 
 /// Whether a Deny for some namespaces touches a request that names none.
-fn touches_all_namespaces(effect: Effect, request: &ResourceAttributes<'_>) -> bool {
+fn touches_all_namespaces(effect: Effect, request: &ResourceAttributes<'_>, scoped: &ClusterScoped) -> bool {
     effect == Effect::Deny
         && request.namespace.is_empty()
         && asks_for_collection(&request.verb)
-        && !is_known_cluster_scoped(&request.group, RequestedResource::of(request).resource)
+        && !scoped.contains(&request.group, RequestedResource::of(request).resource)
 }
 
 fn is_selected(
@@ -128,12 +134,13 @@ fn is_selected(
     rule: &ResourceRule,
     request: &ResourceAttributes<'_>,
     selected: Option<Selected>,
+    scoped: &ClusterScoped,
 ) -> bool {
     rule.namespace_selector.is_none()
         || match selected {
             Some(Selected::Yes) => true,
             Some(Selected::Unknown) => effect == Effect::Deny,
-            Some(Selected::No) | None => touches_all_namespaces(effect, request),
+            Some(Selected::No) | None => touches_all_namespaces(effect, request, scoped),
         }
 }
 

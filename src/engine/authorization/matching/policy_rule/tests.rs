@@ -32,7 +32,14 @@ fn request(asked: &RequestRow) -> ResourceAttributes<'static> {
 
 fn miss(effect: Effect, rule: &ResourceRule, asked: &RequestRow) -> Option<Criterion> {
     let request = request(asked);
-    resource_rule_mismatch(effect, rule, &request, None, &Narrowness::new(&request.selectors))
+    resource_rule_mismatch(
+        effect,
+        rule,
+        &request,
+        None,
+        &Narrowness::new(&request.selectors),
+        &ClusterScoped::default(),
+    )
 }
 
 fn check(
@@ -320,6 +327,7 @@ fn selectors_narrow_an_allow_and_lift_a_deny() {
             &request,
             None,
             &Narrowness::new(&request.selectors),
+            &ClusterScoped::default(),
         )
     };
     for narrow in [node(&["node-1"]), node(&["node-1", "node-2"])] {

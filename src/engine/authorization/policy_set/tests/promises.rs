@@ -1,8 +1,9 @@
 //! What `docs/policies.md` promises of rules, subjects and order, sentence by sentence.
 
 use super::*;
+use crate::engine::authorization::matching::ClusterScoped;
 use crate::engine::authorization::{Binding, ResourceRule};
-use crate::engine::{Attributes, Operator, RawSelectors, Requirement, Selectors, Target};
+use crate::engine::{Attributes, LabelSelector, Operator, RawSelectors, Requirement, Selectors, Target};
 
 const NOW: Time = Time::UNIX_EPOCH;
 
@@ -168,6 +169,38 @@ fn a_deny_by_namespace_leaves_lists_of_what_is_known_to_be_cluster_scoped() {
             ("list widgets.example.com -", false, true),
         ],
     );
+}
+
+#[test]
+fn a_deny_by_namespace_leaves_lists_of_what_a_definition_says_is_cluster_scoped() {
+    let mut cluster_scoped = ClusterScoped::default();
+    cluster_scoped.add("example.com", "widgets");
+    let by_name = in_namespaces(&["ns"], rule(&["list"], &["*"]));
+    let by_label = ResourceRule {
+        namespace_selector: LabelSelector::compile(&[("a".to_owned(), "b".to_owned())].into(), &[]).ok(),
+        ..rule(&["list"], &["*"])
+    };
+    for rule in [by_name, by_label] {
+        let policy = AuthorizationPolicy {
+            resource_rules: vec![in_group("*", rule)],
+            ..policy(Effect::Deny, "p")
+        };
+        let set = set(Objects {
+            policies: vec![policy],
+            cluster_scoped: cluster_scoped.clone(),
+            ..Objects::default()
+        });
+        for (request, denied) in [
+            ("list widgets.example.com", false),
+            ("list gadgets.example.com", true),
+            ("list widgets.example.org", true),
+            ("list *.example.com", true),
+            ("list widgets.*", true),
+        ] {
+            let answer = set.authorize(&asks(user("alice", &[]), request), NOW);
+            assert_eq!(answer.decision == Decision::Deny, denied, "{request}");
+        }
+    }
 }
 
 #[test]

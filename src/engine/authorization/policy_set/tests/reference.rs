@@ -361,7 +361,7 @@ proptest! {
         namespaces in namespaces(),
         asked in prop::collection::vec((asked(), instant()), 8),
     ) {
-        let objects = Objects { roles, bindings, policies, namespaces };
+        let objects = Objects { roles, bindings, policies, namespaces, ..Objects::default() };
         let set = PolicySet::new(objects.clone(), &NeverDeny::default());
         for (asked, now) in &asked {
             let now = *now;
