@@ -196,6 +196,22 @@ impl FaultKind {
             Self::Unreadable => "Unreadable",
         }
     }
+
+    /// The reason of such a cause in a `metav1.Status` (`field.ErrorType`).
+    #[must_use]
+    pub const fn cause(self) -> &'static str {
+        match self {
+            Self::Required => "FieldValueRequired",
+            Self::Invalid | Self::Suspicious | Self::Unreadable => "FieldValueInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::NotFound => "FieldValueNotFound",
+        }
+    }
 }
 
 // === impl Place ===

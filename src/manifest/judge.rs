@@ -7,7 +7,7 @@ use super::object::{self, Content, ManifestObject};
 use super::{lint, told_namespaces};
 use crate::document::{Document, Node};
 use crate::engine::admission::judge::{Judge, Judgement};
-use crate::engine::admission::{AdmissionSet, Operation, Request};
+use crate::engine::admission::{AdmissionSet, Operation, Request, StatusCause};
 use crate::engine::authorization::PolicySet;
 use crate::engine::{Time, groups};
 use crate::field::{Fault, FaultKind, Faults, Place, Severity};
@@ -86,10 +86,15 @@ impl Judge for Surroundings<'_> {
         let object = request.object.filter(|_| is_judged(request))?;
         let (mut judgement, faults) = (Judgement::default(), self.faults(object.raw(), now));
         for fault in faults.iter() {
-            let text = format!("{}: {}: {}", fault.place.path, fault.kind.as_str(), fault.message);
+            let field = fault.place.path.to_string();
+            let message = format!("{}: {}", fault.kind.as_str(), fault.message);
             match fault.severity {
-                Severity::Error => judgement.faults.push(text),
-                Severity::Warning => judgement.warnings.push(text),
+                Severity::Warning => judgement.warnings.push(format!("{field}: {message}")),
+                Severity::Error => judgement.faults.push(StatusCause {
+                    reason: fault.kind.cause().to_owned(),
+                    message,
+                    field,
+                }),
             }
         }
         Some(judgement)

@@ -92,6 +92,22 @@ fn faults_refuse_with_every_field() {
     ] {
         assert!(denial.message.contains(said), "{said}: {}", denial.message);
     }
+    // Of an object that is invalid kubectl shows these alone.
+    let causes: Vec<[&str; 2]> = denial
+        .details
+        .causes
+        .iter()
+        .map(|cause| [cause.reason.as_str(), cause.field.as_str()])
+        .collect();
+    assert_eq!(
+        causes,
+        [
+            ["FieldValueNotSupported", "spec.effect"],
+            ["FieldValueInvalid", "spec.resourceRules[0].namespaces[0]"],
+        ]
+    );
+    let message = &denial.details.causes[0].message;
+    assert!(message.starts_with("Unsupported value: `Permit`"), "{message}");
 }
 
 #[test]

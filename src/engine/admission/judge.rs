@@ -1,6 +1,7 @@
 //! Objects that configure the gateway itself, judged as they are written.
 
-use super::Request;
+use super::denial::StatusCause;
+use super::request::Request;
 use crate::engine::Time;
 
 /// Knows what may be written of the gateway's own kinds.
@@ -14,7 +15,7 @@ pub trait Judge: Sync {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Judgement {
     /// Why it cannot be used; empty where it can.
-    pub faults: Vec<String>,
+    pub faults: Vec<StatusCause>,
     /// What it probably is not meant to do.
     pub warnings: Vec<String>,
 }

@@ -1,7 +1,7 @@
 //! What the judge of the gateway's own kinds says of a request.
 
 use crate::engine::StatusReason;
-use crate::engine::admission::{Denial, Outcome, Request, Run, StatusDetails};
+use crate::engine::admission::{Denial, Outcome, Request, Run, StatusCause, StatusDetails};
 
 /// What the judge says of a request, as the beginning of its outcome. A run that is
 /// limited to one policy or webhook configuration asks no judge.
@@ -15,15 +15,17 @@ pub(super) fn judged(request: &Request<'_>, run: Run<'_>) -> Outcome {
         outcome.warnings.push(warning);
     }
     if !judgement.faults.is_empty() {
-        outcome.denial = Some(invalid(request, &judgement.faults));
+        outcome.denial = Some(invalid(request, judgement.faults));
     }
     outcome
 }
 
 /// `NewInvalid` of `apimachinery/pkg/api/errors`.
-fn invalid(request: &Request<'_>, faults: &[String]) -> Denial {
+fn invalid(request: &Request<'_>, causes: Vec<StatusCause>) -> Denial {
     let (kind, name) = (&request.request_kind, &request.name);
-    let faults = match faults {
+    let text = |cause: &StatusCause| format!("{}: {}", cause.field, cause.message);
+    let texts: Vec<String> = causes.iter().map(text).collect();
+    let faults = match texts.as_slice() {
         [only] => only.clone(),
         several => format!("[{}]", several.join(", ")),
     };
@@ -36,6 +38,8 @@ fn invalid(request: &Request<'_>, faults: &[String]) -> Denial {
             name: name.to_string(),
             group: kind.group.to_string(),
             kind: kind.kind.to_string(),
+            // What kubectl shows of an object that is invalid.
+            causes,
             ..StatusDetails::default()
         },
     }
