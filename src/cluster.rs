@@ -13,12 +13,15 @@
 
 mod bounded;
 mod client;
+mod condition;
+mod definition;
 mod follow;
 mod kind;
 mod object;
 mod raw;
 mod reporter;
 mod saved;
+mod status;
 mod store;
 mod watch;
 
@@ -144,6 +147,10 @@ impl ManifestSource for Clusters {
             let Some(cluster) = known.clusters.get_mut(&entry.name) else {
                 continue;
             };
+            if entry.writes_status {
+                cluster.store.in_force(snapshot.own_kinds_of_files(&entry.name));
+                cluster.reporter.standing_changed();
+            }
             let wanted = parameters(snapshot.admission.for_cluster(&entry.name));
             if same {
                 cluster.want(wanted);
@@ -213,6 +220,7 @@ impl FollowedCluster {
         let following = Following {
             config,
             exceptions: entry.exceptions,
+            writes_status: entry.writes_status,
             labels: entry.selector.as_ref().map(|selector| selector.text.clone()),
             snapshot: entry.snapshot.clone(),
             store: Arc::clone(&self.store),
@@ -247,6 +255,7 @@ impl Followed {
         self.entry.selector == entry.selector
             && self.entry.snapshot == entry.snapshot
             && self.entry.exceptions == entry.exceptions
+            && self.entry.writes_status == entry.writes_status
     }
 }
 

@@ -22,6 +22,7 @@ mod own_thread;
 mod source;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -35,7 +36,7 @@ use crate::config::Config;
 use crate::engine::admission::AdmissionPolicies;
 use crate::engine::authorization::Policies;
 use crate::field::Faults;
-use crate::manifest::ValidatedObject;
+use crate::manifest::{ObjectIdentity, ValidatedObject};
 use crate::tls::TlsContext;
 use crate::upstream::Upstreams;
 
@@ -222,6 +223,17 @@ impl Snapshot {
             vanished_denies: self.vanished_denies(before),
             ..self.base.inventory.since(&before.base.inventory)
         }
+    }
+
+    /// The AuthorizationPolicies and AdmissionExceptions of files that hold for `cluster`.
+    #[must_use]
+    pub fn own_kinds_of_files(&self, cluster: &str) -> BTreeSet<ObjectIdentity> {
+        let objects = self.base.objects.iter().flatten();
+        let own = objects.filter(|object| {
+            let is_own = object.authorization_policy().is_some() || object.admission_exception().is_some();
+            is_own && object.cluster().is_none_or(|of| of == cluster)
+        });
+        own.map(|object| object.identity().clone()).collect()
     }
 
     /// The Denies of `before` that are no longer in force.

@@ -11,6 +11,7 @@ use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 
 use super::kind::WatchedKind;
 use super::reporter::Reporter;
+use super::status::StatusWriter;
 use super::store::Store;
 use super::watch::Watch;
 use super::{client, saved};
@@ -28,6 +29,8 @@ pub(super) struct Following {
     pub(super) labels: Option<String>,
     /// Whether AdmissionExceptions are taken.
     pub(super) exceptions: bool,
+    /// Whether the status of objects is written.
+    pub(super) writes_status: bool,
     pub(super) snapshot: Option<PathBuf>,
     pub(super) store: Arc<Store>,
     pub(super) reporter: Reporter,
@@ -48,10 +51,11 @@ impl Following {
             Arc::clone(&self.store),
             self.reporter.clone(),
         ));
+        if self.writes_status {
+            tasks.spawn(self.status_writer(&client).run());
+        }
         loop {
-            let mut kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(self.labels.is_some(), self.exceptions)
-                .into_iter()
-                .collect();
+            let mut kinds = self.fixed_kinds();
             kinds.extend(wanted.borrow_and_update().iter().cloned());
             watches.retain(|kind, watch| {
                 let keep = kinds.contains(kind);
@@ -70,6 +74,22 @@ impl Following {
             if wanted.changed().await.is_err() {
                 return;
             }
+        }
+    }
+
+    fn fixed_kinds(&self) -> BTreeSet<WatchedKind> {
+        let fixed = WatchedKind::fixed(self.labels.is_some(), self.exceptions);
+        let is_told = self.writes_status && !self.exceptions;
+        let told_only = is_told.then(WatchedKind::told_only);
+        fixed.into_iter().chain(told_only).collect()
+    }
+
+    fn status_writer(&self, client: &Client) -> StatusWriter {
+        StatusWriter {
+            client: client.clone(),
+            store: Arc::clone(&self.store),
+            reporter: self.reporter.clone(),
+            settled: BTreeMap::new(),
         }
     }
 

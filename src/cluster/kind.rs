@@ -3,8 +3,10 @@
 use std::fmt;
 
 use crate::engine::admission::ParamKind;
-use crate::engine::groups::ADMISSION;
+use crate::engine::groups::{ADMISSION, PORTCULLIS};
 use crate::manifest::{KINDS, KnownKind};
+
+const EXCEPTION: &str = "AdmissionException";
 
 /// A kind, and the versions in which it can be taken, best first.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,6 +27,10 @@ pub(super) enum WatchPurpose {
     Selected,
     /// AdmissionExceptions, where the entry says that they are taken.
     Exception,
+    /// AdmissionExceptions that are not taken, so that their status can say so.
+    ToldOnly,
+    /// CustomResourceDefinitions, which have the scopes of resources and the fields that are kept.
+    Definition,
     /// Policies take its objects as parameters.
     Parameter,
 }
@@ -33,16 +39,37 @@ pub(super) enum WatchPurpose {
 
 impl WatchedKind {
     /// The kinds that are watched in any case, with a selector those that it
-    /// selects from, and exceptions where they are wanted.
+    /// selects from, and exceptions where they are taken.
     pub(super) fn fixed(with_selector: bool, with_exceptions: bool) -> Vec<Self> {
         let watched = KINDS.iter().filter(|known| !known.watched.is_empty());
         let fixed = watched.map(|known| Self::new(known.group, known.kind, known.watched, purpose(known)));
         let is_wanted = |fixed: &Self| match fixed.role {
             WatchPurpose::Selected => with_selector,
             WatchPurpose::Exception => with_exceptions,
-            WatchPurpose::Base | WatchPurpose::Parameter => true,
+            _ => true,
         };
-        fixed.filter(is_wanted).collect()
+        fixed.filter(is_wanted).chain([Self::definitions()]).collect()
+    }
+
+    /// AdmissionExceptions, to be told that they are not taken.
+    pub(super) fn told_only() -> Self {
+        Self::new(PORTCULLIS, EXCEPTION, &["v1alpha1"], WatchPurpose::ToldOnly)
+    }
+
+    /// CustomResourceDefinitions.
+    pub(super) fn definitions() -> Self {
+        let (group, kind) = ("apiextensions.k8s.io", "CustomResourceDefinition");
+        Self::new(group, kind, &["v1"], WatchPurpose::Definition)
+    }
+
+    /// Whether it is one of Portcullis' own, whose objects have a status.
+    pub(super) fn is_own(&self) -> bool {
+        self.group == PORTCULLIS
+    }
+
+    /// Whether everything else holds without it.
+    pub(super) fn is_optional(&self) -> bool {
+        matches!(self.role, WatchPurpose::Definition | WatchPurpose::ToldOnly)
     }
 
     /// That of parameters; `None` for what is watched for its own sake, and is
@@ -68,7 +95,9 @@ impl WatchedKind {
     pub(super) fn of_object(api_version: &str, kind: &str) -> Self {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let fixed = Self::fixed(true, true).into_iter();
-        let mut own = fixed.filter(|fixed| fixed.group == group && fixed.kind == kind);
+        // CustomResourceDefinitions are objects like others to a policy that takes them as parameters.
+        let objects = fixed.filter(|fixed| fixed.role != WatchPurpose::Definition);
+        let mut own = objects.filter(|fixed| fixed.group == group && fixed.kind == kind);
         own.next()
             .unwrap_or_else(|| Self::new(group, kind, &[version], WatchPurpose::Parameter))
     }
@@ -94,7 +123,7 @@ impl WatchedKind {
 fn purpose(known: &KnownKind) -> WatchPurpose {
     match (known.group, known.kind) {
         (ADMISSION, _) => WatchPurpose::Selected,
-        (_, "AdmissionException") => WatchPurpose::Exception,
+        (_, EXCEPTION) => WatchPurpose::Exception,
         _ => WatchPurpose::Base,
     }
 }
@@ -137,6 +166,8 @@ mod tests {
         assert_eq!(kind.api_version("v1"), "rules.example.com/v1");
         assert_eq!(param("v1", "ConfigMap").unwrap().api_version("v1"), "v1");
         assert_eq!(param("v1", "Namespace"), None);
+        let definitions = param("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+        assert!(definitions.is_some_and(|kind| kind != WatchedKind::definitions()));
         let named = kind.param_kind().map(|kind| kind.to_string());
         assert_eq!(named.as_deref(), Some("rules.example.com/v1, Kind=Limit"));
     }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use openssl::sha::sha256;
 use serde_json::Value;
 
+use super::condition::NotedCondition;
+use super::definition::{self, CustomDefinition};
 use super::kind::{WatchPurpose, WatchedKind};
 use crate::document::{Document, Node};
 use crate::field::{Fault, FaultKind, Faults, Place};
@@ -23,11 +25,23 @@ pub(super) struct ReceivedObject {
     value: Result<Value, String>,
     /// Names the content.
     pub(super) digest: [u8; 32],
+    /// Of Portcullis' own kinds only.
+    pub(super) noted: Noted,
+}
+
+/// What an API server notes of an object beside what it says. It decides nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Noted {
+    pub(super) uid: String,
+    pub(super) generation: i64,
+    /// The condition that its status has.
+    pub(super) condition: Option<NotedCondition>,
 }
 
 /// An object without fault.
 #[derive(Debug, Clone)]
 pub(super) struct Good {
+    pub(super) name: Name,
     /// As JSON, for the file in which the set is saved.
     pub(super) text: Box<str>,
     pub(super) digest: [u8; 32],
@@ -42,12 +56,17 @@ impl ReceivedObject {
     /// The object `text`, of this name, kind and version. Lists leave the latter
     /// two out of their items.
     pub(super) fn new(kind: &WatchedKind, api_version: &str, name: Name, text: &str) -> Self {
-        match serde_json::from_str(text) {
+        let value = match kind.role {
+            WatchPurpose::Definition => definition::reduced(text),
+            _ => serde_json::from_str(text).map_err(|error| error.to_string()),
+        };
+        match value {
             Ok(value) => Self::of_value(kind, api_version, name, value),
             Err(error) => Self {
                 name,
-                value: Err(error.to_string()),
+                value: Err(error),
                 digest: sha256(text.as_bytes()),
+                noted: Noted::default(),
             },
         }
     }
@@ -58,12 +77,23 @@ impl ReceivedObject {
             object.insert("apiVersion".into(), api_version.into());
             object.insert("kind".into(), kind.kind.as_str().into());
         }
+        let noted = if kind.is_own() {
+            Noted::of(&value)
+        } else {
+            Noted::default()
+        };
         strip(kind, &mut value);
         Self {
             name,
+            noted,
             digest: sha256(value.to_string().as_bytes()),
             value: Ok(value),
         }
+    }
+
+    /// The definition that it is, if it is one.
+    pub(super) fn definition(&self) -> Option<CustomDefinition> {
+        CustomDefinition::examined(self.value.as_ref().ok()?)
     }
 
     /// Reads and checks it. Blocks for as long as its expressions take to compile.
@@ -81,11 +111,32 @@ impl ReceivedObject {
         let document = Document::new(Some(source), Node::from_json(value));
         let object = ValidatedObject::read(document, Arc::clone(cluster))?;
         Ok(Good {
+            name: self.name,
             text,
             digest: self.digest,
             labels,
             object: Arc::new(object),
         })
+    }
+}
+
+// === impl Noted ===
+
+impl Noted {
+    fn of(value: &Value) -> Self {
+        let metadata = value.get("metadata");
+        let uid = metadata.and_then(|metadata| metadata.get("uid")?.as_str());
+        let generation = metadata.and_then(|metadata| metadata.get("generation")?.as_i64());
+        Self {
+            uid: uid.unwrap_or_default().to_owned(),
+            generation: generation.unwrap_or_default(),
+            condition: NotedCondition::of(value),
+        }
+    }
+
+    /// Whether both are of one object that nobody has written in between, but for its status.
+    pub(super) fn is_as_written(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.generation == other.generation
     }
 }
 

@@ -24,6 +24,14 @@ pub(super) struct Reporter {
     failures: Arc<AtomicU64>,
     news: Arc<Mutex<News>>,
     saver: Arc<Notify>,
+    status: Arc<StatusNews>,
+}
+
+/// What whoever writes statuses waits for, and what is said of it.
+#[derive(Default)]
+struct StatusNews {
+    notify: Notify,
+    is_told: AtomicBool,
 }
 
 /// What was said last about each kind, and of the connection, and when.
@@ -65,6 +73,7 @@ impl Reporter {
             failures: Arc::default(),
             news: Arc::default(),
             saver: Arc::default(),
+            status: Arc::default(),
         }
     }
 
@@ -94,6 +103,27 @@ impl Reporter {
     /// How many lists and watches have failed.
     pub(super) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
+    }
+
+    /// What a status is to say may have changed.
+    pub(super) fn standing_changed(&self) {
+        self.status.notify.notify_one();
+    }
+
+    /// Waits until a status may have to say something else.
+    pub(super) async fn status_news(&self) {
+        self.status.notify.notified().await;
+    }
+
+    /// Whether nothing was said yet of a status that the API server refuses.
+    pub(super) fn is_first_status_failure(&self) -> bool {
+        !self.status.is_told.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether what is said about `about` is worth a line. It is no failure.
+    pub(super) fn is_news(&self, about: &str, said: &str, now: Instant) -> bool {
+        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        news.is_new(about, said, now)
     }
 
     /// Waits until there may be something to save.

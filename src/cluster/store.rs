@@ -3,12 +3,19 @@
 //!
 //! ```text
 //!             .--(sound)---> the version that holds
-//!  apply --> read
-//!             '--(faulty)--> told once; the version before holds on
+//!  apply --> read --(withheld)--> told once; the version before holds on
+//!             '--(faulty)-------> the same
 //! ```
+//!
+//! A grant or an exception is withheld as long as it is not known that the API server
+//! keeps every field that may limit it (`withheld`).
 //!
 //! Nothing of a cluster is shown before every kind was listed once, or a saved
 //! set was read: grants must not hold while denials are still on their way.
+
+mod in_force;
+mod schema;
+mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +23,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use openssl::sha::Sha256;
 
 use super::kind::{WatchPurpose, WatchedKind};
-use super::object::{Good, Name, ReceivedObject};
+use super::object::{Good, Name, Noted, ReceivedObject};
 use crate::config::Selector;
 use crate::field::Faults;
 use crate::reload::{Origin, SourceStatus, Watched};
+use schema::Definitions;
+use withheld::Withheld;
+
+pub(super) use in_force::{Standing, Wanted};
 
 /// How many faults are told in detail.
 const TOLD: usize = 10;
@@ -33,6 +44,8 @@ pub(super) struct Store {
 struct StoredKinds {
     kinds: BTreeMap<WatchedKind, KindObjects>,
     origin: Origin,
+    definitions: Definitions,
+    standing: Standing,
 }
 
 /// The objects of one kind.
@@ -60,7 +73,18 @@ enum SyncProgress {
 #[derive(Default)]
 struct HeldObject {
     good: Option<Good>,
-    fault: Option<ObjectFault>,
+    newest: Newest,
+    noted: Noted,
+}
+
+/// What became of the last version received.
+#[derive(Default)]
+enum Newest {
+    /// It holds.
+    #[default]
+    Good,
+    Faulty(ObjectFault),
+    Withheld(Box<Withheld>),
 }
 
 /// Why the last version received does not hold.
@@ -85,12 +109,12 @@ impl Store {
             known: Mutex::new(StoredKinds {
                 kinds: BTreeMap::new(),
                 origin,
+                definitions: Definitions::default(),
+                standing: Standing::default(),
             }),
         };
         for (kind, received) in saved.into_iter().flatten() {
-            store.apply(&kind, received);
-            // What is saved is complete.
-            store.known().kinds.entry(kind).or_default().known = true;
+            store.restore(kind, received);
         }
         store
     }
@@ -119,54 +143,82 @@ impl Store {
         }
     }
 
-    /// The API server does not let this kind be listed.
-    pub(super) fn refused(&self, kind: &WatchedKind) {
-        if let Some(objects) = self.known().kinds.get_mut(kind) {
+    /// The API server does not let this kind be listed. Whether what holds changed.
+    pub(super) fn refused(&self, kind: &WatchedKind) -> bool {
+        let mut known = self.known();
+        if let Some(objects) = known.kinds.get_mut(kind) {
             objects.progress = SyncProgress::Refused;
+        }
+        known.settle(&self.cluster);
+        known.is_live_from_now(&self.cluster)
+    }
+
+    /// Takes an object as it was saved: it holds, whatever is known of the API server's schema.
+    fn restore(&self, kind: WatchedKind, received: ReceivedObject) {
+        let (name, digest) = (received.name.clone(), received.digest);
+        let read = received.read(&self.cluster);
+        let mut known = self.known();
+        let objects = known.kinds.entry(kind).or_default();
+        // What is saved is complete.
+        objects.known = true;
+        let held = objects.objects.entry(name).or_default();
+        match read {
+            Ok(good) => held.good = Some(good),
+            Err(faults) => held.refuse(&self.cluster, digest, faults),
         }
     }
 
     /// Takes an object that is new or changed. Whether what holds changed.
     pub(super) fn apply(&self, kind: &WatchedKind, received: ReceivedObject) -> bool {
+        if kind.role == WatchPurpose::Definition {
+            return self.known().define(&self.cluster, &received);
+        }
         if self.knows(kind, &received) {
             return false;
         }
-        let (name, digest) = (received.name.clone(), received.digest);
+        let (name, digest, noted) = (received.name.clone(), received.digest, received.noted.clone());
         let read = received.read(&self.cluster);
         let mut known = self.known();
+        let schema = known.schema(kind);
         let objects = known.kinds.entry(kind.clone()).or_default();
         let held = objects.objects.entry(name).or_default();
+        held.noted = noted;
         match read {
-            Ok(good) => {
-                let same = held.good.as_ref().is_some_and(|held| held.digest == digest);
-                (held.good, held.fault) = (Some(good), None);
-                !same
-            }
+            Ok(good) => held.take(&self.cluster, kind, good, &schema),
             Err(faults) => {
-                tell(&self.cluster, held.good.is_some(), &faults);
-                held.fault = Some(ObjectFault { digest, faults });
+                held.refuse(&self.cluster, digest, faults);
                 false
             }
         }
     }
 
-    /// Whether this very version was read before, and is the last that was.
+    /// Whether this very version was read before, and is the last that was. What the API
+    /// server notes beside it is taken.
     fn knows(&self, kind: &WatchedKind, received: &ReceivedObject) -> bool {
-        let known = self.known();
+        let mut known = self.known();
         let held = known
             .kinds
-            .get(kind)
-            .and_then(|kind| kind.objects.get(&received.name));
-        held.is_some_and(|held| match (&held.fault, &held.good) {
-            (Some(fault), _) => fault.digest == received.digest,
-            (None, Some(good)) => good.digest == received.digest,
-            (None, None) => false,
-        })
+            .get_mut(kind)
+            .and_then(|kind| kind.objects.get_mut(&received.name));
+        let Some(held) = held else { return false };
+        let is_same = match (&held.newest, &held.good) {
+            (Newest::Faulty(fault), _) => fault.digest == received.digest,
+            (Newest::Withheld(withheld), _) => withheld.is_of(received),
+            (Newest::Good, Some(good)) => good.digest == received.digest,
+            (Newest::Good, None) => false,
+        };
+        if is_same {
+            held.noted = received.noted.clone();
+        }
+        is_same
     }
 
     /// Forgets an object that is gone. Whether what holds changed.
     pub(super) fn delete(&self, kind: &WatchedKind, name: &Name) -> bool {
         let mut known = self.known();
+        if kind.role == WatchPurpose::Definition {
+            return known.undefine(&self.cluster, name);
+        }
         let gone = known
             .kinds
             .get_mut(kind)
@@ -188,12 +240,10 @@ impl Store {
         changed |= objects.objects.len() != before;
         changed |= kind.role == WatchPurpose::Parameter && !objects.known;
         (objects.progress, objects.known) = (SyncProgress::Listed, true);
-        if known.is_listed() && known.origin != Origin::Live {
-            tracing::info!(cluster = &*self.cluster, "all kinds of the cluster are listed");
-            known.origin = Origin::Live;
-            changed = true;
+        if kind.role == WatchPurpose::Definition {
+            changed |= known.define_all(&self.cluster, &names);
         }
-        changed
+        changed | known.is_live_from_now(&self.cluster)
     }
 
     /// Whether every kind was listed, parameters included that may be: only then
@@ -207,7 +257,7 @@ impl Store {
     /// What holds, of what must be selected as far as `selector` selects it, and
     /// with AdmissionExceptions only where they are wanted.
     pub(super) fn watched(&self, selector: Option<&Selector>, exceptions: bool) -> Watched {
-        let known = self.known();
+        let mut known = self.known();
         let mut watched = Watched {
             cluster: self.cluster.to_string(),
             ..Watched::default()
@@ -226,6 +276,7 @@ impl Store {
                 let is_wanted = match kind.role {
                     WatchPurpose::Selected => selects(selector, good),
                     WatchPurpose::Exception => exceptions,
+                    WatchPurpose::ToldOnly | WatchPurpose::Definition => false,
                     WatchPurpose::Base | WatchPurpose::Parameter => true,
                 };
                 if !is_wanted {
@@ -235,14 +286,20 @@ impl Store {
                 watched.objects.push(Arc::clone(&good.object));
             }
         }
+        watched.cluster_scoped = known.definitions.cluster_scoped();
+        for (group, resource) in watched.cluster_scoped.iter() {
+            digest.update(format!("{resource}.{group}\n").as_bytes());
+        }
         watched.digest = digest.finish();
+        known.offer();
         watched
     }
 
     /// What holds, as texts, and a digest of them.
     pub(super) fn texts(&self) -> ([u8; 32], Vec<Box<str>>) {
         let known = self.known();
-        let held = known.kinds.values().flat_map(|kind| kind.objects.values());
+        let kinds = known.kinds.iter().filter(|(kind, _)| !kind.is_optional());
+        let held = kinds.flat_map(|(_, kind)| kind.objects.values());
         let mut digest = Sha256::new();
         let mut texts = Vec::new();
         for good in held.filter_map(|held| held.good.as_ref()) {
@@ -255,27 +312,67 @@ impl Store {
     pub(super) fn status(&self) -> SourceStatus {
         let known = self.known();
         let held = || known.kinds.values().flat_map(|kind| kind.objects.values());
-        let faults = held().filter_map(|held| held.fault.as_ref());
+        let mut faults: Vec<Faults> = known.definitions.faults(&self.cluster);
+        for (kind, objects) in &known.kinds {
+            let named = objects.objects.iter();
+            faults.extend(named.filter_map(|(name, held)| held.newest.faults(&self.cluster, kind, name)));
+        }
         SourceStatus {
             cluster: self.cluster.to_string(),
             origin: known.origin,
             objects: held().filter(|held| held.good.is_some()).count(),
-            faulty: faults.clone().count(),
+            faulty: faults.len(),
             failures: 0,
-            faults: faults.take(TOLD).map(|fault| fault.faults.clone()).collect(),
+            faults: faults.into_iter().take(TOLD).collect(),
         }
     }
 }
 
-// === impl Known ===
+// === impl StoredKinds ===
 
 impl StoredKinds {
     /// Whether every kind was listed, but for parameters: a policy whose
     /// parameters are not there fails by itself.
     fn is_listed(&self) -> bool {
-        let listed = |objects: &KindObjects| objects.progress == SyncProgress::Listed;
         let mut kinds = self.kinds.iter();
-        kinds.all(|(kind, objects)| kind.role == WatchPurpose::Parameter || listed(objects))
+        kinds.all(|(kind, objects)| match (kind.role, objects.progress) {
+            (WatchPurpose::Parameter | WatchPurpose::ToldOnly, _) => true,
+            (WatchPurpose::Definition, progress) => progress != SyncProgress::Awaited,
+            (_, progress) => progress == SyncProgress::Listed,
+        })
+    }
+
+    /// Whether everything is known that was not before.
+    fn is_live_from_now(&mut self, cluster: &str) -> bool {
+        let is_new = self.is_listed() && self.origin != Origin::Live;
+        if is_new {
+            tracing::info!(cluster, "all kinds of the cluster are listed");
+            self.origin = Origin::Live;
+        }
+        is_new
+    }
+}
+
+// === impl HeldObject ===
+
+impl HeldObject {
+    /// Keeps the version before, and why.
+    fn refuse(&mut self, cluster: &str, digest: [u8; 32], faults: Faults) {
+        tell(cluster, self.good.is_some(), &faults);
+        self.newest = Newest::Faulty(ObjectFault { digest, faults });
+    }
+}
+
+// === impl Newest ===
+
+impl Newest {
+    /// Why it does not hold, if it does not.
+    fn faults(&self, cluster: &Arc<str>, kind: &WatchedKind, name: &Name) -> Option<Faults> {
+        match self {
+            Self::Good => None,
+            Self::Faulty(fault) => Some(fault.faults.clone()),
+            Self::Withheld(withheld) => withheld.faults(cluster, kind, name),
+        }
     }
 }
 

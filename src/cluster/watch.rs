@@ -34,6 +34,9 @@ const RELIST: Duration = Duration::from_secs(30 * 60);
 /// How long a kind is left alone that the API server does not serve.
 const ABSENT: Duration = Duration::from_secs(5);
 
+/// How long a kind is left alone that may not be listed, where everything holds without it.
+const UNNEEDED: Duration = Duration::from_secs(10);
+
 /// The shortest and the longest wait after a failure.
 const WAITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 
@@ -146,7 +149,11 @@ impl Watch {
                         return;
                     }
                     if cause.is_some_and(|error| is(error, 403)) {
-                        self.store.refused(&self.kind);
+                        self.changed(self.store.refused(&self.kind));
+                        if self.kind.is_optional() {
+                            self.do_without(&error).await;
+                            continue;
+                        }
                     }
                     self.failed(&error, failures).await;
                 }
@@ -176,6 +183,27 @@ impl Watch {
         if changed {
             self.reporter.changed();
         }
+        if self.kind.is_own() || self.kind.role == WatchPurpose::Definition {
+            self.reporter.standing_changed();
+        }
+    }
+
+    /// The API server does not let a kind be listed that everything holds without.
+    async fn do_without(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) {
+        let (kind, error) = (&self.kind, told(error).text);
+        let cluster = &**self.reporter.cluster();
+        if self.reporter.is_news(&kind.to_string(), &error, Instant::now()) {
+            let missing = match kind.role {
+                WatchPurpose::Definition => {
+                    "without them no new AuthorizationPolicy with effect Allow and no new AdmissionException is \
+                     taken, and Denies with `namespaces` apply to lists of every custom resource: apply \
+                     config/cluster/gateway.yaml"
+                }
+                _ => "their status is not written",
+            };
+            tracing::warn!(cluster, %kind, error, "may not be listed; {missing}");
+        }
+        tokio::time::sleep(UNNEEDED).await;
     }
 
     async fn failed(&self, error: &(dyn std::error::Error + Send + Sync + 'static), failures: &mut u32) {

@@ -23,6 +23,8 @@ pub struct ClusterEntry {
     pub selector: Option<Selector>,
     /// Whether AdmissionExceptions are taken, for what is taken from there too.
     pub exceptions: bool,
+    /// Whether the status of AuthorizationPolicies and AdmissionExceptions is written.
+    pub writes_status: bool,
 }
 
 /// A label selector.
@@ -42,7 +44,14 @@ pub(super) fn clusters(root: &Section<'_>) -> Vec<ClusterEntry> {
     }
     let mut clusters: Vec<ClusterEntry> = Vec::new();
     for item in root.items("clusters") {
-        let section = item.section(&["name", "kubeconfig", "snapshot", "selector", "exceptions"]);
+        let section = item.section(&[
+            "name",
+            "kubeconfig",
+            "snapshot",
+            "selector",
+            "exceptions",
+            "writeStatus",
+        ]);
         let Some(cluster) = cluster(&section) else {
             continue;
         };
@@ -78,6 +87,7 @@ fn cluster(section: &Section<'_>) -> Option<ClusterEntry> {
         snapshot,
         selector,
         exceptions: section.boolean("exceptions").unwrap_or(false),
+        writes_status: section.boolean("writeStatus").unwrap_or(false),
     })
 }
 

@@ -9,6 +9,8 @@ use super::kind;
 use super::object::{self, Content, ManifestObject};
 use crate::document::Document;
 use crate::engine::admission::ParamKind;
+use crate::engine::admission::exceptions::Exception;
+use crate::engine::authorization::{AuthorizationPolicy, Effect};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use crate::json;
 
@@ -80,6 +82,31 @@ impl ValidatedObject {
     #[must_use]
     pub fn cluster(&self) -> Option<&str> {
         self.cluster.as_deref()
+    }
+
+    /// The policy that it is, if it is an AuthorizationPolicy.
+    #[must_use]
+    pub fn authorization_policy(&self) -> Option<&AuthorizationPolicy> {
+        match &self.content {
+            Content::Policy(policy) => Some(policy),
+            _ => None,
+        }
+    }
+
+    /// The exception that it is, if it is an AdmissionException.
+    #[must_use]
+    pub fn admission_exception(&self) -> Option<&Exception> {
+        match &self.content {
+            Content::Exception(exception) => Some(exception),
+            _ => None,
+        }
+    }
+
+    /// Whether it can let pass what would not without it, and is of Portcullis' own kinds.
+    #[must_use]
+    pub fn lets_through(&self) -> bool {
+        let policy = self.authorization_policy();
+        policy.is_some_and(|policy| policy.effect == Effect::Allow) || self.admission_exception().is_some()
     }
 
     /// The kind of the parameters that it takes, where it is a policy that takes some.

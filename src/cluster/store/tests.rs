@@ -1,3 +1,6 @@
+mod in_force;
+mod schema;
+
 use serde_json::{Value, json};
 
 use super::super::object::name_of;
@@ -35,15 +38,43 @@ fn policy_spec(effect: &str) -> Value {
     })
 }
 
-/// A store of a cluster whose every kind was listed, without objects.
+/// The definition that is shipped of this kind.
+fn mk_definition(plural: &str) -> Value {
+    let text = match plural {
+        "authorizationpolicies" => include_str!("../../../config/crd/authorizationpolicies.yaml"),
+        _ => include_str!("../../../config/crd/admissionexceptions.yaml"),
+    };
+    crate::document::parse(None, text).unwrap()[0].root().to_json()
+}
+
+fn defining(definition: Value) -> ReceivedObject {
+    received(&WatchedKind::definitions(), definition)
+}
+
+fn shipped() -> Vec<ReceivedObject> {
+    let definitions = ["authorizationpolicies", "admissionexceptions"].map(mk_definition);
+    definitions.into_iter().map(defining).collect()
+}
+
+/// A store of a cluster whose every kind was listed, without objects but for the shipped
+/// definitions.
 fn mk_store() -> Store {
     let store = Store::new("east", None);
     let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(true, false).into_iter().collect();
-    store.keep(&kinds);
-    for kind in &kinds {
-        store.replace(kind, Vec::new());
-    }
+    list_all(&store, &kinds);
     store
+}
+
+fn list_all(store: &Store, kinds: &BTreeSet<WatchedKind>) {
+    store.keep(kinds);
+    for kind in kinds {
+        let definitions = if kind.role == WatchPurpose::Definition {
+            shipped()
+        } else {
+            Vec::new()
+        };
+        store.replace(kind, definitions);
+    }
 }
 
 fn names(store: &Store) -> Vec<String> {

@@ -1,0 +1,304 @@
+//! What a CustomResourceDefinition says: whether its resource has a namespace, and, of
+//! Portcullis' own kinds, which of their fields the API server knows.
+//!
+//! The fields of a kind are those of the definition that this program ships
+//! (`config/crd/`). An API server with an older one may drop what it does not know, and
+//! with it what limits a grant or an exception.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::document;
+use crate::engine::groups::PORTCULLIS;
+
+/// The version of Portcullis' own kinds that is watched.
+const VERSION: &str = "v1alpha1";
+
+/// How many fields a message names.
+const NAMED: usize = 5;
+
+const KEEPS: &str = "x-kubernetes-preserve-unknown-fields";
+
+/// The shipped definitions.
+const SHIPPED: [&str; 2] = [
+    include_str!("../../config/crd/authorizationpolicies.yaml"),
+    include_str!("../../config/crd/admissionexceptions.yaml"),
+];
+
+/// The schemas of `spec` in the shipped definitions, by kind.
+static KNOWN: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
+    let documents = SHIPPED.iter().flat_map(|text| document::parse(None, text));
+    let schema = |document: document::Document| {
+        let value = document.root().to_json();
+        let definition = CustomDefinition::of(&value)?;
+        Some((definition.kind, spec_schema(&value)?.clone()))
+    };
+    documents.flatten().filter_map(schema).collect()
+});
+
+/// A CustomResourceDefinition, as far as it matters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CustomDefinition {
+    pub(super) group: String,
+    pub(super) plural: String,
+    pub(super) kind: String,
+    pub(super) is_cluster_scoped: bool,
+    /// What its schema lacks; of Portcullis' own kinds only.
+    pub(super) missing: Option<Arc<MissingFields>>,
+}
+
+/// Fields of a kind that an API server's schema lacks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct MissingFields {
+    /// `spec.resourceRules[].namespaceSelector`.
+    fields: Vec<String>,
+    /// Whether the API server drops some of them from what it stores.
+    pub(super) are_dropped: bool,
+}
+
+#[derive(Deserialize)]
+struct WrittenDefinition {
+    spec: WrittenDefinitionSpec,
+}
+
+#[derive(Deserialize)]
+struct WrittenDefinitionSpec {
+    group: String,
+    scope: String,
+    names: WrittenNames,
+    #[serde(default)]
+    versions: Vec<WrittenVersion>,
+}
+
+#[derive(Deserialize)]
+struct WrittenNames {
+    plural: String,
+    kind: String,
+}
+
+#[derive(Deserialize)]
+struct WrittenVersion {
+    name: String,
+    schema: Option<Box<RawValue>>,
+}
+
+/// A definition without what does not matter: schemas of others' kinds may be large.
+///
+/// # Errors
+///
+/// It is none.
+pub(super) fn reduced(text: &str) -> Result<Value, String> {
+    let WrittenDefinition { spec } = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let mut versions = Vec::new();
+    let own = spec.versions.into_iter().filter(|_| spec.group == PORTCULLIS);
+    for WrittenVersion { name, schema } in own {
+        let schema: Option<Value> = schema.and_then(|schema| serde_json::from_str(schema.get()).ok());
+        versions.push(json!({"name": name, "schema": schema}));
+    }
+    Ok(json!({"spec": {
+        "group": spec.group,
+        "scope": spec.scope,
+        "names": {"plural": spec.names.plural, "kind": spec.names.kind},
+        "versions": versions,
+    }}))
+}
+
+// === impl CustomDefinition ===
+
+impl CustomDefinition {
+    /// That of a definition; `None` where it is none.
+    pub(super) fn of(value: &Value) -> Option<Self> {
+        let spec = value.get("spec")?;
+        let text = |value: &Value, field: &str| Some(value.get(field)?.as_str()?.to_owned());
+        let names = spec.get("names")?;
+        Some(Self {
+            group: text(spec, "group")?,
+            plural: text(names, "plural")?,
+            kind: text(names, "kind")?,
+            is_cluster_scoped: text(spec, "scope")? == "Cluster",
+            missing: None,
+        })
+    }
+
+    /// The same, with what its schema lacks.
+    pub(super) fn examined(value: &Value) -> Option<Self> {
+        let definition = Self::of(value)?;
+        let known = KNOWN
+            .get(&definition.kind)
+            .filter(|_| definition.group == PORTCULLIS);
+        let missing = known.and_then(|known| MissingFields::find(known, spec_schema(value)));
+        Some(Self {
+            missing: missing.map(Arc::new),
+            ..definition
+        })
+    }
+}
+
+fn spec_schema(definition: &Value) -> Option<&Value> {
+    let versions = definition.get("spec")?.get("versions")?.as_array()?;
+    let version = versions
+        .iter()
+        .find(|version| version.get("name").and_then(Value::as_str) == Some(VERSION))?;
+    version.pointer("/schema/openAPIV3Schema/properties/spec")
+}
+
+// === impl MissingFields ===
+
+impl MissingFields {
+    /// What `served` lacks of what is `known`; `None` where it lacks nothing.
+    fn find(known: &Value, served: Option<&Value>) -> Option<Self> {
+        let mut missing = Self::default();
+        match served {
+            Some(served) => missing.compare(known, served, "spec"),
+            None => missing.add("spec", false),
+        }
+        (!missing.fields.is_empty()).then_some(missing)
+    }
+
+    fn add(&mut self, path: &str, is_kept: bool) {
+        self.fields.push(path.to_owned());
+        self.are_dropped |= !is_kept;
+    }
+
+    fn compare(&mut self, known: &Value, served: &Value, path: &str) {
+        let is_kept = served.get(KEEPS) == Some(&Value::Bool(true));
+        for (name, known) in properties(known).into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            match properties(served).and_then(|served| served.get(name)) {
+                Some(served) => self.compare(known, served, &path),
+                None => self.add(&path, is_kept),
+            }
+        }
+        if let Some(known) = known.get("items") {
+            let path = format!("{path}[]");
+            match served.get("items") {
+                Some(served) => self.compare(known, served, &path),
+                None => self.add(&path, is_kept),
+            }
+        }
+    }
+
+    /// `` `spec.notAfter`, `spec.notBefore` and 3 more ``.
+    pub(super) fn names(&self) -> String {
+        let named: Vec<String> = self
+            .fields
+            .iter()
+            .take(NAMED)
+            .map(|field| format!("`{field}`"))
+            .collect();
+        match self.fields.len().saturating_sub(NAMED) {
+            0 => named.join(", "),
+            more => format!("{} and {more} more", named.join(", ")),
+        }
+    }
+}
+
+fn properties(schema: &Value) -> Option<&Map<String, Value>> {
+    schema.get("properties")?.as_object()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shipped(index: usize) -> Value {
+        let documents = document::parse(None, SHIPPED[index]).unwrap();
+        let value = documents[0].root().to_json();
+        reduced(&value.to_string()).unwrap()
+    }
+
+    fn spec(value: &mut Value) -> &mut Value {
+        value
+            .pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/spec")
+            .unwrap()
+    }
+
+    #[test]
+    fn the_shipped_definitions_lack_nothing() {
+        assert_eq!(KNOWN.len(), SHIPPED.len());
+        for (index, plural) in [(0, "authorizationpolicies"), (1, "admissionexceptions")] {
+            let definition = CustomDefinition::examined(&shipped(index)).unwrap();
+            assert_eq!(definition.plural, plural);
+            assert!(definition.is_cluster_scoped);
+            assert_eq!(definition.missing, None);
+        }
+    }
+
+    /// Each schema of an object with fields of its own below `spec`, by its path.
+    fn objects<'s>(schema: &'s Value, path: &str, found: &mut Vec<(String, &'s Value)>) {
+        if properties(schema).is_some() {
+            found.push((path.to_owned(), schema));
+        }
+        for (name, schema) in properties(schema).into_iter().flatten() {
+            objects(schema, &format!("{path}.{name}"), found);
+        }
+        if let Some(items) = schema.get("items") {
+            objects(items, &format!("{path}[]"), found);
+        }
+    }
+
+    #[test]
+    fn the_shipped_definitions_keep_unknown_fields_everywhere() {
+        for index in 0..SHIPPED.len() {
+            let definition = shipped(index);
+            let (mut found, spec) = (Vec::new(), spec_schema(&definition).unwrap());
+            objects(spec, "spec", &mut found);
+            assert!(found.len() >= 5, "{found:?}");
+            for (path, schema) in found {
+                assert_eq!(schema[KEEPS], true, "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_that_an_older_definition_lacks_is_named() {
+        let mut older = shipped(0);
+        let properties = spec(&mut older)["properties"].as_object_mut().unwrap();
+        properties.remove("notAfter");
+        let rules = properties["resourceRules"]["items"]["properties"].as_object_mut();
+        rules.unwrap().remove("namespaceSelector");
+        let missing = CustomDefinition::examined(&older).unwrap().missing.unwrap();
+        assert_eq!(
+            missing.names(),
+            "`spec.notAfter`, `spec.resourceRules[].namespaceSelector`"
+        );
+        assert!(!missing.are_dropped, "unknown fields are kept");
+
+        spec(&mut older).as_object_mut().unwrap().remove(KEEPS);
+        let missing = CustomDefinition::examined(&older).unwrap().missing.unwrap();
+        assert!(missing.are_dropped);
+    }
+
+    #[test]
+    fn one_without_schema_or_version_lacks_everything() {
+        for pointer in ["/spec/versions/0/schema", "/spec/versions/0/name"] {
+            let mut other = shipped(1);
+            *other.pointer_mut(pointer).unwrap() = Value::Null;
+            let missing = CustomDefinition::examined(&other).unwrap().missing.unwrap();
+            assert_eq!((missing.names().as_str(), missing.are_dropped), ("`spec`", true));
+        }
+    }
+
+    #[test]
+    fn a_newer_one_lacks_nothing() {
+        let mut newer = shipped(1);
+        spec(&mut newer)["properties"]["later"] = json!({"type": "string"});
+        assert_eq!(CustomDefinition::examined(&newer).unwrap().missing, None);
+    }
+
+    #[test]
+    fn of_others_only_names_and_scope_are_kept() {
+        let text = r#"{"metadata": {"name": "widgets.example.com"}, "spec": {"group": "example.com",
+            "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"type": "object"}}}]}}"#;
+        let value = reduced(text).unwrap();
+        assert_eq!(value["spec"]["versions"], json!([]));
+        let definition = CustomDefinition::examined(&value).unwrap();
+        assert!(!definition.is_cluster_scoped && definition.missing.is_none());
+        assert!(reduced("{}").is_err());
+    }
+}

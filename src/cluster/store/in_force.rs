@@ -1,0 +1,201 @@
+//! What the status of AuthorizationPolicies and AdmissionExceptions is to say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{HeldObject, Newest, Origin, Store, StoredKinds};
+use crate::cluster::condition::{InForceCondition, NotedCondition};
+use crate::cluster::kind::{WatchPurpose, WatchedKind};
+use crate::cluster::object::Name;
+use crate::engine::authorization::Mode;
+use crate::engine::{Time, Validity};
+use crate::field::{Fault, Faults};
+use crate::manifest::{ObjectIdentity, ValidatedObject};
+
+/// Which versions of Portcullis' own kinds decide requests.
+#[derive(Default)]
+pub(in crate::cluster) struct Standing {
+    /// Those that whoever asked last was given.
+    offered: BTreeMap<(WatchedKind, Name), [u8; 32]>,
+    /// Those that are in force.
+    in_force: BTreeMap<(WatchedKind, Name), [u8; 32]>,
+    /// Those of which the gateway's files have the same object, which holds instead.
+    in_files: BTreeSet<ObjectIdentity>,
+}
+
+/// The condition that an object is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cluster) struct Wanted {
+    pub(in crate::cluster) kind: WatchedKind,
+    pub(in crate::cluster) name: String,
+    pub(in crate::cluster) uid: String,
+    pub(in crate::cluster) condition: InForceCondition,
+    /// What stands there.
+    pub(in crate::cluster) noted: Option<NotedCondition>,
+}
+
+// === impl Store ===
+
+impl Store {
+    /// What was offered last is in force, but for what is `in_files`.
+    pub(in crate::cluster) fn in_force(&self, in_files: BTreeSet<ObjectIdentity>) {
+        let mut known = self.known();
+        known.standing.in_force = known.standing.offered.clone();
+        known.standing.in_files = in_files;
+    }
+
+    /// The condition of each object at `now`, and when that is to be asked again because
+    /// of the time. Nothing is said of a version that is still on its way.
+    pub(in crate::cluster) fn conditions(&self, now: Time) -> (Vec<Wanted>, Option<Time>) {
+        let known = self.known();
+        let (mut wanted, mut next) = (Vec::new(), None::<Time>);
+        if known.origin != Origin::Live {
+            return (wanted, next);
+        }
+        for (kind, objects) in known.kinds.iter().filter(|(kind, _)| kind.is_own()) {
+            for (name, held) in &objects.objects {
+                let Some(condition) = known.condition(kind, name, held, now) else {
+                    continue;
+                };
+                next = next.into_iter().chain(held.changes_after(now)).min();
+                wanted.push(Wanted {
+                    kind: kind.clone(),
+                    name: name.1.clone(),
+                    uid: held.noted.uid.clone(),
+                    noted: held.noted.condition.clone(),
+                    condition,
+                });
+            }
+        }
+        (wanted, next)
+    }
+}
+
+// === impl StoredKinds ===
+
+impl StoredKinds {
+    /// What holds of Portcullis' own kinds is given to whoever puts it in force.
+    pub(super) fn offer(&mut self) {
+        let own = self.kinds.iter().filter(|(kind, _)| kind.is_own());
+        let versions = own.flat_map(|(kind, objects)| {
+            let held = objects.objects.iter();
+            held.filter_map(|(name, held)| Some(((kind.clone(), name.clone()), held.good.as_ref()?.digest)))
+        });
+        self.standing.offered = versions.collect();
+    }
+
+    /// The condition of one object; `None` while its version is on its way.
+    fn condition(
+        &self,
+        kind: &WatchedKind,
+        name: &Name,
+        held: &HeldObject,
+        now: Time,
+    ) -> Option<InForceCondition> {
+        let (is_true, reason, message) = if kind.role == WatchPurpose::ToldOnly {
+            let message = "no AdmissionException of this API server is taken: `clusters[].exceptions` of the \
+                           gateway's configuration is not true";
+            (false, "ExceptionsNotTaken", message.to_owned())
+        } else {
+            self.standing_of(kind, name, held, now)?
+        };
+        let generation = held.noted.generation;
+        Some(InForceCondition::new(is_true, reason, message, generation))
+    }
+
+    fn standing_of(
+        &self,
+        kind: &WatchedKind,
+        name: &Name,
+        held: &HeldObject,
+        now: Time,
+    ) -> Option<(bool, &'static str, String)> {
+        let but = if held.good.is_some() {
+            "; the version before stays in force"
+        } else {
+            ""
+        };
+        match &held.newest {
+            Newest::Faulty(fault) => {
+                return Some((false, "Faulty", format!("{}{but}", texts(&fault.faults))));
+            }
+            Newest::Withheld(withheld) => {
+                return Some((false, "Withheld", format!("{}{but}", withheld.why()?)));
+            }
+            Newest::Good => {}
+        }
+        let good = held.good.as_ref()?;
+        if self.standing.in_files.contains(good.object.identity()) {
+            let message = "the gateway's own files have the same object, which holds instead";
+            return Some((false, "InFiles", message.to_owned()));
+        }
+        let key = (kind.clone(), name.clone());
+        if self.standing.in_force.get(&key) != Some(&good.digest) {
+            return None;
+        }
+        Some(standing_at(&good.object, now))
+    }
+}
+
+/// That of a version that is in force, but for the time.
+fn standing_at(object: &ValidatedObject, now: Time) -> (bool, &'static str, String) {
+    let Validity {
+        not_before,
+        not_after,
+    } = validity(object);
+    if let Some(start) = not_before.filter(|start| now < *start) {
+        return (false, "NotYetValid", format!("it holds from {start} on"));
+    }
+    if let Some(end) = not_after.filter(|end| *end <= now) {
+        return (false, "Expired", format!("it held until {end}"));
+    }
+    let is_shadow = |object: &ValidatedObject| {
+        let policy = object.authorization_policy();
+        policy.is_some_and(|policy| policy.mode == Mode::Shadow)
+    };
+    if is_shadow(object) {
+        let message = "it is evaluated, logged and counted, and changes no answer";
+        return (true, "Shadow", message.to_owned());
+    }
+    match not_after {
+        Some(end) => (true, "InForce", format!("it holds until {end}")),
+        None => (true, "InForce", "it decides requests".to_owned()),
+    }
+}
+
+fn validity(object: &ValidatedObject) -> Validity {
+    let policy = object.authorization_policy().map(|policy| policy.validity);
+    let exception = object.admission_exception().map(|exception| Validity {
+        not_before: None,
+        not_after: Some(exception.not_after),
+    });
+    policy.or(exception).unwrap_or_default()
+}
+
+/// Without what stands in every replica's own configuration: each says the same.
+fn texts(faults: &Faults) -> String {
+    let text = |fault: &Fault| {
+        let said = format!("{}: {}", fault.kind.as_str(), fault.message);
+        match fault.place.path.steps() {
+            [] => said,
+            _ => format!("{}: {said}", fault.place.path),
+        }
+    };
+    faults.iter().map(text).collect::<Vec<_>>().join("; ")
+}
+
+// === impl HeldObject ===
+
+impl HeldObject {
+    /// The first time after `now` at which it begins or ends to hold.
+    fn changes_after(&self, now: Time) -> Option<Time> {
+        let Validity {
+            not_before,
+            not_after,
+        } = validity(&self.good.as_ref()?.object);
+        not_before
+            .into_iter()
+            .chain(not_after)
+            .filter(|at| now < *at)
+            .min()
+    }
+}

@@ -1,0 +1,177 @@
+//! The CustomResourceDefinitions of a cluster: which of its resources have no namespace,
+//! and whether it keeps every field of Portcullis' own kinds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{StoredKinds, SyncProgress, tell};
+use crate::cluster::definition::{CustomDefinition, MissingFields};
+use crate::cluster::kind::WatchedKind;
+use crate::cluster::object::{Name, ReceivedObject};
+use crate::engine::authorization::matching::ClusterScoped;
+use crate::field::{Fault, FaultKind, Faults, Place};
+
+/// The definitions that are known, by name.
+#[derive(Default)]
+pub(super) struct Definitions(BTreeMap<Name, CustomDefinition>);
+
+/// What is known of the API server's schema of one kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SchemaState {
+    /// The definitions are yet to be listed.
+    Awaited,
+    /// They may not be listed.
+    Refused,
+    /// There is none of this kind.
+    Undefined,
+    /// It lacks fields.
+    Lacks(Arc<MissingFields>, String),
+    /// It has every field that this program knows.
+    Current,
+}
+
+// === impl SchemaState ===
+
+impl SchemaState {
+    pub(super) fn drops_fields(&self) -> bool {
+        matches!(self, Self::Lacks(missing, _) if missing.are_dropped)
+    }
+
+    /// Why nothing is taken that lets requests through; `None` while that is not known, and
+    /// where it is taken.
+    pub(super) fn why(&self) -> Option<String> {
+        match self {
+            Self::Awaited | Self::Current => None,
+            Self::Refused => Some(
+                "not taken: the gateway may not list customresourcedefinitions, so the API server may drop \
+                 restrictions: apply config/cluster/gateway.yaml"
+                    .to_owned(),
+            ),
+            Self::Undefined => Some(
+                "not taken: the API server has no CustomResourceDefinition of its kind, so it may drop restrictions: \
+                 apply config/crd/"
+                    .to_owned(),
+            ),
+            Self::Lacks(missing, file) => Some(format!(
+                "not taken: its CustomResourceDefinition lacks {}, so the API server may drop restrictions: apply \
+                 config/crd/{file}.yaml of the gateway's version",
+                missing.names()
+            )),
+        }
+    }
+}
+
+// === impl Definitions ===
+
+impl Definitions {
+    /// The resources without namespace.
+    pub(super) fn cluster_scoped(&self) -> ClusterScoped {
+        let mut scoped = ClusterScoped::default();
+        let resources = self.0.values().filter(|definition| definition.is_cluster_scoped);
+        for definition in resources {
+            scoped.add(&definition.group, &definition.plural);
+        }
+        scoped
+    }
+
+    fn schema(&self, kind: &WatchedKind) -> SchemaState {
+        let mut definitions = self.0.values();
+        let own = definitions.find(|one| one.group == kind.group && one.kind == kind.kind);
+        match own {
+            None => SchemaState::Undefined,
+            Some(CustomDefinition { missing: None, .. }) => SchemaState::Current,
+            Some(CustomDefinition {
+                missing: Some(missing),
+                plural,
+                ..
+            }) => SchemaState::Lacks(Arc::clone(missing), plural.clone()),
+        }
+    }
+
+    /// What is wrong with those of Portcullis' own kinds.
+    pub(super) fn faults(&self, cluster: &Arc<str>) -> Vec<Faults> {
+        let faulty = self.0.iter();
+        faulty
+            .filter_map(|(name, one)| one.faults(cluster, name))
+            .collect()
+    }
+}
+
+impl CustomDefinition {
+    fn faults(&self, cluster: &Arc<str>, name: &Name) -> Option<Faults> {
+        let missing = self.missing.as_ref()?;
+        let place = Place {
+            file: Some(format!("cluster {cluster}").into()),
+            object: format!("CustomResourceDefinition/{}", name.1),
+            ..Place::default()
+        };
+        let message = format!(
+            "its schema lacks {}: until config/crd/{}.yaml of the gateway's version is applied, no new object \
+             of this kind is taken that could let requests pass",
+            missing.names(),
+            self.plural
+        );
+        let mut faults = Faults::new();
+        faults.push(Fault::error(place, FaultKind::Required, message));
+        Some(faults)
+    }
+}
+
+// === impl StoredKinds ===
+
+impl StoredKinds {
+    /// What is known of the schema of `kind`.
+    pub(super) fn schema(&self, kind: &WatchedKind) -> SchemaState {
+        let definitions = self.kinds.get(&WatchedKind::definitions());
+        match definitions.map(|objects| (objects.progress, objects.known)) {
+            Some((SyncProgress::Refused, _)) => SchemaState::Refused,
+            None | Some((SyncProgress::Awaited, false)) => SchemaState::Awaited,
+            Some(_) => self.definitions.schema(kind),
+        }
+    }
+
+    /// Takes a definition. Whether what holds changed.
+    pub(super) fn define(&mut self, cluster: &Arc<str>, received: &ReceivedObject) -> bool {
+        let name = received.name.clone();
+        let Some(definition) = received.definition() else {
+            return self.undefine(cluster, &name);
+        };
+        let before = self.definitions.cluster_scoped();
+        if self.definitions.0.get(&name) == Some(&definition) {
+            return false;
+        }
+        if let Some(faults) = definition.faults(cluster, &name) {
+            tell(cluster, true, &faults);
+        }
+        self.definitions.0.insert(name, definition);
+        self.settle(cluster) | (self.definitions.cluster_scoped() != before)
+    }
+
+    /// Forgets a definition that is gone. Whether what holds changed.
+    pub(super) fn undefine(&mut self, cluster: &Arc<str>, name: &Name) -> bool {
+        let gone = self.definitions.0.remove(name);
+        self.settle(cluster) | gone.is_some_and(|gone| gone.is_cluster_scoped)
+    }
+
+    /// Definitions but for `names` are gone, and all are known. Whether what holds changed.
+    pub(super) fn define_all(&mut self, cluster: &Arc<str>, names: &BTreeSet<Name>) -> bool {
+        let before = self.definitions.cluster_scoped();
+        self.definitions.0.retain(|name, _| names.contains(name));
+        self.settle(cluster) | (self.definitions.cluster_scoped() != before)
+    }
+
+    /// Takes what was withheld, as far as it may be. Whether what holds changed.
+    pub(super) fn settle(&mut self, cluster: &Arc<str>) -> bool {
+        let own = self.kinds.keys().filter(|kind| kind.is_own());
+        let schemas: Vec<(WatchedKind, SchemaState)> =
+            own.map(|kind| (kind.clone(), self.schema(kind))).collect();
+        let mut changed = false;
+        for (kind, schema) in schemas {
+            let objects = self.kinds.get_mut(&kind).into_iter();
+            for held in objects.flat_map(|objects| objects.objects.values_mut()) {
+                changed |= held.settle(cluster, &kind, &schema);
+            }
+        }
+        changed
+    }
+}

@@ -1,0 +1,231 @@
+//! What is withheld because of the API server's schema, and what its definitions say of scopes.
+
+use super::*;
+
+const SPEC: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
+
+/// The definition of AuthorizationPolicies without `notAfter`, which keeps or drops it.
+fn older(keeps: bool) -> ReceivedObject {
+    let mut definition = mk_definition("authorizationpolicies");
+    let spec = definition.pointer_mut(SPEC).unwrap();
+    spec["properties"].as_object_mut().unwrap().remove("notAfter");
+    spec["x-kubernetes-preserve-unknown-fields"] = keeps.into();
+    defining(definition)
+}
+
+fn current() -> ReceivedObject {
+    defining(mk_definition("authorizationpolicies"))
+}
+
+fn define(store: &Store, definition: ReceivedObject) -> bool {
+    store.apply(&WatchedKind::definitions(), definition)
+}
+
+fn mk_written(effect: &str, generation: u64) -> ReceivedObject {
+    let metadata = json!({"name": "p", "uid": "u", "generation": generation});
+    received(
+        &kind(POLICIES),
+        json!({"metadata": metadata, "spec": policy_spec(effect)}),
+    )
+}
+
+fn fault(store: &Store) -> String {
+    let faults = store.status().faults;
+    let texts: Vec<String> = faults.iter().map(Faults::to_string).collect();
+    texts.join("\n")
+}
+
+#[test]
+fn an_older_definition_withholds_new_grants_and_takes_denies() {
+    for keeps in [true, false] {
+        let store = mk_store();
+        assert!(!define(&store, older(keeps)));
+        assert_eq!(store.status().faulty, 1, "the definition itself");
+        let said = fault(&store);
+        assert!(
+            said.starts_with(
+                "cluster east: CustomResourceDefinition/authorizationpolicies.portcullis.dev: Required value: \
+                 its schema lacks `spec.notAfter`: "
+            ),
+            "{said}"
+        );
+        assert!(!store.apply(&kind(POLICIES), mk_policy("a", "Allow")));
+        assert!(store.apply(&kind(POLICIES), mk_policy("d", "Deny")));
+        assert_eq!(names(&store), ["AuthorizationPolicy/d"]);
+        assert_eq!(store.status().faulty, 2);
+        let said = fault(&store);
+        assert!(
+            said.contains("AuthorizationPolicy/a: Forbidden: not taken: its CustomResourceDefinition lacks `spec.notAfter`"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn what_was_in_force_before_an_older_definition_holds_on() {
+    let store = mk_store();
+    assert!(store.apply(&kind(POLICIES), mk_policy("p", "Allow")));
+    let before = store.watched(None, false).digest;
+    define(&store, older(true));
+    assert!(!store.apply(&kind(POLICIES), mk_policy("p", "Allow")));
+    assert_eq!(store.watched(None, false).digest, before);
+    let mut wider = policy_spec("Allow");
+    wider["subjects"] = json!([{"kind": "Group", "name": "*"}]);
+    let wider = received(&kind(POLICIES), json!({"metadata": {"name": "p"}, "spec": wider}));
+    assert!(!store.apply(&kind(POLICIES), wider), "a changed one is new");
+    assert_eq!(store.watched(None, false).digest, before);
+    assert!(
+        store.apply(&kind(POLICIES), mk_policy("p", "Deny")),
+        "it takes a grant away"
+    );
+    assert_ne!(store.watched(None, false).digest, before);
+    assert!(store.delete(&kind(POLICIES), &(String::new(), "p".into())));
+}
+
+#[test]
+fn what_was_withheld_is_taken_as_soon_as_the_definition_has_every_field() {
+    let store = mk_store();
+    define(&store, older(true));
+    store.apply(&kind(POLICIES), mk_policy("a", "Allow"));
+    assert!(define(&store, current()));
+    assert_eq!(names(&store), ["AuthorizationPolicy/a"]);
+    assert_eq!(store.status().faulty, 0);
+}
+
+#[test]
+fn what_may_have_lost_a_limit_is_withheld_until_it_is_written_anew() {
+    let store = mk_store();
+    define(&store, older(false));
+    assert!(!store.apply(&kind(POLICIES), mk_written("Allow", 1)));
+    assert!(!define(&store, current()), "nobody knows what was dropped");
+    assert!(
+        !store.replace(&kind(POLICIES), vec![mk_written("Allow", 1)]),
+        "listed anew"
+    );
+    assert_eq!(names(&store), Vec::<String>::new());
+    let said = fault(&store);
+    assert!(
+        said.contains("it was stored while the CustomResourceDefinition lacked fields"),
+        "{said}"
+    );
+    assert!(store.apply(&kind(POLICIES), mk_written("Allow", 2)));
+    assert_eq!(names(&store), ["AuthorizationPolicy/p"]);
+}
+
+#[test]
+fn grants_wait_for_the_definitions() {
+    let store = Store::new("east", None);
+    let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(false, false).into_iter().collect();
+    store.keep(&kinds);
+    let definitions = WatchedKind::definitions();
+    for kind in kinds.iter().filter(|kind| **kind != definitions) {
+        let policies = if kind.kind == POLICIES {
+            vec![mk_policy("a", "Allow")]
+        } else {
+            Vec::new()
+        };
+        assert!(!store.replace(kind, policies));
+    }
+    assert_eq!(
+        (store.status().faulty, store.status().origin),
+        (0, Origin::Nowhere),
+        "nothing is wrong yet"
+    );
+    assert!(store.replace(&definitions, shipped()));
+    assert_eq!(names(&store), ["AuthorizationPolicy/a"]);
+}
+
+#[test]
+fn definitions_that_may_not_be_listed_withhold_grants_and_hold_nothing_else_up() {
+    let store = Store::new("east", None);
+    let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(false, false).into_iter().collect();
+    store.keep(&kinds);
+    let definitions = WatchedKind::definitions();
+    for kind in kinds.iter().filter(|kind| **kind != definitions) {
+        let policies = if kind.kind == POLICIES {
+            vec![mk_policy("a", "Allow"), mk_policy("d", "Deny")]
+        } else {
+            Vec::new()
+        };
+        store.replace(kind, policies);
+    }
+    assert!(store.refused(&definitions), "everything else is known");
+    assert_eq!(names(&store), ["AuthorizationPolicy/d"]);
+    let said = fault(&store);
+    assert!(
+        said.contains(
+            "AuthorizationPolicy/a: Forbidden: not taken: the gateway may not list customresourcedefinitions"
+        ),
+        "{said}"
+    );
+    assert!(store.replace(&definitions, shipped()), "the right came later");
+    assert_eq!(names(&store), ["AuthorizationPolicy/a", "AuthorizationPolicy/d"]);
+}
+
+#[test]
+fn what_was_saved_holds_whatever_the_definition_lacks() {
+    let saved = vec![(kind(POLICIES), mk_policy("a", "Allow"))];
+    let store = Store::new("east", Some(saved));
+    store.keep(&WatchedKind::fixed(false, false).into_iter().collect());
+    store.replace(&WatchedKind::definitions(), vec![older(false)]);
+    store.replace(
+        &kind(POLICIES),
+        vec![mk_policy("a", "Allow"), mk_policy("b", "Allow")],
+    );
+    assert_eq!(names(&store), ["AuthorizationPolicy/a"]);
+}
+
+#[test]
+fn without_its_definition_a_grant_is_withheld() {
+    let store = mk_store();
+    store.delete(
+        &WatchedKind::definitions(),
+        &(String::new(), "authorizationpolicies.portcullis.dev".into()),
+    );
+    assert!(!store.apply(&kind(POLICIES), mk_policy("a", "Allow")));
+    assert!(fault(&store).contains("the API server has no CustomResourceDefinition of its kind"));
+}
+
+#[test]
+fn exceptions_are_withheld_like_grants() {
+    let store = Store::new("east", None);
+    let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(false, true).into_iter().collect();
+    list_all(&store, &kinds);
+    let mut definition = mk_definition("admissionexceptions");
+    let path = format!("{SPEC}/properties/match/properties");
+    let properties = definition.pointer_mut(&path).unwrap();
+    properties.as_object_mut().unwrap().remove("objectSelector");
+    define(&store, defining(definition));
+    let exceptions = kinds
+        .iter()
+        .find(|kind| kind.role == WatchPurpose::Exception)
+        .unwrap();
+    let exception = in_force::mk_exception("x", "2999-01-01T00:00:00Z");
+    assert!(!store.apply(exceptions, exception.clone()));
+    assert!(fault(&store).contains("lacks `spec.match.objectSelector`"));
+    assert!(define(&store, defining(mk_definition("admissionexceptions"))));
+    assert_eq!(store.watched(None, true).objects.len(), 1);
+}
+
+#[test]
+fn definitions_tell_of_resources_without_namespace() {
+    let store = mk_store();
+    let before = store.watched(None, false).digest;
+    let widgets = |scope: &str| {
+        defining(json!({"metadata": {"name": "widgets.example.com"}, "spec": {
+            "group": "example.com", "scope": scope, "names": {"plural": "widgets", "kind": "Widget"}}}))
+    };
+    let contains = || {
+        let watched = store.watched(None, false);
+        watched.cluster_scoped.contains("example.com", "widgets")
+    };
+    assert!(!define(&store, widgets("Namespaced")) && !contains());
+    assert!(define(&store, widgets("Cluster")) && contains());
+    assert_ne!(store.watched(None, false).digest, before);
+    assert!(!define(&store, widgets("Cluster")), "the same again");
+    let name = (String::new(), "widgets.example.com".to_owned());
+    assert!(store.delete(&WatchedKind::definitions(), &name) && !contains());
+    assert_eq!(store.watched(None, false).digest, before);
+    assert!(define(&store, widgets("Cluster")));
+    assert!(store.replace(&WatchedKind::definitions(), shipped()) && !contains());
+}

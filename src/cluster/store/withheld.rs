@@ -1,0 +1,110 @@
+//! Grants and exceptions that are sound, and not taken all the same.
+//!
+//! Where the API server's schema lacks a field, the API server may have dropped it from
+//! what somebody wrote, and with it a limit. Nobody can see that in what is left. So
+//! while a definition lacks a field, or is not known, no AuthorizationPolicy that
+//! allows and no AdmissionException is taken that was not in force before.
+
+use std::sync::Arc;
+
+use super::schema::SchemaState;
+use super::{HeldObject, Newest, tell};
+use crate::cluster::kind::WatchedKind;
+use crate::cluster::object::{Good, Name, Noted, ReceivedObject};
+use crate::field::{Fault, FaultKind, Faults, Place};
+
+/// A version that is withheld.
+pub(super) struct Withheld {
+    good: Good,
+    noted: Noted,
+    schema: SchemaState,
+    /// Whether the API server may have dropped fields when it stored this version.
+    may_lack_fields: bool,
+}
+
+// === impl HeldObject ===
+
+impl HeldObject {
+    /// Takes a sound version, or withholds it. Whether what holds changed.
+    pub(super) fn take(
+        &mut self,
+        cluster: &Arc<str>,
+        kind: &WatchedKind,
+        good: Good,
+        schema: &SchemaState,
+    ) -> bool {
+        let is_same = self.good.as_ref().is_some_and(|held| held.digest == good.digest);
+        if is_same || !good.object.lets_through() || *schema == SchemaState::Current {
+            (self.good, self.newest) = (Some(good), Newest::Good);
+            return !is_same;
+        }
+        let withheld = Withheld {
+            may_lack_fields: schema.drops_fields(),
+            schema: schema.clone(),
+            noted: self.noted.clone(),
+            good,
+        };
+        withheld.tell(cluster, kind, self.good.is_some());
+        self.newest = Newest::Withheld(Box::new(withheld));
+        false
+    }
+
+    /// The API server's schema of this kind is known anew. Whether what holds changed.
+    pub(super) fn settle(&mut self, cluster: &Arc<str>, kind: &WatchedKind, schema: &SchemaState) -> bool {
+        let Newest::Withheld(withheld) = &mut self.newest else {
+            return false;
+        };
+        withheld.may_lack_fields |= schema.drops_fields();
+        if *schema == SchemaState::Current && !withheld.may_lack_fields {
+            self.good = Some(withheld.good.clone());
+            self.newest = Newest::Good;
+            return true;
+        }
+        if withheld.schema != *schema {
+            withheld.schema = schema.clone();
+            withheld.tell(cluster, kind, self.good.is_some());
+        }
+        false
+    }
+}
+
+// === impl Withheld ===
+
+impl Withheld {
+    /// Whether it is this very version. One that may lack fields is another as soon as
+    /// it is written again, whatever it says.
+    pub(super) fn is_of(&self, received: &ReceivedObject) -> bool {
+        self.good.digest == received.digest
+            && (!self.may_lack_fields || self.noted.is_as_written(&received.noted))
+    }
+
+    fn tell(&self, cluster: &Arc<str>, kind: &WatchedKind, replaces: bool) {
+        if let Some(faults) = self.faults(cluster, kind, &self.good.name) {
+            tell(cluster, replaces, &faults);
+        }
+    }
+
+    /// Why it is withheld; `None` while that is not known.
+    pub(super) fn faults(&self, cluster: &Arc<str>, kind: &WatchedKind, name: &Name) -> Option<Faults> {
+        let place = Place {
+            file: Some(format!("cluster {cluster}").into()),
+            object: format!("{}/{}", kind.kind, name.1),
+            ..Place::default()
+        };
+        let mut faults = Faults::new();
+        faults.push(Fault::error(place, FaultKind::Forbidden, self.why()?));
+        Some(faults)
+    }
+
+    /// Why it is withheld, for those who wrote it; `None` while that is not known.
+    pub(super) fn why(&self) -> Option<String> {
+        self.schema.why().or_else(|| {
+            let is_over = self.schema == SchemaState::Current;
+            is_over.then(|| {
+                "not taken: it was stored while the CustomResourceDefinition lacked fields, so the API server may \
+                 have dropped a restriction: review it, and write it again with `kubectl replace --force`"
+                    .to_owned()
+            })
+        })
+    }
+}
