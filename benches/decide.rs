@@ -3,19 +3,24 @@
 //! A cluster of as many role bindings as the name of a bench says, with the
 //! roles that clusters have, and 500 AuthorizationPolicies. What counts is that
 //! the times of one request do not grow with the bindings.
+//!
+//! Then such policies in a cluster of 10,000 namespaces, each second one for a hundred of
+//! them, by a `namespaceSelector` or by name: labels are looked at when the set is built.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis::engine::authorization::{
-    AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule, Objects,
-    PolicySet, ResourceRule, Role, RoleRef, Rule, Subject,
+    AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NamespaceLabels, NeverDeny, NonResourceRule,
+    Objects, PolicySet, ResourceRule, Role, RoleRef, Rule, Subject,
 };
 use portcullis::engine::{
-    Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, Time, User, Validity,
+    Attributes, LabelSelector, Operator, Requirement, ResourceAttributes, Selectors, Target, Time, User,
+    Validity,
 };
 
 const POLICIES: usize = 500;
+const NAMESPACES: usize = 10_000;
 
 fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()
@@ -256,5 +261,65 @@ fn decide(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, decide);
+/// Policies of which every second one is for a hundred namespaces: by their label, or by
+/// their names.
+fn policies_for_teams(by_label: bool) -> Vec<AuthorizationPolicy> {
+    let label = |team: usize| [("team".to_owned(), format!("team-{team}"))];
+    let names = |team: usize| (team..NAMESPACES).step_by(100).map(|at| format!("ns-{at}"));
+    let mut policies = policies();
+    for (at, policy) in policies.iter_mut().enumerate().step_by(2) {
+        let team = at % 100;
+        for rule in &mut policy.resource_rules {
+            if by_label {
+                rule.namespaces = Vec::new();
+                rule.namespace_selector = LabelSelector::compile(&label(team).into(), &[]).ok();
+            } else {
+                rule.namespaces = names(team).collect();
+            }
+        }
+    }
+    policies
+}
+
+fn namespaces() -> NamespaceLabels {
+    let namespace = |at: usize| {
+        let name = format!("ns-{at}");
+        let labels = [
+            ("kubernetes.io/metadata.name".to_owned(), name.clone()),
+            ("team".to_owned(), format!("team-{}", at % 100)),
+            (
+                "tier".to_owned(),
+                if at.is_multiple_of(3) { "prod" } else { "test" }.to_owned(),
+            ),
+        ];
+        (name, labels.into())
+    };
+    (0..NAMESPACES).map(namespace).collect()
+}
+
+fn select(criterion: &mut Criterion) {
+    for by_label in [false, true] {
+        let objects = || Objects {
+            roles: roles(),
+            bindings: bindings(10_000),
+            policies: policies_for_teams(by_label),
+            namespaces: namespaces(),
+            ..Objects::default()
+        };
+        let set = PolicySet::new(objects(), &NeverDeny::default());
+        let name = if by_label { "label" } else { "name" };
+        let mut group = criterion.benchmark_group(format!("10000_namespaces_by_{name}"));
+        for (name, request) in requests() {
+            group.bench_function(name, |bench| {
+                bench.iter(|| set.authorize(black_box(&request), Time::UNIX_EPOCH))
+            });
+        }
+        group.sample_size(10).bench_function("build", |bench| {
+            bench.iter_with_setup(objects, |objects| PolicySet::new(objects, &NeverDeny::default()));
+        });
+        group.finish();
+    }
+}
+
+criterion_group!(benches, decide, select);
 criterion_main!(benches);

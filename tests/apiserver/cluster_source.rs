@@ -9,8 +9,14 @@
 
 mod admission;
 mod definition;
+mod exceptions;
+mod labels;
 mod objects;
+mod older_definition;
 mod saved;
+mod scopes;
 mod servers;
+mod status;
+mod told_at_once;
 mod two_clusters;
 mod webhooks;

@@ -171,6 +171,11 @@ impl Gateway {
     pub(crate) fn tail(&self) -> String {
         self.process.tail()
     }
+
+    /// The whole log so far.
+    pub(crate) fn log(&self) -> String {
+        self.process.log()
+    }
 }
 
 fn write_config(setup: &Setup<'_>, admin: SocketAddr) -> PathBuf {

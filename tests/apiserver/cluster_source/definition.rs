@@ -141,9 +141,9 @@ fn kubectl_shows_effect_and_mode() {
     let table = servers.kubectl(&["get", "azp", "shown"]);
     let words: Vec<&str> = table.split_whitespace().collect();
     assert_eq!(
-        words[..8],
+        words[..9],
         [
-            "NAME", "EFFECT", "MODE", "ENDS", "AGE", "shown", "Deny", "Enforce"
+            "NAME", "EFFECT", "MODE", "ENDS", "INFORCE", "AGE", "shown", "Deny", "Enforce"
         ],
         "{table}"
     );

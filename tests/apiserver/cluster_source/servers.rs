@@ -97,8 +97,10 @@ impl Servers {
         relay.lead_to(cluster.address());
         for file in [
             "crd/authorizationpolicies.yaml",
+            "crd/admissionexceptions.yaml",
             "cluster/gateway.yaml",
             "cluster/admission.yaml",
+            "cluster/exceptions.yaml",
         ] {
             apply(&cluster, &shipped(file));
         }
@@ -199,6 +201,26 @@ fn authorization(folder: &Folder, keys: &Keys, gateway: SocketAddr) -> String {
     });
     let file = folder.write("authorization.yaml", configuration.to_string());
     format!("--authorization-config={}", file.display())
+}
+
+/// What a gateway answers about carol's request for a resource.
+pub(super) fn about_resource(gateway: &Client, attributes: &Value) -> &'static str {
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": "carol", "groups": ["people"], "resourceAttributes": attributes},
+    });
+    let response = gateway.post("/authorize", &review).unwrap();
+    assert_eq!(response.status, 200, "{}", response.text());
+    outcome(&response.json()["status"])
+}
+
+/// A shipped definition, to be changed.
+pub(super) fn definition(plural: &str) -> Value {
+    let text = std::fs::read_to_string(shipped(&format!("crd/{plural}.yaml"))).unwrap();
+    portcullis::document::parse(None, &text).unwrap()[0]
+        .root()
+        .to_json()
 }
 
 /// What a gateway answers about a user who gets a path.

@@ -250,7 +250,7 @@ impl SetUp {
         });
     }
 
-    fn rewrite(&self, file: &str, change: impl FnOnce(String) -> String) {
+    pub(crate) fn rewrite(&self, file: &str, change: impl FnOnce(String) -> String) {
         let path = self.folder.join(file);
         let text = fs::read_to_string(&path).unwrap();
         fs::write(path, change(text)).unwrap();
