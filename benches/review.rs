@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use portcullis::api::{Reply, SubjectAccessReview};
+use portcullis::api::{SubjectAccessReview, SubjectAccessReviewReply};
 use portcullis::engine::authorization::PolicySet;
 use portcullis::manifest;
 
@@ -59,7 +59,7 @@ fn benches(criterion: &mut Criterion) {
     let body = body.as_bytes();
     let decoded = SubjectAccessReview::decode(body).expect("a sound review");
     let decided = policies.authorize(&decoded.attributes, Time::UNIX_EPOCH);
-    let reply = Reply {
+    let reply = SubjectAccessReviewReply {
         version: decoded.version,
         decision: decided.decision,
         reason: &decided.reason,
@@ -87,7 +87,7 @@ fn benches(criterion: &mut Criterion) {
             let review = SubjectAccessReview::decode(black_box(body)).expect("a sound review");
             let decided = policies.authorize(&review.attributes, Time::UNIX_EPOCH);
             let mut out = Vec::with_capacity(320);
-            let reply = Reply {
+            let reply = SubjectAccessReviewReply {
                 version: review.version,
                 decision: decided.decision,
                 reason: &decided.reason,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bytes ──decode──▶ SubjectAccessReview { version, attributes } ──▶ engine
-//! bytes ◀─encode── Reply { version, decision, reason }          ◀──┘
+//! bytes ◀─encode── SubjectAccessReviewReply { decision, reason } ◀──┘
 //!       ◀─encode── Status                        (what is not a review)
 //! ```
 //!
@@ -12,10 +12,8 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod admission_review;
-mod error;
 #[cfg(test)]
 mod mutated_input;
-mod reply;
 mod status;
 mod subject_access_review;
 mod text;
@@ -23,7 +21,7 @@ mod text;
 pub use admission_review::{
     AdmissionReview, AdmissionReviewError, ReviewVersion, ask, verify, verify_decoded,
 };
-pub use error::Error;
-pub use reply::Reply;
 pub use status::Status;
-pub use subject_access_review::{ReplyError, SubjectAccessReview};
+pub use subject_access_review::{
+    ReplyError, SubjectAccessReview, SubjectAccessReviewError, SubjectAccessReviewReply,
+};

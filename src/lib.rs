@@ -38,3 +38,9 @@ pub mod telemetry;
 pub mod tls;
 #[cfg(feature = "server")]
 pub mod upstream;
+
+/// Throwaway certificates, the same for tests in here and in `tests/`.
+#[cfg(test)]
+#[cfg(feature = "server")]
+#[path = "../tests/harness/pki.rs"]
+mod pki;

@@ -7,13 +7,16 @@
     reason = "a test that panics has failed, as it should"
 )]
 
-use portcullis::api::AdmissionReview;
+#[path = "harness/inner.rs"]
+mod inner;
+#[path = "harness/reviews.rs"]
+mod reviews;
+
+use inner::{manifests, patched};
 use portcullis::engine::Time;
-use portcullis::engine::admission::webhook::nobody;
-use portcullis::engine::admission::{AdmissionSettings, Chain, FailurePolicy, Outcome, Phase, Run};
+use portcullis::engine::admission::{AdmissionSettings, FailurePolicy, Outcome, Phase, Run};
 use portcullis::engine::authorization::PolicySet;
-use portcullis::json::{Document, patch};
-use portcullis::manifest::{Options, Source, load};
+use reviews::{creation_of_pod, with};
 use serde_json::{Value, json};
 
 /// A policy that writes its mark behind those that are there already.
@@ -50,54 +53,26 @@ initializers:
 
 const PODS: &str = "[{apiGroups: [''], apiVersions: [v1], resources: [pods]}]";
 
-fn source(text: &str) -> Source {
-    Source {
-        file: "f.yaml".into(),
-        text: text.into(),
-        cluster: None,
-    }
-}
-
 /// What comes of the creation of `object`, or of another request that `change` makes of it.
 fn mutated(text: &str, failure_policy: FailurePolicy, object: &Value, change: &Value) -> Outcome {
-    let (manifests, faults) = load(&[source(text)], &Options::default());
-    let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
+    let manifests = manifests(text);
     let settings = AdmissionSettings {
         failure_policy,
         ..AdmissionSettings::default()
     };
-    let mut request = json!({
-        "uid": "u",
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
-        "name": "p", "namespace": "ns", "operation": "CREATE",
-        "userInfo": {"username": "alice"}, "object": object,
-    });
-    for (field, value) in change.as_object().unwrap() {
-        request[field] = value.clone();
-    }
-    let review = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request});
-    let document = Document::parse(review.to_string()).unwrap();
-    let review = AdmissionReview::decode(&document).unwrap();
+    let mut review = creation_of_pod("ns", object);
+    review["request"] = with(review["request"].take(), change);
     let access = PolicySet::default();
     let sets = manifests.admission(&settings);
     let (set, run) = (sets.for_cluster("default"), Run::new(&access, Time::UNIX_EPOCH));
-    Chain::run(Phase::Mutate, set, &review.request, run, &mut nobody)
+    inner::outcome(Phase::Mutate, set, &review, run)
 }
 
 /// The object that is stored instead.
 fn created(text: &str, object: &Value) -> Value {
     let outcome = mutated(text, FailurePolicy::Fail, object, &json!({}));
     assert_eq!(outcome.denial, None);
-    let written = Document::parse(if outcome.patch.is_empty() {
-        "[]"
-    } else {
-        &outcome.patch
-    })
-    .unwrap();
-    let object = Document::parse(object.to_string()).unwrap();
-    let stored = patch::apply(object.root(), &patch::read(written.root()).unwrap()).unwrap();
-    serde_json::from_str(&stored.to_text()).unwrap()
+    patched(object, &outcome.patch)
 }
 
 fn mk_pod() -> Value {
@@ -189,7 +164,7 @@ externalAdmissionHooks:
 - {name: a.example.com, clientConfig: {service: {name: s}}, failurePolicy: Perhaps, rules: [
     {operations: [PATCH], apiGroups: [''], apiVersions: [v1], resources: [pods]}]}
 ";
-    let (_, faults) = load(&[source(&text)], &Options::default());
+    let faults = inner::faults(&text);
     let told: Vec<String> = faults.iter().map(|fault| fault.place.path.to_string()).collect();
     assert_eq!(
         told,

@@ -7,18 +7,24 @@
     reason = "a test that panics has failed, as it should"
 )]
 
-use portcullis::engine::Time;
+#[path = "harness/inner.rs"]
+mod inner;
+#[path = "harness/reviews.rs"]
+mod reviews;
+
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use inner::{manifests, patched};
 use portcullis::api::{AdmissionReview, ReviewVersion};
+use portcullis::engine::Time;
 use portcullis::engine::admission::trace::{MatchFinding, Recorder, TraceStep};
 use portcullis::engine::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
 use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
 use portcullis::engine::authorization::PolicySet;
-use portcullis::json::{Document, patch};
-use portcullis::manifest::{Options, Source, load};
+use portcullis::json::Document;
+use reviews::creation_of_pod;
 use serde_json::{Value, json};
 
 const PODS: &str = "{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}";
@@ -61,29 +67,16 @@ spec: {{policyName: {name}}}
 }
 
 fn mk_set(text: &str) -> Arc<AdmissionSet> {
-    let source = Source {
-        file: "f.yaml".into(),
-        text: text.into(),
-        cluster: None,
-    };
-    let (manifests, faults) = load(&[source], &Options::default());
-    let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
-    manifests.admission(&AdmissionSettings::default()).shared
+    manifests(text).admission(&AdmissionSettings::default()).shared
+}
+
+fn mk_pod() -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {}}, "spec": {}})
 }
 
 /// The creation of a pod.
 fn mk_review() -> Document<'static> {
-    let review = json!({
-        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "request": {
-            "uid": "u", "operation": "CREATE", "name": "p", "namespace": "ns",
-            "kind": {"group": "", "version": "v1", "kind": "Pod"},
-            "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "userInfo": {"username": "alice"},
-            "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {}}, "spec": {}},
-        },
-    });
-    Document::parse(review.to_string()).unwrap()
+    Document::parse(creation_of_pod("ns", &mk_pod()).to_string()).unwrap()
 }
 
 fn answer(reply: WebhookReply) -> WebhookAnswer {
@@ -120,15 +113,7 @@ fn run(phase: Phase, text: &str, ask: impl Fn(&Call) -> WebhookAnswer) -> (Outco
             ask(call)
         },
     );
-    let object = review.request.object.unwrap();
-    let changes = if outcome.patch.is_empty() {
-        "[]"
-    } else {
-        &outcome.patch
-    };
-    let changes = Document::parse(changes).unwrap();
-    let after = patch::apply(object, &patch::read(changes.root()).unwrap()).unwrap();
-    let after = serde_json::from_str(&after.to_text()).unwrap();
+    let after = patched(&mk_pod(), &outcome.patch);
     (outcome, asked, after)
 }
 

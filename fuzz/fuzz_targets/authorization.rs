@@ -4,7 +4,7 @@
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use portcullis::api::{Reply, SubjectAccessReview};
+use portcullis::api::{SubjectAccessReview, SubjectAccessReviewReply};
 use portcullis::engine::Time;
 use portcullis::engine::authorization::PolicySet;
 
@@ -15,7 +15,7 @@ fuzz_target!(|body: &[u8]| {
         return;
     };
     let decided = POLICIES.authorize(&review.attributes, Time::UNIX_EPOCH);
-    let reply = Reply {
+    let reply = SubjectAccessReviewReply {
         version: review.version,
         decision: decided.decision,
         reason: &decided.reason,

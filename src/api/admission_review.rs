@@ -26,14 +26,11 @@ use std::borrow::Cow;
 pub use ask::ask;
 pub use verify::{verify, verify_decoded};
 
+use super::text::excerpt;
 use crate::engine::User;
 pub use crate::engine::admission::webhook::ReviewVersion;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Operation, Outcome, Request};
-use crate::engine::text::truncate;
 use crate::json::{self, Document, Kind, Node};
-
-/// Longest part of a foreign kind or version that an error repeats.
-const FOUND_BYTES: usize = 64;
 
 /// A question in any of the versions, decoded.
 #[derive(Debug, Clone)]
@@ -86,13 +83,19 @@ impl<'r> AdmissionReview<'r> {
         let root = body.root();
         let kind = text(root, "kind", "kind")?;
         if kind != "AdmissionReview" {
-            return Err(AdmissionReviewError::Kind { found: cut(&kind) });
+            return Err(AdmissionReviewError::Kind {
+                found: excerpt(&kind),
+            });
         }
         let version = match text(root, "apiVersion", "apiVersion")?.as_ref() {
             "admission.k8s.io/v1" => ReviewVersion::V1,
             "admission.k8s.io/v1beta1" => ReviewVersion::V1beta1,
             "admission.k8s.io/v1alpha1" => ReviewVersion::V1alpha1,
-            found => return Err(AdmissionReviewError::Version { found: cut(found) }),
+            found => {
+                return Err(AdmissionReviewError::Version {
+                    found: excerpt(found),
+                });
+            }
         };
         let field = if version == ReviewVersion::V1alpha1 {
             "spec"
@@ -255,8 +258,4 @@ fn texts<'r>(list: Option<Node<'r>>, field: &'static str) -> Result<Vec<Cow<'r, 
             .collect(),
         Some(_) => Err(wrong),
     }
-}
-
-fn cut(text: &str) -> String {
-    truncate(text, FOUND_BYTES).to_owned()
 }

@@ -15,8 +15,10 @@
 //! Go's `encoding/json`.
 
 mod ask;
+mod error;
 #[cfg(test)]
 mod hostile;
+mod reply;
 mod validate;
 mod wire;
 
@@ -25,18 +27,15 @@ mod tests;
 
 use std::borrow::Cow;
 
-use super::error::Error;
 use super::text;
 use crate::engine::authorization::SubjectAccessReviewVersion;
-use crate::engine::text::truncate;
 use crate::engine::{Attributes, RawSelectors, ResourceAttributes, Selectors, Target, User};
 use crate::field::Faults;
 use wire::{Raw, RawResource, RawSpec};
 
+pub use error::SubjectAccessReviewError;
+pub use reply::SubjectAccessReviewReply;
 pub use wire::ReplyError;
-
-/// Longest part of a foreign kind or version that an error repeats.
-const FOUND_BYTES: usize = 64;
 
 /// A question in either version, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,11 +57,11 @@ impl<'a> SubjectAccessReview<'a> {
     /// limits.
     ///
     /// # Errors
-    /// [`Error::Malformed`], [`Error::Kind`], [`Error::Version`]; and
-    /// [`Error::Refused`] for what the API server would refuse too: not exactly
+    /// [`SubjectAccessReviewError::Malformed`], [`SubjectAccessReviewError::Kind`], [`SubjectAccessReviewError::Version`]; and
+    /// [`SubjectAccessReviewError::Refused`] for what the API server would refuse too: not exactly
     /// one attributes block, neither user nor groups, metadata that is not
     /// empty, more than a million groups and extra values.
-    pub fn decode(bytes: &'a [u8]) -> Result<Self, Error> {
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, SubjectAccessReviewError> {
         let settled = str::from_utf8(bytes)
             .ok()
             .and_then(|text| Raw::read(text, None).ok());
@@ -76,14 +75,14 @@ impl<'a> SubjectAccessReview<'a> {
     /// selectors too, in its order.
     ///
     /// # Errors
-    /// As [`decode`](Self::decode), but never [`Error::Refused`].
-    pub fn faults(bytes: &[u8]) -> Result<Faults, Error> {
+    /// As [`decode`](Self::decode), but never [`SubjectAccessReviewError::Refused`].
+    pub fn faults(bytes: &[u8]) -> Result<Faults, SubjectAccessReviewError> {
         let text = text::utf8(bytes);
         let version = SubjectAccessReviewVersion::of(&text)?;
         Ok(validate::all(&Raw::read(&text, Some(version))?))
     }
 
-    fn decode_slowly(bytes: &'a [u8]) -> Result<Self, Error> {
+    fn decode_slowly(bytes: &'a [u8]) -> Result<Self, SubjectAccessReviewError> {
         match text::utf8(bytes) {
             Cow::Borrowed(text) => {
                 Self::from_raw(Raw::read(text, Some(SubjectAccessReviewVersion::of(text)?))?)
@@ -101,7 +100,7 @@ impl<'a> SubjectAccessReview<'a> {
         }
     }
 
-    fn from_raw(raw: Raw<'a>) -> Result<Self, Error> {
+    fn from_raw(raw: Raw<'a>) -> Result<Self, SubjectAccessReviewError> {
         let version = SubjectAccessReviewVersion::parse(&raw.kind, &raw.api_version)?;
         let faults = validate::refused(&raw);
         match raw.spec.target() {
@@ -109,7 +108,7 @@ impl<'a> SubjectAccessReview<'a> {
                 version,
                 attributes: Attributes { user, target },
             }),
-            _ => Err(Error::Refused(faults)),
+            _ => Err(SubjectAccessReviewError::Refused(faults)),
         }
     }
 }
@@ -167,19 +166,19 @@ impl SubjectAccessReviewVersion {
     }
 
     /// The version of a document, wherever in it the version stands.
-    fn of(text: &str) -> Result<Self, Error> {
+    fn of(text: &str) -> Result<Self, SubjectAccessReviewError> {
         let (kind, api_version) = wire::type_meta(text)?;
         Self::parse(&kind, &api_version)
     }
 
-    fn parse(kind: &str, api_version: &str) -> Result<Self, Error> {
+    fn parse(kind: &str, api_version: &str) -> Result<Self, SubjectAccessReviewError> {
         if kind != "SubjectAccessReview" {
-            return Err(Error::Kind {
-                found: truncate(kind, FOUND_BYTES).to_owned(),
+            return Err(SubjectAccessReviewError::Kind {
+                found: text::excerpt(kind),
             });
         }
-        Self::from_api_version(api_version).ok_or_else(|| Error::Version {
-            found: truncate(api_version, FOUND_BYTES).to_owned(),
+        Self::from_api_version(api_version).ok_or_else(|| SubjectAccessReviewError::Version {
+            found: text::excerpt(api_version),
         })
     }
 

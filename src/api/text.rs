@@ -1,6 +1,16 @@
-//! Text as Go's `encoding/json` reads it.
+//! Text as Go's `encoding/json` reads it, and as errors repeat it.
 
 use std::borrow::Cow;
+
+use crate::engine::text::truncate;
+
+/// Longest part of a foreign kind or version that an error repeats.
+const EXCERPT_BYTES: usize = 64;
+
+/// As much of a foreign kind or version as an error repeats.
+pub(super) fn excerpt(text: &str) -> String {
+    truncate(text, EXCERPT_BYTES).to_owned()
+}
 
 /// Every byte outside valid UTF-8 as one U+FFFD, as Go's `utf8.DecodeRune` counts
 /// them: a review must not fail over text that a user chose.

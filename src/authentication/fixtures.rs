@@ -7,18 +7,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use openssl::asn1::Asn1Time;
-use openssl::bn::{BigNum, MsbOption};
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
-use openssl::x509::extension::{BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName};
-use openssl::x509::{X509, X509Builder, X509NameBuilder};
+use openssl::x509::X509;
 
 use super::{Authenticator, Caller, Credentials, PeerCertificate, Refusal};
 use crate::config;
 use crate::field::Faults;
+use crate::pki::Authority;
 
 /// Seconds since 1970 at which the tests begin.
 pub(super) const START: i64 = 1_800_000_000;
@@ -28,11 +23,6 @@ pub(super) fn at(seconds: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(u64::try_from(START + seconds).unwrap())
 }
 
-pub(super) fn ec_key(curve: Nid) -> PKey<Private> {
-    let group = EcGroup::from_curve_name(curve).unwrap();
-    PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap()
-}
-
 pub(super) fn rsa_key() -> &'static PKey<Private> {
     static KEY: OnceLock<PKey<Private>> = OnceLock::new();
     KEY.get_or_init(|| PKey::from_rsa(openssl::rsa::Rsa::generate(2048).unwrap()).unwrap())
@@ -40,162 +30,9 @@ pub(super) fn rsa_key() -> &'static PKey<Private> {
 
 // === certificates ===
 
-pub(super) struct TestAuthority {
-    pub(super) certificate: X509,
-    key: PKey<Private>,
-}
-
-/// A certificate to be; valid from an hour before to a day after the start, for clients.
-pub(super) struct Leaf<'l> {
-    pub(super) subject: &'l [(Nid, &'l str)],
-    pub(super) dns: &'l [&'l str],
-    pub(super) uri: Option<&'l str>,
-    pub(super) ip: Option<&'l str>,
-    pub(super) email: Option<&'l str>,
-    pub(super) usage: Option<bool>,
-    pub(super) from: i64,
-    pub(super) until: i64,
-}
-
-impl Default for Leaf<'_> {
-    fn default() -> Self {
-        Self {
-            subject: &[],
-            dns: &[],
-            uri: None,
-            ip: None,
-            email: None,
-            usage: Some(true),
-            from: -3600,
-            until: 86400,
-        }
-    }
-}
-
-fn builder(subject: &[(Nid, &str)], key: &PKey<Private>, from: i64, until: i64) -> X509Builder {
-    let mut name = X509NameBuilder::new().unwrap();
-    for (field, text) in subject {
-        name.append_entry_by_nid(*field, text).unwrap();
-    }
-    let mut serial = BigNum::new().unwrap();
-    serial.rand(100, MsbOption::ONE, false).unwrap();
-    let mut builder = X509Builder::new().unwrap();
-    builder.set_version(2).unwrap();
-    builder
-        .set_serial_number(&serial.to_asn1_integer().unwrap())
-        .unwrap();
-    builder.set_subject_name(&name.build()).unwrap();
-    builder.set_pubkey(key).unwrap();
-    builder
-        .set_not_before(&Asn1Time::from_unix(START + from).unwrap())
-        .unwrap();
-    builder
-        .set_not_after(&Asn1Time::from_unix(START + until).unwrap())
-        .unwrap();
-    builder
-}
-
-fn authority(name: &str, issuer: Option<&TestAuthority>) -> TestAuthority {
-    let key = ec_key(Nid::X9_62_PRIME256V1);
-    let mut builder = builder(&[(Nid::COMMONNAME, name)], &key, -86400, 10 * 86400);
-    builder
-        .append_extension(BasicConstraints::new().critical().ca().build().unwrap())
-        .unwrap();
-    builder
-        .append_extension(KeyUsage::new().critical().key_cert_sign().build().unwrap())
-        .unwrap();
-    let certificate = signed(builder, &key, issuer);
-    TestAuthority { certificate, key }
-}
-
-fn signed(mut builder: X509Builder, key: &PKey<Private>, issuer: Option<&TestAuthority>) -> X509 {
-    match issuer {
-        Some(issuer) => {
-            builder
-                .set_issuer_name(issuer.certificate.subject_name())
-                .unwrap();
-            builder.sign(&issuer.key, MessageDigest::sha256()).unwrap();
-            builder.build()
-        }
-        None => {
-            let draft = builder.build();
-            let mut builder = X509Builder::new().unwrap();
-            builder.set_version(2).unwrap();
-            builder.set_serial_number(draft.serial_number()).unwrap();
-            builder.set_subject_name(draft.subject_name()).unwrap();
-            builder.set_issuer_name(draft.subject_name()).unwrap();
-            builder.set_pubkey(key).unwrap();
-            builder.set_not_before(draft.not_before()).unwrap();
-            builder.set_not_after(draft.not_after()).unwrap();
-            builder
-                .append_extension(BasicConstraints::new().critical().ca().build().unwrap())
-                .unwrap();
-            builder
-                .append_extension(KeyUsage::new().critical().key_cert_sign().build().unwrap())
-                .unwrap();
-            builder.sign(key, MessageDigest::sha256()).unwrap();
-            builder.build()
-        }
-    }
-}
-
-impl TestAuthority {
-    pub(super) fn root(name: &str) -> Self {
-        authority(name, None)
-    }
-
-    pub(super) fn intermediate(&self, name: &str) -> Self {
-        authority(name, Some(self))
-    }
-
-    pub(super) fn issue(&self, leaf: &Leaf<'_>) -> X509 {
-        self.issue_for(leaf, &ec_key(Nid::X9_62_PRIME256V1))
-    }
-
-    pub(super) fn issue_for(&self, leaf: &Leaf<'_>, key: &PKey<Private>) -> X509 {
-        let mut builder = builder(leaf.subject, key, leaf.from, leaf.until);
-        if let Some(for_client) = leaf.usage {
-            let mut usage = ExtendedKeyUsage::new();
-            let usage = if for_client {
-                usage.client_auth()
-            } else {
-                usage.server_auth()
-            };
-            builder.append_extension(usage.build().unwrap()).unwrap();
-        }
-        let mut names = SubjectAlternativeName::new();
-        for name in leaf.dns {
-            names.dns(name);
-        }
-        if let Some(uri) = leaf.uri {
-            names.uri(uri);
-        }
-        if let Some(ip) = leaf.ip {
-            names.ip(ip);
-        }
-        if let Some(email) = leaf.email {
-            names.email(email);
-        }
-        if !leaf.dns.is_empty() || leaf.uri.is_some() || leaf.ip.is_some() || leaf.email.is_some() {
-            let extension = names
-                .build(&builder.x509v3_context(Some(&self.certificate), None))
-                .unwrap();
-            builder.append_extension(extension).unwrap();
-        }
-        signed(builder, key, Some(self))
-    }
-
-    /// A client's certificate with this common name.
-    pub(super) fn client(&self, common_name: &str) -> X509 {
-        self.issue(&Leaf {
-            subject: &[(Nid::COMMONNAME, common_name)],
-            ..Leaf::default()
-        })
-    }
-
-    pub(super) fn pem(&self) -> Vec<u8> {
-        self.certificate.to_pem().unwrap()
-    }
+/// The certificate of a client with this common name.
+pub(super) fn client(ca: &Authority, common_name: &str) -> X509 {
+    ca.client(common_name, &[]).certificate
 }
 
 pub(super) fn peer(certificate: &X509) -> PeerCertificate {
@@ -221,7 +58,7 @@ pub(super) struct World {
 
 impl World {
     /// With `callers` as YAML and the client CA `ca`.
-    pub(super) fn new(ca: &TestAuthority, callers: &str) -> Self {
+    pub(super) fn new(ca: &Authority, callers: &str) -> Self {
         let mut world = Self {
             files: BTreeMap::new(),
             callers: callers.to_owned(),

@@ -2,18 +2,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use openssl::asn1::Asn1Time;
-use openssl::bn::BigNum;
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
-use openssl::pkey::PKey;
-use openssl::x509::X509NameBuilder;
-use openssl::x509::extension::SubjectAlternativeName;
 use tempfile::TempDir;
 
 use super::*;
 use crate::config::{self, Config, Disk};
+use crate::pki::{Identity, Leaf, addresses_and_names};
 
 /// When the tests take place, in seconds since 1970.
 const NOW: i64 = 1_800_000_000;
@@ -29,34 +23,16 @@ fn in_days(days: u64) -> SystemTime {
 
 /// A certificate that signs itself, ends so many days from now, and is for these names.
 fn mk_certificate(days: i64, names: &[&str]) -> Vec<u8> {
-    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-    let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
-    let mut name = X509NameBuilder::new().unwrap();
-    name.append_entry_by_nid(Nid::COMMONNAME, "test").unwrap();
-    let name = name.build();
-    let mut builder = openssl::x509::X509::builder().unwrap();
-    builder.set_version(2).unwrap();
-    let serial = BigNum::from_u32(7).unwrap().to_asn1_integer().unwrap();
-    builder.set_serial_number(&serial).unwrap();
-    builder.set_subject_name(&name).unwrap();
-    builder.set_issuer_name(&name).unwrap();
-    builder.set_pubkey(&key).unwrap();
-    let at = |seconds| Asn1Time::from_unix(seconds).unwrap();
-    builder.set_not_before(&at(NOW - 86_400 * 1000)).unwrap();
-    builder.set_not_after(&at(NOW + 86_400 * days)).unwrap();
-    if !names.is_empty() {
-        let mut alternative = SubjectAlternativeName::new();
-        for name in names {
-            match name.parse::<std::net::IpAddr>() {
-                Ok(_) => alternative.ip(name),
-                Err(_) => alternative.dns(name),
-            };
-        }
-        let extension = alternative.build(&builder.x509v3_context(None, None)).unwrap();
-        builder.append_extension(extension).unwrap();
-    }
-    builder.sign(&key, MessageDigest::sha256()).unwrap();
-    builder.build().to_pem().unwrap()
+    let (ips, dns) = addresses_and_names(names);
+    let leaf = Leaf {
+        subject: &[(Nid::COMMONNAME, "test")],
+        dns: &dns,
+        ips: &ips,
+        from: NOW - 86_400 * 1000,
+        until: NOW + 86_400 * days,
+        ..Leaf::server()
+    };
+    Identity::self_signed(&leaf).pem()
 }
 
 const CONFIGURATION: &str = "\

@@ -14,7 +14,7 @@ use actix_web::web::Bytes;
 use super::gateway::Shared;
 use super::receive::ReceivedReview;
 use super::respond::Rejection;
-use crate::api::{Reply, SubjectAccessReview};
+use crate::api::{SubjectAccessReview, SubjectAccessReviewReply};
 use crate::authorizers::{self, Pending};
 use crate::engine::authorization::SubjectAccessReviewVersion;
 use crate::engine::authorization::{Authorization, PolicySet};
@@ -115,7 +115,7 @@ impl Settled<'_> {
             let policies = received.snapshot.policies.for_cluster(&received.caller.cluster);
             self.record(log, received, policies);
         }
-        encoded(&Reply {
+        encoded(&SubjectAccessReviewReply {
             version: self.version,
             decision: self.authorization.decision,
             reason: &self.authorization.reason,
@@ -172,7 +172,7 @@ impl Settled<'_> {
 }
 
 /// The reply's bytes: written where the last one was, then copied once, to size.
-fn encoded(reply: &Reply<'_>) -> Bytes {
+fn encoded(reply: &SubjectAccessReviewReply<'_>) -> Bytes {
     thread_local! {
         static REPLY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     }

@@ -6,7 +6,7 @@ use actix_web::http::header::{self, HeaderValue};
 use thiserror::Error;
 
 use super::pool::Unfinished;
-use crate::api::{self, AdmissionReviewError, Status};
+use crate::api::{AdmissionReviewError, Status, SubjectAccessReviewError};
 use crate::authentication::Refusal;
 use crate::engine::StatusReason;
 
@@ -80,7 +80,7 @@ pub(super) enum Rejection {
     Internal,
     /// The body is not a review that can be answered.
     #[error("{}", .0.message())]
-    Review(#[from] api::Error),
+    Review(#[from] SubjectAccessReviewError),
 }
 
 impl From<Unfinished> for Rejection {

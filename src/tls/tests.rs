@@ -6,59 +6,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use openssl::asn1::Asn1Time;
-use openssl::bn::BigNum;
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
-use openssl::pkey::{PKey, Private};
 use openssl::ssl::{SslConnector, SslVersion};
 use openssl::symm::Cipher;
-use openssl::x509::{X509, X509NameBuilder};
 use tempfile::TempDir;
 
 use super::*;
+use crate::pki::{BEGINNING, Identity, Leaf, new_key};
 
-fn mk_key() -> PKey<Private> {
-    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-    PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap()
-}
-
-fn mk_certificate(name: &str, key: &PKey<Private>, days: i64) -> X509 {
-    let mut subject = X509NameBuilder::new().unwrap();
-    subject.append_entry_by_nid(Nid::COMMONNAME, name).unwrap();
-    let subject = subject.build();
-    let from = 1_700_000_000;
-    let mut builder = X509::builder().unwrap();
-    builder.set_version(2).unwrap();
-    builder
-        .set_serial_number(&BigNum::from_u32(1).unwrap().to_asn1_integer().unwrap())
-        .unwrap();
-    builder.set_subject_name(&subject).unwrap();
-    builder.set_issuer_name(&subject).unwrap();
-    builder.set_pubkey(key).unwrap();
-    builder
-        .set_not_before(&Asn1Time::from_unix(from).unwrap())
-        .unwrap();
-    builder
-        .set_not_after(&Asn1Time::from_unix(from + days * 86_400).unwrap())
-        .unwrap();
-    builder.sign(key, MessageDigest::sha256()).unwrap();
-    builder.build()
+/// A certificate that signs itself, for so many days.
+fn mk_identity(name: &str, days: i64) -> Identity {
+    Identity::self_signed(&Leaf {
+        subject: &[(Nid::COMMONNAME, name)],
+        until: BEGINNING + days * 86_400,
+        ..Leaf::server()
+    })
 }
 
 /// A folder with a certificate `name` that lasts until 2060 and its key.
 fn mk_files(name: &str) -> (TempDir, Tls) {
     let folder = tempfile::tempdir().unwrap();
-    let key = mk_key();
+    let identity = mk_identity(name, 13_000);
     let file = |file: &str, pem: Vec<u8>| {
         let path = folder.path().join(file);
         std::fs::write(&path, pem).unwrap();
         path
     };
     let tls = Tls {
-        certificate: file("server.crt", mk_certificate(name, &key, 13_000).to_pem().unwrap()),
-        private_key: file("server.key", key.private_key_to_pem_pkcs8().unwrap()),
+        certificate: file("server.crt", identity.pem()),
+        private_key: file("server.key", identity.key_pem()),
         client_ca: None,
     };
     (folder, tls)
@@ -216,12 +192,10 @@ fn a_certificate_of_nobody_completes_the_handshake() {
     let acceptor = TlsContext::acceptor(move || context.clone().into())
         .unwrap()
         .build();
-    let key = mk_key();
+    let stranger = mk_identity("stranger", 1);
     handshake(&acceptor, |client| {
-        client
-            .set_certificate(&mk_certificate("stranger", &key, 1))
-            .unwrap();
-        client.set_private_key(&key).unwrap();
+        client.set_certificate(&stranger.certificate).unwrap();
+        client.set_private_key(&stranger.key).unwrap();
     })
     .unwrap();
 }
@@ -239,12 +213,10 @@ fn a_handshake_that_demands_a_certificate_fails_without_one() {
         demands_certificate: true,
     };
     let acceptor = TlsContext::acceptor(demanding).unwrap().build();
-    let key = mk_key();
+    let anybody = mk_identity("anybody", 1);
     handshake(&acceptor, |client| {
-        client
-            .set_certificate(&mk_certificate("anybody", &key, 1))
-            .unwrap();
-        client.set_private_key(&key).unwrap();
+        client.set_certificate(&anybody.certificate).unwrap();
+        client.set_private_key(&anybody.key).unwrap();
     })
     .unwrap();
     // In TLS 1.3 the client hears of it after its own part of the handshake.
@@ -264,7 +236,7 @@ fn every_fault_is_told_at_once() {
         std::fs::write(&path, text).unwrap();
         path
     };
-    let encrypted = mk_key()
+    let encrypted = new_key()
         .private_key_to_pem_pkcs8_passphrase(Cipher::aes_128_cbc(), b"secret")
         .unwrap();
     let all = Tls {

@@ -7,134 +7,21 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use openssl::asn1::Asn1Time;
-use openssl::bn::{BigNum, MsbOption};
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
-use openssl::pkey::{PKey, Private};
 use openssl::ssl::{AlpnError, SslAcceptor, SslMethod, SslVerifyMode, select_next_proto};
-use openssl::x509::extension::{BasicConstraints, SubjectAlternativeName};
-use openssl::x509::{X509, X509Builder, X509NameBuilder};
 
 use super::client::ClientIdentity;
 use crate::config::Secret;
+use crate::pki::Identity;
 
 // === certificates ===
 
-/// A certificate authority.
-pub(super) struct FakeAuthority {
-    certificate: X509,
-    key: PKey<Private>,
-}
-
-/// A certificate with its key.
-#[derive(Clone)]
-pub(super) struct Issued {
-    pub(super) certificate: X509,
-    pub(super) key: PKey<Private>,
-}
-
-impl FakeAuthority {
-    pub(super) fn new(name: &str) -> Self {
-        let key = new_key();
-        let mut builder = unsigned(name, &key, 13_000);
-        builder.set_issuer_name(&subject(name)).unwrap();
-        builder
-            .append_extension(BasicConstraints::new().critical().ca().build().unwrap())
-            .unwrap();
-        builder.sign(&key, MessageDigest::sha256()).unwrap();
-        Self {
-            certificate: builder.build(),
-            key,
-        }
+/// What a gateway shows, of this certificate.
+pub(super) fn client_identity(identity: &Identity) -> ClientIdentity {
+    ClientIdentity {
+        certificate: identity.pem(),
+        key: Secret::new(identity.key_pem()),
     }
-
-    pub(super) fn pem(&self) -> Vec<u8> {
-        self.certificate.to_pem().unwrap()
-    }
-
-    /// A certificate for these names, addresses among them.
-    pub(super) fn issue(&self, names: &[&str]) -> Issued {
-        self.issue_for_days(names, 13_000)
-    }
-
-    /// One that lasts so many days from 2023-11-14 on.
-    pub(super) fn issue_for_days(&self, names: &[&str], days: i64) -> Issued {
-        self.sign(names.first().unwrap_or(&"nobody"), names, days)
-    }
-
-    /// One without alternative names, as they were before 2000.
-    pub(super) fn issue_with_common_name(&self, name: &str) -> Issued {
-        self.sign(name, &[], 13_000)
-    }
-
-    fn sign(&self, common_name: &str, names: &[&str], days: i64) -> Issued {
-        let key = new_key();
-        let mut builder = unsigned(common_name, &key, days);
-        builder.set_issuer_name(self.certificate.subject_name()).unwrap();
-        let mut alternatives = SubjectAlternativeName::new();
-        for name in names {
-            match name.parse::<std::net::IpAddr>() {
-                Ok(_) => alternatives.ip(name),
-                Err(_) => alternatives.dns(name),
-            };
-        }
-        if !names.is_empty() {
-            let context = builder.x509v3_context(Some(&self.certificate), None);
-            let extension = alternatives.build(&context).unwrap();
-            builder.append_extension(extension).unwrap();
-        }
-        builder.sign(&self.key, MessageDigest::sha256()).unwrap();
-        Issued {
-            certificate: builder.build(),
-            key,
-        }
-    }
-}
-
-impl Issued {
-    pub(super) fn pem(&self) -> Vec<u8> {
-        self.certificate.to_pem().unwrap()
-    }
-
-    pub(super) fn identity(&self) -> ClientIdentity {
-        ClientIdentity {
-            certificate: self.pem(),
-            key: Secret::new(self.key.private_key_to_pem_pkcs8().unwrap()),
-        }
-    }
-}
-
-fn new_key() -> PKey<Private> {
-    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-    PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap()
-}
-
-fn subject(name: &str) -> openssl::x509::X509Name {
-    let mut builder = X509NameBuilder::new().unwrap();
-    builder.append_entry_by_nid(Nid::COMMONNAME, name).unwrap();
-    builder.build()
-}
-
-fn unsigned(name: &str, key: &PKey<Private>, days: i64) -> X509Builder {
-    const FROM: i64 = 1_700_000_000;
-    let mut serial = BigNum::new().unwrap();
-    serial.rand(100, MsbOption::ONE, false).unwrap();
-    let mut builder = X509::builder().unwrap();
-    builder.set_version(2).unwrap();
-    builder
-        .set_serial_number(&serial.to_asn1_integer().unwrap())
-        .unwrap();
-    builder.set_subject_name(&subject(name)).unwrap();
-    builder.set_pubkey(key).unwrap();
-    builder
-        .set_not_before(&Asn1Time::from_unix(FROM).unwrap())
-        .unwrap();
-    builder
-        .set_not_after(&Asn1Time::from_unix(FROM + days * 86_400).unwrap())
-        .unwrap();
-    builder
 }
 
 // === servers ===
@@ -174,13 +61,13 @@ pub(super) struct FakeWebhook {
 impl FakeWebhook {
     /// Answers with `respond`, whose argument is the request.
     pub(super) fn start(
-        issued: &Issued,
+        identity: &Identity,
         respond: impl Fn(&FakeRequest) -> FakeAction + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let received = Arc::new(Mutex::new(Vec::new()));
-        let acceptor = acceptor(issued);
+        let acceptor = acceptor(identity);
         let respond = Arc::new(respond);
         let record = Arc::clone(&received);
         thread::spawn(move || {
@@ -224,10 +111,10 @@ pub(super) fn reply(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn acceptor(issued: &Issued) -> SslAcceptor {
+fn acceptor(identity: &Identity) -> SslAcceptor {
     let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).unwrap();
-    builder.set_certificate(&issued.certificate).unwrap();
-    builder.set_private_key(&issued.key).unwrap();
+    builder.set_certificate(&identity.certificate).unwrap();
+    builder.set_private_key(&identity.key).unwrap();
     builder.set_verify_callback(SslVerifyMode::PEER, |_, _| true);
     builder.set_alpn_select_callback(|_, offered| {
         select_next_proto(b"\x08http/1.1", offered).ok_or(AlpnError::NOACK)

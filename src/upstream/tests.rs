@@ -8,13 +8,14 @@ use std::thread;
 
 use tempfile::TempDir;
 
-use super::fixtures::{self, FakeAction, FakeAuthority, FakeRequest, Issued, ok, reply};
+use super::fixtures::{self, FakeAction, FakeRequest, ok, reply};
 use super::*;
 use crate::config;
 use crate::engine::admission::FailurePolicy;
 use crate::engine::admission::Reinvocation;
 use crate::engine::admission::matching::Constraints;
 use crate::engine::admission::webhook::{ClientConfig, WebhookTarget};
+use crate::pki::Authority;
 
 const JANE: Option<Requester<'_>> = Some(Requester {
     cluster: "default",
@@ -54,13 +55,13 @@ fn webhook(name: &str, target: WebhookTarget, ca_bundle: Vec<u8>) -> Arc<Webhook
 struct ServedPair {
     server: fixtures::FakeWebhook,
     webhook: Arc<Webhook>,
-    authority: FakeAuthority,
+    authority: Authority,
 }
 
 impl ServedPair {
     fn new(respond: impl Fn(&FakeRequest) -> FakeAction + Send + Sync + 'static) -> Self {
-        let authority = FakeAuthority::new("ca");
-        let server = fixtures::FakeWebhook::start(&authority.issue(&["127.0.0.1"]), respond);
+        let authority = Authority::new("ca");
+        let server = fixtures::FakeWebhook::start(&authority.server_elsewhere(&["127.0.0.1"]), respond);
         let target = WebhookTarget::Url(server.url("/hook"));
         let webhook = webhook("hook", target, authority.pem());
         Self {
@@ -122,8 +123,8 @@ fn a_webhook_is_called_with_the_credential_of_its_host() {
 
 #[test]
 fn a_service_is_where_the_addresses_say_and_is_trusted_by_the_shared_bundle() {
-    let authority = FakeAuthority::new("shared");
-    let issued: Issued = authority.issue(&["svc.ns.svc"]);
+    let authority = Authority::new("shared");
+    let issued = authority.server_elsewhere(&["svc.ns.svc"]);
     let server = fixtures::FakeWebhook::start(&issued, |_| FakeAction::Send(ok(b"{}")));
     let target = WebhookTarget::Service {
         namespace: "ns".to_owned(),
@@ -131,7 +132,7 @@ fn a_service_is_where_the_addresses_say_and_is_trusted_by_the_shared_bundle() {
         port: 8443,
         path: "/a/".to_owned(),
     };
-    let webhook = webhook("hook", target, FakeAuthority::new("own").pem());
+    let webhook = webhook("hook", target, Authority::new("own").pem());
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("ca.crt"), authority.pem()).unwrap();
     let section = format!(
@@ -166,7 +167,7 @@ fn connections_go_on_when_a_reload_leaves_them_as_they_are() {
     call(&second, &pair.webhook).unwrap();
     // Another bundle is another trust.
     let mut trusts_more = pair.authority.pem();
-    trusts_more.extend(FakeAuthority::new("more").pem());
+    trusts_more.extend(Authority::new("more").pem());
     let changed = webhook("hook", pair.webhook.client.target.clone(), trusts_more);
     let third = second.with([&changed], Some(&second));
     call(&third, &changed).unwrap();

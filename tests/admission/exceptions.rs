@@ -13,7 +13,9 @@ use portcullis::engine::admission::{
 };
 use portcullis::engine::authorization::PolicySet;
 use portcullis::json::Document;
-use portcullis::manifest::{Options, Source, ValidatedObject, assemble, read};
+use portcullis::manifest::{Options, ValidatedObject, assemble, read};
+
+use crate::{inner, reviews};
 
 /// A policy `name` whose validation says `expression`, bound with `actions`.
 fn policy(name: &str, resource: &str, expression: &str, actions: &str) -> String {
@@ -54,12 +56,7 @@ fn for_legacy(policies: &str, resources: &str) -> String {
 }
 
 fn objects(text: &str) -> Vec<ValidatedObject> {
-    let source = Source {
-        file: "f.yaml".into(),
-        text: text.into(),
-        cluster: None,
-    };
-    let (objects, faults) = read(&[source], &Options::default());
+    let (objects, faults) = read(&[inner::source(text)], &Options::default());
     objects.unwrap_or_else(|| panic!("{faults}"))
 }
 
@@ -83,16 +80,13 @@ fn set(text: &str) -> Arc<AdmissionSet> {
 fn review(kind: &str, resource: &str, namespace: &str, request: &Value) -> Value {
     let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
     let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "o", "namespace": namespace}});
-    let mut all = json!({
+    let all = json!({
         "uid": "u", "operation": "CREATE", "name": "o", "namespace": namespace,
         "kind": {"group": group, "version": "v1", "kind": kind},
         "resource": {"group": group, "version": "v1", "resource": resource},
         "userInfo": {"username": "jane"}, "object": object,
     });
-    for (key, value) in request.as_object().unwrap() {
-        all[key] = value.clone();
-    }
-    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": all})
+    reviews::admission(&reviews::with(all, request))
 }
 
 fn pod(request: &Value) -> Value {

@@ -2,22 +2,12 @@
 
 use serde_json::{Value, json};
 
-use portcullis::api::AdmissionReview;
 use portcullis::engine::Time;
-use portcullis::engine::admission::webhook::nobody;
-use portcullis::engine::admission::{AdmissionSettings, Chain, Outcome, Phase, Run};
-use portcullis::json::Document;
-use portcullis::manifest::{Manifests, Options, Source, Surroundings, load};
+use portcullis::engine::admission::{AdmissionSettings, Outcome, Phase, Run};
+use portcullis::manifest::Surroundings;
 
-fn manifests(text: &str) -> Manifests {
-    let source = Source {
-        file: "f.yaml".into(),
-        text: text.into(),
-        cluster: None,
-    };
-    let (manifests, faults) = load(&[source], &Options::default());
-    manifests.unwrap_or_else(|| panic!("{faults}"))
-}
+use crate::inner::{manifests, outcome};
+use crate::reviews;
 
 fn allow(rule: &Value) -> Value {
     json!({
@@ -27,11 +17,8 @@ fn allow(rule: &Value) -> Value {
 }
 
 fn pods(more: &Value) -> Value {
-    let mut rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
-    for (key, value) in more.as_object().unwrap() {
-        rule[key] = value.clone();
-    }
-    rule
+    let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
+    reviews::with(rule, more)
 }
 
 fn judged_as(around: &str, object: &Value, request: &Value, only: Option<&str>) -> Outcome {
@@ -41,18 +28,13 @@ fn judged_as(around: &str, object: &Value, request: &Value, only: Option<&str>) 
         "AuthorizationPolicy" => "authorizationpolicies",
         _ => "admissionexceptions",
     };
-    let mut all = json!({
+    let all = json!({
         "uid": "u", "operation": "CREATE", "name": "a",
         "kind": {"group": "portcullis.dev", "version": "v1alpha1", "kind": object["kind"]},
         "resource": {"group": "portcullis.dev", "version": "v1alpha1", "resource": resource},
         "userInfo": {"username": "jane"}, "object": object,
     });
-    for (key, value) in request.as_object().unwrap() {
-        all[key] = value.clone();
-    }
-    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": all});
-    let document = Document::parse(review.to_string()).unwrap();
-    let review = AdmissionReview::decode(&document).unwrap();
+    let review = reviews::admission(&reviews::with(all, request));
     let policies = manifests.policies.for_cluster("default");
     let set = admission.for_cluster("default");
     let surroundings = Surroundings::new(policies, set);
@@ -61,7 +43,7 @@ fn judged_as(around: &str, object: &Value, request: &Value, only: Option<&str>) 
         only,
         ..Run::new(&**policies, Time::parse("2026-12-01T00:00:00Z").unwrap())
     };
-    Chain::run(Phase::Validate, set, &review.request, run, &mut nobody)
+    outcome(Phase::Validate, set, &review, run)
 }
 
 fn judged(around: &str, object: &Value) -> Outcome {

@@ -12,10 +12,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Value, json};
 
-use crate::authorizer::{Act, Asked, Authorizer, says};
 use crate::binaries;
 use crate::cluster::{Cluster, User};
 use crate::differential::random::Random;
+use crate::harness::authorizer::{Act, Asked, Authorizer, says};
 use crate::harness::folder::Folder;
 use crate::harness::gateway::{Gateway, Keys, Setup};
 use crate::harness::kubeconfig::{self, Credential};
@@ -154,8 +154,7 @@ impl Servers {
         let binaries = binaries::find()?;
         let folder = Folder::new("authorizers");
         let (keys, authority) = (Keys::new(), Authority::new("authorizers"));
-        let server = authority.server();
-        let authorizer = Authorizer::start((&server.certificate, &server.key), authority.pem(), decide);
+        let authorizer = Authorizer::start(&authority, decide);
         for name in ["first", "second"] {
             folder.write(
                 &format!("{name}.kubeconfig"),

@@ -155,8 +155,7 @@ impl Cluster {
 
     /// What the API server answers to a SubjectAccessReview of this spec.
     pub(crate) fn review(&self, spec: &Value) -> Value {
-        let review =
-            json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
+        let review = crate::harness::reviews::authorization(spec);
         let response: Response = self
             .admin()
             .post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review)
@@ -234,8 +233,8 @@ fn server_arguments(
     users: &[User],
 ) -> Vec<String> {
     let identity = authority.server();
-    let certificate = folder.write("apiserver/server.crt", identity.certificate);
-    let key = folder.write("apiserver/server.key", identity.key);
+    let certificate = folder.write("apiserver/server.crt", identity.pem());
+    let key = folder.write("apiserver/server.key", identity.key_pem());
     let tokens = folder.write("apiserver/tokens.csv", tokens(users));
     let key = key.display();
     vec![

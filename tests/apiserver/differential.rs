@@ -188,8 +188,7 @@ fn listed(cluster: &Cluster) -> Objects {
 
 /// What the gateway answers to a review of this spec.
 fn ask(gateway: &Gateway, spec: &Value) -> Value {
-    let review =
-        json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
+    let review = crate::harness::reviews::authorization(spec);
     let response = gateway.client().post("/authorize?timeout=30s", &review).unwrap();
     assert_eq!(response.status, 200, "{spec}: {}", response.text());
     response.json()["status"].clone()

@@ -3,6 +3,7 @@
 
 use crate::cluster::User;
 use crate::harness::pki::{Authority, Identity};
+use crate::harness::reviews;
 use crate::scenario::{self, Part};
 use serde_json::json;
 
@@ -38,11 +39,9 @@ const REFUSED: u16 = 500;
 #[test]
 fn who_shows_no_known_certificate_is_refused() {
     let Some(servers) = scenario::shared() else { return };
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {"user": "alice", "nonResourceAttributes": {"path": "/version", "verb": "get"}},
-    });
+    let review = reviews::authorization(&json!({
+        "user": "alice", "nonResourceAttributes": {"path": "/version", "verb": "get"},
+    }));
     let ask = |identity: Option<&Identity>| servers.gateway.client_with(identity).post("/authorize", &review);
 
     assert_eq!(ask(None).unwrap().status, 401);

@@ -3,7 +3,7 @@
 use crate::binaries;
 use crate::cluster::{Cluster, User};
 use crate::harness::folder::Folder;
-use crate::scenario::{self, Lease};
+use crate::scenario::{self, Scenario};
 
 const USERS: [User; 3] = [
     User {
@@ -22,7 +22,7 @@ const USERS: [User; 3] = [
 
 /// An API server under the gateway of the shared servers, which knows what to
 /// say about the users of other tests.
-fn start(servers: &Lease, more: &[&str]) -> Option<Cluster> {
+fn start(servers: &Scenario, more: &[&str]) -> Option<Cluster> {
     let webhook = servers.cluster.folder().join("portcullis.kubeconfig");
     let mut flags = vec![
         "--authorization-mode=Webhook,RBAC".to_owned(),

@@ -17,8 +17,6 @@
 mod harness;
 
 mod admission;
-#[path = "../harness/authorizer.rs"]
-mod authorizer;
 mod authorizers;
 mod binaries;
 mod callers;
@@ -31,6 +29,7 @@ mod differential;
 mod failures;
 mod hostile;
 mod in_cluster;
+mod lease;
 mod legacy;
 mod never_deny;
 mod reload;

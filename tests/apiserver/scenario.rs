@@ -21,12 +21,11 @@ use crate::cluster::{Cluster, User};
 use crate::harness::folder::Folder;
 use crate::harness::gateway::{Gateway, Keys, Setup};
 use crate::harness::ports;
+use crate::lease::{Lease, Logs};
 use crate::routes::{self, Route};
 use crate::{callers, decisions, failures, hostile, never_deny, reload, selectors};
 use std::net::SocketAddr;
-use std::ops::Deref;
 use std::sync::LazyLock;
-use std::thread;
 
 /// The namespaces that exist.
 const NAMESPACES: [&str; 2] = ["kittens", "puppies"];
@@ -61,13 +60,9 @@ static SHARED: LazyLock<Scenario> = LazyLock::new(|| Scenario::start(&binaries::
 
 /// The shared servers, started by the first test that asks; `None` without
 /// the programs.
-pub(crate) fn shared() -> Option<Lease> {
-    binaries::find()?;
-    Some(Lease(&SHARED))
+pub(crate) fn shared() -> Option<Lease<Scenario>> {
+    Lease::of(&SHARED)
 }
-
-/// Prints the servers' logs when the test that holds it fails.
-pub(crate) struct Lease(&'static Scenario);
 
 impl Scenario {
     fn start(binaries: &Binaries) -> Self {
@@ -130,18 +125,8 @@ impl Scenario {
     }
 }
 
-impl Deref for Lease {
-    type Target = Scenario;
-
-    fn deref(&self) -> &Scenario {
-        self.0
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            eprintln!("{}{}", self.gateway.tail(), self.cluster.tails());
-        }
+impl Logs for Scenario {
+    fn logs(&self) -> String {
+        format!("{}{}", self.gateway.tail(), self.cluster.tails())
     }
 }

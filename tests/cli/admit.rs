@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::harness::reviews::creation_of_pod;
 use crate::run::{Portcullis, Run};
 
 /// Pods get a label and need an owner; who may exec is asked of RBAC, which lets nobody.
@@ -60,13 +61,9 @@ fn set_up() -> Portcullis {
 }
 
 fn review(labels: &Value) -> String {
-    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
-        "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
-        "name": "p", "namespace": "live", "operation": "CREATE", "userInfo": {"username": "jane"},
-        "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": labels, "generation": 9_007_199_254_740_993_u64}},
-    }})
-    .to_string()
+    let metadata = json!({"name": "p", "labels": labels, "generation": 9_007_199_254_740_993_u64});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata});
+    creation_of_pod("live", &pod).to_string()
 }
 
 fn admit(arguments: &str, review: &str) -> Run {
@@ -114,7 +111,7 @@ fn json_has_the_reply_and_the_trace() {
     assert_eq!(run.code, 0, "{run:?}");
     let printed: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(printed["allowed"], true);
-    assert_eq!(printed["reply"]["response"]["uid"], "u");
+    assert_eq!(printed["reply"]["response"]["uid"], "0d9f7c9e-1");
     assert_eq!(printed["reply"]["response"]["patchType"], "JSONPatch");
     let steps: Vec<&str> = printed["trace"]
         .as_array()

@@ -170,18 +170,15 @@ impl Gateway {
     }
 
     fn identity(&self) -> Identity {
-        Identity {
-            certificate: fs::read(self.folder.join("pki/authorization.crt")).unwrap(),
-            key: fs::read(self.folder.join("pki/authorization.key")).unwrap(),
-        }
+        let read = |name: &str| fs::read(self.folder.join(name)).unwrap();
+        Identity::from_pem(&read("pki/authorization.crt"), &read("pki/authorization.key"))
     }
 
     /// The status of the answer to whoever trusts by `authority` and shows `identity`.
     fn ask(&self, authority: &[u8], identity: &Identity) -> Option<u16> {
-        let review = json!({
-            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-            "spec": {"user": "jane", "nonResourceAttributes": {"path": "/", "verb": "get"}},
-        });
+        let review = crate::harness::reviews::authorization(&json!({
+            "user": "jane", "nonResourceAttributes": {"path": "/", "verb": "get"},
+        }));
         let client = Client::https(self.server, authority, Some(identity));
         Some(client.post("/authorize", &review).ok()?.status)
     }

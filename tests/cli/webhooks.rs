@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::harness::reviews::creation_of_pod;
 use crate::run::{Portcullis, Run};
 
 /// Two that change and one that judges; at the address nobody listens.
@@ -45,13 +46,8 @@ ValidatingWebhookConfiguration/pods/labels.example.com:
 "#;
 
 fn review() -> String {
-    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
-        "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
-        "name": "p", "namespace": "live", "operation": "CREATE", "userInfo": {"username": "jane"},
-        "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}},
-    }})
-    .to_string()
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
+    creation_of_pod("live", &pod).to_string()
 }
 
 fn admit(arguments: &str, answers: &str) -> Run {

@@ -14,10 +14,10 @@ use portcullis::engine::{Attributes, Decision, ResourceAttributes, Target, User}
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::authorizer::{Act, Authorizer, kubeconfig};
 use crate::harness::{Case, Mismatch, Table};
 use crate::selectors::kind;
-use crate::tools::pki::{self, Authority};
+use crate::tools::authorizer::{Act, Authorizer, kubeconfig};
+use crate::tools::pki::Authority;
 
 pub(crate) const CONFIGURATION: Table = &[("validateAuthorizationConfiguration", validate)];
 
@@ -241,17 +241,10 @@ fn attributes(user: &str, namespace: &str) -> Attributes<'static> {
 impl Pair {
     /// A webhook that does `act` whenever it is asked.
     fn start(act: Act) -> Self {
-        static AUTHORITY: LazyLock<(Vec<u8>, pki::Identity)> = LazyLock::new(|| {
-            let authority = Authority::new("ca");
-            (authority.pem(), authority.server())
-        });
-        let (authority, server) = &*AUTHORITY;
+        static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| Authority::new("ca"));
         let next: Next = Arc::new(Mutex::new(act));
         let script = Arc::clone(&next);
-        let identity = (server.certificate.as_slice(), server.key.as_slice());
-        let authorizer = Authorizer::start(identity, authority.clone(), move |_| {
-            script.lock().unwrap().clone()
-        });
+        let authorizer = Authorizer::start(&AUTHORITY, move |_| script.lock().unwrap().clone());
         let pair = Self {
             authorizer,
             next,

@@ -1,6 +1,9 @@
 //! Expressions of admission: as match conditions and validations of policies,
 //! and what they cost.
 
+mod access;
+mod policies;
+
 use portcullis::engine::Time;
 use std::sync::Arc;
 
@@ -20,6 +23,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
 use crate::sar;
+use access::{ByTable, ByVerb};
+use policies::{document, manifests, validated, with_request};
 
 pub(crate) const CONDITIONS: Table = &[
     ("admissionExpressions", admission_expressions),
@@ -131,21 +136,6 @@ fn ask(expressions: &Value, failure_policy: &str, request: &Request<'_>) -> Resu
         Some(denial) if denial.message.ends_with(CALLED) => Asked::Called,
         Some(_) => Asked::Refused,
     })
-}
-
-/// Answers by the verb alone.
-#[derive(Debug)]
-struct ByVerb;
-
-impl AccessChecker for ByVerb {
-    fn answer(&self, attributes: &Attributes<'_>, _: Time) -> AccessAnswer {
-        let asked = sar::verb(&attributes.target);
-        AccessAnswer {
-            allowed: asked == "allowme",
-            reason: if asked == "allowme" { "because" } else { "" }.to_owned(),
-            error: (asked == "errme").then(|| "the authorizer failed".to_owned()),
-        }
-    }
 }
 
 // === evaluation ===
@@ -320,152 +310,4 @@ fn run(
             Err(error) => Err(error.to_string()),
         })
         .collect()
-}
-
-/// Answers as a case says: one way for the attributes it names, another for all others.
-#[derive(Debug)]
-struct ByTable(Value);
-
-impl ByTable {
-    fn answer_to(&self, is_match: impl Fn(&Value) -> bool) -> AccessAnswer {
-        let named = &self.0["match"];
-        let answer = if named.is_object() && is_match(named) {
-            &self.0["matchResult"]
-        } else {
-            &self.0["default"]
-        };
-        let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
-        AccessAnswer {
-            allowed: answer["decision"] == "Allow",
-            reason: text("reason"),
-            error: Some(text("error")).filter(|error| !error.is_empty()),
-        }
-    }
-}
-
-impl AccessChecker for ByTable {
-    fn answer(&self, attributes: &Attributes<'_>, _: Time) -> AccessAnswer {
-        self.answer_to(|named| {
-            let is_user = named["user"]
-                .as_str()
-                .is_none_or(|name| name == attributes.user.name)
-                && (named["groups"].is_null() || named["groups"] == json!(attributes.user.groups));
-            is_user && sar::is_target(named, &attributes.target)
-        })
-    }
-}
-
-impl AuthorizeAccess for ByTable {
-    fn authorize(&self, question: AccessQuestion) -> Arc<AccessAnswer> {
-        Arc::new(self.answer_to(|named| {
-            ["group", "resource", "subresource", "namespace", "name", "verb"]
-                .into_iter()
-                .zip([
-                    &question.group,
-                    &question.resource,
-                    &question.subresource,
-                    &question.namespace,
-                    &question.name,
-                    &question.verb,
-                ])
-                .all(|(field, asked)| named[field] == asked.as_str())
-        }))
-    }
-}
-
-// === policies and requests ===
-
-/// A policy with `spec`, bound; beside it what a case says of parameters and namespaces.
-fn manifests(spec: &Value, case: Option<&Value>) -> Result<Manifests, String> {
-    let meta = |kind: &str, name: &str| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}});
-    let mut policy = meta("ValidatingAdmissionPolicy", "p");
-    policy["spec"] = spec.clone();
-    policy["spec"]["matchConstraints"] = json!({"resourceRules": [
-        {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]});
-    let mut binding = meta("ValidatingAdmissionPolicyBinding", "b");
-    binding["spec"] = json!({"policyName": "p", "validationActions": ["Deny"]});
-    let mut objects = Vec::new();
-    if let Some(case) = case {
-        if case["hasParamKind"] == true {
-            policy["spec"]["paramKind"] = json!({"apiVersion": "example.com/v1", "kind": "Parameter"});
-        }
-        if case["params"].is_object() {
-            let mut params = case["params"].clone();
-            params["apiVersion"] = json!("example.com/v1");
-            params["kind"] = json!("Parameter");
-            params["metadata"]["name"] = json!("own");
-            objects.push(params);
-            binding["spec"]["paramRef"] = json!({"name": "own", "parameterNotFoundAction": "Deny"});
-        }
-        if case["namespaceObject"].is_object() {
-            let mut namespace = case["namespaceObject"].clone();
-            namespace["apiVersion"] = json!("v1");
-            namespace["kind"] = json!("Namespace");
-            objects.push(namespace);
-        }
-    }
-    objects.extend([policy, binding]);
-    let source = Source {
-        file: "case.json".into(),
-        text: json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string(),
-        cluster: None,
-    };
-    let (manifests, faults) = load(&[source], &Options::default());
-    manifests.ok_or_else(|| faults.to_string())
-}
-
-fn validated(manifests: &Manifests, authority: &dyn AccessChecker, request: &Request<'_>) -> Outcome {
-    let objects = manifests.shared.admission.clone();
-    let set = AdmissionSet::new(objects, &AdmissionSettings::default());
-    Chain::run(
-        Phase::Validate,
-        &set,
-        request,
-        Run::new(authority, Time::UNIX_EPOCH),
-        &mut nobody,
-    )
-}
-
-fn document(value: &Value) -> Document<'static> {
-    Document::parse(value.to_string()).unwrap()
-}
-
-fn with_request<T>(input: &Value, run: impl Fn(&Request<'_>) -> T) -> T {
-    let documents = ["object", "oldObject", "options"].map(|name| document(&input[name]));
-    let [object, old_object, options] = documents.each_ref().map(|document| {
-        let root = document.root();
-        (!root.is_null()).then_some(root)
-    });
-    let (attributes, kind) = (&input["attributes"], &input["kind"]);
-    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
-    let kind = GroupVersionKind {
-        group: text(kind, "group").into(),
-        version: text(kind, "version").into(),
-        kind: text(kind, "kind").into(),
-    };
-    let resource = GroupVersionResource {
-        group: text(attributes, "group").into(),
-        version: text(attributes, "version").into(),
-        resource: text(attributes, "resource").into(),
-    };
-    // The object's namespace is the one that the case gives.
-    let namespace = input["namespaceObject"]["metadata"]["name"].as_str();
-    let namespace = namespace.map_or_else(|| text(attributes, "namespace"), str::to_owned);
-    run(&Request {
-        uid: "u".into(),
-        kind: kind.clone(),
-        resource: resource.clone(),
-        subresource: text(attributes, "subresource").into(),
-        request_kind: kind,
-        request_resource: resource,
-        name: text(attributes, "name").into(),
-        namespace: namespace.into(),
-        operation: Operation::parse(&text(attributes, "operation")).unwrap(),
-        user: sar::user(&input["user"]),
-        object,
-        old_object,
-        options,
-        dry_run: input["dryRun"] == true,
-        written: documents[0].root(),
-    })
 }

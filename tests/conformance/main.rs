@@ -26,8 +26,6 @@
 )]
 
 mod agnhost;
-#[path = "../harness/authorizer.rs"]
-mod authorizer;
 mod authorizers;
 mod conditions;
 mod decisions;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
 use crate::sar;
+use crate::tools::reviews::authorization;
 
 pub(crate) const CHECKS: Table = &[
     ("attributesFromSAR", attributes_from_sar),
@@ -35,12 +36,7 @@ fn attributes_from_sar(case: &Case<'_>) -> Result<(), Mismatch> {
 /// Every fault that the API server finds, at its field. On `/authorize` the
 /// faults of selectors do not refuse the review: they widen it.
 fn validate_sar_spec(case: &Case<'_>) -> Result<(), Mismatch> {
-    let body = json!({
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": case.input()["spec"],
-    });
-    let body = body.to_string();
+    let body = authorization(&case.input()["spec"]).to_string();
     let faults = SubjectAccessReview::faults(body.as_bytes())
         .map_err(|error| Mismatch::new(format!("unreadable: {}", error.message())))?;
     let actual: Vec<_> = faults
@@ -171,7 +167,7 @@ fn review(spec: &Value) -> String {
     if spec["user"].is_null() && spec["groups"].is_null() {
         spec["user"] = "u".into();
     }
-    json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}).to_string()
+    authorization(&spec).to_string()
 }
 
 fn decode(body: &str) -> Result<Target<'_>, Mismatch> {

@@ -1,16 +1,14 @@
 //! An authorizer on the loopback address, which does what a test says.
 
-#![allow(dead_code, reason = "each test program uses its own part of the harness")]
-
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use openssl::pkey::PKey;
 use openssl::ssl::{SslAcceptor, SslMethod, SslStream};
-use openssl::x509::X509;
 use serde_json::{Value, json};
+
+use super::pki::Authority;
 
 /// A question that it got.
 #[derive(Debug, Clone)]
@@ -59,19 +57,15 @@ pub(crate) fn says(asked: &Asked, status: Value) -> Act {
 // === impl Authorizer ===
 
 impl Authorizer {
-    /// Listens with a certificate (PEM, as all of these) that `authority` signed.
+    /// Listens with a certificate that `authority` signed.
     pub(crate) fn start(
-        (certificate, key): (&[u8], &[u8]),
-        authority: Vec<u8>,
+        authority: &Authority,
         script: impl Fn(&Asked) -> Act + Send + Sync + 'static,
     ) -> Self {
+        let identity = authority.server();
         let mut acceptor = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).unwrap();
-        acceptor
-            .set_private_key(&PKey::private_key_from_pem(key).unwrap())
-            .unwrap();
-        acceptor
-            .set_certificate(&X509::from_pem(certificate).unwrap())
-            .unwrap();
+        acceptor.set_private_key(&identity.key).unwrap();
+        acceptor.set_certificate(&identity.certificate).unwrap();
         let acceptor = acceptor.build();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -90,7 +84,7 @@ impl Authorizer {
         });
         Self {
             address,
-            authority,
+            authority: authority.pem(),
             asked,
         }
     }

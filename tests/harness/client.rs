@@ -1,7 +1,6 @@
 //! An HTTPS client of a few lines: one connection a request, HTTP/1.1.
 
 use super::pki::Identity;
-use openssl::pkey::PKey;
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use openssl::x509::X509;
 use serde_json::Value;
@@ -35,12 +34,8 @@ impl Client {
             .add_cert(X509::from_pem(authority).unwrap())
             .unwrap();
         if let Some(identity) = identity {
-            builder
-                .set_certificate(&X509::from_pem(&identity.certificate).unwrap())
-                .unwrap();
-            builder
-                .set_private_key(&PKey::private_key_from_pem(&identity.key).unwrap())
-                .unwrap();
+            builder.set_certificate(&identity.certificate).unwrap();
+            builder.set_private_key(&identity.key).unwrap();
         }
         Self {
             address,

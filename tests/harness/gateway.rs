@@ -192,8 +192,8 @@ fn write_config(setup: &Setup<'_>, admin: SocketAddr) -> PathBuf {
         "server": {
             "address": setup.address.to_string(),
             "tls": {
-                "certificate": write("server.crt", &server.certificate),
-                "privateKey": write("server.key", &server.key),
+                "certificate": write("server.crt", &server.pem()),
+                "privateKey": write("server.key", &server.key_pem()),
                 "clientCA": write("clients.crt", &setup.keys.clients.pem()),
             },
         },

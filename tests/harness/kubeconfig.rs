@@ -44,8 +44,8 @@ pub(crate) fn by_host(users: &[(String, Credential)]) -> String {
 fn user(credential: &Credential) -> Value {
     match credential {
         Credential::Certificate(identity) => json!({
-            "client-certificate-data": STANDARD.encode(&identity.certificate),
-            "client-key-data": STANDARD.encode(&identity.key),
+            "client-certificate-data": STANDARD.encode(identity.pem()),
+            "client-key-data": STANDARD.encode(identity.key_pem()),
         }),
         Credential::Token(token) => json!({"token": token}),
         Credential::TokenFile(path) => json!({"tokenFile": path}),

@@ -10,6 +10,7 @@
 
 #![allow(dead_code, reason = "each test program uses its own part of the harness")]
 
+pub(crate) mod authorizer;
 pub(crate) mod client;
 pub(crate) mod folder;
 pub(crate) mod gateway;
@@ -19,6 +20,7 @@ pub(crate) mod pki;
 pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod relay;
+pub(crate) mod reviews;
 pub(crate) mod webhooks;
 
 use std::thread;

@@ -14,9 +14,12 @@ pub(crate) use answer::{Answer, Review};
 
 use super::pki::{Authority, Identity};
 use super::ports;
-use serde_json::Value;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
 
 /// What a webhook does with a call.
 type Behaviour = Arc<dyn Fn(&Called) -> Answer + Send + Sync>;
@@ -26,6 +29,8 @@ pub(crate) struct Webhooks {
     address: SocketAddr,
     authority: Vec<u8>,
     calls: Arc<Mutex<Vec<Called>>>,
+    /// Whether answers are held back.
+    held: watch::Sender<bool>,
     /// Ends the server when it is dropped.
     _runtime: tokio::runtime::Runtime,
 }
@@ -37,6 +42,8 @@ pub(crate) struct Builder {
     client_authority: Option<Vec<u8>>,
     http2: bool,
     routes: Vec<(String, Behaviour)>,
+    /// At any other path.
+    otherwise: Option<Behaviour>,
 }
 
 /// One call of a webhook.
@@ -82,6 +89,7 @@ impl Webhooks {
             client_authority: None,
             http2: false,
             routes: Vec::new(),
+            otherwise: None,
         }
     }
 
@@ -92,6 +100,26 @@ impl Webhooks {
     /// The URL of the webhook at this path, on `127.0.0.1`.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
+    }
+
+    /// `clientConfig` that leads to the webhook at this path, on `127.0.0.1`.
+    pub(crate) fn client_config(&self, path: &str) -> Value {
+        json!({"url": self.url(path), "caBundle": self.ca_bundle()})
+    }
+
+    /// `caBundle` of the authority that signed for the server.
+    pub(crate) fn ca_bundle(&self) -> String {
+        STANDARD.encode(&self.authority)
+    }
+
+    /// Holds answers back from now on.
+    pub(crate) fn hold(&self) {
+        self.held.send_replace(true);
+    }
+
+    /// Lets them go.
+    pub(crate) fn release(&self) {
+        self.held.send_replace(false);
     }
 
     /// The authority that signed for the server, as PEM.
@@ -118,6 +146,14 @@ impl Webhooks {
 }
 
 impl Builder {
+    /// A webhook at every path that has none of its own.
+    pub(crate) fn otherwise(self, behaviour: impl Fn(&Called) -> Answer + Send + Sync + 'static) -> Self {
+        Self {
+            otherwise: Some(Arc::new(behaviour)),
+            ..self
+        }
+    }
+
     /// A webhook at this path. Paths without one answer 404.
     pub(crate) fn on(
         mut self,
@@ -156,11 +192,13 @@ impl Builder {
     pub(crate) fn start_at(self, address: SocketAddr) -> Webhooks {
         let calls = Arc::new(Mutex::new(Vec::new()));
         let authority = self.authority.clone();
-        let runtime = server::start(self, address, Arc::clone(&calls));
+        let held = watch::Sender::new(false);
+        let runtime = server::start(self, address, Arc::clone(&calls), held.subscribe());
         Webhooks {
             address,
             authority,
             calls,
+            held,
             _runtime: runtime,
         }
     }
@@ -173,6 +211,11 @@ impl Called {
             Value::Null => &self.body["spec"],
             request => request,
         }
+    }
+
+    /// The object that it is about.
+    pub(crate) fn object(&self) -> &Value {
+        &self.request()["object"]
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {

@@ -7,16 +7,13 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::authorizer::{Act, Asked, Authorizer, says};
-use crate::support::pki::Identity;
+use crate::harness::authorizer::{Act, Asked, Authorizer, says};
+use crate::harness::pki::Authority;
 use crate::support::{Builder, Gateway, JANE_GETS, review, until, v1};
 
 /// An authorizer that does what `script` says.
 fn authorizer(script: impl Fn(&Asked) -> Act + Send + Sync + 'static) -> Authorizer {
-    let authority = Identity::authority("authorizers");
-    let server = authority.server("authorizer");
-    let identity = (server.certificate_pem(), server.key_pem());
-    Authorizer::start((&identity.0, &identity.1), authority.certificate_pem(), script)
+    Authorizer::start(&Authority::new("authorizers"), script)
 }
 
 /// An entry of `authorization.webhooks`, of the kubeconfig named for it.

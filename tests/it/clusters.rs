@@ -8,12 +8,12 @@ use std::thread;
 
 use openssl::ssl::{SslAcceptor, SslMethod};
 
-use crate::support::pki::Identity;
+use crate::harness::pki::Authority;
 use crate::support::{Builder, get, until};
 
 /// A server with a certificate of `authority`, and how often it was asked something.
-fn server(authority: &Identity) -> (SocketAddr, Arc<AtomicUsize>) {
-    let identity = authority.server("api-server");
+fn server(authority: &Authority) -> (SocketAddr, Arc<AtomicUsize>) {
+    let identity = authority.server();
     let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).unwrap();
     builder.set_private_key(&identity.key).unwrap();
     builder.set_certificate(&identity.certificate).unwrap();
@@ -50,12 +50,12 @@ current-context: x
 
 /// The gateway's first attempts to watch `address`, trusting `authority` by its kubeconfig
 /// and `system` by the system.
-fn watched(address: SocketAddr, authority: &Identity, system: &Identity, is_over: impl Fn(&str) -> bool) {
+fn watched(address: SocketAddr, authority: &Authority, system: &Authority, is_over: impl Fn(&str) -> bool) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("system.crt");
-    std::fs::write(&file, system.certificate_pem()).unwrap();
+    std::fs::write(&file, system.pem()).unwrap();
     let process = Builder::new()
-        .file("cluster.crt", authority.certificate_pem())
+        .file("cluster.crt", authority.pem())
         .file("cluster.kubeconfig", kubeconfig(address))
         .clusters("[{name: default, kubeconfig: cluster.kubeconfig}]")
         .spawn_with(&[("SSL_CERT_FILE", file.to_str().unwrap())]);
@@ -64,7 +64,7 @@ fn watched(address: SocketAddr, authority: &Identity, system: &Identity, is_over
 
 #[test]
 fn only_the_authority_of_the_kubeconfig_is_trusted() {
-    let [own, system] = ["own", "system"].map(Identity::authority);
+    let [own, system] = ["own", "system"].map(Authority::new);
     let (address, asked) = server(&system);
     watched(address, &own, &system, |metrics| {
         let failures = metrics.lines().find_map(|line| {

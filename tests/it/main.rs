@@ -2,13 +2,14 @@
 
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     reason = "a test fails by panicking"
 )]
 
-#[path = "../harness/authorizer.rs"]
-mod authorizer;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod support;
 mod times;
 

@@ -1,14 +1,14 @@
 //! What the tests stand on.
 
+mod builder;
 pub(crate) mod client;
 pub(crate) mod frames;
 pub(crate) mod gateway;
-pub(crate) mod pki;
 pub(crate) mod process;
-pub(crate) mod webhook;
 
+pub(crate) use builder::Builder;
 pub(crate) use client::{Client, get, request};
-pub(crate) use gateway::{Builder, Gateway, until};
+pub(crate) use gateway::{Gateway, until};
 
 /// A v1 review of this spec.
 pub(crate) fn v1(spec: &str) -> String {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use openssl::ssl::{SslContextBuilder, SslSessionCacheMode, SslVersion};
 
-use crate::support::pki::Identity;
+use crate::harness::pki::Authority;
 use crate::support::{Client, Gateway, JANE_GETS, v1};
 
 #[test]
@@ -35,8 +35,8 @@ fn both_tls_versions_and_no_older_one() {
 #[test]
 fn a_certificate_of_another_ca_is_401_unless_a_token_speaks() {
     let gateway = Gateway::usual();
-    let other = Identity::authority("other");
-    let foreign = other.client("kube-apiserver");
+    let other = Authority::new("other");
+    let foreign = other.client("kube-apiserver", &[]);
     let client = Client {
         authority: &gateway.authority,
         certificate: Some(&foreign),
@@ -51,7 +51,7 @@ fn a_certificate_of_another_ca_is_401_unless_a_token_speaks() {
 #[test]
 fn a_server_certificate_is_no_client_certificate() {
     let gateway = Gateway::usual();
-    let wrong_use = gateway.authority.server("kube-apiserver");
+    let wrong_use = gateway.authority.server_elsewhere(&["kube-apiserver"]);
     let client = Client {
         authority: &gateway.authority,
         certificate: Some(&wrong_use),
@@ -69,11 +69,8 @@ fn a_server_certificate_is_no_client_certificate() {
 fn a_new_server_certificate_serves_new_connections_and_old_ones_stay() {
     let gateway = Gateway::usual();
     let mut old = gateway.connect();
-    let next = gateway.authority.server("two");
-    gateway.reload(&[
-        ("server.key", &next.key_pem()),
-        ("server.crt", &next.certificate_pem()),
-    ]);
+    let next = gateway.authority.server();
+    gateway.reload(&[("server.key", &next.key_pem()), ("server.crt", &next.pem())]);
     let mut new = gateway.connect();
     let name = new.tls().peer_certificate().unwrap().to_der().unwrap();
     assert_eq!(name, next.certificate.to_der().unwrap());
@@ -86,11 +83,11 @@ fn an_open_connection_is_judged_anew_by_a_new_client_ca() {
     let gateway = Gateway::usual();
     let mut old = gateway.connect();
     assert_eq!(old.authorize(v1(JANE_GETS)).status, 200);
-    let next = Identity::authority("next");
-    gateway.reload(&[("ca.crt", &next.certificate_pem())]);
+    let next = Authority::new("next");
+    gateway.reload(&[("ca.crt", &next.pem())]);
     assert_eq!(old.authorize(v1(JANE_GETS)).status, 401);
     assert_eq!(gateway.connect().authorize(v1(JANE_GETS)).status, 401);
-    let successor = next.client("kube-apiserver");
+    let successor = next.client("kube-apiserver", &[]);
     let client = Client {
         authority: &gateway.authority,
         certificate: Some(&successor),

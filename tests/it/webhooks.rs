@@ -1,5 +1,6 @@
 //! Webhooks behind the gateway, from the API server's request to their calls and back.
 
+mod dispatch;
 mod endings;
 mod shadow;
 
@@ -7,8 +8,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use crate::harness;
+use crate::harness::pki::Authority;
+use crate::harness::reviews::creation_of_pod;
+use crate::harness::webhooks::{Review, Webhooks};
 use crate::support::client::Connection;
-use crate::support::webhook::{Asked, Webhook};
 use crate::support::{Builder, Gateway, until};
 
 /// A policy that labels every pod.
@@ -27,16 +31,27 @@ metadata: {name: labelled}
 spec: {policyName: labelled}
 "#;
 
-/// Answers by the path that is asked.
-fn by_path(answers: &'static [(&'static str, &'static str)]) -> Webhook {
-    Webhook::start(move |asked: &Asked| {
-        let answer = answers.iter().find(|(path, _)| *path == asked.at());
-        serde_json::from_str(answer.map_or(r#"{"allowed": true}"#, |(_, answer)| answer)).unwrap()
-    })
+/// Webhooks of an authority of their own, also as `hook.infra.svc`.
+fn webhooks() -> harness::webhooks::Builder {
+    Webhooks::of(&Authority::new("webhooks"), &["hook.infra.svc"])
+}
+
+/// Answers by the path that is asked; elsewhere allows.
+fn by_path(answers: &[(&str, &str)]) -> Webhooks {
+    let allowing = webhooks().otherwise(|_| Review::allow().into());
+    let add = |webhooks: harness::webhooks::Builder, (path, answer): &(&str, &str)| {
+        let mut response: Value = serde_json::from_str(answer).unwrap();
+        if let Some(patch) = response.get("patch") {
+            response["patch"] = json!(STANDARD.encode(patch.to_string()));
+            response["patchType"] = json!("JSONPatch");
+        }
+        webhooks.always(path, Review::response(response))
+    };
+    answers.iter().fold(allowing, add).start()
 }
 
 /// An entry of `webhooks` that leads to `path`, with some fields of its own.
-fn entry(webhook: &Webhook, path: &str, more: Value) -> Value {
+fn entry(webhook: &Webhooks, path: &str, more: Value) -> Value {
     let mut entry = json!({
         "name": format!("{}.hooks.example.com", path.trim_start_matches('/')),
         "clientConfig": webhook.client_config(path),
@@ -71,14 +86,14 @@ fn gateway(manifests: String) -> Gateway {
 
 /// The review of a new pod.
 fn pod() -> Value {
-    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
-        "uid": "0d9f7c9e-1", "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
-        "name": "p", "namespace": "ns", "operation": "CREATE", "userInfo": {"username": "jane"},
-        "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns", "labels": {"own": "x"}},
-                   "spec": {"containers": [{"name": "c", "image": "i"}]}},
-        "oldObject": null, "dryRun": false,
-    }})
+    creation_of_pod(
+        "ns",
+        &json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "ns", "labels": {"own": "x"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }),
+    )
 }
 
 fn post(connection: &mut Connection, path: &str, review: &Value) -> Value {
@@ -94,12 +109,8 @@ fn patch(response: &Value) -> Value {
     serde_json::from_slice(&STANDARD.decode(patch).unwrap()).unwrap()
 }
 
-fn paths(webhook: &Webhook) -> Vec<String> {
-    webhook
-        .asked()
-        .iter()
-        .map(|asked| asked.at().to_owned())
-        .collect()
+fn paths(webhook: &Webhooks) -> Vec<String> {
+    webhook.calls().into_iter().map(|called| called.path).collect()
 }
 
 /// The lines of the decision log, once there are so many.
@@ -137,9 +148,12 @@ fn each_webhook_sees_what_those_before_it_changed_and_the_reply_has_it_all() {
         patch(&response),
         json!([{"op": "replace", "path": "/metadata/labels", "value": {"policy": "a", "first": "b"}}])
     );
-    let asked = webhook.asked();
-    let queries: Vec<&str> = asked.iter().map(|asked| asked.path.as_str()).collect();
-    assert_eq!(queries, ["/first?timeout=3s", "/second?timeout=10s"]);
+    let asked = webhook.calls();
+    let targets: Vec<_> = asked
+        .iter()
+        .map(|called| format!("{}?{}", called.path, called.query))
+        .collect();
+    assert_eq!(targets, ["/first?timeout=3s", "/second?timeout=10s"]);
     assert_eq!(
         (
             &asked[0].object()["metadata"]["labels"],
@@ -150,10 +164,7 @@ fn each_webhook_sees_what_those_before_it_changed_and_the_reply_has_it_all() {
             &json!({"own": "x", "policy": "a", "first": "b"})
         )
     );
-    let uids: Vec<&Value> = asked
-        .iter()
-        .map(|asked| &asked.review["request"]["uid"])
-        .collect();
+    let uids: Vec<&Value> = asked.iter().map(|called| &called.request()["uid"]).collect();
     assert!(
         uids[0] != uids[1] && !uids.contains(&&json!("0d9f7c9e-1")),
         "{uids:?}"
@@ -206,7 +217,7 @@ fn a_webhook_that_wants_to_is_asked_again_after_later_changes() {
     ));
     post(&mut gateway.connect(), "/mutate?timeout=10s", &pod());
     assert_eq!(paths(&webhook), ["/again", "/later", "/again"]);
-    assert_eq!(webhook.asked()[2].object()["metadata"]["labels"]["later"], "b");
+    assert_eq!(webhook.calls()[2].object()["metadata"]["labels"]["later"], "b");
     let rounds: Vec<Value> = lines(&gateway, 1)[0]["webhooks"]
         .as_array()
         .unwrap()
@@ -270,68 +281,8 @@ fn of_several_refusals_the_first_in_order_is_told_and_all_are_logged() {
 }
 
 #[test]
-fn a_name_in_the_path_is_the_only_configuration_asked() {
-    let webhook = by_path(&[]);
-    let manifests = mutating("one", &[entry(&webhook, "/one", json!({}))])
-        + &mutating("other", &[entry(&webhook, "/other", json!({}))]);
-    let gateway = gateway(manifests);
-    let mut connection = gateway.connect();
-    assert_eq!(post(&mut connection, "/mutate/other", &pod())["allowed"], true);
-    assert_eq!(paths(&webhook), ["/other"]);
-    for path in ["/mutate/nobody", "/validate/other"] {
-        let head = format!("POST {path} HTTP/1.1\r\nContent-Type: application/json");
-        let response = connection.request(&head, pod().to_string().as_bytes());
-        assert_eq!(response.status, 404, "{path}");
-    }
-}
-
-#[test]
-fn a_dry_run_is_refused_where_a_webhook_might_act_on_it() {
-    let webhook = by_path(&[]);
-    let unknown = entry(
-        &webhook,
-        "/acts",
-        json!({"sideEffects": "Unknown", "failurePolicy": "Ignore"}),
-    );
-    let manifest = mutating("a", &[unknown]).replace(
-        "admissionregistration.k8s.io/v1",
-        "admissionregistration.k8s.io/v1beta1",
-    );
-    let gateway = gateway(manifest);
-    let mut review = pod();
-    review["request"]["dryRun"] = json!(true);
-    let response = post(&mut gateway.connect(), "/mutate", &review);
-    assert_eq!(
-        (&response["allowed"], &response["status"]["code"]),
-        (&json!(false), &json!(400))
-    );
-    assert!(
-        response["status"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("does not support dry run"),
-        "{response}"
-    );
-    assert!(webhook.asked().is_empty());
-}
-
-#[test]
-fn a_webhook_that_is_added_is_asked_from_then_on() {
-    let webhook = by_path(&[("/no", r#"{"allowed": false}"#)]);
-    let gateway = gateway(String::new());
-    let mut connection = gateway.connect();
-    assert_eq!(post(&mut connection, "/validate", &pod())["allowed"], true);
-    let added = validating("a", &[entry(&webhook, "/no", json!({}))]);
-    gateway.reload(&[("policies/more.yaml", added.as_bytes())]);
-    assert_eq!(post(&mut connection, "/validate", &pod())["allowed"], false);
-    gateway.reload(&[("policies/more.yaml", b"")]);
-    assert_eq!(post(&mut connection, "/validate", &pod())["allowed"], true);
-    assert_eq!(webhook.asked().len(), 1);
-}
-
-#[test]
 fn what_cannot_be_asked_does_what_its_failure_policy_says() {
-    let webhook = Webhook::start(|_| json!({}));
+    let webhook = by_path(&[]);
     let refusing = json!({"url": "https://127.0.0.1:1/"});
     let hook = |policy: &str| {
         let more = json!({"failurePolicy": policy, "clientConfig": refusing});
@@ -368,43 +319,5 @@ fn a_large_review_is_asked_about_whole() {
         patch(&response),
         json!([{"op": "add", "path": "/metadata/labels/b", "value": "c"}])
     );
-    assert_eq!(webhook.asked()[0].object(), &review["request"]["object"]);
-}
-
-#[test]
-fn hooks_of_the_past_are_asked_in_their_version_at_their_service() {
-    let webhook = Webhook::start(|asked| {
-        let is_pod = asked.review["spec"]["kind"]["kind"] == "Pod";
-        json!({"allowed": !is_pod, "status": {"status": "Failure", "message": "no pods in 1.7", "code": 403}})
-    });
-    let manifest = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1alpha1", "kind": "ExternalAdmissionHookConfiguration",
-        "metadata": {"name": "old"},
-        "externalAdmissionHooks": [{
-            "name": "old.hooks.example.com",
-            "clientConfig": {"service": {"namespace": "infra", "name": "hook"}, "caBundle": webhook.ca_bundle()},
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
-            "failurePolicy": "Fail",
-        }],
-    });
-    let gateway = Builder::new()
-        .manifests(manifest.to_string())
-        .upstreams(format!(
-            "{{addresses: {{'hook.infra.svc:443': '{}'}}}}",
-            webhook.address()
-        ))
-        .start();
-    let response = post(&mut gateway.connect(), "/validate?timeout=10s", &pod());
-    assert_eq!(response["allowed"], false);
-    let message = response["status"]["message"].as_str().unwrap();
-    assert!(message.ends_with("no pods in 1.7"), "{response}");
-    let asked = &webhook.asked()[0];
-    assert_eq!(
-        (
-            asked.at(),
-            &asked.review["apiVersion"],
-            &asked.review["spec"]["name"]
-        ),
-        ("/", &json!("admission.k8s.io/v1alpha1"), &json!("p"))
-    );
+    assert_eq!(webhook.calls()[0].object(), &review["request"]["object"]);
 }

@@ -83,8 +83,8 @@ fn a_service_is_asked_by_name_with_the_certificate_of_its_host() {
         &[
             ("users.kubeconfig", users),
             ("shared.crt", &String::from_utf8(servers.pem()).unwrap()),
-            ("user.crt", &String::from_utf8(identity.certificate).unwrap()),
-            ("user.key", &String::from_utf8(identity.key).unwrap()),
+            ("user.crt", &String::from_utf8(identity.pem()).unwrap()),
+            ("user.key", &String::from_utf8(identity.key_pem()).unwrap()),
         ],
     );
     let answer = running.ask("service");

@@ -167,8 +167,9 @@ fn a_webhook_that_hangs_holds_up_nobody_else() {
     for _ in 0..20 {
         assert_eq!(running.ask("well")["allowed"], true);
     }
-    let review = json!({"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
-        "spec": {"user": "jane", "nonResourceAttributes": {"path": "/healthz", "verb": "get"}}});
+    let review = crate::harness::reviews::authorization(&json!({
+        "user": "jane", "nonResourceAttributes": {"path": "/healthz", "verb": "get"},
+    }));
     let authorized = running.gateway.client().post("/authorize", &review).unwrap();
     assert_eq!(authorized.status, 200);
     assert!(hanging.try_recv().is_err(), "all of them hang still");

@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 use harness::folder::Folder;
 use harness::gateway::{Gateway, Keys, Setup};
 use harness::ports;
+use harness::reviews::{creation_of_pod, with};
 
 /// A webhook among the manifests.
 struct Entry {
@@ -115,14 +116,15 @@ impl Running {
 
 /// The review of a new pod.
 fn pod() -> Value {
-    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
-        "uid": "0d9f7c9e-1", "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
-        "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
-        "requestResource": {"group": "", "version": "v1", "resource": "pods"},
-        "name": "p", "namespace": "default", "operation": "CREATE", "dryRun": false,
-        "userInfo": {"username": "jane"},
-        "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"}},
-        "oldObject": null, "options": null,
-    }})
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"}});
+    let mut review = creation_of_pod("default", &pod);
+    review["request"] = with(
+        review["request"].take(),
+        &json!({
+            "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
+            "requestResource": {"group": "", "version": "v1", "resource": "pods"},
+            "options": null,
+        }),
+    );
+    review
 }

@@ -22,7 +22,7 @@ use std::borrow::Cow;
 
 use response::Response;
 
-use super::{AdmissionReviewError, ReviewVersion, cut, map, text};
+use super::{AdmissionReviewError, ReviewVersion, excerpt, map, text};
 use crate::api::text::utf8;
 use crate::engine::admission::Phase;
 use crate::engine::admission::webhook::{Call, CallFailure, WebhookReply};
@@ -154,7 +154,7 @@ impl<'r> ReplyReview<'r> {
         match version {
             ReviewVersion::V1 if response.uid != uid => Err(Invalid::Uid {
                 expected: uid.to_owned(),
-                found: cut(&response.uid),
+                found: excerpt(&response.uid),
             }),
             ReviewVersion::V1 if !self.header.names(version) => Err(self.header.wrong(version).into()),
             ReviewVersion::V1 => response.with_patch_of_its_type(phase),
@@ -189,7 +189,7 @@ impl<'r> ReplyHeader<'r> {
     fn wrong(&self, version: ReviewVersion) -> WrongKind {
         WrongKind {
             asked: version.api_version(),
-            found: format!("{}, Kind={}", cut(&self.api_version), cut(&self.kind)),
+            found: format!("{}, Kind={}", excerpt(&self.api_version), excerpt(&self.kind)),
         }
     }
 

@@ -5,13 +5,14 @@ use openssl::pkey::PKey;
 use openssl::rsa::Rsa;
 use openssl::x509::X509;
 
-use super::super::fixtures::{Leaf, TestAuthority, World, at, certificate_data, peer, seen, seen_at};
+use super::super::fixtures::{START, World, at, certificate_data, client, peer, seen, seen_at};
 use super::super::*;
+use crate::pki::{Authority, Leaf, Usage};
 
 const UNTRUSTED: &str = "401 certificate unauthorized: certificate not trusted";
 const UNKNOWN: &str = "401 certificate unauthorized: unknown credential";
 
-fn pattern(ca: &TestAuthority, pattern: &str) -> Authenticator {
+fn pattern(ca: &Authority, pattern: &str) -> Authenticator {
     World::new(
         ca,
         &format!("- {{clientCertificate: {{{pattern}}}, endpoints: [authorize]}}\n"),
@@ -21,7 +22,7 @@ fn pattern(ca: &TestAuthority, pattern: &str) -> Authenticator {
 
 #[test]
 fn fields_of_a_pattern_are_anded_and_their_values_ored() {
-    let ca = TestAuthority::root("ca");
+    let ca = Authority::new("ca");
     let authenticator = pattern(
         &ca,
         "commonNames: [a, b], organizations: [o, p], sans: ['*.cp.example.com', 10.0.0.1]",
@@ -48,12 +49,14 @@ fn fields_of_a_pattern_are_anded_and_their_values_ored() {
         (subject("a", "o"), &[], Some("10.0.0.2"), UNKNOWN),
     ];
     for (subject, dns, ip, expected) in table {
-        let certificate = ca.issue(&Leaf {
-            subject: &subject,
-            dns,
-            ip,
-            ..Leaf::default()
-        });
+        let certificate = ca
+            .issue(&Leaf {
+                subject: &subject,
+                dns,
+                ips: ip.as_slice(),
+                ..Leaf::default()
+            })
+            .certificate;
         let found = seen(&authenticator, Some(&peer(&certificate)), None);
         let expected = match expected {
             "authorize" => format!("{} default {{Authorize}} certificate", subject[1].1),
@@ -65,7 +68,7 @@ fn fields_of_a_pattern_are_anded_and_their_values_ored() {
 
 #[test]
 fn a_holder_without_common_name_is_called_by_an_alternative_name() {
-    let ca = TestAuthority::root("ca");
+    let ca = Authority::new("ca");
     let authenticator = pattern(&ca, "sans: [a.example.com, 'spiffe://x/y', '::1', m@example.com]");
     let table = [
         (
@@ -84,7 +87,7 @@ fn a_holder_without_common_name_is_called_by_an_alternative_name() {
         ),
         (
             Leaf {
-                ip: Some("::1"),
+                ips: &["::1"],
                 ..Leaf::default()
             },
             "::1",
@@ -100,7 +103,7 @@ fn a_holder_without_common_name_is_called_by_an_alternative_name() {
     for (leaf, name) in table {
         let expected = format!("{name} default {{Authorize}} certificate");
         assert_eq!(
-            seen(&authenticator, Some(&peer(&ca.issue(&leaf))), None),
+            seen(&authenticator, Some(&peer(&ca.issue(&leaf).certificate)), None),
             expected
         );
     }
@@ -108,14 +111,17 @@ fn a_holder_without_common_name_is_called_by_an_alternative_name() {
 
 #[test]
 fn of_several_common_names_the_last_counts_as_in_go() {
-    let ca = TestAuthority::root("ca");
+    let ca = Authority::new("ca");
     let authenticator = pattern(&ca, "commonNames: [a]");
     let certificate = |names: [&str; 2]| {
         let subject = names.map(|name| (Nid::COMMONNAME, name));
-        peer(&ca.issue(&Leaf {
-            subject: &subject,
-            ..Leaf::default()
-        }))
+        peer(
+            &ca.issue(&Leaf {
+                subject: &subject,
+                ..Leaf::default()
+            })
+            .certificate,
+        )
     };
     assert_eq!(
         seen(&authenticator, Some(&certificate(["a", "b"])), None),
@@ -127,9 +133,9 @@ fn of_several_common_names_the_last_counts_as_in_go() {
 
 #[test]
 fn a_name_does_not_end_at_a_nul_byte() {
-    let ca = TestAuthority::root("ca");
+    let ca = Authority::new("ca");
     let authenticator = pattern(&ca, "commonNames: [a]");
-    let certificate = ca.client("a\0b");
+    let certificate = client(&ca, "a\0b");
     assert_eq!(
         Names::of(&certificate).display().as_ref(),
         "a\0b",
@@ -140,15 +146,21 @@ fn a_name_does_not_end_at_a_nul_byte() {
 
 #[test]
 fn a_certificate_must_be_meant_for_clients() {
-    let ca = TestAuthority::root("ca");
+    let ca = Authority::new("ca");
     let authenticator = pattern(&ca, "commonNames: [a]");
     let subject = [(Nid::COMMONNAME, "a")];
-    for (usage, is_trusted) in [(Some(true), true), (None, true), (Some(false), false)] {
-        let certificate = ca.issue(&Leaf {
-            subject: &subject,
-            usage,
-            ..Leaf::default()
-        });
+    for (usage, is_trusted) in [
+        (Some(Usage::Client), true),
+        (None, true),
+        (Some(Usage::Server), false),
+    ] {
+        let certificate = ca
+            .issue(&Leaf {
+                subject: &subject,
+                usage,
+                ..Leaf::default()
+            })
+            .certificate;
         let found = seen(&authenticator, Some(&peer(&certificate)), None);
         assert_eq!(found != UNTRUSTED, is_trusted, "{usage:?}: {found}");
     }
@@ -156,9 +168,9 @@ fn a_certificate_must_be_meant_for_clients() {
 
 #[test]
 fn a_chain_may_go_over_intermediates_and_end_at_any_authority() {
-    let root = TestAuthority::root("root");
+    let root = Authority::new("root");
     let intermediate = root.intermediate("intermediate");
-    let leaf = intermediate.client("a");
+    let leaf = client(&intermediate, "a");
     let known = "a default {Authorize} certificate";
 
     let authenticator = pattern(&root, "commonNames: [a]");
@@ -174,7 +186,7 @@ fn a_chain_may_go_over_intermediates_and_end_at_any_authority() {
         known,
         "an anchor need be no root"
     );
-    let elsewhere = pattern(&TestAuthority::root("root"), "commonNames: [a]");
+    let elsewhere = pattern(&Authority::new("root"), "commonNames: [a]");
     assert_eq!(
         seen(&elsewhere, Some(&with_chain), None),
         UNTRUSTED,
@@ -184,15 +196,18 @@ fn a_chain_may_go_over_intermediates_and_end_at_any_authority() {
 
 #[test]
 fn a_certificate_counts_from_not_before_to_not_after_on_an_open_connection_too() {
-    let ca = TestAuthority::root("ca");
+    let ca = Authority::new("ca");
     let authenticator = pattern(&ca, "commonNames: [a]");
     let subject = [(Nid::COMMONNAME, "a")];
-    let connection = peer(&ca.issue(&Leaf {
-        subject: &subject,
-        from: 10,
-        until: 20,
-        ..Leaf::default()
-    }));
+    let connection = peer(
+        &ca.issue(&Leaf {
+            subject: &subject,
+            from: START + 10,
+            until: START + 20,
+            ..Leaf::default()
+        })
+        .certificate,
+    );
     let known = "a default {Authorize} certificate";
     for (second, expected) in [
         (0, UNTRUSTED),
@@ -220,20 +235,23 @@ fn a_certificate_counts_from_not_before_to_not_after_on_an_open_connection_too()
 
 #[test]
 fn a_certificate_of_a_kubeconfig_matches_by_itself_and_not_by_its_names() {
-    let ca = TestAuthority::root("ca");
-    let certificate = ca.client("a");
+    let ca = Authority::new("ca");
+    let certificate = client(&ca, "a");
     let mut world = World::new(&ca, "- {kubeconfig: k, endpoints: [authorize]}\n");
     world.kubeconfig("k", &[("u", &certificate_data(&certificate))]);
     let authenticator = world.build();
     let known = "k:u default {Authorize} certificate";
     assert_eq!(seen(&authenticator, Some(&peer(&certificate)), None), known);
-    assert_eq!(seen(&authenticator, Some(&peer(&ca.client("a"))), None), UNKNOWN);
+    assert_eq!(
+        seen(&authenticator, Some(&peer(&client(&ca, "a"))), None),
+        UNKNOWN
+    );
 }
 
 #[test]
 fn a_certificate_of_a_kubeconfig_that_does_not_lead_to_the_client_ca_is_a_warning() {
-    let (ca, other) = (TestAuthority::root("ca"), TestAuthority::root("other"));
-    let foreign = other.client("a");
+    let (ca, other) = (Authority::new("ca"), Authority::new("other"));
+    let foreign = client(&other, "a");
     let mut world = World::new(&ca, "- {kubeconfig: k}\n");
     world.kubeconfig("k", &[("u", &certificate_data(&foreign))]);
     let (authenticator, faults) = world.try_build(None, at(0));
@@ -245,14 +263,14 @@ fn a_certificate_of_a_kubeconfig_that_does_not_lead_to_the_client_ca_is_a_warnin
 
 #[test]
 fn a_refused_certificate_says_since_when_it_is_expired() {
-    let (ca, other) = (TestAuthority::root("ca"), TestAuthority::root("other"));
+    let (ca, other) = (Authority::new("ca"), Authority::new("other"));
     let subject = [(Nid::COMMONNAME, "a")];
     let leaf = Leaf {
         subject: &subject,
-        until: -1,
+        until: START - 1,
         ..Leaf::default()
     };
-    let expired = ca.issue(&leaf);
+    let expired = ca.issue(&leaf).certificate;
     let mut world = World::new(&ca, "- {kubeconfig: k}\n");
     world.kubeconfig("k", &[("u", &certificate_data(&expired))]);
     let (authenticator, _) = world.try_build(None, at(0));
@@ -271,7 +289,7 @@ fn a_refused_certificate_says_since_when_it_is_expired() {
         "Unauthorized: certificate expired since 2027-01-15T07:59:59Z",
         "the caller is told, too: it holds the key"
     );
-    let foreign = other.issue(&leaf);
+    let foreign = other.issue(&leaf).certificate;
     assert_eq!(
         seen(&authenticator, Some(&peer(&foreign)), None),
         UNTRUSTED,
@@ -281,19 +299,19 @@ fn a_refused_certificate_says_since_when_it_is_expired() {
 
 #[test]
 fn who_has_a_certificate_of_the_client_ca_is_known_in_its_time_or_not() {
-    let (ca, other) = (TestAuthority::root("ca"), TestAuthority::root("other"));
+    let (ca, other) = (Authority::new("ca"), Authority::new("other"));
     let authenticator = pattern(&ca, "commonNames: [somebody-else]");
     let subject = [(Nid::COMMONNAME, "a")];
     let expired = Leaf {
         subject: &subject,
-        until: -1,
+        until: START - 1,
         ..Leaf::default()
     };
     for (certificate, expected) in [
-        (ca.client("a"), true),
-        (ca.issue(&expired), true),
-        (other.client("a"), false),
-        (other.issue(&expired), false),
+        (client(&ca, "a"), true),
+        (ca.issue(&expired).certificate, true),
+        (client(&other, "a"), false),
+        (other.issue(&expired).certificate, false),
     ] {
         assert_eq!(authenticator.knows(&peer(&certificate), at(0)), expected);
     }
@@ -301,13 +319,13 @@ fn who_has_a_certificate_of_the_client_ca_is_known_in_its_time_or_not() {
 
 #[test]
 fn a_certificate_is_demanded_while_nobody_has_anything_else() {
-    let ca = TestAuthority::root("ca");
+    let ca = Authority::new("ca");
     assert!(pattern(&ca, "commonNames: [a]").demands_certificate(at(0)));
     let mut world = World::new(&ca, "- {kubeconfig: k}\n");
     world.kubeconfig("k", &[("u", "token: t")]);
     let by_token = world.build();
     assert!(!by_token.demands_certificate(at(0)));
-    world.kubeconfig("k", &[("u", &certificate_data(&ca.client("a")))]);
+    world.kubeconfig("k", &[("u", &certificate_data(&client(&ca, "a")))]);
     let (by_certificate, _) = world.try_build(Some(&by_token), at(1));
     assert!(
         !by_certificate.demands_certificate(at(599)),
@@ -318,13 +336,13 @@ fn a_certificate_is_demanded_while_nobody_has_anything_else() {
 
 #[test]
 fn an_open_connection_is_judged_by_the_present_authority_and_callers() {
-    let (ca, next) = (TestAuthority::root("ca"), TestAuthority::root("next"));
+    let (ca, next) = (Authority::new("ca"), Authority::new("next"));
     let mut world = World::new(
         &ca,
         "- {clientCertificate: {commonNames: [a]}, endpoints: [authorize]}\n",
     );
     let first = world.build();
-    let connection = peer(&ca.client("a"));
+    let connection = peer(&client(&ca, "a"));
     let known = "a default {Authorize} certificate";
     assert_eq!(seen(&first, Some(&connection), None), known);
 
@@ -348,8 +366,8 @@ fn an_open_connection_is_judged_by_the_present_authority_and_callers() {
 
 #[test]
 fn without_a_client_ca_no_certificate_counts() {
-    let ca = TestAuthority::root("ca");
-    let certificate = ca.client("a");
+    let ca = Authority::new("ca");
+    let certificate = client(&ca, "a");
     assert!(ClientCa::default().verify(&certificate, &[], at(0)).is_err());
     assert!(
         ClientCa::from_pem(&ca.pem())
@@ -361,7 +379,7 @@ fn without_a_client_ca_no_certificate_counts() {
 
 #[test]
 fn a_weak_certificate_is_not_trusted() {
-    let ca = TestAuthority::root("ca");
+    let ca = Authority::new("ca");
     let authenticator = pattern(&ca, "commonNames: [a]");
     let leaf = Leaf {
         subject: &[(Nid::COMMONNAME, "a")],

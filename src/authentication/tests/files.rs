@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use super::super::fixtures::{TestAuthority, World, at, certificate_data};
+use super::super::fixtures::{World, at, certificate_data, client};
+use crate::pki::Authority;
 
 #[test]
 fn every_file_that_matters_is_listed_read_or_not() {
-    let ca = TestAuthority::root("ca");
+    let ca = Authority::new("ca");
     let mut world = World::new(
         &ca,
         "- {kubeconfig: a/k}\n- {kubeconfig: gone}\n- {jwt: {issuer: i, audiences: [a], jwks: j}}\n",
@@ -38,7 +39,7 @@ fn a_client_ca_without_certificates_is_a_fault() {
     ];
     for (content, expected) in table {
         let mut world = World::new(
-            &TestAuthority::root("ca"),
+            &Authority::new("ca"),
             "- {clientCertificate: {commonNames: [a]}}\n",
         );
         world.write("ca.crt", content);
@@ -69,7 +70,7 @@ fn what_cannot_be_a_credential_is_a_fault() {
         ),
     ];
     for (user, expected) in table {
-        let mut world = World::new(&TestAuthority::root("ca"), "- {kubeconfig: k}\n");
+        let mut world = World::new(&Authority::new("ca"), "- {kubeconfig: k}\n");
         world.kubeconfig("k", &[("u", user)]);
         let faults = world.try_build(None, at(0)).1;
         assert!(faults.starts_with(expected), "{faults}");
@@ -78,9 +79,9 @@ fn what_cannot_be_a_credential_is_a_fault() {
 
 #[test]
 fn nothing_prints_a_secret() {
-    let ca = TestAuthority::root("ca");
+    let ca = Authority::new("ca");
     let mut world = World::new(&ca, "- {kubeconfig: k}\n");
-    let certificate = certificate_data(&ca.client("a"));
+    let certificate = certificate_data(&client(&ca, "a"));
     world.kubeconfig(
         "k",
         &[
@@ -108,7 +109,7 @@ fn nothing_prints_a_secret() {
 
 #[test]
 fn secrets_are_kept_as_digests_alone() {
-    let mut world = World::new(&TestAuthority::root("ca"), "- {kubeconfig: k}\n");
+    let mut world = World::new(&Authority::new("ca"), "- {kubeconfig: k}\n");
     world.kubeconfig("k", &[("u", "token: s3cret")]);
     let authenticator = world.build();
     let digest = authenticator

@@ -2,14 +2,19 @@
 
 use openssl::nid::Nid;
 
-use super::super::fixtures::{Leaf, TestAuthority, World, basic, certificate_data, peer, seen};
+use super::super::fixtures::{World, basic, certificate_data, client, peer, seen};
 use super::super::*;
 use crate::config::Endpoint;
+use crate::pki::{Authority, Leaf};
 
 #[test]
 fn the_first_credential_that_names_a_caller_decides() {
-    let (ca, other_ca) = (TestAuthority::root("ca"), TestAuthority::root("other"));
-    let (known, unknown, foreign) = (ca.client("known"), ca.client("unknown"), other_ca.client("known"));
+    let (ca, other_ca) = (Authority::new("ca"), Authority::new("other"));
+    let (known, unknown, foreign) = (
+        client(&ca, "known"),
+        client(&ca, "unknown"),
+        client(&other_ca, "known"),
+    );
     let mut world = World::new(
         &ca,
         "- {kubeconfig: c, endpoints: [authorize]}\n\
@@ -97,7 +102,7 @@ fn the_first_credential_that_names_a_caller_decides() {
 
 #[test]
 fn an_endpoint_that_is_not_the_callers_is_forbidden() {
-    let ca = TestAuthority::root("ca");
+    let ca = Authority::new("ca");
     let mut world = World::new(&ca, "- {kubeconfig: k, endpoints: [authorize]}\n");
     world.kubeconfig("k", &[("u", "token: t")]);
     let presented = Credentials {
@@ -119,7 +124,7 @@ fn an_endpoint_that_is_not_the_callers_is_forbidden() {
 
 #[test]
 fn endpoints_left_out_are_all() {
-    let mut world = World::new(&TestAuthority::root("ca"), "- {kubeconfig: k}\n");
+    let mut world = World::new(&Authority::new("ca"), "- {kubeconfig: k}\n");
     world.kubeconfig("k", &[("u", "token: t")]);
     let expected = "k:u default {Authorize, Validate, Mutate} bearer";
     assert_eq!(seen(&world.build(), None, Some("Bearer t")), expected);
@@ -128,7 +133,7 @@ fn endpoints_left_out_are_all() {
 #[test]
 fn each_user_of_a_kubeconfig_is_accepted() {
     let mut world = World::new(
-        &TestAuthority::root("ca"),
+        &Authority::new("ca"),
         "- {kubeconfig: dir/k, endpoints: [mutate], cluster: east}\n",
     );
     world.kubeconfig(
@@ -157,8 +162,8 @@ fn each_user_of_a_kubeconfig_is_accepted() {
 
 #[test]
 fn a_credential_in_several_entries_has_the_union_of_their_endpoints() {
-    let ca = TestAuthority::root("ca");
-    let certificate = ca.client("known");
+    let ca = Authority::new("ca");
+    let certificate = client(&ca, "known");
     let mut world = World::new(
         &ca,
         "- {kubeconfig: a, endpoints: [authorize]}\n\
@@ -181,8 +186,8 @@ fn a_credential_in_several_entries_has_the_union_of_their_endpoints() {
 
 #[test]
 fn one_credential_of_two_clusters_is_a_fault_where_the_files_show_it() {
-    let ca = TestAuthority::root("ca");
-    let certificate = ca.client("known");
+    let ca = Authority::new("ca");
+    let certificate = client(&ca, "known");
     let expected = "g.yaml:6: callers[1].cluster: Invalid value: `east`: \
                     the same credential speaks for `default` in callers[0]";
     for user in [
@@ -212,7 +217,7 @@ fn one_credential_of_two_clusters_is_a_fault_where_the_files_show_it() {
 
 #[test]
 fn one_credential_of_two_clusters_is_forbidden_where_only_the_request_shows_it() {
-    let ca = TestAuthority::root("ca");
+    let ca = Authority::new("ca");
     let world = World::new(
         &ca,
         "- {clientCertificate: {commonNames: [a]}}\n\
@@ -220,10 +225,12 @@ fn one_credential_of_two_clusters_is_forbidden_where_only_the_request_shows_it()
     );
     let authenticator = world.build();
     let subject = [(Nid::ORGANIZATIONNAME, "o"), (Nid::COMMONNAME, "a")];
-    let both = ca.issue(&Leaf {
-        subject: &subject,
-        ..Leaf::default()
-    });
+    let both = ca
+        .issue(&Leaf {
+            subject: &subject,
+            ..Leaf::default()
+        })
+        .certificate;
     let expected = "403 certificate `a` speaks for more than one cluster";
     assert_eq!(seen(&authenticator, Some(&peer(&both)), None), expected);
     assert_eq!(
@@ -234,7 +241,7 @@ fn one_credential_of_two_clusters_is_forbidden_where_only_the_request_shows_it()
 
 #[test]
 fn fields_within_an_entry_must_all_be_met() {
-    let ca = TestAuthority::root("ca");
+    let ca = Authority::new("ca");
     let mut world = World::new(
         &ca,
         "- {kubeconfig: k, clientCertificate: {commonNames: [a]}, endpoints: [authorize]}\n\
@@ -242,12 +249,15 @@ fn fields_within_an_entry_must_all_be_met() {
     );
     world.kubeconfig("k", &[("u", "token: t")]);
     let authenticator = world.build();
-    let a = peer(&ca.client("a"));
+    let a = peer(&client(&ca, "a"));
     let subject = [(Nid::ORGANIZATIONNAME, "o"), (Nid::COMMONNAME, "a")];
-    let member = peer(&ca.issue(&Leaf {
-        subject: &subject,
-        ..Leaf::default()
-    }));
+    let member = peer(
+        &ca.issue(&Leaf {
+            subject: &subject,
+            ..Leaf::default()
+        })
+        .certificate,
+    );
     let table = [
         (Some(&a), Some("Bearer t"), "a default {Authorize} certificate"),
         (
@@ -288,11 +298,14 @@ fn fields_within_an_entry_must_all_be_met() {
 
 #[test]
 fn a_challenge_names_the_schemes_that_could_succeed() {
-    let ca = TestAuthority::root("ca");
+    let ca = Authority::new("ca");
     let table = [
         ("token: t", "Bearer realm=\"portcullis\""),
         ("username: nn", "Basic realm=\"portcullis\""),
-        (&certificate_data(&ca.client("a")), "Bearer realm=\"portcullis\""),
+        (
+            &certificate_data(&client(&ca, "a")),
+            "Bearer realm=\"portcullis\"",
+        ),
     ];
     for (user, expected) in table {
         let mut world = World::new(&ca, "- {kubeconfig: k}\n");
@@ -310,7 +323,7 @@ fn a_challenge_names_the_schemes_that_could_succeed() {
 #[test]
 fn a_refusal_tells_the_caller_nothing_that_helps_to_guess() {
     let world = World::new(
-        &TestAuthority::root("ca"),
+        &Authority::new("ca"),
         "- {clientCertificate: {commonNames: [a]}}\n",
     );
     let authenticator = world.build();

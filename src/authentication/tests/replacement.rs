@@ -1,13 +1,14 @@
 //! Credentials that are replaced while requests come in.
 
-use super::super::fixtures::{TestAuthority, World, basic, certificate_data, peer, seen_at};
+use super::super::fixtures::{World, basic, certificate_data, client, peer, seen_at};
+use crate::pki::Authority;
 
 const GRACE: i64 = 600;
 
 #[test]
 fn a_replaced_certificate_stays_good_for_ten_minutes_on_an_open_connection_too() {
-    let ca = TestAuthority::root("ca");
-    let (old, new) = (ca.client("a"), ca.client("a"));
+    let ca = Authority::new("ca");
+    let (old, new) = (client(&ca, "a"), client(&ca, "a"));
     let mut world = World::new(&ca, "- {kubeconfig: k, endpoints: [authorize]}\n");
     world.kubeconfig("k", &[("u", &certificate_data(&old))]);
     let first = world.build();
@@ -51,7 +52,7 @@ fn a_replaced_token_or_password_stays_good_for_ten_minutes() {
     ];
     for (before, after, old, new) in table {
         let mut world = World::new(
-            &TestAuthority::root("ca"),
+            &Authority::new("ca"),
             "- {kubeconfig: k, endpoints: [authorize]}\n",
         );
         world.kubeconfig("k", &[("u", before)]);
@@ -68,7 +69,7 @@ fn a_replaced_token_or_password_stays_good_for_ten_minutes() {
 
 #[test]
 fn what_a_token_file_held_before_stays_good_for_ten_minutes() {
-    let mut world = World::new(&TestAuthority::root("ca"), "- {kubeconfig: k}\n");
+    let mut world = World::new(&Authority::new("ca"), "- {kubeconfig: k}\n");
     world.kubeconfig("k", &[("u", "tokenFile: t")]);
     world.write("t", "one\n");
     let first = world.build();
@@ -81,8 +82,8 @@ fn what_a_token_file_held_before_stays_good_for_ten_minutes() {
 
 #[test]
 fn a_credential_whose_user_is_gone_is_gone_with_it() {
-    let ca = TestAuthority::root("ca");
-    let certificate = ca.client("a");
+    let ca = Authority::new("ca");
+    let certificate = client(&ca, "a");
     let mut world = World::new(&ca, "- {kubeconfig: k}\n");
     world.kubeconfig("k", &[("u", &certificate_data(&certificate)), ("v", "token: t")]);
     let first = world.build();
@@ -97,7 +98,7 @@ fn a_credential_whose_user_is_gone_is_gone_with_it() {
 
 #[test]
 fn a_credential_that_was_replaced_is_gone_when_its_user_goes() {
-    let mut world = World::new(&TestAuthority::root("ca"), "- {kubeconfig: k}\n");
+    let mut world = World::new(&Authority::new("ca"), "- {kubeconfig: k}\n");
     world.kubeconfig("k", &[("u", "token: one"), ("v", "token: v")]);
     let first = world.build();
     world.kubeconfig("k", &[("u", "token: two"), ("v", "token: v")]);
@@ -111,10 +112,7 @@ fn a_credential_that_was_replaced_is_gone_when_its_user_goes() {
 
 #[test]
 fn a_caller_that_is_gone_takes_its_credentials_with_it() {
-    let mut world = World::new(
-        &TestAuthority::root("ca"),
-        "- {kubeconfig: k}\n- {kubeconfig: l}\n",
-    );
+    let mut world = World::new(&Authority::new("ca"), "- {kubeconfig: k}\n- {kubeconfig: l}\n");
     world.kubeconfig("k", &[("u", "token: t")]);
     world.kubeconfig("l", &[("u", "token: s")]);
     let first = world.build();
@@ -128,7 +126,7 @@ fn a_caller_that_is_gone_takes_its_credentials_with_it() {
 #[test]
 fn a_replaced_credential_speaks_for_the_present_cluster_and_endpoints() {
     let mut world = World::new(
-        &TestAuthority::root("ca"),
+        &Authority::new("ca"),
         "- {kubeconfig: k, endpoints: [authorize]}\n",
     );
     world.kubeconfig("k", &[("u", "token: one")]);

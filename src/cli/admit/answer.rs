@@ -22,41 +22,41 @@ use crate::manifest::Surroundings;
 
 /// How to answer.
 #[derive(Clone, Copy)]
-pub(in crate::cli) struct OfflineReview<'a> {
-    pub(in crate::cli) loaded: &'a LoadedPolicies,
-    pub(in crate::cli) cluster: &'a str,
-    pub(in crate::cli) phases: &'a [Phase],
+pub(crate) struct OfflineReview<'a> {
+    pub(crate) loaded: &'a LoadedPolicies,
+    pub(crate) cluster: &'a str,
+    pub(crate) phases: &'a [Phase],
     /// The only policy or webhook configuration that is to be asked.
-    pub(in crate::cli) only: Option<&'a str>,
+    pub(crate) only: Option<&'a str>,
     /// The instant for which it is decided.
-    pub(in crate::cli) now: Time,
+    pub(crate) now: Time,
     /// What webhooks answer.
-    pub(in crate::cli) answers: &'a RecordedAnswers,
+    pub(crate) answers: &'a RecordedAnswers,
 }
 
 /// What came of a review.
-pub(in crate::cli) struct Answered {
-    pub(in crate::cli) decided: Result<OfflineDecision, MissingAnswers>,
+pub(crate) struct Answered {
+    pub(crate) decided: Result<OfflineDecision, MissingAnswers>,
     /// The webhooks that were asked, in order, as `configuration/webhook`.
-    pub(in crate::cli) asked: Vec<String>,
-    pub(in crate::cli) trace: Vec<Traced>,
+    pub(crate) asked: Vec<String>,
+    pub(crate) trace: Vec<Traced>,
 }
 
 /// The answer of all phases together.
-pub(in crate::cli) struct OfflineDecision {
-    pub(in crate::cli) outcome: Outcome,
+pub(crate) struct OfflineDecision {
+    pub(crate) outcome: Outcome,
     /// The reply as it goes over the wire.
-    pub(in crate::cli) reply: String,
+    pub(crate) reply: String,
     /// The object after the mutations; none where the review has none.
-    pub(in crate::cli) object: Option<String>,
+    pub(crate) object: Option<String>,
 }
 
 /// What would be decided depends on webhooks of which no answer is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("it depends on what {} would answer, of which nothing is recorded", webhooks.join(", "))]
-pub(in crate::cli) struct MissingAnswers {
+pub(crate) struct MissingAnswers {
     /// As `configuration/webhook`.
-    pub(in crate::cli) webhooks: Vec<String>,
+    pub(crate) webhooks: Vec<String>,
 }
 
 /// One run of all phases.
@@ -69,7 +69,7 @@ struct Running<'a> {
 
 /// Why a review has no answer.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::cli) enum Unanswerable {
+pub(crate) enum Unanswerable {
     #[error("{0}")]
     Review(#[from] AdmissionReviewError),
     #[error("the changed object cannot be put back: {0}")]
@@ -82,7 +82,7 @@ impl OfflineReview<'_> {
     /// # Errors
     ///
     /// It is no AdmissionReview.
-    pub(in crate::cli) fn answer(&self, body: &[u8]) -> Result<Answered, Unanswerable> {
+    pub(crate) fn answer(&self, body: &[u8]) -> Result<Answered, Unanswerable> {
         let received = Document::parse_bytes(body).map_err(AdmissionReviewError::from)?;
         let review = AdmissionReview::decode(&received)?;
         let mut running = Running {

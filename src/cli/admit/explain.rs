@@ -26,7 +26,7 @@ pub(super) struct AdmitExplained<'a> {
 }
 
 /// An answer in words.
-pub(in crate::cli) struct AdmitInWords<'a>(pub(in crate::cli) &'a Answered);
+pub(crate) struct AdmitInWords<'a>(pub(in crate::cli) &'a Answered);
 
 impl<'a> AdmitExplained<'a> {
     pub(super) fn new(answered: &'a Answered) -> Self {

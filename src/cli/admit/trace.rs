@@ -24,7 +24,7 @@ pub(super) struct StepRecorder {
 /// A step, for people and programs.
 #[derive(Debug, Serialize)]
 #[serde(tag = "step", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub(in crate::cli) enum Traced {
+pub(crate) enum Traced {
     /// Policies of the phase are asked; once more, where others changed the object.
     Phase { phase: &'static str, again: bool },
     /// A policy applies or not.
@@ -111,7 +111,7 @@ pub(in crate::cli) enum Traced {
 /// Whether something applies.
 #[derive(Debug, Serialize)]
 #[serde(tag = "result", rename_all = "camelCase")]
-pub(in crate::cli) enum TracedMatch {
+pub(crate) enum TracedMatch {
     Match { resource: String },
     NoMatch { why: &'static str },
     Error { why: String },
@@ -120,7 +120,7 @@ pub(in crate::cli) enum TracedMatch {
 /// What an expression came to.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::cli) enum TracedValue {
+pub(crate) enum TracedValue {
     Value(Box<RawValue>),
     Error(String),
 }

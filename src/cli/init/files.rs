@@ -15,10 +15,10 @@ use super::policies;
 use crate::cli::Error;
 use gaps::{filling, url_hosts};
 use set_up::PORT;
-pub(in crate::cli) use set_up::SetUp;
+pub(crate) use set_up::SetUp;
 
 /// The gateway's configuration, by whose presence a set-up is known.
-pub(in crate::cli) const CONFIGURATION: &str = "portcullis.yaml";
+pub(crate) const CONFIGURATION: &str = "portcullis.yaml";
 
 /// The certificates of a set-up: where each is, with its key, and who signs anew.
 pub(super) const SERVER: KeyFiles = KeyFiles("pki/server.crt", "pki/server.key");

@@ -11,7 +11,7 @@ use crate::field::FaultKind;
 
 impl<'r> Section<'r> {
     /// The text in the field `name`, not empty.
-    pub(in crate::config) fn text(&self, name: &str) -> Option<&'r str> {
+    pub(crate) fn text(&self, name: &str) -> Option<&'r str> {
         match self.value(name)?.as_str() {
             Some("") => {
                 self.fault(name, FaultKind::Required, "must not be empty");
@@ -26,19 +26,19 @@ impl<'r> Section<'r> {
     }
 
     /// Like [`Section::text`], where nothing between the quotes counts as absent.
-    pub(in crate::config) fn text_if_any(&self, name: &str) -> Option<&'r str> {
+    pub(crate) fn text_if_any(&self, name: &str) -> Option<&'r str> {
         self.value(name)
             .filter(|node| node.as_str() != Some(""))
             .and_then(|_| self.text(name))
     }
 
     /// Like [`Section::path`], where nothing between the quotes counts as absent.
-    pub(in crate::config) fn path_if_any(&self, name: &str) -> Option<PathBuf> {
+    pub(crate) fn path_if_any(&self, name: &str) -> Option<PathBuf> {
         self.text_if_any(name).map(|text| self.reading.resolve(text))
     }
 
     /// Like [`Section::text`], for a field that must be there.
-    pub(in crate::config) fn required_text(&self, name: &str, what: &str) -> Option<&'r str> {
+    pub(crate) fn required_text(&self, name: &str, what: &str) -> Option<&'r str> {
         if self.value(name).is_none() {
             self.fault(name, FaultKind::Required, what);
         }
@@ -46,7 +46,7 @@ impl<'r> Section<'r> {
     }
 
     /// The texts of the list in the field `name`.
-    pub(in crate::config) fn texts(&self, name: &str) -> Vec<(usize, &'r str)> {
+    pub(crate) fn texts(&self, name: &str) -> Vec<(usize, &'r str)> {
         let items = self.items(name);
         items
             .iter()
@@ -56,7 +56,7 @@ impl<'r> Section<'r> {
     }
 
     /// Like [`Section::texts`], without the positions.
-    pub(in crate::config) fn strings(&self, name: &str) -> Vec<String> {
+    pub(crate) fn strings(&self, name: &str) -> Vec<String> {
         self.texts(name)
             .into_iter()
             .map(|(_, text)| text.to_owned())
@@ -64,18 +64,18 @@ impl<'r> Section<'r> {
     }
 
     /// The path in the field `name`, made absolute.
-    pub(in crate::config) fn path(&self, name: &str) -> Option<PathBuf> {
+    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
         self.text(name).map(|text| self.reading.resolve(text))
     }
 
     /// Like [`Section::path`], for a field that must be there.
-    pub(in crate::config) fn required_path(&self, name: &str, what: &str) -> Option<PathBuf> {
+    pub(crate) fn required_path(&self, name: &str, what: &str) -> Option<PathBuf> {
         self.required_text(name, what)
             .map(|text| self.reading.resolve(text))
     }
 
     /// The IP address and port in the field `name`.
-    pub(in crate::config) fn address(&self, name: &str) -> Option<SocketAddr> {
+    pub(crate) fn address(&self, name: &str) -> Option<SocketAddr> {
         let text = self.text(name)?;
         let address = text.parse().ok();
         if address.is_none() {
@@ -86,7 +86,7 @@ impl<'r> Section<'r> {
     }
 
     /// The duration in the field `name`, in Go's syntax; it may be zero.
-    pub(in crate::config) fn duration(&self, name: &str) -> Option<Duration> {
+    pub(crate) fn duration(&self, name: &str) -> Option<Duration> {
         const FORM: &str = "must be a duration such as `25s` or `1m30s`";
         let node = self.value(name)?;
         let Some(text) = node.as_str() else {
@@ -101,7 +101,7 @@ impl<'r> Section<'r> {
     }
 
     /// The duration in the field `name`, longer than nothing.
-    pub(in crate::config) fn positive_duration(&self, name: &str) -> Option<Duration> {
+    pub(crate) fn positive_duration(&self, name: &str) -> Option<Duration> {
         let duration = self.duration(name)?;
         if duration.is_zero() {
             self.fault(name, FaultKind::Invalid, "must be longer than 0s");
@@ -111,12 +111,12 @@ impl<'r> Section<'r> {
     }
 
     /// The whole number in the field `name`, from 1.
-    pub(in crate::config) fn positive(&self, name: &str) -> Option<usize> {
+    pub(crate) fn positive(&self, name: &str) -> Option<usize> {
         self.whole(name, 1)
     }
 
     /// The whole number in the field `name`, from 0.
-    pub(in crate::config) fn count(&self, name: &str) -> Option<usize> {
+    pub(crate) fn count(&self, name: &str) -> Option<usize> {
         self.whole(name, 0)
     }
 
@@ -142,7 +142,7 @@ impl<'r> Section<'r> {
     }
 
     /// The truth value in the field `name`.
-    pub(in crate::config) fn boolean(&self, name: &str) -> Option<bool> {
+    pub(crate) fn boolean(&self, name: &str) -> Option<bool> {
         match self.value(name)?.value {
             Value::Bool(value) => Some(value),
             _ => {
@@ -153,7 +153,7 @@ impl<'r> Section<'r> {
     }
 
     /// The value that `choices` gives the text in the field `name`.
-    pub(in crate::config) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Option<T> {
+    pub(crate) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Option<T> {
         let text = self.text(name)?;
         let choice = choices.iter().find(|(word, _)| *word == text);
         if choice.is_none() {
@@ -165,7 +165,7 @@ impl<'r> Section<'r> {
 }
 
 /// The words to choose from, for a message.
-pub(in crate::config) fn one_of<T>(choices: &[(&str, T)]) -> String {
+pub(crate) fn one_of<T>(choices: &[(&str, T)]) -> String {
     choices
         .iter()
         .map(|(word, _)| format!("`{word}`"))

@@ -90,7 +90,7 @@ pub(super) fn float(text: &str) -> Option<f64> {
 
 /// The number as JSON has it after Go wrote it and read it again: a whole one
 /// is an integer. `None` where JSON has none.
-pub(in crate::document) fn normal(value: f64) -> Option<Number> {
+pub(crate) fn normal(value: f64) -> Option<Number> {
     if value == value.trunc() && value.abs() < 1e21 {
         let digits = value.to_string();
         if let Ok(integer) = digits.parse::<i64>() {

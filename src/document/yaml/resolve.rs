@@ -5,7 +5,7 @@ use super::timestamp;
 
 /// A scalar's value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::document) enum Scalar {
+pub(crate) enum Scalar {
     Null,
     Bool(bool),
     Int(i64),
@@ -21,7 +21,7 @@ pub(in crate::document) enum Scalar {
 const PREFIX: &str = "tag:yaml.org,2002:";
 
 /// What `text` is under `tag`, empty or in full. An error: it is not what its tag says.
-pub(in crate::document) fn resolve(tag: &str, text: &str) -> Result<Scalar, String> {
+pub(crate) fn resolve(tag: &str, text: &str) -> Result<Scalar, String> {
     if tag.is_empty() {
         return Ok(untagged(text, true));
     }

@@ -58,7 +58,7 @@ pub(super) fn variables(
 
 /// `matchConditions` at `path`. They may name parameters, where there are any,
 /// but not variables.
-pub(in crate::manifest) fn conditions(
+pub(crate) fn conditions(
     written: Option<&[MatchCondition]>,
     path: &FieldPath,
     has_params: bool,

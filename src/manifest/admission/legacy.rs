@@ -20,7 +20,7 @@ use crate::field::{FaultKind, Faults, FieldPath};
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(in crate::manifest) struct WrittenInitializerConfiguration {
+pub(crate) struct WrittenInitializerConfiguration {
     #[serde(rename = "apiVersion")]
     _api_version: String,
     #[serde(rename = "kind")]
@@ -56,7 +56,7 @@ pub(super) struct LegacyRule {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(in crate::manifest) struct ExternalAdmissionHookConfiguration {
+pub(crate) struct ExternalAdmissionHookConfiguration {
     #[serde(rename = "apiVersion")]
     _api_version: String,
     #[serde(rename = "kind")]
@@ -99,7 +99,7 @@ struct LegacyService {
 // === initializers ===
 
 /// Reads the configuration; `None` if anything is wrong with it.
-pub(in crate::manifest) fn read_initializers(
+pub(crate) fn read_initializers(
     document: &Document,
     faults: &mut Faults,
 ) -> Option<WrittenInitializerConfiguration> {
@@ -150,7 +150,7 @@ pub(super) fn compile(written: WrittenInitializerConfiguration) -> engine::Initi
 
 /// Reads the configuration, as written and as the engine has it; `None` if
 /// anything is wrong with it.
-pub(in crate::manifest) fn read_hooks(
+pub(crate) fn read_hooks(
     document: &Document,
     faults: &mut Faults,
 ) -> Option<(ExternalAdmissionHookConfiguration, WebhookConfiguration)> {

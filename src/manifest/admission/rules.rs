@@ -191,7 +191,7 @@ pub(super) fn compile_rule(rule: WrittenRule<'_>) -> MatchRule {
 // === match resources ===
 
 /// `SetDefaults_MatchResources`.
-pub(in crate::manifest) fn default_match_resources(written: &mut MatchResources) {
+pub(crate) fn default_match_resources(written: &mut MatchResources) {
     written
         .match_policy
         .get_or_insert_with(|| "Equivalent".to_owned());
@@ -200,11 +200,7 @@ pub(in crate::manifest) fn default_match_resources(written: &mut MatchResources)
 }
 
 /// Checks match constraints at `path`.
-pub(in crate::manifest) fn validate_match_resources(
-    written: &MatchResources,
-    path: &FieldPath,
-    report: &mut Report<'_>,
-) {
+pub(crate) fn validate_match_resources(written: &MatchResources, path: &FieldPath, report: &mut Report<'_>) {
     let policy = path.field("matchPolicy");
     match written.match_policy.as_deref() {
         None => report.required(&policy, "`Equivalent` or `Exact`"),
@@ -244,7 +240,7 @@ pub(super) fn validate_mutating(written: &MatchResources, path: &FieldPath, repo
 }
 
 /// Match constraints as the engine has them.
-pub(in crate::manifest) fn compile_match_resources(
+pub(crate) fn compile_match_resources(
     written: &MatchResources,
     path: &FieldPath,
     report: &mut Report<'_>,

@@ -6,11 +6,7 @@ use crate::manifest::names;
 use crate::manifest::report::Report;
 use crate::manifest::v1alpha1::Subject;
 
-pub(in crate::manifest) fn validate_subjects(
-    subjects: &[Subject],
-    path: &FieldPath,
-    report: &mut Report<'_>,
-) {
+pub(crate) fn validate_subjects(subjects: &[Subject], path: &FieldPath, report: &mut Report<'_>) {
     for (index, subject) in subjects.iter().enumerate() {
         validate_subject(subject, &path.index(index), report);
     }

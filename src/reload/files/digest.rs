@@ -14,18 +14,18 @@ pub(super) const MOST_BYTES: usize = 512 << 20;
 
 /// The files of a set and a digest of their names and content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::reload) struct Fingerprint([u8; 32]);
+pub(crate) struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
     /// Of no files at all.
-    pub(in crate::reload) fn none() -> Self {
+    pub(crate) fn none() -> Self {
         fingerprint(&[])
     }
 }
 
 /// A digest of the names and content of `files`; one that cannot be read counts as absent,
 /// and so does what is beyond the bytes of a set.
-pub(in crate::reload) fn fingerprint(files: &[PathBuf]) -> Fingerprint {
+pub(crate) fn fingerprint(files: &[PathBuf]) -> Fingerprint {
     let mut digest = Sha256::new();
     let mut left = MOST_BYTES;
     for file in files {
@@ -41,13 +41,13 @@ pub(in crate::reload) fn fingerprint(files: &[PathBuf]) -> Fingerprint {
 /// What the revision of a set is made of: its configuration and manifests,
 /// without their paths on this machine and without any secret.
 #[derive(Clone)]
-pub(in crate::reload) struct Revision(Sha256);
+pub(crate) struct Revision(Sha256);
 
 // === impl Revision ===
 
 impl Revision {
     /// Of a set of files alone.
-    pub(in crate::reload) fn of_files(config_text: &str, sources: &[Source]) -> Self {
+    pub(crate) fn of_files(config_text: &str, sources: &[Source]) -> Self {
         let mut digest = Sha256::new();
         part(&mut digest, config_text.as_bytes());
         for source in sources {
@@ -61,7 +61,7 @@ impl Revision {
     }
 
     /// With what is beside the files.
-    pub(in crate::reload) fn with(mut self, watched: &[Watched]) -> Self {
+    pub(crate) fn with(mut self, watched: &[Watched]) -> Self {
         for watched in watched {
             part(&mut self.0, &watched.digest);
         }
@@ -69,7 +69,7 @@ impl Revision {
     }
 
     /// As it is shown.
-    pub(in crate::reload) fn name(self) -> Arc<str> {
+    pub(crate) fn name(self) -> Arc<str> {
         let digits = self.0.finish();
         let digits = digits.iter().take(6).map(|byte| format!("{byte:02x}"));
         digits.collect::<String>().into()

@@ -81,7 +81,7 @@ fn hidden(path: &Path) -> bool {
         .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-pub(in crate::reload) fn is_manifest(path: &Path) -> bool {
+pub(crate) fn is_manifest(path: &Path) -> bool {
     path.extension()
         .and_then(|extension| extension.to_str())
         .is_some_and(|extension| ["yaml", "yml", "json"].contains(&extension))

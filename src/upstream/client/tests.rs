@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 
+use openssl::nid::Nid;
+
 use super::*;
 use crate::config::Secret;
-use crate::upstream::fixtures::{FakeAction, FakeAuthority, FakeRequest, FakeWebhook, Issued, ok, reply};
+use crate::pki::{Authority, BEGINNING, Identity, Leaf};
+use crate::upstream::fixtures::{FakeAction, FakeRequest, FakeWebhook, client_identity, ok, reply};
 
 const BOUNDS: Bounds = Bounds {
     timeout: Duration::from_secs(30),
@@ -36,8 +39,8 @@ fn post(client: &Client, bounds: Bounds) -> Result<Bytes, Error> {
 
 /// A client of a webhook that answers with `respond`, whose certificate is right.
 fn pair(respond: impl Fn(&FakeRequest) -> FakeAction + Send + Sync + 'static) -> (FakeWebhook, Client) {
-    let authority = FakeAuthority::new("ca");
-    let webhook = FakeWebhook::start(&authority.issue(&["127.0.0.1"]), respond);
+    let authority = Authority::new("ca");
+    let webhook = FakeWebhook::start(&authority.server_elsewhere(&["127.0.0.1"]), respond);
     let settings = settings(&webhook.url("/some/path"), &[&authority.pem()]);
     (webhook, Client::new(settings, ClientAuthorization::None).unwrap())
 }
@@ -200,7 +203,7 @@ fn a_port_without_listener_refuses() {
     );
 }
 
-fn tls_failure(issued: &Issued, authorities: &[&[u8]]) -> String {
+fn tls_failure(issued: &Identity, authorities: &[&[u8]]) -> String {
     let webhook = FakeWebhook::start(issued, |_| FakeAction::Send(ok(b"{}")));
     let client = Client::new(
         settings(&webhook.url("/"), authorities),
@@ -215,23 +218,23 @@ fn tls_failure(issued: &Issued, authorities: &[&[u8]]) -> String {
 
 #[test]
 fn a_certificate_that_go_would_refuse_is_refused() {
-    let (authority, other) = (FakeAuthority::new("ca"), FakeAuthority::new("other"));
-    let right = authority.issue(&["127.0.0.1"]);
+    let (authority, other) = (Authority::new("ca"), Authority::new("other"));
+    let right = authority.server_elsewhere(&["127.0.0.1"]);
     let table = [
         (&right, vec![other.pem()], "issuer certificate"),
         (&right, vec![], "issuer certificate"),
         (
-            &authority.issue_for_days(&["127.0.0.1"], 1),
+            &authority.server_until(&["127.0.0.1"], BEGINNING + 86_400),
             vec![authority.pem()],
             "expired",
         ),
         (
-            &authority.issue(&["127.0.0.2"]),
+            &authority.server_elsewhere(&["127.0.0.2"]),
             vec![authority.pem()],
             "IP address mismatch",
         ),
         (
-            &authority.issue(&[]),
+            &authority.server_elsewhere(&[]),
             vec![authority.pem()],
             "IP address mismatch",
         ),
@@ -259,8 +262,10 @@ fn of_service(webhook: &FakeWebhook, authority: &[u8]) -> Settings {
 
 #[test]
 fn a_service_is_asked_by_its_name_wherever_it_is() {
-    let authority = FakeAuthority::new("ca");
-    let webhook = FakeWebhook::start(&authority.issue(&["svc.ns.svc"]), |_| FakeAction::Send(ok(b"{}")));
+    let authority = Authority::new("ca");
+    let webhook = FakeWebhook::start(&authority.server_elsewhere(&["svc.ns.svc"]), |_| {
+        FakeAction::Send(ok(b"{}"))
+    });
     let client = Client::new(of_service(&webhook, &authority.pem()), ClientAuthorization::None).unwrap();
     post(&client, BOUNDS).unwrap();
     let request = webhook.received().remove(0);
@@ -280,8 +285,11 @@ fn a_service_is_asked_by_its_name_wherever_it_is() {
 
 #[test]
 fn a_common_name_is_no_name() {
-    let own = FakeAuthority::new("ca");
-    let named = own.issue_with_common_name("svc.ns.svc");
+    let own = Authority::new("ca");
+    let named = own.issue(&Leaf {
+        subject: &[(Nid::COMMONNAME, "svc.ns.svc")],
+        ..Leaf::server()
+    });
     let webhook = FakeWebhook::start(&named, |_| FakeAction::Send(ok(b"{}")));
     let client = Client::new(of_service(&webhook, &own.pem()), ClientAuthorization::None).unwrap();
     let result = post(&client, BOUNDS);
@@ -290,9 +298,9 @@ fn a_common_name_is_no_name() {
 
 #[test]
 fn a_certificate_may_be_trusted_by_itself() {
-    let issued = FakeAuthority::new("forgotten").issue(&["127.0.0.1"]);
+    let issued = Authority::new("forgotten").server_elsewhere(&["127.0.0.1"]);
     let webhook = FakeWebhook::start(&issued, |_| FakeAction::Send(ok(b"{}")));
-    let other = FakeAuthority::new("other").pem();
+    let other = Authority::new("other").pem();
     let settings = settings(&webhook.url("/"), &[&other, &issued.pem()]);
     let client = Client::new(settings, ClientAuthorization::None).unwrap();
     assert_eq!(post(&client, BOUNDS).unwrap(), "{}");
@@ -300,10 +308,12 @@ fn a_certificate_may_be_trusted_by_itself() {
 
 #[test]
 fn a_client_certificate_is_shown() {
-    let authority = FakeAuthority::new("ca");
-    let webhook = FakeWebhook::start(&authority.issue(&["127.0.0.1"]), |_| FakeAction::Send(ok(b"{}")));
+    let authority = Authority::new("ca");
+    let webhook = FakeWebhook::start(&authority.server_elsewhere(&["127.0.0.1"]), |_| {
+        FakeAction::Send(ok(b"{}"))
+    });
     let settings = Settings {
-        identity: Some(authority.issue(&["gateway"]).identity()),
+        identity: Some(client_identity(&authority.client("gateway", &[]))),
         ..settings(&webhook.url("/"), &[&authority.pem()])
     };
     let client = Client::new(settings, ClientAuthorization::None).unwrap();
@@ -328,10 +338,10 @@ fn another_authorization_goes_over_the_same_connection() {
 
 #[test]
 fn what_cannot_be_used_is_said_at_once() {
-    let issued = FakeAuthority::new("ca").issue(&["a"]);
-    let mut mismatched = issued.identity();
-    mismatched.key = FakeAuthority::new("ca").issue(&["a"]).identity().key;
-    let mut keyless = issued.identity();
+    let issued = Authority::new("ca").client("a", &[]);
+    let mut mismatched = client_identity(&issued);
+    mismatched.key = client_identity(&Authority::new("ca").client("a", &[])).key;
+    let mut keyless = client_identity(&issued);
     keyless.key = Secret::new("no key");
     let with = |identity| Settings {
         identity: Some(identity),

@@ -9,13 +9,12 @@ use crate::harness::folder::Folder;
 use crate::harness::gateway::{Gateway, Keys, Setup};
 use crate::harness::kubeconfig::{self, Credential};
 use crate::harness::{eventually, ports};
+use crate::lease::{Lease, Logs};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use std::ops::Deref;
 use std::path::Path;
 use std::sync::LazyLock;
-use std::thread;
 
 /// The namespace of which the API server asks by token.
 pub(super) const BY_TOKEN: &str = "by-token";
@@ -33,13 +32,9 @@ pub(super) struct Servers {
 static SHARED: LazyLock<Servers> = LazyLock::new(|| Servers::start(&binaries::find().unwrap()));
 
 /// The shared servers; `None` without the programs.
-pub(super) fn shared() -> Option<Lease> {
-    binaries::find()?;
-    Some(Lease(&SHARED))
+pub(super) fn shared() -> Option<Lease<Servers>> {
+    Lease::of(&SHARED)
 }
-
-/// Prints the servers' logs when the test that holds it fails.
-pub(super) struct Lease(&'static Servers);
 
 impl Servers {
     fn start(binaries: &Binaries) -> Self {
@@ -92,19 +87,9 @@ impl Servers {
     }
 }
 
-impl Deref for Lease {
-    type Target = Servers;
-
-    fn deref(&self) -> &Servers {
-        self.0
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            eprintln!("{}{}", self.gateway.tail(), self.cluster.tails());
-        }
+impl Logs for Servers {
+    fn logs(&self) -> String {
+        format!("{}{}", self.gateway.tail(), self.cluster.tails())
     }
 }
 

@@ -16,20 +16,16 @@ pub(super) fn ask(servers: &Servers, endpoint: &str, namespace: &str, data: &Val
         "metadata": {"name": "object", "namespace": namespace},
         "data": data,
     });
-    let review = json!({
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "1",
-            "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
-            "resource": {"group": "", "version": "v1", "resource": "configmaps"},
-            "name": "object",
-            "namespace": namespace,
-            "operation": "CREATE",
-            "userInfo": {"username": "carol"},
-            "object": object,
-        },
-    });
+    let review = crate::harness::reviews::admission(&json!({
+        "uid": "1",
+        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+        "name": "object",
+        "namespace": namespace,
+        "operation": "CREATE",
+        "userInfo": {"username": "carol"},
+        "object": object,
+    }));
     let response = servers.gateway.client().post(endpoint, &review).unwrap();
     assert_eq!(response.status, 200, "{}", response.text());
     response.json()["response"].clone()

@@ -11,12 +11,11 @@ use crate::harness::kubeconfig::{self, Credential};
 use crate::harness::pki::Authority;
 use crate::harness::ports;
 use crate::harness::relay::Relay;
+use crate::lease::{Lease, Logs};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex};
-use std::thread;
 
 /// Whom the gateway is to the API server.
 pub(super) const GATEWAY: User = User {
@@ -59,13 +58,9 @@ pub(super) struct Servers {
 static SHARED: LazyLock<Servers> = LazyLock::new(|| Servers::start(&binaries::find().unwrap()));
 
 /// The shared servers; `None` without the programs.
-pub(super) fn shared() -> Option<Lease> {
-    binaries::find()?;
-    Some(Lease(&SHARED))
+pub(super) fn shared() -> Option<Lease<Servers>> {
+    Lease::of(&SHARED)
 }
-
-/// Prints the servers' logs when the test that holds it fails.
-pub(super) struct Lease(&'static Servers);
 
 impl Servers {
     /// The gateway is there before the API server that it watches, and knows
@@ -225,15 +220,11 @@ pub(super) fn definition(plural: &str) -> Value {
 
 /// What a gateway answers about a user who gets a path.
 pub(super) fn decision(gateway: &Client, user: &str, path: &str) -> Value {
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {
-            "user": user,
-            "groups": ["people"],
-            "nonResourceAttributes": {"verb": "get", "path": path},
-        },
-    });
+    let review = crate::harness::reviews::authorization(&json!({
+        "user": user,
+        "groups": ["people"],
+        "nonResourceAttributes": {"verb": "get", "path": path},
+    }));
     let response = gateway.post("/authorize", &review).unwrap();
     assert_eq!(response.status, 200, "{}", response.text());
     response.json()["status"].clone()
@@ -271,18 +262,8 @@ pub(super) fn defined(cluster: &Cluster) -> bool {
     cluster.status("admin", path) == 200
 }
 
-impl Deref for Lease {
-    type Target = Servers;
-
-    fn deref(&self) -> &Servers {
-        self.0
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            eprintln!("{}{}", self.gateway.tail(), self.cluster.tails());
-        }
+impl Logs for Servers {
+    fn logs(&self) -> String {
+        format!("{}{}", self.gateway.tail(), self.cluster.tails())
     }
 }

@@ -97,15 +97,12 @@ pub(super) fn asks_about_the_api_server(cluster: &Cluster, user: &str) -> Result
         ("get", "log"),
         ("get", "metrics"),
     ] {
-        let review = json!({
-            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-            "spec": {
-                "user": "kube-apiserver-kubelet-client", "groups": ["system:authenticated"],
-                "resourceAttributes": {
-                    "verb": verb, "version": "v1", "resource": "nodes", "subresource": subresource, "name": node(user),
-                },
+        let review = crate::harness::reviews::authorization(&json!({
+            "user": "kube-apiserver-kubelet-client", "groups": ["system:authenticated"],
+            "resourceAttributes": {
+                "verb": verb, "version": "v1", "resource": "nodes", "subresource": subresource, "name": node(user),
             },
-        });
+        }));
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
         let answer = expect(201, cluster.user(user).post(path, &review))?;
         if answer["status"]["allowed"] != true {

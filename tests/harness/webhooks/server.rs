@@ -11,7 +11,6 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use openssl::nid::Nid;
-use openssl::pkey::PKey;
 use openssl::ssl::{
     AlpnError, NameType, Ssl, SslAcceptor, SslMethod, SslRef, SslVerifyMode, select_next_proto,
 };
@@ -24,6 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_openssl::SslStream;
 
@@ -35,10 +35,16 @@ struct Shared {
     acceptor: SslAcceptor,
     builder: Builder,
     calls: Calls,
+    held: watch::Receiver<bool>,
 }
 
 /// Serves until the runtime is dropped.
-pub(super) fn start(builder: Builder, address: SocketAddr, calls: Calls) -> Runtime {
+pub(super) fn start(
+    builder: Builder,
+    address: SocketAddr,
+    calls: Calls,
+    held: watch::Receiver<bool>,
+) -> Runtime {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -49,6 +55,7 @@ pub(super) fn start(builder: Builder, address: SocketAddr, calls: Calls) -> Runt
         acceptor: acceptor(&builder),
         builder,
         calls,
+        held,
     });
     runtime.spawn(async move {
         let mut number = 0;
@@ -63,10 +70,8 @@ pub(super) fn start(builder: Builder, address: SocketAddr, calls: Calls) -> Runt
 fn acceptor(builder: &Builder) -> SslAcceptor {
     let mut acceptor = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).unwrap();
     let identity = &builder.identity;
-    let certificate = X509::from_pem(&identity.certificate).unwrap();
-    acceptor.set_certificate(&certificate).unwrap();
-    let key = PKey::private_key_from_pem(&identity.key).unwrap();
-    acceptor.set_private_key(&key).unwrap();
+    acceptor.set_certificate(&identity.certificate).unwrap();
+    acceptor.set_private_key(&identity.key).unwrap();
     if let Some(authority) = &builder.client_authority {
         let authority = X509::from_pem(authority).unwrap();
         acceptor.cert_store_mut().add_cert(authority).unwrap();
@@ -127,10 +132,14 @@ async fn respond(
     let mut routes = shared.builder.routes.iter();
     let behaviour = routes.find(|(path, _)| *path == called.path);
     lock(&shared.calls).push(called.clone());
-    let answer = match behaviour {
-        Some((_, behaviour)) => behaviour(&called),
+    let behaviour = behaviour.map(|(_, behaviour)| behaviour);
+    let answer = match behaviour.or(shared.builder.otherwise.as_ref()) {
+        Some(behaviour) => behaviour(&called),
         None => Answer::http(404, "no webhook"),
     };
+    let mut held = shared.held.clone();
+    // An error means that the test has ended.
+    drop(held.wait_for(|is_held| !is_held).await);
     send(answer, &called).await
 }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{authorizer, builder, entry, gateway, gets, line, status};
-use crate::authorizer::{Act, Authorizer, kubeconfig, says};
-use crate::support::pki::Identity;
+use crate::harness::authorizer::{Act, Authorizer, kubeconfig, says};
+use crate::harness::pki::Authority;
 use crate::support::{Builder, JANE_GETS, until, v1};
 
 /// Far longer than anything takes that does not wait for a deadline.
@@ -90,17 +90,14 @@ fn ask(gateway: &crate::support::Gateway, timeout: &str) -> Value {
 fn nobody_there_and_a_certificate_of_another_are_faults() {
     let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let stranger = authorizer(|asked| says(asked, json!({"allowed": true})));
-    let ca = Identity::authority("another");
+    let ca = Authority::new("another");
     for (address, expected) in [(nowhere, "dial "), (stranger.address, "tls: ")] {
         let gateway = Builder::new()
             .authorization(format!(
                 "{{webhooks: [{}]}}",
                 entry("other", "failurePolicy: Deny")
             ))
-            .file(
-                "other.kubeconfig",
-                kubeconfig(address, "/", &ca.certificate_pem()),
-            )
+            .file("other.kubeconfig", kubeconfig(address, "/", &ca.pem()))
             .start();
         let answer = status(&gateway, &gets("joe", "/a"));
         assert_eq!(answer["denied"], true);
@@ -165,17 +162,14 @@ fn one_that_hangs_delays_nobody_else_and_leaves_room() {
 #[test]
 fn a_gateway_that_would_ask_itself_does_not() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let ca = Identity::authority("self");
+    let ca = Authority::new("self");
     let gateway = Builder::new()
         .address(address)
         .authorization(format!(
             "{{webhooks: [{}]}}",
             entry("self", "failurePolicy: NoOpinion")
         ))
-        .file(
-            "self.kubeconfig",
-            kubeconfig(address, "/authorize", &ca.certificate_pem()),
-        )
+        .file("self.kubeconfig", kubeconfig(address, "/authorize", &ca.pem()))
         .start();
     let answer = status(&gateway, &gets("joe", "/a"));
     let error = answer["evaluationError"].as_str().unwrap();

@@ -7,14 +7,14 @@ use std::time::Duration;
 use openssl::ssl::{SslConnector, SslContextBuilder, SslMethod, SslStream, SslVerifyMode};
 use serde_json::Value;
 
-use super::pki::Identity;
+use crate::harness::pki::{Authority, Identity};
 
 /// Longer than anything takes; a test that waits so long has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a client shows when it connects.
 pub(crate) struct Client<'a> {
-    pub(crate) authority: &'a Identity,
+    pub(crate) authority: &'a Authority,
     pub(crate) certificate: Option<&'a Identity>,
 }
 

@@ -10,12 +10,12 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::client::{Client, Connection};
-use super::pki::Identity;
+use crate::harness::pki::{Authority, Identity};
 
 /// A running `portcullis serve`. Dropping it kills it.
 pub(crate) struct Process {
     folder: TempDir,
-    authority: Identity,
+    authority: Authority,
     caller: Identity,
     child: Child,
     pub(crate) server: SocketAddr,
@@ -34,7 +34,7 @@ pub(super) struct Surroundings<'s> {
 }
 
 impl Process {
-    pub(super) fn start(folder: TempDir, authority: Identity, surroundings: &Surroundings<'_>) -> Self {
+    pub(super) fn start(folder: TempDir, authority: Authority, surroundings: &Surroundings<'_>) -> Self {
         let log = File::create(folder.path().join("stderr.log")).unwrap();
         let log = if surroundings.is_log_unread {
             Stdio::piped()
@@ -65,7 +65,7 @@ impl Process {
         Self {
             server: address("server"),
             admin: address("admin"),
-            caller: authority.client("kube-apiserver"),
+            caller: authority.client("kube-apiserver", &[]),
             folder,
             authority,
             child,

@@ -4,12 +4,12 @@ use serde_json::json;
 
 use super::{by_path, entry, gateway, lines, mutating, paths, pod, post, validating};
 use crate::h2::{Connection, block_on};
-use crate::support::webhook::Webhook;
+use crate::harness::webhooks::Webhooks;
 use crate::support::{Builder, Gateway, JANE_GETS, get, request, until, v1};
 
 const VALIDATING: &str = r#"portcullis_in_flight_requests{endpoint="validate"}"#;
 
-fn held() -> (Webhook, Gateway) {
+fn held() -> (Webhooks, Gateway) {
     let webhook = by_path(&[]);
     let gateway = gateway(validating("a", &[entry(&webhook, "/held", json!({}))]));
     webhook.hold();
@@ -34,7 +34,7 @@ fn a_call_in_flight_delays_no_answer_of_its_worker() {
         loop {
             assert!(futures_util::poll!(&mut waiting).is_pending());
             tokio::task::yield_now().await;
-            if webhook.asked().len() == 1 {
+            if webhook.calls().len() == 1 {
                 break;
             }
         }
@@ -57,7 +57,7 @@ fn calls_in_flight_hold_no_thread() {
     for (index, connection) in connections.iter_mut().enumerate() {
         connection.send(&waiting(&format!("user-{index}")));
     }
-    until("all are asked", || webhook.asked().len() == 32);
+    until("all are asked", || webhook.calls().len() == 32);
     webhook.release();
     for connection in &mut connections {
         assert_eq!(connection.receive().unwrap().json()["response"]["allowed"], true);
@@ -69,7 +69,7 @@ fn draining_waits_for_a_call_in_flight() {
     let (webhook, mut gateway) = held();
     let mut connection = gateway.connect();
     connection.send(&waiting("jane"));
-    until("it is asked", || webhook.asked().len() == 1);
+    until("it is asked", || webhook.calls().len() == 1);
     gateway.stop();
     until("readiness fails", || {
         get(gateway.addresses.admin, "/readyz").0 == 503
@@ -92,7 +92,7 @@ fn who_hangs_up_is_not_worked_for() {
     let (webhook, gateway) = held();
     let mut connection = gateway.connect();
     connection.send(&waiting("jane"));
-    until("it is asked", || webhook.asked().len() == 1);
+    until("it is asked", || webhook.calls().len() == 1);
     assert_eq!(gateway.metric(VALIDATING), 1.0);
     drop(connection);
     until("its place is free", || gateway.metric(VALIDATING) == 0.0);

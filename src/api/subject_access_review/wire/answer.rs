@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use super::object::{self, JsonFields, ListItems};
 use super::reader::Reader;
 use super::{MOST_ITEMS, RawSpec};
-use crate::api::subject_access_review::FOUND_BYTES;
 use crate::api::text;
 use crate::engine::Decision;
 use crate::engine::authorization::SubjectAccessReviewVersion;
@@ -78,7 +77,7 @@ impl SubjectAccessReviewVersion {
         if !is_kind || !(reply.api_version.is_empty() || reply.api_version == self.as_str()) {
             let found = format!("{} {}", reply.api_version, reply.kind);
             return Err(ReplyError::Kind {
-                found: truncate(&found, FOUND_BYTES).to_owned(),
+                found: text::excerpt(&found),
             });
         }
         Ok(reply.status.opinion())

@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use super::issuer::*;
-use crate::authentication::fixtures::{TestAuthority, World, peer, seen, seen_at};
+use crate::authentication::fixtures::{World, client, peer, seen, seen_at};
+use crate::pki::Authority;
 
 #[test]
 fn a_token_of_two_entries_has_the_union_of_their_endpoints_for_one_cluster() {
@@ -54,7 +55,7 @@ fn a_token_that_a_kubeconfig_holds_too_has_both() {
 
 #[test]
 fn an_entry_may_ask_for_a_certificate_and_a_token() {
-    let ca = TestAuthority::root("ca");
+    let ca = Authority::new("ca");
     let mut world = World::new(
         &ca,
         &format!(
@@ -63,7 +64,7 @@ fn an_entry_may_ask_for_a_certificate_and_a_token() {
     );
     world.write("jwks.json", jwks().to_string());
     let authenticator = world.build();
-    let (a, b) = (peer(&ca.client("a")), peer(&ca.client("b")));
+    let (a, b) = (peer(&client(&ca, "a")), peer(&client(&ca, "b")));
     let header = format!("Bearer {}", with_claims(json!({})));
     let found = seen(&authenticator, Some(&a), Some(&header));
     assert_eq!(found, "a default {Authorize, Validate, Mutate} certificate");

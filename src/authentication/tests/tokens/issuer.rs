@@ -11,8 +11,9 @@ use openssl::rsa::Padding;
 use openssl::sign::{RsaPssSaltlen, Signer};
 use serde_json::{Value, json};
 
-use crate::authentication::fixtures::{START, TestAuthority, World, base64url, ec_key, rsa_key, seen};
+use crate::authentication::fixtures::{START, World, base64url, rsa_key, seen};
 use crate::authentication::*;
+use crate::pki::{Authority, ec_key};
 
 pub(super) const ISSUER: &str = "https://issuer.example.com";
 pub(super) const KNOWN: &str = "apiserver default {Authorize} jwt";
@@ -75,7 +76,7 @@ pub(super) fn jwks() -> Value {
 
 pub(super) fn world_of(jwt: &str, jwks: &Value) -> World {
     let mut world = World::new(
-        &TestAuthority::root("ca"),
+        &Authority::new("ca"),
         &format!(
             "- {{jwt: {{issuer: '{ISSUER}', audiences: [portcullis, other], jwks: jwks.json{jwt}}}, endpoints: [authorize]}}\n"
         ),

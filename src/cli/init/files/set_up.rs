@@ -7,24 +7,24 @@ pub(super) const PORT: u16 = 8443;
 
 /// What a set-up is to be.
 #[derive(Debug, Default)]
-pub(in crate::cli) struct SetUp<'a> {
+pub(crate) struct SetUp<'a> {
     /// As whom the gateway is reached; none: from its own machine alone.
-    pub(in crate::cli::init) hosts: &'a [Host],
+    pub(crate) hosts: &'a [Host],
     /// The namespace in which the gateway runs, where it runs in the cluster.
-    pub(in crate::cli::init) in_cluster: Option<&'a Namespace>,
+    pub(crate) in_cluster: Option<&'a Namespace>,
     /// Further namespaces whose service accounts are never asked about.
-    pub(in crate::cli::init) exempt: &'a [Namespace],
+    pub(crate) exempt: &'a [Namespace],
     /// Whether there are example policies.
-    pub(in crate::cli::init) examples: bool,
+    pub(crate) examples: bool,
     /// Whether the registrations are static manifests.
-    pub(in crate::cli::init) is_static: bool,
+    pub(crate) is_static: bool,
 }
 
 // === impl SetUp ===
 
 impl SetUp<'_> {
     /// One to try things with, on this machine alone.
-    pub(in crate::cli) fn development() -> Self {
+    pub(crate) fn development() -> Self {
         Self {
             examples: true,
             ..Self::default()

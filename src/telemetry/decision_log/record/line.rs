@@ -14,7 +14,7 @@ const TEXT_BYTES: usize = 2048;
 const LINE_BYTES: usize = 32 << 10;
 
 /// A line being built.
-pub(in crate::telemetry::decision_log) struct Line<'b> {
+pub(super) struct Line<'b> {
     pub(super) out: &'b mut Vec<u8>,
     pub(super) truncated: bool,
 }
@@ -22,27 +22,23 @@ pub(in crate::telemetry::decision_log) struct Line<'b> {
 // === impl Line ===
 
 impl Line<'_> {
-    pub(in crate::telemetry::decision_log) fn raw(&mut self, text: &str) {
+    pub(super) fn raw(&mut self, text: &str) {
         self.out.extend_from_slice(text.as_bytes());
     }
 
     /// A JSON string; a long one is cut and ends in `…`.
-    pub(in crate::telemetry::decision_log) fn text(&mut self, text: &str) {
+    pub(super) fn text(&mut self, text: &str) {
         self.truncated |= text.len() > TEXT_BYTES;
         self.string(&truncate_with_mark(text, TEXT_BYTES));
     }
 
-    pub(in crate::telemetry::decision_log) fn string(&mut self, text: &str) {
+    pub(super) fn string(&mut self, text: &str) {
         // Writing to memory does not fail.
         let _written = serde_json::to_writer(&mut *self.out, text);
     }
 
     /// The items of a list, separated, until the line is long.
-    pub(in crate::telemetry::decision_log) fn items<T>(
-        &mut self,
-        items: &[T],
-        mut write: impl FnMut(&mut Self, &T),
-    ) {
+    pub(super) fn items<T>(&mut self, items: &[T], mut write: impl FnMut(&mut Self, &T)) {
         for (position, item) in items.iter().enumerate() {
             if self.out.len() > LINE_BYTES {
                 self.truncated = true;
@@ -55,14 +51,14 @@ impl Line<'_> {
         }
     }
 
-    pub(in crate::telemetry::decision_log) fn texts(&mut self, texts: &[Cow<'_, str>]) {
+    pub(super) fn texts(&mut self, texts: &[Cow<'_, str>]) {
         self.raw("[");
         self.items(texts, |line, text| line.text(text));
         self.raw("]");
     }
 
     /// The members that are not empty, as on the wire.
-    pub(in crate::telemetry::decision_log) fn members(&mut self, members: &[(&str, &str)]) {
+    pub(super) fn members(&mut self, members: &[(&str, &str)]) {
         for (name, value) in members.iter().filter(|(_, value)| !value.is_empty()) {
             self.key(name);
             self.text(value);
@@ -70,7 +66,7 @@ impl Line<'_> {
     }
 
     /// `"name":` within an object, after a comma unless it is the first.
-    pub(in crate::telemetry::decision_log) fn key(&mut self, name: &str) {
+    pub(super) fn key(&mut self, name: &str) {
         if self.out.last() != Some(&b'{') {
             self.raw(",");
         }
@@ -79,7 +75,7 @@ impl Line<'_> {
     }
 
     /// RFC 3339 in UTC with microseconds.
-    pub(in crate::telemetry::decision_log) fn time(&mut self, time: SystemTime) {
+    pub(super) fn time(&mut self, time: SystemTime) {
         let time = OffsetDateTime::from(time);
         let (year, month, day) = time.to_calendar_date();
         let (hour, minute, second, microsecond) = time.to_hms_micro();
@@ -100,13 +96,13 @@ impl Line<'_> {
     }
 
     /// Seconds to the nanosecond, which is as far as clocks tell.
-    pub(in crate::telemetry::decision_log) fn seconds(&mut self, duration: Duration) {
+    pub(super) fn seconds(&mut self, duration: Duration) {
         self.raw(&duration.as_secs().to_string());
         self.raw(".");
         self.digits(duration.subsec_nanos(), 9);
     }
 
-    pub(in crate::telemetry::decision_log) fn digits(&mut self, mut value: u32, width: usize) {
+    pub(super) fn digits(&mut self, mut value: u32, width: usize) {
         let start = self.out.len();
         self.out.resize(start + width, b'0');
         for digit in self.out.iter_mut().skip(start).rev() {

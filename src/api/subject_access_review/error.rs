@@ -1,14 +1,12 @@
 //! Errors of decoding a SubjectAccessReview.
 
-use thiserror::Error;
-
 use crate::field::Faults;
 use crate::json;
 
 /// What is wrong with a review's bytes. Each is the sender's fault: HTTP 400.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum SubjectAccessReviewError {
     /// Not JSON, or a field of the wrong type.
     #[error("the body cannot be read as a SubjectAccessReview")]
     Malformed(#[from] json::Error),
@@ -31,7 +29,7 @@ pub enum Error {
     Refused(Faults),
 }
 
-impl Error {
+impl SubjectAccessReviewError {
     /// The message for the sender: the error, and of malformed JSON also where and what.
     #[must_use]
     pub fn message(&self) -> String {

@@ -8,7 +8,7 @@ use crate::engine::authorization::SubjectAccessReviewVersion;
 
 /// What goes back for one review.
 #[derive(Debug, Clone, Copy)]
-pub struct Reply<'a> {
+pub struct SubjectAccessReviewReply<'a> {
     /// The version asked.
     pub version: SubjectAccessReviewVersion,
     /// `allowed` for Allow, `denied` for Deny, neither for NoOpinion; never both.
@@ -19,7 +19,7 @@ pub struct Reply<'a> {
     pub evaluation_error: &'a str,
 }
 
-impl Reply<'_> {
+impl SubjectAccessReviewReply<'_> {
     /// Appends the JSON body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(match self.version {
@@ -65,7 +65,7 @@ mod tests {
         evaluation_error: &str,
     ) -> String {
         let mut out = Vec::new();
-        Reply {
+        SubjectAccessReviewReply {
             version,
             decision,
             reason,

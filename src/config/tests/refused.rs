@@ -1,0 +1,220 @@
+//! What a configuration must not say, and where each fault is.
+
+use super::*;
+
+#[test]
+fn every_fault_is_reported_in_one_run() {
+    let text = "\
+apiVersion: config.portcullis.dev/v1
+kind: Gateway
+server:
+  address: localhost
+  tls: {certificate: '', privatekey: s.key}
+  drain: 25
+admin: {address: 9090}
+callers:
+- kubeconfig: 3
+  endpoints: [authorise, validate]
+- cluster: east
+- clientCertificate: {commonName: [a]}
+- jwt: {issuer: i, algorithms: [none, HS256], leeway: 1x, claims: {sub: }}
+manifests: [{paht: a}, 7, a, a]
+authorization: {neverDeny: {users: ['a*'], serviceAccounts: [a], paths: [x, /a*b]}}
+admission: {failurePolicy: fail, missingNamespace: true}
+limits: {bodyBytes: 0, inFlight: -1, inFlightBytes: 1k}
+reload: {interval: 0s}
+decisionLog: {}
+sevrer: {}
+";
+    let (config, faults) = read(text);
+    assert_eq!(config, None);
+    let expected = "\
+gateway.yaml:1: apiVersion: Unsupported value: must be `config.portcullis.dev/v1alpha1`
+gateway.yaml:2: kind: Unsupported value: must be `GatewayConfiguration`
+gateway.yaml:4: server.address: Invalid value: `localhost` is not an IP address and port, such as `127.0.0.1:8443`
+gateway.yaml:5: server.tls.privatekey: Unsupported value: unknown field `privatekey`
+gateway.yaml:5: server.tls.certificate: Required value: must not be empty
+gateway.yaml:5: server.tls.privateKey: Required value: the file of the certificate's key
+gateway.yaml:6: server.drain: Invalid type: must be a duration such as `25s` or `1m30s`
+gateway.yaml:7: admin.address: Invalid type: must be text
+gateway.yaml:9: callers[0].kubeconfig: Invalid type: must be text
+gateway.yaml:10: callers[0].endpoints[0]: Unsupported value: `authorise` is none of `authorize`, `validate`, `mutate`
+gateway.yaml:11: callers[1]: Required value: name a `kubeconfig`, a `clientCertificate` or a `jwt`
+gateway.yaml:12: callers[2].clientCertificate.commonName: Unsupported value: unknown field `commonName`
+gateway.yaml:12: callers[2].clientCertificate: Required value: name `commonNames`, `organizations` or `sans`; else every client of the CA would do
+gateway.yaml:13: callers[3].jwt.jwks: Required value: the file of the issuer's public keys
+gateway.yaml:13: callers[3].jwt.audiences: Required value: name at least one, else a token meant for others would do
+gateway.yaml:13: callers[3].jwt.algorithms[0]: Unsupported value: `none` is none of `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`
+gateway.yaml:13: callers[3].jwt.algorithms[1]: Unsupported value: `HS256` is none of `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`
+gateway.yaml:13: callers[3].jwt.leeway: Invalid value: `1x`: must be a duration such as `25s` or `1m30s`
+gateway.yaml:13: callers[3].jwt.claims: Required value: claim `sub`: say what it must hold
+gateway.yaml:14: manifests[0].paht: Unsupported value: unknown field `paht`
+gateway.yaml:14: manifests[0].path: Required value: a file or folder of Kubernetes YAML or JSON
+gateway.yaml:14: manifests[1]: Invalid type: must be a mapping
+gateway.yaml:14: manifests[1].path: Required value: a file or folder of Kubernetes YAML or JSON
+gateway.yaml:14: manifests[3]: Duplicate value: `/etc/portcullis/a` stands here twice
+gateway.yaml:15: authorization.neverDeny.users[0]: Invalid value: `a*`: exact names alone, no pattern
+gateway.yaml:15: authorization.neverDeny.serviceAccounts[0]: Invalid value: `a` is not a namespace and a name, such as `kube-system/coredns`
+gateway.yaml:15: authorization.neverDeny.paths[1]: Invalid value: only a trailing * is allowed in `/a*b`
+gateway.yaml:15: authorization.neverDeny: warning: Suspicious: replaces the default, so that a Deny can hold up `system:nodes`, \
+`system:kube-controller-manager`, `system:kube-scheduler`, `system:apiserver`, `kube-apiserver-kubelet-client`, \
+`kube-system/namespace-controller`, `kube-system/generic-garbage-collector`, `/healthz`, `/healthz/*`, `/livez`, `/livez/*`, \
+`/readyz`, `/readyz/*`, `/version`: list them here too, or leave `neverDeny` out
+gateway.yaml:16: admission.failurePolicy: Unsupported value: `fail` is none of `Fail`, `Ignore`
+gateway.yaml:16: admission.missingNamespace: Invalid type: must be text
+gateway.yaml:17: limits.bodyBytes: Invalid value: `0`: must be a whole number from 1
+gateway.yaml:17: limits.inFlight: Invalid value: `-1`: must be a whole number from 1
+gateway.yaml:17: limits.inFlightBytes: Invalid type: must be a whole number
+gateway.yaml:18: reload.interval: Invalid value: must be longer than 0s
+gateway.yaml:19: decisionLog.path: Required value: a file, or `-` for standard output
+gateway.yaml:20: sevrer: Unsupported value: unknown field `sevrer`";
+    assert_eq!(faults, expected);
+}
+
+#[test]
+fn never_deny_takes_the_paths_that_always_allow_paths_takes() {
+    let read = |paths: &str| {
+        let (config, faults) = read(&format!(
+            "{HEAD}{SERVER}authorization: {{neverDeny: {{paths: [{paths}]}}}}\n"
+        ));
+        (config.map(|config| config.authorization.never_deny.paths), faults)
+    };
+    let (taken, _) = read(r#"metrics, "", /logs/*, //x, /*"#);
+    let expected = AlwaysAllowPaths::new(&["metrics", "", "//x"], &["logs/", ""]);
+    assert_eq!(taken, Some(expected));
+    let (all, _) = read(r#""*""#);
+    assert!(all.unwrap().contains("/anything"));
+    for bad in ["/a*b", "**", "/a**", "*/a"] {
+        let (taken, faults) = read(&format!("\"{bad}\""));
+        assert_eq!(taken, None);
+        let expected = format!(
+            "4: authorization.neverDeny.paths[0]: Invalid value: only a trailing * is allowed in `{bad}`"
+        );
+        assert!(faults.contains(&expected), "{faults}");
+    }
+}
+
+#[test]
+#[cfg(feature = "cluster")]
+fn faults_of_clusters_are_told_at_their_fields() {
+    let text = "clusters:\n\
+                - {kubeconfig: k, snapshot: s}\n\
+                - {name: a, snapshot: s}\n\
+                - {name: a, kubeconfig: k, snapshot: x}\n\
+                - {name: a, kubeconfig: k, snapshot: x}\n\
+                - {name: b, kubeconfig: k, selector: {}}\n\
+                - {name: c, kubeconfig: k, snapshot: 'y', selector: {matchExpressions: [{key: a, operator: Gt, values: [b]}]}}\n\
+                - {name: d, kubeconfig: k, snapshot: z, selector: {matchLabels: {a: 1}}}\n";
+    let found = faults(text);
+    let lines: Vec<&str> = found.lines().collect();
+    let expected = [
+        "5: clusters[0].name: Required value: the `cluster` of the callers",
+        "6: clusters[1].kubeconfig: Required value: how to reach",
+        "8: clusters[3].name: Duplicate value: `a` stands here twice",
+        "8: clusters[3].snapshot: Duplicate value: another cluster is saved there",
+        "9: clusters[4].snapshot: warning: Required value: without it a start needs",
+        "9: clusters[4].selector: warning: Suspicious: this takes every policy",
+        "10: clusters[5].selector: Invalid value: `Gt` is not a valid label selector operator",
+        "11: clusters[6].selector.matchLabels.a: Invalid type: must be text",
+    ];
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.starts_with(expected), "{line}\n{expected}");
+    }
+    assert!(lines.len() >= expected.len(), "{found}");
+}
+
+#[test]
+fn limits_that_no_body_could_meet_are_a_fault() {
+    let found = faults("limits: {bodyBytes: 10, inFlightBytes: 9}");
+    assert!(
+        found.starts_with("4: limits.inFlightBytes: Invalid value: 9 is less than bodyBytes, 10"),
+        "{found}"
+    );
+}
+
+#[test]
+fn two_listeners_need_two_addresses() {
+    let found = faults("admin: {address: 127.0.0.1:8443}");
+    assert!(found.starts_with("4: admin.address: Duplicate value"), "{found}");
+}
+
+#[test]
+fn patterns_of_certificates_need_an_authority() {
+    let text = format!(
+        "{HEAD}server: {{tls: {{certificate: c, privateKey: k}}}}\n\
+         callers: [{{clientCertificate: {{commonNames: [a]}}}}]"
+    );
+    let (config, faults) = read(&text);
+    assert_eq!(config, None);
+    assert!(
+        faults.contains("callers[0].clientCertificate: Invalid value: needs `server.tls.clientCA`"),
+        "{faults}"
+    );
+}
+
+#[test]
+fn one_credential_speaks_for_one_cluster() {
+    for entry in [
+        "kubeconfig: k",
+        "clientCertificate: {commonNames: [a]}",
+        "jwt: {issuer: i, audiences: [a], jwks: k}",
+    ] {
+        let found = faults(&format!("callers: [{{{entry}}}, {{{entry}, cluster: east}}]"));
+        let expected = "4: callers[1].cluster: Invalid value: `east`: \
+                        the same credential speaks for `default` in callers[0]";
+        assert_eq!(found, expected, "{entry}");
+        config(&format!(
+            "callers: [{{{entry}, endpoints: [authorize]}}, {{{entry}, endpoints: [mutate]}}]"
+        ));
+    }
+}
+
+#[test]
+fn without_callers_it_loads_but_is_not_to_be_served() {
+    let fault = config("").require_callers().unwrap_err();
+    assert_eq!(
+        fault.to_string(),
+        "gateway.yaml: callers: Required value: nobody may call: name at least one caller"
+    );
+    config("callers: [{kubeconfig: k}]").require_callers().unwrap();
+}
+
+#[test]
+fn one_document_to_a_file() {
+    assert!(
+        read("")
+            .1
+            .contains("Required value: the file holds no GatewayConfiguration")
+    );
+    assert!(
+        read("a: 1\n---\nb: 2\n")
+            .1
+            .contains("Too many: one GatewayConfiguration to a file")
+    );
+    assert!(read("- a\n").1.contains("Invalid type: must be a mapping"));
+    assert!(read("a: [").1.starts_with("gateway.yaml:1: Unreadable"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_a_fault_that_names_it() {
+    let mut files = BTreeMap::from([(PathBuf::from("latin"), vec![0xe4])]);
+    let (config, found) = load_from(&files, Path::new("absent"));
+    assert_eq!(
+        (config, found.to_string()),
+        (None, "absent: Unreadable: entity not found".into())
+    );
+    let (config, found) = load_from(&files, Path::new("latin"));
+    assert_eq!(
+        (config, found.to_string()),
+        (None, "latin: Unreadable: not UTF-8".into())
+    );
+
+    files.insert("/etc/p/g.yaml".into(), format!("{HEAD}{SERVER}").into_bytes());
+    let (config, found) = load_from(&files, Path::new("/etc/p/g.yaml"));
+    assert_eq!(found.to_string(), "");
+    let config = config.unwrap();
+    let expected: Vec<PathBuf> = ["/etc/p/g.yaml", "/etc/p/s.crt", "/etc/p/s.key", "/etc/p/ca.crt"]
+        .map(Into::into)
+        .into();
+    assert_eq!(config.files(), expected);
+}

@@ -1,0 +1,169 @@
+//! Policies that change what is sent.
+
+use super::*;
+
+pub(super) fn mk_mutation(name: &str, reinvocation: &str, patch: &str) -> String {
+    format!(
+        "---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {{name: {name}}}
+spec:
+  matchConstraints: {{resourceRules: [{{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}}]}}
+  reinvocationPolicy: {reinvocation}
+  mutations: [{{patchType: JSONPatch, jsonPatch: {{expression: \"{patch}\"}}}}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {{name: {name}}}
+spec: {{policyName: {name}}}
+"
+    )
+}
+
+fn mutated(text: &str, object: &Value) -> Outcome {
+    let access = PolicySet::default();
+    let run = Run::new(&access, Time::UNIX_EPOCH);
+    outcome(Phase::Mutate, &mk_set(text), &mk_review(object), run)
+}
+
+#[test]
+fn mutations_become_one_small_patch() {
+    let text = mk_mutation(
+        "a",
+        "Never",
+        "[JSONPatch{op: 'add', path: '/data/a~1b', value: string(size(object.data))}]",
+    ) + &mk_mutation(
+        "b",
+        "Never",
+        "[JSONPatch{op: 'add', path: '/data/c', value: object.data['a/b'] + '!'}]",
+    );
+    let outcome = mutated(
+        &text,
+        &json!({"data": {"x": "1"}, "big": 9_007_199_254_740_993_u64}),
+    );
+    assert_eq!(outcome.denial, None);
+    assert_eq!(
+        serde_json::from_str::<Value>(&outcome.patch).unwrap(),
+        json!([
+            {"op": "add", "path": "/data/a~1b", "value": "1"},
+            {"op": "add", "path": "/data/c", "value": "1!"},
+        ])
+    );
+}
+
+#[test]
+fn a_test_that_fails_changes_nothing() {
+    let text = mk_mutation(
+        "a",
+        "Never",
+        "[JSONPatch{op: 'test', path: '/data/x', value: 'other'}, JSONPatch{op: 'remove', path: '/data'}]",
+    );
+    let outcome = mutated(&text, &json!({"data": {"x": "1"}}));
+    assert_eq!((outcome.denial, outcome.patch.as_str()), (None, ""));
+}
+
+#[test]
+fn a_mutation_that_does_not_apply_refuses() {
+    let text = mk_mutation("a", "Never", "[JSONPatch{op: 'remove', path: '/missing'}]");
+    let denial = mutated(&text, &json!({})).denial.unwrap();
+    assert!(
+        denial
+            .message
+            .starts_with("policy 'a' with binding 'a' denied request: JSON Patch: "),
+        "{}",
+        denial.message
+    );
+    assert_eq!((denial.reason.as_ref(), denial.code), ("Invalid", 403));
+}
+
+#[test]
+fn what_a_patch_adds_that_the_type_does_not_have_is_an_error() {
+    let refused = |patch: &str, object: &Value| {
+        let denial = mutated(&mk_mutation("a", "Never", patch), object).denial;
+        denial.map(|denial| denial.message)
+    };
+    let before =
+        "policy 'a' with binding 'a' denied request: Internal error occurred: strict decoding error: ";
+    for (patch, expected) in [
+        (
+            "[JSONPatch{op: 'add', path: '/bogus', value: 'x'}]",
+            "unknown field \"bogus\"",
+        ),
+        (
+            "[JSONPatch{op: 'add', path: '/metadata/bogus', value: 'x'}]",
+            "unknown field \"metadata.bogus\"",
+        ),
+        (
+            "[JSONPatch{op: 'add', path: '/data', value: 1}]",
+            ".data: expected map, got 1",
+        ),
+        (
+            "[JSONPatch{op: 'add', path: '/metadata/finalizers', value: [1]}]",
+            ".metadata.finalizers[0]: expected string, got 1",
+        ),
+    ] {
+        let told = refused(patch, &json!({"metadata": {"name": "a"}}));
+        assert_eq!(told, Some(format!("{before}{expected}")), "{patch}");
+    }
+    // A newer API server knows fields of which nothing is known here.
+    let newer = json!({"later": {"a": 1}, "metadata": {"name": "a", "later": 1, "ownerReferences": [
+        {"name": "o", "later": true}]}});
+    let insert = "[JSONPatch{op: 'add', path: '/metadata/ownerReferences/0', value: {'name': 'first'}}]";
+    assert_eq!(refused(insert, &newer), None);
+}
+
+#[test]
+fn objects_in_a_patch_bear_the_names_of_their_fields() {
+    let told = |value: &str| {
+        let patch = format!("[JSONPatch{{op: 'add', path: '/metadata', value: {value}}}]");
+        let denial = mutated(&mk_mutation("a", "Never", &patch), &json!({})).denial;
+        denial.map_or_else(String::new, |denial| denial.message)
+    };
+    for good in [
+        "Object.metadata{labels: Object.metadata.labels{a: '1'}}",
+        "Object.any.name{ownerReferences: [Object.any.name.ownerReferences{name: 'o'}]}",
+        "Object{annotations: {'a': 'b'}}",
+    ] {
+        assert_eq!(told(good), "", "{good}");
+    }
+    let mismatch = |found: &str, expected: &str| {
+        format!(
+            "type mismatch: unexpected type name \"{found}\", expected \"{expected}\", which matches field \
+             name path from root Object type"
+        )
+    };
+    for (bad, expected) in [
+        (
+            "Object.metadata{labels: Object.metadata.wrong{a: '1'}}",
+            mismatch("Object.metadata.wrong", "Object.metadata.labels"),
+        ),
+        (
+            "Object{ownerReferences: [Object.other{name: 'o'}]}",
+            mismatch("Object.other", "Object.ownerReferences"),
+        ),
+    ] {
+        let told = told(bad);
+        assert!(told.ends_with(&expected), "{told}");
+    }
+}
+
+#[test]
+fn a_policy_runs_again_if_others_changed_the_object_after_it() {
+    let count = "[JSONPatch{op: 'add', path: '/immutable', value: size(object.data) == 1}]";
+    let grow = "[JSONPatch{op: 'add', path: '/data/grown', value: 'yes'}]";
+    let seen = |reinvocation| {
+        let text = mk_mutation("a", reinvocation, count) + &mk_mutation("b", "Never", grow);
+        let outcome = mutated(&text, &json!({"data": {}}));
+        let patch: Value = serde_json::from_str(&outcome.patch).unwrap();
+        patch
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["path"] == "/immutable")
+            .unwrap()["value"]
+            .clone()
+    };
+    assert_eq!(seen("Never"), false);
+    assert_eq!(seen("IfNeeded"), true);
+}

@@ -1,0 +1,143 @@
+//! Reviews that take long to judge: whom they hold up, and what ends them.
+
+use super::*;
+
+#[test]
+fn admission_takes_no_room_of_authorization() {
+    let gateway = Builder::new().limits("{inFlight: 1}").start();
+    let mut held = gateway.connect();
+    held.send(b"POST /validate?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n");
+    until("it is in flight", || {
+        gateway.metric(r#"portcullis_in_flight_requests{endpoint="validate"}"#) == 1.0
+    });
+    let mut connection = gateway.connect();
+    let response = post(&mut connection, "/mutate", "{}");
+    assert_eq!(
+        (response.status, response.header("retry-after")),
+        (429, Some("1"))
+    );
+    assert_eq!(connection.authorize(v1(JANE_GETS)).status, 200);
+}
+
+/// Each of these policies costs almost all that one may, so that together they
+/// run for longer than any test waits.
+fn costly() -> String {
+    let list = "[0,1,2,3,4,5,6,7,8,9]";
+    let rounds = ["a", "b", "c", "d", "e"]
+        .iter()
+        .rev()
+        .fold("true".to_owned(), |inner, variable| {
+            format!("{list}.all({variable}, {inner})")
+        });
+    let mut manifests = String::new();
+    for number in 0..200 {
+        let _ = write!(
+            manifests,
+            r#"
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {{name: costly-{number}}}
+spec:
+  matchConstraints: {{resourceRules: [{{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}}]}}
+  validations: [{validations}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {{name: costly-{number}}}
+spec: {{policyName: costly-{number}, validationActions: [Deny]}}
+"#,
+            validations = vec![format!("{{expression: '{rounds}'}}"); 10].join(", "),
+        );
+    }
+    manifests
+}
+
+/// Streams of one connection are served by one worker: what holds it up would
+/// hold up the questions of access that follow.
+#[test]
+fn a_costly_review_in_flight_delays_no_answer_of_its_worker() {
+    let gateway = Builder::new().manifests(costly()).drain("0s").start();
+    let in_flight = r#"portcullis_in_flight_requests{endpoint="validate"}"#;
+    block_on(async {
+        let connection = Connection::open(&gateway).await;
+        let body = review("admission.k8s.io/v1", "live", &json!({}));
+        let mut costly = Box::pin(connection.post("/validate?timeout=30s", body));
+        // Until it is sent and being worked at.
+        loop {
+            assert!(futures_util::poll!(&mut costly).is_pending());
+            tokio::task::yield_now().await;
+            if gateway.metric(in_flight) == 1.0 {
+                break;
+            }
+        }
+        for _ in 0..100 {
+            let (status, answer) = connection.authorize(v1(JANE_GETS)).await.unwrap();
+            assert_eq!((status, &answer["status"]["allowed"]), (200, &json!(true)));
+        }
+        assert!(futures_util::poll!(&mut costly).is_pending());
+        // Before the client hangs up, which ends the review.
+        assert_eq!(gateway.metric(in_flight), 1.0);
+        assert_eq!(
+            gateway.metric(r#"portcullis_authorization_decisions_total{decision="allow"}"#),
+            100.0
+        );
+        assert_eq!(
+            gateway.metric(r#"portcullis_decision_duration_seconds_count{endpoint="validate"}"#),
+            0.0
+        );
+    });
+    until("the review ends with its client", || {
+        gateway.metric(in_flight) == 0.0
+    });
+}
+
+/// More costly ones than there are threads for them.
+#[test]
+fn costly_reviews_hold_up_no_small_one() {
+    let gateway = Builder::new().manifests(costly()).drain("0s").start();
+    let in_flight = || gateway.metric(r#"portcullis_in_flight_requests{endpoint="validate"}"#);
+    let answered = || gateway.metric(r#"portcullis_decision_duration_seconds_count{endpoint="validate"}"#);
+    let costly = review("admission.k8s.io/v1", "live", &json!({}));
+    let head = "POST /validate?timeout=30s HTTP/1.1\r\nContent-Type: application/json";
+    let mut connections: Vec<_> = (0..8).map(|_| gateway.connect()).collect();
+    for connection in &mut connections {
+        connection.send(&request(head, costly.as_bytes()));
+    }
+    until("all are in flight", || in_flight() == 8.0);
+    let mut small: Value = serde_json::from_str(&costly).unwrap();
+    small["request"]["resource"]["resource"] = json!("configmaps");
+    small["request"]["object"]["metadata"]["annotations"] = json!({"long": "x".repeat(100 << 10)});
+    let response = post(
+        &mut gateway.connect(),
+        "/validate?timeout=30s",
+        &small.to_string(),
+    );
+    assert_eq!(
+        response.json()["response"]["allowed"],
+        true,
+        "{:?}",
+        response.json()
+    );
+    until("it has ended", || in_flight() == 8.0);
+    assert_eq!(answered(), 1.0, "the costly ones go on");
+}
+
+#[test]
+fn a_costly_review_ends_at_its_deadline_and_counts_nothing() {
+    let gateway = Builder::new().manifests(costly()).drain("0s").start();
+    let body = review("admission.k8s.io/v1", "live", &json!({}));
+    let response = post(&mut gateway.connect(), "/validate?timeout=50ms", &body);
+    assert_eq!(
+        (response.status, &response.json()["reason"]),
+        (504, &json!("Timeout"))
+    );
+    let metrics = gateway.metrics();
+    for line in metrics.lines().filter(|line| line.contains("name=\"costly-")) {
+        assert!(line.ends_with(" 0"), "{line}");
+    }
+    assert!(metrics.contains(r#"portcullis_admission_decisions_total{decision="deny",phase="validate"} 0"#));
+    until("its place is free", || {
+        gateway.metric(r#"portcullis_in_flight_requests{endpoint="validate"}"#) == 0.0
+    });
+}
