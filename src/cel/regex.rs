@@ -17,8 +17,10 @@ mod escape;
 mod factor;
 mod group;
 mod hir;
+mod literal;
 mod parser;
 mod ranges;
+mod repetition;
 mod search;
 #[cfg(test)]
 mod tests;

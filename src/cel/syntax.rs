@@ -7,10 +7,11 @@
 
 mod lexer;
 mod literal;
+mod names;
 mod parser;
 mod tree;
 
-pub use parser::is_identifier;
+pub use names::is_identifier;
 pub(crate) use parser::parse;
 pub(crate) use tree::{EntryExpr, Expr, ExprKind, FieldExpr, ItemExpr, Literal};
 

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! parser.rs   characters and operators: a stack of trees, groups and bars
+//! literal.rs  characters that stand side by side
+//! repetition.rs  *, +, ?, {2,3}
 //! group.rs    what begins with (?
 //! class.rs    what stands in brackets, \d, \pL
 //! escape.rs   characters behind a backslash
@@ -14,8 +16,8 @@
 use super::error::{Code, Fault};
 use super::factor;
 use super::ranges::Ranges;
+use super::repetition;
 use super::tree::{Excess, Look, Node, Repeat, Tree};
-use super::unicode;
 
 /// How many ranges of characters a pattern may hold: 1,600 times `\pL`. The
 /// automaton of more would be refused anyway.
@@ -145,7 +147,7 @@ impl<'p> Parser<'p, '_> {
             '*' => return self.repeat(Repeat::simple(0, None), rest, after, repeated),
             '+' => return self.repeat(Repeat::simple(1, None), rest, after, repeated),
             '?' => return self.repeat(Repeat::simple(0, Some(1)), rest, after, repeated),
-            '{' => match count(after) {
+            '{' => match repetition::count(after) {
                 Some((bounds, after)) => return self.counted(bounds, rest, after, repeated),
                 None => {
                     self.literal('{')?;
@@ -159,70 +161,6 @@ impl<'p> Parser<'p, '_> {
             }
         };
         Ok((after, None))
-    }
-
-    fn counted(
-        &mut self,
-        bounds: (Option<u32>, Option<Option<u32>>),
-        rest: &'p str,
-        after: &'p str,
-        repeated: Option<&'p str>,
-    ) -> Result<(&'p str, Option<&'p str>), Fault> {
-        let refused = || Code::RepeatCount.of(until(rest, after));
-        let (Some(min), Some(max)) = bounds else {
-            return Err(refused());
-        };
-        if min > 1000 || max.is_some_and(|max| max > 1000 || max < min) {
-            return Err(refused());
-        }
-        let repeat = Repeat {
-            min,
-            max,
-            lazy: false,
-            counted: true,
-        };
-        self.repeat(repeat, rest, after, repeated)
-    }
-
-    /// Repeats what is on top of the stack.
-    fn repeat(
-        &mut self,
-        repeat: Repeat,
-        rest: &'p str,
-        mut after: &'p str,
-        repeated: Option<&'p str>,
-    ) -> Result<(&'p str, Option<&'p str>), Fault> {
-        let other = after.strip_prefix('?');
-        after = other.unwrap_or(after);
-        if let Some(repeated) = repeated {
-            return Err(Code::NestedRepetition.of(until(repeated, after)));
-        }
-        let Some(Entry::Tree(inner)) = self.stack.pop_if(|entry| matches!(entry, Entry::Tree(_))) else {
-            return Err(Code::MissingArgument.of(until(rest, after)));
-        };
-        let repeat = Repeat {
-            lazy: self.flags.lazy != other.is_some(),
-            ..repeat
-        };
-        let tree = Tree::new(Node::Repeat(repeat, Box::new(inner)));
-        self.check(&tree)?;
-        let several = repeat.min >= 2 || repeat.max.is_some_and(|max| max >= 2);
-        if several && !tree.repeats_within(1000) {
-            return Err(Code::RepeatCount.of(until(rest, after)));
-        }
-        self.stack.push(Entry::Tree(tree));
-        Ok((after, Some(rest)))
-    }
-
-    pub(super) fn literal(&mut self, character: char) -> Result<(), Fault> {
-        self.literal_code(u32::from(character))
-    }
-
-    /// A character by its number, which may be that of a surrogate.
-    pub(super) fn literal_code(&mut self, code: u32) -> Result<(), Fault> {
-        let smallest = || unicode::orbit(code).iter().copied().min();
-        let code = if self.flags.fold { smallest() } else { None }.unwrap_or(code);
-        self.push(Tree::new(Node::Literal(vec![code], self.flags)))
     }
 
     pub(super) fn look(&mut self, look: Look, after: &'p str) -> Result<&'p str, Fault> {
@@ -264,69 +202,6 @@ impl<'p> Parser<'p, '_> {
             self.push(Tree::new(Node::Capture(Box::new(inner))))
         } else {
             self.push(inner)
-        }
-    }
-
-    /// Puts a tree on the stack. A class of one character, or of the two cases
-    /// of one, becomes a literal.
-    pub(super) fn push(&mut self, mut tree: Tree) -> Result<(), Fault> {
-        self.weigh(tree.weight())?;
-        if let Some(literal) = self.as_literal(&tree) {
-            if self.merge_literals(Some(literal)) {
-                return Ok(());
-            }
-            tree = Tree::new(Node::Literal(vec![literal.0], literal.1));
-        } else {
-            self.merge_literals(None);
-        }
-        self.check(&tree)?;
-        self.stack.push(Entry::Tree(tree));
-        Ok(())
-    }
-
-    fn as_literal(&self, tree: &Tree) -> Option<(u32, Flags)> {
-        let Node::Class(ranges) = &tree.node else {
-            return None;
-        };
-        let with = |fold| Flags { fold, ..self.flags };
-        let pair = |first, second| {
-            let orbit = unicode::orbit(first);
-            orbit.len() == 2 && orbit.contains(&second)
-        };
-        match ranges.as_slice() {
-            [(low, high)] if low == high => Some((*low, with(false))),
-            [(low, high)] if low + 1 == *high && pair(*low, *high) => Some((*low, with(true))),
-            [(one, same), (other, also)] if one == same && other == also && pair(*one, *other) => {
-                Some((*one, with(true)))
-            }
-            _ => None,
-        }
-    }
-
-    /// Joins the two literals on top of the stack, if they are such. What is
-    /// `next` then takes the place of the second, which the result tells.
-    fn merge_literals(&mut self, next: Option<(u32, Flags)>) -> bool {
-        let [.., Entry::Tree(below), Entry::Tree(top)] = self.stack.as_mut_slice() else {
-            return false;
-        };
-        let (Node::Literal(text, flags), Node::Literal(more, other)) = (&mut below.node, &mut top.node)
-        else {
-            return false;
-        };
-        if flags.fold != other.fold {
-            return false;
-        }
-        text.append(more);
-        below.measure();
-        match next {
-            Some((character, flags)) => {
-                *top = Tree::new(Node::Literal(vec![character], flags));
-                true
-            }
-            None => {
-                self.stack.pop();
-                false
-            }
         }
     }
 
@@ -404,7 +279,7 @@ impl<'p> Parser<'p, '_> {
     }
 
     /// Counts what a tree holds.
-    fn weigh(&mut self, weight: usize) -> Result<(), Fault> {
+    pub(super) fn weigh(&mut self, weight: usize) -> Result<(), Fault> {
         self.weight = self.weight.saturating_add(weight);
         if self.weight > MAX_WEIGHT {
             return Err(self.excess(Excess::Size));
@@ -465,33 +340,4 @@ pub(super) fn until<'p>(from: &'p str, rest: &str) -> &'p str {
 /// `text` without its first `bytes`.
 pub(super) fn skip(text: &str, bytes: usize) -> &str {
     text.get(bytes..).unwrap_or_default()
-}
-
-/// The bounds of a count (`2}`, `2,}`, `2,3}`), and what follows; none if it is
-/// no count, but text. A bound that is not there is too large a number.
-#[expect(
-    clippy::type_complexity,
-    reason = "two bounds, the second of which may be open"
-)]
-fn count(text: &str) -> Option<((Option<u32>, Option<Option<u32>>), &str)> {
-    let (min, rest) = integer(text)?;
-    if let Some(rest) = rest.strip_prefix('}') {
-        return Some(((min, min.map(Some)), rest));
-    }
-    let rest = rest.strip_prefix(',')?;
-    if let Some(rest) = rest.strip_prefix('}') {
-        return Some(((min, Some(None)), rest));
-    }
-    let (max, rest) = integer(rest)?;
-    Some(((min, max.map(Some)), rest.strip_prefix('}')?))
-}
-
-/// A number without leading zeros; none inside if it is too large.
-fn integer(text: &str) -> Option<(Option<u32>, &str)> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, rest) = text.split_at_checked(digits)?;
-    if number.is_empty() || number.len() > 1 && number.starts_with('0') {
-        return None;
-    }
-    Some((number.parse().ok(), rest))
 }

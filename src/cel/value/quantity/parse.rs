@@ -1,0 +1,203 @@
+//! From text to an amount.
+
+use super::Quantity;
+use super::decimal::{Decimal, SMALLEST};
+
+/// Digits that a small amount may have.
+const SMALL_DIGITS: i32 = 18;
+
+/// Why a text is no amount, in upstream's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityFault {
+    /// Something stands behind the suffix, or nothing is there at all.
+    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+    Format,
+    /// There is no digit.
+    #[error("unable to parse numeric part of quantity")]
+    Number,
+    /// The suffix is none that is known.
+    #[error("unable to parse quantity's suffix")]
+    Suffix,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Suffix {
+    Decimal(i64),
+    Binary(u32),
+}
+
+/// The parts of a written amount.
+struct Parts<'t> {
+    negative: bool,
+    /// Without leading zeros.
+    whole: &'t str,
+    fraction: &'t str,
+    /// Whether there is a digit, be it a zero.
+    has_digits: bool,
+    suffix: Suffix,
+}
+
+/// The amount that `text` writes.
+pub(super) fn quantity(text: &str) -> Result<Quantity, QuantityFault> {
+    let parts = split(text)?;
+    parts
+        .small()
+        .or_else(|| parts.large())
+        .ok_or(QuantityFault::Number)
+}
+
+/// Reads sign, digits and suffix.
+fn split(text: &str) -> Result<Parts<'_>, QuantityFault> {
+    if text.is_empty() {
+        return Err(QuantityFault::Format);
+    }
+    let (negative, rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (whole, mut rest) = leading(rest, |byte| byte.is_ascii_digit());
+    let mut fraction = "";
+    if let Some(after) = rest.strip_prefix('.') {
+        (fraction, rest) = leading(after, |byte| byte.is_ascii_digit());
+    }
+    if !is_suffix(rest) {
+        return Err(QuantityFault::Format);
+    }
+    Ok(Parts {
+        negative,
+        whole: whole.trim_start_matches('0'),
+        fraction,
+        // A sign alone is zero.
+        has_digits: !whole.is_empty() || !fraction.is_empty() || text.len() == 1 && rest.is_empty(),
+        suffix: suffix(rest).ok_or(QuantityFault::Suffix)?,
+    })
+}
+
+/// The bytes of ASCII at the start of `text` for which `fits` holds, and the rest.
+fn leading(text: &str, fits: impl Fn(u8) -> bool) -> (&str, &str) {
+    let length = text.bytes().take_while(|byte| fits(*byte)).count();
+    text.split_at_checked(length).unwrap_or((text, ""))
+}
+
+/// Whether `text` has the form of a suffix, known or not.
+fn is_suffix(text: &str) -> bool {
+    let (_, rest) = leading(text, |byte| b"eEinumkKMGTP".contains(&byte));
+    let rest = rest.strip_prefix(['-', '+']).unwrap_or(rest);
+    rest.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn suffix(text: &str) -> Option<Suffix> {
+    Some(match text {
+        "" => Suffix::Decimal(0),
+        "n" => Suffix::Decimal(-9),
+        "u" => Suffix::Decimal(-6),
+        "m" => Suffix::Decimal(-3),
+        "k" => Suffix::Decimal(3),
+        "M" => Suffix::Decimal(6),
+        "G" => Suffix::Decimal(9),
+        "T" => Suffix::Decimal(12),
+        "P" => Suffix::Decimal(15),
+        "E" => Suffix::Decimal(18),
+        "Ki" => Suffix::Binary(10),
+        "Mi" => Suffix::Binary(20),
+        "Gi" => Suffix::Binary(30),
+        "Ti" => Suffix::Binary(40),
+        "Pi" => Suffix::Binary(50),
+        "Ei" => Suffix::Binary(60),
+        exponent => {
+            let exponent = exponent.strip_prefix(['e', 'E'])?.parse::<i64>().ok()?;
+            Suffix::Decimal(i64::from(wrapped(exponent)))
+        }
+    })
+}
+
+/// Upstream keeps the low half of an exponent that is too large.
+#[expect(clippy::cast_possible_truncation, reason = "as upstream")]
+const fn wrapped(exponent: i64) -> i32 {
+    exponent as i32
+}
+
+impl Parts<'_> {
+    /// The amount, if it has few digits: what upstream keeps as an int64.
+    fn small(&self) -> Option<Quantity> {
+        let whole = if self.whole.is_empty() { "0" } else { self.whole };
+        let length = |text: &str| i32::try_from(text.len()).unwrap_or(i32::MAX);
+        let (scale, factor, room) = match self.suffix {
+            Suffix::Decimal(scale) => (
+                scale,
+                1,
+                SMALL_DIGITS
+                    .saturating_sub(length(whole))
+                    .saturating_sub(length(self.fraction)),
+            ),
+            Suffix::Binary(exponent) if self.fraction.is_empty() => {
+                let digits = i32::try_from(exponent * 3 / 10).unwrap_or_default();
+                (0, 1i64 << exponent, 15 - length(whole).min(1000) - digits - 1)
+            }
+            Suffix::Binary(_) => return None,
+        };
+        let scale = scale - i64::try_from(self.fraction.len()).ok()?;
+        if room < 0 || scale < SMALLEST {
+            return None;
+        }
+        let value: i64 = format!("{whole}{}", self.fraction).parse().ok()?;
+        let value = value.checked_mul(factor)?;
+        Some(Quantity::Small {
+            value: if self.negative { -value } else { value },
+            scale,
+        })
+    }
+
+    /// The amount, if there is a digit.
+    fn large(&self) -> Option<Quantity> {
+        if !self.has_digits {
+            return None;
+        }
+        let places = i64::try_from(self.fraction.len()).ok()?;
+        let digits = format!("{}{}", self.whole, self.fraction);
+        let mut decimal = match self.suffix {
+            Suffix::Decimal(scale) => Decimal::new(false, &digits, scale - places),
+            Suffix::Binary(exponent) => Decimal::new(false, &digits, -places).doubled(exponent),
+        };
+        decimal.round_up();
+        if matches!(self.suffix, Suffix::Binary(_)) {
+            let most = Decimal::new(false, &i64::MAX.to_string(), 0);
+            if decimal.compare(&most).is_gt() {
+                decimal = most;
+            }
+        }
+        decimal.negative = self.negative;
+        Some(Quantity::Large(decimal))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_amount_is_told_in_upstreams_words() {
+        for (texts, fault) in [
+            (
+                &["", "1.2.3", "1MiB", "1 Gi", "0x1", "1Ki+1.", "1KI", "1e1e1", "1é"][..],
+                QuantityFault::Format,
+            ),
+            (
+                &["e", "1e", "1Kk", "--1", "1Mi5", "1-1", "1mm"][..],
+                QuantityFault::Suffix,
+            ),
+            (&["Ei", ".Pi", "-e-10"][..], QuantityFault::Number),
+        ] {
+            for text in texts {
+                assert_eq!(Quantity::parse(text), Err(fault), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_digit_it_may_be_zero() {
+        for text in ["Mi", "+", "-", ".", "e5", "0Ei", "0e-10"] {
+            assert_eq!(Quantity::parse(text).map(|zero| zero.sign()), Ok(0), "{text}");
+        }
+    }
+}
