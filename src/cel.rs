@@ -58,5 +58,5 @@ pub use syntax::{MAX_DEPTH, MAX_LENGTH, MAX_NESTING, is_identifier};
 pub use types::{ObjectType, Type};
 pub use value::{
     Bytes, Duration, Entries, Key, List, Map, Object, Opaque, Quantity, QuantityFault, Semver, SemverFault,
-    Text, Timestamp, UrlValue, Value,
+    Text, Timestamp, UrlFault, UrlValue, Value,
 };

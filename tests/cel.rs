@@ -3,94 +3,19 @@
 //!
 //! The tables stand in `tests/cel/`, a case a line: cost, outcome, expression.
 //! `refused` does not compile, `fails` fails when it runs. The variables are in
-//! `variables.json`, but for the few that [`activation`] sets.
+//! `variables.json` and `variables.rs`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::path::Path;
-use std::sync::Arc;
+#[path = "cel/variables.rs"]
+mod variables;
 
-use portcullis::cel::{
-    AccessAnswer, AccessQuestion, Activation, AdmissionVariables, AuthorizeAccess, Budget, Entries,
-    Environment, Key, Text, Type, Value, Version, cost,
-};
+use std::path::Path;
+
+use portcullis::cel::{Budget, Environment, Value, cost};
 use portcullis::json::Document;
 
-/// Allows `get`, and errs for `fail`.
-struct Host;
-
-impl AuthorizeAccess for Host {
-    fn authorize(&self, question: AccessQuestion) -> Arc<AccessAnswer> {
-        let AccessQuestion {
-            verb,
-            path,
-            group,
-            resource,
-            subresource,
-            namespace,
-            name,
-            service_account,
-            ..
-        } = question;
-        let user = service_account.map_or("user".into(), |(namespace, name)| {
-            format!("system:serviceaccount:{namespace}:{name}")
-        });
-        let path = path.as_deref().unwrap_or_default();
-        Arc::new(AccessAnswer {
-            allowed: verb == "get",
-            reason: format!("{user} {verb} {path} {group}/{resource}/{subresource} {namespace}/{name}  "),
-            error: (verb == "fail").then(|| "boom".into()),
-        })
-    }
-}
-
-fn environment() -> Environment {
-    let variables = AdmissionVariables {
-        params: true,
-        authorizer: true,
-    };
-    Environment::admission(Version::DEFAULT, variables)
-        .variable("i", Type::Int)
-        .variable("u", Type::Uint)
-        .variable("d", Type::Double)
-        .variable("s", Type::String)
-        .variable("t", Type::Bool)
-        .variable("li", Type::list(Type::Int))
-        .variable("ls", Type::list(Type::String))
-        .variable("msi", Type::map(Type::String, Type::Int))
-}
-
-fn activation<'a>(environment: &Environment, variables: &'a Document<'_>) -> Activation<'a> {
-    let mut activation = Activation::new(environment);
-    let mut set = |name: &str, value| activation.set(environment.slot(name).unwrap(), value);
-    for (name, value) in variables.root().entries() {
-        set(&name, Value::json(value));
-    }
-    let list = |items: [i64; 3]| Value::list(items.map(Value::Int).to_vec());
-    let deployment = AccessQuestion {
-        group: "apps".into(),
-        resource: "deployments".into(),
-        namespace: "default".into(),
-        name: "web".into(),
-        ..AccessQuestion::default()
-    };
-    let numbers =
-        [("x", 1), ("y", 2)].map(|(key, value)| (Key::String(Text::Borrowed(key)), Value::Int(value)));
-    set("authorizer", Value::authorizer(&Host));
-    set(
-        "authorizer.requestResource",
-        Value::resource_check(&Host, deployment),
-    );
-    set("i", Value::Int(5));
-    set("u", Value::Uint(7));
-    set("d", Value::Double(2.5));
-    set("s", Value::str("hello"));
-    set("t", Value::Bool(true));
-    set("li", list([3, 1, 2]));
-    set("ls", Value::list(["b", "a", "c"].map(Value::str).to_vec()));
-    set("msi", Value::map(numbers.into_iter().collect::<Entries<'_>>()));
-    activation
-}
+use variables::{activation, environment, untyped};
 
 /// A value as the tables write it.
 fn written(value: &Value<'_>) -> String {
@@ -151,10 +76,11 @@ fn outcome(environment: &Environment, variables: &Document<'_>, expression: &str
 }
 
 fn check(table: &str, environment: &Environment) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cel");
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
-    let variables = Document::parse(read("variables.json")).unwrap();
-    let text = read(table);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/cel")
+        .join(table);
+    let text = std::fs::read_to_string(file).unwrap();
+    let variables = Document::parse(untyped()).unwrap();
     let mut cases = 0;
     let mut failures = Vec::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -196,6 +122,11 @@ fn the_libraries_are_those_of_kubernetes() {
 #[test]
 fn policies_see_what_kubernetes_shows_them() {
     check("kubernetes.txt", &environment());
+}
+
+#[test]
+fn functions_fail_as_those_of_kubernetes_do() {
+    check("errors.txt", &environment());
 }
 
 #[test]

@@ -7,6 +7,8 @@ mod literal;
 mod select;
 mod unify;
 
+use std::collections::HashMap;
+
 use unify::Bindings;
 
 use super::environment::Environment;
@@ -30,7 +32,7 @@ pub(crate) fn compile(
         locals: 0,
         pending: Vec::new(),
         formats: 0,
-        items: Vec::new(),
+        types: HashMap::new(),
     };
     let (root, of) = checker.check(&tree)?;
     checker.settle_pending()?;
@@ -71,8 +73,8 @@ struct Checker<'e> {
     pending: Vec<(usize, Type, Type)>,
     /// How many calls of `format` are around: its values may be of many types.
     formats: usize,
-    /// The types of the items of the list literal checked last.
-    items: Vec<Type>,
+    /// Within those, the types of all expressions, by their addresses.
+    types: HashMap<*const Expr, Type>,
 }
 
 struct Local {
@@ -84,6 +86,14 @@ struct Local {
 
 impl Checker<'_> {
     fn check(&mut self, expr: &Expr) -> CheckedExpr {
+        let (node, of) = self.check_kind(expr)?;
+        if self.formats > 0 {
+            self.types.insert(std::ptr::from_ref(expr), of.clone());
+        }
+        Ok((node, of))
+    }
+
+    fn check_kind(&mut self, expr: &Expr) -> CheckedExpr {
         match &expr.kind {
             ExprKind::Literal(literal) => Ok(literal::constant(literal)),
             ExprKind::Ident(name) => self.ident(expr, name),

@@ -41,6 +41,8 @@ pub(crate) enum Cost {
     /// The same, of an overload whose argument of this number is a list:
     /// anything else there ends the whole expression, as it does upstream.
     OfList(usize, CostOf),
+    /// The same, of an overload whose argument of this number is an int.
+    OfInt(usize, CostOf),
 }
 
 /// Of arguments and result. An argument or a result that failed counts as a
@@ -148,6 +150,7 @@ impl fmt::Debug for Cost {
             Self::OfOverload(_) => "OfOverload",
             Self::Traversal => "Traversal",
             Self::OfList(..) => "OfList",
+            Self::OfInt(..) => "OfInt",
         })
     }
 }

@@ -21,7 +21,7 @@ mod timestamps;
 mod urls;
 
 pub(crate) use authorizer::{AUTHORIZER, RESOURCE_CHECK};
-pub(crate) use format::check as check_format;
+pub(crate) use format::{check as check_format, is_formattable};
 
 use std::sync::Arc;
 

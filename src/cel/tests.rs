@@ -120,6 +120,23 @@ fn an_expression_that_costs_too_much_is_cut_off() {
 }
 
 #[test]
+fn flattening_overflows_neither_the_cost_nor_the_stack() {
+    // The size of the list times the depth is what it costs.
+    let costly = format!("[1, 2, 3].flatten({})", i64::MAX);
+    let mut budget = Budget::new(u64::MAX);
+    assert_eq!(evaluate(&costly, &mut budget).unwrap_err(), EvalError::CostLimit);
+    on_small_stack(|| {
+        let nested = "[".repeat(crate::json::MAX_DEPTH) + &"]".repeat(crate::json::MAX_DEPTH);
+        let document = Document::parse(nested).unwrap();
+        let program = compile("object.flatten(100000) == []");
+        let mut activation = Activation::new(&environment());
+        activation.set(0, Value::json(document.root()));
+        let flat = program.evaluate(&mut activation, &mut Budget::new(cost::PER_BINDING));
+        assert_eq!(flat.unwrap().as_bool(), Some(true));
+    });
+}
+
+#[test]
 fn expressions_share_a_budget() {
     let mut budget = Budget::new(8);
     assert!(evaluate("object.a.size() > 2", &mut budget).is_ok());

@@ -5,6 +5,7 @@
 //! of these. Copying a value never copies a list, a map or text.
 
 mod equal;
+mod key;
 mod list;
 mod map;
 mod opaque;
@@ -19,9 +20,10 @@ use std::sync::Arc;
 
 use crate::json;
 
+pub use key::Key;
+pub(crate) use key::exact_int;
 pub use list::List;
-pub(crate) use map::exact_int;
-pub use map::{Entries, Key, Map, Object};
+pub use map::{Entries, Map, Object};
 pub use opaque::Opaque;
 pub(crate) use opaque::address_bytes;
 pub use quantity::{Quantity, QuantityFault};
@@ -29,10 +31,10 @@ pub use semver::{Semver, SemverFault};
 pub use text::{Bytes, Text};
 pub(crate) use time::Civil;
 pub use time::{Duration, Timestamp};
-pub use url::UrlValue;
+pub use url::{UrlFault, UrlValue};
 pub(crate) use zone::offset as zone_offset;
 
-pub(crate) use equal::{Work, compare, equal, steps_of_order};
+pub(crate) use equal::{Work, compare, equal, is_incomparable, steps_of_order};
 
 use super::types::Type;
 

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/google/cel-go/cel"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,10 +19,12 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// An expression, or the values of the variables for those that follow.
+// An expression, or the values of the variables for those that follow, or which
+// functions there are.
 type celQuestion struct {
 	Expression string          `json:"expression"`
 	Variables  json.RawMessage `json:"variables"`
+	Functions  bool            `json:"functions"`
 }
 
 // What became of an expression: refused (it does not compile), failed (it
@@ -32,6 +36,8 @@ type celAnswer struct {
 	Cost    uint64 `json:"cost"`
 	// The compiler itself failed.
 	Panicked string `json:"panicked,omitempty"`
+	// The names of all functions, operators included.
+	Functions []string `json:"functions,omitempty"`
 }
 
 // What kube-apiserver 1.36 compiles new expressions for.
@@ -76,6 +82,9 @@ func newCEL() (answerer, error) {
 	}
 	variables := variablesOf(map[string]any{})
 	return of(func(question celQuestion) celAnswer {
+		if question.Functions {
+			return celAnswer{Functions: slices.Sorted(maps.Keys(env.Functions()))}
+		}
 		if question.Variables == nil {
 			return evaluate(env, question.Expression, variables)
 		}

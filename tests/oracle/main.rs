@@ -17,8 +17,15 @@
 )]
 
 mod answers;
+mod cel;
+mod differences;
+mod grammar;
+mod outcome;
 mod program;
 mod random;
 mod regex;
 mod tables;
+#[path = "../cel/variables.rs"]
+mod variables;
+mod written;
 mod yaml;

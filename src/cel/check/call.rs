@@ -11,7 +11,7 @@ use crate::cel::function::{Cost, Overload};
 use crate::cel::library::{self, Prepared};
 use crate::cel::program::{Attribute, AttributeBase, Call, InSet, Node, Program};
 use crate::cel::regex::{Fault, Regex};
-use crate::cel::syntax::{Expr, ExprKind, Literal};
+use crate::cel::syntax::{Expr, ExprKind, ItemExpr, Literal};
 use crate::cel::types::Type;
 use crate::cel::value::{Entries, Key, Value, exact_int};
 
@@ -56,11 +56,11 @@ impl Checker<'_> {
                         ExprKind::Select {
                             operand,
                             field,
-                            optional,
+                            optional: false,
                         },
                     ..
                 },
-            ] => self.presence(expr, operand, field, *optional),
+            ] => self.presence(expr, operand, field),
             _ => Err(self.fault(expr, "invalid argument to has() macro")),
         }
     }
@@ -95,7 +95,7 @@ impl Checker<'_> {
             [format, _],
             [
                 Expr {
-                    kind: ExprKind::List(_),
+                    kind: ExprKind::List(items),
                     ..
                 },
             ],
@@ -103,11 +103,35 @@ impl Checker<'_> {
         else {
             return Ok(());
         };
-        let Some(Value::String(format)) = format.constant() else {
+        // A format that is worked out beforehand is not looked at.
+        let is_literal = matches!(&expr.kind, ExprKind::Call { target: Some(target), .. }
+            if matches!(target.kind, ExprKind::Literal(_)));
+        let (true, Some(Value::String(format))) = (is_literal, format.constant()) else {
             return Ok(());
         };
-        let types: Vec<Type> = self.items.iter().map(|of| self.resolved(of)).collect();
+        let written = |item: &ItemExpr| self.written_type(&item.value);
+        let types: Vec<Type> = items.iter().map(written).collect();
         library::check_format(format, &types).map_err(|message| self.fault(expr, message))
+    }
+
+    /// The type of what is to be formatted; of what cannot be written, if a list or
+    /// map that is spelt out holds that.
+    fn written_type(&self, expr: &Expr) -> Type {
+        let of = self.types.get(&std::ptr::from_ref(expr));
+        let of = of.map_or(Type::Dyn, |of| self.resolved(of));
+        let parts: Vec<&Expr> = match &expr.kind {
+            ExprKind::List(items) => items.iter().map(|item| &item.value).collect(),
+            ExprKind::Map(entries) => entries
+                .iter()
+                .flat_map(|entry| [&entry.key, &entry.value])
+                .collect(),
+            _ => Vec::new(),
+        };
+        parts
+            .into_iter()
+            .map(|part| self.written_type(part))
+            .find(|of| !library::is_formattable(of))
+            .unwrap_or(of)
     }
 
     /// A literal pattern must compile (cel-go's validator of such). For the

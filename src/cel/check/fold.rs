@@ -46,7 +46,7 @@ fn shape(function: &str, arguments: usize, version: Version) -> Option<Shape> {
     let shape = match (function, arguments) {
         ("all", 2) => Shape::new(FoldKind::All),
         ("exists", 2) => Shape::new(FoldKind::Exists),
-        ("exists_one" | "existsOne", 2) => Shape::new(FoldKind::ExistsOne),
+        ("exists_one", 2) => Shape::new(FoldKind::ExistsOne),
         ("map", 2) => list,
         ("map", 3) => list.filtered(),
         ("filter", 2) => Shape {

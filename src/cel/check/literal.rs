@@ -26,17 +26,14 @@ pub(super) fn constant(literal: &Literal) -> (Node, Type) {
 impl Checker<'_> {
     pub(super) fn list(&mut self, items: &[ItemExpr]) -> CheckedExpr {
         let (mut of, mut first) = (None, None);
-        let mut types = Vec::with_capacity(items.len());
         let mut nodes = Vec::with_capacity(items.len());
         for item in items {
             let (node, item_type) = self.check(&item.value)?;
             nodes.push(node);
-            types.push(item_type.clone());
-            let item_type = self.element(&item.value, item_type, item.optional)?;
+            let item_type = self.collected(&item.value, item_type, item.optional)?;
             self.alike(&item.value, &mut first, &item_type);
             of = Some(self.join(of, item_type));
         }
-        self.items = types;
         let of = of.unwrap_or_else(|| self.bindings.fresh());
         let optional: Box<[bool]> = items.iter().map(|item| item.optional).collect();
         let optional = if optional.contains(&true) {
@@ -56,7 +53,7 @@ impl Checker<'_> {
             self.alike(&entry.key, &mut first_key, &key_type);
             key_of = Some(self.join(key_of, key_type));
             let (value, value_type) = self.check(&entry.value)?;
-            let value_type = self.element(&entry.value, value_type, entry.optional)?;
+            let value_type = self.collected(&entry.value, value_type, entry.optional)?;
             self.alike(&entry.value, &mut first_value, &value_type);
             value_of = Some(self.join(value_of, value_type));
             nodes.push(MapEntry {
@@ -70,7 +67,17 @@ impl Checker<'_> {
         Ok((map_node(nodes), Type::map(key_of, value_of)))
     }
 
-    /// The type that an element adds to a list or map.
+    /// The type that an element adds to a list or map. Upstream's validator of
+    /// literals, which leaves those within `format` alone, cannot stand what may
+    /// turn out not to be optional.
+    fn collected(&self, expr: &Expr, of: Type, optional: bool) -> Result<Type, CompileError> {
+        if optional && self.formats == 0 && self.resolved(&of).is_dyn() {
+            return Err(self.mismatch(expr, &Type::optional(Type::Dyn), &of));
+        }
+        self.element(expr, of, optional)
+    }
+
+    /// The type of an element, or of the value of a field.
     fn element(&self, expr: &Expr, of: Type, optional: bool) -> Result<Type, CompileError> {
         if !optional {
             return Ok(of);

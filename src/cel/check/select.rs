@@ -91,22 +91,16 @@ impl Checker<'_> {
     }
 
     /// `has(operand.field)`
-    pub(super) fn presence(
-        &mut self,
-        expr: &Expr,
-        operand: &Expr,
-        field: &str,
-        optional: bool,
-    ) -> CheckedExpr {
+    pub(super) fn presence(&mut self, expr: &Expr, operand: &Expr, field: &str) -> CheckedExpr {
         if operand.ident() == Some(VARIABLES) && self.is_composed() {
             let (node, _) = self.composed(expr, field, false)?;
             return Ok((tested(node), Type::Bool));
         }
         let (node, of) = self.check(operand)?;
-        self.field_type(expr, &of, field, optional)?;
+        self.field_type(expr, &of, field, false)?;
         let qualifier = Qualifier {
             key: QualifierKey::Field(field.into()),
-            optional,
+            optional: false,
         };
         Ok((qualified(node, qualifier, true), Type::Bool))
     }

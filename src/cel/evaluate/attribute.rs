@@ -3,18 +3,24 @@
 use super::Evaluation;
 use crate::cel::error::EvalError;
 use crate::cel::program::{Attribute, AttributeBase, FoldKind, Node, Qualifier, QualifierKey};
-use crate::cel::value::{List, Map, Value, exact_int};
+use crate::cel::value::{List, Map, Opaque, Value, exact_int};
 use crate::json;
 
 impl<'a> Evaluation<'_, 'a> {
     /// The attribute's value. It costs one unit beside its selections, but for
-    /// a conditional, which costs what its parts do.
+    /// a conditional, which costs what its parts do, and `has()`, which costs one
+    /// less than either.
     pub(super) fn attribute(&mut self, attribute: &'a Attribute) -> Result<Value<'a>, EvalError> {
+        let before = self.cost;
         let result = self.resolve_attribute(attribute);
-        if attribute.test || is_conditional(&attribute.base) {
-            return result;
+        match (attribute.test, is_conditional(&attribute.base)) {
+            (false, false) => self.settle(result, 1),
+            (true, true) => {
+                self.cost = before.max(self.cost.saturating_sub(1));
+                result
+            }
+            _ => result,
         }
-        self.settle(result, 1)
     }
 
     /// What `node` evaluates to where it is a branch or an index: naming an
@@ -77,6 +83,9 @@ impl<'a> Evaluation<'_, 'a> {
         let mut value = match base {
             Value::Optional(None) => return Ok(absent(test)),
             Value::Optional(Some(inner)) => {
+                if !is_selectable(&inner) {
+                    return Err(self.unselectable(&inner, qualifiers));
+                }
                 optional = true;
                 (*inner).clone()
             }
@@ -107,6 +116,17 @@ impl<'a> Evaluation<'_, 'a> {
             }
         }
         Ok(if optional { Value::some(value) } else { value })
+    }
+
+    /// Why nothing can be selected from what an optional holds: its first qualifier
+    /// is worked out before that is noticed.
+    fn unselectable(&mut self, held: &Value<'_>, qualifiers: &'a [Qualifier]) -> EvalError {
+        if let Some(QualifierKey::Node(node)) = qualifiers.first().map(|first| &first.key)
+            && let Err(error) = self.resolve(node)
+        {
+            return error;
+        }
+        EvalError::failed(format!("unsupported conversion to ref.Val: {}", held.type_of()))
     }
 
     /// Selects plain fields that are there, as many as follow each other, and
@@ -146,7 +166,14 @@ impl<'a> Evaluation<'_, 'a> {
             QualifierKey::Node(node) => match self.resolve(node) {
                 Ok(key) => {
                     self.met(&key)?;
-                    select(value, &key, lenient)
+                    if is_key(&key) {
+                        select(value, &key, lenient)
+                    } else {
+                        Err(EvalError::failed(format!(
+                            "invalid qualifier type: {}",
+                            key.type_of()
+                        )))
+                    }
                 }
                 Err(error) => Err(error),
             },
@@ -169,6 +196,12 @@ fn is_conditional(base: &AttributeBase) -> bool {
         },
         _ => false,
     }
+}
+
+/// Whether what an optional holds can be selected from, be it in vain: upstream
+/// takes it out in a form that it cannot always take back.
+fn is_selectable(value: &Value<'_>) -> bool {
+    matches!(value, Value::Opaque(Opaque::Format(_))) || !matches!(value, Value::Opaque(_))
 }
 
 const fn absent(test: bool) -> Value<'static> {
@@ -219,6 +252,14 @@ fn item<'a>(list: &List<'a>, key: &Value<'_>, lenient: bool) -> Result<Option<Va
         None if !lenient => Err(EvalError::failed(format!("index out of bounds: {index}"))),
         found => Ok(found),
     }
+}
+
+/// Whether anything can be selected by a value.
+const fn is_key(value: &Value<'_>) -> bool {
+    matches!(
+        value,
+        Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_)
+    )
 }
 
 /// A key as it stands in a message.

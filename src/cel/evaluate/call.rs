@@ -5,7 +5,7 @@ use crate::cel::cost;
 use crate::cel::error::EvalError;
 use crate::cel::function::Cost;
 use crate::cel::program::{Call, InSet, Node};
-use crate::cel::value::{Value, equal};
+use crate::cel::value::{Value, equal, is_incomparable};
 
 /// Stands for an argument or result that failed: it counts 1.
 const FAILED: Value<'static> = Value::Null;
@@ -102,6 +102,10 @@ impl<'a> Evaluation<'_, 'a> {
                 Some(Value::List(_)) => Ok(cost(arguments, result)),
                 _ => Err(EvalError::Internal("not a list")),
             },
+            Cost::OfInt(int, cost) => match arguments.get(int) {
+                Some(Value::Int(_)) => Ok(cost(arguments, result)),
+                _ => Err(EvalError::Internal("not an int")),
+            },
         }
     }
 
@@ -139,16 +143,5 @@ impl<'a> Evaluation<'_, 'a> {
         let item = self.value(&set.item)?;
         self.met(&item)?;
         Ok(Value::Bool(set.set.search(&item).is_some()))
-    }
-}
-
-/// Whether asking if both are equal is an error: a value of a library beside
-/// one of another type.
-fn is_incomparable(left: &Value<'_>, right: &Value<'_>) -> bool {
-    match (left, right) {
-        (_, Value::Null) => false,
-        (Value::Opaque(left), Value::Opaque(right)) => left.equals(right).is_none(),
-        (Value::Opaque(_), _) => true,
-        _ => false,
     }
 }

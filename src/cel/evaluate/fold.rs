@@ -256,22 +256,26 @@ impl<'a> Evaluation<'_, 'a> {
 
     /// `known` is whether the type of the keys is.
     fn sort_by(&mut self, fold: &'a Fold, known: bool) -> Result<Value<'a>, EvalError> {
-        let range = self.value(&fold.range)?;
+        let range = self.value(&fold.range);
         // The target is named twice: sorted, and mapped to its keys.
-        self.charge(2)?;
+        let range = match self.settle(range, 2) {
+            Err(error) if known && error.is_absorbable() => return Err(EvalError::Internal("not a list")),
+            range if range.is_err() => self.settle(range, 1)?,
+            range => range?,
+        };
         let keys = match self.transform_list(fold, &range) {
             Err(error) if known && error.is_absorbable() => return Err(EvalError::Internal("not a list")),
             keys if keys.is_err() => self.settle(keys, 1)?,
             keys => keys?,
-        };
-        let Value::List(list) = &range else {
-            return Err(EvalError::no_such_overload());
         };
         self.charge(if known {
             lists::self_compare(keys.first(), keys.len())
         } else {
             1
         })?;
+        let Value::List(list) = &range else {
+            return Err(EvalError::no_such_overload());
+        };
         lists::sort_by_keys(self, list, &keys)
     }
 }

@@ -24,9 +24,12 @@ pub(super) fn functions(of: &Type, [greater, less, compare]: [&'static str; 3]) 
 fn order(arguments: &[Value<'_>]) -> Result<Ordering, EvalError> {
     match arguments {
         [Value::Opaque(left), Value::Opaque(right)] => match (left, right) {
-            (Opaque::Quantity(left), Opaque::Quantity(right)) => Ok(left.compare(right)),
             (Opaque::Semver(left), Opaque::Semver(right)) => Ok(left.compare(right)),
-            _ => Err(EvalError::no_such_overload()),
+            (left, right) => left
+                .quantity()
+                .zip(right.quantity())
+                .map(|(left, right)| left.compare(right))
+                .ok_or_else(EvalError::no_such_overload),
         },
         _ => Err(EvalError::no_such_overload()),
     }

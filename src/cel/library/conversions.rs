@@ -121,14 +121,31 @@ fn to_double<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>
         [Value::Double(double)] => Ok(Value::Double(*double)),
         [Value::Int(int)] => Ok(Value::Double(*int as f64)),
         [Value::Uint(uint)] => Ok(Value::Double(*uint as f64)),
-        [text @ Value::String(digits)] => match digits.parse::<f64>() {
-            Ok(double) if double.is_finite() || !digits.contains(|c: char| c.is_ascii_digit()) => {
-                Ok(Value::Double(double))
-            }
-            _ => unconvertible(text, "double"),
+        [text @ Value::String(digits)] => match parse_double(digits) {
+            Some(double) => Ok(Value::Double(double)),
+            None => unconvertible(text, "double"),
         },
         _ => mismatched(),
     }
+}
+
+/// As `strconv.ParseFloat` reads a decimal number: digits may be parted by single
+/// underscores, and what is too large is none.
+fn parse_double(text: &str) -> Option<f64> {
+    let part = |at: Option<usize>| at.and_then(|at| text.as_bytes().get(at)).copied();
+    let is_digit = |at: Option<usize>| part(at).is_some_and(|byte| byte.is_ascii_digit());
+    let parted = text
+        .match_indices('_')
+        .all(|(at, _)| is_digit(at.checked_sub(1)) && is_digit(at.checked_add(1)));
+    let double: f64 = text.replace('_', "").parse().ok().filter(|_| parted)?;
+    let has_digits = text.contains(|character: char| character.is_ascii_digit());
+    let fits = if has_digits {
+        double.is_finite()
+    } else {
+        // What is no number has no sign.
+        !double.is_nan() || !text.starts_with(['+', '-'])
+    };
+    fits.then_some(double)
 }
 
 fn to_duration<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -205,7 +222,8 @@ fn to_string<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
     Ok(Value::String(Text::from(text)))
 }
 
-/// As Go's `%g` writes it: an exponent below 10⁻⁴ and from 10²¹ on.
+/// As Go's `strconv.FormatFloat(double, 'g', -1, 64)`: with an exponent below 10⁻⁴
+/// and from 10⁶ on.
 pub(super) fn shortest(double: f64) -> String {
     if double.is_nan() {
         return "NaN".into();
@@ -220,7 +238,7 @@ pub(super) fn shortest(double: f64) -> String {
     let scientific = format!("{double:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or_default();
-    if (-4..21).contains(&exponent) {
+    if (-4..6).contains(&exponent) {
         return format!("{double}");
     }
     let sign = if exponent < 0 { '-' } else { '+' };

@@ -77,11 +77,16 @@ pub(crate) fn check(format: &str, types: &[Type]) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether `%s` takes values of this type.
+pub(crate) const fn is_formattable(of: &Type) -> bool {
+    !matches!(of, Type::Object(_) | Type::Opaque(_) | Type::Optional(_))
+}
+
 /// Whether `clause` takes values of this type; none if there is no such clause.
 fn takes(clause: char, of: &Type) -> Option<bool> {
     let is_int = matches!(of, Type::Int | Type::Uint | Type::Dyn);
     Some(match clause {
-        's' => !matches!(of, Type::Object(_) | Type::Opaque(_) | Type::Optional(_)),
+        's' => is_formattable(of),
         'd' | 'o' => is_int,
         'f' | 'e' => matches!(of, Type::Double | Type::String | Type::Dyn),
         'b' => is_int || *of == Type::Bool,
@@ -283,10 +288,15 @@ fn special(double: f64) -> Option<String> {
     }
 }
 
+/// Zero without its sign, which is not written.
+fn unsigned_zero(double: f64) -> f64 {
+    if double == 0.0 { 0.0 } else { double }
+}
+
 /// With a comma after each three digits, as in English.
 fn fixed(double: f64, precision: usize) -> String {
     special(double).unwrap_or_else(|| {
-        let plain = format!("{double:.precision$}");
+        let plain = format!("{:.precision$}", unsigned_zero(double));
         let (whole, fraction) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
         let (sign, digits) = match whole.strip_prefix('-') {
             Some(digits) => ("-", digits),
@@ -307,7 +317,7 @@ fn fixed(double: f64, precision: usize) -> String {
 /// upstream, and stays one here.
 fn scientific(double: f64, width: usize) -> String {
     let text = special(double).unwrap_or_else(|| {
-        let plain = format!("{double:.PRECISION$e}");
+        let plain = format!("{:.PRECISION$e}", unsigned_zero(double));
         let (digits, exponent) = plain.split_once('e').unwrap_or((&plain, "0"));
         let exponent: i32 = exponent.parse().unwrap_or_default();
         let sign = if exponent < 0 { "⁻" } else { "" };

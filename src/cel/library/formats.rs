@@ -66,7 +66,10 @@ static FORMATS: [NamedFormat; 13] = [
     NamedFormat::new(
         "uri",
         "format.uri",
-        |text| unless(UrlValue::is_request(text), "invalid URI for request"),
+        |text| {
+            let fault = UrlValue::check_request(text).err();
+            fault.into_iter().map(|fault| fault.to_string()).collect()
+        },
         1103,
     ),
     NamedFormat::new(

@@ -48,17 +48,13 @@ pub(super) fn functions() -> Vec<Overload> {
     functions
 }
 
-fn value<'a>(quantity: Quantity) -> Value<'a> {
-    Value::Opaque(Opaque::Quantity(Arc::new(quantity)))
-}
-
 fn quantity<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text)] = arguments else {
         return mismatched();
     };
     own.work(text.len().saturating_mul(60))?;
     Quantity::parse(text)
-        .map(value)
+        .map(|quantity| Value::Opaque(Opaque::Quantity(Arc::new(quantity))))
         .map_err(|fault| EvalError::failed(fault.to_string()))
 }
 
@@ -72,7 +68,7 @@ fn is_quantity<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value
 
 fn one<'l>(arguments: &'l [Value<'_>]) -> Result<&'l Quantity, EvalError> {
     match arguments {
-        [Value::Opaque(Opaque::Quantity(quantity))] => Ok(quantity),
+        [Value::Opaque(opaque)] => opaque.quantity().ok_or_else(EvalError::no_such_overload),
         _ => Err(EvalError::no_such_overload()),
     }
 }
@@ -99,18 +95,16 @@ fn combined<'a>(
     arguments: &[Value<'a>],
     combine: impl FnOnce(&Quantity, &Quantity) -> Option<Quantity>,
 ) -> Computed<'a> {
-    let combined = match arguments {
-        [
-            Value::Opaque(Opaque::Quantity(left)),
-            Value::Opaque(Opaque::Quantity(right)),
-        ] => combine(left, right),
-        [Value::Opaque(Opaque::Quantity(left)), Value::Int(right)] => {
-            combine(left, &Quantity::from_int(*right))
-        }
-        _ => return mismatched(),
+    let [left, right] = arguments else {
+        return mismatched();
+    };
+    let left = one(std::slice::from_ref(left))?;
+    let combined = match right {
+        Value::Int(right) => combine(left, &Quantity::from_int(*right)),
+        right => combine(left, one(std::slice::from_ref(right))?),
     };
     combined
-        .map(value)
+        .map(|sum| Value::Opaque(Opaque::ComputedQuantity(Arc::new(sum))))
         .ok_or_else(|| EvalError::failed("the amounts have too many digits"))
 }
 

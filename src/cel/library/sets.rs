@@ -32,7 +32,7 @@ fn compared(arguments: &[Value<'_>]) -> u64 {
 /// Whether `list` has `item`.
 fn has(own: &mut Evaluation<'_, '_>, list: &List<'_>, item: &Value<'_>) -> Result<bool, EvalError> {
     for other in list.items() {
-        if own.equal(&other, item)? {
+        if own.equal(item, &other)? {
             return Ok(true);
         }
     }

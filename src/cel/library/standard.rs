@@ -55,29 +55,34 @@ fn order(all: &mut Vec<Overload>) {
             ">" => "_>_",
             name => name,
         };
-        for of in [Bool, Int, Uint, Double, Str, BytesType, Timestamp, Duration] {
-            let cost = if matches!(of, Str | BytesType) {
+        // In upstream's order: the first one that fits says what a type variable is.
+        for (left, right) in [
+            (Bool, Bool),
+            (Int, Int),
+            (Int, Double),
+            (Int, Uint),
+            (Uint, Uint),
+            (Uint, Double),
+            (Uint, Int),
+            (Double, Double),
+            (Double, Int),
+            (Double, Uint),
+            (Str, Str),
+            (BytesType, BytesType),
+            (Timestamp, Timestamp),
+            (Duration, Duration),
+        ] {
+            let cost = if matches!(left, Str | BytesType) {
                 read
             } else {
                 Cost::One
             };
-            all.push(Overload::global("ordered", name, [of.clone(), of], Bool, apply).cost(cost));
-        }
-        for (left, right) in [
-            (Int, Double),
-            (Int, Uint),
-            (Uint, Double),
-            (Uint, Int),
-            (Double, Int),
-            (Double, Uint),
-        ] {
-            all.push(Overload::global(
-                "ordered_numbers",
-                name,
-                [left, right],
-                Bool,
-                apply,
-            ));
+            let id = if left == right {
+                "ordered"
+            } else {
+                "ordered_numbers"
+            };
+            all.push(Overload::global(id, name, [left, right], Bool, apply).cost(cost));
         }
     }
 }

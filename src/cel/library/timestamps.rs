@@ -102,14 +102,24 @@ fn part<'a>(arguments: &[Value<'a>], part: impl FnOnce(crate::cel::value::Civil)
     Ok(Value::Int(part(time.civil(offset))))
 }
 
-/// A part of a point in time, or a length of time in units of so many nanoseconds.
+/// A part of a point in time, or a length of time in whole units of so many
+/// nanoseconds: Go takes those of a double, which may round up.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "as Go computes it"
+)]
 fn clock<'a>(
     arguments: &[Value<'a>],
     unit: i64,
     of: impl FnOnce(crate::cel::value::Civil) -> i64,
 ) -> Computed<'a> {
     match arguments {
-        [Value::Duration(duration)] => Ok(Value::Int(duration.nanoseconds() / unit)),
+        [Value::Duration(duration)] => {
+            let length = duration.nanoseconds();
+            let units = (length / unit) as f64 + (length % unit) as f64 / unit as f64;
+            Ok(Value::Int(units as i64))
+        }
         arguments => part(arguments, of),
     }
 }

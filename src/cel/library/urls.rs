@@ -37,8 +37,9 @@ fn url<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -
         return mismatched();
     };
     own.work(text.len())?;
-    let url = UrlValue::parse(text)
-        .ok_or_else(|| EvalError::failed("URL parse error during conversion from string"))?;
+    let url = UrlValue::parse(text).map_err(|fault| {
+        EvalError::failed(format!("URL parse error during conversion from string: {fault}"))
+    })?;
     Ok(Value::Opaque(Opaque::Url(Arc::new(url))))
 }
 

@@ -20,7 +20,7 @@ const BYTES_PER_STEP: usize = 16;
 pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>, work: Work<'_>) -> Result<bool, EvalError> {
     // Lists and maps that are not compared to their end yet, the innermost last.
     let mut open = Vec::new();
-    if !alike(left, right, &mut open, work)? {
+    if is_incomparable(left, right) || !alike(left, right, &mut open, work)? {
         return Ok(false);
     }
     while let Some(pair) = open.last_mut() {
@@ -30,7 +30,8 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>, work: Work<'_>) -> Resu
         };
         work(1)?;
         let alike = match right {
-            Some(right) => alike(&left, &right, &mut open, work)?,
+            // Upstream goes on where asking is an error.
+            Some(right) => is_incomparable(&left, &right) || alike(&left, &right, &mut open, work)?,
             None => false,
         };
         if !alike {
@@ -38,6 +39,23 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>, work: Work<'_>) -> Resu
         }
     }
     Ok(true)
+}
+
+/// Whether asking if both are equal is an error: a value of a library beside one
+/// of another type, and what [`Opaque::equals`] does not tell.
+///
+/// [`Opaque::equals`]: super::Opaque::equals
+pub(crate) fn is_incomparable(left: &Value<'_>, right: &Value<'_>) -> bool {
+    match (left, right) {
+        (Value::Opaque(_), Value::Null) => false,
+        (Value::Opaque(left), Value::Opaque(right)) => left.equals(right).is_none(),
+        (Value::Opaque(_), _) => true,
+        // Null is not told from others in an optional.
+        (Value::Optional(Some(left)), Value::Optional(Some(right))) => {
+            is_incomparable(left, right) || matches!((&**left, &**right), (Value::Opaque(_), Value::Null))
+        }
+        _ => false,
+    }
 }
 
 /// Two lists of one length, or two maps.

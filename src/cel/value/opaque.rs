@@ -15,6 +15,9 @@ use crate::cel::library::formats::NamedFormat;
 pub enum Opaque<'a> {
     /// An amount of a resource.
     Quantity(Arc<Quantity>),
+    /// An amount that `add` or `sub` made. Kubernetes holds it by a pointer, and so
+    /// finds nothing equal to it.
+    ComputedQuantity(Arc<Quantity>),
     /// A URL.
     Url(Arc<UrlValue>),
     /// An IP address.
@@ -38,7 +41,7 @@ impl<'a> Opaque<'a> {
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         match self {
-            Self::Quantity(_) => "kubernetes.Quantity",
+            Self::Quantity(_) | Self::ComputedQuantity(_) => "kubernetes.Quantity",
             Self::Url(_) => "kubernetes.URL",
             Self::Ip(_) => "net.IP",
             Self::Cidr(..) => "net.CIDR",
@@ -53,6 +56,7 @@ impl<'a> Opaque<'a> {
     pub(super) fn into_owned(self) -> Option<Opaque<'static>> {
         Some(match self {
             Self::Quantity(quantity) => Opaque::Quantity(quantity),
+            Self::ComputedQuantity(quantity) => Opaque::ComputedQuantity(quantity),
             Self::Url(url) => Opaque::Url(url),
             Self::Ip(ip) => Opaque::Ip(ip),
             Self::Cidr(ip, bits) => Opaque::Cidr(ip, bits),
@@ -63,10 +67,20 @@ impl<'a> Opaque<'a> {
         })
     }
 
+    /// The amount that it is, if it is one.
+    pub(crate) fn quantity(&self) -> Option<&Quantity> {
+        match self {
+            Self::Quantity(quantity) | Self::ComputedQuantity(quantity) => Some(quantity),
+            _ => None,
+        }
+    }
+
     /// Whether both are equal; none if such values cannot be compared.
     pub(crate) fn equals(&self, other: &Self) -> Option<bool> {
         match (self, other) {
-            (Self::Quantity(own), Self::Quantity(other)) => Some(own.compare(other).is_eq()),
+            (Self::Quantity(own) | Self::ComputedQuantity(own), Self::Quantity(other)) => {
+                Some(own.compare(other).is_eq())
+            }
             (Self::Url(own), Self::Url(other)) => Some(own == other),
             (Self::Ip(own), Self::Ip(other)) => Some(own == other),
             (Self::Cidr(own, bits), Self::Cidr(other, other_bits)) => {

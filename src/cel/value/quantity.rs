@@ -59,7 +59,7 @@ impl Quantity {
     #[must_use]
     pub fn as_int(&self) -> Option<i64> {
         match self {
-            Self::Small { value: 0, .. } => Some(0),
+            Self::Small { value: 0, scale } if *scale >= 0 => Some(0),
             Self::Small { value, scale } if *scale >= 0 => shifted(*value, *scale),
             _ => None,
         }
@@ -80,37 +80,40 @@ impl Quantity {
     /// The sum; none if it has too many digits.
     #[must_use]
     pub fn add(&self, other: &Self) -> Option<Self> {
-        if let (
-            Self::Small { value, scale },
-            Self::Small {
-                value: other_value,
-                scale: other_scale,
-            },
-        ) = (self, other)
-            && let Some(sum) = add_small((*value, *scale), (*other_value, *other_scale))
-        {
-            return Some(sum);
-        }
-        self.decimal().add(&other.decimal()).map(Self::Large)
+        self.small_sum(other, false)
+            .or_else(|| self.decimal().add(&other.decimal()).map(Self::Large))
     }
 
     /// The difference; none if it has too many digits.
     #[must_use]
     pub fn subtract(&self, other: &Self) -> Option<Self> {
-        let negated = match other {
-            Self::Small { value, scale } if *value != i64::MIN => Self::Small {
-                value: -value,
-                scale: *scale,
-            },
-            other => {
-                let decimal = other.decimal();
-                Self::Large(Decimal {
-                    negative: !decimal.negative,
-                    ..decimal
-                })
+        let negated = || {
+            let decimal = other.decimal();
+            Decimal {
+                negative: !decimal.negative,
+                ..decimal
             }
         };
-        self.add(&negated)
+        self.small_sum(other, true)
+            .or_else(|| self.decimal().add(&negated()).map(Self::Large))
+    }
+
+    /// The sum or difference of two that are small, if it is small too. The
+    /// smallest number is its own negative, as upstream.
+    fn small_sum(&self, other: &Self, negated: bool) -> Option<Self> {
+        match (self, other) {
+            (
+                Self::Small { value, scale },
+                Self::Small {
+                    value: other,
+                    scale: other_scale,
+                },
+            ) => {
+                let other = if negated { other.wrapping_neg() } else { *other };
+                add_small((*value, *scale), (other, *other_scale))
+            }
+            _ => None,
+        }
     }
 
     fn decimal(&self) -> Decimal {

@@ -1,5 +1,11 @@
 //! URLs as Go reads them (`net/url`).
 
+mod parse;
+
+use parse::{UrlPart, parse, unescape};
+
+use crate::cel::quote::quote;
+
 /// A URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UrlValue {
@@ -14,14 +20,13 @@ pub struct UrlValue {
     fragment: String,
 }
 
-/// Where percent signs are read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum UrlPart {
-    Path,
-    Host,
-    User,
-    Query,
-    Fragment,
+/// Why a text is no URL, in Go's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("parse {text}: {why}")]
+pub struct UrlFault {
+    /// In quotes, as Go has it.
+    text: String,
+    why: String,
 }
 
 // === impl Url ===
@@ -31,26 +36,42 @@ impl UrlValue {
     /// from the root.
     #[must_use]
     pub fn is_request(text: &str) -> bool {
-        !text.is_empty() && parse(text, true).is_some()
+        Self::check_request(text).is_ok()
+    }
+
+    /// Whether it is one, or what is wrong with it (`url.ParseRequestURI`).
+    ///
+    /// # Errors
+    ///
+    /// What Go says of it.
+    pub fn check_request(text: &str) -> Result<(), UrlFault> {
+        parse(text, true)
+            .map(drop)
+            .map_err(|why| UrlFault::new(text, why))
     }
 
     /// Reads a URL that [`UrlValue::is_request`], its fragment apart.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        if !Self::is_request(text) {
-            return None;
-        }
+    ///
+    /// # Errors
+    ///
+    /// What Go says of it.
+    pub fn parse(text: &str) -> Result<Self, UrlFault> {
+        Self::check_request(text)?;
         Self::read(text)
     }
 
     /// Reads any URL, relative ones too (`url.Parse`).
-    #[must_use]
-    pub fn read(text: &str) -> Option<Self> {
+    ///
+    /// # Errors
+    ///
+    /// What Go says of it.
+    pub fn read(text: &str) -> Result<Self, UrlFault> {
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
-        unescape(fragment, UrlPart::Fragment)?;
-        Some(Self {
+        let url = parse(rest, false).map_err(|why| UrlFault::new(rest, why))?;
+        unescape(fragment, UrlPart::Fragment).map_err(|why| UrlFault::new(text, why))?;
+        Ok(Self {
             fragment: fragment.into(),
-            ..parse(rest, false)?
+            ..url
         })
     }
 
@@ -108,7 +129,7 @@ impl UrlValue {
                 continue;
             }
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (Some(key), Some(value)) = (unescape(key, UrlPart::Query), unescape(value, UrlPart::Query))
+            let (Ok(key), Ok(value)) = (unescape(key, UrlPart::Query), unescape(value, UrlPart::Query))
             else {
                 continue;
             };
@@ -121,9 +142,17 @@ impl UrlValue {
     }
 }
 
+impl UrlFault {
+    fn new(text: &str, why: String) -> Self {
+        let mut quoted = String::new();
+        quote(&mut quoted, text);
+        Self { text: quoted, why }
+    }
+}
+
 fn split_port(host: &str) -> (&str, &str) {
     match host.rsplit_once(':') {
-        Some((name, port)) if is_port(port) && (!name.contains(':') || name.ends_with(']')) => (name, port),
+        Some((name, port)) if is_port(port) => (name, port),
         _ => (host, ""),
     }
 }
@@ -132,156 +161,56 @@ fn is_port(port: &str) -> bool {
     port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn parse(text: &str, request: bool) -> Option<UrlValue> {
-    if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
-        return None;
-    }
-    let (scheme, rest) = scheme(text)?;
-    let (rest, query) = match rest.split_once('?') {
-        Some((rest, query)) => (rest, Some(query.to_owned())),
-        None => (rest, None),
-    };
-    let mut url = UrlValue {
-        scheme: scheme.to_ascii_lowercase(),
-        opaque: String::new(),
-        user: None,
-        host: String::new(),
-        escaped_path: String::new(),
-        query,
-        fragment: String::new(),
-    };
-    if text == "*" {
-        url.escaped_path = "*".into();
-        return Some(url);
-    }
-    if !rest.starts_with('/') {
-        if !scheme.is_empty() {
-            url.opaque = rest.into();
-            return Some(url);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_url_is_told_in_gos_words() {
+        for (text, fault) in [
+            ("", "empty url"),
+            ("3.5us", "invalid URI for request"),
+            (":x", "missing protocol scheme"),
+            ("\u{1}", "net/url: invalid control character in URL"),
+            ("http://a b", "invalid character \" \" in host name"),
+            ("http://[::1", "missing ']' in host"),
+            ("http://a[::1]", "invalid IP-literal"),
+            ("http://[1.2.3.4]", "invalid IP-literal"),
+            ("http://[::1]x", "invalid port \"x\" after host"),
+            ("http://h:port/", "invalid port \":port\" after host"),
+            ("https://h:1:2/", "invalid port \":1:2\" after host"),
+            ("/%zz", "invalid URL escape \"%zz\""),
+            ("/%4", "invalid URL escape \"%4\""),
+            ("/%aé", "invalid URL escape \"%a\\xc3\""),
+            ("https://%41/", "invalid URL escape \"%41\""),
+            ("https://u%3:p@h/", "invalid URL escape \"%3\""),
+            ("https://é@h/", "net/url: invalid userinfo"),
+        ] {
+            let error = UrlValue::parse(text).unwrap_err().to_string();
+            let (_, why) = error.split_once("\": ").unwrap_or_default();
+            assert_eq!(why, fault, "{text}");
         }
-        let first = rest.split('/').next().unwrap_or_default();
-        if request || first.contains(':') {
-            return None;
+        assert_eq!(UrlValue::read("a:b/c").map(|url| url.scheme), Ok("a".into()));
+        assert_eq!(
+            UrlValue::read("1a:b").unwrap_err().to_string(),
+            "parse \"1a:b\": first path segment in URL cannot contain colon"
+        );
+    }
+
+    #[test]
+    fn zones_and_ports_are_read_as_go_reads_them() {
+        for text in [
+            "https://[fe80::1%25e%20n]/",
+            "https://[fe80::1%25e%41n]:443/",
+            "https://[::ffff:1.2.3.4]/",
+            "ftp://h:1:2/",
+        ] {
+            assert_eq!(UrlValue::check_request(text), Ok(()), "{text}");
         }
-    }
-    let mut path = rest;
-    if (!scheme.is_empty() || !request && !rest.starts_with("///"))
-        && let Some(authority) = rest.strip_prefix("//")
-    {
-        let end = authority.find('/').unwrap_or(authority.len());
-        let (authority, after) = authority.split_at(end);
-        path = after;
-        (url.user, url.host) = parse_authority(authority)?;
-    }
-    url.escaped_path = escaped_path(path)?;
-    Some(url)
-}
-
-/// The scheme, if there is one, and what follows its colon.
-fn scheme(text: &str) -> Option<(&str, &str)> {
-    for (position, byte) in text.bytes().enumerate() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' => {}
-            b'0'..=b'9' | b'+' | b'-' | b'.' if position > 0 => {}
-            b':' if position > 0 => return Some((text.get(..position)?, text.get(position + 1..)?)),
-            b':' => return None,
-            _ => return Some(("", text)),
+        for text in ["https://[fe80::1%25]/", "https://[fe80::1%en0]/", "https://[1]/"] {
+            assert!(!UrlValue::is_request(text), "{text}");
         }
+        let url = UrlValue::parse("ftp://h:1:2/").unwrap();
+        assert_eq!((url.hostname(), url.port()), ("h:1", "2"));
     }
-    Some(("", text))
-}
-
-fn parse_authority(authority: &str) -> Option<(Option<String>, String)> {
-    let Some((user, host)) = authority.rsplit_once('@') else {
-        return Some((None, parse_host(authority)?));
-    };
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte);
-    if !user.bytes().all(fits) {
-        return None;
-    }
-    unescape(user, UrlPart::User)?;
-    Some((Some(user.into()), parse_host(host)?))
-}
-
-fn parse_host(host: &str) -> Option<String> {
-    if host.rfind('[').is_some_and(|at| at > 0) {
-        return None;
-    }
-    if let Some(rest) = host.strip_prefix('[') {
-        let (address, port) = rest.rsplit_once(']')?;
-        let port_fits = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
-        let (address, zone) = match address.split_once("%25") {
-            Some((address, zone)) => (address, Some(zone)),
-            None => (address, None),
-        };
-        let is_address = address.parse::<std::net::Ipv6Addr>().is_ok();
-        if !port_fits || !is_address || zone == Some("") {
-            return None;
-        }
-    } else if let Some((_, port)) = host.rsplit_once(':')
-        && (!is_port(port) || host.matches(':').count() > 1)
-    {
-        return None;
-    }
-    unescape(host, UrlPart::Host)
-}
-
-/// The path as it is written, if that can be read back, or else escaped.
-fn escaped_path(path: &str) -> Option<String> {
-    let unescaped = unescape_bytes(path, UrlPart::Path)?;
-    let readable = path
-        .bytes()
-        .all(|byte| b"!$&'()*+,;=:@[]%".contains(&byte) || !must_escape(byte));
-    if readable {
-        return Some(path.into());
-    }
-    let mut escaped = String::with_capacity(path.len());
-    for byte in unescaped {
-        if must_escape(byte) {
-            escaped.push_str(&format!("%{byte:02X}"));
-        } else {
-            escaped.push(char::from(byte));
-        }
-    }
-    Some(escaped)
-}
-
-/// Whether a byte of a path is written with a percent sign.
-fn must_escape(byte: u8) -> bool {
-    !(byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte))
-}
-
-fn unescape(text: &str, place: UrlPart) -> Option<String> {
-    unescape_bytes(text, place).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn unescape_bytes(text: &str, place: UrlPart) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let (high, low) = (hex(rest.next()?)?, hex(rest.next()?)?);
-                let value = high * 16 + low;
-                if place == UrlPart::Host && value < 0x80 && value != b'%' {
-                    return None;
-                }
-                value
-            }
-            b'+' if place == UrlPart::Query => b' ',
-            byte if place == UrlPart::Host && byte < 0x80 && !in_host(byte) => return None,
-            byte => byte,
-        });
-    }
-    Some(bytes)
-}
-
-fn in_host(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]<>\"".contains(&byte)
-}
-
-fn hex(byte: u8) -> Option<u8> {
-    char::from(byte)
-        .to_digit(16)
-        .and_then(|digit| u8::try_from(digit).ok())
 }

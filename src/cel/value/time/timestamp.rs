@@ -98,13 +98,7 @@ impl Timestamp {
     }
 
     pub(crate) fn subtract(self, duration: Duration) -> Option<Self> {
-        match duration.negate() {
-            Some(negative) => self.add(negative),
-            None => {
-                let most = Duration::from_nanoseconds(i64::MAX);
-                self.add(most)?.add(Duration::from_nanoseconds(1))
-            }
-        }
+        self.add(duration.negate()?)
     }
 
     pub(crate) fn since(self, other: Self) -> Option<Duration> {

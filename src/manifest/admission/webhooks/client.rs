@@ -46,7 +46,7 @@ pub(super) fn read(
 
 /// `ValidateWebhookURL`.
 fn validate_url(text: &str, path: &FieldPath, report: &mut Report<'_>) {
-    let Some(url) = UrlValue::read(text) else {
+    let Ok(url) = UrlValue::read(text) else {
         let message = format!("`{text}`: must be a URL of the form `https://host[/path]`");
         return report.required(path, message);
     };

@@ -1,0 +1,191 @@
+//! Expressions in the environment of kube-apiserver: whether they compile,
+//! whether they fail, their values, and what they cost.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use portcullis::cel::Environment;
+use portcullis::json::Document;
+use serde_json::json;
+
+use crate::differences::Difference;
+use crate::grammar::Grammar;
+use crate::outcome::{Answer, Outcome};
+use crate::program::Oracle;
+use crate::random::{Random, cases};
+use crate::variables::{environment, untyped};
+
+/// How many differences are printed; all of them are written to a file.
+const SHOWN: usize = 40;
+
+/// How often an expression is asked about anew that comes to different outcomes:
+/// Kubernetes' own answer may depend on the order of a map, which is another each time.
+const ASKED_AGAIN: usize = 200;
+
+/// An expression that comes to different outcomes.
+struct Found {
+    expression: String,
+    kubernetes: Outcome,
+    here: Outcome,
+}
+
+/// The two that are compared.
+struct Both {
+    oracle: Oracle,
+    environment: Environment,
+    variables: Document<'static>,
+}
+
+// === impl Both ===
+
+impl Both {
+    /// None where the program was not built.
+    fn start() -> Option<Self> {
+        let mut oracle = Oracle::start("cel")?;
+        let text = untyped();
+        let values: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let _: Vec<Answer> = oracle.ask(&[json!({ "variables": values })]);
+        Some(Self {
+            oracle,
+            environment: environment(),
+            variables: Document::parse(text).unwrap(),
+        })
+    }
+
+    /// What becomes of each expression: in Kubernetes, and here.
+    fn outcomes(&mut self, expressions: &[String]) -> Vec<(Outcome, Outcome)> {
+        let questions: Vec<_> = expressions
+            .iter()
+            .map(|expression| json!({ "expression": expression }))
+            .collect();
+        let answers: Vec<Answer> = self.oracle.ask(&questions);
+        let here = |expression: &String| Outcome::here(&self.environment, &self.variables, expression);
+        answers
+            .into_iter()
+            .map(Outcome::from)
+            .zip(expressions.iter().map(here))
+            .collect()
+    }
+
+    /// Whether Kubernetes itself comes to several outcomes.
+    fn varies(&mut self, expression: &str) -> bool {
+        let questions = vec![json!({ "expression": expression }); ASKED_AGAIN];
+        let answers: Vec<Answer> = self.oracle.ask(&questions);
+        let outcomes: Vec<Outcome> = answers.into_iter().map(Outcome::from).collect();
+        outcomes.iter().any(|outcome| *outcome != outcomes[0])
+    }
+}
+
+#[test]
+fn random_expressions_are_what_kubernetes_makes_of_them() {
+    let Some(mut both) = Both::start() else {
+        return;
+    };
+    let known = Difference::all();
+    let grammar = Grammar::read();
+    let mut random = Random::of(3);
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut times = vec![0; known.len()];
+    let mut found = Vec::new();
+    let count = cases(20_000);
+    for start in (0..count).step_by(1000) {
+        let expressions: Vec<String> = (start..count.min(start + 1000))
+            .map(|_| grammar.expression(&mut random))
+            .collect();
+        let outcomes = both.outcomes(&expressions);
+        for (expression, (kubernetes, here)) in expressions.into_iter().zip(outcomes) {
+            *kinds.entry(kubernetes.kind()).or_default() += 1;
+            if kubernetes.is_same(&here) {
+                continue;
+            }
+            match known
+                .iter()
+                .position(|known| known.explains(&expression, &kubernetes, &here))
+            {
+                Some(reason) => times[reason] += 1,
+                None => found.push(Found {
+                    expression,
+                    kubernetes,
+                    here,
+                }),
+            }
+        }
+    }
+    println!("{count} expressions: {kinds:?}");
+    for (known, times) in known.iter().zip(times) {
+        println!("{times} times: {}", known.reason);
+    }
+    let all = found.len();
+    found.retain(|found| !both.varies(&found.expression));
+    println!(
+        "{} times: Kubernetes comes to another outcome each time",
+        all - found.len()
+    );
+    report(found, count);
+}
+
+#[test]
+fn every_difference_of_the_table_is_still_one() {
+    let Some(mut both) = Both::start() else {
+        return;
+    };
+    let known = Difference::all();
+    let examples: Vec<String> = known.iter().map(|known| known.example.clone()).collect();
+    let outcomes = both.outcomes(&examples);
+    for (known, (kubernetes, here)) in known.iter().zip(outcomes) {
+        let differ = !kubernetes.is_same(&here) && known.explains(&known.example, &kubernetes, &here);
+        assert!(
+            differ,
+            "{}\n  Kubernetes {kubernetes:?}\n  here       {here:?}",
+            known.example
+        );
+    }
+}
+
+#[test]
+fn the_grammar_calls_every_function_of_kubernetes() {
+    let Some(mut oracle) = Oracle::start("cel") else {
+        return;
+    };
+    let answers: Vec<Answer> = oracle.ask(&[json!({ "functions": true })]);
+    let functions = &answers[0].functions;
+    assert!(functions.len() > 100, "{functions:?}");
+    let grammar = Grammar::read();
+    // Operators, and what macros expand to.
+    let is_named = |name: &&String| !name.contains(['_', '@']);
+    let missing: Vec<_> = functions
+        .iter()
+        .filter(is_named)
+        .filter(|name| *name != "in" && !grammar.has(&format!("{name}(")))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+fn report(mut found: Vec<Found>, count: usize) {
+    found.sort_by_key(|found| (found.expression.len(), found.expression.clone()));
+    found.dedup_by(|one, other| one.expression == other.expression);
+    let all: Vec<String> = found
+        .iter()
+        .map(|found| {
+            let Found {
+                expression,
+                kubernetes,
+                here,
+            } = found;
+            format!("{expression}\n  Kubernetes {kubernetes:?}\n  here       {here:?}")
+        })
+        .collect();
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("oracle-cel-differences.txt");
+    std::fs::write(&file, all.join("\n")).unwrap();
+    assert!(
+        all.is_empty(),
+        "{} of {count} differ, all in {}; the shortest:\n{}",
+        all.len(),
+        file.display(),
+        all.iter()
+            .take(SHOWN)
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join("\n")
+    );
+}

@@ -1,0 +1,81 @@
+//! The differences that are meant to be: `differences.txt`.
+
+use std::path::Path;
+
+use portcullis::cel::regex::Regex;
+
+use crate::outcome::Outcome;
+
+/// Differences for one reason.
+pub(crate) struct Difference {
+    pub(crate) reason: String,
+    /// An expression that shows it.
+    pub(crate) example: String,
+    /// Whether nothing but the cost differs.
+    cost_only: bool,
+    expression: Option<Regex>,
+    kubernetes: Option<Regex>,
+    here: Option<Regex>,
+}
+
+// === impl Difference ===
+
+impl Difference {
+    /// All of the table.
+    ///
+    /// # Panics
+    /// Where the table is not as its head says.
+    pub(crate) fn all() -> Vec<Self> {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/differences.txt");
+        let text = std::fs::read_to_string(file).unwrap();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        lines
+            .split(|line| line.is_empty())
+            .filter(|block| !block.is_empty())
+            .map(Self::read)
+            .collect()
+    }
+
+    fn read(block: &[&str]) -> Self {
+        let field = |name: &str| {
+            let mut of_name = block.iter().filter_map(|line| {
+                let (own, text) = line.split_once(": ").unwrap_or_else(|| panic!("{line}"));
+                (own == name).then_some(text)
+            });
+            let text = of_name.next();
+            assert_eq!(of_name.next(), None, "{name} twice in {block:?}");
+            text
+        };
+        let required = |name: &str| {
+            field(name)
+                .unwrap_or_else(|| panic!("no {name} in {block:?}"))
+                .to_owned()
+        };
+        let pattern = |name: &str| {
+            let pattern = field(name)?;
+            let regex = Regex::new(pattern, &mut |_| true);
+            Some(regex.unwrap_or_else(|fault| panic!("{pattern}: {fault:?}")))
+        };
+        Self {
+            reason: required("reason"),
+            example: required("example"),
+            cost_only: field("only").is_some_and(|only| only == "cost"),
+            expression: pattern("expression"),
+            kubernetes: pattern("kubernetes"),
+            here: pattern("here"),
+        }
+    }
+
+    /// Whether this is why the outcomes of `expression` differ.
+    pub(crate) fn explains(&self, expression: &str, kubernetes: &Outcome, here: &Outcome) -> bool {
+        let fits = |pattern: &Option<Regex>, text: &str| {
+            pattern
+                .as_ref()
+                .is_none_or(|pattern| pattern.is_match(text, &mut |_| true).unwrap())
+        };
+        (!self.cost_only || kubernetes.is_same_but_for_cost(here))
+            && fits(&self.expression, expression)
+            && fits(&self.kubernetes, &kubernetes.to_string())
+            && fits(&self.here, &here.to_string())
+    }
+}
