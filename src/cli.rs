@@ -28,6 +28,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::config::files;
 use crate::field::Faults;
 use output::Format;
 
@@ -73,7 +74,7 @@ enum Error {
     #[error("{0}")]
     Usage(String),
     /// A file cannot be read or written.
-    #[error("cannot {verb} `{path}`: {source}")]
+    #[error("cannot {verb} `{path}`: {}", files::told(.source))]
     File {
         verb: &'static str,
         path: String,

@@ -148,7 +148,8 @@ pub fn examine(path: &Path) -> (Examined, Faults) {
 fn examine_faulty(path: &Path) -> Option<Examined> {
     let text = String::from_utf8(Disk.read(path).ok()?).ok()?;
     let absolute = std::path::absolute(path).ok()?;
-    let documents = document::parse(None, &text).ok()?;
+    // Sections keep their places, for faults that are found later.
+    let documents = document::parse(Some(&path.display().to_string()), &text).ok()?;
     let reading = Reading::new(documents.first()?, absolute.parent()?);
     let root = reading.root(&FIELDS);
     Some(Examined {
@@ -158,14 +159,21 @@ fn examine_faulty(path: &Path) -> Option<Examined> {
 }
 
 /// Where the configuration at `path` keeps what was last in force (`reload.lastGood`), whatever
-/// faults the rest of it has. `None` where it says nothing of it, or is no YAML.
-#[must_use]
-pub fn last_good(path: &Path) -> Option<PathBuf> {
-    let text = String::from_utf8(Disk.read(path).ok()?).ok()?;
-    let absolute = std::path::absolute(path).ok()?;
-    let documents = document::parse(None, &text).ok()?;
-    let reading = Reading::new(documents.first()?, absolute.parent()?);
-    reload::reload(&reading.root(&FIELDS)).last_good
+/// faults the rest of it has. `None` where it says nothing of it, or cannot be read.
+///
+/// # Errors
+///
+/// It is no YAML.
+pub fn last_good(path: &Path) -> Result<Option<PathBuf>, Fault> {
+    let (Ok(bytes), Ok(absolute)) = (Disk.read(path), std::path::absolute(path)) else {
+        return Ok(None);
+    };
+    let documents = document::parse(None, &String::from_utf8_lossy(&bytes))?;
+    let (Some(document), Some(folder)) = (documents.first(), absolute.parent()) else {
+        return Ok(None);
+    };
+    let reading = Reading::new(document, folder);
+    Ok(reload::reload(&reading.root(&FIELDS)).last_good)
 }
 
 /// Reads `text`, the content of `file`, whose relative paths start at `folder`.

@@ -16,6 +16,7 @@
 
 mod decode;
 mod json;
+mod layout;
 mod node;
 mod stream;
 mod unreadable;
@@ -152,8 +153,26 @@ impl Document {
         Place {
             file: self.file.clone(),
             line,
+            column: 0,
             object: self.object(),
             path,
+        }
+    }
+
+    /// The place of one character of the text at `path`: the `column` of its `line`, both from
+    /// 1, as it is read. Where that character stands in the file is known of texts that were
+    /// read from one; of others it is the place of `path`.
+    #[must_use]
+    pub fn place_within(&self, path: FieldPath, character: (usize, usize)) -> Place {
+        let position = self.nearest(&path).position(character);
+        let place = self.place(path);
+        match position {
+            Some((line, column)) => Place {
+                line,
+                column,
+                ..place
+            },
+            None => place,
         }
     }
 
@@ -279,7 +298,12 @@ mod tests {
         let mut faults = Faults::new();
         let sample: Option<Sample> = one("items: []\n").decode(&mut faults);
         assert_eq!(sample, None);
-        assert!(faults.to_string().contains("missing field `name`"), "{faults}");
+        assert!(
+            faults
+                .to_string()
+                .contains("Required value: the field `name` is missing"),
+            "{faults}"
+        );
     }
 
     #[test]
@@ -350,8 +374,8 @@ mod tests {
         assert_eq!(read, None);
         assert_eq!(
             faults.to_string(),
-            "f.yaml:1: a: Invalid type: invalid type: boolean `true`, expected a string; put it in quotes\n\
-             f.yaml:2: b: Invalid type: invalid type: integer `1`, expected a string; put it in quotes"
+            "f.yaml:1: a: Invalid type: the boolean `true`, where text belongs: put it in quotes\n\
+             f.yaml:2: b: Invalid type: the number `1`, where text belongs: put it in quotes"
         );
     }
 }

@@ -65,6 +65,8 @@ pub struct Place {
     pub file: Option<Arc<str>>,
     /// The line, from 1; 0 where it is not known.
     pub line: u32,
+    /// The character of the line, from 1; 0 where the line alone is known.
+    pub column: u32,
     /// The object, as `Kind/name` or `Kind/namespace/name`; empty where there is none.
     pub object: String,
     /// The field within the object or document.
@@ -233,6 +235,9 @@ impl fmt::Display for Place {
         }
         if self.line > 0 {
             write!(f, ":{}", self.line)?;
+            if self.column > 0 {
+                write!(f, ":{}", self.column)?;
+            }
         }
         if !self.object.is_empty() {
             write!(f, "{separator}{}", self.object)?;
@@ -365,6 +370,7 @@ mod tests {
         let place = Place {
             file: Some("a.yaml".into()),
             line: 12,
+            column: 7,
             object: "AuthorizationPolicy/p".into(),
             path: FieldPath::root()
                 .field("spec")
@@ -375,7 +381,7 @@ mod tests {
         let fault = Fault::error(place, FaultKind::Required, "name at least one verb, or `*`");
         assert_eq!(
             fault.to_string(),
-            "a.yaml:12: AuthorizationPolicy/p: spec.resourceRules[0].verbs: \
+            "a.yaml:12:7: AuthorizationPolicy/p: spec.resourceRules[0].verbs: \
              Required value: name at least one verb, or `*`"
         );
     }

@@ -42,10 +42,12 @@ pub use assemble::assemble;
 pub use judge::{Surroundings, is_judged};
 #[cfg(feature = "cluster")]
 pub(crate) use kind::{KINDS, KnownKind};
+pub use lint::odd_request;
 pub use validated::{ObjectIdentity, ValidatedObject};
 
 use crate::engine::Time;
 use crate::engine::admission::AdmissionObjects;
+use crate::engine::admission::matching::MissingNamespace;
 use crate::engine::authorization::authorizer::Authorizer;
 use crate::engine::authorization::matching::ClusterScoped;
 use crate::engine::authorization::{NeverDeny, Policies};
@@ -73,6 +75,8 @@ pub struct Options {
     pub watched: BTreeSet<String>,
     /// The custom resources without namespace of each cluster, as far as it is known.
     pub cluster_scoped: BTreeMap<String, ClusterScoped>,
+    /// What becomes of requests in a namespace of which nothing tells, to warn of it.
+    pub missing_namespace: MissingNamespace,
     /// When it is read, to warn of what holds no more; `None`: of nothing.
     pub now: Option<Time>,
     /// The webhooks of the API server's own AuthorizationConfiguration, to warn of Denies that it

@@ -58,6 +58,21 @@ use connections::AcceptLimits;
 use gateway::Shared;
 use workers::Workers;
 
+/// Why nobody can listen there, and what to do about it.
+fn told(error: &io::Error) -> String {
+    let told = match error.kind() {
+        io::ErrorKind::AddrInUse => "another process listens there: stop it, or set another port",
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine has no such address: set one of its own, or `0.0.0.0` or `[::]` for all of them"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "permission denied: a port below 1024 needs the capability CAP_NET_BIND_SERVICE; set a higher one"
+        }
+        _ => return crate::config::files::told(error),
+    };
+    told.to_owned()
+}
+
 /// How long connections get to close once nothing is in flight.
 const CLOSE: Duration = Duration::from_secs(1);
 
@@ -69,7 +84,7 @@ const FLUSH: Duration = Duration::from_secs(2);
 #[non_exhaustive]
 pub enum Error {
     /// An address cannot be listened at.
-    #[error("cannot listen at `{address}`: {source}")]
+    #[error("cannot listen at `{address}`: {}", told(.source))]
     Bind {
         /// The address.
         address: SocketAddr,

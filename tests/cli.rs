@@ -19,8 +19,12 @@ mod admit;
 mod authorize;
 #[path = "cli/authorizers.rs"]
 mod authorizers;
+#[path = "cli/bad_files.rs"]
+mod bad_files;
 #[path = "cli/check.rs"]
 mod check;
+#[path = "cli/expressions.rs"]
+mod expressions;
 #[path = "cli/init.rs"]
 mod init;
 #[path = "cli/renew.rs"]

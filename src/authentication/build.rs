@@ -21,7 +21,7 @@ use super::rotation::{Credential, HeldCredentials, Users};
 use crate::certificates::system_time;
 use crate::config::kubeconfig::{self, User};
 use crate::config::{CallerEntry, Config, Files, Jwt, one_cluster};
-use crate::field::{Fault, FaultKind, Faults, Place};
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 /// Credentials and what they prove.
 pub(super) type Table = HashMap<Digest, Vec<Proof>>;
@@ -120,25 +120,25 @@ impl Builder<'_> {
             return;
         };
         self.built.files.insert(path.clone());
-        let authorities = self
-            .files
-            .read(path)
-            .map_err(|error| error.to_string())
-            .and_then(|pem| ClientCa::from_pem(&pem).map_err(|error| error.to_string()));
-        let message = match authorities {
-            Ok(authorities) if !authorities.is_empty() => {
+        let authorities = self.files.read(path).map(|pem| ClientCa::from_pem(&pem));
+        let (kind, message) = match authorities {
+            Ok(Ok(authorities)) if !authorities.is_empty() => {
                 self.built.client_ca = authorities;
                 return;
             }
-            Ok(_) => "holds no certificate".to_owned(),
-            Err(error) => error,
+            // In the words of the listener, which reads the same file.
+            Ok(_) => {
+                let message = "holds no certificate in PEM, or a damaged one";
+                (FaultKind::Invalid, message.to_owned())
+            }
+            Err(error) => (FaultKind::Unreadable, error.to_string()),
         };
         let place = Place {
             file: Some(path.display().to_string().into()),
+            path: FieldPath::root().field("server").field("tls").field("clientCA"),
             ..Place::default()
         };
-        self.faults
-            .push(Fault::error(place, FaultKind::Unreadable, message));
+        self.faults.push(Fault::error(place, kind, message));
     }
 
     /// Every kubeconfig is read once, whatever the number of entries that name it.
@@ -351,11 +351,14 @@ impl Builder<'_> {
         let (keys, passed_over) = match IssuerKeys::parse(&json, &rules.algorithms) {
             Ok(parsed) => parsed,
             Err(error) => {
-                self.faults.push(Fault::error(
-                    place,
-                    FaultKind::Unreadable,
-                    format!("no JWKS: {error}"),
-                ));
+                let number = |number: usize| u32::try_from(number).unwrap_or(0);
+                let place = Place {
+                    line: number(error.at.0),
+                    column: number(error.at.1),
+                    ..place
+                };
+                self.faults
+                    .push(Fault::error(place, FaultKind::Unreadable, error.message));
                 return IssuerKeys::default();
             }
         };

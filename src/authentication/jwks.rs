@@ -3,7 +3,6 @@
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
-use serde::Deserialize;
 
 use super::caller::TokenFault;
 use super::crypto;
@@ -20,9 +19,12 @@ struct IssuerKey {
     key: DecodingKey,
 }
 
-#[derive(Deserialize)]
-struct KeySet {
-    keys: Vec<serde_json::Value>,
+/// Why a text is no JWKS.
+#[derive(Debug)]
+pub(super) struct NoKeySet {
+    /// The line and column, from 1; 0 where it is about the whole.
+    pub(super) at: (usize, usize),
+    pub(super) message: String,
 }
 
 // === impl Keys ===
@@ -33,14 +35,17 @@ impl IssuerKeys {
     /// # Errors
     ///
     /// It is no JWKS.
-    pub(super) fn parse(
-        json: &[u8],
-        allowed: &[Algorithm],
-    ) -> Result<(Self, Vec<String>), serde_json::Error> {
-        let set: KeySet = serde_json::from_slice(json)?;
+    pub(super) fn parse(json: &[u8], allowed: &[Algorithm]) -> Result<(Self, Vec<String>), NoKeySet> {
+        let mut set: serde_json::Value = serde_json::from_slice(json).map_err(|error| no_json(&error))?;
+        let Some(serde_json::Value::Array(set)) = set.get_mut("keys").map(serde_json::Value::take) else {
+            return Err(NoKeySet {
+                at: (0, 0),
+                message: "no JWKS: that is a mapping whose field `keys` is a list".to_owned(),
+            });
+        };
         let mut keys = Vec::new();
         let mut passed_over = Vec::new();
-        for (position, value) in set.keys.into_iter().enumerate() {
+        for (position, value) in set.into_iter().enumerate() {
             let named = match value.get("kid").and_then(serde_json::Value::as_str) {
                 Some(id) => format!("keys[{position}] `{id}`"),
                 None => format!("keys[{position}]"),
@@ -71,6 +76,19 @@ impl IssuerKeys {
             _ => Err(TokenFault::Key),
         }
     }
+}
+
+/// serde's words, without the place, which is told by itself.
+fn no_json(error: &serde_json::Error) -> NoKeySet {
+    let at = (error.line(), error.column());
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", at.0, at.1);
+    let message = if error.is_eof() {
+        "no JSON: the text ends too early".to_owned()
+    } else {
+        format!("no JSON: {}", text.strip_suffix(&place).unwrap_or(&text))
+    };
+    NoKeySet { at, message }
 }
 
 fn key(value: serde_json::Value, allowed: &[Algorithm]) -> Result<IssuerKey, &'static str> {

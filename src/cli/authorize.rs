@@ -14,6 +14,7 @@ use super::{CommandResult, Error, loading};
 use crate::api::SubjectAccessReview;
 use crate::config::DEFAULT_CLUSTER;
 use crate::engine::{Attributes, Decision, Time};
+use crate::manifest::odd_request;
 
 /// Decide one request offline, and show why.
 ///
@@ -135,7 +136,13 @@ fn decide(
         trace: &trace,
         bindings: policies.unmatched(attributes, now).bindings,
     };
-    output::print(format, words, &Explained::new(&consulted, &trace))?;
+    let hints = odd_request(&attributes.target, policies);
+    if format == Format::Text {
+        hints
+            .iter()
+            .for_each(|hint| output::complain(format_args!("warning: {hint}")));
+    }
+    output::print(format, words, &Explained::new(&consulted, &trace, &hints))?;
     Ok(match consulted.authorization.decision {
         Decision::Allow => CommandResult::Sound,
         Decision::Deny | Decision::NoOpinion => CommandResult::Unsound,

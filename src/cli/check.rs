@@ -45,6 +45,8 @@ struct FaultReport<'a> {
     file: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<u32>,
     #[serde(skip_serializing_if = "str::is_empty")]
     object: &'a str,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -119,6 +121,7 @@ impl<'a> From<&'a Fault> for FaultReport<'a> {
             },
             file: fault.place.file.as_deref(),
             line: (fault.place.line > 0).then_some(fault.place.line),
+            column: (fault.place.column > 0).then_some(fault.place.column),
             object: &fault.place.object,
             path: fault.place.path.to_string(),
             kind: fault.kind.as_str(),

@@ -20,6 +20,9 @@ pub(super) struct Explained<'a> {
     /// Events of a very long trace that are not listed.
     #[serde(skip_serializing_if = "is_zero")]
     omitted: usize,
+    /// What may have been meant, where Kubernetes has no such verb, group or resource.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    hints: &'a [String],
 }
 
 /// A decision in words.
@@ -31,13 +34,14 @@ pub(super) struct InWords<'a> {
 }
 
 impl<'a> Explained<'a> {
-    pub(super) fn new(consulted: &'a Consulted, trace: &'a Trace) -> Self {
+    pub(super) fn new(consulted: &'a Consulted, trace: &'a Trace, hints: &'a [String]) -> Self {
         Self {
             decision: consulted.authorization.decision,
             reason: &consulted.authorization.reason,
             trace: &trace.events,
             webhooks: &consulted.turns,
             omitted: trace.omitted,
+            hints,
         }
     }
 }

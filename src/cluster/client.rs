@@ -34,14 +34,11 @@ pub(super) enum Error {
     #[error("`server`: {0}")]
     Server(String),
     /// What signs the server's certificate is none.
-    #[error("`certificate-authority`: {0}")]
-    Authority(openssl::error::ErrorStack),
-    /// There is none in it.
-    #[error("`certificate-authority`: no certificate in it")]
-    NoAuthority,
+    #[error("`certificate-authority` holds no certificate in PEM, or a damaged one")]
+    Authority,
     /// The certificate is none.
-    #[error("`client-certificate`: {0}")]
-    Certificate(openssl::error::ErrorStack),
+    #[error("`client-certificate` holds no certificate in PEM, or a damaged one")]
+    Certificate,
     /// The key is none, or not the certificate's.
     #[error("`client-key`: {0}")]
     Key(&'static str),
@@ -119,7 +116,7 @@ pub(super) fn client(config: &Config) -> Result<Client, Error> {
 fn trusted(config: &Config) -> Result<Vec<X509>, Error> {
     let certificates = config.root_cert.iter().flatten();
     certificates
-        .map(|der| X509::from_der(der).map_err(Error::Authority))
+        .map(|der| X509::from_der(der).map_err(|_| Error::Authority))
         .collect()
 }
 
@@ -148,12 +145,12 @@ fn expect(ssl: &mut ConnectConfiguration, name: &str) -> Result<(), ErrorStack> 
 }
 
 fn authority(pem: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-    let certificates = X509::stack_from_pem(pem).map_err(Error::Authority)?;
+    let certificates = X509::stack_from_pem(pem).map_err(|_| Error::Authority)?;
     if certificates.is_empty() {
-        return Err(Error::NoAuthority);
+        return Err(Error::Authority);
     }
     let der = certificates.iter().map(|certificate| certificate.to_der());
-    der.collect::<Result<_, _>>().map_err(Error::Authority)
+    der.collect::<Result<_, _>>().map_err(|_| Error::Authority)
 }
 
 fn auth_info(user: &ClientUser) -> Result<AuthInfo, Error> {
@@ -178,7 +175,7 @@ fn auth_info(user: &ClientUser) -> Result<AuthInfo, Error> {
 }
 
 fn fits(certificate: &[u8], key: &Secret) -> Result<(), Error> {
-    let chain = X509::stack_from_pem(certificate).map_err(Error::Certificate)?;
+    let chain = X509::stack_from_pem(certificate).map_err(|_| Error::Certificate)?;
     // What OpenSSL says of a key could quote it.
     let key = PKey::private_key_from_pem(key.reveal()).map_err(|_| Error::Key("not a private key in PEM"))?;
     let leaf = chain.first().and_then(|leaf| leaf.public_key().ok());

@@ -4,9 +4,7 @@
 //! digest of what follows: an object a line, as JSON. Objects of any kind may be
 //! parameters, Secrets too: only the owner may read the file.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Write};
 use std::path::Path;
 
 use openssl::sha::{Sha256, sha256};
@@ -65,32 +63,15 @@ pub(super) fn write(path: &Path, cluster: &str, objects: &[Box<str>]) -> io::Res
         objects: objects.len(),
         sha256: hexadecimal(&digest.finish()),
     };
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let beside = folder.join(name);
-    match fs::remove_file(&beside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&beside)?;
-    let mut writer = BufWriter::new(file);
-    serde_json::to_writer(&mut writer, &header)?;
-    writer.write_all(b"\n")?;
-    for object in objects {
-        writer.write_all(object.as_bytes())?;
-        writer.write_all(b"\n")?;
-    }
-    writer
-        .into_inner()
-        .map_err(io::IntoInnerError::into_error)?
-        .sync_all()?;
-    fs::rename(&beside, path)?;
-    File::open(folder)?.sync_all()
+    files::replace(path, |file| {
+        serde_json::to_writer(&mut *file, &header)?;
+        file.write_all(b"\n")?;
+        for object in objects {
+            file.write_all(object.as_bytes())?;
+            file.write_all(b"\n")?;
+        }
+        Ok(())
+    })
 }
 
 /// The set of `cluster` at `path`; `None` where there is no file.
@@ -145,6 +126,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

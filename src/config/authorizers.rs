@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::section::{ListItem, Reading, Section};
-use super::{Disk, Files as _};
+use super::{Disk, Files as _, files};
 use crate::document;
 use crate::engine::authorization::authorizer::Authorizer;
 use crate::engine::authorization::{Condition, ConditionFault, FailurePolicy, SubjectAccessReviewVersion};
@@ -309,7 +309,7 @@ fn kubeconfig(section: &Section<'_>, field: &str) -> Option<PathBuf> {
     let wrong = match std::fs::metadata(&path) {
         Ok(file) if file.is_file() => return Some(path),
         Ok(_) => "must be a regular file".to_owned(),
-        Err(error) => error.to_string(),
+        Err(error) => files::told(&error),
     };
     let message = format!("`{}`: {wrong}", path.display());
     section.fault(field, FaultKind::Invalid, message);
@@ -336,6 +336,9 @@ fn match_conditions(section: &Section<'_>) -> Vec<Condition> {
         match Condition::compile(&format!("{FIELD}[{index}]"), expression) {
             Ok(condition) => return Some(condition),
             Err(ConditionFault::Empty) => fault(FaultKind::Required, "must not be blank".to_owned()),
+            Err(ConditionFault::Invalid(error)) => {
+                section.fault_within("expression", (error.line, error.column), &error.message);
+            }
             Err(wrong) => fault(FaultKind::Invalid, wrong.to_string()),
         }
         None

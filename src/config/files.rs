@@ -1,11 +1,13 @@
 //! Access to files: the disk, or memory in tests.
 //!
+//! A file that the gateway keeps for itself is replaced as a whole ([`replace`]).
+//!
 //! Every configured file is read here, and so regular files alone, each within a
 //! bound: a FIFO would hold its reader up until somebody writes, a device never
 //! ends, and whatever is larger is none of ours.
 
 use std::fs::{self, File, FileType, OpenOptions};
-use std::io::{self, Read as _};
+use std::io::{self, BufWriter, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,10 +40,59 @@ pub struct Disk;
 ///
 /// # Errors
 ///
-/// Those of [`fs::read`]; there is something else than a regular file, or one of
-/// more than `most` bytes.
+/// Those of [`fs::read`], in the words of [`told`]; there is something else than a regular
+/// file, or one of more than `most` bytes.
 pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
-    observed(path, || read_bounded(path, most))
+    let content = observed(path, || read_bounded(path, most));
+    content.map_err(|error| io::Error::new(error.kind(), told(&error)))
+}
+
+/// What went wrong with a file, with what to do about it where that is known.
+#[must_use]
+pub fn told(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file or folder: make it, or correct the path".to_owned(),
+        io::ErrorKind::PermissionDenied => {
+            "permission denied: give the user as whom this program runs the right to it".to_owned()
+        }
+        _ => {
+            let text = error.to_string();
+            // The number says no more than the words before it.
+            let words = text.rsplit_once(" (os error ");
+            words.map_or(text.clone(), |(words, _)| words.to_owned())
+        }
+    }
+}
+
+/// Puts what `write` writes at `path`, as a whole or not at all, for the owner alone: it may hold
+/// credentials. Folders that are missing are made. Blocks until it is on the disk.
+///
+/// # Errors
+///
+/// The file beside it cannot be written, or not put in its place.
+pub fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder)?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let beside = folder.join(name);
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&beside)?;
+    let mut writer = BufWriter::new(file);
+    write(&mut writer)?;
+    writer
+        .into_inner()
+        .map_err(io::IntoInnerError::into_error)?
+        .sync_all()?;
+    fs::rename(&beside, path)?;
+    File::open(folder)?.sync_all()
 }
 
 /// Does what may wait for the file system at `path`; [`pending`] tells of it meanwhile.

@@ -122,6 +122,22 @@ impl<'r> Section<'r> {
         self.reading.fault(self.path.field(name), kind, message);
     }
 
+    /// Notes what is wrong with the text of the field `name` at its character `at` (line and
+    /// column, from 1).
+    pub(super) fn fault_within(&self, name: &str, at: (usize, usize), message: &str) {
+        let place = self.reading.document.place_within(self.path.field(name), at);
+        let message = match place.column {
+            0 => format!("{}:{}: {message}", at.0, at.1),
+            _ => message.to_owned(),
+        };
+        let place = Place {
+            object: String::new(),
+            ..place
+        };
+        let fault = Fault::error(place, FaultKind::Invalid, message);
+        self.reading.faults.borrow_mut().push(fault);
+    }
+
     /// Notes what is wrong with this section as a whole.
     pub(super) fn fault_here(&self, kind: FaultKind, message: impl Into<String>) {
         self.reading.fault(self.path.clone(), kind, message);

@@ -1,5 +1,7 @@
 //! From nodes to serde types, keeping the place of what goes wrong.
 
+mod failure;
+
 use std::cell::RefCell;
 
 use serde::de::value::StrDeserializer;
@@ -8,6 +10,8 @@ use serde::de::{
     SeqAccess, VariantAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
+
+use failure::Failure;
 
 use super::node::{Entry, Node, Value};
 use super::{Document, Fault, FaultKind, Faults, FieldPath, PathSegment};
@@ -28,13 +32,13 @@ pub(super) fn decode<T: DeserializeOwned>(
     }
     let mut failures = Vec::new();
     let mut rest = document.clone();
-    while let Err((at, message)) = &attempt.decoded {
+    while let Err((at, failure)) = &attempt.decoded {
         // What is missing only because it was left out has been told.
-        if failures.len() < MOST_FAILURES && (failures.is_empty() || !message.starts_with("missing field")) {
+        if failures.len() < MOST_FAILURES && (failures.is_empty() || failure.kind != FaultKind::Required) {
             failures.push(Fault::error(
                 document.place(at.clone()),
-                FaultKind::TypeInvalid,
-                message.clone(),
+                failure.kind,
+                failure.message.clone(),
             ));
             if rest.root.leave_out(at.steps()) {
                 attempt = self::attempt::<T>(&rest, path);
@@ -51,7 +55,7 @@ pub(super) fn decode<T: DeserializeOwned>(
 /// What became of reading a document once.
 struct Attempt<T> {
     /// The value; else the place of what failed, and why. `Some` until taken.
-    decoded: Result<Option<T>, (FieldPath, String)>,
+    decoded: Result<Option<T>, (FieldPath, Failure)>,
     unknown: Vec<FieldPath>,
 }
 
@@ -66,13 +70,7 @@ fn attempt<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> Attemp
     let decoded = serde_ignored::deserialize(reader, |ignored| unknown.push(field_path(path, &ignored)));
     let decoded = decoded.map(Some).map_err(|error| {
         let path = first_failure.take().unwrap_or_else(|| path.clone());
-        let mut message = error.to_string();
-        // Few know every word that YAML 1.1 takes for a boolean or a number.
-        let scalar = matches!(document.nearest(&path).value, Value::Bool(_) | Value::Number(_));
-        if scalar && message.ends_with("expected a string") {
-            message.push_str("; put it in quotes");
-        }
-        (path, message)
+        (path, error)
     });
     Attempt { decoded, unknown }
 }
@@ -108,8 +106,6 @@ struct Reader<'d> {
     path: FieldPath,
     failure: &'d RefCell<Option<FieldPath>>,
 }
-
-type Failure = serde::de::value::Error;
 
 impl<'d> Reader<'d> {
     fn child(&self, node: &'d Node, path: FieldPath) -> Self {
@@ -181,9 +177,9 @@ impl<'de> Deserializer<'de> for Reader<'_> {
             Value::String(text) => visitor.visit_enum(text.as_str().into_deserializer()),
             Value::Map(entries) => match entries.as_slice() {
                 [entry] => visitor.visit_enum(Variant { reader: &self, entry }),
-                _ => Err(Failure::custom("expected a mapping with one key")),
+                _ => Err(Failure::custom("a mapping with one key belongs here")),
             },
-            _ => Err(Failure::custom("expected text or a mapping with one key")),
+            _ => Err(Failure::custom("text or a mapping with one key belongs here")),
         };
         self.noting(result)
     }
@@ -270,7 +266,7 @@ impl<'de> VariantAccess<'de> for Reader<'_> {
     fn unit_variant(self) -> Result<(), Failure> {
         match self.node.value {
             Value::Null => Ok(()),
-            _ => self.noting(Err(Failure::custom("expected nothing"))),
+            _ => self.noting(Err(Failure::custom("nothing belongs here"))),
         }
     }
 

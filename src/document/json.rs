@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
+use super::layout::{Layout, LayoutRecorder};
 use super::unreadable::Reason;
 use super::{Entry, MAX_DEPTH, Node, Unreadable, Value, yaml};
 
@@ -16,6 +17,8 @@ pub(super) struct Reader<'t> {
     /// From 0.
     line: u32,
     line_start: usize,
+    /// A byte whose column is known, and that column, from 0: lines may be long.
+    column_of: (usize, usize),
 }
 
 /// A list or mapping that is open.
@@ -42,6 +45,7 @@ impl<'t> Reader<'t> {
             at: 0,
             line: 0,
             line_start: 0,
+            column_of: (0, 0),
         }
     }
 
@@ -128,11 +132,16 @@ impl<'t> Reader<'t> {
                 }
                 Value::List(Vec::new())
             }
-            b'"' => Value::String(self.string()?),
+            b'"' => {
+                let (text, layout) = self.string()?;
+                let mut node = Node::new(line, Value::String(text));
+                node.layout = layout;
+                return Ok(Some(node));
+            }
             b'-' | b'0'..=b'9' => self.number()?,
             _ => self.word()?,
         };
-        Ok(Some(Node { line, value }))
+        Ok(Some(Node::new(line, value)))
     }
 
     /// Puts `value` where it belongs, and closes what ends after it. The
@@ -173,7 +182,7 @@ impl<'t> Reader<'t> {
         if self.byte() != b'"' {
             return Err(self.wrong("a key in quotes is missing"));
         }
-        let key = self.string()?;
+        let (key, _) = self.string()?;
         if !keys.insert(key.clone()) {
             return Err(self.error(Reason::Content, format!("the key `{key}` stands twice")));
         }
@@ -183,7 +192,7 @@ impl<'t> Reader<'t> {
         Ok((key, line))
     }
 
-    fn string(&mut self) -> Result<String> {
+    fn string(&mut self) -> Result<(String, Layout)> {
         let start = self.at;
         let rest = self.text.as_bytes().get(start + 1..).unwrap_or_default();
         let mut is_escaped = false;
@@ -199,8 +208,21 @@ impl<'t> Reader<'t> {
         let literal = self.text.get(start..end).unwrap_or_default();
         let string = serde_json::from_str(literal)
             .map_err(|_| self.wrong("an invalid escape or control character"))?;
+        let column = self.column();
         self.at = end;
-        Ok(string)
+        Ok((string, layout(literal, self.line, column)))
+    }
+
+    /// The column of the place, from 0.
+    fn column(&mut self) -> usize {
+        let (known, column) = match self.column_of {
+            (at, _) if at < self.line_start => (self.line_start, 0),
+            known => known,
+        };
+        let between = self.text.get(known..self.at).unwrap_or_default();
+        let column = column + between.chars().count();
+        self.column_of = (self.at, column);
+        column
     }
 
     fn number(&mut self) -> Result<Value> {
@@ -270,14 +292,47 @@ impl<'t> Reader<'t> {
 impl Open {
     fn close(self) -> Node {
         match self {
-            Self::List { line, items } => Node {
-                line,
-                value: Value::List(items),
-            },
-            Self::Map { line, entries, .. } => Node {
-                line,
-                value: Value::Map(entries),
-            },
+            Self::List { line, items } => Node::new(line, Value::List(items)),
+            Self::Map { line, entries, .. } => Node::new(line, Value::Map(entries)),
         }
+    }
+}
+
+/// Where the characters of the sound `literal`, which begins at `line` and `column`, stand.
+fn layout(literal: &str, line: u32, column: usize) -> Layout {
+    let mut layout = LayoutRecorder::new(line);
+    let text = literal.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    let mut characters = text.unwrap_or_default().chars();
+    let (mut at, mut column) = (0, column + 1);
+    while let Some(character) = characters.next() {
+        layout.read_from(at, line, column);
+        let (read, written) = match character {
+            '\\' => escape(&mut characters),
+            other => (other.len_utf8(), 1),
+        };
+        at += read;
+        column += written;
+        if character == '\\' {
+            layout.skipped();
+        } else {
+            layout.read_to(at, line, column);
+        }
+    }
+    layout.finish()
+}
+
+/// Past an escape whose backslash is read: its bytes in the text, its characters as written.
+fn escape(characters: &mut std::str::Chars<'_>) -> (usize, usize) {
+    if characters.next() != Some('u') {
+        return (1, 2);
+    }
+    let code: String = characters.by_ref().take(4).collect();
+    match u32::from_str_radix(&code, 16).unwrap_or(0) {
+        // The other half of a pair follows.
+        0xD800..=0xDBFF => {
+            characters.by_ref().take(6).for_each(drop);
+            (4, 12)
+        }
+        code => (char::from_u32(code).map_or(1, char::len_utf8), 6),
     }
 }

@@ -1,5 +1,6 @@
 //! YAML values with the lines they stand on.
 
+use super::layout::Layout;
 use crate::field::PathSegment;
 
 /// A value and its line, from 1 (0: not known).
@@ -9,6 +10,8 @@ pub struct Node {
     pub line: u32,
     /// The value.
     pub value: Value,
+    /// Where the characters of text stand.
+    pub(super) layout: Layout,
 }
 
 /// What YAML and JSON have in common.
@@ -40,9 +43,20 @@ pub struct Entry {
 }
 
 impl Node {
+    /// `value`, which begins on `line`.
+    #[must_use]
+    pub fn new(line: u32, value: Value) -> Self {
+        Self {
+            line,
+            value,
+            layout: Layout::default(),
+        }
+    }
+
     /// Adds `lines` to the line of each value.
     pub(super) fn move_down(&mut self, lines: u32) {
         self.line = self.line.saturating_add(lines);
+        self.layout.move_down(lines);
         match &mut self.value {
             Value::List(items) => items.iter_mut().for_each(|item| item.move_down(lines)),
             Value::Map(entries) => {
@@ -131,7 +145,19 @@ impl Node {
                     .collect(),
             ),
         };
-        Self { line: 0, value }
+        Self::new(0, value)
+    }
+
+    /// The line and column, from 1, of the file where the character `column` of line `line`
+    /// of this text stands, both from 1 as well; `None` where it is no text, or not known.
+    pub(super) fn position(&self, (line, column): (usize, usize)) -> Option<(u32, u32)> {
+        let text = self.as_str()?;
+        let lines = text.split_inclusive('\n');
+        let start: usize = lines.take(line.checked_sub(1)?).map(str::len).sum();
+        let rest = text.get(start..)?;
+        let at = rest.char_indices().nth(column.checked_sub(1)?);
+        let at = at.map_or(text.len(), |(at, _)| start + at);
+        self.layout.position(text, at, self.line)
     }
 
     /// The same value without its lines.

@@ -9,6 +9,7 @@ use super::metadata;
 use super::names;
 use super::report::Report;
 use super::v1alpha1::{AuthorizationPolicy, Condition, Spec};
+use crate::engine::authorization::ConditionFault;
 use crate::engine::{Time, Validity, authorization};
 use crate::field::{FaultKind, FieldPath};
 use rules::validate_rules;
@@ -139,7 +140,11 @@ fn compile_condition(
         report.required(path, "a CEL expression over `request`");
         return None;
     }
-    authorization::Condition::compile(&condition.name, &condition.expression)
-        .map_err(|fault| report.fault(FaultKind::Invalid, path, fault.to_string()))
+    let text = &condition.expression;
+    authorization::Condition::compile(&condition.name, text)
+        .map_err(|fault| match fault {
+            ConditionFault::Invalid(error) => report.does_not_compile(path, text, &error),
+            fault => report.fault(FaultKind::Invalid, path, fault.to_string()),
+        })
         .ok()
 }

@@ -7,8 +7,10 @@
 //! `binding` at a binding with the role that it grants, `mutation` at one
 //! MutatingAdmissionPolicy, `bound` at admission policies and their bindings,
 //! `webhook` at one configuration of webhooks, `parameters` at what no policy reads,
-//! `left_out` at what the API server never asks about.
+//! `left_out` at what the API server never asks about. `unknown_namespaces` at selectors
+//! that ask for labels which nothing tells. `asked` looks at one request.
 
+mod asked;
 mod binding;
 mod bound;
 mod exception;
@@ -23,9 +25,12 @@ mod parameters;
 mod policy;
 mod types;
 mod unasked;
+mod unknown_namespaces;
 mod unreachable;
 mod validity;
 mod webhook;
+
+pub use asked::odd_request;
 
 use super::Options;
 use super::admission::AdmissionObject;
@@ -104,6 +109,7 @@ pub(super) fn lint(objects: &[ManifestObject], options: &Options, faults: &mut F
     }
     bound::lint(objects, faults);
     parameters::lint(objects, faults);
+    unknown_namespaces::lint(objects, options, faults);
 }
 
 /// Looks at a policy by itself, beside what is in force.

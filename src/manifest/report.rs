@@ -1,7 +1,8 @@
 //! Collects the faults of one object.
 
+use crate::cel::CompileError;
 use crate::document::Document;
-use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 use super::names::Syntax;
 
@@ -42,6 +43,17 @@ impl<'a> Report<'a> {
             path,
             format!("`{value}`: {}", message.as_ref()),
         );
+    }
+
+    /// The expression `text` at `path` is none: the fault is where in the file `error` is. Of an
+    /// expression over several lines that line alone is shown.
+    pub(super) fn does_not_compile(&mut self, path: &FieldPath, text: &str, error: &CompileError) {
+        self.errors += 1;
+        let (place, wrong) = within(self.document, path, error);
+        let line = text.lines().nth(error.line.saturating_sub(1));
+        let shown = line.unwrap_or(text).trim();
+        let message = format!("`{shown}`: compilation failed: {wrong}");
+        self.faults.push(Fault::error(place, FaultKind::Invalid, message));
     }
 
     /// `value` is wrong, which is the key or the value of the entry `key`. As upstream it
@@ -86,4 +98,15 @@ impl<'a> Report<'a> {
             self.invalid(path, value, rule);
         }
     }
+}
+
+/// Where in the file the expression at `path` has the error, and what to say of it: where the
+/// file does not tell, with the place within the expression.
+pub(super) fn within(document: &Document, path: &FieldPath, error: &CompileError) -> (Place, String) {
+    let place = document.place_within(path.clone(), (error.line, error.column));
+    let wrong = match place.column {
+        0 => error.to_string(),
+        _ => error.message.clone(),
+    };
+    (place, wrong)
 }

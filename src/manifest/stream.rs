@@ -85,10 +85,7 @@ impl ItemType {
             for (key, value) in [("apiVersion", &self.api_version), ("kind", &self.kind)] {
                 let absent = !entries.iter().any(|entry| entry.key == key);
                 if let (true, Some(value)) = (absent, value) {
-                    let value = Node {
-                        line,
-                        value: Value::String(value.clone()),
-                    };
+                    let value = Node::new(line, Value::String(value.clone()));
                     entries.insert(
                         0,
                         Entry {

@@ -10,7 +10,7 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath};
 /// Refuses each `namespaceSelector` that asks for labels of a cluster of whose
 /// Namespaces neither the manifests nor a watch tell.
 pub(super) fn require(objects: &[ManifestObject], options: &Options, faults: &mut Faults) {
-    let told = ToldNamespace::new(objects, options);
+    let told = ToldNamespaces::new(objects, options);
     for object in objects {
         let Content::Policy(policy) = &object.content else {
             continue;
@@ -53,14 +53,14 @@ pub(super) fn message(cluster: Option<&str>) -> String {
 }
 
 /// Of which clusters' Namespaces something is told.
-struct ToldNamespace<'o> {
+pub(super) struct ToldNamespaces<'o> {
     /// Of every cluster's.
     all: bool,
     clusters: BTreeSet<&'o str>,
 }
 
-impl<'o> ToldNamespace<'o> {
-    fn new(objects: &'o [ManifestObject], options: &'o Options) -> Self {
+impl<'o> ToldNamespaces<'o> {
+    pub(super) fn new(objects: &'o [ManifestObject], options: &'o Options) -> Self {
         let namespaces = objects
             .iter()
             .filter(|object| matches!(object.content, Content::Namespace(_)));
@@ -75,7 +75,7 @@ impl<'o> ToldNamespace<'o> {
 
     /// The first cluster, of those that a policy is for, of whose Namespaces
     /// nothing is told: `Some(None)` where clusters have no names here.
-    fn missing(&self, cluster: Option<&'o str>, options: &'o Options) -> Option<Option<&'o str>> {
+    pub(super) fn missing(&self, cluster: Option<&'o str>, options: &'o Options) -> Option<Option<&'o str>> {
         let is_missing = |cluster: &&str| !self.clusters.contains(cluster);
         match cluster {
             _ if self.all => None,

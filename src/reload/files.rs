@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::files::{MANIFEST_BYTES, observed, read};
+use crate::config::files::{MANIFEST_BYTES, observed, read, told};
 use crate::config::{Config, ManifestPath};
 use crate::field::{Fault, FaultKind, Faults, Place};
 use crate::manifest::Source;
@@ -76,13 +76,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Fault {
         file: Some(path.display().to_string().into()),
         ..Place::default()
     };
-    let message = match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
-            format!("{error}; it must be there and readable")
-        }
-        _ => error.to_string(),
-    };
-    Fault::error(place, FaultKind::Unreadable, message)
+    Fault::error(place, FaultKind::Unreadable, told(error))
 }
 
 fn empty(folder: &Path) -> Fault {

@@ -5,9 +5,7 @@
 //! certificates, kubeconfigs and tokens are not copied: they are read where they are. The
 //! texts may hold inline credentials all the same, so only the owner may read the file.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -15,7 +13,7 @@ use std::thread;
 use openssl::sha::sha256;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{self, Config};
+use crate::config::{Config, files};
 use crate::manifest::Source;
 
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
@@ -82,9 +80,18 @@ pub(super) struct Saved {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The configuration names no `reload.lastGood`, or cannot be read far enough to tell.
+    /// The configuration names no `reload.lastGood`, or is not there.
     #[error("the configuration names no `reload.lastGood`")]
     NotConfigured,
+    /// The configuration is no YAML at all.
+    #[error(
+        "`{path}` is no YAML, so it does not say where the last good set is (`reload.lastGood`): mend it, or put \
+         its last version back"
+    )]
+    Unknown {
+        /// The configuration.
+        path: PathBuf,
+    },
     /// The file cannot be read.
     #[error("`{path}` cannot be read: {source}")]
     Unreadable {
@@ -136,7 +143,7 @@ impl Unsaved {
 
     /// Writes the set; a failure is logged, for what is in force serves without it.
     pub(super) fn save(self) {
-        if let Err(error) = replace(&self.path, &self.content) {
+        if let Err(error) = files::replace(&self.path, |file| file.write_all(&self.content)) {
             tracing::warn!(
                 file = %self.path.display(),
                 %error,
@@ -199,39 +206,13 @@ impl Manifest {
     }
 }
 
-/// Puts `content` at `path`, as a whole or not at all, for the owner alone. Folders are made.
-fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(folder)?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let beside = folder.join(name);
-    match fs::remove_file(&beside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&beside)?;
-    let mut writer = BufWriter::new(file);
-    writer.write_all(content)?;
-    writer
-        .into_inner()
-        .map_err(io::IntoInnerError::into_error)?
-        .sync_all()?;
-    fs::rename(&beside, path)?;
-    File::open(folder)?.sync_all()
-}
-
 /// The set saved at `path`.
 pub(super) fn read(path: &Path) -> Result<Saved, Error> {
     let unreadable = |source| Error::Unreadable {
         path: path.to_owned(),
         source,
     };
-    let content = config::files::read(path, MAX_BYTES).map_err(unreadable)?;
+    let content = files::read(path, MAX_BYTES).map_err(unreadable)?;
     parse(&content).map_err(|reason| Error::Corrupt {
         path: path.to_owned(),
         reason,
@@ -266,6 +247,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

@@ -77,7 +77,12 @@ fn last_good_here(
     source: &dyn ManifestSource,
     now: SystemTime,
 ) -> Result<Snapshot, last_good::Error> {
-    let file = config::last_good(path).ok_or(last_good::Error::NotConfigured)?;
+    let unknown = |_| last_good::Error::Unknown {
+        path: path.to_owned(),
+    };
+    let file = config::last_good(path)
+        .map_err(unknown)?
+        .ok_or(last_good::Error::NotConfigured)?;
     let saved = last_good::read(&file)?;
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = absolute.parent().unwrap_or(&absolute);
@@ -174,7 +179,7 @@ fn assemble(
     now: SystemTime,
     faults: &mut Faults,
 ) -> Option<Snapshot> {
-    faults.extend(missing_log_folder(&config));
+    faults.extend(unusable_log(&config));
     let (objects, found) = manifest::read(sources, &options(&config, Some(now)));
     faults.append(found);
     let earlier = previous.map(|previous| &*previous.authenticator);
@@ -186,7 +191,12 @@ fn assemble(
         Authorizers::build(&config, &Disk, previous.map(|previous| &previous.authorizers));
     faults.append(found);
     let tls = TlsContext::build(&config.server.tls)
-        .map_err(|found| faults.append(found))
+        .map_err(|found| {
+            // Of the client CA, callers have told.
+            let new = |fault: &Fault| !faults.iter().any(|told| told == fault);
+            let found: Vec<Fault> = found.into_iter().filter(new).collect();
+            faults.extend(found);
+        })
         .ok();
     let expiries = certificates::of_configuration(&config, &Disk);
     faults.append(certificates::warnings(&expiries, now));
@@ -221,26 +231,42 @@ fn assemble(
     })
 }
 
-/// A log cannot be opened where there is no folder for it.
-fn missing_log_folder(config: &Config) -> Option<Fault> {
+/// A log cannot be opened where there is no folder for it, or something else than a file that
+/// may be written. Nothing is made or changed.
+fn unusable_log(config: &Config) -> Option<Fault> {
     let log = config.decision_log.as_ref()?;
     let LogPath::File(path) = &log.path else {
         return None;
     };
-    let folder = path.parent().filter(|folder| !folder.is_dir())?;
+    let (kind, message) = match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => {
+            let message = format!("`{}` is a folder: name a file in it", path.display());
+            (FaultKind::Invalid, message)
+        }
+        Ok(found) if found.is_file() => {
+            let error = std::fs::OpenOptions::new().append(true).open(path).err()?;
+            let message = format!("`{}`: {}", path.display(), config::files::told(&error));
+            (FaultKind::Invalid, message)
+        }
+        _ => {
+            let folder = path.parent().filter(|folder| !folder.is_dir())?;
+            let message = format!(
+                "there is no folder `{}`: make it, or log elsewhere",
+                folder.display()
+            );
+            (FaultKind::NotFound, message)
+        }
+    };
     let place = Place {
         file: Some(config.file.display().to_string().into()),
         ..Place::default()
     };
     let path = FieldPath::root().field("decisionLog").field("path");
-    let message = format!(
-        "there is no folder `{}`: make it, or log elsewhere",
-        folder.display()
-    );
-    Some(Fault::error(place.at(path), FaultKind::NotFound, message))
+    Some(Fault::error(place.at(path), kind, message))
 }
 
-/// What the files and the source say together.
+/// What the files and the source say together. Warnings are not asked for: whoever calls has told
+/// them, or they are those of the last reload.
 fn index(
     config: &Config,
     own: Vec<ValidatedObject>,
@@ -275,6 +301,7 @@ fn webhooks(manifests: &Manifests) -> Vec<Arc<Webhook>> {
         .collect()
 }
 
+/// With a `now`, warnings are found: for these alone the AuthorizationConfiguration is read.
 fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
     manifest::Options {
         now: now.map(Time::from),
@@ -286,7 +313,8 @@ fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
         watched: config.clusters.iter().map(|entry| entry.name.clone()).collect(),
         cluster_scoped: BTreeMap::new(),
         never_deny: config.authorization.never_deny.clone(),
-        api_server_webhooks: config::authorizers::beside(&config.file),
+        missing_namespace: config.admission.missing_namespace,
+        api_server_webhooks: now.map_or_else(Vec::new, |_| config::authorizers::beside(&config.file)),
     }
 }
 
@@ -298,5 +326,31 @@ pub fn admission_settings(config: &Config) -> AdmissionSettings {
         failure_policy: config.admission.failure_policy,
         shadow_webhooks: config.upstreams.shadow.clone(),
         ..AdmissionSettings::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_authorization_configuration_is_read_for_warnings_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = "apiVersion: v1\nkind: Config\n";
+        std::fs::write(folder.path().join("webhook.kubeconfig"), kubeconfig).unwrap();
+        let beside = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n\
+            - {type: Webhook, name: portcullis, webhook: {timeout: 3s, subjectAccessReviewVersion: v1, \
+            matchConditionSubjectAccessReviewVersion: v1, failurePolicy: Deny, \
+            connectionInfo: {type: KubeConfigFile, kubeConfigFile: webhook.kubeconfig}, \
+            matchConditions: [{expression: \"request.user != 'a'\"}]}}\n";
+        std::fs::write(folder.path().join("authorization-configuration.yaml"), beside).unwrap();
+        let path = folder.path().join("portcullis.yaml");
+        let text = "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n\
+            server: {address: '127.0.0.1:0', tls: {certificate: a, privateKey: b}}\n";
+        let (config, faults) = config::parse(&path, text, folder.path());
+        let config = config.unwrap_or_else(|| panic!("{faults}"));
+        let with_warnings = options(&config, Some(SystemTime::UNIX_EPOCH));
+        assert_eq!(with_warnings.api_server_webhooks.len(), 1);
+        assert!(options(&config, None).api_server_webhooks.is_empty());
     }
 }

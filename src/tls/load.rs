@@ -1,6 +1,6 @@
 //! Loads certificates and keys from files, and reports every fault.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use openssl::error::ErrorStack;
 use openssl::pkey::{PKey, Private};
@@ -13,6 +13,8 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 /// What the files hold.
 pub(super) struct Material {
+    /// That of the certificate, for messages.
+    file: PathBuf,
     certificate: X509,
     intermediates: Vec<X509>,
     key: PKey<Private>,
@@ -48,6 +50,7 @@ pub(super) fn load(tls: &Tls) -> Result<Material, Faults> {
     }
     let intermediates: Vec<_> = chain.collect();
     Ok(Material {
+        file: tls.certificate.clone(),
         certificate,
         intermediates,
         key,
@@ -62,12 +65,8 @@ impl Material {
     pub(super) fn context(&self) -> Result<(SslContext, SslVerifyMode), Faults> {
         self.try_context().map_err(|error| {
             let mut faults = Faults::new();
-            let message = format!("cannot be used: {error}");
-            faults.push(Fault::error(
-                place(None, "certificate"),
-                FaultKind::Invalid,
-                message,
-            ));
+            let message = refusal(&error);
+            faults.push(fault(&self.file, "certificate", FaultKind::Invalid, message));
             faults
         })
     }
@@ -91,6 +90,22 @@ impl Material {
             SslVerifyMode::PEER
         };
         Ok((builder.build().into_context(), verify))
+    }
+}
+
+/// Why OpenSSL takes no certificate or key that can be read, without its own files and lines.
+fn refusal(error: &ErrorStack) -> String {
+    let reason = error.errors().first().and_then(|first| first.reason());
+    match reason {
+        Some("ee key too small" | "ca key too small") => {
+            "its key is too short to be safe: make one of RSA with at \
+             least 2048 bits, or ECDSA with P-256"
+                .to_owned()
+        }
+        Some("ca md too weak") => {
+            "it is signed by an algorithm that is no longer safe: have it signed with SHA-256".to_owned()
+        }
+        reason => format!("cannot be used: {}", reason.unwrap_or("OpenSSL gives no reason")),
     }
 }
 
@@ -134,12 +149,12 @@ fn read(file: &Path, field: &str, faults: &mut Faults) -> Option<Vec<u8>> {
 }
 
 fn fault(file: &Path, field: &str, kind: FaultKind, message: impl Into<String>) -> Fault {
-    Fault::error(place(Some(file), field), kind, message)
+    Fault::error(place(file, field), kind, message)
 }
 
-fn place(file: Option<&Path>, field: &str) -> Place {
+fn place(file: &Path, field: &str) -> Place {
     Place {
-        file: file.map(|file| file.to_string_lossy().into()),
+        file: Some(file.to_string_lossy().into()),
         path: FieldPath::root().field("server").field("tls").field(field),
         ..Place::default()
     }

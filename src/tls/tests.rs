@@ -247,7 +247,7 @@ fn every_fault_is_told_at_once() {
     assert_eq!(
         faults(&all),
         [
-            "server.tls.certificate No such file or directory (os error 2)",
+            "server.tls.certificate there is no such file or folder: make it, or correct the path",
             "server.tls.privateKey is encrypted: store it without passphrase, readable for this program alone",
             "server.tls.clientCA holds no certificate in PEM, or a damaged one",
         ]

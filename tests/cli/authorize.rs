@@ -301,3 +301,58 @@ spec:
     assert_eq!(found["result"], "notInForce", "{run:?}");
     assert_eq!(authorize(&portcullis, &format!("{asked} --at noon")).code, 2);
 }
+
+#[test]
+fn what_kubernetes_does_not_have_is_told_with_what_may_have_been_meant_and_changes_no_decision() {
+    let portcullis = set_up();
+    for (asked, hint) in [
+        (
+            "--verb gett --resource pods",
+            "no verb `gett`: `get` may have been meant",
+        ),
+        (
+            "--verb get --resource pod",
+            "no resource `pod`: `pods` may have been meant",
+        ),
+        (
+            "--verb get --resource deployments",
+            "`deployments` is no resource of the group `\"\"`: it is one of `\"apps\"`",
+        ),
+        (
+            "--verb get --resource deployments.app",
+            "no group `app`: `apps` may have been meant",
+        ),
+        (
+            "--verb get --resource pods/logs",
+            "`pods/log` may have been meant",
+        ),
+        (
+            "--verb list --path /healthz",
+            "requests for paths have HTTP methods",
+        ),
+    ] {
+        let asked = format!("--user jane --group team-a {asked}");
+        let run = authorize(&portcullis, &asked);
+        assert_eq!(run.code, 1, "{run:?}");
+        assert!(run.stdout.starts_with("noOpinion: "), "{run:?}");
+        assert!(run.stderr.contains(hint), "{run:?}");
+        let json = authorize(&portcullis, &format!("{asked} -o json"));
+        let explained: Value = serde_json::from_str(&json.stdout).unwrap();
+        assert_eq!(explained["decision"], "noOpinion");
+        assert!(explained["hints"][0].as_str().unwrap().contains(hint), "{json:?}");
+        assert_eq!(json.stderr, "");
+    }
+    let known = "--user jane --group team-a --verb get --resource pods/log -n team-a";
+    let run = authorize(&portcullis, known);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    let json = authorize(&portcullis, &format!("{known} -o json"));
+    assert!(!json.stdout.contains("hints"), "{json:?}");
+
+    portcullis.write(
+        "gateway/policies/widgets.yaml",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: widgets}\n\
+         rules: [{verbs: [getx], apiGroups: [shop], resources: [widgets]}]\n",
+    );
+    let run = authorize(&portcullis, "--user jane --verb getx --resource widgets.shop");
+    assert_eq!((run.code, run.stderr.as_str()), (1, ""), "{run:?}");
+}

@@ -307,7 +307,10 @@ fn faults_of_the_configuration_hide_none_of_what_it_names() {
     let (_, after) = after.split_once("manifests:").unwrap();
     portcullis.write(
         "gateway/portcullis.yaml",
-        &format!("{before}limits: {{inFlight: 0}}\nmanifests:{after}")
+        &format!(
+            "{before}limits: {{inFlight: 0}}\nclusters: [{{name: east, kubeconfig: k, snapshot: absent/east}}]\n\
+             manifests:{after}"
+        )
             .replace("path: \"-\"", "path: absent/log"),
     );
     portcullis.write("gateway/policies/faulty.yaml", FAULTY);
@@ -315,7 +318,8 @@ fn faults_of_the_configuration_hide_none_of_what_it_names() {
     let run = portcullis.run("check --config gateway/portcullis.yaml");
     assert_eq!(run.code, 1, "{run:?}");
     for said in [
-        "limits.inFlight: Invalid value",
+        "portcullis.yaml:14: limits.inFlight: Invalid value",
+        "portcullis.yaml:15: clusters[0].snapshot: Not found: `",
         "callers: Required value",
         "decisionLog.path: Not found: there is no folder",
         "faulty.yaml:5: AuthorizationPolicy/faulty: spec.effect: ",

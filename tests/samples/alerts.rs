@@ -31,3 +31,39 @@ fn every_alert_has_its_section_of_the_runbook_and_a_test() {
     let anchors: BTreeSet<String> = runbook.iter().map(|name| name.to_lowercase()).collect();
     assert_eq!(sections, anchors, "sections that rules name, and that there are");
 }
+
+/// The words of `text` that name a metric of ours or of the process.
+fn metrics(text: &str) -> BTreeSet<&str> {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.split(|c: char| !is_of_name(c))
+        .filter(|word| word.starts_with("portcullis_") || word.starts_with("process_"))
+        .collect()
+}
+
+#[test]
+fn alert_rules_name_only_metrics_that_are_documented() {
+    let documented = fs::read_to_string("docs/metrics.md").unwrap();
+    let table: String = documented
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .collect();
+    let known = metrics(&table);
+    let rules = fs::read_to_string("deploy/prometheus/alerts.yaml").unwrap();
+    let expressions: String = rules
+        .lines()
+        .filter(|line| !line.trim().starts_with('#'))
+        .collect();
+    let named = metrics(&expressions);
+    assert!(named.len() > 5, "{named:?}");
+    let unknown: Vec<_> = named
+        .iter()
+        .filter(|name| {
+            let family = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|ending| name.strip_suffix(ending));
+            let is_of_process = name.starts_with("process_") && known.contains("process_");
+            !is_of_process && !known.contains(**name) && !family.is_some_and(|family| known.contains(family))
+        })
+        .collect();
+    assert!(unknown.is_empty(), "not in docs/metrics.md: {unknown:?}");
+}

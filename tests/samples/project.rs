@@ -57,6 +57,13 @@ pub(crate) fn sound_manifests(paths: &[PathBuf]) -> Manifests {
             cluster: None,
         })
         .collect();
+    // Of the Namespaces whose labels they ask for, a cluster's own manifests tell.
+    let namespace = Source {
+        file: "namespace.yaml".to_owned(),
+        text: "{apiVersion: v1, kind: Namespace, metadata: {name: any}}".to_owned(),
+        cluster: None,
+    };
+    let sources = [sources, vec![namespace]].concat();
     let (manifests, faults) = manifest::load(&sources, &manifest::Options::default());
     assert_eq!(faults.to_string(), "");
     manifests.unwrap()

@@ -34,8 +34,14 @@ fn every_file_that_matters_is_listed_read_or_not() {
 #[test]
 fn a_client_ca_without_certificates_is_a_fault() {
     let table: [(&[u8], &str); 2] = [
-        (b"", "/ca.crt: Unreadable: holds no certificate"),
-        (b"x", "/ca.crt: Unreadable"),
+        (
+            b"",
+            "/ca.crt: server.tls.clientCA: Invalid value: holds no certificate in PEM",
+        ),
+        (
+            b"x",
+            "/ca.crt: server.tls.clientCA: Invalid value: holds no certificate in PEM",
+        ),
     ];
     for (content, expected) in table {
         let mut world = World::new(

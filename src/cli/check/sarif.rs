@@ -49,9 +49,13 @@ fn result(fault: &Fault) -> Value {
 /// Where a fault is; none where it is in no file.
 fn location(place: &Place) -> Option<Value> {
     let artifact = json!({"uri": uri(place.file.as_ref()?)});
-    let physical = match place.line {
-        0 => json!({"artifactLocation": artifact}),
-        line => json!({"artifactLocation": artifact, "region": {"startLine": line}}),
+    let physical = match (place.line, place.column) {
+        (0, _) => json!({"artifactLocation": artifact}),
+        (line, 0) => json!({"artifactLocation": artifact, "region": {"startLine": line}}),
+        (line, column) => {
+            let region = json!({"startLine": line, "startColumn": column});
+            json!({"artifactLocation": artifact, "region": region})
+        }
     };
     Some(json!({"physicalLocation": physical}))
 }
@@ -79,6 +83,7 @@ mod tests {
         let place = Place {
             file: Some("./a b.yaml".into()),
             line: 7,
+            column: 3,
             object: "Role/r".into(),
             path: FieldPath::root().field("rules"),
         };
@@ -91,7 +96,7 @@ mod tests {
         assert_eq!(results[0]["message"]["text"], "Role/r: rules: odd");
         let location = &results[0]["locations"][0]["physicalLocation"];
         assert_eq!(location["artifactLocation"]["uri"], "a%20b.yaml");
-        assert_eq!(location["region"]["startLine"], 7);
+        assert_eq!(location["region"], json!({"startLine": 7, "startColumn": 3}));
         assert_eq!(results[1]["level"], "error");
         assert_eq!(results[1]["locations"], json!([]));
     }

@@ -53,7 +53,7 @@ impl Snippets {
         let within = [place.object.clone(), place.path.to_string()];
         let within: Vec<String> = within.into_iter().filter(|part| !part.is_empty()).collect();
         let annotation = AnnotationKind::Primary
-            .span(meant(&line, &fault.message))
+            .span(marked(&line, fault))
             .label(within.join(": "));
         let snippet = Snippet::source(line)
             .line_start(place.line as usize)
@@ -83,6 +83,22 @@ fn read(file: &str) -> String {
     }
 }
 
+/// What of `line` the fault is about.
+fn marked(line: &str, fault: &Fault) -> std::ops::Range<usize> {
+    let at = (fault.place.column as usize).checked_sub(1);
+    let start = at.and_then(|at| line.char_indices().nth(at)).map(|(at, _)| at);
+    start.map_or_else(|| meant(line, &fault.message), |start| word(line, start))
+}
+
+/// The word that begins at `start`, or the one character there.
+fn word(line: &str, start: usize) -> std::ops::Range<usize> {
+    let rest = line.get(start..).unwrap_or_default();
+    let is_of_word = |c: char| c.is_alphanumeric() || c == '_';
+    let end = rest.find(|c: char| !is_of_word(c)).unwrap_or(rest.len());
+    let first = rest.chars().next().map_or(0, char::len_utf8);
+    start..start + end.max(first)
+}
+
 /// Where in `line` the value stands that `message` quotes first; else all of the line but blanks.
 fn meant(line: &str, message: &str) -> std::ops::Range<usize> {
     let quoted = message.split('`').skip(1).step_by(2);
@@ -108,6 +124,7 @@ mod tests {
         let place = Place {
             file: Some(path.display().to_string().into()),
             line: 3,
+            column: 0,
             object: "Role/r".into(),
             path: FieldPath::root().field("rules").index(0).field("verbs").index(0),
         };
@@ -123,6 +140,17 @@ mod tests {
         assert!(lines[1].ends_with("role.yaml:3:11"), "{text}");
         assert!(lines.contains(&"3 | - verbs: [gett]"), "{text}");
         assert!(text.contains("^^^^ Role/r: rules[0].verbs[0]"), "{text}");
+    }
+
+    #[test]
+    fn a_place_within_a_line_is_marked_up_to_the_end_of_its_word() {
+        let mut fault = Fault::error(Place::default(), FaultKind::Invalid, "`(`");
+        fault.place.column = 7;
+        assert_eq!(marked("  é || has(x)", &fault), 7..8);
+        fault.place.column = 8;
+        assert_eq!(marked("  é || has_(x)", &fault), 8..12);
+        fault.place.column = 90;
+        assert_eq!(marked("  (", &fault), 2..3);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Literal (`|`) and folded (`>`) scalars.
 
 use super::super::Unreadable;
+use super::super::layout::LayoutRecorder;
 use super::scanner::Scanner;
 use super::token::Token;
 
@@ -50,9 +51,11 @@ impl Scanner<'_> {
             increment => parent + increment,
         };
         let mut lines = Lines::default();
+        let mut layout = LayoutRecorder::new(mark.line);
         self.empty_lines(&mut indent, &mut lines.empty)?;
         while self.cursor.column() == indent && !self.cursor.is_end() {
             lines.begin(self.cursor.is_blank(0), is_folded);
+            self.cursor.note_from(&lines.text, &mut layout);
             while !self.cursor.is_line_end() {
                 self.cursor.read(&mut lines.text);
             }
@@ -60,7 +63,12 @@ impl Scanner<'_> {
             self.empty_lines(&mut indent, &mut lines.empty)?;
         }
         let text = lines.end(header.chomping);
-        self.push(Token::Scalar { text, plain: false }, mark);
+        let token = Token::Scalar {
+            text,
+            plain: false,
+            layout: layout.finish(),
+        };
+        self.push(token, mark);
         Ok(())
     }
 

@@ -74,7 +74,14 @@ impl<'t> Builder<'t> {
         let value = self.visit(at)?;
         let line = value.line.saturating_add(1);
         let built = match &value.kind {
-            Kind::Scalar(scalar) => self.scalar(value, scalar)?,
+            Kind::Scalar(scalar) => {
+                let mut node = Node::new(line, self.scalar(value, scalar)?);
+                // What is decoded stands nowhere.
+                if node.as_str().is_some() && scalar.tag != BINARY {
+                    node.layout = scalar.layout.clone();
+                }
+                return Ok(node);
+            }
             Kind::Sequence(items) => {
                 let depth = deeper(value, depth)?;
                 let items = items.iter().map(|item| self.node(*item, depth));
@@ -88,10 +95,11 @@ impl<'t> Builder<'t> {
             }
             Kind::Alias(name, target) => {
                 let node = self.follow(at, value, name, |builder| builder.node(*target, depth))?;
-                node.value
+                let layout = node.layout.apart_from(node.line);
+                return Ok(Node { line, layout, ..node });
             }
         };
-        Ok(Node { line, value: built })
+        Ok(Node::new(line, built))
     }
 
     /// The value at `at`, which is counted.

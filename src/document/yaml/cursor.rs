@@ -1,6 +1,7 @@
 //! A place in the text, and what stands there.
 
 use super::super::Unreadable;
+use super::super::layout::LayoutRecorder;
 use super::super::unreadable::Reason;
 
 /// A place in the text, counted from 0.
@@ -153,6 +154,16 @@ impl<'t> Cursor<'t> {
         let end = self.at + self.width();
         out.push_str(self.text.get(self.at..end).unwrap_or_default());
         self.skip();
+    }
+
+    /// Notes that what is read next, behind `text`, stands here.
+    pub(super) fn note_from(&self, text: &str, layout: &mut LayoutRecorder) {
+        layout.read_from(text.len(), self.mark.line, self.mark.column);
+    }
+
+    /// Notes that `text` was read up to here as it is written.
+    pub(super) fn note_to(&self, text: &str, layout: &mut LayoutRecorder) {
+        layout.read_to(text.len(), self.mark.line, self.mark.column);
     }
 
     /// Past a line break, if there is one.

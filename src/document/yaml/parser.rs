@@ -170,7 +170,7 @@ impl<'t> Parser<'t> {
                 let scalar = Scalar {
                     implicit: tag.is_empty(),
                     tag,
-                    text: String::new(),
+                    ..Scalar::default()
                 };
                 return Ok(Some(self.anchored(
                     properties.anchor,
@@ -233,11 +233,16 @@ impl<'t> Parser<'t> {
 
     fn scalar(&mut self, tag: String) -> Result<Scalar> {
         let Located { token, mark } = self.scanner.take()?;
-        let Token::Scalar { text, plain } = token else {
+        let Token::Scalar { text, plain, layout } = token else {
             return Err(mark.error("a scalar is missing"));
         };
         let implicit = (tag.is_empty() && plain) || tag == "!";
-        Ok(Scalar { text, tag, implicit })
+        Ok(Scalar {
+            text,
+            tag,
+            implicit,
+            layout,
+        })
     }
 
     pub(super) fn anchored(&mut self, anchor: Option<String>, mark: Mark, kind: Kind) -> usize {

@@ -2,6 +2,7 @@
 //! joined by spaces.
 
 use super::super::Unreadable;
+use super::super::layout::LayoutRecorder;
 use super::cursor::Mark;
 use super::scanner::Scanner;
 use super::token::Token;
@@ -34,14 +35,19 @@ impl Scanner<'_> {
         let mark = self.cursor.mark();
         let indent = self.indent + 1;
         let mut folded = Folded::default();
+        let mut layout = LayoutRecorder::new(mark.line);
         loop {
             if self.cursor.is_document_indicator() || self.cursor.is(b'#') {
                 break;
             }
-            while !self.cursor.is_gap(0) && !self.plain_ends() {
+            if !self.cursor.is_gap(0) && !self.plain_ends() {
                 folded.join();
+                self.cursor.note_from(&folded.text, &mut layout);
+            }
+            while !self.cursor.is_gap(0) && !self.plain_ends() {
                 self.cursor.read(&mut folded.text);
             }
+            self.cursor.note_to(&folded.text, &mut layout);
             if !self.cursor.is_blank(0) && !self.cursor.is_break(0) {
                 break;
             }
@@ -60,8 +66,12 @@ impl Scanner<'_> {
         if folded.broken {
             self.key_allowed = true;
         }
-        let text = folded.text;
-        self.push(Token::Scalar { text, plain: true }, mark);
+        let token = Token::Scalar {
+            text: folded.text,
+            plain: true,
+            layout: layout.finish(),
+        };
+        self.push(token, mark);
         Ok(())
     }
 
@@ -74,6 +84,7 @@ impl Scanner<'_> {
         let quote = self.cursor.byte(0);
         self.cursor.skip();
         let mut folded = Folded::default();
+        let mut layout = LayoutRecorder::new(mark.line);
         loop {
             if self.cursor.is_document_indicator() {
                 return Err(self
@@ -86,6 +97,7 @@ impl Scanner<'_> {
             }
             folded.broken = false;
             while !self.cursor.is_gap(0) && !self.quote_ends(quote) {
+                self.cursor.note_from(&folded.text, &mut layout);
                 if quote == b'"' && self.cursor.is(b'\\') {
                     if self.cursor.is_break(1) {
                         self.cursor.skip();
@@ -94,11 +106,14 @@ impl Scanner<'_> {
                         break;
                     }
                     self.escape(&mut folded.text)?;
-                } else {
-                    if quote == b'\'' && self.cursor.is(b'\'') {
-                        self.cursor.skip();
-                    }
+                    layout.skipped();
+                } else if quote == b'\'' && self.cursor.is(b'\'') {
+                    self.cursor.skip();
                     self.cursor.read(&mut folded.text);
+                    layout.skipped();
+                } else {
+                    self.cursor.read(&mut folded.text);
+                    self.cursor.note_to(&folded.text, &mut layout);
                 }
             }
             if self.cursor.is(quote) {
@@ -110,8 +125,12 @@ impl Scanner<'_> {
             folded.join();
         }
         self.cursor.skip();
-        let text = folded.text;
-        self.push(Token::Scalar { text, plain: false }, mark);
+        let token = Token::Scalar {
+            text: folded.text,
+            plain: false,
+            layout: layout.finish(),
+        };
+        self.push(token, mark);
         Ok(())
     }
 

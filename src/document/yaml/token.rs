@@ -1,5 +1,6 @@
 //! What the text consists of.
 
+use super::super::layout::Layout;
 use super::cursor::Mark;
 
 /// A token and the place where it begins.
@@ -45,5 +46,7 @@ pub(super) enum Token {
         text: String,
         /// Whether it is neither quoted nor a block.
         plain: bool,
+        /// Where its characters stand.
+        layout: Layout,
     },
 }

@@ -1,5 +1,7 @@
 //! What a document says, before aliases, merge keys and scalars are read.
 
+use super::super::layout::Layout;
+
 /// A document's values. They refer to each other by their position, so that
 /// no depth of nesting is a depth of the stack.
 #[derive(Debug, Default)]
@@ -33,6 +35,8 @@ pub(super) struct Scalar {
     pub(super) tag: String,
     /// Whether its meaning follows from the text: it is plain, or its tag is `!`.
     pub(super) implicit: bool,
+    /// Where the characters of the text stand.
+    pub(super) layout: Layout,
 }
 
 // === impl Tree ===

@@ -33,7 +33,11 @@ pub use rule::{MatchRule, Operations, RuleScope, RuleTarget};
 #[non_exhaustive]
 pub enum MatchError {
     /// A selector asks about labels of a namespace that is not known.
-    #[error("namespaces \"{name}\" not found")]
+    #[error(
+        "namespaces \"{name}\" not found: the gateway knows no such namespace, and a namespaceSelector asks for its \
+         labels; add the Namespace to the manifests, watch it by `clusters`, or set \
+         `admission.missingNamespace: NameOnly`"
+    )]
     UnknownNamespace {
         /// The namespace.
         name: String,

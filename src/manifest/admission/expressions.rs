@@ -23,12 +23,8 @@ pub(super) fn expression(
         return None;
     }
     compile(text)
-        .map_err(|error| fault(text, path, &error, report))
+        .map_err(|error| report.does_not_compile(path, text, &error))
         .ok()
-}
-
-fn fault(text: &str, path: &FieldPath, error: &CompileError, report: &mut Report<'_>) {
-    report.invalid(path, text, format!("compilation failed: {error}"));
 }
 
 /// Adds `spec.variables` to what later expressions may name.
@@ -50,7 +46,7 @@ pub(super) fn variables(
         if variable.expression.trim().is_empty() {
             report.required(&path, "an expression in CEL");
         } else if let Err(error) = environment.add_variable(name, &variable.expression) {
-            fault(&variable.expression, &path, &error, report);
+            report.does_not_compile(&path, &variable.expression, &error);
             environment.add_faulty_variable(name);
         }
     }

@@ -1,5 +1,6 @@
 //! Admission policies that nothing binds, and bindings to policies that are not there.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use super::Lint;
@@ -8,11 +9,16 @@ use crate::field::{FaultKind, Faults, FieldPath};
 use crate::manifest::admission::AdmissionObject;
 use crate::manifest::object::{Content, ManifestObject};
 
+/// The most bindings for which a policy of a similar name is looked for: each look is at every name.
+const MOST_LOOKS: usize = 100;
+
 /// Which policies and bindings there are, each with the only cluster that it holds for.
 #[derive(Default)]
 struct BoundNames<'o> {
     policies: Known<'o>,
     bound: Known<'o>,
+    /// How often a similar name has been looked for.
+    looks: Cell<usize>,
 }
 
 /// By sort and name: the clusters; `None` for every cluster.
@@ -105,6 +111,8 @@ impl<'o> BoundNames<'o> {
             return;
         }
         let others = self.policies.keys().filter(|(other, _)| *other == sort);
+        let looks = self.looks.replace(self.looks.get().saturating_add(1));
+        let others = others.filter(|_| looks < MOST_LOOKS);
         let meant = match nearest(policy, others.map(|(_, name)| *name)) {
             Some(near) => format!("`{near}` may have been meant"),
             None => "add it".to_owned(),

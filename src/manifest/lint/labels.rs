@@ -67,6 +67,27 @@ impl<'o> Labellers<'o> {
         labellers.dedup();
         Self(labellers)
     }
+
+    /// Those of `cluster`, of whom few are named; `None` where there is nobody.
+    fn named(&self, cluster: Option<&str>) -> Option<String> {
+        let range = |of: Option<&str>| {
+            let start = self.0.partition_point(|(other, _)| *other < of);
+            let end = self.0.partition_point(|(other, _)| *other <= of);
+            self.0.get(start..end).unwrap_or_default()
+        };
+        // What holds for every cluster may be about any of them.
+        let (everywhere, here) = match cluster {
+            None => (self.0.as_slice(), [].as_slice()),
+            here => (range(None), range(here)),
+        };
+        let both = everywhere.iter().chain(here);
+        let named: Vec<&str> = both.take(NAMED).map(|(_, who)| who.as_str()).collect();
+        let more = match (everywhere.len() + here.len()).saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        (!named.is_empty()).then(|| format!("{}{more}", named.join(", ")))
+    }
 }
 
 pub(super) fn lint(
@@ -75,24 +96,17 @@ pub(super) fn lint(
     labellers: &Labellers<'_>,
     lint: &mut Lint<'_>,
 ) {
-    let here = |of: &Option<&str>| of.is_none() || cluster.is_none() || *of == cluster;
-    let who: Vec<&str> = labellers
-        .0
-        .iter()
-        .filter(|(of, _)| here(of))
-        .map(|(_, who)| who.as_str())
-        .collect();
-    if who.is_empty() {
+    let mut asking = asking(policy).peekable();
+    // Most policies ask for no labels, and there may be many who change them.
+    if asking.peek().is_none() {
         return;
     }
-    let named = who.get(..NAMED).unwrap_or(&who).join(", ");
-    let more = match who.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
+    let Some(who) = labellers.named(cluster) else {
+        return;
     };
-    for index in asking(policy) {
+    for index in asking {
         let message = format!(
-            "whoever may change the labels of KnownNamespaces decides where this holds: {named}{more}; guard the labels \
+            "whoever may change the labels of Namespaces decides where this holds: {who}; guard the labels \
              with a ValidatingAdmissionPolicy"
         );
         lint.suspicious(&at(index), message);

@@ -2,7 +2,9 @@
 
 use super::Lint;
 use super::grants::is_everybody;
-use crate::engine::authorization::{AuthorizationPolicy, Effect, Mode, NeverDeny, Objects, PolicySet};
+use crate::engine::authorization::{
+    AuthorizationPolicy, CONTROL_PLANE, Effect, Mode, NeverDeny, Objects, PolicySet,
+};
 use crate::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User, Validity};
 use crate::field::FieldPath;
 
@@ -36,26 +38,13 @@ const NEEDS: [Need; 5] = [
     need("listing nodes", "list", "", "nodes", ""),
 ];
 
-/// Who stops working without them, as far as neither `neverDeny` nor `excludeSubjects` leaves
-/// them out: the user and its groups.
-const IDENTITIES: [(&str, &[&str]); 8] = [
-    ("system:kube-controller-manager", &[]),
-    ("system:kube-scheduler", &[]),
-    ("system:apiserver", &["system:masters"]),
-    ("kube-apiserver-kubelet-client", &[]),
-    ("system:node:NAME", &["system:nodes"]),
-    ("system:kube-proxy", &[]),
-    (
-        "system:serviceaccount:kube-system:NAME",
-        &["system:serviceaccounts", "system:serviceaccounts:kube-system"],
-    ),
-    (
-        "system:serviceaccount:NAMESPACE:NAME",
-        &["system:serviceaccounts", "system:serviceaccounts:NAMESPACE"],
-    ),
-];
+/// Who stops working without them beside [`CONTROL_PLANE`].
+const WORKLOADS: [&str; 2] = ["system:kube-proxy", "system:serviceaccount:NAMESPACE:NAME"];
 
 const AUTHENTICATED: &str = "system:authenticated";
+
+/// The service accounts of the control plane are many, and named together.
+const CONTROLLERS: &str = "system:serviceaccount:kube-system:";
 
 const fn need(
     what: &'static str,
@@ -93,30 +82,11 @@ pub(super) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
         ..Objects::default()
     };
     let set = PolicySet::new(objects, never_deny);
-    let denied = |user: &str, groups: &[&str]| -> Vec<&'static str> {
-        let denies = |need: &&Need| {
-            let authorization = set.authorize(&need.asked_by(user, groups), Time::UNIX_EPOCH);
-            authorization.decision == Decision::Deny
-        };
-        NEEDS.iter().filter(denies).map(|need| need.what).collect()
-    };
-    let needs = denied("somebody", &[]);
+    let needs = denied(&set, "somebody");
     if needs.is_empty() {
         return;
     }
-    let hit: Vec<&str> = IDENTITIES
-        .iter()
-        .filter(|(user, groups)| !denied(user, groups).is_empty())
-        .map(|(user, _)| *user)
-        .collect();
-    let whom = match hit.as_slice() {
-        [] => "administrators outside `system:masters`".to_owned(),
-        hit => hit
-            .iter()
-            .map(|user| format!("`{user}`"))
-            .collect::<Vec<_>>()
-            .join(", "),
-    };
+    let whom = in_words(&hit(&set));
     let name = policy.subjects.get(subject).map(|subject| subject.name.as_str());
     let message = format!(
         "this refuses `{}` {}, which locks out {whom}: name those whom it is meant for, or leave others out by \
@@ -126,6 +96,57 @@ pub(super) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
     );
     let path = FieldPath::root().field("spec").field("subjects").index(subject);
     lint.suspicious(&path, message);
+}
+
+/// What of [`NEEDS`] `set` denies to `user`, who has the groups that the name implies.
+fn denied(set: &PolicySet, user: &str) -> Vec<&'static str> {
+    let groups = groups(user);
+    let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+    let denies = |need: &&Need| {
+        let authorization = set.authorize(&need.asked_by(user, &groups), Time::UNIX_EPOCH);
+        authorization.decision == Decision::Deny
+    };
+    NEEDS.iter().filter(denies).map(|need| need.what).collect()
+}
+
+/// Who is denied something, as far as neither `neverDeny` nor `excludeSubjects` leaves them out.
+fn hit(set: &PolicySet) -> Vec<String> {
+    let identities = CONTROL_PLANE.iter().chain(&WORKLOADS);
+    identities
+        .map(|identity| identity.replace('*', "NAME"))
+        .filter(|user| !denied(set, user).is_empty())
+        .collect()
+}
+
+/// The groups that come with a name.
+fn groups(user: &str) -> Vec<String> {
+    if let Some((namespace, _)) = user
+        .strip_prefix("system:serviceaccount:")
+        .and_then(|account| account.split_once(':'))
+    {
+        let of_namespace = format!("system:serviceaccounts:{namespace}");
+        return vec!["system:serviceaccounts".to_owned(), of_namespace];
+    }
+    match user {
+        "system:apiserver" => vec!["system:masters".to_owned()],
+        node if node.starts_with("system:node:") => vec!["system:nodes".to_owned()],
+        _ => Vec::new(),
+    }
+}
+
+fn in_words(hit: &[String]) -> String {
+    if hit.is_empty() {
+        return "administrators outside `system:masters`".to_owned();
+    }
+    let (controllers, others): (Vec<&String>, Vec<&String>) =
+        hit.iter().partition(|user| user.starts_with(CONTROLLERS));
+    let mut words: Vec<String> = others.iter().map(|user| format!("`{user}`")).collect();
+    match controllers.as_slice() {
+        [] => {}
+        [one] => words.push(format!("`{one}`")),
+        [first, more @ ..] => words.push(format!("`{first}` and {} more of `{CONTROLLERS}*`", more.len())),
+    }
+    words.join(", ")
 }
 
 // === impl Need ===
@@ -159,21 +180,49 @@ impl Need {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::authorization::CONTROL_PLANE;
-
-    /// Whether a name with `NAME` in it stands for `identity`.
-    fn stands_for(name: &str, identity: &str) -> bool {
-        match name.split_once("NAME") {
-            Some((start, _)) => identity.starts_with(start),
-            None => name == identity,
-        }
-    }
+    use crate::engine::authorization::{FailurePolicy, ResourceRule, Subject, SubjectKind};
 
     #[test]
     fn a_lock_out_names_whoever_a_control_plane_was_seen_to_need() {
-        for identity in CONTROL_PLANE {
-            let is_named = IDENTITIES.iter().any(|(name, _)| stands_for(name, identity));
-            assert!(is_named, "{identity}");
+        let everything = || vec!["*".to_owned()];
+        let policy = AuthorizationPolicy {
+            name: "everything".to_owned(),
+            effect: Effect::Deny,
+            subjects: vec![Subject {
+                kind: SubjectKind::Group,
+                name: AUTHENTICATED.to_owned(),
+                namespace: String::new(),
+            }],
+            resource_rules: vec![ResourceRule {
+                verbs: everything(),
+                api_groups: everything(),
+                resources: everything(),
+                ..ResourceRule::default()
+            }],
+            mode: Mode::Enforce,
+            exclude_subjects: Vec::new(),
+            non_resource_rules: Vec::new(),
+            conditions: Vec::new(),
+            failure_policy: FailurePolicy::Deny,
+            validity: Validity::default(),
+            reason: String::new(),
+        };
+        let objects = Objects {
+            policies: vec![policy],
+            ..Objects::default()
+        };
+        let set = |never_deny: &NeverDeny| PolicySet::new(objects.clone(), never_deny);
+        let hit_at_all = hit(&set(&NeverDeny::nobody()));
+        for identity in CONTROL_PLANE.iter().chain(&WORKLOADS) {
+            let name = identity.replace('*', "NAME");
+            assert!(hit_at_all.contains(&name), "{name}");
         }
+        let words = in_words(&hit(&set(&NeverDeny::default())));
+        assert_eq!(
+            words,
+            "`system:kube-proxy`, `system:serviceaccount:NAMESPACE:NAME`, \
+             `system:serviceaccount:kube-system:clusterrole-aggregation-controller` and 8 more of \
+             `system:serviceaccount:kube-system:*`"
+        );
     }
 }

@@ -10,7 +10,8 @@ use crate::cel::{CompileError, Type};
 use crate::document::{Node, Value};
 use crate::engine::admission::apply::Schemas;
 use crate::engine::admission::{Applicability, Expression, ExpressionEnvironment, GroupVersionKind};
-use crate::field::FieldPath;
+use crate::field::{Fault, FaultKind, FieldPath};
+use crate::manifest::report::within;
 
 /// The most types that expressions are checked against, as upstream.
 const MOST_TYPES: usize = 10;
@@ -133,8 +134,11 @@ impl TypeCheck<'_, '_> {
 
     fn warn(&mut self, path: &FieldPath, error: &CompileError) {
         let meant = self.meant(&error.message);
-        let message = format!("for objects of {}: {error}{meant}", self.kind);
-        self.lint.suspicious(path, message);
+        let (place, wrong) = within(self.lint.document, path, error);
+        let message = format!("for objects of {}: {wrong}{meant}", self.kind);
+        self.lint
+            .faults
+            .push(Fault::warning(place, FaultKind::Suspicious, message));
     }
 
     /// The field that may have been meant by one that is not there.

@@ -1,5 +1,7 @@
 //! Rules that others make pointless.
 
+use std::collections::{BTreeSet, HashMap};
+
 use super::Lint;
 use crate::engine::Validity;
 use crate::engine::authorization::rbac::non_resource_url_matches;
@@ -27,12 +29,41 @@ pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
 }
 
 /// Policies that an enforced Deny, which always holds, leaves nothing to decide.
-pub(super) struct Denies<'p>(Vec<(&'p AuthorizationPolicy, Option<&'p str>)>);
+pub(super) struct Denies<'p> {
+    denies: Vec<(&'p AuthorizationPolicy, Option<&'p str>)>,
+    /// For each sort of words, which Denies have one: a policy is compared with few of many.
+    by_word: [HashMap<String, Vec<usize>>; Words::ALL.len()],
+}
+
+/// The words of a policy by which a Deny that may cover it is found.
+#[derive(Clone, Copy)]
+enum Words {
+    Subjects,
+    Resources,
+    Namespaces,
+    Names,
+    Paths,
+}
+
+/// So many Denies are compared without looking for words.
+const FEW: usize = 16;
+
+/// Stands for what is not limited.
+const ANY: &str = "*";
 
 impl<'p> Denies<'p> {
     /// Of `policies`, each with the only cluster that it holds for.
     pub(super) fn new(policies: impl Iterator<Item = (&'p AuthorizationPolicy, Option<&'p str>)>) -> Self {
-        Self(policies.filter(|(policy, _)| always_denies(policy)).collect())
+        let denies: Vec<_> = policies.filter(|(policy, _)| always_denies(policy)).collect();
+        let mut by_word: [HashMap<String, Vec<usize>>; Words::ALL.len()] = Default::default();
+        for (index, (deny, _)) in denies.iter().enumerate() {
+            for (sort, found) in Words::ALL.into_iter().zip(&mut by_word) {
+                for word in sort.of(deny) {
+                    found.entry(word).or_default().push(index);
+                }
+            }
+        }
+        Self { denies, by_word }
     }
 
     pub(super) fn lint(&self, policy: &AuthorizationPolicy, cluster: Option<&str>, lint: &mut Lint<'_>) {
@@ -40,7 +71,7 @@ impl<'p> Denies<'p> {
             return;
         }
         let before = |deny: &AuthorizationPolicy| policy.effect == Effect::Allow || deny.name < policy.name;
-        let covering = self.0.iter().find(|(deny, of)| {
+        let covering = self.candidates(policy).into_iter().find(|(deny, of)| {
             !std::ptr::eq(*deny, policy)
                 && (of.is_none() || *of == cluster)
                 && before(deny)
@@ -55,6 +86,85 @@ impl<'p> Denies<'p> {
             lint.suspicious(&FieldPath::root().field("metadata").field("name"), message);
         }
     }
+
+    /// The Denies that have, of one sort of words, one that covers the first of `policy`: of the
+    /// sort that leaves the fewest. In their order.
+    fn candidates(&self, policy: &AuthorizationPolicy) -> Vec<(&'p AuthorizationPolicy, Option<&'p str>)> {
+        if self.denies.len() <= FEW {
+            return self.denies.clone();
+        }
+        let found = |(sort, denies): (Words, &HashMap<String, Vec<usize>>)| {
+            let wider = sort.wider_than_first(policy)?;
+            let found = wider.iter().filter_map(|word| denies.get(word));
+            Some(found.flatten().copied().collect::<Vec<usize>>())
+        };
+        let sorts = Words::ALL.into_iter().zip(&self.by_word);
+        let mut fewest = sorts.filter_map(found).min_by_key(Vec::len).unwrap_or_default();
+        fewest.sort_unstable();
+        fewest.dedup();
+        let deny = |index: usize| self.denies.get(index).copied();
+        fewest.into_iter().filter_map(deny).collect()
+    }
+}
+
+impl Words {
+    const ALL: [Self; 5] = [
+        Self::Subjects,
+        Self::Resources,
+        Self::Namespaces,
+        Self::Names,
+        Self::Paths,
+    ];
+
+    /// Those of a Deny.
+    fn of(self, deny: &AuthorizationPolicy) -> BTreeSet<String> {
+        let rules = deny.resource_rules.iter();
+        let or_any = |words: &[String]| match words {
+            [] => vec![ANY.to_owned()],
+            words => words.to_vec(),
+        };
+        match self {
+            Self::Subjects => deny.subjects.iter().map(subject_word).collect(),
+            Self::Resources => rules.flat_map(|rule| rule.resources.clone()).collect(),
+            Self::Namespaces => rules.flat_map(|rule| or_any(&rule.namespaces)).collect(),
+            Self::Names => rules.flat_map(|rule| or_any(&rule.names)).collect(),
+            Self::Paths => deny
+                .non_resource_rules
+                .iter()
+                .flat_map(|rule| rule.paths.clone())
+                .collect(),
+        }
+    }
+
+    /// Each word that covers the first of `policy`; `None` where it has none of this sort.
+    fn wider_than_first(self, policy: &AuthorizationPolicy) -> Option<Vec<String>> {
+        let rule = policy.resource_rules.first();
+        let first = |words: Option<&String>| words.map_or(ANY, String::as_str).to_owned();
+        let (word, has_patterns) = match self {
+            Self::Subjects => (subject_word(policy.subjects.first()?), true),
+            Self::Resources => (first(rule?.resources.first()), false),
+            Self::Namespaces => (first(rule?.namespaces.first()), true),
+            Self::Names => (first(rule?.names.first()), false),
+            Self::Paths => (policy.non_resource_rules.first()?.paths.first()?.clone(), true),
+        };
+        let mut wider = vec![ANY.to_owned(), word.clone()];
+        if has_patterns {
+            let prefixes = word.char_indices().filter_map(|(at, _)| word.get(..at));
+            wider.extend(prefixes.map(|prefix| format!("{prefix}*")));
+            wider.push(format!("{word}*"));
+        }
+        wider.sort_unstable();
+        wider.dedup();
+        Some(wider)
+    }
+}
+
+/// A subject as one word; everybody is [`ANY`].
+fn subject_word(subject: &Subject) -> String {
+    if is_anybody(subject) {
+        return ANY.to_owned();
+    }
+    format!("{}/{}/{}", subject.kind.as_str(), subject.namespace, subject.name)
 }
 
 /// Whether it denies at any time, whomever its subjects are, whatever else a request says.
@@ -80,11 +190,14 @@ fn covers(wide: &AuthorizationPolicy, narrow: &AuthorizationPolicy) -> bool {
 }
 
 fn subject_covers(wide: &Subject, narrow: &Subject) -> bool {
-    let everybody = matches!(wide.kind.as_str(), "User" | "Group") && wide.name == "*";
-    everybody
+    is_anybody(wide)
         || (wide.kind == narrow.kind
             && wide.namespace == narrow.namespace
             && pattern_covers(&wide.name, &narrow.name))
+}
+
+fn is_anybody(subject: &Subject) -> bool {
+    matches!(subject.kind.as_str(), "User" | "Group") && subject.name == "*"
 }
 
 /// Names and namespaces, in which a `*` at the end is a prefix.
@@ -154,3 +267,6 @@ fn paths_cover(wide: &[String], narrow: &[String]) -> bool {
     };
     narrow.iter().all(covered)
 }
+
+#[cfg(test)]
+mod tests;

@@ -161,3 +161,26 @@ fn a_policy_of_several_clusters_ends_first_where_it_ends_first() {
     metrics.policies_ending([]);
     assert_eq!(ends(&text(&metrics)), 0);
 }
+
+#[test]
+fn every_series_is_documented_with_its_labels_and_no_other() {
+    let code = include_str!("families.rs");
+    let written = code.split("make.").skip(1).map(|call| {
+        let arguments = call.split_once("(\"").map_or("", |(_, arguments)| arguments);
+        let (name, rest) = arguments.split_once('"').unwrap_or_default();
+        let labels = rest.split_once("&[\"").map(|(_, labels)| labels);
+        match labels.and_then(|labels| labels.split_once("\"]")) {
+            Some((labels, _)) => format!("portcullis_{name}{{{}}}", labels.replace("\", \"", ",")),
+            None => format!("portcullis_{name}"),
+        }
+    });
+    let page = include_str!("../../../docs/metrics.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let documented = rows.filter_map(|row| row.split_once('`').map(|(name, _)| name.to_owned()));
+    let own = documented.filter(|name| name.starts_with("portcullis_"));
+    let (mut written, mut own): (Vec<_>, Vec<_>) = (written.collect(), own.collect());
+    written.sort();
+    own.sort();
+    assert_eq!(written, own);
+    assert!(own.len() > 20, "{own:?}");
+}

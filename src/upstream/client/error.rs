@@ -134,6 +134,7 @@ fn is_reset(cause: &(dyn std::error::Error + 'static)) -> bool {
 
 impl From<openssl::error::ErrorStack> for InvalidSettings {
     fn from(error: openssl::error::ErrorStack) -> Self {
-        Self::OpenSsl(error.to_string())
+        let reason = error.errors().first().and_then(|first| first.reason());
+        Self::OpenSsl(reason.unwrap_or("no reason given").to_owned())
     }
 }

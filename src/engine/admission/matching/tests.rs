@@ -321,7 +321,7 @@ fn namespaces_are_selected_by_their_labels() {
     let cases = [
         (env(), "prod", Ok(true)),
         (env(), "plain", Ok(false)),
-        (env(), "late", Err("namespaces \"late\" not found")),
+        (env(), "late", Err("late")),
         (name(), "late", Ok(true)),
         (name(), "plain", Ok(false)),
         (mk_selector("env", "NotIn", &["prod"]), "plain", Ok(true)),
@@ -336,8 +336,26 @@ fn namespaces_are_selected_by_their_labels() {
             ..Constraints::default()
         };
         let found = matched(&constraints, &request);
+        let expected = expected.map_err(|name| MatchError::UnknownNamespace {
+            name: name.to_owned(),
+        });
         let found = found.as_ref().map(Option::is_some).map_err(ToString::to_string);
-        assert_eq!(found, expected.map_err(str::to_owned), "{namespace}");
+        assert_eq!(found, expected.map_err(|error| error.to_string()), "{namespace}");
+    }
+}
+
+#[test]
+fn an_unknown_namespace_names_what_would_make_it_known() {
+    let name = "late".to_owned();
+    let told = MatchError::UnknownNamespace { name }.to_string();
+    // The words of an API server, and then what to do.
+    assert!(told.starts_with("namespaces \"late\" not found: "), "{told}");
+    for remedy in [
+        "manifests",
+        "`clusters`",
+        "`admission.missingNamespace: NameOnly`",
+    ] {
+        assert!(told.contains(remedy), "{remedy}: {told}");
     }
 }
 

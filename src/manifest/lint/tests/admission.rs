@@ -1,6 +1,7 @@
 //! Policies, bindings, parameters and exceptions of admission.
 
 use super::*;
+use crate::engine::admission::matching::MissingNamespace;
 
 #[test]
 fn a_rule_whose_resource_no_request_has() {
@@ -114,7 +115,7 @@ spec: {{policyName: replicas, validationActions: [Deny]}}
     warns(
         &policy("[deployments]", "object.spec.replcas < 5"),
         at,
-        "for objects of apps/v1, Kind=Deployment: 1:12: undefined field 'replcas': `replicas` may have been meant",
+        "for objects of apps/v1, Kind=Deployment: undefined field 'replcas': `replicas` may have been meant",
     );
     warns(
         &policy("[deployments]", "object.spec.replicas < '5'"),
@@ -188,4 +189,57 @@ fn exceptions_that_excuse_nothing() {
         "spec.match.namespaceSelector",
         "nothing tells of any Namespace",
     );
+}
+
+#[test]
+fn selectors_that_would_meet_unknown_namespaces_are_named_once() {
+    let constraints = "resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], \
+                       resources: [deployments]}]";
+    let bound = |policy_selector: &str, binding_selector: &str| {
+        format!(
+            "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {{name: replicas}}
+spec:
+  matchConstraints: {{{constraints}, namespaceSelector: {policy_selector}}}
+  validations: [{{expression: 'object.spec.replicas < 5'}}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {{name: b}}
+spec: {{policyName: replicas, validationActions: [Deny], matchResources: {{namespaceSelector: {binding_selector}}}}}
+"
+        )
+    };
+    let (prod, by_name) = (
+        "{matchLabels: {tier: prod}}",
+        "{matchLabels: {kubernetes.io/metadata.name: a}}",
+    );
+    let asks = "asks for labels of Namespaces, of which nothing tells, so every request";
+    warns(&bound("{}", prod), "spec.matchResources.namespaceSelector", asks);
+    warns(
+        &bound(prod, by_name),
+        "spec.matchConstraints.namespaceSelector",
+        asks,
+    );
+    let both = warnings(&bound(prod, prod));
+    assert_eq!(both.len(), 1, "{both:?}");
+    assert!(both[0].contains("this (and 1 more) asks"), "{both:?}");
+    silent(&bound("{}", by_name));
+    let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: a, labels: {tier: prod}}}";
+    silent(&format!("{namespace}\n---\n{}", bound(prod, prod)));
+
+    let options = Options {
+        watched: ["east".to_owned()].into(),
+        ..Options::default()
+    };
+    let (_, faults) = load(&[source(&bound(prod, prod), Some("east"))], &options);
+    assert_eq!(faults.to_string(), "");
+    let options = Options {
+        missing_namespace: MissingNamespace::NameOnly,
+        ..Options::default()
+    };
+    let (_, faults) = load(&[source(&bound(prod, prod), None)], &options);
+    assert!(faults.to_string().contains("no namespace has them"), "{faults}");
 }

@@ -82,7 +82,7 @@ fn a_deny_over_everybody_that_a_cluster_cannot_live_with_names_who_is_hit() {
     warns(
         &policy("Deny", "{kind: Group, name: 'system:authenticated'}", everything),
         "spec.subjects[0]",
-        "`system:serviceaccount:kube-system:NAME`",
+        "more of `system:serviceaccount:kube-system:*`",
     );
     warns(
         &policy("Deny", "{kind: User, name: '*'}", secrets),

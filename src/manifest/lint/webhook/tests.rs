@@ -2,6 +2,9 @@
 
 use super::super::tests::{silent, warnings_of, warns};
 
+/// Something is told of Namespaces, but not of those concerned.
+const OTHER_NAMESPACE: &str = "{apiVersion: v1, kind: Namespace, metadata: {name: other}}";
+
 /// Rules, selectors and whatever else of a webhook; the rest is sound.
 fn webhook(said: &str) -> String {
     let client = if said.contains("clientConfig") {
@@ -45,7 +48,8 @@ fn a_wildcard_over_the_control_plane() {
     silent(&webhook(&format!("{all}, {leases}, failurePolicy: Ignore")));
     silent(&webhook(&format!("{all}, {leases}, {}", without("kube-system"))));
     let team = "namespaceSelector: {matchLabels: {team: a}}";
-    silent(&webhook(&format!("{all}, {team}")));
+    let of_team = webhook(&format!("{all}, {team}"));
+    silent(&format!("{of_team}\n---\n{OTHER_NAMESPACE}"));
     silent(&webhook(&rule("", "v1", "pods")));
     silent(&webhook(&format!(
         "{all}, matchConditions: [{{name: a, expression: \"!(request.namespace in ['kube-system']) && \
@@ -60,7 +64,7 @@ fn a_namespace_is_selected_by_the_labels_of_its_manifest() {
         rule("coordination.k8s.io", "v1", "leases")
     ));
     let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: kube-system, labels: {team: a}}}";
-    silent(&webhook);
+    silent(&format!("{webhook}\n---\n{OTHER_NAMESPACE}"));
     warns(
         &format!("{webhook}\n---\n{namespace}"),
         "webhooks[0].rules[0]",
@@ -198,7 +202,11 @@ fn a_namespace_of_another_cluster_says_nothing() {
     let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: kube-system, labels: {team: a}}}";
     let source = |text: &str, cluster| super::super::tests::source(text, Some(cluster));
     assert_eq!(
-        warnings_of(&[source(&text, "east"), source(namespace, "west")]),
+        warnings_of(&[
+            source(&text, "east"),
+            source(OTHER_NAMESPACE, "east"),
+            source(namespace, "west")
+        ]),
         Vec::<String>::new()
     );
 }

@@ -1,0 +1,210 @@
+//! What serde finds wrong with a value, in the words of an administrator: serde's own name
+//! types of Rust (`invalid type: map, expected a string`, `struct WrittenPolicy`, `u32`).
+
+use std::fmt;
+
+use serde::de::{Error, Expected, Unexpected};
+
+use crate::field::FaultKind;
+
+/// Why a value cannot be what it should be.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) kind: FaultKind,
+    pub(super) message: String,
+}
+
+// === impl Failure ===
+
+impl Failure {
+    fn new(kind: FaultKind, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { kind, message }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Error for Failure {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new(FaultKind::TypeInvalid, message.to_string())
+    }
+
+    fn invalid_type(found: Unexpected<'_>, wanted: &dyn Expected) -> Self {
+        let wanted = wanted_words(wanted);
+        let mut message = format!("{}, where {wanted} belongs", found_words(found));
+        let scalar = matches!(
+            found,
+            Unexpected::Bool(_) | Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_)
+        );
+        // Few know every word that YAML 1.1 takes for a boolean or a number.
+        if scalar && wanted == TEXT {
+            message.push_str(": put it in quotes");
+        }
+        Self::new(FaultKind::TypeInvalid, message)
+    }
+
+    fn invalid_value(found: Unexpected<'_>, wanted: &dyn Expected) -> Self {
+        let wanted = wanted_words(wanted);
+        let message = format!("{}, where {wanted} belongs", found_words(found));
+        Self::new(FaultKind::Invalid, message)
+    }
+
+    fn invalid_length(length: usize, wanted: &dyn Expected) -> Self {
+        let wanted = wanted_words(wanted);
+        Self::new(
+            FaultKind::Invalid,
+            format!("{length} items, where {wanted} belongs"),
+        )
+    }
+
+    fn unknown_variant(variant: &str, known: &'static [&'static str]) -> Self {
+        let message = format!("`{variant}`: supported values: `{}`", known.join("`, `"));
+        Self::new(FaultKind::NotSupported, message)
+    }
+
+    fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
+        let message = format!(
+            "unknown field `{field}`: supported fields: `{}`",
+            known.join("`, `")
+        );
+        Self::new(FaultKind::NotSupported, message)
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::new(
+            FaultKind::Required,
+            format!("the field `{field}` is missing: add it"),
+        )
+    }
+
+    fn duplicate_field(field: &'static str) -> Self {
+        Self::new(FaultKind::Duplicate, format!("the field `{field}`"))
+    }
+}
+
+const TEXT: &str = "text";
+
+/// What stands there.
+fn found_words(found: Unexpected<'_>) -> String {
+    match found {
+        Unexpected::Bool(value) => format!("the boolean `{value}`"),
+        Unexpected::Unsigned(number) => format!("the number `{number}`"),
+        Unexpected::Signed(number) => format!("the number `{number}`"),
+        Unexpected::Float(number) => format!("the number `{number}`"),
+        Unexpected::Char(text) => format!("the text `{text}`"),
+        Unexpected::Str(text) => format!("the text `{text}`"),
+        Unexpected::Unit | Unexpected::Option => "nothing".to_owned(),
+        Unexpected::Seq => "a list".to_owned(),
+        Unexpected::Map => "a mapping".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// What belongs there, in other words than serde's, or a type's of Kubernetes.
+fn wanted_words(wanted: &dyn Expected) -> String {
+    const SIGNED: [&str; 6] = ["i8", "i16", "i32", "i64", "i128", "isize"];
+    const UNSIGNED: [&str; 6] = ["u8", "u16", "u32", "u64", "u128", "usize"];
+    let wanted = wanted.to_string();
+    let is_type = wanted.starts_with(|first: char| first.is_ascii_uppercase());
+    let words = match wanted.as_str() {
+        "a string" | "string" | "str" => TEXT,
+        "a boolean" => "`true` or `false`",
+        "a sequence" => "a list",
+        "a map" => "a mapping",
+        "f32" | "f64" => "a number",
+        "unit" => "nothing",
+        whole if UNSIGNED.contains(&whole) => "a whole number of 0 or more",
+        whole if SIGNED.contains(&whole) => "a whole number",
+        name if is_type || name.starts_with("struct ") => "a mapping",
+        _ => return wanted,
+    };
+    words.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use crate::document::parse;
+    use crate::field::Faults;
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default)]
+    struct Written {
+        text: String,
+        list: Vec<String>,
+        map: BTreeMap<String, String>,
+        part: Part,
+        count: u16,
+        offset: i32,
+        share: f64,
+        flag: bool,
+        mode: Mode,
+        rule: k8s_openapi::api::rbac::v1::PolicyRule,
+    }
+
+    #[derive(Debug, Default, Deserialize)]
+    struct Part {}
+
+    #[derive(Debug, Default, Deserialize)]
+    enum Mode {
+        #[default]
+        On,
+        Off,
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_types_of_rust() {
+        for (text, said) in [
+            ("text: {}", "Invalid type: a mapping, where text belongs"),
+            (
+                "text: 1",
+                "Invalid type: the number `1`, where text belongs: put it in quotes",
+            ),
+            (
+                "text: on",
+                "Invalid type: the boolean `true`, where text belongs: put it in quotes",
+            ),
+            ("list: a", "Invalid type: the text `a`, where a list belongs"),
+            ("map: []", "Invalid type: a list, where a mapping belongs"),
+            ("part: a", "Invalid type: the text `a`, where a mapping belongs"),
+            (
+                "count: -1",
+                "Invalid value: the number `-1`, where a whole number of 0 or more belongs",
+            ),
+            (
+                "count: 1.5",
+                "Invalid type: the number `1.5`, where a whole number of 0 or more belongs",
+            ),
+            (
+                "offset: a",
+                "Invalid type: the text `a`, where a whole number belongs",
+            ),
+            ("share: a", "Invalid type: the text `a`, where a number belongs"),
+            (
+                "flag: a",
+                "Invalid type: the text `a`, where `true` or `false` belongs",
+            ),
+            (
+                "mode: Of",
+                "Unsupported value: `Of`: supported values: `On`, `Off`",
+            ),
+            ("rule: [a]", "Invalid type: a list, where a mapping belongs"),
+        ] {
+            let mut faults = Faults::new();
+            let document = parse(Some("f"), text).unwrap().remove(0);
+            assert!(document.decode::<Written>(&mut faults).is_none(), "{text}");
+            let (field, _) = text.split_once(':').unwrap();
+            assert_eq!(faults.to_string(), format!("f:1: {field}: {said}"));
+        }
+    }
+}
