@@ -12,6 +12,7 @@ use kube::api::ApiResource;
 use kube::core::Status;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
+use openssl::error::ErrorStack;
 
 use super::kind::{WatchPurpose, WatchedKind};
 use super::object::ReceivedObject;
@@ -265,8 +266,30 @@ fn told(error: &(dyn std::error::Error + Send + Sync + 'static)) -> ToldFailure 
         is_answer |= innermost.is::<Status>() || innermost.is::<Box<Status>>();
     }
     ToldFailure {
-        text: innermost.to_string(),
+        text: words(innermost),
         is_answer,
+    }
+}
+
+/// What a cause says, without lines of OpenSSL's sources and numbers of the system.
+fn words(cause: &(dyn std::error::Error + 'static)) -> String {
+    let text = cause.to_string();
+    let Some(stack) = cause.downcast_ref::<ErrorStack>() else {
+        let words = text.rsplit_once(" (os error ").map(|(words, _)| words.to_owned());
+        return words.unwrap_or(text);
+    };
+    let reason = stack.errors().first().and_then(|error| error.reason());
+    reason.map_or(text, of_openssl)
+}
+
+fn of_openssl(reason: &str) -> String {
+    match reason {
+        "certificate verify failed" => {
+            "tls: the certificate of the API server is not signed by the kubeconfig's \
+             `certificate-authority`, is not for the host of `server`, or has expired"
+                .to_owned()
+        }
+        reason => format!("tls: {reason}"),
     }
 }
 
@@ -285,6 +308,18 @@ mod tests {
         let waits: Vec<u128> = (0..8).map(|failures| wait(failures).as_millis()).collect();
         assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
         assert_eq!(wait(u32::MAX).as_millis(), 10_000);
+    }
+
+    #[test]
+    fn what_the_system_and_openssl_say_is_told_without_numbers_and_lines() {
+        let refused = std::io::Error::from_raw_os_error(111);
+        let told_of = told(&kube::Error::Service(refused.into())).text;
+        assert_eq!(told_of, "Connection refused");
+        let stack = openssl::x509::X509::from_pem(b"none").unwrap_err();
+        let told_of = told(&kube::Error::Service(stack.into())).text;
+        assert_eq!(told_of, "tls: no start line");
+        let distrust = of_openssl("certificate verify failed");
+        assert!(distrust.contains("`certificate-authority`"), "{distrust}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub fn odd_request(target: &Target<'_>, policies: &PolicySet) -> Vec<String> {
 }
 
 fn odd_resource_request(asked: &ResourceAttributes<'_>, policies: &PolicySet) -> Vec<String> {
-    let named = |word: &str, within: for<'n> fn(&Named<'n>) -> &'n [String]| {
+    let named = |word: &str, within: for<'n> fn(&RuleWords<'n>) -> &'n [String]| {
         rules(policies).any(|rule| within(&rule).iter().any(|one| one == word))
     };
     let resource = match asked.subresource.as_ref() {
@@ -35,20 +35,20 @@ fn odd_resource_request(asked: &ResourceAttributes<'_>, policies: &PolicySet) ->
 }
 
 /// The words of one rule.
-struct Named<'p> {
+struct RuleWords<'p> {
     verbs: &'p [String],
     groups: &'p [String],
 }
 
-fn rules(policies: &PolicySet) -> impl Iterator<Item = Named<'_>> {
+fn rules(policies: &PolicySet) -> impl Iterator<Item = RuleWords<'_>> {
     let roles = policies.roles().iter().flat_map(|role| &role.rules);
-    let roles = roles.map(|rule| Named {
+    let roles = roles.map(|rule| RuleWords {
         verbs: &rule.verbs,
         groups: &rule.api_groups,
     });
     let own = policies.authorization_policies().iter();
     let own = own.flat_map(|policy| &policy.resource_rules);
-    roles.chain(own.map(|rule| Named {
+    roles.chain(own.map(|rule| RuleWords {
         verbs: &rule.verbs,
         groups: &rule.api_groups,
     }))
