@@ -11,12 +11,12 @@ impl<'a> Evaluation<'_, 'a> {
     /// a conditional, which costs what its parts do, and `has()`, which costs one
     /// less than either.
     pub(super) fn attribute(&mut self, attribute: &'a Attribute) -> Result<Value<'a>, EvalError> {
-        let before = self.cost;
         let result = self.resolve_attribute(attribute);
         match (attribute.test, is_conditional(&attribute.base)) {
             (false, false) => self.settle(result, 1),
             (true, true) => {
-                self.cost = before.max(self.cost.saturating_sub(1));
+                // Less than nothing is beyond every limit, as upstream counts.
+                self.cost = self.cost.checked_sub(1).ok_or(EvalError::CostLimit)?;
                 result
             }
             _ => result,
