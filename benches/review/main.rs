@@ -8,13 +8,16 @@
     reason = "a measurement that cannot be made ends at once"
 )]
 
-use portcullis::engine::Time;
+mod tape;
+
 use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use portcullis::api::{SubjectAccessReview, SubjectAccessReviewReply};
+use portcullis::engine::Time;
 use portcullis::engine::authorization::PolicySet;
+use portcullis::json::Document;
 use portcullis::manifest;
 
 #[global_allocator]
@@ -65,12 +68,21 @@ fn benches(criterion: &mut Criterion) {
         reason: &decided.reason,
         evaluation_error: "",
     };
+    let document = Document::parse_bytes(body).expect("JSON");
+    let by_index = tape::decode(&document).expect("a sound review");
+    assert_eq!(by_index, (decoded.version, decoded.attributes.clone()));
     assert_eq!((body.len(), decided.decision.as_str()), (780, "allow"));
 
     let mut group = criterion.benchmark_group("review");
     group.throughput(Throughput::Elements(1));
     group.bench_function("decode", |bencher| {
         bencher.iter(|| SubjectAccessReview::decode(black_box(body)));
+    });
+    group.bench_function("decode by the index of json", |bencher| {
+        bencher.iter(|| {
+            let document = Document::parse_bytes(black_box(body)).expect("JSON");
+            tape::decode(&document).map(black_box).is_some()
+        });
     });
     group.bench_function("decide", |bencher| {
         bencher.iter(|| policies.authorize(black_box(&decoded.attributes), Time::UNIX_EPOCH));
