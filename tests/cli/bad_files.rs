@@ -114,13 +114,13 @@ fn a_file_that_is_not_there_or_may_not_be_read_says_what_to_do() {
     let absent = "Unreadable: there is no such file or folder: make it, or correct the path";
     for file in ["pki/server.key", "kubeconfigs/admission.kubeconfig", "policies"] {
         let portcullis = set_up();
-        let path = portcullis.path(&format!("gateway/{file}"));
+        let path = portcullis.path(format!("gateway/{file}"));
         std::fs::rename(&path, path.with_extension("away")).unwrap();
         refused(&portcullis, absent);
     }
     let portcullis = set_up();
     let key = portcullis.path("gateway/pki/server.key");
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o000)).unwrap();
     // Whoever is root may read it all the same.
     if std::fs::read(&key).is_err() {
         refused(&portcullis, "Unreadable: permission denied: give the user");
