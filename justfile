@@ -1,8 +1,8 @@
-# What people and CI run alike. `just` lists it; `just ci` is everything.
+# The recipes that developers and CI use. `just` lists them; `just ci` runs everything.
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
-# The recipes, each with what it does
+# List the recipes
 default:
     @just --list
 
@@ -18,79 +18,79 @@ fmt-check:
 lint:
     cargo clippy --locked --all-targets -- -D warnings
 
-# The decision builds without server, sockets, files and clock
+# Build the decision engine without server, sockets, files and clock
 inner:
     cargo clippy --locked --lib --no-default-features -- -D warnings
 
-# The service builds without what watches API servers
+# Build the service without the feature `cluster`
 no-clusters:
     cargo clippy --locked --lib --bins --no-default-features --features vendored-openssl -- -D warnings
 
-# Every test that needs no other program
+# Run every test that needs no other program
 test *ARGS:
     cargo test --locked {{ ARGS }}
 
-# Known answers of Kubernetes; more folders by CONFORMANCE_VECTORS=a:b
+# Run Kubernetes' test vectors; more folders with CONFORMANCE_VECTORS=a:b
 conformance:
     cargo test --locked --test conformance -- --nocapture
 
-# kube-apiserver, etcd and kubectl from Go modules into target/apiserver/
+# Build kube-apiserver, etcd and kubectl from Go modules into target/apiserver/
 apiserver-build:
     tests/apiserver/build
 
-# Renews the certificate authority at a real API server's own pace: a quarter of an hour
+# Replace the CA at the pace of a real API server (takes a quarter of an hour)
 renewal: apiserver-build
     PORTCULLIS_REQUIRE_APISERVER=1 cargo test --locked --test apiserver renewal -- --ignored --nocapture
 
-# The gateway under a real kube-apiserver
+# Test the gateway with a real kube-apiserver
 apiserver: apiserver-build
     PORTCULLIS_REQUIRE_APISERVER=1 cargo test --locked --test apiserver
 
-# The program that answers for Kubernetes from Go modules into target/oracle/
+# Build the program that runs Kubernetes' own code, from Go modules into target/oracle/
 oracle-build:
     tests/oracle/build
 
-# Generated input, judged here and by Kubernetes' own code
+# Compare generated input with Kubernetes' own code
 oracle *ARGS: oracle-build
     PORTCULLIS_REQUIRE_ORACLE=1 cargo test --locked --test oracle {{ ARGS }}
 
-# The fuzz targets, with libFuzzer's coverage, by the stable compiler
+# Build the fuzz targets, with libFuzzer and coverage, with the stable compiler
 fuzz-build:
     fuzz/run build
 
-# Each fuzz target, or those named, for SECONDS; findings in target/fuzz/findings/
+# Run each fuzz target, or TARGETS, for SECONDS; findings are in target/fuzz/findings/
 fuzz SECONDS *TARGETS:
     fuzz/run {{ SECONDS }} {{ TARGETS }}
 
-# Each fuzz target for the same inputs every time: half a minute each
+# Run each fuzz target with the same inputs every time (half a minute each)
 fuzz-smoke *TARGETS:
     fuzz/run smoke {{ TARGETS }}
 
-# Strangers, users and neighbours against the built program over loopback: five minutes
+# Attack the built program over loopback (takes five minutes)
 attacks *NAMES:
     cargo build --locked --release
     tests/attacks/run target/release/portcullis {{ NAMES }}
 
-# The API documentation, broken links as errors
+# Build the API documentation, with broken links as errors
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib
 
-# Licences, sources and banned crates
+# Check licences, sources and banned crates
 deny:
     cargo deny --locked check bans licenses sources
 
-# The compose file is one that docker-compose accepts
+# Check that docker-compose accepts the compose file
 compose:
     docker-compose config --quiet
 
-# The alert rules fire when they should, and only then (promtool: Debian's package prometheus)
+# Test that the alert rules fire only when they should (promtool: Debian's package prometheus)
 alerts:
     promtool check rules deploy/prometheus/alerts.yaml
     promtool test rules deploy/prometheus/alerts_test.yaml
 
-# The criterion benches; see benches/README.md for how to read them
+# Run the benchmarks; see benches/README.md
 bench *ARGS:
     cargo bench --locked {{ ARGS }}
 
-# Everything that CI runs
+# Run everything that CI runs
 ci: fmt-check lint inner no-clusters test doc conformance oracle apiserver compose alerts deny fuzz-smoke

@@ -6,8 +6,8 @@
 //!       ◀─encode── Status                        (what is not a review)
 //! ```
 //!
-//! Versions live side by side at the wire and convert into one internal type;
-//! a reply is in the version asked.
+//! The versions differ only here: both convert into one internal type, and a reply has
+//! the version of its request.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

@@ -11,10 +11,10 @@
 //!               Caller  the first that names one decides
 //! ```
 //!
-//! An [`Authenticator`] never changes. Another one takes its place when the
-//! configuration or one of its [`files`](Authenticator::files) changes; what a
-//! new credential has replaced stays good for ten minutes. Every request is
-//! judged by the authenticator of that moment, whenever its connection began.
+//! An [`Authenticator`] is immutable. It is replaced when the configuration or one of its
+//! [`files`](Authenticator::files) changes; credentials that were replaced by new ones
+//! are accepted for another ten minutes. Every request is checked by the current
+//! authenticator, on existing connections too.
 
 mod authorization_header;
 mod build;
@@ -126,7 +126,7 @@ impl Authenticator {
     }
 
     /// Whether `peer` leads to the client CA, in its time or not: who has the
-    /// key of such a certificate is no stranger. Whether it is a caller is
+    /// key of such a certificate is known. Whether it is a caller is
     /// judged for each request.
     #[must_use]
     pub fn knows(&self, peer: &PeerCertificate, now: SystemTime) -> bool {

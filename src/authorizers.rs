@@ -1,4 +1,4 @@
-//! Other authorizers (webhooks), called where the own policies have no opinion.
+//! Other authorizers (webhooks), called if Portcullis' own policies have no opinion.
 //!
 //! ```text
 //! consult: matchConditions, cached answers ──all known──▶ decided, at once

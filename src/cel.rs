@@ -1,6 +1,6 @@
-//! Kubernetes' CEL: the expressions of policies and match conditions, with the
-//! libraries, the static types and the cost model of kube-apiserver. It knows
-//! nothing of what it is used for.
+//! Kubernetes' CEL: the expressions of policies and match conditions, with the libraries,
+//! static types and cost model of kube-apiserver. It is independent of how expressions
+//! are used.
 //!
 //! ```text
 //! load:     text -> syntax -> check (names, types, overloads) -> Program
@@ -20,9 +20,8 @@
 //! assert_eq!(allowed.as_bool(), Some(true));
 //! ```
 //!
-//! An expression may be hostile, and so may the objects it looks at: length and
-//! nesting are bounded before parsing, cost and time while it runs, and nothing
-//! panics.
+//! Expressions and objects may be malicious: length and nesting are limited before
+//! parsing, cost and time during evaluation, and nothing panics.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

@@ -1,5 +1,5 @@
-//! The certificates that a configuration names: when they end, and whether the
-//! server's fits the hosts that it is called by.
+//! The certificates that a configuration names: when they expire, and whether the
+//! server's certificate is valid for its host names.
 //!
 //! ```text
 //! Config ──▶ of_configuration: each certificate once ──┬─▶ metric, one series each
@@ -22,7 +22,7 @@ pub use fit::misfits;
 pub use reminders::Reminders;
 pub use time::{rfc3339, system_time};
 
-/// When a certificate ends, or the first of several that stand together.
+/// When a certificate expires; for a file with several, the earliest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expiry {
     /// The file that holds it, or the kubeconfig that names it.

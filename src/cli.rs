@@ -1,13 +1,13 @@
-//! The command line: arguments in, text or JSON out, an exit code.
+//! The command line: parses arguments, prints text or JSON, returns an exit code.
 //!
 //! ```text
 //! serve --.
 //! init    |--> arguments --> the library's own functions --> output (text | json)
 //! ...   --'                                                      |
-//!                                                  0 sound · 1 not · 2 cannot tell
+//!                                                  0 success · 1 failure · 2 error
 //! ```
 //!
-//! No command decides anything itself: each calls what the server calls.
+//! Commands contain no decision logic: each calls the functions that the server calls.
 
 mod admit;
 mod answers;
@@ -36,17 +36,17 @@ use output::Format;
 #[derive(Debug, Parser)]
 #[command(name = "portcullis", version, after_help = AFTER_HELP)]
 struct Arguments {
-    /// How results are written.
+    /// The output format.
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Text)]
     output: Format,
-    /// What to do; nothing: serve the development set-up in `.portcullis/`.
+    /// The command; without one, the development set-up in `.portcullis/` is served.
     #[command(subcommand)]
     command: Option<Command>,
 }
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 allowed or valid; 1 not allowed, a failing case or a fault; \
-2 wrong usage or input that cannot be read.";
+Exit codes: 0 allowed or valid; 1 not allowed, a failed test case or a fault; \
+2 wrong usage or unreadable input.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -58,19 +58,19 @@ enum Command {
     Test(test::Test),
 }
 
-/// What a command found out, when it could.
+/// The result of a command that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommandResult {
-    /// Allowed, sound, passed, done.
-    Sound,
-    /// Not allowed, faulty, failed.
-    Unsound,
+    /// Allowed, valid, passed or done.
+    Success,
+    /// Not allowed, faulty or failed.
+    Failure,
 }
 
-/// Why a command could not do its work. Each message says what to do about it.
+/// Why a command could not run. Each message says what to do about it.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    /// The arguments make no sense together.
+    /// The arguments cannot be combined.
     #[error("{0}")]
     Usage(String),
     /// A file cannot be read or written.
@@ -80,16 +80,16 @@ enum Error {
         path: String,
         source: std::io::Error,
     },
-    /// What is to decide has faults.
+    /// The configuration or policies have faults.
     #[error("`{path}` cannot be used:\n{faults}")]
     Faulty { path: String, faults: Faults },
-    /// The gateway cannot serve, or no longer.
+    /// The gateway cannot start, or has stopped.
     #[error("{0}")]
     Serve(Box<dyn std::error::Error>),
     /// A key or certificate cannot be made.
     #[error("cannot make keys and certificates: {0}")]
     Pki(#[from] openssl::error::ErrorStack),
-    /// Nobody reads what is printed any more.
+    /// Standard output cannot be written to.
     #[error("cannot write the result: {0}")]
     Output(std::io::Error),
 }
@@ -117,9 +117,9 @@ pub fn main() -> ExitCode {
         Command::Test(test) => test.run(output),
     };
     match verdict {
-        Ok(CommandResult::Sound) => ExitCode::SUCCESS,
-        Ok(CommandResult::Unsound) => ExitCode::from(1),
-        // `portcullis ... | head` is no failure worth a message.
+        Ok(CommandResult::Success) => ExitCode::SUCCESS,
+        Ok(CommandResult::Failure) => ExitCode::from(1),
+        // No message for `portcullis ... | head`, which closes the pipe early.
         Err(Error::Output(source)) if source.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::from(2),
         Err(error) => {
             output::complain(&error);

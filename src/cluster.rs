@@ -1,15 +1,14 @@
 //! Manifests watched from API servers.
 //!
 //! ```text
-//!  API server ── watch, one a kind ──▶ Store ── sound objects ──▶ reload: Snapshot
+//!  API server ── watch, one a kind ──▶ Store ── valid objects ──▶ reload: Snapshot
 //!                                      ▲   │
 //!           the set as last saved ─────┘   └──▶ saved, once complete and when changed
 //! ```
 //!
-//! A gateway starts with what was saved and waits for no API server, since the
-//! API server may be waiting for it. What an API server takes away is gone;
-//! what cannot be asked for holds on as it was last known. kube is used here
-//! and nowhere else.
+//! A gateway starts with the saved objects and does not wait for an API server, since the
+//! API server may be waiting for it. Deleted objects are removed; while an API server is
+//! unreachable, the objects known so far stay in force. The crate kube is used only here.
 
 mod bounded;
 mod client;
@@ -284,7 +283,7 @@ fn restore(path: &Path, cluster: &str) -> Option<Vec<(WatchedKind, object::Recei
 fn no_folder(entry: &ClusterEntry) -> Option<Fault> {
     let folder = entry.snapshot.as_deref()?.parent()?;
     let message = format!(
-        "`{}` is no folder: it must be there, and writable",
+        "`{}` is not a folder: it must exist and be writable",
         folder.display()
     );
     (!folder.is_dir()).then(|| at(entry, "snapshot", FaultKind::NotFound, &message))

@@ -6,9 +6,9 @@
 //!                                              '--> every Fault of the file
 //! ```
 //!
-//! A [`Config`] that comes out of here needs no further check of its own:
-//! paths are absolute, defaults filled in, numbers within bounds. What its
-//! files hold is for those who read them; [`kubeconfig`] reads one kind.
+//! A [`Config`] needs no further checks: paths are absolute, defaults filled in, and
+//! numbers within bounds. The contents of the files that it names are checked by the
+//! modules that use them; [`kubeconfig`] reads one kind.
 
 mod admission;
 mod authorization;
@@ -133,7 +133,7 @@ pub struct Examined {
 }
 
 /// Like [`load`], but with faults, too, there is what can be made of the rest: so that one run
-/// tells what is wrong with everything that the configuration names. Never to be served.
+/// reports the faults of everything that the configuration names. Never to be served.
 #[must_use]
 pub fn examine(path: &Path) -> (Examined, Faults) {
     let (config, faults) = load(path);

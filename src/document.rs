@@ -1,7 +1,7 @@
-//! YAML and JSON documents that remember where each value stands.
+//! YAML and JSON documents that keep the line of each value.
 //!
-//! Manifests, configuration, kubeconfigs and test suites all come through
-//! here, so that a fault in any of them can name file, line and field:
+//! Manifests, configuration, kubeconfigs and test suites are all read with this, so that
+//! every fault can name file, line and field:
 //!
 //! ```text
 //! text --parse--> Document (values with lines) --decode--> a serde type
@@ -9,8 +9,8 @@
 //!                                 '------ line of a path <-----' faults
 //! ```
 //!
-//! What kubectl reads is read, and to the same values: YAML 1.1 as the API
-//! machinery of Kubernetes reads it (`yaml`), or JSON.
+//! Documents are read like kubectl reads them, with the same values: YAML 1.1 as in
+//! Kubernetes' API machinery (`yaml`), or JSON.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_text_is_a_fault_and_no_crash() {
+    fn malicious_text_is_a_fault_and_never_a_crash() {
         let laughs = (1..12).fold(
             "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned(),
             |text, n| {

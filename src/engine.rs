@@ -1,4 +1,4 @@
-//! The decision: [`authorization`] and [`admission`], and what both use. No IO,
+//! The decision engine: [`authorization`], [`admission`], and what both use. No IO,
 //! clock, HTTP, YAML or wire types.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]

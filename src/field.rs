@@ -1,8 +1,8 @@
 //! Field paths, faults, and lists of faults.
 //!
-//! Words and forms follow Kubernetes' `apimachinery/pkg/util/validation/field`,
-//! so that a fault here reads like one of `kubectl apply`. Validation collects
-//! every fault it finds; none stops it.
+//! Wording and format follow Kubernetes' `apimachinery/pkg/util/validation/field`, so
+//! that a fault reads like an error of `kubectl apply`. Validation collects all faults
+//! instead of stopping at the first.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub enum FaultKind {
     TypeInvalid,
     /// Something referred to is not there (`FieldValueNotFound`).
     NotFound,
-    /// A value that is sound, but grants more or does less than it seems to. Only in warnings.
+    /// A valid value that grants more or does less than it seems to. Only in warnings.
     Suspicious,
     /// The document cannot be read at all.
     Unreadable,

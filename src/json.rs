@@ -1,8 +1,7 @@
 //! JSON text, indexed in place.
 //!
-//! One pass over the text writes a tape of tokens; nothing is copied and no
-//! number is converted. Whoever looks at one field of an object pays for the
-//! scan and for that field:
+//! One pass over the text writes a tape of tokens; nothing is copied and no number is
+//! converted. Reading one field of an object costs only the scan and that field:
 //!
 //! ```text
 //! {"kind":"Pod","spec":{"nodeName":"a"}}      text, borrowed or owned
@@ -13,12 +12,12 @@
 //!         Node: a handle of two words, Copy
 //! ```
 //!
-//! What is changed keeps the text of all that is not ([`Tree`]): numbers
-//! beyond 2^53, unknown fields and the spelling of escapes come out as they
-//! went in. [`patch`] applies RFC 6902, [`diff`] writes it.
+//! A changed value keeps the text of everything that did not change ([`Tree`]): numbers
+//! beyond 2^53, unknown fields and the spelling of escapes. [`patch`] applies RFC 6902,
+//! [`diff`] creates such patches.
 //!
-//! The text is hostile: nothing here recurses deeper than `MAX_OPENED` levels, and
-//! memory is bounded by the text's length and [`MAX_TOKENS`].
+//! The text may be malicious: recursion is limited to `MAX_OPENED` levels, and memory by
+//! the text's length and [`MAX_TOKENS`].
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

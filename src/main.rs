@@ -1,4 +1,4 @@
-//! The `portcullis` program: parse, run, exit code.
+//! The `portcullis` program.
 
 use std::process::ExitCode;
 

@@ -8,8 +8,8 @@
 //!                                  what an API server tells of --'
 //! ```
 //!
-//! Every step collects all the faults that it finds; the last happens only if
-//! none is an error. Whatever reads files is elsewhere: here, text comes in.
+//! Every step collects all the faults that it finds; the last one happens only if none of
+//! them is an error. Input is text: files are read elsewhere.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -104,8 +104,8 @@ pub struct Scope {
 
 /// Reads, checks and assembles `sources`.
 ///
-/// Every fault of every source is told in one run. Where one is an error there
-/// are no manifests; warnings are lint, and stand beside sound manifests.
+/// Every fault of every source is reported in one run. Where one is an error there
+/// are no manifests; warnings are lint, and are returned with valid manifests.
 #[must_use]
 pub fn load(sources: &[Source], options: &Options) -> (Option<Manifests>, Faults) {
     let (objects, faults) = read(sources, options);

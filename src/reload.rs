@@ -8,9 +8,9 @@
 //!                              ManifestSource: objects of clusters -----'
 //! ```
 //!
-//! A request takes [`ReloadState::current`] once and keeps it to its end: it sees one
-//! set of manifests, callers and certificates, whose revision is in its line of
-//! the decision log. A set with a fault in any of its files is not used at all.
+//! A request takes [`ReloadState::current`] once and uses it until the end: it sees one
+//! set of manifests, callers and certificates, whose revision is in its decision log
+//! line. If any file of a set has a fault, the set is not used at all.
 
 mod files;
 mod inspection;
@@ -170,7 +170,7 @@ impl ReloadState {
         self.last().change.clone()
     }
 
-    /// Has what is beside the files followed from now on, and told of to `trigger`.
+    /// Starts to follow the sources other than files, which report changes to `trigger`.
     ///
     /// # Errors
     ///

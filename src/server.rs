@@ -1,4 +1,4 @@
-//! The listeners; actix-web lives here and nowhere else.
+//! The listeners. actix-web is used only here.
 //!
 //! ```text
 //! accept ── connections: how many ──▶ workers: TLS ──▶ http1, http2 ──▶ routes
@@ -7,9 +7,9 @@
 //! admin ◀── lifecycle: starting, serving, draining ──┘
 //! ```
 //!
-//! Who may do what takes less than a microsecond to say and is decided on the
-//! worker that read the request, but for reviews of unusual length. Admission
-//! is tried there for a moment; what takes longer runs on threads of its own.
+//! An authorization decision takes about a microsecond and is made on the worker thread
+//! that read the request, unless the review is unusually long. Admission reviews get a
+//! short time slice there; longer ones run on separate threads.
 
 mod accept;
 mod admin;
@@ -260,6 +260,6 @@ fn flush(shared: &Shared) {
     if let Some(log) = &shared.decision_log
         && !log.flush(FLUSH)
     {
-        tracing::warn!("not all of the decision log was written");
+        tracing::warn!("some lines of the decision log were not written");
     }
 }

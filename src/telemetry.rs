@@ -1,8 +1,8 @@
 //! Telemetry: metrics, the decision log, structured logs.
 //!
-//! Each is a typed contract: metric names and label values stand in
-//! [`metrics`], the lines of the decision log in [`decision_log`]. No label
-//! takes its value from a request's body, no credential reaches any of them.
+//! Each has a fixed schema: metric names and label values are in [`metrics`], the fields
+//! of the decision log in [`decision_log`]. No label value comes from a request's body,
+//! and no credential appears in any of them.
 
 pub mod decision_log;
 mod line_queue;

@@ -5,18 +5,16 @@
 //! ClientHello ──▶ acceptor ─────┴─ current context, verify mode ──▶ handshake
 //! ```
 //!
-//! The context is chosen at each ClientHello, so that a new certificate, a new
-//! client CA or its removal holds for the very next connection. No session is
-//! ever resumed, neither by ticket nor by cache: a client of a CA that is gone
-//! has nothing to come back with.
+//! The context is chosen for each ClientHello, so that a new certificate or client CA, or
+//! the removal of one, applies to the next connection. Sessions are never resumed, by
+//! ticket or by cache, so a client of a removed CA cannot return.
 //!
-//! With a client CA every client is *asked* for a certificate and may decline,
-//! since callers with tokens have none; where every caller has a certificate, a
-//! handshake without any fails. A certificate that does not chain to the
-//! CA, or has expired, does not end the handshake either: as at a
-//! kube-apiserver it proves nothing, and the request gets 401, the log the
-//! reason, unless another credential speaks for it. Who calls is judged for each
-//! request by `authentication`, against the CA of that moment.
+//! With a client CA, every client is *asked* for a certificate and may decline, because
+//! callers with tokens have none; if every caller has a certificate, a handshake without
+//! one fails. A certificate that does not chain to the CA, or has expired, does not end
+//! the handshake: as in kube-apiserver it authenticates nobody, and the request gets 401
+//! unless another credential is accepted; the log has the reason. `authentication`
+//! identifies the caller of each request, with the current CA.
 
 mod load;
 

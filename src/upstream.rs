@@ -5,9 +5,9 @@
 //!                        └────────────────┴── at once ───────────▶ CallFailure
 //! ```
 //!
-//! [`client`] makes one POST; who calls webhooks of other kinds uses it too. Here
-//! is what webhooks of admission need beside it: credentials by host
-//! (`terms`), protection (`in_flight`, `breaker`), and that both outlive a reload.
+//! [`client`] makes one POST and is also used for other webhooks. This module adds what
+//! admission webhooks need: credentials by host (`settings`), protection (`in_flight`,
+//! `breaker`), and keeping both across reloads.
 //!
 //! Facts: `apiserver/pkg/util/webhook/client.go`.
 

@@ -1,4 +1,4 @@
-//! Reviews that a real API server once sent, answered over the wire.
+//! Reviews that a real API server sent, replayed over the network.
 //!
 //! For each line of a capture, `NAME.expected` names the decision, the object
 //! that makes it, and the question (which this test derives anew, so that

@@ -1,5 +1,5 @@
-//! The floors: actix-web and OpenSSL by the gateway's settings, and a fixed
-//! answer, to a body that was only received or also decoded.
+//! The floors: actix-web and OpenSSL with the gateway's settings and a fixed answer, for
+//! a body that is only received, or also decoded.
 
 use std::fs::read;
 use std::path::Path;

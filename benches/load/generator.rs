@@ -1,4 +1,5 @@
-//! Asks a server the same question over many connections, from core 1.
+//! The load generator: sends the same request to a server over many connections, from
+//! core 1.
 
 use std::fmt;
 use std::pin::Pin;

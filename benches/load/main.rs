@@ -1,12 +1,10 @@
 //! The whole service under load, beside a bare server as floor: `cargo bench --bench load`.
 //!
-//! Both servers speak TLS with client certificates by the same settings, run on
-//! core 0, and are asked in turn from core 1, in one run. The floor reads the
-//! body and gives a fixed answer: what it reaches is what actix-web and OpenSSL
-//! leave to reach. Of admission there is a second one, that of a server which
-//! can do nothing but read: it decodes the review by serde, borrowed and with
-//! its objects left raw, and gives the fixed answer. Read the ratios, not the
-//! rates: machines differ and are noisy.
+//! Both servers use TLS with client certificates and the same settings, run on core 0,
+//! and are measured alternately from core 1, in one run. The floor reads the body and
+//! sends a fixed answer: it shows what actix-web and OpenSSL allow. For admission there
+//! is a second floor that also decodes the review with serde, borrowed and with raw
+//! objects. Compare the ratios, not the rates: machines differ and are noisy.
 //!
 //! Options, after `--`: `--seconds N` for each turn (default 5), `--rounds N`
 //! (default 3), `--bindings N` (default 10000), `--policies N` (default 500),

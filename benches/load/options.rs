@@ -1,4 +1,4 @@
-//! What to measure with.
+//! The command line options.
 
 use std::time::Duration;
 

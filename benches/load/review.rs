@@ -1,4 +1,4 @@
-//! An AdmissionReview as a webhook reads it that copies nothing.
+//! An AdmissionReview, decoded with serde without copying.
 
 use std::borrow::Cow;
 

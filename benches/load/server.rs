@@ -1,4 +1,4 @@
-//! A server under measurement, in a process of its own on core 0.
+//! Starts a server in its own process, on core 0.
 
 use std::net::TcpStream;
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! Webhooks behind the gateway: what a call through it costs over a call that
-//! the API server makes itself.
+//! Webhooks behind the gateway: the extra cost of a call through it, compared with a
+//! direct call.
 //!
-//! One connection, one review after the other, so that latency is the way of a
+//! There is one connection and one review at a time, so that latency is the time of a
 //! review and not the length of a queue. Gateway and webhook share core 0.
 
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! What is asked, and how large it is.
+//! The requests of each workload.
 
 use portcullis::json::Document;
 

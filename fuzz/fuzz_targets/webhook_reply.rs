@@ -1,4 +1,4 @@
-//! What a mutating webhook answers: checked, its patch applied, the outcome told.
+//! The reply of a mutating webhook: validated, its patch applied, the outcome encoded.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};

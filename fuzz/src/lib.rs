@@ -1,4 +1,4 @@
-//! What the targets have in common: policies, and files that are in memory.
+//! Shared by the fuzz targets: policies, and files in memory.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -8,8 +8,8 @@
 //!                   ─bytes─▶ verify(call, uid, phase) ─▶ Reply ────────────┘
 //! ```
 //!
-//! The body is indexed once and stays where it is; `object` and `oldObject` are
-//! handles into it. Facts: `api/admission/{v1,v1beta1}/types.go`;
+//! The body is indexed once and not copied; `object` and `oldObject` are references into
+//! it. Facts: `api/admission/{v1,v1beta1}/types.go`;
 //! `api@release-1.8/admission/v1alpha1`.
 
 mod ask;

@@ -4,11 +4,12 @@
 //! bytes ── wire ──▶ Raw: as written ── validate ──▶ faults ──▶ Attributes
 //! ```
 //!
-//! And the other way: the question to another authorizer (`ask`), and its answer (`wire::answer`).
+//! And in the other direction: the review for another authorizer (`ask`), and its answer
+//! (`wire::answer`).
 //!
-//! One pass over the body, text borrowed from it. What a first pass cannot
-//! settle goes a slower way that is bounded all the same: a body whose
-//! `apiVersion` follows its `spec`, and bytes that are not UTF-8.
+//! The body is decoded in one pass and strings are borrowed from it. Two cases need a
+//! slower path, which is bounded too: a body whose `apiVersion` follows its `spec`, and
+//! bytes that are not UTF-8.
 //!
 //! Facts: `kubernetes/pkg/apis/authorization/validation/validation.go`,
 //! `api/authorization/{v1,v1beta1}/types.go`, and for duplicate keys and `null`

@@ -1,4 +1,4 @@
-//! The request header `Authorization`, as far as it names a caller.
+//! Parsing of the request header `Authorization`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -58,7 +58,7 @@ fn digester(previous: Option<&Authenticator>, faults: &mut Faults) -> Digester {
         return previous.digester.clone();
     }
     Digester::new().unwrap_or_else(|error| {
-        let message = format!("no random numbers: {error}");
+        let message = format!("cannot get random numbers: {error}");
         faults.push(Fault::error(Place::default(), FaultKind::Unreadable, message));
         Digester::without_key()
     })
@@ -128,7 +128,7 @@ impl Builder<'_> {
             }
             // In the words of the listener, which reads the same file.
             Ok(_) => {
-                let message = "holds no certificate in PEM, or a damaged one";
+                let message = "contains no certificate in PEM, or an invalid one";
                 (FaultKind::Invalid, message.to_owned())
             }
             Err(error) => (FaultKind::Unreadable, error.to_string()),
@@ -250,7 +250,7 @@ impl Builder<'_> {
                 let digest = self.built.digester.digest(Purpose::Token, token.reveal());
                 credentials.push(Credential::Token(digest));
             } else {
-                let message = "no header can carry it: too long, or with white space within";
+                let message = "cannot be sent in a header: too long, or contains white space";
                 self.user_fault(user, field, FaultKind::Invalid, message);
             }
         }
@@ -271,7 +271,7 @@ impl Builder<'_> {
         let mut chain = match X509::stack_from_pem(pem) {
             Ok(chain) if !chain.is_empty() => chain.into_iter(),
             _ => {
-                self.user_fault(user, FIELD, FaultKind::Invalid, "holds no certificate in PEM");
+                self.user_fault(user, FIELD, FaultKind::Invalid, "contains no certificate in PEM");
                 return None;
             }
         };

@@ -1,4 +1,4 @@
-//! Authenticated callers, and why a request is refused.
+//! Authenticated callers, and the reasons for rejecting a request.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -157,7 +157,7 @@ impl Refusal {
         }
     }
 
-    /// What the caller is told: nothing that helps to guess. Whoever has the key
+    /// What the caller gets: nothing that helps to guess. Whoever has the key
     /// of a certificate of the client CA may know that its time is over.
     #[must_use]
     pub fn message(&self) -> Cow<'static, str> {

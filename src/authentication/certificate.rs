@@ -1,4 +1,4 @@
-//! Client certificates: verification, and which caller they name.
+//! Client certificates: verification, and the caller that they identify.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Signatures of tokens, checked by OpenSSL.
+//! Verification of token signatures with OpenSSL.
 //!
-//! `jsonwebtoken` brings no cryptography of its own; this gives it the one
-//! library that the process has anyway. Nothing here signs.
+//! `jsonwebtoken` has no cryptography of its own; this connects it to the library that
+//! the process uses anyway. Nothing is signed here.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind, Result, new_error};
@@ -39,7 +39,7 @@ pub(super) fn install() {
     let _ = PROVIDER.install_default();
 }
 
-/// Whether `key` is a sound key for `algorithm`.
+/// Whether `key` is a valid key for `algorithm`.
 pub(super) fn is_sound(key: &DecodingKey, algorithm: Algorithm) -> bool {
     PublicKey::new(algorithm, key).is_ok()
 }

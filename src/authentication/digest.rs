@@ -1,11 +1,9 @@
-//! Keyed digests of secrets, by which credentials are looked up.
+//! Keyed digests of secrets, used to look up credentials.
 //!
-//! Tokens and passwords are not kept. What is kept is SHA-256 over a random key
-//! of this process and the secret. A table over such digests finds a secret in
-//! constant time whatever their number, and how long the search takes tells an
-//! attacker nothing: without the key nobody can say which secret has a digest
-//! that begins like another. What is compared in the end is compared by
-//! OpenSSL's `CRYPTO_memcmp`.
+//! Tokens and passwords are not stored, only SHA-256 digests of a random key of this
+//! process and the secret. The time of a look-up in a table of such digests tells an
+//! attacker nothing, because without the key nobody can construct a secret whose digest
+//! begins like another one. The final comparison uses OpenSSL's `CRYPTO_memcmp`.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

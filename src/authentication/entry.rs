@@ -1,4 +1,4 @@
-//! Entries of `callers`, and which of their fields a request has proven.
+//! Entries of `callers`, and which of their fields a request satisfies.
 //!
 //! ```text
 //! certificate, token, password --tables--> Proof (entry, field) --name--> Caller
@@ -17,7 +17,7 @@ pub(super) struct Fields(u8);
 /// What an entry asks for and what it gives.
 #[derive(Debug, Clone)]
 pub(super) struct KnownCaller {
-    /// Every one of these must be proven.
+    /// The request must satisfy every one of these.
     pub(super) needs: Fields,
     pub(super) endpoints: Endpoints,
     pub(super) cluster: Arc<str>,

@@ -52,7 +52,7 @@ impl IssuerKeys {
             };
             match key(value, allowed) {
                 Ok(key) => keys.push(key),
-                Err(why) => passed_over.push(format!("{named} is passed over: {why}")),
+                Err(why) => passed_over.push(format!("{named} is ignored: {why}")),
             }
         }
         Ok((Self(keys), passed_over))
@@ -92,7 +92,7 @@ fn no_json(error: &serde_json::Error) -> NoKeySet {
 }
 
 fn key(value: serde_json::Value, allowed: &[Algorithm]) -> Result<IssuerKey, &'static str> {
-    let jwk: Jwk = serde_json::from_value(value).map_err(|_| "not a key that can be read")?;
+    let jwk: Jwk = serde_json::from_value(value).map_err(|_| "not a readable key")?;
     let can = usable(&jwk.algorithm)?;
     let common = &jwk.common;
     if common
@@ -124,9 +124,9 @@ fn key(value: serde_json::Value, allowed: &[Algorithm]) -> Result<IssuerKey, &'s
     let Some(first) = algorithms.first() else {
         return Err("its algorithm is not among `algorithms`");
     };
-    let key = DecodingKey::from_jwk(&jwk).map_err(|_| "not a key that can be read")?;
+    let key = DecodingKey::from_jwk(&jwk).map_err(|_| "not a readable key")?;
     if !crypto::is_sound(&key, *first) {
-        return Err("not a sound key, or an RSA key of fewer than 2048 or more than 8192 bits");
+        return Err("an invalid key, or an RSA key with fewer than 2048 or more than 8192 bits");
     }
     Ok(IssuerKey {
         id: jwk.common.key_id,

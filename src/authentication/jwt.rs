@@ -1,10 +1,9 @@
 //! JSON Web Tokens (RFC 7519, RFC 8725): verification and caching.
 //!
-//! A token proves something only where all of this holds: its algorithm is one
-//! of the entry's, all of them asymmetric; exactly one key of the entry's file
-//! has its `kid` and may be used for that algorithm; the signature is that
-//! key's; `iss`, `aud`, `exp`, `nbf` and the entry's claims are as they must
-//! be. Keys that a token brings along, or says where to find, are not looked at.
+//! A token is accepted only if all of this holds: its algorithm is one of the entry's,
+//! which are all asymmetric; exactly one key in the entry's file has its `kid` and may be
+//! used for that algorithm; the signature is valid for that key; `iss`, `aud`, `exp`,
+//! `nbf` and the entry's claims match. Keys or key URLs in the token are ignored.
 
 use std::borrow::Cow;
 use std::sync::Arc;

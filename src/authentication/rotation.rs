@@ -1,10 +1,9 @@
-//! Rotation: replaced credentials that are still accepted for a while.
+//! Rotation: replaced credentials are accepted for a while.
 //!
-//! The API server reads its kubeconfig, certificate and token again about once
-//! a minute, the gateway at once. So what a newer credential of the same user
-//! has replaced stays good for [`GRACE`]. What was taken away without a
-//! successor, or with its user, is gone at once: to revoke a credential, remove
-//! or rename its user.
+//! The API server re-reads its kubeconfig, certificate and token about once a minute, the
+//! gateway at once. So a credential that was replaced by a newer one of the same user is
+//! accepted for [`GRACE`] longer. A credential that was removed without a successor, or
+//! with its user, is rejected at once: to revoke a credential, remove or rename its user.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

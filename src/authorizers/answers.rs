@@ -1,5 +1,4 @@
-//! The answer cache of one authorizer; identical questions in flight are asked
-//! once.
+//! The answer cache of one authorizer. Identical requests in flight cause one call.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -113,7 +112,7 @@ impl AnswerCache {
     }
 
     /// The answer to `key`, or the flight that brings it, begun by `ask` unless
-    /// there is one. It is told until when somebody waits, `deadline` at least.
+    /// there is one. It gets the time until which somebody waits, at least `deadline`.
     pub(super) fn find(
         self: &Arc<Self>,
         key: &CacheKey,

@@ -1,5 +1,5 @@
-//! A call to one authorizer: retries with backoff, until the deadline of all who
-//! wait.
+//! A call to one authorizer: retries with backoff, until the deadline of all requests
+//! that wait for it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ pub(super) struct Backoff {
 pub(super) struct Callee {
     pub(super) post: Arc<dyn Post>,
     pub(super) version: SubjectAccessReviewVersion,
-    /// The time of one attempt, of which the authorizer is told too.
+    /// The time of one attempt, which is also sent to the authorizer.
     pub(super) timeout: Duration,
     /// The largest reply.
     pub(super) reply_bytes: usize,
@@ -97,7 +97,7 @@ impl Callee {
     }
 }
 
-/// What `DefaultShouldRetry` puts again, but for `Retry-After`, which nobody heeds here.
+/// What `DefaultShouldRetry` retries, except for `Retry-After`, which is ignored here.
 const fn is_transient(error: &Error) -> bool {
     match error {
         Error::Reset | Error::ContentType => true,

@@ -1,4 +1,4 @@
-//! Consults the authorizers about one request, in their order.
+//! Consults the authorizers about one request, in order.
 
 use std::cell::LazyCell;
 use std::sync::Arc;

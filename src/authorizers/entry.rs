@@ -31,7 +31,7 @@ pub(super) struct WebhookAuthorizer {
     most_waiting: usize,
 }
 
-/// What tells whether two entries call the same server in the same name.
+/// Identifies entries that call the same server as the same user.
 #[derive(Debug, PartialEq)]
 struct ConnectionSettings {
     settings: Settings,

@@ -1,4 +1,4 @@
-//! A question to an authorizer, and its cache key.
+//! The review for an authorizer, and its cache key.
 
 use std::sync::Arc;
 

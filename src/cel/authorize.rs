@@ -1,5 +1,4 @@
-//! Questions that an expression puts to the authorizer
-//! (apiserver `pkg/cel/library/authz.go`).
+//! Authorization checks in expressions (apiserver `pkg/cel/library/authz.go`).
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Static types: every name, field and function is known before anything runs
-//! (cel-go `checker/checker.go`), and the program is made on the way.
+//! The type checker: resolves every name, field and function before evaluation (cel-go
+//! `checker/checker.go`), and generates the program.
 
 mod call;
 mod fold;
@@ -166,7 +166,7 @@ impl Checker<'_> {
         self.scope.iter().rposition(|local| local.name == name)
     }
 
-    /// Runs `within` with a local variable; tells its slot.
+    /// Runs `within` with a local variable, and returns its slot.
     fn with_local<T>(
         &mut self,
         name: &str,

@@ -1,8 +1,8 @@
-//! What evaluation costs, unit for unit as Kubernetes counts it
-//! (cel-go `interpreter/runtimecost.go`, apiserver `pkg/cel/library/cost.go`).
+//! The cost of evaluation, calculated exactly as in Kubernetes (cel-go
+//! `interpreter/runtimecost.go`, apiserver `pkg/cel/library/cost.go`).
 //!
-//! The sums are done in floating point, as upstream does them: 30 characters
-//! cost 4 units and not 3, because 30 × 0.1 is a little more than 3 there.
+//! The sums use floating point, as upstream: 30 characters cost 4 units instead of 3,
+//! because 30 × 0.1 is slightly more than 3 there.
 
 use super::error::EvalError;
 use super::value::{Opaque, Value, Work, address_bytes};
@@ -119,7 +119,7 @@ pub(crate) fn regex(text: u64, pattern: u64) -> u64 {
     text.saturating_mul(scaled(pattern, REGEX))
 }
 
-/// Looking at every leaf of a value. `work` is told of each list and map before
+/// Looking at every leaf of a value. `work` is called for each list and map before
 /// it is looked into.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What an expression may name: variables, functions, types.
+//! The environment of expressions: variables, functions, types.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};

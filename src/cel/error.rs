@@ -1,4 +1,4 @@
-//! What can go wrong with an expression, before and while it runs.
+//! Errors of expressions, when they are compiled and when they run.
 
 /// An expression that cannot run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

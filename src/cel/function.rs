@@ -1,4 +1,4 @@
-//! How a library declares its functions.
+//! Declarations of library functions.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! The functions of Kubernetes, one file for each library, and since which
-//! version there are (apiserver `pkg/cel/environment/base.go`).
+//! Kubernetes' CEL functions, one file per library, with the version in which each was
+//! added (apiserver `pkg/cel/environment/base.go`).
 
 mod addresses;
 mod arithmetic;

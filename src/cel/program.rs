@@ -1,9 +1,9 @@
-//! A compiled expression: names are slots, overloads are functions, what is
-//! constant is a value.
+//! A compiled expression: names are resolved to slots, overloads to functions, constants
+//! to values.
 //!
-//! Its shape is that of cel-go's plan, because the cost that Kubernetes counts
-//! is a property of that plan: a chain of selections is one attribute, a list
-//! of constants is a constant.
+//! It has the structure of cel-go's plan, because the cost that Kubernetes counts depends
+//! on that plan: a chain of selections is one attribute, a list of constants is a
+//! constant.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Text in quotes as Go writes it, which is how messages of Kubernetes have it.
+//! Quotes text as Go does, which Kubernetes' messages use.
 
 use std::fmt::Write;
 

@@ -1,14 +1,13 @@
-//! Regular expressions as Go has them (RE2's syntax), because Kubernetes' are.
+//! Regular expressions with Go's syntax (RE2), as in Kubernetes.
 //!
 //! ```text
 //! pattern -> parser -> Tree -> hir -> regex-automata's lazy DFA -> matches
 //! ```
 //!
-//! The syntax is read here, to Go's letter and with Go's errors, since Rust's
-//! `regex` gives `\w`, `\b`, `[[:alpha:]]`, `&&` and much more another meaning.
-//! What is found is regex-automata's work: in time that is linear in the text,
-//! whatever the pattern. Both compiling and searching ask the caller's [`Meter`]
-//! whether to go on before each bounded piece of work.
+//! The syntax is parsed exactly as in Go, with Go's errors, because Rust's `regex` gives
+//! another meaning to `\w`, `\b`, `[[:alpha:]]`, `&&` and much more. regex-automata does
+//! the search, in time linear in the text for every pattern. Compiling and searching ask
+//! the caller's [`Meter`] before each bounded piece of work whether to continue.
 
 mod cache;
 mod class;

@@ -1,9 +1,9 @@
-//! From text to a tree: CEL's grammar (`cel.dev/expr`, `parser/gen/CEL.g4` of
-//! cel-go), by recursive descent.
+//! Parses CEL's grammar (`cel.dev/expr`, `parser/gen/CEL.g4` of cel-go) into a tree, by
+//! recursive descent.
 //!
-//! The parser bounds length and depth itself, and needs little stack for each
-//! level: an expression that Kubernetes accepts must not end the process.
-//! Macros stay the calls that they are written as; the checker knows them.
+//! The parser limits length and depth, and needs little stack per level: an expression
+//! that Kubernetes accepts must not end the process. Macros stay calls; the checker
+//! handles them.
 
 mod lexer;
 mod literal;

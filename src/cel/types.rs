@@ -1,4 +1,4 @@
-//! The types that the checker knows.
+//! The types of the checker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,8 +1,8 @@
 //! The values of expressions.
 //!
-//! Values borrow from what they are made of: the text of a JSON document, the
-//! constants of a program, the caller's structures. `'a` is the lifetime of all
-//! of these. Copying a value never copies a list, a map or text.
+//! Values borrow from their source: the text of a JSON document, the constants of a
+//! program, or the caller's structures. `'a` is the lifetime of all of these. Copying a
+//! value never copies a list, a map or text.
 
 mod equal;
 mod key;

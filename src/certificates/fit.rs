@@ -1,4 +1,4 @@
-//! Whether callers that reach the gateway as their kubeconfigs say would trust it.
+//! Checks whether callers that use the kubeconfigs would trust the server certificate.
 
 use std::net::IpAddr;
 
@@ -60,8 +60,8 @@ impl ServedCertificate<'_> {
             faults.extend(host.and_then(|host| self.misfit(&host, place(field))));
             let authorities = called.authorities.as_deref().unwrap_or_default();
             if !authorities.is_empty() && !self.is_signed_by(authorities) {
-                let message = "the server's certificate is not of this authority: the caller would not trust \
-                               the gateway";
+                let message = "the server's certificate is not signed by this CA: the caller would \
+                     not trust the gateway";
                 faults.push(Fault::warning(
                     place("certificate-authority"),
                     FaultKind::Invalid,
@@ -85,7 +85,8 @@ impl ServedCertificate<'_> {
             return None;
         }
         let message = format!(
-            "the server's certificate is not for `{host}` but for {}: the caller would not trust the gateway",
+            "the server's certificate is not valid for `{host}`, only for {}: the caller would not \
+             trust the gateway",
             self.names()
         );
         Some(Fault::warning(place, FaultKind::Invalid, message))

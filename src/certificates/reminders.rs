@@ -1,4 +1,4 @@
-//! When the log reminds of a certificate that ends.
+//! Log warnings before a certificate expires.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -141,7 +141,7 @@ fn mk_expiry(at: SystemTime) -> Expiry {
 }
 
 #[test]
-fn a_warning_comes_thirty_days_before_the_end_and_says_when_it_is() {
+fn a_warning_comes_thirty_days_before_a_certificate_expires_and_has_the_date() {
     let warning = |at| mk_expiry(at).warning(now()).map(|fault| fault.message);
     assert_eq!(warning(in_days(30) + Duration::from_secs(1)), None);
     let soon = warning(in_days(30)).unwrap();
@@ -164,7 +164,7 @@ fn a_warning_comes_thirty_days_before_the_end_and_says_when_it_is() {
 }
 
 #[test]
-fn the_log_reminds_once_at_thirty_seven_and_one_days_and_at_the_end() {
+fn the_log_warns_once_at_thirty_seven_and_one_days_and_at_expiry() {
     let expiries = [mk_expiry(in_days(100))];
     let mut reminders = Reminders::default();
     let mut reminded = Vec::new();
@@ -178,7 +178,7 @@ fn the_log_reminds_once_at_thirty_seven_and_one_days_and_at_the_end() {
 }
 
 #[test]
-fn a_renewed_certificate_is_reminded_of_anew() {
+fn a_renewed_certificate_gets_new_warnings() {
     let mut reminders = Reminders::default();
     assert_eq!(reminders.due(&[mk_expiry(in_days(5))], now()).len(), 1);
     assert_eq!(reminders.due(&[mk_expiry(in_days(5))], now()).len(), 0);
@@ -219,7 +219,7 @@ fn the_server_s_certificate_must_be_for_the_hosts_of_the_kubeconfigs() {
         let found = misfits_of(&names, &server(misfit));
         assert_eq!(found.len(), 1, "{misfit}: {found:?}");
         assert!(
-            found[0].contains("is not for `")
+            found[0].contains("is not valid for `")
                 && found[0].contains("`gateway.example.com`, `*.gate.svc`, `10.0.0.7`, `::1`")
                 && found[0].contains("clusters[0].cluster.server"),
             "{found:?}"
@@ -228,7 +228,7 @@ fn the_server_s_certificate_must_be_for_the_hosts_of_the_kubeconfigs() {
 }
 
 #[test]
-fn without_servers_the_users_of_a_kubeconfig_are_hosts() {
+fn in_a_kubeconfig_without_servers_the_users_are_hosts() {
     let found = misfits_of(
         &["gateway.example.com"],
         "users: [{name: 'gateway.example.com:8443', user: {token: t}}, {name: 'gate.portcullis.svc', user: {token: t}}, \
@@ -242,7 +242,7 @@ fn without_servers_the_users_of_a_kubeconfig_are_hosts() {
 }
 
 #[test]
-fn an_authority_that_did_not_sign_the_server_s_certificate_is_told() {
+fn a_ca_that_did_not_sign_the_server_s_certificate_is_reported() {
     let of = |authority: &[u8]| {
         format!(
             "clusters: [{{name: c, cluster: {{server: 'https://a', tls-server-name: gateway.example.com, \

@@ -1,4 +1,4 @@
-//! `portcullis admit`: one AdmissionReview, answered offline by the code that serves.
+//! `portcullis admit`: answers one AdmissionReview offline, with the server's code.
 
 pub(super) mod answer;
 mod explain;
@@ -16,11 +16,11 @@ use answer::OfflineReview;
 use explain::AdmitExplained;
 pub(super) use explain::AdmitInWords;
 
-/// Answer an AdmissionReview offline, and show how.
+/// Answer an AdmissionReview offline, and explain the answer.
 ///
-/// Without `--phase` the object is changed first and then judged as changed,
-/// as an API server with both registrations would have it. Where a webhook would
-/// be called, its answer is taken from `--answers`; without one nothing is decided.
+/// Without `--phase`, the object is first mutated and the result validated, as by an API server
+/// that calls both endpoints. Webhooks are not called: their answers are read from `--answers`, and
+/// if one is missing there is no decision.
 #[derive(Debug, clap::Args)]
 pub(super) struct Admit {
     /// The configuration whose policies decide [default: that of the development set-up]
@@ -29,16 +29,16 @@ pub(super) struct Admit {
     /// An AdmissionReview in JSON, `-` for standard input.
     #[arg(long, value_name = "FILE")]
     review: PathBuf,
-    /// Only change, or only judge [default: both]
+    /// Only mutate, or only validate [default: both]
     #[arg(long, value_enum)]
     phase: Option<PhaseArgument>,
-    /// Ask this policy or webhook configuration alone, as `/validate/NAME` and `/mutate/NAME` do.
+    /// Use only this policy or webhook configuration, as `/validate/NAME` and `/mutate/NAME` do.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// What webhooks answer, in YAML or JSON; none is ever called.
+    /// Recorded answers of webhooks, in YAML or JSON.
     #[arg(long, value_name = "FILE")]
     answers: Option<PathBuf>,
-    /// The cluster that the request is of.
+    /// The cluster that the request comes from.
     #[arg(long, default_value = DEFAULT_CLUSTER)]
     cluster: String,
     #[command(flatten)]
@@ -79,9 +79,7 @@ impl Admit {
         })?;
         let answers = answers.unwrap_or_default();
         if let Some(name) = answers.foreign(loaded.admission.for_cluster(&cluster)).next() {
-            return Err(Error::Usage(format!(
-                "there is no webhook `{name}` that could answer"
-            )));
+            return Err(Error::Usage(format!("there is no webhook `{name}`")));
         }
         let phases = match phase {
             None => &PHASES[..],
@@ -92,7 +90,7 @@ impl Admit {
             && !loaded.has_policy(&cluster, phases, name)
         {
             return Err(Error::Usage(format!(
-                "there is no policy or webhook configuration `{name}` for this"
+                "there is no policy or webhook configuration `{name}` for this endpoint"
             )));
         }
         let asked = OfflineReview {
@@ -103,13 +101,13 @@ impl Admit {
             now: at.time(),
             answers: &answers,
         };
-        let answered = asked.answer(&body).map_err(|error| {
-            Error::Usage(format!("`{}` is no review to answer: {error}", review.display()))
-        })?;
+        let answered = asked
+            .answer(&body)
+            .map_err(|error| Error::Usage(format!("cannot answer `{}`: {error}", review.display())))?;
         output::print(format, AdmitInWords(&answered), &AdmitExplained::new(&answered))?;
         Ok(match &answered.decided {
-            Ok(decided) if decided.outcome.denial.is_none() => CommandResult::Sound,
-            _ => CommandResult::Unsound,
+            Ok(decided) if decided.outcome.denial.is_none() => CommandResult::Success,
+            _ => CommandResult::Failure,
         })
     }
 }

@@ -106,7 +106,7 @@ impl RecordedAnswers {
         let Some(written) = written.as_object() else {
             fault(
                 path.clone(),
-                "write a map from `configuration/webhook` to its answer".to_owned(),
+                "must be a mapping from `configuration/webhook` to answers".to_owned(),
             );
             return Self::default();
         };

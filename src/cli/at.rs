@@ -1,4 +1,4 @@
-//! `--at`: the instant for which a command decides.
+//! `--at`: the time for which a command decides.
 
 use std::time::SystemTime;
 
@@ -6,7 +6,7 @@ use crate::engine::Time;
 
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(super) struct At {
-    /// Decide as at this time, in RFC 3339 such as `2026-12-01T08:00:00Z` [default: now]
+    /// Decide for this time, in RFC 3339, such as `2026-12-01T08:00:00Z` [default: now]
     #[arg(long, value_name = "TIME", value_parser = parse)]
     at: Option<Time>,
 }

@@ -1,5 +1,4 @@
-//! `portcullis authorize`: one SubjectAccessReview, decided offline by the code
-//! that serves.
+//! `portcullis authorize`: decides one SubjectAccessReview offline, with the server's code.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -16,19 +15,19 @@ use crate::config::DEFAULT_CLUSTER;
 use crate::engine::{Attributes, Decision, Time};
 use crate::manifest::odd_request;
 
-/// Decide one request offline, and show why.
+/// Decide one authorization request offline, and explain the decision.
 ///
-/// The request is what a kube-apiserver would send for it: nothing is added to
-/// what is written here, so a user's groups have to be named, `system:authenticated` among them.
+/// The flags describe the review that a kube-apiserver would send. Nothing is added to it, so name
+/// all groups of the user, including `system:authenticated`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Authorize {
     /// The configuration whose policies decide [default: that of the development set-up]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The cluster that the request is of.
+    /// The cluster that the request comes from.
     #[arg(long, default_value = DEFAULT_CLUSTER)]
     cluster: String,
-    /// A SubjectAccessReview in JSON, `-` for standard input, in place of all that follows.
+    /// A SubjectAccessReview in JSON, `-` for standard input; instead of the flags below.
     #[arg(long, value_name = "FILE", conflicts_with = "Flags")]
     review: Option<PathBuf>,
     #[command(flatten)]
@@ -48,7 +47,7 @@ struct Flags {
     /// The user's uid.
     #[arg(long)]
     uid: Option<String>,
-    /// What else is known of the user; repeat for each value.
+    /// Extra information about the user; repeat for each value.
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     extra: Vec<(String, String)>,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, …
@@ -57,19 +56,19 @@ struct Flags {
     /// `pods`, `pods/log`, `deployments.apps`, `deployments.apps/scale`.
     #[arg(long, value_name = "RESOURCE[.GROUP][/SUBRESOURCE]")]
     resource: Option<String>,
-    /// The namespace; without it, cluster scope or all namespaces.
+    /// The namespace; without it, the request is cluster-scoped or for all namespaces.
     #[arg(short, long)]
     namespace: Option<String>,
     /// The object's name.
     #[arg(long)]
     name: Option<String>,
-    /// By which labels a list is narrowed: `a=b,c!=d,e in (x,y),f,!g`.
+    /// The label selector of a list request: `a=b,c!=d,e in (x,y),f,!g`.
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
-    /// By which fields a list is narrowed: `spec.nodeName=node-1`.
+    /// The field selector of a list request: `spec.nodeName=node-1`.
     #[arg(long, value_name = "SELECTOR")]
     field_selector: Option<String>,
-    /// A path outside all resources, such as `/healthz`, in place of them.
+    /// A non-resource path, such as `/healthz`, instead of a resource.
     #[arg(long)]
     path: Option<String>,
 }
@@ -95,7 +94,7 @@ impl Authorize {
             let bytes = read(&review)?;
             let review = SubjectAccessReview::decode(&bytes).map_err(|error| {
                 Error::Usage(format!(
-                    "`{}` is no review to decide: {}",
+                    "cannot decide `{}`: {}",
                     review.display(),
                     error.message()
                 ))
@@ -144,8 +143,8 @@ fn decide(
     }
     output::print(format, words, &Explained::new(&consulted, &trace, &hints))?;
     Ok(match consulted.authorization.decision {
-        Decision::Allow => CommandResult::Sound,
-        Decision::Deny | Decision::NoOpinion => CommandResult::Unsound,
+        Decision::Allow => CommandResult::Success,
+        Decision::Deny | Decision::NoOpinion => CommandResult::Failure,
     })
 }
 

@@ -1,5 +1,5 @@
-//! Other authorizers, offline: who would be asked about a request, and what
-//! recorded answers come to. Nobody is called.
+//! Other authorizers, offline: which ones would be asked about a request, and the effect
+//! of recorded answers. Nothing is called.
 
 use std::collections::BTreeMap;
 

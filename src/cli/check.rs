@@ -1,4 +1,4 @@
-//! `portcullis check`: every fault at once.
+//! `portcullis check`: reports all faults of a configuration and its manifests.
 
 mod sarif;
 mod snippet;
@@ -13,20 +13,20 @@ use super::{CommandResult, Error, loading, migrate};
 use crate::field::{Fault, Faults, Severity};
 use snippet::Snippets;
 
-/// Report every fault of a configuration and its manifests, and what in them is dangerous.
+/// Report all faults of a configuration and its manifests, and warn about dangerous policies.
 #[derive(Debug, clap::Args)]
 pub(super) struct Check {
-    /// The configuration; with it, its manifests, keys, certificates and kubeconfigs are checked too.
+    /// The configuration, which is checked with its manifests, keys, certificates and kubeconfigs.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print the modern equivalents of InitializerConfigurations and
     /// ExternalAdmissionHookConfigurations instead, as YAML.
     #[arg(long)]
     migrate: bool,
-    /// Fail on warnings too.
+    /// Fail also if there are only warnings.
     #[arg(long)]
     strict: bool,
-    /// More manifests, as files or folders; without `--config` they are checked alone.
+    /// More manifests (files or folders); without `--config` only these are checked.
     paths: Vec<PathBuf>,
 }
 
@@ -73,9 +73,9 @@ impl Check {
         report(format, &faults)?;
         let is_valid = !faults.has_errors() && (!self.strict || faults.is_empty());
         Ok(if is_valid {
-            CommandResult::Sound
+            CommandResult::Success
         } else {
-            CommandResult::Unsound
+            CommandResult::Failure
         })
     }
 }

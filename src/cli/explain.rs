@@ -82,7 +82,7 @@ impl fmt::Display for InWords<'_> {
                 shadow.kind, shadow.name, shadow.decision
             )?;
             match &shadow.error {
-                Some(error) => writeln!(f, ", for it has no result: {error}")?,
+                Some(error) => writeln!(f, ", because it failed: {error}")?,
                 None => writeln!(f)?,
             }
         }
@@ -114,11 +114,11 @@ fn asked(turns: &[AuthorizerTurn]) -> String {
 
 fn outcome(outcome: &TurnOutcome) -> String {
     match outcome {
-        TurnOutcome::Asked => "would be asked: every matchCondition holds".to_owned(),
-        TurnOutcome::Answered { decision } => format!("is asked, and recorded to say {decision}"),
-        TurnOutcome::ConditionFalse { condition } => format!("is passed over: `{condition}` is false"),
+        TurnOutcome::Asked => "would be asked: all matchConditions are true".to_owned(),
+        TurnOutcome::Answered { decision } => format!("is asked; the recorded answer is {decision}"),
+        TurnOutcome::ConditionFalse { condition } => format!("is skipped: `{condition}` is false"),
         TurnOutcome::ConditionError { error, decision } => {
-            format!("is not asked, a condition has no result: {error}; hence {decision}")
+            format!("is not asked, because a condition failed: {error}; so {decision}")
         }
     }
 }
@@ -144,7 +144,7 @@ pub(super) fn cause_in_words(cause: &Cause) -> String {
 /// Every event on a line of its own, in columns.
 fn considered(f: &mut fmt::Formatter<'_>, trace: &Trace) -> fmt::Result {
     if trace.events.is_empty() {
-        return writeln!(f, "\nconsidered: no policy at all");
+        return writeln!(f, "\nconsidered: there are no policies");
     }
     let rows: Vec<(String, String)> = trace
         .events
@@ -199,7 +199,7 @@ fn finding(finding: &Finding) -> String {
         Finding::NoMatch { criterion, .. } => {
             format!("does not apply: {} (`{criterion}`)", misfit(*criterion))
         }
-        Finding::NotInForce => "does not hold at this time: see its `notBefore` and `notAfter`".to_owned(),
+        Finding::NotInForce => "is not in force at this time: see its `notBefore` and `notAfter`".to_owned(),
         Finding::NeverDenied { rule } => {
             format!("rule {rule} applies, but `neverDeny` names this user or path")
         }
@@ -212,9 +212,7 @@ fn finding(finding: &Finding) -> String {
             error,
             decision,
         } => {
-            format!(
-                "rule {rule} would apply, but the condition `{condition}` has no result: {error}; hence {decision}"
-            )
+            format!("rule {rule} would apply, but the condition `{condition}` failed: {error}; so {decision}")
         }
         Finding::MissingRole { error } => format!("grants nothing: {error}"),
     }
@@ -222,10 +220,10 @@ fn finding(finding: &Finding) -> String {
 
 const fn misfit(criterion: Criterion) -> &'static str {
     match criterion {
-        Criterion::Subjects => "not about this user or any of the groups",
+        Criterion::Subjects => "not for this user or any of the groups",
         Criterion::ExcludeSubjects => "leaves this user out",
         Criterion::NamespaceSelector => "not for namespaces with these labels",
-        Criterion::Target => "no rule for this sort of request",
+        Criterion::Target => "no rule for this type of request",
         Criterion::Verbs => "not this verb",
         Criterion::ApiGroups => "not this API group",
         Criterion::Resources => "not this resource",

@@ -1,4 +1,4 @@
-//! `portcullis init`: the files of a set-up that fit together.
+//! `portcullis init`: writes the files of a set-up, which refer to each other.
 //!
 //! ```text
 //! hosts --> pki --> kubeconfigs --> portcullis.yaml          (what the gateway reads)
@@ -7,8 +7,8 @@
 //!                                   kustomization.yaml, …    (what a cluster runs)
 //! ```
 //!
-//! Certificates and keys are files that everything names by path, so that
-//! [`renew`] can put newer ones there while all of it runs.
+//! Certificates and keys are files, referred to by path, so that [`renew`] can replace
+//! them while the gateway and the API server run.
 
 mod files;
 mod fill;
@@ -29,38 +29,39 @@ use host::{Host, Namespace};
 use super::output::{self, Format};
 use super::{CommandResult, Error};
 
-/// Write keys, certificates and all configuration for a gateway and its API server.
+/// Write keys, certificates and configuration files for a gateway and its API servers.
 #[derive(Debug, clap::Args)]
 pub(super) struct Init {
-    /// The folder to write into. Files that exist are never overwritten.
+    /// The folder to write to. Existing files are never overwritten.
     directory: PathBuf,
-    /// A name or address under which the API server reaches the gateway; the
-    /// first one stands in the URLs. Loopback names are always in the certificate.
+    /// A DNS name or address at which the API server reaches the gateway; repeat for each. The
+    /// first one is used in URLs. The certificate also contains the names of loopback.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<Host>,
-    /// Write what `kubectl apply -k` installs, too: a gateway on each machine of the
-    /// control plane, on the host's network, in this namespace, about which it is never asked.
+    /// Also write manifests for `kubectl apply -k`: a gateway on each control plane node, on the
+    /// host's network, in this namespace. The API server never asks about this namespace.
     #[arg(long, value_name = "NAMESPACE")]
     in_cluster: Option<Namespace>,
-    /// Never ask about the service accounts of this namespace either: no Deny reaches them.
+    /// The API server does not ask about service accounts of this namespace, so no Deny applies to
+    /// them; repeat for each.
     #[arg(long = "exempt-namespace", value_name = "NAMESPACE")]
     exempt: Vec<Namespace>,
-    /// Write example policies with their suites, in Shadow where they deny.
+    /// Also write example policies with tests; those that deny are in mode Shadow.
     #[arg(long)]
     examples: bool,
-    /// Write the registrations as static manifests of kube-apiserver 1.37 and later, in
-    /// place of those that `kubectl apply` registers.
+    /// Write the webhook registrations as static manifests for kube-apiserver 1.37 and later,
+    /// instead of a file for `kubectl apply`.
     #[arg(long = "static")]
     is_static: bool,
-    /// Make new certificates by the authority of the set-up that is there, for the hosts of
-    /// the ones before and `--host`. Those before stay accepted until they end.
+    /// Issue new certificates from the CA in the folder, for the existing hosts and those of
+    /// `--host`. The old certificates are accepted until they expire.
     #[arg(long, conflicts_with_all = ["in_cluster", "exempt", "examples", "is_static", "if_absent", "renew_ca"])]
     renew: bool,
-    /// Renew the authority, too, in two runs: after the first, both are trusted everywhere;
-    /// the second makes certificates by the new one.
+    /// Replace the CA, in two runs: after the first, both CAs are trusted; the second issues
+    /// certificates from the new one.
     #[arg(long, conflicts_with_all = ["in_cluster", "exempt", "examples", "is_static", "if_absent"])]
     renew_ca: bool,
-    /// Leave a set-up that is already there as it is, and call that success.
+    /// If the folder already has a set-up, leave it unchanged and succeed.
     #[arg(long)]
     if_absent: bool,
 }
@@ -96,10 +97,10 @@ impl Init {
             };
             output::print(
                 format,
-                format_args!("{} is there already\n", directory.display()),
+                format_args!("{} already exists\n", directory.display()),
                 &nothing,
             )?;
-            return Ok(CommandResult::Sound);
+            return Ok(CommandResult::Success);
         }
         let set_up = SetUp {
             hosts: &self.hosts,
@@ -125,7 +126,7 @@ impl Init {
                 files,
             },
         )?;
-        Ok(CommandResult::Sound)
+        Ok(CommandResult::Success)
     }
 
     fn renew(&self, directory: &Path, format: Format) -> Result<CommandResult, Error> {
@@ -146,7 +147,7 @@ impl Init {
             files: renewed.files,
         };
         output::print(format, text, &written)?;
-        Ok(CommandResult::Sound)
+        Ok(CommandResult::Success)
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn configuration(named: Option<&Path>) -> Result<PathBuf, Error> {
         Some(path) => regular(path).map(|()| path.to_owned()),
         None if Path::new(DEVELOPMENT).is_file() => Ok(PathBuf::from(DEVELOPMENT)),
         None => Err(Error::Usage(format!(
-            "name a configuration with `--config FILE`; `{} init DIR` makes one",
+            "set a configuration with `--config FILE`; `{} init DIR` creates one",
             output::program()
         ))),
     }
@@ -102,7 +102,7 @@ pub(super) fn of_configuration(path: &Path) -> (Option<LoadedPolicies>, Faults) 
         if status.origin == Origin::Nowhere {
             let cluster = status.cluster;
             output::complain(format_args!(
-                "no sound set of the cluster `{cluster}` is saved: the files alone decide here"
+                "there are no valid saved objects of the cluster `{cluster}`: only the files are used"
             ));
         }
     }

@@ -29,9 +29,9 @@ pub(super) fn run(config: Option<&Path>, paths: &[PathBuf], format: Format) -> R
     let objects: Vec<_> = migrated.iter().filter_map(|one| one.object.as_ref()).collect();
     output::print(format, in_words(&migrated), &objects)?;
     Ok(if faults.has_errors() {
-        CommandResult::Unsound
+        CommandResult::Failure
     } else {
-        CommandResult::Sound
+        CommandResult::Success
     })
 }
 

@@ -8,14 +8,14 @@ use serde::Serialize;
 
 use super::Error;
 
-/// How results are written.
+/// The format of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
     /// For people.
     Text,
     /// One JSON document, for programs.
     Json,
-    /// SARIF 2.1.0, for tools of code review; of `check` alone.
+    /// SARIF 2.1.0, for code review tools; only for `check`.
     Sarif,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn print(format: Format, text: impl Display, value: &impl Serialize) 
             written.and_then(|()| out.flush()).map_err(Error::Output)
         }
         Format::Json => print_json(value),
-        Format::Sarif => Err(Error::Usage("only `check` has results in SARIF".into())),
+        Format::Sarif => Err(Error::Usage("only `check` supports SARIF".into())),
     }
 }
 

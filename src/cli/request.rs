@@ -1,4 +1,5 @@
-//! A request as written: flags of `authorize`, `request` of a test case.
+//! An authorization request as the user writes it: flags of `authorize`, `request` of a
+//! test case.
 //!
 //! ```text
 //! --user … --verb … -l …  --.
@@ -6,8 +7,8 @@
 //! request: {user: …, …}   --'
 //! ```
 //!
-//! It becomes what a kube-apiserver would send for it. Nothing is added to what
-//! is written: who means `system:authenticated` says so.
+//! It is converted to what a kube-apiserver would send for it. Nothing is added:
+//! `system:authenticated` has to be written if it is meant.
 
 use std::collections::BTreeMap;
 
@@ -58,12 +59,12 @@ impl RequestArguments {
     pub(super) fn attributes(&self) -> Result<Attributes<'static>, Vec<Misfit>> {
         let mut misfits = Vec::new();
         if self.user.is_empty() && self.groups.is_empty() {
-            misfits.push(misfit("user", "a user or a group is needed"));
+            misfits.push(misfit("user", "a user or a group is required"));
         }
         if self.verb.is_empty() {
             misfits.push(misfit(
                 "verb",
-                "a verb is needed, such as `get`, `list` or `create`",
+                "a verb is required, such as `get`, `list` or `create`",
             ));
         }
         let target = self.target(&mut misfits);
@@ -101,7 +102,7 @@ impl RequestArguments {
         if self.resource.is_empty() {
             misfits.push(misfit(
                 "resource",
-                "a resource such as `deployments.apps/scale`, or a path, is needed",
+                "a resource such as `deployments.apps/scale`, or a path, is required",
             ));
         }
         let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
@@ -131,10 +132,7 @@ impl RequestArguments {
         ];
         for (field, value) in others {
             if !value.is_empty() {
-                misfits.push(misfit(
-                    field,
-                    "does not go with a path, which is outside every resource",
-                ));
+                misfits.push(misfit(field, "cannot be combined with a path"));
             }
         }
     }

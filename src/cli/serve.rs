@@ -1,4 +1,4 @@
-//! `portcullis serve`, and `portcullis` alone: assembles and runs a gateway.
+//! `portcullis serve`, and `portcullis` without a command: assembles and runs a gateway.
 //!
 //! ```text
 //! configuration --reload::load--> Snapshot --> State --.--> Server --until SIGTERM--> drained
@@ -30,14 +30,14 @@ use crate::telemetry::metrics::Outcome;
 use crate::telemetry::{DecisionLog, Metrics, logging};
 use try_it::TryIt;
 
-/// Serve until SIGTERM; read everything again at SIGHUP.
+/// Serve until SIGTERM; read all files again on SIGHUP.
 ///
-/// Logs go to standard error: PORTCULLIS_LOG filters them (`info`,
-/// `portcullis::reload=debug`), PORTCULLIS_LOG_FORMAT=json makes each a line of JSON.
+/// Logs go to standard error. PORTCULLIS_LOG filters them (`info`, `portcullis::reload=debug`);
+/// PORTCULLIS_LOG_FORMAT=json writes one JSON object per line.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct Serve {
-    /// The configuration; without it a development set-up in `.portcullis/` is served, and made
-    /// on the first start.
+    /// The configuration; without it, the development set-up in `.portcullis/` is served, and
+    /// created on the first start.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -63,7 +63,7 @@ impl Serve {
         let now = SystemTime::now();
         let source = loading::source();
         let Some(start) = Start::read(&path, &*source, now) else {
-            return Ok(CommandResult::Unsound);
+            return Ok(CommandResult::Failure);
         };
         match &start.failure {
             None => metrics.loaded(now),
@@ -114,7 +114,7 @@ impl Serve {
         };
         server.run(stop).map_err(|error| Error::Serve(error.into()))?;
         tracing::info!("stopped");
-        Ok(CommandResult::Sound)
+        Ok(CommandResult::Success)
     }
 }
 

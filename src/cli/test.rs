@@ -1,4 +1,4 @@
-//! `portcullis test`: suites of cases.
+//! `portcullis test`: runs test suites for policies.
 //!
 //! ```text
 //! PATH --find--> PolicyTest documents --suite--> Suite --run--> one Outcome for each case
@@ -24,7 +24,7 @@ use super::{CommandResult, Error};
 use crate::field::Faults;
 use run::CaseOutcome;
 
-/// Run suites of cases: policies, requests, and what is to be decided and by what.
+/// Run test suites for policies: requests with the expected decision and its cause.
 #[derive(Debug, clap::Args)]
 pub(super) struct Test {
     /// Files with documents of kind PolicyTest, or folders with such files.
@@ -63,7 +63,7 @@ impl Test {
                 .map(|path| format!("`{}`", path.display()))
                 .collect();
             return Err(Error::Usage(format!(
-                "there is no case of kind PolicyTest in {}",
+                "there are no documents of kind PolicyTest in {}",
                 paths.join(", ")
             )));
         }
@@ -84,9 +84,9 @@ fn report(format: Format, cases: &[CaseOutcome], faults: &Faults) -> Result<Comm
     output::print(format, report.in_words(), &report)?;
     let sound = failed == 0 && report.faults.is_empty();
     Ok(if sound {
-        CommandResult::Sound
+        CommandResult::Success
     } else {
-        CommandResult::Unsound
+        CommandResult::Failure
     })
 }
 

@@ -1,4 +1,4 @@
-//! Answers of an API server, none of them larger than is good.
+//! A limit for the size of an API server's responses.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -34,10 +34,10 @@ pub(super) enum Error {
     #[error("`server`: {0}")]
     Server(String),
     /// What signs the server's certificate is none.
-    #[error("`certificate-authority` holds no certificate in PEM, or a damaged one")]
+    #[error("`certificate-authority` contains no certificate in PEM, or an invalid one")]
     Authority,
     /// The certificate is none.
-    #[error("`client-certificate` holds no certificate in PEM, or a damaged one")]
+    #[error("`client-certificate` contains no certificate in PEM, or an invalid one")]
     Certificate,
     /// The key is none, or not the certificate's.
     #[error("`client-key`: {0}")]

@@ -21,7 +21,7 @@ pub(super) struct WatchedKind {
 /// Why a kind is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum WatchPurpose {
-    /// Each of its objects decides, or tells of a namespace.
+    /// Each of its objects affects decisions, or describes a namespace.
     Base,
     /// What the API server runs itself: only objects that the entry selects.
     Selected,

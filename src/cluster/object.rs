@@ -1,5 +1,5 @@
-//! One watched object, decoded and validated, without the metadata that decides
-//! nothing.
+//! One watched object, decoded and validated, without metadata that has no effect on
+//! decisions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

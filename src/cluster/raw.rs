@@ -1,7 +1,7 @@
 //! An object as the kube client delivers it: its metadata, and its text.
 //!
-//! The text is read apart from the list or event that it comes in, so that one
-//! object that cannot be read leaves the others alone.
+//! Objects are decoded one by one, so that an unreadable object does not affect the
+//! others in its list.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ pub(super) struct RawObject {
     text: Box<RawValue>,
 }
 
-/// As much of an object as must be sound.
+/// The part of an object that must be valid.
 #[derive(Deserialize)]
 struct Head {
     metadata: ObjectMeta,

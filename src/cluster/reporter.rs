@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::reload::Trigger;
 
-/// Tells the reloader that something changed, once until it has looked.
+/// Reports a change to the reloader, once until it has looked.
 #[derive(Default)]
 pub(super) struct Signal {
     pending: AtomicBool,
@@ -44,7 +44,7 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 // === impl Signal ===
 
 impl Signal {
-    /// From now on `trigger` is told. Once.
+    /// Reports changes to `trigger` from now on. Called once.
     pub(super) fn connect(&self, trigger: Trigger) {
         let _first = self.trigger.set(trigger);
     }

@@ -1,8 +1,8 @@
 //! The saved snapshot of a cluster: the last complete set, in a file.
 //!
-//! A line says of which cluster the set is, how many objects it has and the
-//! digest of what follows: an object a line, as JSON. Objects of any kind may be
-//! parameters, Secrets too: only the owner may read the file.
+//! The first line has the name of the cluster, the number of objects and the digest of
+//! the rest, which has one object per line, as JSON. Parameters may be objects of any
+//! kind, including Secrets: only the owner may read the file.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -38,10 +38,10 @@ pub(super) enum Error {
     #[error(transparent)]
     Read(#[from] io::Error),
     /// It is not what was written.
-    #[error("damaged, or no saved set: {0}")]
+    #[error("corrupt, or not a saved set: {0}")]
     Damaged(&'static str),
     /// It is another cluster's.
-    #[error("it holds the objects of the cluster `{0}`")]
+    #[error("it contains the objects of the cluster `{0}`")]
     Elsewhere(String),
 }
 
@@ -93,13 +93,13 @@ fn parse(text: &str, cluster: &str) -> Result<Vec<(WatchedKind, ReceivedObject)>
     let (header, objects) = text.split_once('\n').ok_or(Error::Damaged("it ends too early"))?;
     let header: SavedHeader = serde_json::from_str(header).map_err(|_| Error::Damaged("its first line"))?;
     if header.api_version != API_VERSION || header.kind != KIND {
-        return Err(Error::Damaged("its version is another"));
+        return Err(Error::Damaged("it has another version"));
     }
     if header.cluster != cluster {
         return Err(Error::Elsewhere(header.cluster));
     }
     if header.sha256 != hexadecimal(&sha256(objects.as_bytes())) {
-        return Err(Error::Damaged("its digest is another"));
+        return Err(Error::Damaged("its digest does not match"));
     }
     let objects: Vec<_> = objects
         .lines()

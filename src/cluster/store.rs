@@ -2,16 +2,16 @@
 //! versions.
 //!
 //! ```text
-//!             .--(sound)---> the version that holds
-//!  apply --> read --(withheld)--> told once; the version before holds on
+//!             .--(valid)---> the version in force
+//!  apply --> read --(withheld)--> reported once; the previous version stays in force
 //!             '--(faulty)-------> the same
 //! ```
 //!
 //! A grant or an exception is withheld as long as it is not known that the API server
 //! keeps every field that may limit it (`withheld`).
 //!
-//! Nothing of a cluster is shown before every kind was listed once, or a saved
-//! set was read: grants must not hold while denials are still on their way.
+//! No object of a cluster takes effect before every kind has been listed once, or a saved
+//! set has been read: grants must not take effect while denials are still on their way.
 
 mod in_force;
 mod schema;
@@ -32,7 +32,7 @@ use withheld::Withheld;
 
 pub(super) use in_force::{Standing, Wanted};
 
-/// How many faults are told in detail.
+/// How many faults are reported in detail.
 const TOLD: usize = 10;
 
 /// What is known of one cluster. Shared by its watches and whoever reads it.
@@ -382,9 +382,9 @@ fn selects(selector: Option<&Selector>, good: &Good) -> bool {
 
 fn tell(cluster: &str, replaces: bool, faults: &Faults) {
     let held = if replaces {
-        "the version before holds on"
+        "the previous version stays in force"
     } else {
-        "it does not hold"
+        "it is not in force"
     };
     for fault in faults.iter() {
         tracing::error!(cluster, "{fault}; {held}");

@@ -1,7 +1,7 @@
 //! The watch of one kind: list, watch, and resume after errors.
 //!
-//! A watch that breaks goes on where it was; one that is too old for that
-//! lists anew. What is held holds on meanwhile, however long that takes.
+//! A watch that breaks resumes where it stopped, or lists again if the resource version
+//! is too old. The objects known so far stay in force meanwhile.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const PAGE: u32 = 100;
 const WATCH: u32 = 60;
 
 /// After so long a kind is listed anew, whatever its watch says: an API server
-/// that was restored from a backup tells of nothing that is older there than
+/// that was restored from a backup reports nothing that is older there than
 /// what was known before.
 const RELIST: Duration = Duration::from_secs(30 * 60);
 

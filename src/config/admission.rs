@@ -1,4 +1,4 @@
-//! `admission`: settings of admission outside the manifests.
+//! `admission`: settings of admission that are not in manifests.
 
 use super::section::Section;
 use crate::engine::admission::FailurePolicy;

@@ -1,4 +1,4 @@
-//! `authorization`: settings of authorization outside the manifests.
+//! `authorization`: settings of authorization that are not in manifests.
 
 use super::authorizers::{self, AuthorizerEntry, AuthorizerTypes};
 use super::section::Section;
@@ -65,7 +65,8 @@ fn warn_of_missing_defaults(read: &NeverDeny, section: &Section<'_>) {
         .collect();
     if !missing.is_empty() {
         let message = format!(
-            "replaces the default, so that a Deny can hold up {}: list them here too, or leave `neverDeny` out",
+            "replaces the default entries, so that a Deny can now apply to {}: add them here, or \
+             remove `neverDeny`",
             missing.join(", ")
         );
         section.warn("neverDeny", FaultKind::Suspicious, message);
@@ -73,17 +74,19 @@ fn warn_of_missing_defaults(read: &NeverDeny, section: &Section<'_>) {
 }
 
 fn exact_names(section: &Section<'_>, field: &str) -> Vec<String> {
+    let mut names = Vec::new();
     for (index, name) in section.texts(field) {
         if name.contains('*') {
             section.fault_at(
                 field,
                 index,
                 FaultKind::Invalid,
-                format!("`{name}`: exact names alone, no pattern"),
+                format!("`{name}`: must be an exact name, patterns are not supported"),
             );
         }
+        names.push(name.to_owned());
     }
-    section.strings(field)
+    names
 }
 
 fn service_accounts(section: &Section<'_>) -> Vec<ServiceAccount> {

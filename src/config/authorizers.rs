@@ -1,9 +1,9 @@
 //! Other authorizers: the entries of an AuthorizationConfiguration
-//! (`apiserver.config.k8s.io/v1`), judged as kube-apiserver judges them
+//! (`apiserver.config.k8s.io/v1`), validated by kube-apiserver's rules
 //! (`apiserver/pkg/apis/apiserver/validation/validation.go`).
 //!
-//! `authorization.webhooks` holds those of type Webhook. Of the other types the
-//! rules are here, too: [`check`] judges a whole AuthorizationConfiguration.
+//! `authorization.webhooks` contains those of type Webhook. The rules for the other types
+//! are here too, because [`check`] validates whole AuthorizationConfigurations.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,7 @@ pub fn beside(file: &Path) -> Vec<Authorizer> {
     entries.into_iter().map(|entry| entry.rules).collect()
 }
 
-/// The sound entries of type Webhook in the list `field`.
+/// The valid entries of type Webhook in the list `field`.
 pub(super) fn authorizers(
     root: &Section<'_>,
     field: &str,
@@ -141,48 +141,40 @@ fn authorizer<'r>(
     let section = item.section(&["type", "name", "webhook"]);
     let kind = section.required_text("type", "such as `Webhook`")?;
     if !types.known.contains(&kind) {
-        let message = format!("`{kind}` is none of `{}`", types.known.join("`, `"));
+        let message = format!("`{kind}`: supported values: `{}`", types.known.join("`, `"));
         section.fault("type", FaultKind::NotSupported, message);
         return None;
     }
     if !seen.types.insert(kind) && !types.repeatable.contains(&kind) {
-        section.fault(
-            "type",
-            FaultKind::Duplicate,
-            format!("`{kind}` stands here twice"),
-        );
+        section.fault("type", FaultKind::Duplicate, format!("`{kind}` is used twice"));
         return None;
     }
     let name = name(&section, &mut seen.names);
     if kind != WEBHOOK {
         if section.value("webhook").is_some() {
-            let message = "only where the type is `Webhook`";
+            let message = "allowed only for the type `Webhook`";
             section.fault("webhook", FaultKind::Invalid, message);
         }
         return None;
     }
     if section.value("webhook").is_none() {
-        section.fault("webhook", FaultKind::Required, "where the type is `Webhook`");
+        section.fault("webhook", FaultKind::Required, "needed for the type `Webhook`");
         return None;
     }
     webhook(&section, name, types)
 }
 
 fn name<'r>(section: &Section<'r>, seen: &mut BTreeSet<&'r str>) -> Option<&'r str> {
-    let name = section.required_text("name", "by which logs and metrics call it")?;
+    let name = section.required_text("name", "a name for logs and metrics")?;
     if !seen.insert(name) {
-        section.fault(
-            "name",
-            FaultKind::Duplicate,
-            format!("`{name}` stands here twice"),
-        );
+        section.fault("name", FaultKind::Duplicate, format!("`{name}` is used twice"));
     } else if let Err(rule) = names::dns_subdomain(name) {
         section.fault("name", FaultKind::Invalid, format!("`{name}`: {rule}"));
     }
     Some(name)
 }
 
-/// Each field is read even where another is wrong: one run tells all.
+/// Each field is read even where another is wrong: one run reports all faults.
 fn webhook(entry: &Section<'_>, name: Option<&str>, types: AuthorizerTypes<'_>) -> Option<AuthorizerEntry> {
     const FIELDS: [&str; 10] = [
         "authorizedTTL",
@@ -275,7 +267,7 @@ fn condition_version(section: &Section<'_>) {
         section.fault(
             FIELD,
             FaultKind::Required,
-            "`v1`, where there are matchConditions",
+            "`v1`, because there are matchConditions",
         );
     }
 }
@@ -291,7 +283,7 @@ fn connection(section: &Section<'_>, types: AuthorizerTypes<'_>) -> Option<Conne
                 section.fault(
                     FILE,
                     FaultKind::Invalid,
-                    "only where the type is `KubeConfigFile`",
+                    "allowed only for the type `KubeConfigFile`",
                 );
             }
             Some(ConnectionInfo::InCluster)
@@ -305,7 +297,10 @@ fn connection(section: &Section<'_>, types: AuthorizerTypes<'_>) -> Option<Conne
 }
 
 fn kubeconfig(section: &Section<'_>, field: &str) -> Option<PathBuf> {
-    let path = section.required_path(field, "the kubeconfig whose current context is called")?;
+    let path = section.required_path(
+        field,
+        "the kubeconfig of the authorizer; its current context is used",
+    )?;
     let wrong = match std::fs::metadata(&path) {
         Ok(file) if file.is_file() => return Some(path),
         Ok(_) => "must be a regular file".to_owned(),
@@ -330,7 +325,7 @@ fn match_conditions(section: &Section<'_>) -> Vec<Condition> {
         let fault = |kind, message: String| section.fault("expression", kind, message);
         let expression = section.required_text("expression", "CEL over `request`, of type bool")?;
         if !expression.trim().is_empty() && !seen.insert(expression.to_owned()) {
-            fault(FaultKind::Duplicate, "stands here twice".to_owned());
+            fault(FaultKind::Duplicate, "is used twice".to_owned());
             return None;
         }
         match Condition::compile(&format!("{FIELD}[{index}]"), expression) {

@@ -1,4 +1,4 @@
-//! `callers`: who may call, where, and for which cluster.
+//! `callers`: the clients that may send reviews, their endpoints and their cluster.
 
 use std::path::PathBuf;
 
@@ -134,7 +134,7 @@ pub(super) fn callers(root: &Section<'_>, server: Option<&Server>) -> Vec<Caller
         let section = item.section(&fields);
         let Some(caller) = caller(&section) else { continue };
         if without_ca && caller.client_certificate.is_some() {
-            let message = "needs `server.tls.clientCA`, under which the certificates are";
+            let message = "needs `server.tls.clientCA`, the CA of the certificates";
             section.fault("clientCertificate", FaultKind::Invalid, message);
         }
         let elsewhere =
@@ -174,7 +174,7 @@ fn caller(section: &Section<'_>) -> Option<CallerEntry> {
         .iter()
         .all(|field| section.value(field).is_none())
     {
-        let message = "name a `kubeconfig`, a `clientCertificate` or a `jwt`";
+        let message = "set `kubeconfig`, `clientCertificate` or `jwt`";
         section.fault_here(FaultKind::Required, message);
         return None;
     }
@@ -200,7 +200,8 @@ fn client_certificate(entry: &Section<'_>) -> Option<ClientCertificate> {
         .iter()
         .all(|field| section.texts(field).is_empty())
     {
-        let message = "name `commonNames`, `organizations` or `sans`; else every client of the CA would do";
+        let message = "set `commonNames`, `organizations` or `sans`; otherwise every certificate of \
+                       the CA would be accepted";
         section.fault_here(FaultKind::Required, message);
     }
     Some(certificate)
@@ -227,7 +228,7 @@ fn endpoints(section: &Section<'_>) -> Endpoints {
         match Endpoint::ALL.iter().find(|endpoint| endpoint.as_str() == *text) {
             Some(endpoint) => endpoints.push(*endpoint),
             None => {
-                let message = format!("`{text}` is none of `authorize`, `validate`, `mutate`");
+                let message = format!("`{text}`: supported values: `authorize`, `validate`, `mutate`");
                 section.fault_at("endpoints", *index, FaultKind::NotSupported, message);
             }
         }

@@ -38,7 +38,8 @@ pub struct Selector {
 
 pub(super) fn clusters(root: &Section<'_>) -> Vec<ClusterEntry> {
     if cfg!(not(feature = "cluster")) && root.value("clusters").is_some() {
-        let message = "this program was built without the feature `cluster`, which watches API servers";
+        let message =
+            "this program was built without the feature `cluster`, which is needed to watch API servers";
         root.fault("clusters", FaultKind::NotSupported, message);
         return Vec::new();
     }
@@ -56,12 +57,12 @@ pub(super) fn clusters(root: &Section<'_>) -> Vec<ClusterEntry> {
             continue;
         };
         if clusters.iter().any(|other| other.name == cluster.name) {
-            let message = format!("`{}` stands here twice", cluster.name);
+            let message = format!("`{}` is used twice", cluster.name);
             section.fault("name", FaultKind::Duplicate, message);
         }
         let saved = |other: &ClusterEntry| other.snapshot.is_some() && other.snapshot == cluster.snapshot;
         if clusters.iter().any(saved) {
-            let message = "another cluster is saved there: each has a file of its own";
+            let message = "another cluster uses this file: each cluster needs its own";
             section.fault("snapshot", FaultKind::Duplicate, message);
         }
         clusters.push(cluster);
@@ -70,11 +71,12 @@ pub(super) fn clusters(root: &Section<'_>) -> Vec<ClusterEntry> {
 }
 
 fn cluster(section: &Section<'_>) -> Option<ClusterEntry> {
-    let name = section.required_text("name", "the `cluster` of the callers that this API server is");
-    let kubeconfig = section.required_path("kubeconfig", "how to reach the API server");
+    let name = section.required_text("name", "the `cluster` of this API server's callers");
+    let kubeconfig = section.required_path("kubeconfig", "the kubeconfig for the API server");
     let snapshot = section.path("snapshot");
     if snapshot.is_none() && section.value("snapshot").is_none() {
-        let message = "without it a start needs the API server to know the cluster's policies: name a file";
+        let message = "without it, a restarted gateway has no policies of the cluster until the API \
+                       server answers: set a file";
         section.warn("snapshot", FaultKind::Required, message);
     }
     let selector = section
@@ -98,8 +100,8 @@ fn read_selector(entry: &Section<'_>, section: &Section<'_>) -> Selector {
         .map_err(|fault| section.fault_here(FaultKind::Invalid, fault.to_string()))
         .unwrap_or_default();
     if labels.is_empty() && expressions.is_empty() {
-        let message = "this takes every policy and webhook that the API server stores, which runs them \
-                       too: label those that are meant for the gateway alone";
+        let message = "this selects every policy and webhook that the API server stores and also \
+                       runs itself: select only those for the gateway, by a label";
         entry.warn("selector", FaultKind::Suspicious, message);
     }
     let equal = labels.iter().map(|(key, value)| format!("{key}={value}"));

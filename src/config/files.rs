@@ -2,9 +2,8 @@
 //!
 //! A file that the gateway keeps for itself is replaced as a whole ([`replace`]).
 //!
-//! Every configured file is read here, and so regular files alone, each within a
-//! bound: a FIFO would hold its reader up until somebody writes, a device never
-//! ends, and whatever is larger is none of ours.
+//! All configured files are read here. Only regular files of bounded size are accepted:
+//! reading a FIFO would block until somebody writes to it, and a device never ends.
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, BufWriter, Read as _};
@@ -95,7 +94,7 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Resu
     File::open(folder)?.sync_all()
 }
 
-/// Does what may wait for the file system at `path`; [`pending`] tells of it meanwhile.
+/// Does what may wait for the file system at `path`; [`pending`] reports it meanwhile.
 pub fn observed<T>(path: &Path, act: impl FnOnce() -> T) -> T {
     let _pending = PendingRead::begin(path);
     act()
@@ -124,7 +123,7 @@ fn read_bounded(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let metadata = file.metadata()?;
     check_type(metadata.file_type())?;
     let too_large = || {
-        let message = format!("is larger than {most} bytes, the most that is read");
+        let message = format!("is larger than the limit of {most} bytes");
         io::Error::new(io::ErrorKind::FileTooLarge, message)
     };
     let length = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
@@ -242,11 +241,11 @@ mod tests {
         fs::write(&path, "0123456789").unwrap();
         assert_eq!(read(&path, 10).unwrap(), b"0123456789");
         fs::write(&path, "0123456789a").unwrap();
-        assert_eq!(refusal(&path), "is larger than 10 bytes, the most that is read");
+        assert_eq!(refusal(&path), "is larger than the limit of 10 bytes");
         // The system says that these have no bytes.
         assert_eq!(
             refusal(Path::new("/proc/self/status")),
-            "is larger than 10 bytes, the most that is read"
+            "is larger than the limit of 10 bytes"
         );
     }
 

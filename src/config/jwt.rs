@@ -56,10 +56,10 @@ pub(super) fn jwt(entry: &Section<'_>) -> Option<Jwt> {
     let fields = ["issuer", "audiences", "jwks", "algorithms", "leeway", "claims"];
     let section = entry.optional("jwt", &fields)?;
     let issuer = section.required_text("issuer", "the claim `iss` of the tokens");
-    let jwks = section.required_path("jwks", "the file of the issuer's public keys");
+    let jwks = section.required_path("jwks", "the file with the issuer's public keys");
     let audiences = section.strings("audiences");
     if audiences.is_empty() {
-        let message = "name at least one, else a token meant for others would do";
+        let message = "set at least one; otherwise tokens for other services would be accepted";
         section.fault("audiences", FaultKind::Required, message);
     }
     let algorithms = algorithms(&section);
@@ -81,7 +81,7 @@ fn algorithms(section: &Section<'_>) -> Vec<Algorithm> {
         match ALGORITHMS.iter().find(|(name, _)| *name == text) {
             Some((_, algorithm)) => algorithms.push(*algorithm),
             None => {
-                let message = format!("`{text}` is none of {}", one_of(&ALGORITHMS));
+                let message = format!("`{text}`: supported values: {}", one_of(&ALGORITHMS));
                 section.fault_at("algorithms", index, FaultKind::NotSupported, message);
             }
         }
@@ -116,7 +116,7 @@ fn claims(section: &Section<'_>) -> serde_json::Map<String, serde_json::Value> {
                 section.fault(
                     "claims",
                     FaultKind::Required,
-                    format!("claim `{name}`: say what it must hold"),
+                    format!("claim `{name}`: needs a value"),
                 );
             }
             claims

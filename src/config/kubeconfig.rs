@@ -1,13 +1,13 @@
-//! The users of a kubeconfig, as credentials that callers present.
+//! The users of a kubeconfig, as the credentials of callers.
 //!
-//! Reads what client-go reads (`tools/clientcmd/api/v1`): fields that it does
-//! not know are passed over, relative paths start at the file's own folder,
-//! `client-certificate-data` wins over `client-certificate`, text that is empty
-//! is absent. Of callers, keys are not read: a copy of the file without them
-//! will do. What the holder itself needs is in [`client`].
+//! Reads what client-go reads (`tools/clientcmd/api/v1`): unknown fields are ignored,
+//! relative paths start at the file's folder, `client-certificate-data` takes precedence
+//! over `client-certificate`, and empty text counts as absent. The private keys of
+//! callers are not read, so a copy of the file without them is enough. What a client
+//! needs is in [`client`].
 //!
-//! Credentials that another program makes (`exec`, `auth-provider`) are faults:
-//! nobody can know them beforehand, and none is started here.
+//! Credentials from another program (`exec`, `auth-provider`) are faults: they are not
+//! known in advance, and no program is started here.
 
 pub mod client;
 mod user;
@@ -82,7 +82,10 @@ fn open(files: &dyn Files, path: &Path, act: impl FnOnce(&Section<'_>)) -> Fault
             act(&root);
             faults.append(reading.into_faults());
         }
-        Ok(_) => faults.push(fault(FaultKind::Invalid, "must hold one kubeconfig".into())),
+        Ok(_) => faults.push(fault(
+            FaultKind::Invalid,
+            "must contain exactly one kubeconfig".into(),
+        )),
     }
     faults
 }
@@ -110,7 +113,7 @@ fn config(files: &dyn Files, root: &Section<'_>, kubeconfig: &mut Kubeconfig) {
         root.fault(
             "users",
             FaultKind::Required,
-            "without users nobody calls with this file",
+            "there are no users, so nobody can call with this file",
         );
     }
 }
@@ -146,18 +149,14 @@ fn named<'r>(root: &Section<'r>, list: &str, field: &str) -> Vec<(&'r str, Secti
         let section = item.foreign_section();
         let name = section.text_if_any("name").unwrap_or_default();
         if !names.insert(name) {
-            section.fault(
-                "name",
-                FaultKind::Duplicate,
-                format!("`{name}` stands here twice"),
-            );
+            section.fault("name", FaultKind::Duplicate, format!("`{name}` is used twice"));
         }
         found.push((name, section.foreign_section(field)));
     }
     found
 }
 
-const UNKNOWABLE: &str = "nobody can know beforehand what it will show: use a certificate, token or password";
+const UNKNOWABLE: &str = "its credential is not known in advance: use a certificate, token or password";
 
 #[cfg(test)]
 mod tests;

@@ -38,7 +38,7 @@ pub(super) fn limits(root: &Section<'_>) -> Limits {
     };
     if limits.in_flight_bytes < limits.body_bytes {
         let message = format!(
-            "{} is less than bodyBytes, {}: the largest body would never be taken",
+            "{} is less than bodyBytes, {}: the largest body would never be accepted",
             limits.in_flight_bytes, limits.body_bytes
         );
         section.fault("inFlightBytes", FaultKind::Invalid, message);

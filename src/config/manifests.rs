@@ -1,4 +1,4 @@
-//! `manifests`: the files and folders that policies are read from.
+//! `manifests`: the files and folders from which policies are read.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub(super) fn manifests(root: &Section<'_>) -> Vec<ManifestPath> {
         if manifests.contains(&manifest) {
             item.fault(
                 FaultKind::Duplicate,
-                format!("`{}` stands here twice", manifest.path.display()),
+                format!("`{}` is used twice", manifest.path.display()),
             );
         }
         manifests.push(manifest);

@@ -1,4 +1,4 @@
-//! `reload`: how changed files are noticed.
+//! `reload`: how changed files are detected.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -39,10 +39,10 @@ impl SanPattern {
         let below = text.strip_prefix("*.");
         let name = below.unwrap_or(text);
         if name.contains('*') {
-            return Err("a `*` stands only for the whole first label, as in `*.example.com`");
+            return Err("`*` may only be the whole first label, as in `*.example.com`");
         }
         if !name.split('.').all(is_label) {
-            return Err("neither DNS name, IP address, URI nor e-mail address");
+            return Err("must be a DNS name, IP address, URI or e-mail address");
         }
         let name = name.to_ascii_lowercase();
         Ok(if below.is_some() {

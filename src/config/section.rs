@@ -1,8 +1,8 @@
 //! A mapping of the configuration, read and validated field by field.
 //!
-//! serde stops at the first value of a wrong type; a user who mends a file
-//! wants every fault at once. So the sections are read through here: each
-//! reader takes what is right, notes what is not, and goes on.
+//! serde stops at the first value of a wrong type, but users want to see every fault at
+//! once. So sections are read with this: each reader takes the valid values, records the
+//! faults, and continues.
 
 mod values;
 
@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::document::{Document, Node, Value};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use values::not_a_string;
 pub(super) use values::one_of;
 
 /// One run over one document.
@@ -274,7 +275,7 @@ impl<'r> ListItem<'r> {
     pub(super) fn text_or_empty(&self) -> Option<&'r str> {
         let text = self.node.as_str();
         if text.is_none() {
-            self.fault(FaultKind::TypeInvalid, "must be text");
+            self.fault(FaultKind::TypeInvalid, not_a_string(self.node));
         }
         text
     }

@@ -1,4 +1,4 @@
-//! `server` and `admin`: where the gateway listens.
+//! `server` and `admin`: the listeners.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -97,8 +97,8 @@ fn connections(server: &Section<'_>) -> ConnectionLimits {
 
 fn tls(server: &Section<'_>) -> Option<Tls> {
     let section = server.section("tls", &["certificate", "privateKey", "clientCA"]);
-    let certificate = section.required_path("certificate", "the file of the server's certificate");
-    let private_key = section.required_path("privateKey", "the file of the certificate's key");
+    let certificate = section.required_path("certificate", "the file with the server's certificate");
+    let private_key = section.required_path("privateKey", "the file with the certificate's private key");
     let client_ca = section.path("clientCA");
     Some(Tls {
         certificate: certificate?,
@@ -115,7 +115,7 @@ pub(super) fn admin(root: &Section<'_>, server: Option<&Server>) -> Admin {
         section.fault(
             "address",
             FaultKind::Duplicate,
-            format!("`{address}` is the address of `server` too"),
+            format!("`{address}` is also the address of `server`: choose another one"),
         );
     }
     Admin { address }

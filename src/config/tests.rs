@@ -196,7 +196,10 @@ fn nothing_written_is_as_good_as_absent() {
 #[test]
 fn an_empty_never_deny_protects_nobody() {
     let (config, faults) = read(&format!("{HEAD}{SERVER}authorization: {{neverDeny: {{}}}}"));
-    assert!(faults.contains("a Deny can hold up `system:nodes`"), "{faults}");
+    assert!(
+        faults.contains("a Deny can now apply to `system:nodes`"),
+        "{faults}"
+    );
     let nobody = config.unwrap().authorization.never_deny;
     assert!(nobody.groups.is_empty() && nobody.users.is_empty());
     assert!(nobody.service_accounts.is_empty() && nobody.paths.is_empty());
@@ -231,7 +234,7 @@ fn other_authorizers_are_reached_by_their_kubeconfigs() {
          subjectAccessReviewVersion: v1, failurePolicy: Deny, connectionInfo: {type: InClusterConfig}}}]}\n",
     );
     let expected = "\
-4: authorization.webhooks[0].type: Unsupported value: `RBAC` is none of `Webhook`
+4: authorization.webhooks[0].type: Unsupported value: `RBAC`: supported values: `Webhook`
 4: authorization.webhooks[1].webhook.connectionInfo.type: Unsupported value: `InClusterConfig`: must be `KubeConfigFile`";
     assert_eq!(found, expected);
 }
@@ -239,8 +242,8 @@ fn other_authorizers_are_reached_by_their_kubeconfigs() {
 #[test]
 #[cfg(not(feature = "cluster"))]
 fn clusters_need_their_feature() {
-    let expected = "4: clusters: Unsupported value: this program was built without the feature `cluster`, \
-                    which watches API servers";
+    let expected = "4: clusters: Unsupported value: this program was built without the feature \
+                    `cluster`, which is needed to watch API servers";
     assert_eq!(faults("clusters: [{name: east, kubeconfig: k}]"), expected);
 }
 

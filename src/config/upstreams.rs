@@ -111,7 +111,7 @@ fn addresses(section: &Section<'_>) -> BTreeMap<String, SocketAddr> {
         }
         let Some(address) = address else { continue };
         if addresses.insert(name.to_ascii_lowercase(), address).is_some() {
-            let message = format!("`{name}` stands here twice: hosts are told apart without regard to case");
+            let message = format!("`{name}` is used twice: host names are not case-sensitive");
             item.fault(FaultKind::Duplicate, message);
         }
     }
@@ -131,7 +131,7 @@ fn allowed_addresses(section: &Section<'_>) -> Option<Vec<IpNet>> {
     section.value("allowedAddresses")?;
     let items = section.items("allowedAddresses");
     if items.is_empty() {
-        let message = "without a network no webhook could be called: name some, or leave it out to allow any";
+        let message = "an empty list would not allow any webhook: add networks, or remove it to allow all";
         section.fault("allowedAddresses", FaultKind::Required, message);
     }
     Some(items.iter().filter_map(network).collect())
@@ -246,7 +246,7 @@ upstreams:
             ),
             (
                 "{addresses: {'a:1': '127.0.0.1:1', 'A:1': '127.0.0.1:2'}}",
-                "stands here twice",
+                "is used twice",
             ),
             (
                 "{allowedAddresses: []}",

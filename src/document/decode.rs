@@ -1,4 +1,4 @@
-//! From nodes to serde types, keeping the place of what goes wrong.
+//! Decodes nodes into serde types; errors keep their place.
 
 mod failure;
 
@@ -16,7 +16,7 @@ use failure::Failure;
 use super::node::{Entry, Node, Value};
 use super::{Document, Fault, FaultKind, Faults, FieldPath, PathSegment};
 
-/// The most values of a wrong type that one run tells of. Each costs a pass over the document.
+/// The most values of a wrong type that one run reports. Each costs a pass over the document.
 const MOST_FAILURES: usize = 16;
 
 /// Reads the part at `path`. serde stops at the first value of a wrong type:
@@ -33,7 +33,7 @@ pub(super) fn decode<T: DeserializeOwned>(
     let mut failures = Vec::new();
     let mut rest = document.clone();
     while let Err((at, failure)) = &attempt.decoded {
-        // What is missing only because it was left out has been told.
+        // What is missing only because it was left out has been reported.
         if failures.len() < MOST_FAILURES && (failures.is_empty() || failure.kind != FaultKind::Required) {
             failures.push(Fault::error(
                 document.place(at.clone()),

@@ -1,4 +1,4 @@
-//! JSON values with the lines they stand on.
+//! JSON values with their line numbers.
 
 use std::collections::HashSet;
 
@@ -92,7 +92,7 @@ impl<'t> Reader<'t> {
                 .iter()
                 .any(|word| rest.starts_with(word));
         if is_value {
-            return Err(self.wrong("nothing may follow a value without white space"));
+            return Err(self.wrong("unexpected text after a value"));
         }
         Err(self.error(Reason::Syntax, "not JSON".to_owned()))
     }
@@ -184,7 +184,7 @@ impl<'t> Reader<'t> {
         }
         let (key, _) = self.string()?;
         if !keys.insert(key.clone()) {
-            return Err(self.error(Reason::Content, format!("the key `{key}` stands twice")));
+            return Err(self.error(Reason::Content, format!("duplicate key `{key}`")));
         }
         if !self.take(b':') {
             return Err(self.wrong("`:` is missing after a key"));
@@ -202,7 +202,7 @@ impl<'t> Reader<'t> {
             ends
         });
         let Some(length) = length else {
-            return Err(self.wrong("text in quotes that never ends"));
+            return Err(self.wrong("quoted text without a closing quote"));
         };
         let end = start + length + 2;
         let literal = self.text.get(start..end).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! YAML values with the lines they stand on.
+//! YAML values with their line numbers.
 
 use super::layout::Layout;
 use crate::field::PathSegment;

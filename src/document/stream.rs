@@ -1,6 +1,6 @@
-//! A text's documents, divided as kubectl divides it
-//! (`k8s.io/apimachinery/pkg/util/yaml`, `YAMLOrJSONDecoder`): JSON values one
-//! after the other, or YAML documents between lines that begin with `---`.
+//! Splits a text into documents, like kubectl (`k8s.io/apimachinery/pkg/util/yaml`,
+//! `YAMLOrJSONDecoder`): consecutive JSON values, or YAML documents separated by lines
+//! that begin with `---`.
 
 use std::borrow::Cow;
 
@@ -63,7 +63,7 @@ fn read_yaml(text: &str, first_line: u32, documents: &mut Vec<Node>) -> Result<(
             let behind = behind.trim();
             if !behind.is_empty() && !behind.starts_with('#') {
                 let message =
-                    "nothing but a comment may stand behind `---`; the document begins on the next line";
+                    "only a comment may follow `---` on its line; begin the document on the next line";
                 return Err(Unreadable::new(line - 1, 3, Reason::Syntax, message));
             }
             let document = text.get(start..at).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Why a text is no document.
+//! The error for a text that is not a valid document.
 
 /// What is wrong with a text, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Unreadable {
     pub(super) fn trailing(self) -> Self {
         Self {
             reason: Reason::Trailing,
-            message: "text after the end of the document; another document begins with a line `---`"
+            message: "text after the end of the document; begin another document with a line `---`"
                 .to_owned(),
             ..self
         }

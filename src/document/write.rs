@@ -1,4 +1,4 @@
-//! Values as YAML, as people write it.
+//! Writes values as YAML for people.
 
 use std::fmt::Write;
 
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_as_it_was() {
+    fn written_documents_are_read_with_the_same_values() {
         let texts = [
             "",
             " ",

@@ -7,16 +7,16 @@
 //!                                                                       what scalars mean
 //! ```
 //!
-//! That library stands on a port of libyaml, whose scanner accepts more than the
-//! specification does and some things less. What is accepted here is what that
-//! scanner accepts, so that a manifest means the same to kubectl and to us; a
-//! differential test against it holds us to that (`tests/oracle/yaml.rs`). We
-//! are stricter where it would lose what is written: text after the end of a
-//! document, and a key that stands twice.
+//! That library is based on a port of libyaml, whose scanner accepts more than the
+//! specification in some places and less in others. This reader accepts what that scanner
+//! accepts, so that a manifest means the same to kubectl and to Portcullis; a
+//! differential test ensures it (`tests/oracle/yaml.rs`). It is stricter where that
+//! library would silently lose text: text after the end of a document, and duplicate
+//! keys.
 //!
-//! Time and memory are linear in the text: nothing recurses by its nesting
-//! ([`MAX_DEPTH`](super::MAX_DEPTH) bounds what the tree is built with), and
-//! what aliases repeat is bounded.
+//! Time and memory are linear in the text: there is no recursion over nesting levels
+//! ([`MAX_DEPTH`](super::MAX_DEPTH) limits the depth of the tree), and the repetition by
+//! aliases is limited.
 
 mod block;
 mod builder;

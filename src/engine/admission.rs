@@ -1,4 +1,4 @@
-//! Admission: what an API server may store, and with which changes.
+//! Admission: whether an object may be stored, and with which changes.
 //!
 //! ```text
 //! Request ─▶ AdmissionSet ─▶ matching: which policies apply

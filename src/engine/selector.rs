@@ -122,7 +122,7 @@ fn field_terms(text: &str) -> Vec<&str> {
 }
 
 fn field_requirement(term: &str) -> Result<Requirement<'static>, String> {
-    let wrong = || format!("`{term}` is none of `field=value`, `field==value` and `field!=value`");
+    let wrong = || format!("`{term}` must be `field=value`, `field==value` or `field!=value`");
     let (left, right) = term.split_once('=').ok_or_else(wrong)?;
     match left.strip_suffix('!') {
         Some(key) => Ok(requirement(key, Operator::NotIn, vec![unescape(right)?])),

@@ -12,7 +12,7 @@ pub enum StatusReason {
     Unauthorized,
     /// 403: it is known who asks, and that may not be.
     Forbidden,
-    /// 404: there is nothing at this path.
+    /// 404: no such path.
     NotFound,
     /// 405: the path knows other methods.
     MethodNotAllowed,

@@ -1,6 +1,6 @@
-//! Instants, and the periods for which policies hold.
+//! Times, and the periods during which policies are in force.
 //!
-//! No clock: whoever asks for a decision says when it is made.
+//! There is no clock here: the caller passes the time of the decision.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

@@ -1,9 +1,9 @@
-//! Bytes that are no UTF-8, in a text that is.
+//! Bytes that are not UTF-8, represented in a UTF-8 text.
 //!
-//! An API server passes on what it never looks into (`RawExtension`) byte by byte, and
-//! Go's decoder reads each byte of it that is no UTF-8 as U+FFFD. Such a byte `0xNN` is
-//! written here as the escape `\udcNN`, half of a surrogate pair, which reads as U+FFFD
-//! too; so the text is JSON, says what Go reads, and can be written back as it was.
+//! An API server passes on raw objects (`RawExtension`) byte by byte, and Go's decoder
+//! reads each byte that is not UTF-8 as U+FFFD. Such a byte `0xNN` is represented here by
+//! the escape `\udcNN`, half of a surrogate pair, which also reads as U+FFFD. So the text
+//! is valid JSON with the values that Go reads, and the original bytes can be restored.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! The JSON Patch that leads from one value to another.
+//! Creates the JSON Patch from one value to another.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -247,7 +247,7 @@ impl<'d> Node<'d> {
         self.document
     }
 
-    /// A number that tells this value from any other of its document.
+    /// A number that identifies this value within its document.
     #[must_use]
     pub const fn position(self) -> u32 {
         self.token

@@ -1,9 +1,9 @@
 //! JSON Patch (RFC 6902), as Kubernetes applies it.
 //!
-//! The API server uses `gopkg.in/evanphx/json-patch.v4`, which is kinder than
-//! the RFC in places that policies have come to rely on: `replace` of a key
-//! that a map does not have adds it, a negative index counts from the end, and
-//! what stands before the first `/` of a path is not looked at.
+//! The API server uses `gopkg.in/evanphx/json-patch.v4`, which is more lenient than the
+//! RFC in ways that policies rely on: `replace` adds a key that a map does not have, a
+//! negative index counts from the end, and anything before the first `/` of a path is
+//! ignored.
 
 mod application;
 mod operation;

@@ -4,9 +4,9 @@
 //! text ─▶ quotes: where strings end ─▶ scan: grammar, tokens ─▶ index: equal keys, wide maps
 //! ```
 //!
-//! What stands in an object of the API server is short: names, keys, empty
-//! maps. A token is therefore read in a few steps without a loop, and the place
-//! in the text is handed from one to the next.
+//! The objects that an API server sends consist of short tokens: names, keys, empty maps.
+//! So a token is read in a few steps without a loop, and the position is passed from one
+//! to the next.
 
 mod index;
 mod quotes;

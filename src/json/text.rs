@@ -1,4 +1,4 @@
-//! Strings as JSON writes them.
+//! JSON strings: unescaping and escaping.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! A value that can be changed and keeps the text of what is not.
+//! A JSON value that can be changed and keeps the text of unchanged parts.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

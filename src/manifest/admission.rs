@@ -1,5 +1,5 @@
-//! The kinds of `admissionregistration.k8s.io`: defaults, validation with every
-//! fault at its field, and the engine's form.
+//! The kinds of `admissionregistration.k8s.io`: defaults, validation, and conversion to
+//! the engine's types.
 
 mod binding;
 mod expressions;

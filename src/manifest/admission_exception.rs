@@ -1,4 +1,4 @@
-//! AdmissionException: what must be in one, and what cannot.
+//! Validation of AdmissionException.
 
 use std::collections::BTreeSet;
 
@@ -66,10 +66,10 @@ fn validate_policies(policies: &[String], path: &FieldPath, report: &mut Report<
     for (index, policy) in policies.iter().enumerate() {
         let path = path.index(index);
         if policy.contains('*') {
-            let message = "names have no patterns: name each policy whose denials are to pass";
+            let message = "patterns are not supported: name each policy";
             report.invalid(&path, policy, message);
         } else if policy.is_empty() {
-            report.required(&path, "a policy has a name");
+            report.required(&path, "must not be empty");
         } else {
             let mut parts = policy.splitn(2, '/');
             let syntax = parts.try_for_each(names::dns_subdomain);
@@ -85,7 +85,7 @@ fn read_end(written: Option<&str>, path: &FieldPath, report: &mut Report<'_>) ->
     let Some(text) = written else {
         report.required(
             path,
-            "an exception ends: a time in RFC 3339, such as `2027-01-31T00:00:00Z`",
+            "the time at which the exception expires, in RFC 3339, such as `2027-01-31T00:00:00Z`",
         );
         return None;
     };
@@ -94,7 +94,7 @@ fn read_end(written: Option<&str>, path: &FieldPath, report: &mut Report<'_>) ->
 
 fn validate_reason(reason: &str, path: &FieldPath, report: &mut Report<'_>) {
     if reason.trim().is_empty() {
-        report.required(path, "say why, for the log and for whoever asks later");
+        report.required(path, "the reason for the exception, for logs and reports");
     } else if reason.len() > REASON_BYTES {
         let message = format!("{} bytes: at most {REASON_BYTES}", reason.len());
         report.fault(FaultKind::TooLong, path, message);
@@ -109,7 +109,7 @@ fn read_match(
     report: &mut Report<'_>,
 ) -> Option<crate::engine::admission::matching::Constraints> {
     let Some(mut written) = written.filter(|written| *written != MatchResources::default()) else {
-        let message = "say which objects: `resourceRules`, and a `namespaceSelector` or `resourceNames`";
+        let message = "the objects: `resourceRules`, and a `namespaceSelector` or `resourceNames`";
         report.required(path, message);
         return None;
     };
@@ -124,15 +124,15 @@ fn require_limits(written: &MatchResources, path: &FieldPath, report: &mut Repor
     let rules = written.resource_rules.as_deref().unwrap_or_default();
     let at = path.field("resourceRules");
     if rules.is_empty() {
-        report.required(&at, "an exception has at least one rule, unlike a binding");
+        report.required(&at, "an exception needs at least one rule");
     }
     if written.namespace_selector.as_ref().is_some_and(is_effective) {
         return;
     }
     let unnamed = |rule: &NamedRuleWithOperations| rule.resource_names.as_ref().is_none_or(Vec::is_empty);
     if let Some(index) = rules.iter().position(unnamed) {
-        let message = "without a `namespaceSelector` that leaves some namespace out, each rule names its \
-                       objects: the exception would hold everywhere";
+        let message = "without a `namespaceSelector` that excludes some namespaces, each rule needs \
+                       `resourceNames`: otherwise the exception would apply everywhere";
         report.required(&at.index(index).field("resourceNames"), message);
     }
 }

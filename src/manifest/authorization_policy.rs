@@ -36,7 +36,7 @@ pub(super) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) ->
     if spec.subjects.is_empty() {
         report.required(
             &path.field("subjects"),
-            "a policy names whom it is for; `*` as a Group is everybody",
+            "a policy needs at least one subject; the Group `*` is everybody",
         );
     }
     validate_subjects(&spec.subjects, &path.field("subjects"), report);
@@ -62,7 +62,7 @@ fn validity(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) -> Validity 
         && not_after <= not_before
     {
         let message =
-            format!("must be after `notBefore`, which is {not_before}: the policy would never hold");
+            format!("must be after `notBefore`, which is {not_before}: the policy would never be in force");
         report.invalid(&end, &not_after.to_string(), message);
     }
     validity
@@ -87,7 +87,7 @@ fn validate_failure_policy(spec: &Spec, path: &FieldPath, report: &mut Report<'_
         _ if spec.effect == "Allow" => {
             report.forbidden(
                 path,
-                "an Allow whose condition errors never matches: only a Deny has this",
+                "allowed only in a Deny: an Allow whose condition fails never applies",
             );
         }
         policy => report.required_one_of(path, policy, &["Deny", "NoOpinion"]),
@@ -123,7 +123,7 @@ fn validate_condition_name<'p>(
     report: &mut Report<'_>,
 ) {
     if name.is_empty() {
-        report.required(path, "a condition has a name, by which messages refer to it");
+        report.required(path, "a condition needs a name, which messages use");
     } else if !names.insert(name) {
         report.fault(FaultKind::Duplicate, path, format!("`{name}`"));
     } else {

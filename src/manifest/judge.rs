@@ -1,5 +1,5 @@
-//! AuthorizationPolicies and AdmissionExceptions as somebody writes them to an API
-//! server: judged by the code that reads and lints manifests.
+//! Validation of AuthorizationPolicies and AdmissionExceptions that are written to an API
+//! server, with the code that reads and lints manifests.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Which kind a document is, by its `apiVersion` and `kind`.
+//! The kind of a document, by its `apiVersion` and `kind`.
 
 use crate::document::Document;
 use crate::engine::groups::{ADMISSION, PORTCULLIS, RBAC};
@@ -17,7 +17,7 @@ pub(crate) struct KnownKind {
     of: ManifestKind,
 }
 
-/// Every kind that decides, or tells of a namespace. Objects of any other may be parameters.
+/// Every kind that affects decisions, or describes a namespace. Objects of any other may be parameters.
 pub(crate) const KINDS: [KnownKind; 16] = [
     rbac("Role", ManifestKind::Role),
     rbac("ClusterRole", ManifestKind::ClusterRole),
@@ -99,7 +99,7 @@ fn field<'d>(document: &'d Document, name: &str) -> Result<&'d str, Unrecognised
     text.ok_or_else(|| UnrecognisedKind {
         kind: FaultKind::Required,
         path: FieldPath::root().field(name),
-        message: format!("a manifest says its `{name}`"),
+        message: format!("a manifest needs the field `{name}`"),
     })
 }
 
@@ -125,7 +125,7 @@ fn known_version(api_version: &str, version: &str, known: &[&str]) -> Result<(),
     Err(UnrecognisedKind {
         kind: FaultKind::NotSupported,
         path: FieldPath::root().field("apiVersion"),
-        message: format!("`{api_version}`: write this kind as {known}"),
+        message: format!("`{api_version}`: use {known}"),
     })
 }
 

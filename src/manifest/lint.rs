@@ -1,4 +1,4 @@
-//! Warnings: valid, but dangerous or probably not meant.
+//! Warnings about manifests that are valid, but dangerous or probably not what was meant.
 //!
 //! Each warning is precise, and says what to write instead. `policy` looks at
 //! one AuthorizationPolicy at a time, `lockout` at Denies over everybody,
@@ -42,7 +42,7 @@ use crate::engine::admission::exceptions::Exception;
 use crate::engine::authorization::{AuthorizationPolicy, PolicySet};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
-/// Looks at all `objects`, each of which is sound.
+/// Looks at all `objects`, each of which is valid.
 pub(super) fn lint(objects: &[ManifestObject], options: &Options, faults: &mut Faults) {
     let never_deny = &options.never_deny;
     let roles = binding::RolesByCluster::new(objects);

@@ -56,7 +56,7 @@ fn validate_name(
     match metadata.name.as_deref() {
         None | Some("") => report.required(
             path,
-            "a manifest names its object; `generateName` is for requests",
+            "an object needs a name; `generateName` is not supported in manifests",
         ),
         Some(name) => report.syntax(path, name, syntax(name)),
     }
@@ -65,8 +65,11 @@ fn validate_name(
 fn validate_namespace(metadata: &ObjectMeta, path: &FieldPath, scope: KindScope, report: &mut Report<'_>) {
     match (scope, metadata.namespace.as_deref().unwrap_or_default()) {
         (KindScope::Cluster, "") => {}
-        (KindScope::Cluster, _) => report.forbidden(path, "objects of this kind belong to no namespace"),
-        (KindScope::Namespaced, "") => report.required(path, "objects of this kind belong to a namespace"),
+        (KindScope::Cluster, _) => report.forbidden(
+            path,
+            "objects of this kind are cluster-scoped: remove the namespace",
+        ),
+        (KindScope::Namespaced, "") => report.required(path, "objects of this kind need a namespace"),
         (KindScope::Namespaced, namespace) => report.syntax(path, namespace, names::dns_label(namespace)),
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn labels(document: &Document, report: &mut Report<'_>) -> Option<BTr
         .and_then(Node::as_str)
         .unwrap_or_default();
     if name.is_empty() {
-        report.required(&path.field("name"), "a manifest names its object");
+        report.required(&path.field("name"), "an object needs a name");
     } else {
         report.syntax(&path.field("name"), name, names::dns_label(name));
     }
@@ -40,7 +40,7 @@ pub(super) fn labels(document: &Document, report: &mut Report<'_>) -> Option<BTr
                     _ => report.fault(
                         FaultKind::TypeInvalid,
                         &path,
-                        "a label's value is text: put it in quotes",
+                        "a label's value must be a string: put it in quotes",
                     ),
                 }
             }
@@ -48,7 +48,7 @@ pub(super) fn labels(document: &Document, report: &mut Report<'_>) -> Option<BTr
         Some(_) => report.fault(
             FaultKind::TypeInvalid,
             &path.field("labels"),
-            "labels are a mapping",
+            "labels must be a mapping",
         ),
     }
     super::metadata::validate_labels(&labels, &path.field("labels"), report);

@@ -17,7 +17,7 @@ use crate::engine::admission::exceptions::Exception;
 use crate::engine::authorization::{AuthorizationPolicy, Binding, Role};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
-/// A sound object.
+/// A valid object.
 #[derive(Debug)]
 pub(super) struct ManifestObject {
     /// As written.
@@ -135,7 +135,7 @@ fn named(document: &Document, faults: &mut Faults) -> Option<()> {
         return Some(());
     }
     let path = FieldPath::root().field("metadata").field("name");
-    Report::new(document, faults).required(&path, "a manifest names its object");
+    Report::new(document, faults).required(&path, "an object needs a name");
     None
 }
 
@@ -147,7 +147,7 @@ fn parameter(document: &Document, faults: &mut Faults) -> Option<Content> {
         return report.is_valid().then_some(Content::Parameter);
     }
     let place = document.place(FieldPath::root().field("metadata").field("name"));
-    let message = "this is no Kubernetes object, and is ignored: move it out of the manifests";
+    let message = "not a Kubernetes object, so it is ignored: move it out of the manifests";
     faults.push(Fault::warning(place, FaultKind::Required, message));
     None
 }
@@ -162,7 +162,7 @@ pub(super) fn refuse_duplicates(objects: &[ManifestObject], faults: &mut Faults)
         if let Some(first) = namesakes.iter().find(|first| meet(first, object)) {
             let path = FieldPath::root().field("metadata").field("name");
             let message = format!(
-                "the same object stands at {}{}",
+                "the same object is also at {}{}",
                 position(first),
                 reach(first, object)
             );

@@ -34,7 +34,7 @@ pub(super) fn validate(document: &Document, report: &mut Report<'_>) {
     }
 }
 
-/// `.data.a.yaml` as a path: which points part keys, the object tells.
+/// `.data.a.yaml` as a path: the object decides which dots separate keys.
 fn field_path(root: &Node, written: &str) -> FieldPath {
     let (mut path, mut node, mut rest) = (FieldPath::root(), root, written);
     while !rest.is_empty() {

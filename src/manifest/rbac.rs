@@ -137,7 +137,7 @@ fn validate_role_ref(role: &RoleRef, kinds: &[&str], report: &mut Report<'_>) {
         report.not_supported(&path.field("kind"), &role.kind, kinds);
     }
     match role.name.as_str() {
-        "" => report.required(&path.field("name"), "a binding names its role"),
+        "" => report.required(&path.field("name"), "a binding needs the name of a role"),
         name => report.syntax(&path.field("name"), name, names::path_segment(name)),
     }
 }
@@ -155,7 +155,7 @@ fn default_and_validate_subjects(subjects: &mut [Subject], scope: KindScope, rep
 
 fn validate_subject(subject: &Subject, scope: KindScope, path: &FieldPath, report: &mut Report<'_>) {
     if subject.name.is_empty() {
-        report.required(&path.field("name"), "a subject has a name");
+        report.required(&path.field("name"), "a subject needs a name");
     }
     let group = subject.api_group.as_deref().unwrap_or_default();
     match subject.kind.as_str() {
@@ -172,7 +172,7 @@ fn validate_subject(subject: &Subject, scope: KindScope, path: &FieldPath, repor
             }
             let namespace = subject.namespace.as_deref().unwrap_or_default();
             if scope == KindScope::Cluster && namespace.is_empty() {
-                let message = "in a ClusterRoleBinding, a service account names its namespace";
+                let message = "in a ClusterRoleBinding, a service account needs a namespace";
                 report.required(&path.field("namespace"), message);
             }
         }

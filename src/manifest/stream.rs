@@ -29,7 +29,7 @@ fn flatten(document: Document, objects: &mut Vec<Document>, faults: &mut Faults)
         faults.push(Fault::error(
             place,
             FaultKind::TypeInvalid,
-            "a manifest is a mapping",
+            "a manifest must be a mapping",
         ));
         return;
     }
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(names, Vec::<String>::new());
         assert_eq!(
             faults.to_string(),
-            "f.yaml:1: Invalid type: a manifest is a mapping"
+            "f.yaml:1: Invalid type: a manifest must be a mapping"
         );
     }
 }

@@ -105,16 +105,17 @@ fn unknown_kinds_versions_and_fields_are_faults() {
     assert_eq!(
         told,
         [
-            "kind: `AuthorisationPolicy`: the kinds of `portcullis.dev` are `AuthorizationPolicy`, `AdmissionException`, `PolicyTest`",
-            "apiVersion: `portcullis.dev/v1`: write this kind as `portcullis.dev/v1alpha1`",
-            "apiVersion: `rbac.authorization.k8s.io/v1alpha1`: write this kind as \
-             `rbac.authorization.k8s.io/v1` or `rbac.authorization.k8s.io/v1beta1`",
+            "kind: `AuthorisationPolicy`: the kinds of `portcullis.dev` are `AuthorizationPolicy`, \
+             `AdmissionException`, `PolicyTest`",
+            "apiVersion: `portcullis.dev/v1`: use `portcullis.dev/v1alpha1`",
+            "apiVersion: `rbac.authorization.k8s.io/v1alpha1`: use `rbac.authorization.k8s.io/v1` or \
+             `rbac.authorization.k8s.io/v1beta1`",
             "kind: `Webhook`: the kinds of `admissionregistration.k8s.io` are `ValidatingAdmissionPolicy`, \
              `ValidatingAdmissionPolicyBinding`, `MutatingAdmissionPolicy`, `MutatingAdmissionPolicyBinding`, \
              `ValidatingWebhookConfiguration`, `MutatingWebhookConfiguration`, \
              `ExternalAdmissionHookConfiguration`, `InitializerConfiguration`",
             "rules[0].verb: unknown field `verb`",
-            "apiVersion: a manifest says its `apiVersion`",
+            "apiVersion: a manifest needs the field `apiVersion`",
         ]
     );
 }
@@ -150,9 +151,9 @@ fn the_same_object_twice_for_one_cluster_is_a_fault_that_names_both_places() {
     );
     assert_eq!(
         faults.to_string(),
-        "both.yaml:2: ClusterRole/a: metadata.name: Duplicate value: the same object stands at east.yaml:1 \
+        "both.yaml:2: ClusterRole/a: metadata.name: Duplicate value: the same object is also at east.yaml:1 \
          for the cluster `east`, and this one holds for every cluster\n\
-         west-2.yaml:1: ClusterRole/a: metadata.name: Duplicate value: the same object stands at west.yaml:1"
+         west-2.yaml:1: ClusterRole/a: metadata.name: Duplicate value: the same object is also at west.yaml:1"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Policies that select namespaces by their labels, where nobody tells of any.
+//! Policies that select namespaces by their labels, where no Namespaces are known.
 
 use std::collections::BTreeSet;
 
@@ -42,17 +42,18 @@ pub(super) fn at(rule: usize) -> FieldPath {
     rules.index(rule).field("namespaceSelector")
 }
 
-/// What is wrong with a selector, where nothing is told of the Namespaces of a
+/// What is wrong with a selector, where the Namespaces are not known of a
 /// cluster; of which one, where that has to be said.
 pub(super) fn message(cluster: Option<&str>) -> String {
     let of = cluster.map_or_else(String::new, |cluster| format!(" of the cluster `{cluster}`"));
     format!(
-        "neither manifests nor a watch tell of the Namespaces{of}, so none of their labels is known: add their \
-         manifests, or the cluster to `clusters`; `kubernetes.io/metadata.name` is always known"
+        "no labels are known, because there are no Namespaces{of} among the manifests or watched: \
+         add their manifests, or add the cluster to `clusters`; only `kubernetes.io/metadata.name` \
+         is always known"
     )
 }
 
-/// Of which clusters' Namespaces something is told.
+/// The clusters whose Namespaces are known.
 pub(super) struct ToldNamespaces<'o> {
     /// Of every cluster's.
     all: bool,
@@ -74,7 +75,7 @@ impl<'o> ToldNamespaces<'o> {
     }
 
     /// The first cluster, of those that a policy is for, of whose Namespaces
-    /// nothing is told: `Some(None)` where clusters have no names here.
+    /// none are known: `Some(None)` where clusters have no names here.
     pub(super) fn missing(&self, cluster: Option<&'o str>, options: &'o Options) -> Option<Option<&'o str>> {
         let is_missing = |cluster: &&str| !self.clusters.contains(cluster);
         match cluster {

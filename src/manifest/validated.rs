@@ -20,7 +20,7 @@ pub struct ValidatedObject {
     identity: ObjectIdentity,
     pub(super) cluster: Option<Arc<str>>,
     pub(super) content: Content,
-    /// Whether an API server told of it, and not a file.
+    /// Whether it comes from an API server, and not from a file.
     pub(super) is_watched: bool,
     /// The object itself, where expressions look at it.
     pub(super) json: Option<Arc<json::Document<'static>>>,
@@ -57,7 +57,7 @@ impl ValidatedObject {
             }),
             None => {
                 if !faults.has_errors() {
-                    let message = "an object of this kind decides nothing";
+                    let message = "objects of this kind are not used";
                     faults.push(Fault::error(place, FaultKind::NotSupported, message));
                 }
                 Err(faults)
@@ -72,7 +72,7 @@ impl ValidatedObject {
     }
 
     /// A digest of everything the object says: equal for equal objects, whatever their comments,
-    /// style or order of fields. It tells versions apart within one process, and proves nothing.
+    /// style or order of fields. It distinguishes versions within one process, and proves nothing.
     #[must_use]
     pub const fn digest(&self) -> u64 {
         self.digest

@@ -54,7 +54,10 @@ fn read_within(paths: &[ManifestPath], most_files: usize, most_bytes: usize) -> 
                     });
                 }
                 Err(error) if error.kind() == io::ErrorKind::FileTooLarge && left < MANIFEST_BYTES => {
-                    let message = format!("with this file all manifests are larger than {most_bytes} bytes");
+                    let message = format!(
+                        "with this file, the manifests exceed the limit of \
+                         {most_bytes} bytes"
+                    );
                     faults.push(unreadable(&file, &io::Error::new(error.kind(), message)));
                     return (sources, faults);
                 }
@@ -87,7 +90,8 @@ fn empty(folder: &Path) -> Fault {
     Fault::warning(
         place,
         FaultKind::NotFound,
-        "this folder holds no manifest: files end in `.yaml`, `.yml` or `.json`, and do not begin with `.`",
+        "this folder contains no manifests: their names end in `.yaml`, `.yml` or `.json`, and do \
+         not begin with `.`",
     )
 }
 

@@ -1,5 +1,5 @@
-//! One reading of the files, on a thread of its own: a file system that
-//! does not answer holds up that thread, and nobody who waits for it.
+//! Reads the files on a separate thread, so that a file system that does not respond
+//! blocks only that thread.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

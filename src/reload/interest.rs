@@ -1,4 +1,4 @@
-//! Which changes in the watched folders are changes of the set.
+//! Decides which changes in the watched folders affect the loaded files.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
-//! The configuration and manifests that were last in force, kept in a file of their own
-//! (`reload.lastGood`), so that a restart beside faulty files still has something to serve.
+//! The last configuration and manifests that were in force, saved in a file
+//! (`reload.lastGood`), so that a gateway can restart while the files have faults.
 //!
-//! The first line says what follows and its digest; the second holds the texts. Keys,
-//! certificates, kubeconfigs and tokens are not copied: they are read where they are. The
-//! texts may hold inline credentials all the same, so only the owner may read the file.
+//! The first line has the format and a digest; the second contains the texts. Keys,
+//! certificates, kubeconfigs and tokens are not copied but read from their files. Since
+//! the texts may contain inline credentials, only the owner may read the file.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -101,7 +101,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The file is not what was written.
-    #[error("`{path}` is no complete saved set: {reason}")]
+    #[error("`{path}` is not a complete saved set: {reason}")]
     Corrupt {
         /// The file.
         path: PathBuf,
@@ -109,7 +109,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// What was saved cannot be used with the certificates and credentials that there are now.
-    #[error("what `{path}` holds cannot be served:\n{faults}")]
+    #[error("the set saved in `{path}` cannot be used:\n{faults}")]
     Faulty {
         /// The file.
         path: PathBuf,
@@ -169,7 +169,7 @@ impl Saver {
             .spawn(move || while_any_waits(&all));
         match saving {
             Ok(_) => waiting.is_saving = true,
-            Err(error) => tracing::warn!(%error, "no thread to save the last good set"),
+            Err(error) => tracing::warn!(%error, "cannot start a thread to save the last good set"),
         }
     }
 }
@@ -231,7 +231,7 @@ fn parse(content: &[u8]) -> Result<Saved, &'static str> {
         return Err("another version wrote it");
     }
     if header.sha256 != hexadecimal(&sha256(texts)) {
-        return Err("its digest does not fit");
+        return Err("its digest does not match");
     }
     let texts: Texts = serde_json::from_slice(texts).map_err(|_| "its texts cannot be read")?;
     Ok(Saved {

@@ -170,7 +170,7 @@ pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option
     })
 }
 
-/// Each part is built even where another has failed: one run tells all.
+/// Each part is built even where another has failed: one run reports all faults.
 fn assemble(
     config: Config,
     sources: &[Source],
@@ -251,7 +251,7 @@ fn unusable_log(config: &Config) -> Option<Fault> {
         _ => {
             let folder = path.parent().filter(|folder| !folder.is_dir())?;
             let message = format!(
-                "there is no folder `{}`: make it, or log elsewhere",
+                "the folder `{}` does not exist: create it, or use another path",
                 folder.display()
             );
             (FaultKind::NotFound, message)

@@ -1,9 +1,8 @@
-//! Loads on threads of their own, so that their memory goes back to the system.
+//! Loads snapshots on separate threads, so that their memory is returned to the system.
 //!
-//! What a load takes is many times what it leaves behind. The allocator
-//! (mimalloc) keeps what a thread has freed for that thread, after its end for
-//! a second more, and then gives back a quarter of it whenever some thread
-//! ends. In a gateway that has nothing to do none does.
+//! Loading needs many times the memory of its result. The allocator (mimalloc) keeps what
+//! a thread has freed for that thread, for a second after its end, and then returns a
+//! quarter of it whenever a thread ends. In an idle gateway no thread ends.
 
 use std::hint::black_box;
 use std::panic::resume_unwind;

@@ -14,10 +14,10 @@ use crate::manifest::{ObjectIdentity, ValidatedObject};
 
 /// Where objects come from beside the files, and change by themselves.
 ///
-/// It tells of a change by a [`Trigger`]. Its objects are
-/// sound: what is wrong with one stays with it, and stops no other.
+/// It reports a change by a [`Trigger`]. Its objects are
+/// valid: a fault of one object affects no other.
 pub trait ManifestSource: Send + Sync {
-    /// Follows what it is told to from now on, and says so to `trigger`. Once.
+    /// Starts to follow its objects, and reports changes to `trigger`. Called once.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ pub enum Origin {
     Nowhere,
     /// As they were when they were last saved.
     Saved,
-    /// As the API server tells of them.
+    /// As the API server reports them.
     Live,
 }
 

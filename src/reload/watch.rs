@@ -1,9 +1,9 @@
 //! Watches files and reloads after changes.
 //!
-//! Three ways lead here. Watches on the folders report at once; they hang on the
-//! folder and not on the file, because mounted Secrets and ConfigMaps change by
-//! the swap of a link. A poll finds what no watch reports (network file
-//! systems, links whose far end moved). SIGHUP asks outright.
+//! There are three triggers. Watches on the folders report changes at once; they watch
+//! folders rather than files, because mounted Secrets and ConfigMaps change by replacing
+//! a link. Polling finds what no watch reports (network file systems, links whose target
+//! changed). SIGHUP requests a reload.
 //!
 //! ```text
 //! events ─▶ due? ─▶ inspection, on a thread of its own ─▶ ended: put in force, or keep

@@ -1,8 +1,8 @@
-//! From a listening socket to connections, come what may.
+//! Accepts connections from the listening socket.
 //!
-//! Nothing stops this but the end of the gateway: a connection beyond the limits
-//! takes the place of an older one or is dropped at once, and when there are no
-//! descriptors left, the oldest connection without proof gives back its own.
+//! The loop runs until the gateway ends. A connection beyond the limits replaces an older
+//! one or is dropped at once; if there are no file descriptors left, the oldest
+//! unauthenticated connection is closed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -55,7 +55,7 @@ pub(super) async fn accept(
                 connections.close_oldest();
                 if last_said.is_none_or(|at: Instant| at.elapsed() >= SAID_EVERY) {
                     last_said = Some(Instant::now());
-                    tracing::error!(%error, "connections cannot be accepted, it is tried again");
+                    tracing::error!(%error, "cannot accept connections: retrying");
                 }
                 sleep(PAUSE).await;
             }

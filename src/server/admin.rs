@@ -6,13 +6,14 @@
 //! | `/readyz`, `/healthz` | 200 when reviews are answered; 503 while starting and draining |
 //! | `/metrics` | Prometheus' text format |
 //!
-//! With `?verbose` a probe lists its checks, as at a kube-apiserver, which files
-//! are in force and how it stands with the clusters that are watched; only who is
-//! on this machine reads names of objects. A reload that failed does not make the
-//! gateway unready: the last good files serve.
+//! With `?verbose` a probe lists its checks, as in kube-apiserver, which files are in
+//! force, and the state of the watched clusters; names of objects are shown only on
+//! loopback. A failed reload does not make the gateway unready, because the last good
+//! files are in force.
 //!
-//! A cluster of which nothing is known makes the gateway unready, but only for a
-//! while: an API server that cannot reach it can never be watched.
+//! A cluster whose objects are not known makes the gateway unready, but only for a while:
+//! if the API server reaches the gateway only when it is ready, it could never be
+//! watched.
 
 mod listener;
 
@@ -100,7 +101,7 @@ async fn readyz(request: HttpRequest, shared: Data<Shared>) -> HttpResponse {
 /// Why the gateway is not ready for its clusters, `elapsed` after its start.
 fn awaited(clusters: &[SourceStatus], elapsed: Duration) -> Option<&'static str> {
     let unknown = clusters.iter().any(|status| status.origin == Origin::Nowhere);
-    (unknown && elapsed < AWAITED).then_some("nothing is known yet of a cluster")
+    (unknown && elapsed < AWAITED).then_some("the objects of a cluster are not known yet")
 }
 
 /// How it stands with one cluster and, `named`, what is wrong with its objects.
@@ -112,9 +113,9 @@ fn told(status: &SourceStatus, named: bool) -> String {
         ..
     } = status;
     let origin = match status.origin {
-        Origin::Nowhere => "not synced yet: the files alone hold for it".to_owned(),
-        Origin::Saved => format!("not synced yet: {objects} objects hold as last saved"),
-        Origin::Live => format!("synced: {objects} objects hold"),
+        Origin::Nowhere => "not synced yet: only the files are in force".to_owned(),
+        Origin::Saved => format!("not synced yet: {objects} saved objects are in force"),
+        Origin::Live => format!("synced: {objects} objects are in force"),
     };
     let mut text = format!("cluster {cluster} is {origin}; {faulty} have faults\n");
     let faults = status.faults.iter().filter(|_| named);
@@ -134,7 +135,8 @@ fn in_force(shared: &Shared, named: bool) -> String {
     if let Some(failure) = shared.state.last_failure() {
         if failure.is_hanging {
             text.push_str(
-                "the files on disk are not in force: a reload does not end; the log names what it reads\n",
+                "the files on disk are not in force: a reload has not finished; the log names the \
+                 file that it is reading\n",
             );
             return text;
         }
@@ -147,7 +149,7 @@ fn in_force(shared: &Shared, named: bool) -> String {
             count => format!("{count} faults"),
         };
         text.push_str(&format!(
-            "the files on disk are not in force: they have {faults}, which the log names\n"
+            "the files on disk are not in force: they have {faults}; see the log\n"
         ));
     }
     text
@@ -159,14 +161,11 @@ fn describe_change(change: &Change, named: bool) -> String {
         [] => {}
         denies if named => {
             text.push_str(&format!(
-                "no longer in force, denying policies: {}\n",
+                "Denies that are no longer in force: {}\n",
                 denies.join(", ")
             ));
         }
-        denies => text.push_str(&format!(
-            "no longer in force, denying policies: {}\n",
-            denies.len()
-        )),
+        denies => text.push_str(&format!("Denies that are no longer in force: {}\n", denies.len())),
     }
     text
 }
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_reads_names_of_objects() {
+    fn only_loopback_clients_see_names_of_objects() {
         for (peer, expected) in [
             ("127.0.0.1:1", true),
             ("127.8.8.8:1", true),
@@ -266,15 +265,15 @@ mod tests {
         let table = [
             (
                 Origin::Nowhere,
-                "cluster east is not synced yet: the files alone hold for it; 1 have faults\n",
+                "cluster east is not synced yet: only the files are in force; 1 have faults\n",
             ),
             (
                 Origin::Saved,
-                "cluster east is not synced yet: 3 objects hold as last saved; 1 have faults\n",
+                "cluster east is not synced yet: 3 saved objects are in force; 1 have faults\n",
             ),
             (
                 Origin::Live,
-                "cluster east is synced: 3 objects hold; 1 have faults\n",
+                "cluster east is synced: 3 objects are in force; 1 have faults\n",
             ),
         ];
         for (origin, expected) in table {

@@ -8,10 +8,10 @@
 //!                     └── their replies ── webhooks
 //! ```
 //!
-//! A worker answers authorization too, and must not keep anybody waiting. A
-//! run changes nothing, so that one given up can be begun anew; only a run
-//! that came to its end is counted and logged. Where webhooks are to be asked,
-//! the review goes on as a [job], which holds up no thread while it waits.
+//! Workers also answer authorization requests, so no review may occupy them for long. A
+//! run has no side effects, so it can be stopped and started again; only a run that
+//! finishes is counted and logged. If webhooks have to be called, the review continues as
+//! a [job], which holds no thread while it waits.
 
 mod calls;
 mod job;

@@ -1,4 +1,4 @@
-//! `POST /authorize`: one SubjectAccessReview, decoded, decided, logged, answered.
+//! `POST /authorize`: decodes, decides, logs and answers one SubjectAccessReview.
 //!
 //! ```text
 //! decode ─▶ own policies ── no opinion, and there are other authorizers ─▶ consult ─▶ ask, waiting

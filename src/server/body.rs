@@ -1,4 +1,4 @@
-//! Request bodies: JSON by their headers, no larger than allowed, in time.
+//! Request bodies: content type, size limit and deadline.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};

@@ -1,4 +1,4 @@
-//! What is known of a connection on the worker that serves it.
+//! State of a connection on the worker that serves it.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -56,8 +56,8 @@ impl Connection {
         request.extensions().get::<Rc<Self>>().cloned()
     }
 
-    /// The client has proven that it is a caller of `cluster`: the connection counts for
-    /// no limit of strangers.
+    /// The client is a caller of `cluster`: the connection no longer counts for the limits
+    /// of unauthenticated ones.
     pub(super) fn prove(&self, cluster: &Arc<str>) {
         self.tracked.prove(cluster);
     }

@@ -1,5 +1,5 @@
-//! The connections of one listener: how many there may be, and how long one may
-//! take to say who it is.
+//! The connections of one listener: their number, and the time until they must be
+//! authenticated.
 //!
 //! ```text
 //! accept ─ add ─▶ handshake ─┬─ certificate of the client CA ─▶ proven ─▶ stays
@@ -7,12 +7,12 @@
 //!                                     └─ too old, or one too many ─▶ closed
 //! ```
 //!
-//! A connection without proof costs a stranger nothing, so these are few for
-//! each address, live for seconds, and make way for others. A proven one is
-//! closed for another only where there are as many as there may be, and then
-//! one of a cluster that has more than its share, or one that no caller has used
-//! yet: no neighbour keeps the others out. No connection has a timer for its handshake or its
-//! heads: one sweep twice a second looks at all of them.
+//! An unauthenticated connection costs its client nothing, so there is a limit per
+//! address, they are closed after seconds, and they are closed first if the limit is
+//! reached. The connection of a caller is closed for another one only at the maximum, and
+//! only if its cluster has more than its share, so that no cluster keeps the others out.
+//! There are no timers for individual handshakes or request heads: a sweep twice a second
+//! checks all connections.
 
 mod status;
 mod table;
@@ -155,8 +155,7 @@ impl Tracked {
         &self.status
     }
 
-    /// The handshake is complete, and has proven that the client has a certificate
-    /// of the client CA or not.
+    /// The handshake is complete; `proven`: with a certificate of the client CA.
     pub(super) fn handshake_done(&self, proven: bool) {
         self.status.reached();
         self.enter(ConnectionState::Unauthenticated);
@@ -166,7 +165,7 @@ impl Tracked {
         }
     }
 
-    /// The client has proven that it is a caller of `cluster`.
+    /// The client is a caller of `cluster`.
     pub(super) fn prove(&self, cluster: &Arc<str>) {
         // Nearly every request is not the first of its connection.
         if !self.status.is_at_least(PeerStanding::Caller) && self.status.prove(PeerStanding::Caller) {

@@ -1,5 +1,5 @@
-//! File descriptors: as many as the system gives, and some kept for what is not
-//! a caller's connection.
+//! File descriptors: raises the limit, and reserves some for everything except callers'
+//! connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -19,7 +19,7 @@ pub(super) fn connections() -> usize {
     let current = match setrlimit(Resource::Nofile, raised) {
         Ok(()) => limit.maximum,
         Err(error) => {
-            tracing::warn!(%error, "the limit of open files cannot be raised");
+            tracing::warn!(%error, "cannot raise the limit of open files");
             limit.current
         }
     };

@@ -1,9 +1,9 @@
-//! HTTP/1.1: actix's own, on a stream that knows when a head is late.
+//! HTTP/1.1: actix's own, on a stream that enforces a deadline for every request head.
 //!
-//! actix gives the first head of a connection its time and no other. So the
-//! stream notes when bytes arrive although no request is being answered, which
-//! is when a head begins, and the service when a request has come of it. The
-//! sweep of the [connections](super::connections) closes what is late.
+//! actix has a deadline only for the first head of a connection. So the stream notes when
+//! bytes arrive while no request is being answered, which is when a head begins, and the
+//! service notes when the request is complete. The sweep of the
+//! [connections](super::connections) closes connections whose head is late.
 
 use std::fmt;
 use std::io;

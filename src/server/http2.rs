@@ -1,5 +1,4 @@
-//! HTTP/2: h2's connection, driven here, its requests answered by the same
-//! routes as those of HTTP/1.1.
+//! HTTP/2: drives h2's connection; requests use the same routes as those of HTTP/1.1.
 //!
 //! ```text
 //! TLS ──▶ gate ──▶ h2 ──▶ accept ──▶ exchange: request ▶ routes ▶ response ▶ rest of the body
@@ -7,8 +6,8 @@
 //!          └── header blocks: bounded, in time     └── until answered or reset
 //! ```
 //!
-//! actix's own driver sets no bounds that matter here: `docs/decisions/http2-driver.md`.
-//! What a peer can make a connection hold is bounded for each of its parts:
+//! actix's own driver has no suitable limits: see `docs/decisions/http2-driver.md`.
+//! Everything that a client can make a connection hold is limited:
 //!
 //! | what | bound |
 //! |---|---|

@@ -1,12 +1,11 @@
 //! In-flight limits: requests and bytes.
 //!
-//! Authorization and admission have a [`Limiter`] each, so that a flood of one
-//! leaves the other its part; within each, so have the clusters ([`shares`]). A
-//! request is let in, with the bytes that its `Content-Length` announces, before
-//! its body is read; bytes that nobody announced are taken as they arrive. What
-//! it took it gives back when it ends, however it ends. What it is written into
-//! for others, such as the questions to webhooks, is counted separately, within
-//! as many bytes again.
+//! Authorization and admission have a [`Limiter`] each, so that load on one does not
+//! affect the other; within each, every cluster has a share ([`shares`]). A request is
+//! admitted before its body is read, with the size that its `Content-Length` announces;
+//! bytes of unknown length are counted as they arrive. Everything is released when the
+//! request ends. Copies, such as requests to webhooks, are counted separately, with a
+//! limit of the same size.
 
 pub(super) mod shares;
 

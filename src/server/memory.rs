@@ -1,8 +1,8 @@
-//! Memory that a burst of requests has freed goes back to the system.
+//! Returns memory that was freed after a burst of requests to the operating system.
 //!
-//! The allocator (mimalloc) gives back what was free for a second, but only
-//! looks for it when a page of memory is freed. In a gateway that has nothing to
-//! do none is, and hundreds of megabytes stay resident.
+//! The allocator (mimalloc) returns memory that has been free for a second, but checks
+//! only when a page is freed. In an idle gateway no page is freed, and hundreds of
+//! megabytes would stay resident.
 
 use std::hint::black_box;
 use std::time::Duration;

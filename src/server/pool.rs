@@ -5,10 +5,10 @@
 //!                    └── not done: from the beginning ─▶ large ─▶ a thread, until the deadline
 //! ```
 //!
-//! Workers never wait for them, and never run what they run. Since each job of the
-//! first sort has but a short while, one that is costly holds up none that is not:
-//! it begins anew on threads of its own sort. What waits is bounded by the
-//! permits of admission: whoever asks holds one. Nobody waits beyond its deadline.
+//! Workers never wait for these threads. Every job of the first kind has only a short
+//! time slice, so an expensive one does not delay cheap ones: it starts again on separate
+//! threads. The queue is bounded by the permits of admission, which every job holds. No
+//! job waits beyond its deadline.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,12 +1,12 @@
-//! What precedes a review: authentication, limits, body.
+//! The checks before a review is decided: authentication, limits, body.
 //!
 //! ```text
 //! path 404 ▶ method 405 ▶ starting 503 ▶ caller 401 403 ▶ loop 400 ▶ type 415 ▶ timeout 400
 //!   ▶ length 413 ▶ room 429 ▶ body 413 429 504 ▶ review 400 ▶ 200
 //! ```
 //!
-//! Who calls is settled before a byte of the body is read or a place is taken:
-//! strangers cost nothing.
+//! The caller is authenticated before a byte of the body is read or a permit is taken, so
+//! that unauthenticated clients cost little.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};

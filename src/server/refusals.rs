@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::authentication::Refusal;
 
-/// At most one line in this time: a stranger must not fill the log, nor have
+/// At most one line in this time: an unauthenticated client must not fill the log, nor have
 /// answers wait for it.
 const EVERY: Duration = Duration::from_secs(1);
 

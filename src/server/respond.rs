@@ -14,10 +14,10 @@ use crate::engine::StatusReason;
 #[derive(Debug, Error)]
 pub(super) enum Rejection {
     /// Nothing is served at this path.
-    #[error("there is nothing at this path")]
+    #[error("no such path")]
     NotFound,
     /// The path serves POST alone.
-    #[error("only POST is allowed here")]
+    #[error("only POST is allowed")]
     MethodNotAllowed,
     /// The gateway is not ready yet.
     #[error("the gateway is starting")]
@@ -38,8 +38,8 @@ pub(super) enum Rejection {
     Timeout,
     /// The gateway called itself.
     #[error(
-        "this gateway made the call itself (`{pseudonym}` is in the header Via): a webhook or authorizer of \
-         its configuration leads back to it"
+        "this gateway made the call itself (`{pseudonym}` is in the Via header): the address of a \
+         webhook or authorizer in its configuration leads back to it"
     )]
     Loop {
         /// What it calls itself.
@@ -61,13 +61,13 @@ pub(super) enum Rejection {
     #[error("the gateway is shutting down")]
     CutOff,
     /// The connection broke within the body, or its framing is wrong.
-    #[error("the body was not received whole")]
+    #[error("the body was not received completely")]
     Incomplete,
     /// The review was not answered before its deadline.
     #[error("the deadline passed before the review was answered")]
     TooLate,
     /// The path names a policy or webhook configuration that is not there.
-    #[error("there is no policy or webhook configuration `{name}` for this")]
+    #[error("there is no policy or webhook configuration `{name}` for this endpoint")]
     NoSuchPolicy {
         /// The name in the path.
         name: String,

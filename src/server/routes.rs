@@ -6,8 +6,8 @@
 //! | `/validate`, `/validate/{name}` | POST | an AdmissionReview: [`admit`](super::admit) |
 //! | `/mutate`, `/mutate/{name}` | POST | the same |
 //!
-//! Any other method is 405, any other path 404; what a request must pass before
-//! its review is looked at stands in [`receive`](super::receive).
+//! Any other method is answered with 405, any other path with 404.
+//! [`receive`](super::receive) has the checks before a review is decoded.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;

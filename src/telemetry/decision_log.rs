@@ -1,8 +1,8 @@
-//! The decision log: one JSON object a line for every answer, allows too.
+//! The decision log: one line of JSON for every decision, whether it allows or denies.
 //!
-//! Nobody waits for the file or pipe that they go to: when too many lines wait,
-//! they are dropped and counted. Lines are bounded too: what a user makes long is cut
-//! and the line says so with `"truncated": true`.
+//! No request waits for the file or pipe: if too many lines are queued, further ones are
+//! dropped and counted. Lines are bounded too: long values are cut, and the line then has
+//! `"truncated": true`.
 
 mod record;
 
@@ -57,10 +57,10 @@ impl DecisionLog {
             dropped,
             report: |failure, error| match failure {
                 WriteFailure::Reopen => {
-                    tracing::error!(%error, "the decision log cannot be opened anew; the old file stays");
+                    tracing::error!(%error, "cannot reopen the decision log: still writing to the old file");
                 }
                 WriteFailure::Write => {
-                    tracing::error!(%error, "the decision log cannot be written; its lines are lost");
+                    tracing::error!(%error, "cannot write to the decision log: lines are lost");
                 }
             },
         };

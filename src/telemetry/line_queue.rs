@@ -1,12 +1,12 @@
-//! Lines on their way to a file or pipe that may be slow, full or stuck.
+//! A queue of lines for a file or pipe that may be slow, full or stuck.
 //!
 //! ```text
 //! worker ──line──▶ [pending bytes, bounded] ──batch──▶ writer thread ──▶ file or pipe
 //!                        └── full: dropped and counted
 //! ```
 //!
-//! Who has a line appends to memory and goes on, and never waits for a disk or
-//! for whoever reads the other end of a pipe.
+//! Writing a line appends it to memory and never waits for a disk or for the reader of a
+//! pipe.
 
 mod writer;
 

@@ -1,7 +1,7 @@
 //! Structured logs to standard error.
 //!
-//! Nobody waits for who reads them: a runtime that is stuck, and a pipe that is full,
-//! cost log lines and no answers.
+//! No request waits for the reader of the log: if a container runtime hangs or a pipe is
+//! full, log lines are lost but no answers.
 
 use std::env;
 use std::io::{self, IsTerminal as _, Write};
@@ -30,7 +30,10 @@ pub const FORMAT_VARIABLE: &str = "PORTCULLIS_LOG_FORMAT";
 #[non_exhaustive]
 pub enum Error {
     /// [`FILTER_VARIABLE`] is not a filter.
-    #[error("{FILTER_VARIABLE}=`{value}` is not a log filter")]
+    #[error(
+        "{FILTER_VARIABLE}=`{value}` is not a log filter, such as `info` or \
+             `portcullis::reload=debug,warn`"
+    )]
     Filter {
         /// Its value.
         value: String,
@@ -38,10 +41,10 @@ pub enum Error {
         source: tracing_subscriber::filter::ParseError,
     },
     /// [`FORMAT_VARIABLE`] is neither `text` nor `json`.
-    #[error("{FORMAT_VARIABLE}=`{0}` is neither `text` nor `json`")]
+    #[error("{FORMAT_VARIABLE}=`{0}`: must be `text` or `json`")]
     Format(String),
     /// The operating system refused a thread.
-    #[error("no thread to write logs: {0}")]
+    #[error("cannot start a thread to write logs: {0}")]
     Thread(#[from] io::Error),
 }
 
@@ -112,7 +115,7 @@ fn is_coloured(no_color: Option<&str>, terminal: bool) -> bool {
     terminal && no_color.is_none_or(str::is_empty)
 }
 
-/// What actix writes for each malformed request: a stranger could fill the log
+/// What actix writes for each malformed request: an unauthenticated client could fill the log
 /// with it. Only a filter that names this target gets it.
 const OF_STRANGERS: &str = "actix_http";
 

@@ -1,8 +1,8 @@
 //! Metrics: names, labels and every value a label can take.
 //!
-//! Handles are made once and kept; recording looks no label up. Every series
-//! whose labels are known at start is there with 0 from the start. The registry
-//! is this value's own, so that several gateways can live in one process.
+//! Handles are created once and kept, so recording does not look up labels. Every series
+//! whose labels are known at the start exists from then on with 0. The registry is not
+//! global, so that one process can run several gateways.
 
 mod families;
 mod labels;

@@ -116,7 +116,7 @@ fn certificates(file: &Path, field: &str, faults: &mut Faults) -> Vec<X509> {
     match X509::stack_from_pem(&pem) {
         Ok(certificates) if !certificates.is_empty() => certificates,
         _ => {
-            let message = "holds no certificate in PEM, or a damaged one";
+            let message = "contains no certificate in PEM, or an invalid one";
             faults.push(fault(file, field, FaultKind::Invalid, message));
             Vec::new()
         }
@@ -133,9 +133,9 @@ fn private_key(file: &Path, faults: &mut Faults) -> Option<PKey<Private>> {
     });
     key.map_err(|_| {
         let message = if encrypted {
-            "is encrypted: store it without passphrase, readable for this program alone"
+            "is encrypted: store it without a passphrase, readable only by this program"
         } else {
-            "holds no private key in PEM, or a damaged one"
+            "contains no private key in PEM, or an invalid one"
         };
         faults.push(fault(file, "privateKey", FaultKind::Invalid, message));
     })

@@ -248,8 +248,8 @@ fn every_fault_is_told_at_once() {
         faults(&all),
         [
             "server.tls.certificate there is no such file or folder: make it, or correct the path",
-            "server.tls.privateKey is encrypted: store it without passphrase, readable for this program alone",
-            "server.tls.clientCA holds no certificate in PEM, or a damaged one",
+            "server.tls.privateKey is encrypted: store it without a passphrase, readable only by this program",
+            "server.tls.clientCA contains no certificate in PEM, or an invalid one",
         ]
     );
     let damaged = Tls {
@@ -258,7 +258,7 @@ fn every_fault_is_told_at_once() {
     };
     assert_eq!(
         faults(&damaged),
-        ["server.tls.privateKey holds no private key in PEM, or a damaged one"]
+        ["server.tls.privateKey contains no private key in PEM, or an invalid one"]
     );
     let (_other_folder, other) = mk_files("other");
     let mixed = Tls {

@@ -8,8 +8,9 @@
 //!                                 └──── it is not ─────────────────────┘
 //! ```
 //!
-//! Only what no request can bring about counts: that a webhook is not there. Who
-//! could open a breaker by what he sends would decide for everybody else.
+//! Only failures that no request can cause are counted, namely that the webhook is
+//! unreachable. Otherwise a user could open the circuit breaker with the requests they
+//! send, and so decide for everybody else.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

@@ -1,15 +1,15 @@
-//! The HTTP client for webhooks, over kept connections.
+//! The HTTP client for webhooks, with persistent connections.
 //!
 //! ```text
 //! post ──(runtime of its own)──▶ pool ──▶ an idle connection, or a new one: addresses ▶ dial ▶ TLS
 //!                                  └─▶ request ──▶ reply: status, gzip, bound
 //! ```
 //!
-//! As client-go calls webhooks: HTTP/1.1 unless HTTP/2 is asked for, replies of
-//! 200 to 206 alone, the `timeout` of the call in the URL. Unlike it: no proxy
-//! from the environment, no redirect followed, nothing asked again on
-//! `Retry-After`, every reply bounded. A request goes out a second time only if
-//! the idle connection it was given had died before any of it was written.
+//! Like client-go: HTTP/1.1 unless HTTP/2 is enabled, only replies of 200 to 206 succeed,
+//! the `timeout` of the call is in the URL. Unlike client-go: no proxy from the
+//! environment, no redirects, no retry on `Retry-After`, and every reply is bounded. A
+//! request is sent a second time only if its idle connection closed before any of it was
+//! written.
 //!
 //! Facts: `client-go/rest/request.go`, `client-go/transport`.
 
@@ -94,7 +94,7 @@ pub struct Bounds {
     /// Time for name, dial and handshake, where there is no connection yet; no
     /// more than `timeout`.
     pub connect: Duration,
-    /// What the webhook is told in the URL that its caller waits; none if zero.
+    /// The timeout that is sent to the webhook in the URL; none if zero.
     pub announced: Duration,
     /// The largest reply in bytes, as sent and as decompressed.
     pub reply_bytes: usize,

@@ -1,7 +1,7 @@
 //! In-flight limits of one webhook, for all users and for each.
 //!
-//! A user who sends what a webhook is slow to answer must not keep it from
-//! everybody else's requests: one user's calls are at most a quarter of all.
+//! A user whose requests are slow for a webhook must not keep it from answering others:
+//! one user may have at most a quarter of all calls.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};

@@ -1,4 +1,5 @@
-//! Call settings: `upstreams` of the configuration, with the files that it names.
+//! How webhooks are called: the section `upstreams` of the configuration, with the files
+//! that it names.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -43,7 +44,7 @@ pub struct UpstreamCredentials {
 // === impl Terms ===
 
 impl CallSettings {
-    /// Reads the files of `upstreams`, and tells every one that was read or
+    /// Reads the files of `upstreams`, and returns every one that was read or
     /// should have been.
     pub(super) fn read(config: &Config, files: &dyn Files) -> (Self, Vec<PathBuf>, Faults) {
         let upstreams = &config.upstreams;
@@ -152,7 +153,7 @@ fn authorities(config: &Config, files: &dyn Files, faults: &mut Faults) -> Optio
     match files.read(path) {
         Ok(pem) if X509::stack_from_pem(&pem).is_ok_and(|found| !found.is_empty()) => Some(pem),
         Ok(_) => {
-            let message = named("holds no certificate in PEM, or a damaged one");
+            let message = named("contains no certificate in PEM, or an invalid one");
             faults.push(Fault::error(place, FaultKind::Invalid, message));
             None
         }

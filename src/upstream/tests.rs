@@ -225,7 +225,8 @@ fn faults_are_told_where_they_are() {
     write("ca.crt", "no certificate");
     write(
         "users",
-        "users: [{name: a, user: {client-certificate-data: QQ==, client-key-data: QQ==}}, {name: b, user: {token: \"a\\tb\\x01\"}}]",
+        "users: [{name: a, user: {client-certificate-data: QQ==, client-key-data: QQ==}}, {name: b, \
+         user: {token: \"a\\tb\\x01\"}}]",
     );
     let faults = |section: &str| {
         let config = config_in(folder.path(), section);
@@ -238,7 +239,7 @@ fn faults_are_told_where_they_are() {
     for (section, expected) in [
         (
             "{caBundle: ca.crt}",
-            "gateway.yaml:4: upstreams.caBundle: Invalid value: `ca.crt`: holds no certificate",
+            "gateway.yaml:4: upstreams.caBundle: Invalid value: `ca.crt`: contains no certificate",
         ),
         (
             "{caBundle: gone}",
@@ -271,7 +272,7 @@ fn a_webhook_that_cannot_be_called_is_a_warning_and_fails() {
     assert_eq!(
         upstreams.warnings(&config).to_string(),
         "webhook/config/hook: warning: Invalid value: the CA bundle has no certificate in PEM, \
-         or an invalid one: no call can be made, and its failurePolicy decides\n\
+         or an invalid one: it cannot be called, and its failurePolicy decides\n\
          gateway.yaml:4: upstreams.shadow: warning: Not found: there is no webhook `gone` among the manifests"
     );
     let failure = call(&upstreams, &webhook).unwrap_err();

@@ -110,7 +110,7 @@ impl Upstream {
             object: format!("webhook/{}", self.id),
             ..Place::default()
         };
-        let message = format!("{reason}: no call can be made, and its failurePolicy decides");
+        let message = format!("{reason}: it cannot be called, and its failurePolicy decides");
         Some(Fault::warning(place, FaultKind::Invalid, message))
     }
 

@@ -72,7 +72,7 @@ fn deep(levels: usize, innermost: &str) -> Vec<u8> {
 }
 
 #[test]
-fn ten_thousand_levels_are_judged_on_a_small_stack() {
+fn ten_thousand_levels_are_evaluated_on_a_small_stack() {
     // The compiler of expressions has the stack of a whole thread.
     let sets = [
         ("object == oldObject", true),
@@ -117,7 +117,7 @@ fn what_nests_deeper_than_format_writes_is_an_error() {
 }
 
 #[test]
-fn what_nests_deeper_than_go_reads_is_refused() {
+fn objects_nested_deeper_than_go_accepts_are_refused() {
     let body = |levels| mk_bytes(&deep(levels, "1"), b"null");
     // One level is the object itself, and the envelope has two.
     assert!(Document::parse_bytes(&body(9_998)).is_ok());
@@ -125,7 +125,7 @@ fn what_nests_deeper_than_go_reads_is_refused() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_judged_as_go_reads_them_and_patched_as_they_are() {
+fn invalid_utf_8_is_read_as_in_go_and_left_unchanged_by_patches() {
     let object = b"{\"metadata\":{\"name\":\"c\"},\"data\":{\"a\":\"x\xff\xfey\",\"b\":\"\xe2\x82\"}}";
     let body = mk_bytes(object, b"null");
     for (expression, holds) in [

@@ -1,5 +1,4 @@
-//! Every way in which an API server proves who it is, and every version in
-//! which it asks.
+//! Every way in which an API server authenticates, with every version of its reviews.
 
 use crate::cluster::User;
 use crate::scenario::{self, Part};

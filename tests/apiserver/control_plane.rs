@@ -1,9 +1,9 @@
-//! The control plane lives, whatever the gateway does.
+//! The control plane works, whatever the gateway does.
 //!
-//! A real kube-apiserver, kube-controller-manager and kube-scheduler under the rule
-//! of a gateway that `portcullis init --in-cluster` set up: its authorizer comes
-//! first, with failurePolicy Deny, its registrations ask about every write, with
-//! failurePolicy Fail. The test plays the kubelets. Three times, in this order:
+//! A real kube-apiserver, kube-controller-manager and kube-scheduler with a gateway that
+//! `portcullis init --in-cluster` set up: its authorizer comes first, with failurePolicy
+//! Deny, and its registrations match every write, with failurePolicy Fail. The test acts
+//! as the kubelets. There are three phases:
 //!
 //! ```text
 //! Enforced   the project's example Denies and Pod Security policies hold
@@ -11,8 +11,8 @@
 //! Back       one was started again, and is not yet ready when the first request comes
 //! ```
 //!
-//! Starting all of it takes a quarter of a minute, so it runs once; each test looks at
-//! what was found for one thing that a cluster does.
+//! Starting all of it takes a quarter of a minute, so it runs once, and each test checks
+//! the results for one function of a cluster.
 
 mod identities;
 mod kubelet;
@@ -82,19 +82,19 @@ fn kubelets_serve_logs_and_exec_whatever_the_gateway_does() {
 }
 
 #[test]
-fn policies_are_enforced_and_outages_refuse_what_is_asked_about() {
+fn policies_are_enforced_and_requests_are_refused_during_an_outage() {
     holds(Thing::Enforcement);
 }
 
 #[test]
-fn without_a_gateway_an_administrator_gets_the_cluster_back() {
+fn without_a_gateway_an_administrator_can_recover_the_cluster() {
     let Some(found) = found() else { return };
     assert_eq!(found.undone, Ok(()), "{}", found.logs);
 }
 
 /// What check protects is what a control plane was seen to need, no more and no less.
 #[test]
-fn the_identities_that_check_protects_are_those_of_the_audit_log() {
+fn the_users_that_check_protects_are_those_in_the_audit_log() {
     let Some(found) = found() else { return };
     identities::compare(&found.identities);
 }

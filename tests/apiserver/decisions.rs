@@ -1,4 +1,4 @@
-//! Allow, no opinion and deny, each seen to rule what a user gets.
+//! Allow, no opinion and deny, and the response that a user gets for each.
 
 use crate::cluster::User;
 use crate::scenario::{self, Part};

@@ -1,5 +1,4 @@
-//! What an API server does when the gateway does not answer it: that is its
-//! own `failurePolicy`.
+//! The API server's behaviour if the gateway does not answer: its own `failurePolicy`.
 
 use crate::cluster::User;
 use crate::harness::pki::{Authority, Identity};

@@ -1,8 +1,8 @@
 //! No user makes a review fail by what they ask.
 //!
-//! A review that fails under `failurePolicy: NoOpinion` is left to RBAC, and no
-//! Deny is heard. So the user here is denied everything, with a reason:
-//! whatever is answered without it was a review that failed.
+//! A review that fails under `failurePolicy: NoOpinion` is left to RBAC, and no Deny
+//! applies. So the user here is denied everything, with a reason: any answer without that
+//! reason comes from a review that failed.
 
 use crate::cluster::User;
 use crate::scenario::{self, Part};

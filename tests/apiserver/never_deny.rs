@@ -1,4 +1,4 @@
-//! No Deny holds up the control plane, unless the configuration says so.
+//! No Deny applies to the control plane, unless the configuration says so.
 
 use crate::cluster::User;
 use crate::scenario::{self, Part};
@@ -56,7 +56,7 @@ spec:
 const PODS: &str = "/api/v1/namespaces/kittens/pods";
 
 #[test]
-fn no_deny_reaches_the_control_plane() {
+fn no_deny_applies_to_the_control_plane() {
     let Some(servers) = scenario::shared() else { return };
     for user in [
         "system:node:node-1",
@@ -71,7 +71,7 @@ fn no_deny_reaches_the_control_plane() {
 }
 
 #[test]
-fn a_deny_reaches_those_who_only_look_like_the_control_plane() {
+fn a_deny_applies_to_users_that_only_resemble_the_control_plane() {
     let Some(servers) = scenario::shared() else { return };
     for user in ["not-a-node", "system:serviceaccount:puppies:namespace-controller"] {
         servers.cluster.grant_everything(user);

@@ -1,11 +1,10 @@
 //! Certificates are renewed under load, and no request is lost.
 //!
-//! Users' requests, each of which the API server must ask about, and writes, about
-//! which it asks the admission webhooks, go on all the time while `init` renews. When
-//! the API server takes up a new client certificate, client-go closes its connections
-//! with the older one, also where an answer is awaited: such a request of that moment
-//! ends with an error that says so, which no gateway can prevent. Those are counted
-//! apart; anything else that is not answered as ever fails the test.
+//! Users' requests, each of which the API server must ask about, and writes, for which it
+//! calls the admission webhooks, continue while `init` renews. When the API server picks
+//! up a new client certificate, client-go closes the connections with the old one, even
+//! if it waits for a response: such a request fails with an error that says so, which no
+//! gateway can prevent. Those are counted separately; any other failure fails the test.
 
 use crate::binaries::{self, Binaries};
 use crate::cluster::{Cluster, User};
@@ -203,7 +202,7 @@ fn with_refresh(folder: &Folder, program: &Path, refresh: &str) -> std::path::Pa
 }
 
 #[test]
-fn renewed_certificates_are_taken_up_under_load_and_no_request_is_lost() {
+fn certificates_are_renewed_under_load_without_losing_a_request() {
     let Some(binaries) = binaries::find() else { return };
     let servers = Servers::start(binaries, "2s");
     servers.under_load(|load| {

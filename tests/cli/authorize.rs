@@ -149,12 +149,12 @@ fn wrong_usage_is_2() {
     let portcullis = set_up();
     portcullis.write("review.json", REVIEW);
     for (arguments, said) in [
-        ("", "--verb: a verb is needed"),
+        ("", "--verb: a verb is required"),
         ("--user jane --verb get", "--resource: "),
         ("--user jane --verb list --resource pods -l a=b=c", "-l: "),
         (
             "--user jane --verb get --resource pods --path /healthz",
-            "--resource: does not go with a path",
+            "--resource: cannot be combined with a path",
         ),
         ("--review review.json --user jane", "cannot be used with"),
         ("--review absent.json", "absent.json"),
@@ -178,7 +178,7 @@ fn what_is_no_review_is_2() {
         ),
         (
             r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"a"}}"#,
-            "no review",
+            "cannot decide `",
         ),
     ] {
         portcullis.write("review.json", text);
@@ -246,7 +246,7 @@ fn what_is_saved_of_a_cluster_decides_offline_too() {
     assert!(
         without
             .stderr
-            .contains("no sound set of the cluster `default` is saved"),
+            .contains("no valid saved objects of the cluster `default`"),
         "{without:?}"
     );
 
@@ -308,24 +308,21 @@ fn what_kubernetes_does_not_have_is_told_with_what_may_have_been_meant_and_chang
     for (asked, hint) in [
         (
             "--verb gett --resource pods",
-            "no verb `gett`: `get` may have been meant",
+            "no verb `gett`; did you mean `get`?",
         ),
         (
             "--verb get --resource pod",
-            "no resource `pod`: `pods` may have been meant",
+            "no resource `pod`; did you mean `pods`?",
         ),
         (
             "--verb get --resource deployments",
-            "`deployments` is no resource of the group `\"\"`: it is one of `\"apps\"`",
+            "`deployments` is not in the group `\"\"`, but in `\"apps\"`",
         ),
         (
             "--verb get --resource deployments.app",
-            "no group `app`: `apps` may have been meant",
+            "no group `app`; did you mean `apps`?",
         ),
-        (
-            "--verb get --resource pods/logs",
-            "`pods/log` may have been meant",
-        ),
+        ("--verb get --resource pods/logs", "did you mean `pods/log`?"),
         (
             "--verb list --path /healthz",
             "requests for paths have HTTP methods",

@@ -1,5 +1,5 @@
-//! Other authorizers in `portcullis authorize` and `portcullis test`: told of,
-//! never called.
+//! Other authorizers in `portcullis authorize` and `portcullis test`: listed, never
+//! called.
 
 use serde_json::{Value, json};
 
@@ -49,8 +49,8 @@ fn authorize_says_who_would_be_asked_and_asks_nobody() {
     assert_eq!(run.code, 1, "{run:?}");
     for said in [
         "noOpinion: nothing matched here; `other` would be asked",
-        "Webhook/of-paths  is passed over: `matchConditions[0]` is false",
-        "Webhook/other  would be asked: every matchCondition holds",
+        "Webhook/of-paths  is skipped: `matchConditions[0]` is false",
+        "Webhook/other  would be asked: all matchConditions are true",
     ] {
         assert!(run.stdout.contains(said), "`{said}`: {run:?}");
     }
@@ -76,7 +76,7 @@ fn a_condition_without_result_counts_only_where_nobody_is_asked_before() {
     );
     assert!(
         run.stdout
-            .contains("Webhook/other  is not asked, a condition has no result"),
+            .contains("Webhook/other  is not asked, because a condition failed"),
         "{run:?}"
     );
 }

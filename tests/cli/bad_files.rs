@@ -77,12 +77,12 @@ fn certificates_and_keys_that_cannot_be_used_are_named() {
         (
             "pki/server.crt",
             "",
-            "server.crt: server.tls.certificate: Invalid value: holds no certificate in PEM",
+            "server.crt: server.tls.certificate: Invalid value: contains no certificate in PEM",
         ),
         (
             "pki/server.crt",
             BAD_PEM,
-            "holds no certificate in PEM, or a damaged one",
+            "contains no certificate in PEM, or an invalid one",
         ),
         (
             "pki/server.key",
@@ -92,7 +92,7 @@ fn certificates_and_keys_that_cannot_be_used_are_named() {
         (
             "pki/ca.crt",
             BAD_PEM,
-            "ca.crt: server.tls.clientCA: Invalid value: holds no certificate in PEM",
+            "ca.crt: server.tls.clientCA: Invalid value: contains no certificate in PEM",
         ),
     ] {
         let portcullis = set_up();
@@ -146,7 +146,8 @@ fn kubeconfigs_and_key_sets_that_are_none_are_named_with_their_place() {
     for (users, wanted) in [
         (
             "a: [",
-            "authorization.kubeconfig:3: Unreadable: a value is missing here, or the indentation is wrong (column 4)",
+            "authorization.kubeconfig:3: Unreadable: a value is missing here, or the indentation is \
+             wrong (column 4)",
         ),
         (
             "users: {a: b}",
@@ -158,7 +159,7 @@ fn kubeconfigs_and_key_sets_that_are_none_are_named_with_their_place() {
         ),
         (
             "users: []\nusers: []",
-            "authorization.kubeconfig:4: Unreadable: the key `users` stands already on line 3",
+            "authorization.kubeconfig:4: Unreadable: duplicate key `users`, also on line 3",
         ),
         (
             "users: [{name: a, user: {client-certificate-data: '!'}}]",
@@ -217,12 +218,12 @@ fn manifests_that_are_none_are_named_with_their_place() {
         (
             "a.json",
             "{\"apiVersion\": \"v1\"".to_owned(),
-            "a.json:1: Unreadable: the mapping `{…}` goes on with `,` or `}`",
+            "a.json:1: Unreadable: expected `,` or `}` in the mapping `{…}`",
         ),
         (
             "a.yaml",
             format!("{role}rules: []\nrules: []\n"),
-            "a.yaml:5: Unreadable: the key `rules` stands already on line 4",
+            "a.yaml:5: Unreadable: duplicate key `rules`, also on line 4",
         ),
     ] {
         let portcullis = set_up();
@@ -246,7 +247,8 @@ fn what_clusters_and_webhooks_are_called_with_is_named_where_it_is_damaged() {
     portcullis.write("gateway/portcullis.yaml", &configured);
     refused(
         &portcullis,
-        "clusters[0].kubeconfig: Invalid value: `certificate-authority` holds no certificate in PEM, or a damaged one",
+        "clusters[0].kubeconfig: Invalid value: `certificate-authority` contains no certificate in \
+         PEM, or an invalid one",
     );
     refused(&portcullis, "upstreams.caBundle: Invalid value: ");
 }

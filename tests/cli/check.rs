@@ -66,7 +66,8 @@ fn unknown_keys_of_a_configuration_are_faults() {
     let portcullis = Portcullis::new();
     portcullis.write(
         "portcullis.yaml",
-        "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\nservr: {}\nadmin: {adress: x}\n",
+        "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\nservr: {}\nadmin: \
+         {adress: x}\n",
     );
     let run = portcullis.run("check --config portcullis.yaml");
     assert_eq!(run.code, 1, "{run:?}");
@@ -237,7 +238,7 @@ fn how_api_servers_are_reached_is_checked_without_asking_them() {
     let run = portcullis.run("check --config gateway/portcullis.yaml");
     assert_eq!(run.code, 1, "{run:?}");
     for said in [
-        "default.kubeconfig:4: users[0].user.exec: Forbidden: no program is started for a credential",
+        "default.kubeconfig:4: users[0].user.exec: Forbidden: programs for credentials are not supported",
         "clusters[0].snapshot: Not found: ",
         "2 errors",
     ] {
@@ -262,8 +263,8 @@ fn warnings_fail_only_where_they_are_meant_to() {
     assert_eq!(run.code, 0, "{run:?}");
     for said in [
         "role.yaml:6: ClusterRole/typo: rules[0].resources[0]: warning: ",
-        "`pods` may have been meant",
-        "`get` may have been meant",
+        "did you mean `pods`?",
+        "did you mean `get`?",
         "valid, 2 warnings\n",
     ] {
         assert!(run.stdout.contains(said), "`{said}`: {run:?}");
@@ -321,7 +322,7 @@ fn faults_of_the_configuration_hide_none_of_what_it_names() {
         "portcullis.yaml:14: limits.inFlight: Invalid value",
         "portcullis.yaml:15: clusters[0].snapshot: Not found: `",
         "callers: Required value",
-        "decisionLog.path: Not found: there is no folder",
+        "decisionLog.path: Not found: the folder",
         "faulty.yaml:5: AuthorizationPolicy/faulty: spec.effect: ",
         "ca.crt",
     ] {

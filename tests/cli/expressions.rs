@@ -146,6 +146,6 @@ authorization:
     let run = portcullis.run("check --config gateway/portcullis.yaml");
     let said = "admission.yaml:10:18: ValidatingAdmissionPolicy/replicas: \
                 spec.matchConditions[0].expression: warning: Suspicious: for objects of apps/v1, \
-                Kind=Deployment: undefined field 'replcas': `replicas` may have been meant";
+                Kind=Deployment: undefined field 'replcas': did you mean `replicas`?";
     assert!(run.stdout.contains(said), "`{said}`: {run:?}");
 }

@@ -67,7 +67,7 @@ fn overwrites_nothing_and_writes_nothing_beside_it() {
 }
 
 #[test]
-fn enforces_nothing_by_example() {
+fn enforces_no_example_policies() {
     let portcullis = Portcullis::new();
     assert_eq!(portcullis.run("init gateway").code, 0);
     let run = portcullis.run(

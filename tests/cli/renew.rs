@@ -49,14 +49,15 @@ fn wait_a_while(portcullis: &Portcullis) {
 }
 
 #[test]
-fn renew_makes_new_certificates_by_the_same_authority_for_the_same_hosts() {
+fn renew_issues_certificates_from_the_same_ca_for_the_same_hosts() {
     let portcullis = set_up();
     let before: Vec<_> = LEAVES.map(|path| read(&portcullis, path)).into();
     let authority = read(&portcullis, "pki/ca.crt");
     let run = portcullis.run("init gateway --renew --host new.example.com");
     assert_eq!(run.code, 0, "{run:?}");
     assert!(
-        run.stdout.contains("bring pki/ to each API server's machine"),
+        run.stdout
+            .contains("copy pki/ to the same path on each API server's machine"),
         "{run:?}"
     );
     assert_eq!(read(&portcullis, "pki/ca.crt"), authority);
@@ -79,14 +80,14 @@ fn renew_makes_new_certificates_by_the_same_authority_for_the_same_hosts() {
 }
 
 #[test]
-fn renew_ca_has_both_trusted_first_and_then_signs_by_the_new_one() {
+fn renew_ca_first_trusts_both_cas_and_then_signs_with_the_new_one() {
     let portcullis = set_up();
     let leaves: Vec<_> = LEAVES.map(|path| read(&portcullis, path)).into();
     let old = certificates(&portcullis, "pki/ca.crt").remove(0);
 
     let run = portcullis.run("init gateway --renew-ca");
     assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stdout.contains("run this once more"), "{run:?}");
+    assert!(run.stdout.contains("run this command again"), "{run:?}");
     let trusted = certificates(&portcullis, "pki/ca.crt");
     assert_eq!(trusted.len(), 2);
     assert!(trusted[0] == old);
@@ -121,13 +122,16 @@ fn renew_ca_has_both_trusted_first_and_then_signs_by_the_new_one() {
 }
 
 #[test]
-fn a_set_up_without_its_authority_cannot_be_renewed_and_says_what_to_bring() {
+fn a_set_up_without_its_ca_cannot_be_renewed_and_says_what_is_missing() {
     let portcullis = set_up();
     fs::remove_dir_all(portcullis.path("gateway/ca")).unwrap();
     for option in ["--renew", "--renew-ca"] {
         let run = portcullis.run(&format!("init gateway {option}"));
         assert_eq!(run.code, 2, "{run:?}");
-        assert!(run.stderr.contains("bring the folders `ca` and `pki`"), "{run:?}");
+        assert!(
+            run.stderr.contains("restore the folders `ca` and `pki`"),
+            "{run:?}"
+        );
     }
     assert_eq!(
         certificates(&portcullis, "pki/ca.crt").len(),
@@ -197,7 +201,7 @@ impl Gateway {
 }
 
 #[test]
-fn a_gateway_takes_up_renewed_certificates_and_accepts_those_before_until_they_end() {
+fn a_gateway_uses_renewed_certificates_and_accepts_old_ones_until_they_expire() {
     let portcullis = set_up();
     let gateway = Gateway::start(&portcullis);
     let authority = read(&portcullis, "pki/ca.crt");
@@ -215,7 +219,7 @@ fn a_gateway_takes_up_renewed_certificates_and_accepts_those_before_until_they_e
 }
 
 #[test]
-fn nobody_is_refused_while_the_authority_is_renewed() {
+fn nobody_is_rejected_while_the_ca_is_renewed() {
     let portcullis = set_up();
     let gateway = Gateway::start(&portcullis);
     let (old, before) = (read(&portcullis, "pki/ca.crt"), gateway.identity());
@@ -240,7 +244,7 @@ fn nobody_is_refused_while_the_authority_is_renewed() {
 }
 
 #[test]
-fn every_certificate_of_a_set_up_has_its_series() {
+fn every_certificate_of_a_set_up_has_a_metric() {
     let portcullis = set_up();
     let gateway = Gateway::start(&portcullis);
     for labels in [
@@ -256,7 +260,7 @@ fn every_certificate_of_a_set_up_has_its_series() {
 }
 
 #[test]
-fn check_says_that_a_host_does_not_fit_and_that_an_authority_is_another() {
+fn check_reports_a_host_name_and_a_ca_that_do_not_match() {
     let portcullis = set_up();
     let kubeconfig = portcullis.path("gateway/kubeconfigs/authorization.kubeconfig");
     let text = fs::read_to_string(&kubeconfig).unwrap();
@@ -277,13 +281,13 @@ fn check_says_that_a_host_does_not_fit_and_that_an_authority_is_another() {
     let run = portcullis.run("check --config gateway/portcullis.yaml");
     assert_eq!(run.code, 0, "a warning, since others may be served: {run:?}");
     for said in [
-        "the server's certificate is not for `other.example.com` but for `gateway.example.com`",
-        "the server's certificate is not for `10.0.0.8` but for",
+        "the server's certificate is not valid for `other.example.com`, only for `gateway.example.com`",
+        "the server's certificate is not valid for `10.0.0.8`, only for",
     ] {
         assert!(run.stdout.contains(said), "`{said}`: {run:?}");
     }
     let text = fs::read_to_string(&kubeconfig).unwrap();
     fs::write(&kubeconfig, text.replace("/pki/ca.crt", "/pki/other.crt")).unwrap();
     let run = portcullis.run("check --config gateway/portcullis.yaml");
-    assert!(run.stdout.contains("is not of this authority"), "{run:?}");
+    assert!(run.stdout.contains("is not signed by this CA"), "{run:?}");
 }

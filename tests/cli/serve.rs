@@ -84,7 +84,7 @@ fn admin_address(said: &str) -> String {
 fn the_first_start_makes_a_development_set_up() {
     let portcullis = Portcullis::new();
     let mut gateway = Gateway::start(&portcullis, &[]);
-    gateway.said_until("made a development set-up in .portcullis");
+    gateway.said_until("created a development set-up in .portcullis");
     drop(gateway);
     assert!(portcullis.path(".portcullis/portcullis.yaml").is_file());
     let run = portcullis.run("check");
@@ -205,14 +205,14 @@ fn metrics_and_readiness_say_whether_the_files_on_disk_are_in_force_and_what_cha
     portcullis.write(".portcullis/policies/wrong.yaml", "kind: Pod\n");
     until("the fault", || successful(0));
     assert!(
-        get(&admin, "/readyz?verbose").contains("the files on disk are not in force: they have 1 fault,")
+        get(&admin, "/readyz?verbose").contains("the files on disk are not in force: they have 1 fault;")
     );
 
     std::fs::remove_file(portcullis.path(".portcullis/policies/wrong.yaml")).unwrap();
     portcullis.write(".portcullis/policies/joe.yaml", "");
     until("the mended files", || successful(1));
     until("the Deny is gone", || {
-        get(&admin, "/readyz?verbose").contains("no longer in force, denying policies: joe-may-not\n")
+        get(&admin, "/readyz?verbose").contains("Denies that are no longer in force: joe-may-not\n")
     });
 }
 

@@ -284,7 +284,7 @@ fn a_case_is_decided_at_its_own_time_and_the_others_at_that_of_the_run() {
     );
     let run = portcullis.run("test policies --at 2026-12-01T07:59:59Z");
     assert!(run.stdout.contains("2 passed, 1 failed"), "{run:?}");
-    assert!(run.stdout.contains("does not hold at this time"), "{run:?}");
+    assert!(run.stdout.contains("is not in force at this time"), "{run:?}");
 }
 
 #[test]

@@ -219,7 +219,7 @@ fn a_case_fails_where_answers_are_missing_or_others_are_called() {
     ));
     for said in [
         "webhooks: expected `pods/label.example.com`, got ``",
-        "decision: expected `allowed: true`, got `it depends on what pods/labels.example.com would answer",
+        "decision: expected `allowed: true`, got `it depends on the answers of pods/labels.example.com",
         "webhooks: expected ``, got `pods/labels.example.com`",
     ] {
         assert!(run.stdout.contains(said), "`{said}`: {}", run.stdout);

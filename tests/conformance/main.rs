@@ -1,4 +1,4 @@
-//! Kubernetes' known answers, put to Portcullis.
+//! Kubernetes' test vectors, applied to Portcullis.
 //!
 //! `cargo test --test conformance` reads every JSON file of `tests/vectors/`
 //! and of the folders named in `CONFORMANCE_VECTORS` (colon-separated), and

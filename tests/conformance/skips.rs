@@ -1,4 +1,4 @@
-//! What has no counterpart here, and why.
+//! Checks of the vectors that have no counterpart here, and why.
 //!
 //! Whoever gives a check its counterpart takes its row away. A row for some
 //! cases of a check says which by its `when`.

@@ -46,7 +46,7 @@ fn inflated(stream: u32, fields: usize) -> Vec<u8> {
 }
 
 #[test]
-fn heads_that_grow_when_they_are_decoded_cost_no_memory() {
+fn headers_that_grow_when_decoded_cost_no_memory() {
     withstands(15, |process| {
         let mut frames = Frames::open(&process.stranger(), process.server, &[])?;
         (0..400).try_for_each(|n| frames.send_raw(&inflated(2 * n + 1, 12_000)))
@@ -54,7 +54,7 @@ fn heads_that_grow_when_they_are_decoded_cost_no_memory() {
 }
 
 #[test]
-fn heads_just_below_the_limit_cost_no_memory() {
+fn headers_just_below_the_limit_cost_no_memory() {
     withstands(15, |process| {
         let mut frames = Frames::open(&process.stranger(), process.server, &NO_ROOM)?;
         let small = [post(), field("a").repeat(1900)].concat();
@@ -66,7 +66,7 @@ fn heads_just_below_the_limit_cost_no_memory() {
 }
 
 #[test]
-fn heads_that_never_end_cost_no_memory() {
+fn header_blocks_that_never_end_cost_no_memory() {
     withstands(200, |process| {
         let mut frames = Frames::open(&process.stranger(), process.server, &[])?;
         let block = [post(), field("a").repeat(3000)].concat();
@@ -78,7 +78,7 @@ fn heads_that_never_end_cost_no_memory() {
 }
 
 #[test]
-fn a_hundred_thousand_streams_without_room_for_answers_cost_no_memory() {
+fn a_hundred_thousand_streams_with_unread_responses_cost_no_memory() {
     withstands(100, |process| {
         let mut frames = Frames::open(&process.stranger(), process.server, &NO_ROOM)?;
         let head = |n: u32| frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &post());
@@ -91,7 +91,7 @@ fn a_hundred_thousand_streams_without_room_for_answers_cost_no_memory() {
 }
 
 #[test]
-fn thirty_three_thousand_names_of_fields_break_nothing() {
+fn thirty_three_thousand_header_names_do_no_harm() {
     withstands(4, |process| {
         let mut frames = Frames::open(&process.stranger(), process.server, &[])?;
         let names: Vec<_> = (0..33_000).map(|n| field(&format!("n{n}"))).collect();
@@ -158,7 +158,7 @@ fn streams_without_bodies_of_one_cluster_leave_the_others_their_part() {
 }
 
 #[test]
-fn an_unfinished_head_of_a_caller_ends_its_connection() {
+fn an_unfinished_header_block_ends_the_connection_of_a_caller() {
     let gateway = Gateway::usual();
     let mut frames = Frames::open(&gateway.client(), gateway.addresses.server, &[]).unwrap();
     frames.send(HEADERS, 0, 1, &post()).unwrap();

@@ -63,7 +63,7 @@ fn watched(address: SocketAddr, authority: &Authority, system: &Authority, is_ov
 }
 
 #[test]
-fn only_the_authority_of_the_kubeconfig_is_trusted() {
+fn only_the_ca_of_the_kubeconfig_is_trusted() {
     let [own, system] = ["own", "system"].map(Authority::new);
     let (address, asked) = server(&system);
     watched(address, &own, &system, |metrics| {

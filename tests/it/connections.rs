@@ -34,7 +34,7 @@ fn silent(address: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn silent_strangers_do_not_keep_callers_out() {
+fn silent_unauthenticated_connections_do_not_keep_callers_out() {
     let gateway = Builder::new()
         .connections("{max: 20, perAddress: 10, unauthenticated: 1h}")
         .start();
@@ -115,7 +115,7 @@ fn certificates_of_the_client_ca_that_are_no_caller_s_keep_nobody_out() {
 }
 
 #[test]
-fn a_connection_without_proof_is_closed_after_its_time() {
+fn an_unauthenticated_connection_is_closed_after_its_time() {
     let gateway = Builder::new().connections("{unauthenticated: 1s}").start();
     let mut stranger = gateway.stranger().connect(gateway.addresses.server);
     assert_eq!(stranger.authorize(v1(JANE_GETS)).status, 401);
@@ -173,7 +173,7 @@ fn an_expired_certificate_proves_its_connection_and_no_request() {
 }
 
 #[test]
-fn every_head_has_its_deadline() {
+fn every_request_header_has_a_deadline() {
     let gateway = Gateway::usual();
     let mut connection = gateway.connect();
     assert_eq!(connection.authorize(v1(JANE_GETS)).status, 200);
@@ -184,7 +184,7 @@ fn every_head_has_its_deadline() {
 }
 
 #[test]
-fn where_every_caller_has_a_certificate_the_handshake_demands_one() {
+fn if_every_caller_has_a_certificate_the_handshake_requires_one() {
     let gateway = Builder::new()
         .callers("- clientCertificate: {commonNames: [kube-apiserver]}")
         .start();
@@ -209,7 +209,7 @@ fn few_descriptors_are_enough_for_answers_and_probes() {
 }
 
 #[test]
-fn probes_are_answered_beside_idle_connections() {
+fn probes_are_answered_despite_idle_connections() {
     let gateway = Gateway::usual();
     let mut idle: Vec<_> = (0..200).map(|_| silent(gateway.addresses.admin)).collect();
     assert_eq!(get(gateway.addresses.admin, "/livez"), (200, "ok".to_owned()));
@@ -220,7 +220,7 @@ fn probes_are_answered_beside_idle_connections() {
 }
 
 #[test]
-fn malformed_requests_of_strangers_fill_no_log() {
+fn malformed_requests_do_not_fill_the_log() {
     let process = Builder::new().spawn();
     for _ in 0..50 {
         let mut stranger = process.stranger().connect(process.server);

@@ -52,7 +52,7 @@ fn sighup_reads_the_files_and_opens_the_log_anew() {
 }
 
 #[test]
-fn memory_goes_back_after_a_burst() {
+fn memory_is_returned_after_a_burst() {
     const BODY: usize = 16 << 20;
     let process = Builder::new().spawn();
     let before = process.memory();
@@ -77,7 +77,7 @@ fn memory_goes_back_after_a_burst() {
 
 /// As when the runtime that reads a container's standard error is stuck.
 #[test]
-fn a_log_that_nobody_reads_stops_no_answer() {
+fn a_log_that_nobody_reads_delays_no_answer() {
     let mut process = Builder::new().spawn_unread();
     let mut connection = process.connect();
     let is_dropping = |admin| {

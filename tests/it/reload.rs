@@ -71,7 +71,7 @@ fn what_no_watch_tells_of_is_found_by_the_poll() {
 }
 
 #[test]
-fn a_bad_file_keeps_the_last_good_set_until_it_is_mended() {
+fn a_faulty_file_keeps_the_last_good_set_until_it_is_corrected() {
     let gateway = Gateway::usual();
     gateway.reload(&[("policies/more.yaml", JOE_MAY.as_bytes())]);
     assert!(joe_may(&gateway));
@@ -112,7 +112,7 @@ fn a_token_that_a_file_replaces_is_accepted_at_once_and_the_old_one_still() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_a_fault_and_holds_up_no_reload() {
+fn anything_but_a_regular_file_is_a_fault_and_delays_no_reload() {
     let gateway = Gateway::usual();
     let fifo = gateway.file("policies/fifo.yaml");
     let zero = gateway.file("policies/zero.yaml");
@@ -137,7 +137,7 @@ fn what_is_no_regular_file_is_a_fault_and_holds_up_no_reload() {
 
 /// Every file that the configuration names, not manifests alone.
 #[test]
-fn a_file_that_never_ends_is_refused_wherever_it_is_named() {
+fn a_file_that_never_ends_is_rejected_everywhere() {
     let gateway = Gateway::usual();
     for name in [
         "server.crt",
@@ -219,7 +219,7 @@ impl ManifestSource for Gate {
 }
 
 #[test]
-fn a_reload_that_hangs_is_reported_and_holds_up_no_other() {
+fn a_reload_that_hangs_is_reported_and_delays_no_other() {
     let gate = Arc::new(Gate::default());
     let gateway = Builder::new()
         .source(Arc::clone(&gate) as Arc<dyn ManifestSource>)
@@ -236,7 +236,7 @@ fn a_reload_that_hangs_is_reported_and_holds_up_no_other() {
     assert_eq!(gate.waiting(), 1);
     let (status, ready) = get(gateway.addresses.admin, "/readyz?verbose");
     assert_eq!(status, 200, "the last good set serves");
-    assert!(ready.contains("a reload does not end"), "{ready}");
+    assert!(ready.contains("a reload has not finished"), "{ready}");
     assert!(!joe_may(&gateway));
 
     gate.close(false);

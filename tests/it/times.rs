@@ -33,7 +33,7 @@ fn after(seconds: u64) -> (SystemTime, Time) {
 }
 
 #[test]
-fn a_boundary_holds_by_the_clock_without_a_reload() {
+fn policies_begin_and_end_by_the_clock_without_a_reload() {
     let gateway = Gateway::usual();
     let (end, text) = after(3);
     gateway.reload(&[(

@@ -1,9 +1,9 @@
-//! The order of the house: which module may use which, which crates are named
-//! where, that no two files import each other, that a name stands for one thing,
-//! and that what is written down leads somewhere.
+//! Checks of the source tree: which module may use which, where crates may be named, that
+//! no two files import each other, that a name stands for one thing, and that what the
+//! pages name exists.
 //!
-//! The compiler keeps the inner ring from IO (ARCHITECTURE.md); this keeps the
-//! modules of both rings in their order.
+//! The compiler keeps IO out of the inner ring (ARCHITECTURE.md); these tests enforce the
+//! layers of both rings.
 
 #![allow(
     clippy::unwrap_used,

@@ -123,9 +123,9 @@ fn read(text: &str) -> Result<Vec<Value>, String> {
 
 /// Why we refuse what kubectl reads: it loses what is written.
 fn is_meant(message: &str, strict: bool) -> bool {
-    let twice = ["stands already", "stands twice", "`<<` would replace"];
+    let twice = ["duplicate key", "`<<` would replace"];
     message.contains("text after the end of the document")
-        || message.contains("if as text or number or boolean")
+        || message.contains("with another type")
         || message.contains("nested deeper than")
         || (!strict && twice.iter().any(|reason| message.contains(reason)))
 }

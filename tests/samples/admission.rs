@@ -212,7 +212,7 @@ fn review(resource: &str) -> Value {
 }
 
 #[test]
-fn registrations_leave_out_what_a_cluster_needs_to_live_without_a_gateway_and_nothing_else() {
+fn registrations_leave_out_only_what_a_cluster_needs_without_a_gateway() {
     let set_up = SetUp::new();
     let conditions = wide(&set_up.path("webhooks.yaml"))[0].1["matchConditions"].clone();
     for path in [
@@ -245,7 +245,7 @@ fn registrations_leave_out_what_a_cluster_needs_to_live_without_a_gateway_and_no
 }
 
 #[test]
-fn a_bad_policy_can_be_taken_back_while_no_gateway_answers() {
+fn a_bad_policy_can_be_removed_while_no_gateway_answers() {
     let set_up = SetUp::new();
     for path in [
         project::path("kubeconfig-examples/webhooks.yaml"),

@@ -194,7 +194,7 @@ fn keeps_the_control_plane_going(webhook: &Webhook) {
 }
 
 #[test]
-fn that_of_init_skips_the_control_plane_and_nobody_else() {
+fn the_configuration_of_init_skips_the_control_plane_and_nobody_else() {
     let set_up = SetUp::new();
     let webhook = sound(&set_up.path("authorization-configuration.yaml"));
     keeps_the_control_plane_going(&webhook);
@@ -206,7 +206,7 @@ fn that_of_init_skips_the_control_plane_and_nobody_else() {
 }
 
 #[test]
-fn the_example_skips_the_gateway_s_own_identity_too() {
+fn the_example_also_skips_the_gateway_s_own_identity() {
     let webhook = sound(&project::path(
         "kubeconfig-examples/authorization-configuration.yaml",
     ));

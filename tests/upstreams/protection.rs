@@ -102,7 +102,7 @@ fn a_webhook_that_is_not_there_is_not_called_until_it_is() {
 
 /// What a webhook does about one object says nothing of the next.
 #[test]
-fn connections_that_a_webhook_drops_open_no_breaker() {
+fn dropped_connections_do_not_open_the_circuit_breaker() {
     let authority = Authority::new("upstreams");
     let server = judging(&authority, Answer::Reset).start();
     let running = Running::start(
@@ -139,7 +139,7 @@ fn replies_that_do_not_come_open_no_breaker() {
 }
 
 #[test]
-fn an_open_breaker_skips_no_webhook_whose_failure_is_ignored() {
+fn an_open_circuit_breaker_skips_no_webhook_with_policy_ignore() {
     let authority = Authority::new("upstreams");
     let address = ports::free();
     let url = format!("https://{address}/");
@@ -234,7 +234,7 @@ fn one_user_s_slow_requests_leave_a_webhook_to_the_others() {
 /// Requests of as many users as there are, more than a webhook answers in time: whether
 /// it was not asked, or cut, nothing that it would refuse passes.
 #[test]
-fn under_load_nothing_passes_that_an_ignored_webhook_refuses() {
+fn under_load_nothing_is_admitted_that_a_webhook_with_policy_ignore_refuses() {
     let authority = Authority::new("upstreams");
     let asked = AtomicUsize::new(0);
     let server = Webhooks::of(&authority, &[])

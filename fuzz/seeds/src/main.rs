@@ -1,6 +1,6 @@
-//! Seeds: what the project's tests and examples consist of, cut to the inputs of
-//! the fuzz targets. `portcullis-fuzz-seeds PROJECT CORPORA` writes them below
-//! the folder CORPORA, a folder for each target, where they are not there yet.
+//! Writes the seeds: inputs for the fuzz targets from the project's tests and examples.
+//! `portcullis-fuzz-seeds PROJECT CORPORA` writes them to the folder CORPORA, in a folder
+//! for each target, unless they exist.
 
 mod http2;
 

@@ -1,4 +1,4 @@
-//! The question to a webhook behind the gateway, as the API server would put it
+//! The AdmissionReview for a webhook behind the gateway, as the API server would send it
 //! (`CreateV1AdmissionReview` and `CreateV1beta1AdmissionReview` of
 //! `apiserver/pkg/admission/plugin/webhook/request/admissionreview.go`;
 //! `admissionReviewSpec` of `plugin/pkg/admission/webhook` of Kubernetes 1.7).

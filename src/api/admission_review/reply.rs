@@ -46,8 +46,8 @@ pub(super) fn within_version(version: ReviewVersion, mut outcome: Outcome) -> Ou
             status: Denial::FAILURE.into(),
             reason: StatusReason::InternalError.as_str().into(),
             code: StatusReason::InternalError.code().into(),
-            message: "the object would have to be changed, and a review of admission.k8s.io/v1alpha1 \
-                      has no room for a patch"
+            message: "the object would have to be changed, but an AdmissionReview of \
+                      admission.k8s.io/v1alpha1 has no field for a patch"
                 .to_owned(),
             details: StatusDetails::default(),
         });
@@ -98,7 +98,7 @@ fn patch(response: &mut ObjectWriter<'_>, patch: Vec<u8>) {
 }
 
 fn annotations(response: &mut ObjectWriter<'_>, annotations: &BTreeMap<String, String>) {
-    // Two keys that were told apart by a slash may become one.
+    // Two keys that differed only in a slash may become one.
     let mut keys: BTreeMap<String, &str> = BTreeMap::new();
     for (key, value) in annotations {
         keys.entry(annotation_key(key)).or_insert(value);

@@ -1,5 +1,5 @@
-//! The reply of a webhook behind the gateway: read without trust, field by
-//! field, before any of it counts.
+//! Validation of the reply of a webhook behind the gateway, field by field, before any of
+//! it counts.
 //!
 //! ```text
 //! body ─json─▶ fields of the right types ─▶ version, uid, patch with patchType ─▶ Reply
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Facts: `VerifyAdmissionResponse` of
-//! `apiserver/pkg/admission/plugin/webhook/request/admissionreview.go`; what
-//! comes before it is what `client-go` decodes.
+//! `apiserver/pkg/admission/plugin/webhook/request/admissionreview.go`; the checks before
+//! it are those of `client-go`'s decoder.
 
 mod rejection;
 mod response;

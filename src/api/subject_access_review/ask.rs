@@ -1,4 +1,4 @@
-//! A review as kube-apiserver writes it: the question to another authorizer.
+//! The SubjectAccessReview for another authorizer, as kube-apiserver writes it.
 //!
 //! Facts: `apiserver/plugin/pkg/authorizer/webhook/webhook.go`.
 

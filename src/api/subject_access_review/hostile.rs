@@ -1,4 +1,4 @@
-//! Property tests: no bytes panic, and what is answered is what was asked.
+//! Property tests: no input causes a panic, and the answer belongs to the request.
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;

@@ -1,7 +1,7 @@
 //! The answer to a SubjectAccessReview, as the API server's client reads it.
 //!
-//! Only `status` matters to it (`apiserver/plugin/pkg/authorizer/webhook/webhook.go`);
-//! kind and apiVersion, when present, must be those it asked in.
+//! The client uses only `status` (`apiserver/plugin/pkg/authorizer/webhook/webhook.go`);
+//! kind and apiVersion, if present, must be those of its request.
 
 use crate::engine::Decision;
 use crate::engine::authorization::SubjectAccessReviewVersion;

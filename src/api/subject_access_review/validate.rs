@@ -2,9 +2,9 @@
 //! requirements are dropped.
 //!
 //! Fields, kinds and order follow `ValidateSubjectAccessReview`
-//! (`kubernetes/pkg/apis/authorization/validation/validation.go`) and the
-//! selector requirements of `apimachinery/pkg/apis/meta/v1/validation`.
-//! An operator of a later Kubernetes is no fault.
+//! (`kubernetes/pkg/apis/authorization/validation/validation.go`) and the selector
+//! requirements of `apimachinery/pkg/apis/meta/v1/validation`. Operators of later
+//! Kubernetes versions are accepted.
 
 use std::borrow::Cow;
 

@@ -1,10 +1,9 @@
-//! The SubjectAccessReview on the wire, decoded in one pass with the semantics of
-//! Go.
+//! Decodes a SubjectAccessReview in one pass, with Go's semantics.
 //!
-//! Keys are case-sensitive and unknown ones skipped. A key given twice is read
-//! twice into the same place: the last scalar or list wins, the fields of
-//! objects add up. `null` leaves a scalar or a struct as it is and empties a
-//! list, a map or a pointer. (`encoding/json`, `sigs.k8s.io/json`.)
+//! Keys are case-sensitive, and unknown ones are skipped. A duplicate key is decoded
+//! twice into the same place: the last scalar or list wins, and the fields of objects are
+//! merged. `null` leaves a scalar or a struct unchanged and clears a list, a map or a
+//! pointer. (`encoding/json`, `sigs.k8s.io/json`.)
 
 mod answer;
 mod object;

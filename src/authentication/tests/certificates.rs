@@ -262,7 +262,7 @@ fn a_certificate_of_a_kubeconfig_that_does_not_lead_to_the_client_ca_is_a_warnin
 }
 
 #[test]
-fn a_refused_certificate_says_since_when_it_is_expired() {
+fn the_answer_to_an_expired_certificate_says_since_when() {
     let (ca, other) = (Authority::new("ca"), Authority::new("other"));
     let subject = [(Nid::COMMONNAME, "a")];
     let leaf = Leaf {

@@ -36,11 +36,11 @@ fn a_client_ca_without_certificates_is_a_fault() {
     let table: [(&[u8], &str); 2] = [
         (
             b"",
-            "/ca.crt: server.tls.clientCA: Invalid value: holds no certificate in PEM",
+            "/ca.crt: server.tls.clientCA: Invalid value: contains no certificate in PEM",
         ),
         (
             b"x",
-            "/ca.crt: server.tls.clientCA: Invalid value: holds no certificate in PEM",
+            "/ca.crt: server.tls.clientCA: Invalid value: contains no certificate in PEM",
         ),
     ];
     for (content, expected) in table {
@@ -60,15 +60,15 @@ fn what_cannot_be_a_credential_is_a_fault() {
     let table = [
         (
             "token: a b",
-            "/k:3: users[0].user.token: Invalid value: no header can carry it",
+            "/k:3: users[0].user.token: Invalid value: cannot be sent in a header",
         ),
         (
             long.as_str(),
-            "/k:3: users[0].user.token: Invalid value: no header can carry it",
+            "/k:3: users[0].user.token: Invalid value: cannot be sent in a header",
         ),
         (
             "client-certificate-data: YQ==",
-            "/k:3: users[0].user.client-certificate: Invalid value: holds no certificate",
+            "/k:3: users[0].user.client-certificate: Invalid value: contains no certificate",
         ),
         (
             "as: x",

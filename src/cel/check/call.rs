@@ -1,4 +1,4 @@
-//! Calls: which overloads may be meant, and what can be worked out beforehand.
+//! Calls: overload resolution and constant folding.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ impl Checker<'_> {
         checked
     }
 
-    /// What is wrong with a call of `format` can often be told beforehand.
+    /// Errors in a call of `format` can often be found in advance.
     fn check_format(
         &self,
         expr: &Expr,

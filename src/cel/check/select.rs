@@ -1,4 +1,4 @@
-//! Names, and what is selected from them.
+//! Names and field selections.
 
 use super::unify::unwrap_optional;
 use super::{CheckedExpr, Checker};

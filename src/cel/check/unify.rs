@@ -1,5 +1,5 @@
-//! Which types fit which, and what type variables stand for
-//! (cel-go `checker/types.go`).
+//! Type unification: which types are assignable, and the values of type variables (cel-go
+//! `checker/types.go`).
 
 use std::sync::Arc;
 

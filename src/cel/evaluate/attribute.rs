@@ -1,4 +1,4 @@
-//! Variables and what is selected from them: `a.b[c].?d`, `has(a.b)`, `c ? a : b`.
+//! Variables and field selections: `a.b[c].?d`, `has(a.b)`, `c ? a : b`.
 
 use super::Evaluation;
 use crate::cel::error::EvalError;

@@ -1,9 +1,8 @@
 //! Comprehensions: the macros over lists and maps.
 //!
-//! Upstream expands a macro to a loop over an accumulator. Here each macro is a
-//! loop of its own that charges what the steps of that expansion cost: reading
-//! the accumulator (1), `@not_strictly_false` (1), `!` (1), a list of one (10),
-//! appending (1).
+//! Upstream expands a macro to a loop over an accumulator. Here each macro is its own
+//! loop that charges the cost of the steps of that expansion: reading the accumulator
+//! (1), `@not_strictly_false` (1), `!` (1), a list of one (10), appending (1).
 
 use super::Evaluation;
 use crate::cel::cost;

@@ -1,5 +1,5 @@
-//! No function works long between two looks at the deadline: each is called
-//! with the largest arguments that there may be, and its steps are counted.
+//! No function works long without checking the deadline: each is called with the largest
+//! possible arguments, and its steps are counted.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -174,7 +174,7 @@ fn least(overload: &Overload, arguments: &[Value<'_>]) -> u64 {
 }
 
 #[test]
-fn every_function_counts_its_work_and_looks_at_the_deadline() {
+fn every_function_counts_its_work_and_checks_the_deadline() {
     let functions = functions();
     assert!(functions.len() > 150, "{} functions", functions.len());
     let mut faults = Vec::new();
@@ -244,7 +244,7 @@ fn evaluate(expression: &str) -> (Result<(), EvalError>, u64, u64) {
 }
 
 #[test]
-fn what_costs_little_and_takes_long_is_refused() {
+fn slow_expressions_with_a_low_cost_are_stopped() {
     for expression in [
         // Two units a round upstream, and a megabyte to read.
         "[0].all(a, lists.range(60000).all(b, text.size() > 0))",

@@ -1,4 +1,4 @@
-//! Questions to the authorizer (apiserver `pkg/cel/library/authz.go`).
+//! Authorization checks (apiserver `pkg/cel/library/authz.go`).
 
 use std::sync::Arc;
 

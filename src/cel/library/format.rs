@@ -16,7 +16,7 @@ use crate::cel::value::{Key, Text, Value};
 /// Digits after the point unless others are asked for.
 const PRECISION: usize = 6;
 
-/// As many digits as a double can be told apart by, and more.
+/// At least as many digits as distinguish two doubles.
 const MOST_PRECISION: usize = 1000;
 
 pub(super) fn format<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -95,7 +95,7 @@ fn takes(clause: char, of: &Type) -> Option<bool> {
     })
 }
 
-/// Writes `value` as the clause that `format` begins with; tells what follows.
+/// Writes `value` as the clause at the beginning of `format`, and returns the rest.
 fn clause<'f>(
     own: &mut Evaluation<'_, '_>,
     format: &'f str,

@@ -1,4 +1,4 @@
-//! Named formats of text (apiserver `pkg/cel/library/format.go`).
+//! Named string formats (apiserver `pkg/cel/library/format.go`).
 
 use std::sync::LazyLock;
 

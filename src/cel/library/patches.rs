@@ -1,4 +1,4 @@
-//! What only mutations have (apiserver `pkg/cel/library/jsonpatch.go`).
+//! Functions for mutations only (apiserver `pkg/cel/library/jsonpatch.go`).
 
 use super::standard::{Computed, mismatched};
 use super::strings::first_size;

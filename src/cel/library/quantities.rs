@@ -1,4 +1,4 @@
-//! Amounts of a resource (apiserver `pkg/cel/library/quantity.go`).
+//! Resource quantities (apiserver `pkg/cel/library/quantity.go`).
 
 use std::sync::Arc;
 

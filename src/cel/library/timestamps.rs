@@ -1,4 +1,4 @@
-//! Parts of points in time and of lengths of time. Without a zone, UTC is meant.
+//! Components of timestamps and durations. Without a time zone, UTC is used.
 
 use std::num::IntErrorKind;
 

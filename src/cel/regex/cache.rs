@@ -1,8 +1,8 @@
-//! Patterns that come with a request, compiled once for many.
+//! A cache of compiled patterns that come with requests.
 //!
-//! Two generations: what is found in the old one moves to the young one, and
-//! when that is full the old one goes. It holds small patterns alone, and no
-//! states of searches, so that nobody's patterns take much memory.
+//! It has two generations: an entry that is used moves from the old one to the new one,
+//! and when the new one is full, the old one is dropped. It contains only small patterns
+//! and no search states, so that it needs little memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};

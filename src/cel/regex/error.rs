@@ -1,4 +1,4 @@
-//! What is wrong with a pattern, in Go's words.
+//! Errors in patterns, with Go's messages.
 
 /// Why a pattern does not compile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

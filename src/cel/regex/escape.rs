@@ -1,4 +1,4 @@
-//! What stands behind a backslash.
+//! Escapes: characters after a backslash.
 
 use super::error::{Code, Fault};
 use super::parser::{Parser, skip, until};

@@ -1,5 +1,5 @@
-//! Alternatives: those that begin alike share their beginning, and single
-//! characters side by side become a set, as Go does it.
+//! Alternatives: common prefixes are factored out, and adjacent single characters become
+//! a set, as in Go.
 
 use super::error::Fault;
 use super::parser::{Flags, Parser, opened};

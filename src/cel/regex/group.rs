@@ -1,4 +1,4 @@
-//! What begins with `(?`: named groups, flags, groups that capture nothing.
+//! Groups that begin with `(?`: named groups, flags, non-capturing groups.
 
 use super::error::{Code, Fault};
 use super::parser::{Flags, Parser, skip, until};

@@ -1,4 +1,4 @@
-//! A parsed pattern as regex-syntax has it, from which automata are built.
+//! Converts a parsed pattern to regex-syntax's `Hir`, from which automata are built.
 
 use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, Look as HirLook, Repetition};
 

@@ -54,7 +54,7 @@ impl Parser<'_, '_> {
     }
 
     /// Joins the two literals on top of the stack, if they are such. What is
-    /// `next` then takes the place of the second, which the result tells.
+    /// `next` then replaces the second; the result says whether it does.
     pub(super) fn merge_literals(&mut self, next: Option<(u32, Flags)>) -> bool {
         let [.., Entry::Tree(below), Entry::Tree(top)] = self.stack.as_mut_slice() else {
             return false;

@@ -10,8 +10,8 @@
 //! factor.rs   alternatives that begin alike
 //! ```
 //!
-//! Trees are put together in the order and shape that Go's are, because what Go
-//! refuses for its size or height is a property of that shape.
+//! Trees are built in the same order and shape as in Go, because Go's limits for size and
+//! height depend on that shape.
 
 use super::error::{Code, Fault};
 use super::factor;

@@ -1,4 +1,4 @@
-//! Sets of characters: what a class in brackets stands for.
+//! Sets of characters.
 
 use super::unicode;
 

@@ -1,9 +1,9 @@
 //! Searching text with a lazy DFA, a piece at a time.
 //!
-//! The search goes byte by byte, in pieces after each of which the meter is
-//! asked, so that a large pattern on a large text is never beyond recall. A
-//! byte costs one step of the DFA, but where a state of it is not there yet,
-//! as many as the NFA has states: pieces are cut for that.
+//! The search goes byte by byte, in pieces; the meter is asked after each piece, so that
+//! a large pattern on a large text can be stopped. A byte costs one step of the DFA, or,
+//! if a state has to be built first, as many steps as the NFA has states; the pieces are
+//! sized for that.
 
 use std::fmt;
 
@@ -113,7 +113,7 @@ impl Automaton {
                 match step(state) {
                     Step::Other => {}
                     Step::Matched if earliest => return Ok(Some(position)),
-                    // A match is told one byte behind its end.
+                    // A match is reported one byte after its end.
                     Step::Matched => found = Some(position),
                     Step::Dead => return Ok(found),
                 }

@@ -87,7 +87,7 @@ impl<'t> Parser<'t> {
         matches!(self.token.token, Token::Sign(own) if own == sign)
     }
 
-    /// Passes `sign`, if it is next; tells where it stood.
+    /// Skips `sign` if it is next, and returns its position.
     fn take(&mut self, sign: &str) -> Result<Option<usize>, SyntaxFault> {
         if !self.is(sign) {
             return Ok(None);

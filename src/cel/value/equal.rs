@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::{List, Map, Value};
 use crate::cel::EvalError;
 
-/// Told of work before it is done, in steps; may end it.
+/// Called before each piece of work, with its steps; may stop it.
 pub(crate) type Work<'w> = &'w mut dyn FnMut(usize) -> Result<(), EvalError>;
 
 /// How many bytes of text are one step of work.
@@ -81,7 +81,7 @@ impl<'l, 'r> ComparedPair<'l, 'r> {
     }
 }
 
-/// Whether two values are equal as far as can be told before what is in them is
+/// Whether two values are equal, as far as is known before their contents are
 /// compared, which is then `open`.
 fn alike<'l, 'r>(
     left: &Value<'l>,

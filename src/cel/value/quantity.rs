@@ -1,4 +1,4 @@
-//! Amounts of a resource: `500m`, `1.5Gi`, `12e6` (apimachinery
+//! Resource quantities: `500m`, `1.5Gi`, `12e6` (apimachinery
 //! `pkg/api/resource/quantity.go`).
 
 mod decimal;

@@ -1,4 +1,4 @@
-//! Lengths of time and points in time, as Go counts them.
+//! Durations and timestamps, with Go's precision and limits.
 
 mod calendar;
 mod duration;

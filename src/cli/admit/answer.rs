@@ -5,8 +5,8 @@
 //!             └── webhooks: recorded answers ───────────────────┘
 //! ```
 //!
-//! Nobody is called. Where a webhook that would be has no recorded answer, the
-//! run ends, and nothing is decided.
+//! No webhook is called. If there is no recorded answer for one that would be, the run
+//! ends without a decision.
 
 use super::trace::{StepRecorder, Traced};
 use crate::api::{AdmissionReview, AdmissionReviewError};
@@ -53,7 +53,7 @@ pub(crate) struct OfflineDecision {
 
 /// What would be decided depends on webhooks of which no answer is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("it depends on what {} would answer, of which nothing is recorded", webhooks.join(", "))]
+#[error("it depends on the answers of {}, which are not recorded", webhooks.join(", "))]
 pub(crate) struct MissingAnswers {
     /// As `configuration/webhook`.
     pub(crate) webhooks: Vec<String>,
@@ -173,7 +173,7 @@ impl Running<'_> {
         outcome
     }
 
-    /// Tells what webhooks in shadow would have said, as far as that is recorded.
+    /// Reports what shadow webhooks would have decided, as far as that is recorded.
     fn compare(&mut self, shadows: &[Call], phase: Phase, request: &Request<'_>, tape: &StepRecorder) {
         for call in shadows {
             let Some(answer) = self.answering.answer(call, phase) else {

@@ -112,7 +112,7 @@ fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {
                 let empty = empty.join(", ");
                 writeln!(
                     f,
-                    "        an API server may drop what is empty before the next mutation: {empty}"
+                    "        an API server may drop empty values before the next mutation: {empty}"
                 )?;
             }
             Ok(())
@@ -159,7 +159,7 @@ fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {
             let missing = if *policy {
                 ""
             } else {
-                ", whose policy is not there"
+                ", whose policy does not exist"
             };
             writeln!(f, "  initializer {configuration}/{name}{missing}")
         }

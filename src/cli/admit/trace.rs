@@ -14,7 +14,7 @@ use crate::engine::admission::exceptions::NotExcused;
 use crate::engine::admission::trace::{MatchFinding, PolicyExpression, Recorder, TraceStep, to_json};
 use crate::engine::admission::webhook::{Verdict, WebhookResult};
 
-/// Keeps what it hears.
+/// Keeps the steps that it observes.
 pub(super) struct StepRecorder {
     phase: Phase,
     steps: RefCell<Vec<Traced>>,

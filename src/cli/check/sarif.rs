@@ -1,4 +1,4 @@
-//! Faults as SARIF 2.1.0, which code review tools show beside the lines concerned.
+//! Faults as SARIF 2.1.0, which code review tools show next to the lines concerned.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Faults as a terminal shows them: the line of the file, and what in it is meant.
+//! Faults on a terminal, with the line of the file and the part in question.
 
 use std::collections::HashMap;
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! Names under which the gateway is reached, and of namespaces.
+//! Host names of the gateway, and names of namespaces.
 
 use std::fmt;
 use std::net::IpAddr;

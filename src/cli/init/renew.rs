@@ -53,8 +53,9 @@ pub(super) struct Renewed {
 pub(super) fn renew(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Renewed, Error> {
     let authority = authority(directory, AUTHORITY, now)?;
     let files = issue(directory, &authority, hosts)?;
-    let next = "next: bring pki/ to each API server's machine, to the same path. API servers read it again \
-                within five minutes, the gateway by itself; what it replaces stays accepted until it ends.\n";
+    let next = "next: copy pki/ to the same path on each API server's machine. API servers read it \
+                again within five minutes, the gateway does so at once; the old certificates are \
+                accepted until they expire.\n";
     Ok(Renewed {
         files,
         next: next.to_owned(),
@@ -71,9 +72,9 @@ pub(super) fn renew_authority(directory: &Path, hosts: &[Host], now: SystemTime)
     match age(&directory.join(NEXT.0), now) {
         None => trust_both(directory, now),
         Some(age) if age < READ_AGAIN => Err(Error::Usage(format!(
-            "the new authority was made {} seconds ago, and who does not trust it yet would refuse the \
-             gateway: bring pki/ to each API server's machine, register again, and wait until {} seconds \
-             have passed",
+            "the new CA was created {} seconds ago, and API servers that do not trust it yet would \
+             reject the gateway: copy pki/ to each API server's machine, apply the registrations \
+             again, and wait until {} seconds have passed",
             age.as_secs(),
             READ_AGAIN.as_secs(),
         ))),
@@ -93,10 +94,10 @@ fn trust_both(directory: &Path, now: SystemTime) -> Result<Renewed, Error> {
         replace(directory, &file)?;
         files.push(file.path);
     }
-    let next = "both authorities are trusted from now on.\n\nnext: bring pki/ to each API server's machine, \
-                register again (kubectl apply -f webhooks.yaml; static manifests are read again by \
-                themselves), restart API servers before 1.36, and run this once more, ten minutes from now \
-                at the earliest.\n";
+    let next = "both CAs are trusted from now on.\n\nnext: copy pki/ to each API server's machine, \
+                apply the registrations again (kubectl apply -f webhooks.yaml; static manifests are \
+                read again automatically), restart API servers before 1.36, and run this command \
+                again in ten minutes or later.\n";
     Ok(Renewed {
         files,
         next: next.to_owned(),
@@ -116,8 +117,8 @@ fn sign_by_next(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Ren
         let path = directory.join(gone);
         fs::remove_file(&path).map_err(|source| Error::file("remove", &path, source))?;
     }
-    let next = "the new authority signs from now on; the older one stays trusted until the next change of \
-                authority.\n\nnext: bring pki/ to each API server's machine, to the same path.\n";
+    let next = "the new CA signs from now on; the old one stays trusted until the next \
+                `--renew-ca`.\n\nnext: copy pki/ to the same path on each API server's machine.\n";
     Ok(Renewed {
         files,
         next: next.to_owned(),
@@ -138,7 +139,8 @@ fn trust(directory: &Path, before: &[u8], trusted: Vec<u8>) -> Result<Vec<&'stat
             files.push(path);
         } else {
             output::complain(format_args!(
-                "{path} has another caBundle than {TRUSTED} had: write its new content there, as base64"
+                "the caBundle in {path} differs from the old {TRUSTED}: replace it with the new \
+                 content, as base64"
             ));
         }
     }
@@ -182,8 +184,8 @@ fn read(directory: &Path, path: &str) -> Result<Vec<u8>, Error> {
             return Error::file("read", &file, source);
         }
         Error::Usage(format!(
-            "`{}` is not there: bring the folders `ca` and `pki` of the set-up back to where `init` made \
-             them. A set-up without them cannot be renewed: make a new one in another folder",
+            "`{}` does not exist: restore the folders `ca` and `pki` of the set-up where `init` \
+             created them. Without them it cannot be renewed: create a new one in another folder",
             file.display()
         ))
     })

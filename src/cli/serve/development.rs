@@ -19,7 +19,7 @@ pub(super) fn set_up(format: Format) -> Result<PathBuf, Error> {
     let files = init::write(&init::absolute(folder)?, &init::SetUp::development())?;
     if format == Format::Text {
         let text = format!(
-            "made a development set-up in {}: {} files\n",
+            "created a development set-up in {}: {} files\n",
             folder.display(),
             files.len()
         );

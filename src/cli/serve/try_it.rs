@@ -1,4 +1,4 @@
-//! What to try with a development set-up.
+//! Suggestions that are printed with the development set-up.
 
 use std::fmt;
 use std::path::Path;
@@ -36,17 +36,17 @@ impl fmt::Display for TryIt<'_> {
             f,
             r#"serving https://{server}
 
-Ask it, as an API server would:
+Send a request, as an API server would:
 
   curl --cacert {relative}/pki/ca.crt --cert {relative}/pki/authorization.crt \
     --key {relative}/pki/authorization.key -H 'Content-Type: application/json' \
     https://{server}/authorize -d '{REVIEW}'
 
-Ask offline, and see why:
+Decide the same offline, and see why:
 
   {portcullis} authorize --user agent-1 --group agents --verb list --resource pods
 
-Put a kube-apiserver of this machine under its rule (1.30 and later, in place of --authorization-mode):
+Connect a kube-apiserver on this machine (1.30 and later, instead of --authorization-mode):
 
   --authorization-config={absolute}/authorization-configuration.yaml
 
@@ -55,12 +55,13 @@ or, with the older flags:
   --authorization-mode=Webhook,Node,RBAC --authorization-webhook-version=v1 \
   --authorization-webhook-config-file={absolute}/kubeconfigs/authorization.kubeconfig
 
-Its policies are examples, in Shadow where they deny: what they would decide is shown and
-logged, and changes no answer. To enforce one, remove its `mode: Shadow` in {relative}/policies;
-the gateway notices, and logs what it finds.
+The policies are examples. Those that deny are in mode Shadow: their decisions are shown and
+logged, but do not affect the answer. To enforce one, remove its `mode: Shadow` in
+{relative}/policies; the gateway notices the change by itself.
 
-See what it did: curl http://{admin}/metrics
-{relative}/README.md says more. For other hosts: {portcullis} init DIR --host NAME
+
+Metrics: curl http://{admin}/metrics
+More: {relative}/README.md. For other hosts: {portcullis} init DIR --host NAME
 
 "#
         )

@@ -1,4 +1,4 @@
-//! Cases about admission: what is expected of an answer.
+//! Test cases for admission: the expected answer.
 
 use std::collections::BTreeMap;
 

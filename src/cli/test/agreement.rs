@@ -1,5 +1,5 @@
-//! What `serve` decides by, `admit` and `test` agree on every AdmissionException at
-//! every time, with each other and with a plain reading of the exceptions.
+//! Tests that the code behind `serve`, and `admit` and `test`, agree on every
+//! AdmissionException at every time, with each other and with a naive reference.
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -210,7 +210,7 @@ fn loaded(exceptions: &[AgreementException]) -> LoadedPolicies {
     }
 }
 
-/// What is excused, as the audit annotation tells it.
+/// What is excused, as in the audit annotation.
 fn annotation(excused: &[(String, &str)]) -> String {
     let entry =
         |(name, policy): &(String, &str)| format!(r#"{{"name":"{name}","policy":"{policy}","reason":"r"}}"#);

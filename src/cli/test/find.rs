@@ -43,7 +43,7 @@ fn suites_of(named: &Path, documents: Vec<Document>, faults: &mut Faults) -> Vec
     // A file that is named is meant as a suite: what else is in it is a mistake.
     for other in others {
         let path = crate::field::FieldPath::root().field("kind");
-        let message = format!("a suite is of kind `{KIND}`, `{API_VERSION}`");
+        let message = format!("expected the kind `{KIND}` of `{API_VERSION}`");
         faults.push(Fault::error(other.place(path), FaultKind::NotSupported, message));
     }
     suites

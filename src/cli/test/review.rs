@@ -74,7 +74,7 @@ impl WrittenReview {
             Some(kind) => kind.clone(),
             None => self
                 .of_object()
-                .ok_or("name a `kind`, or an `object` or `oldObject` with apiVersion and kind")?,
+                .ok_or("set `kind`, or an `object` or `oldObject` with apiVersion and kind")?,
         };
         let resource = match &self.resource {
             Some(resource) => json!({

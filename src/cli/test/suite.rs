@@ -163,7 +163,7 @@ pub(super) fn read(document: &Document, faults: &mut Faults) -> Option<Suite> {
             PoliciesFrom::Manifests(manifests.iter().map(|path| folder.join(path)).collect())
         }
         _ => {
-            let message = "name either `manifests` or a `config`".to_owned();
+            let message = "set either `manifests` or `config`".to_owned();
             fault(root.field("manifests"), FaultKind::Required, message);
             PoliciesFrom::Manifests(Vec::new())
         }
@@ -225,7 +225,7 @@ fn read_case(
                 .map_err(|error| ("reviewFile", format!("cannot read `{}`: {error}", file.display()))),
         ),
         _ => {
-            let message = "a case has one of `request`, `review` and `reviewFile`".to_owned();
+            let message = "a case needs exactly one of `request`, `review` and `reviewFile`".to_owned();
             fault(path.clone(), FaultKind::Required, message);
             return None;
         }
@@ -312,7 +312,7 @@ fn phases(written: Option<&str>, path: &FieldPath, fault: Fail<'_>) -> Option<&'
         Some("mutate") => Some(&[Phase::Mutate]),
         Some("validate") => Some(&[Phase::Validate]),
         Some(other) => {
-            let message = format!("`{other}` is none of `mutate`, `validate`");
+            let message = format!("`{other}`: supported values: `mutate`, `validate`");
             fault(path.field("phase"), FaultKind::NotSupported, message);
             None
         }
@@ -343,7 +343,7 @@ impl WrittenExpectation {
         };
         let decision = decision(&written);
         if decision.is_none() {
-            let message = format!("`{written}` is none of `allow`, `deny`, `noOpinion`");
+            let message = format!("`{written}`: supported values: `allow`, `deny`, `noOpinion`");
             fault(path.field("decision"), FaultKind::NotSupported, message);
         }
         Some(Expectation {

@@ -1,10 +1,10 @@
 //! A kubeconfig as a client reads it: server, CA and credentials.
 //!
-//! Two kinds of file. Of webhooks, users are named by the hosts that they are
-//! shown to ([`by_host`]); of anything else the current context tells the server
-//! and the user ([`of_context`]). What would weaken a connection is a fault:
-//! `insecure-skip-tls-verify`, a proxy, `http`; so is what would start a program
-//! (`exec`) or speak in another's name (`as`).
+//! There are two kinds of file. For webhooks, users are named after hosts ([`by_host`]);
+//! otherwise the current context selects the server and the user ([`of_context`]).
+//! Settings that would weaken a connection are faults (`insecure-skip-tls-verify`, a
+//! proxy, `http`), and so are those that would start a program (`exec`) or impersonate a
+//! user (`as`).
 //!
 //! Facts: `apiserver/pkg/util/webhook/authentication.go`;
 //! `client-go/tools/clientcmd/client_config.go`.
@@ -84,8 +84,8 @@ pub struct Cluster {
     pub authorities: Option<Vec<u8>>,
 }
 
-const NO_PROGRAMS: &str = "no program is started for a credential: use a certificate, token or password";
-const NO_OTHERS: &str = "nobody is called in another's name: remove it";
+const NO_PROGRAMS: &str = "programs for credentials are not supported: use a certificate, token or password";
+const NO_OTHERS: &str = "impersonation is not supported: remove it";
 
 /// Reads the kubeconfig at `path`, an absolute path, whose users are named by
 /// host. Clusters are passed over, as the API server does.
@@ -110,7 +110,7 @@ pub fn by_host(files: &dyn Files, path: &Path) -> (ByHost, Faults) {
 }
 
 /// Reads the server and user of the current context of the kubeconfig at
-/// `path`, an absolute path, and tells every file that was read or should have
+/// `path`, an absolute path, and returns every file that was read or should have
 /// been. There is no context where there is an error among the faults.
 #[must_use]
 pub fn of_context(files: &dyn Files, path: &Path) -> (Option<Context>, Vec<PathBuf>, Faults) {
@@ -123,7 +123,7 @@ pub fn of_context(files: &dyn Files, path: &Path) -> (Option<Context>, Vec<PathB
 }
 
 fn current(files: &dyn Files, root: &Section<'_>, read: &mut Vec<PathBuf>) -> Option<Context> {
-    root.required_text("current-context", "it tells the server to call")?;
+    root.required_text("current-context", "it selects the server to call")?;
     let Some(context) = context(root) else {
         let message = "there is no context of this name";
         root.fault("current-context", FaultKind::NotFound, message);
@@ -161,20 +161,20 @@ fn context<'r>(root: &Section<'r>) -> Option<Section<'r>> {
 
 fn cluster(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> Option<Cluster> {
     if section.boolean("insecure-skip-tls-verify") == Some(true) {
-        let message = "anybody could answer: name the certificate-authority instead";
+        let message = "anybody could impersonate the server: set certificate-authority instead";
         section.fault("insecure-skip-tls-verify", FaultKind::Forbidden, message);
     }
     if section.text_if_any("proxy-url").is_some() {
         section.fault(
             "proxy-url",
             FaultKind::NotSupported,
-            "no proxy is used: remove it",
+            "proxies are not supported: remove it",
         );
     }
     let server = section.required_text("server", "the URL to call");
     let is_https = |server: &str| server.len() > 8 && server.to_ascii_lowercase().starts_with("https://");
     if server.is_some_and(|server| !is_https(server)) {
-        section.fault("server", FaultKind::Invalid, "must be a URL of the scheme https");
+        section.fault("server", FaultKind::Invalid, "must be an https URL");
     }
     Some(Cluster {
         place: section.here(),
@@ -219,7 +219,7 @@ fn key_pair(
     const FILE: &str = "client-key";
     let certificate = certificate?;
     if section.text_if_any(DATA).is_none() && section.text_if_any(FILE).is_none() {
-        let message = "the key of the client certificate: without it the certificate proves nothing";
+        let message = "the private key of the client certificate";
         section.fault(FILE, FaultKind::Required, message);
     }
     let key = data_or_file(files, section, DATA, FILE, read).map(Zeroizing::new)?;

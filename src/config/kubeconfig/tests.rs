@@ -120,7 +120,7 @@ fn reports_what_cannot_be_known_or_read() {
         ),
         (
             "tokenFile: empty, token: t",
-            "warning: Unreadable: `/k/empty`: is empty; `token` stands in for it",
+            "warning: Unreadable: `/k/empty`: is empty; `token` is used instead",
         ),
         (
             "token: t, username: u",
@@ -134,7 +134,10 @@ fn reports_what_cannot_be_known_or_read() {
             "username: 'a:b', password: c",
             "users[0].user.username: Invalid value: must not contain `:`",
         ),
-        ("token: 5", "users[0].user.token: Invalid type: must be text"),
+        (
+            "token: 5",
+            "users[0].user.token: Invalid type: must be a string: put it in quotes",
+        ),
     ];
     for (fields, expected) in table {
         let found = faults(fields);
@@ -150,14 +153,14 @@ fn reports_a_file_that_names_nobody() {
     let table = [
         ("users: []", "users: Required value"),
         ("kind: Config", "users: Required value"),
-        ("", "must hold one kubeconfig"),
+        ("", "must contain exactly one kubeconfig"),
         (
             "kind: Pod\nusers: [{name: a}]",
             "kind: Unsupported value: must be `Config`",
         ),
         (
             "users: [{name: a}, {name: a}]",
-            "users[1].name: Duplicate value: `a` stands here twice",
+            "users[1].name: Duplicate value: `a` is used twice",
         ),
         ("users: 7", "users: Invalid type: must be a list"),
         ("users: [", "Unreadable"),

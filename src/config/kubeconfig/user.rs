@@ -62,7 +62,7 @@ pub(super) fn user(
     };
     let tokens = section.value("token").is_some() || section.value("tokenFile").is_some();
     if tokens && user.basic.is_some() {
-        let message = "either a token or a name and password: client-go refuses both";
+        let message = "a token and a password cannot be combined: client-go rejects both together";
         section.fault("username", FaultKind::Forbidden, message);
     }
     user
@@ -122,11 +122,7 @@ fn file_token(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>)
     };
     let message = format!("`{}`: {complaint}", path.display());
     if section.text_if_any("token").is_some() {
-        section.warn(
-            FILE,
-            FaultKind::Unreadable,
-            message + "; `token` stands in for it",
-        );
+        section.warn(FILE, FaultKind::Unreadable, message + "; `token` is used instead");
     } else {
         section.fault(FILE, FaultKind::Unreadable, message);
     }
@@ -144,7 +140,7 @@ fn basic(section: &Section<'_>) -> Option<Basic> {
         section.fault(
             "username",
             FaultKind::Invalid,
-            "must not contain `:`, which ends the name on the wire",
+            "must not contain `:`, which separates user name and password",
         );
     }
     let password = Secret::new(password.unwrap_or_default());

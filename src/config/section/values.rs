@@ -6,20 +6,21 @@ use std::time::Duration;
 
 use super::Section;
 use crate::config::duration;
-use crate::document::Value;
+use crate::document::{Node, Value};
 use crate::field::FaultKind;
 
 impl<'r> Section<'r> {
     /// The text in the field `name`, not empty.
     pub(crate) fn text(&self, name: &str) -> Option<&'r str> {
-        match self.value(name)?.as_str() {
+        let value = self.value(name)?;
+        match value.as_str() {
             Some("") => {
                 self.fault(name, FaultKind::Required, "must not be empty");
                 None
             }
             Some(text) => Some(text),
             None => {
-                self.fault(name, FaultKind::TypeInvalid, "must be text");
+                self.fault(name, FaultKind::TypeInvalid, not_a_string(value));
                 None
             }
         }
@@ -157,10 +158,18 @@ impl<'r> Section<'r> {
         let text = self.text(name)?;
         let choice = choices.iter().find(|(word, _)| *word == text);
         if choice.is_none() {
-            let message = format!("`{text}` is none of {}", one_of(choices));
+            let message = format!("`{text}`: supported values: {}", one_of(choices));
             self.fault(name, FaultKind::NotSupported, message);
         }
         choice.map(|(_, value)| *value)
+    }
+}
+
+/// What to do about a value that is not a string.
+pub(super) const fn not_a_string(node: &Node) -> &'static str {
+    match node.value {
+        Value::Bool(_) | Value::Number(_) => "must be a string: put it in quotes",
+        _ => "must be a string",
     }
 }
 

@@ -19,7 +19,7 @@ callers:
 - clientCertificate: {commonName: [a]}
 - jwt: {issuer: i, algorithms: [none, HS256], leeway: 1x, claims: {sub: }}
 manifests: [{paht: a}, 7, a, a]
-authorization: {neverDeny: {users: ['a*'], serviceAccounts: [a], paths: [x, /a*b]}}
+authorization: {neverDeny: {users: ['a*', ''], serviceAccounts: [a], paths: [x, /a*b]}}
 admission: {failurePolicy: fail, missingNamespace: true}
 limits: {bodyBytes: 0, inFlight: -1, inFlightBytes: 1k}
 reload: {interval: 0s}
@@ -34,34 +34,35 @@ gateway.yaml:2: kind: Unsupported value: must be `GatewayConfiguration`
 gateway.yaml:4: server.address: Invalid value: `localhost` is not an IP address and port, such as `127.0.0.1:8443`
 gateway.yaml:5: server.tls.privatekey: Unsupported value: unknown field `privatekey`
 gateway.yaml:5: server.tls.certificate: Required value: must not be empty
-gateway.yaml:5: server.tls.privateKey: Required value: the file of the certificate's key
+gateway.yaml:5: server.tls.privateKey: Required value: the file with the certificate's private key
 gateway.yaml:6: server.drain: Invalid type: must be a duration such as `25s` or `1m30s`
-gateway.yaml:7: admin.address: Invalid type: must be text
-gateway.yaml:9: callers[0].kubeconfig: Invalid type: must be text
-gateway.yaml:10: callers[0].endpoints[0]: Unsupported value: `authorise` is none of `authorize`, `validate`, `mutate`
-gateway.yaml:11: callers[1]: Required value: name a `kubeconfig`, a `clientCertificate` or a `jwt`
+gateway.yaml:7: admin.address: Invalid type: must be a string: put it in quotes
+gateway.yaml:9: callers[0].kubeconfig: Invalid type: must be a string: put it in quotes
+gateway.yaml:10: callers[0].endpoints[0]: Unsupported value: `authorise`: supported values: `authorize`, `validate`, `mutate`
+gateway.yaml:11: callers[1]: Required value: set `kubeconfig`, `clientCertificate` or `jwt`
 gateway.yaml:12: callers[2].clientCertificate.commonName: Unsupported value: unknown field `commonName`
-gateway.yaml:12: callers[2].clientCertificate: Required value: name `commonNames`, `organizations` or `sans`; else every client of the CA would do
-gateway.yaml:13: callers[3].jwt.jwks: Required value: the file of the issuer's public keys
-gateway.yaml:13: callers[3].jwt.audiences: Required value: name at least one, else a token meant for others would do
-gateway.yaml:13: callers[3].jwt.algorithms[0]: Unsupported value: `none` is none of `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`
-gateway.yaml:13: callers[3].jwt.algorithms[1]: Unsupported value: `HS256` is none of `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`
+gateway.yaml:12: callers[2].clientCertificate: Required value: set `commonNames`, `organizations` or `sans`; otherwise every certificate of the CA would be accepted
+gateway.yaml:13: callers[3].jwt.jwks: Required value: the file with the issuer's public keys
+gateway.yaml:13: callers[3].jwt.audiences: Required value: set at least one; otherwise tokens for other services would be accepted
+gateway.yaml:13: callers[3].jwt.algorithms[0]: Unsupported value: `none`: supported values: `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`
+gateway.yaml:13: callers[3].jwt.algorithms[1]: Unsupported value: `HS256`: supported values: `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`
 gateway.yaml:13: callers[3].jwt.leeway: Invalid value: `1x`: must be a duration such as `25s` or `1m30s`
-gateway.yaml:13: callers[3].jwt.claims: Required value: claim `sub`: say what it must hold
+gateway.yaml:13: callers[3].jwt.claims: Required value: claim `sub`: needs a value
 gateway.yaml:14: manifests[0].paht: Unsupported value: unknown field `paht`
 gateway.yaml:14: manifests[0].path: Required value: a file or folder of Kubernetes YAML or JSON
 gateway.yaml:14: manifests[1]: Invalid type: must be a mapping
 gateway.yaml:14: manifests[1].path: Required value: a file or folder of Kubernetes YAML or JSON
-gateway.yaml:14: manifests[3]: Duplicate value: `/etc/portcullis/a` stands here twice
-gateway.yaml:15: authorization.neverDeny.users[0]: Invalid value: `a*`: exact names alone, no pattern
+gateway.yaml:14: manifests[3]: Duplicate value: `/etc/portcullis/a` is used twice
+gateway.yaml:15: authorization.neverDeny.users[1]: Required value: must not be empty
+gateway.yaml:15: authorization.neverDeny.users[0]: Invalid value: `a*`: must be an exact name, patterns are not supported
 gateway.yaml:15: authorization.neverDeny.serviceAccounts[0]: Invalid value: `a` is not a namespace and a name, such as `kube-system/coredns`
-gateway.yaml:15: authorization.neverDeny.paths[1]: Invalid value: only a trailing * is allowed in `/a*b`
-gateway.yaml:15: authorization.neverDeny: warning: Suspicious: replaces the default, so that a Deny can hold up `system:nodes`, \
+gateway.yaml:15: authorization.neverDeny.paths[1]: Invalid value: `*` is allowed only at the end in `/a*b`
+gateway.yaml:15: authorization.neverDeny: warning: Suspicious: replaces the default entries, so that a Deny can now apply to `system:nodes`, \
 `system:kube-controller-manager`, `system:kube-scheduler`, `system:apiserver`, `kube-apiserver-kubelet-client`, \
 `kube-system/namespace-controller`, `kube-system/generic-garbage-collector`, `/healthz`, `/healthz/*`, `/livez`, `/livez/*`, \
-`/readyz`, `/readyz/*`, `/version`: list them here too, or leave `neverDeny` out
-gateway.yaml:16: admission.failurePolicy: Unsupported value: `fail` is none of `Fail`, `Ignore`
-gateway.yaml:16: admission.missingNamespace: Invalid type: must be text
+`/readyz`, `/readyz/*`, `/version`: add them here, or remove `neverDeny`
+gateway.yaml:16: admission.failurePolicy: Unsupported value: `fail`: supported values: `Fail`, `Ignore`
+gateway.yaml:16: admission.missingNamespace: Invalid type: must be a string: put it in quotes
 gateway.yaml:17: limits.bodyBytes: Invalid value: `0`: must be a whole number from 1
 gateway.yaml:17: limits.inFlight: Invalid value: `-1`: must be a whole number from 1
 gateway.yaml:17: limits.inFlightBytes: Invalid type: must be a whole number
@@ -88,7 +89,7 @@ fn never_deny_takes_the_paths_that_always_allow_paths_takes() {
         let (taken, faults) = read(&format!("\"{bad}\""));
         assert_eq!(taken, None);
         let expected = format!(
-            "4: authorization.neverDeny.paths[0]: Invalid value: only a trailing * is allowed in `{bad}`"
+            "4: authorization.neverDeny.paths[0]: Invalid value: `*` is allowed only at the end in `{bad}`"
         );
         assert!(faults.contains(&expected), "{faults}");
     }
@@ -108,14 +109,14 @@ fn faults_of_clusters_are_told_at_their_fields() {
     let found = faults(text);
     let lines: Vec<&str> = found.lines().collect();
     let expected = [
-        "5: clusters[0].name: Required value: the `cluster` of the callers",
-        "6: clusters[1].kubeconfig: Required value: how to reach",
-        "8: clusters[3].name: Duplicate value: `a` stands here twice",
-        "8: clusters[3].snapshot: Duplicate value: another cluster is saved there",
-        "9: clusters[4].snapshot: warning: Required value: without it a start needs",
-        "9: clusters[4].selector: warning: Suspicious: this takes every policy",
+        "5: clusters[0].name: Required value: the `cluster` of this API server's callers",
+        "6: clusters[1].kubeconfig: Required value: the kubeconfig for",
+        "8: clusters[3].name: Duplicate value: `a` is used twice",
+        "8: clusters[3].snapshot: Duplicate value: another cluster uses this file",
+        "9: clusters[4].snapshot: warning: Required value: without it, a restarted",
+        "9: clusters[4].selector: warning: Suspicious: this selects every policy",
         "10: clusters[5].selector: Invalid value: `Gt` is not a valid label selector operator",
-        "11: clusters[6].selector.matchLabels.a: Invalid type: must be text",
+        "11: clusters[6].selector.matchLabels.a: Invalid type: must be a string: put it in quotes",
     ];
     for (line, expected) in lines.iter().zip(expected) {
         assert!(line.starts_with(expected), "{line}\n{expected}");

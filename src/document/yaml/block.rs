@@ -82,7 +82,7 @@ impl Scanner<'_> {
         self.cursor.skip_blanks();
         self.cursor.skip_comment();
         if !self.cursor.is_line_end() {
-            let message = "text on the line of `|` or `>`; it begins on the next line";
+            let message = "text on the line of `|` or `>`; begin it on the next line";
             return Err(self.cursor.mark().error(message));
         }
         self.cursor.skip_break();
@@ -106,7 +106,7 @@ impl Scanner<'_> {
             return Ok(0);
         }
         if digit == b'0' {
-            let message = "the indentation of a block scalar is 1 to 9";
+            let message = "the indentation of a block scalar must be 1 to 9";
             return Err(self.cursor.mark().error(message));
         }
         self.cursor.skip();

@@ -1,5 +1,5 @@
-//! From a tree to values as JSON has them: aliases are followed, merge keys
-//! (`<<`) merged, scalars read, and keys of other types become text.
+//! Converts a tree to JSON values: follows aliases, merges merge keys (`<<`), resolves
+//! scalars, and converts keys of other types to text.
 
 use std::collections::HashMap;
 use std::mem::{self, Discriminant};
@@ -163,7 +163,7 @@ impl<'t> Builder<'t> {
             Meaning::Uint(integer) => NodeValue::Number(integer.into()),
             Meaning::Float(float) => match number::normal(float) {
                 Some(number) => NodeValue::Number(number),
-                None => return Err(error(value, "JSON has no infinite number and no `.nan`")),
+                None => return Err(error(value, "infinity and `.nan` cannot be represented in JSON")),
             },
             Meaning::Text | Meaning::Timestamp => NodeValue::String(self.text(value, scalar)?),
         })
@@ -183,7 +183,7 @@ impl<'t> Builder<'t> {
         if scalar.tag != BINARY {
             return Ok(scalar.text.clone());
         }
-        decode(&scalar.text).ok_or_else(|| error(value, "`!!binary` text is no base64"))
+        decode(&scalar.text).ok_or_else(|| error(value, "`!!binary` text is not valid base64"))
     }
 
     // --- mappings ---
@@ -271,10 +271,7 @@ impl<'t> Builder<'t> {
             Meaning::Float(float) => number::key(float),
             Meaning::Null => return Err(error(value, "`null` cannot be a key; put text in quotes")),
             Meaning::Uint(_) => {
-                return Err(error(
-                    value,
-                    "a key that is a number beyond 2^63; put it in quotes",
-                ));
+                return Err(error(value, "the key is a number beyond 2^63; put it in quotes"));
             }
         };
         Ok(Key {
@@ -323,11 +320,11 @@ impl Entries {
 fn duplicate(key: &str, first: u32, merged: bool, same_sort: bool) -> String {
     match (merged, same_sort) {
         (true, _) => {
-            format!("`<<` would replace `{key}` of line {first}; write `<<` above what it must not replace")
+            format!("`<<` would replace `{key}` on line {first}; write `<<` above it")
         }
-        (false, true) => format!("the key `{key}` stands already on line {first}"),
+        (false, true) => format!("duplicate key `{key}`, also on line {first}"),
         (false, false) => {
-            format!("the key `{key}` stands already on line {first}, if as text or number or boolean")
+            format!("duplicate key `{key}`, also on line {first} with another type")
         }
     }
 }
@@ -344,7 +341,7 @@ fn error(value: &Value, message: &str) -> Unreadable {
 }
 
 fn not_merged(value: &Value) -> Unreadable {
-    error(value, "`<<` merges a mapping, or a list of mappings")
+    error(value, "`<<` needs a mapping, or a list of mappings")
 }
 
 /// Base64 as Go's `encoding/base64` takes it; line breaks are left out. What is

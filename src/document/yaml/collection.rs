@@ -1,5 +1,5 @@
-//! Lists and mappings, step by step: each step reads what comes next in the
-//! innermost collection that is open.
+//! Lists and mappings, step by step: each step reads the next token of the innermost open
+//! collection.
 
 use super::super::{MAX_DEPTH, Unreadable};
 use super::cursor::Mark;
@@ -125,7 +125,8 @@ impl Parser<'_> {
         }
         let begun = open.mark.line + 1;
         self.refuse(&format!(
-            "the list that begins on line {begun} goes on with `- `, or the indentation is wrong"
+            "expected `- ` for another item of the list that begins on line {begun}, or the \
+             indentation is wrong"
         ))
     }
 
@@ -158,7 +159,7 @@ impl Parser<'_> {
         }
         let begun = open.mark.line + 1;
         self.refuse(&format!(
-            "the mapping that begins on line {begun} goes on with `key:`, or the indentation is wrong"
+            "expected another `key:` of the mapping that begins on line {begun}, or the indentation is wrong"
         ))
     }
 
@@ -166,7 +167,7 @@ impl Parser<'_> {
         self.flow_separator(
             open,
             &Token::FlowSequenceEnd,
-            "the list `[…]` goes on with `,` or `]`",
+            "expected `,` or `]` in the list `[…]`",
         )?;
         if self.take_if(&Token::FlowSequenceEnd)?.is_some() {
             self.close();
@@ -236,7 +237,7 @@ impl Parser<'_> {
         self.flow_separator(
             open,
             &Token::FlowMappingEnd,
-            "the mapping `{…}` goes on with `,` or `}`",
+            "expected `,` or `}` in the mapping `{…}`",
         )?;
         if self.take_if(&Token::FlowMappingEnd)?.is_some() {
             self.close();

@@ -1,4 +1,4 @@
-//! A place in the text, and what stands there.
+//! A position in the text, and the characters there.
 
 use super::super::Unreadable;
 use super::super::layout::LayoutRecorder;

@@ -1,5 +1,5 @@
-//! The tokens that characters like `-`, `:` and `[` make, and what each says of
-//! keys and indentation.
+//! Tokens for characters such as `-`, `:` and `[`, and their effect on keys and
+//! indentation.
 
 use super::super::Unreadable;
 use super::scanner::{MOST_LEVELS, Scanner, SimpleKey};
@@ -47,7 +47,7 @@ impl Scanner<'_> {
         });
         self.flow += 1;
         if self.flow > MOST_LEVELS {
-            return self.refuse("too many `[` and `{` within each other");
+            return self.refuse("too many nested `[` and `{`");
         }
         self.key_allowed = true;
         self.indicator(token);
@@ -78,7 +78,7 @@ impl Scanner<'_> {
     pub(super) fn block_entry(&mut self) -> Result<()> {
         if self.flow == 0 {
             if !self.key_allowed {
-                return self.refuse("a list item (`- `) cannot stand here");
+                return self.refuse("a list item (`- `) is not allowed here");
             }
             let mark = self.cursor.mark();
             self.roll(self.column(), None, Token::BlockSequenceStart, mark)?;
@@ -93,7 +93,7 @@ impl Scanner<'_> {
     pub(super) fn key(&mut self) -> Result<()> {
         if self.flow == 0 {
             if !self.key_allowed {
-                return self.refuse("a key (`? `) cannot stand here");
+                return self.refuse("a key (`? `) is not allowed here");
             }
             let mark = self.cursor.mark();
             self.roll(self.column(), None, Token::BlockMappingStart, mark)?;

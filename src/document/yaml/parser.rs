@@ -1,4 +1,4 @@
-//! From tokens to a tree, by libyaml's grammar.
+//! Parses tokens into a tree, by libyaml's grammar.
 
 use std::collections::HashMap;
 
@@ -92,7 +92,7 @@ impl<'t> Parser<'t> {
             match self.scanner.peek()?.token {
                 Token::Version { major, minor } => {
                     if version || (major, minor) != (1, 1) {
-                        return self.refuse("the version of YAML is 1.1; leave the directive out");
+                        return self.refuse("only YAML 1.1 is supported; remove the directive");
                     }
                     version = true;
                 }
@@ -104,7 +104,7 @@ impl<'t> Parser<'t> {
             if let Token::TagDirective { handle, prefix } = token
                 && self.handles.insert(handle, prefix).is_some()
             {
-                return Err(mark.error("the same handle of tags is declared twice"));
+                return Err(mark.error("the same tag handle is declared twice"));
             }
         }
         for (handle, prefix) in [("!", "!"), ("!!", "tag:yaml.org,2002:")] {
@@ -114,7 +114,7 @@ impl<'t> Parser<'t> {
         }
         let is_explicit = self.take_if(&Token::DocumentStart)?.is_some();
         if found && !is_explicit {
-            return self.refuse("no document follows the directive (`%…`); leave the directive out");
+            return self.refuse("no document follows the directive (`%…`); remove the directive");
         }
         Ok(is_explicit)
     }
@@ -193,7 +193,7 @@ impl<'t> Parser<'t> {
             return Err(mark.error("an alias is missing"));
         };
         let Some(target) = self.anchors.get(&name).copied() else {
-            return Err(mark.error(format!("nothing above has the anchor `&{name}`")));
+            return Err(mark.error(format!("unknown alias: there is no anchor `&{name}` above")));
         };
         Ok(self.anchored(None, mark, Kind::Alias(name, target)))
     }

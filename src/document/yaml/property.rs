@@ -20,8 +20,8 @@ impl Scanner<'_> {
         self.cursor.skip();
         let name = self.word();
         if name.is_empty() || !(self.cursor.is_gap(0) || self.cursor.is_one_of(b"?:,]}%@`")) {
-            let message = "the name of an anchor or alias consists of letters, digits, `_` and `-`; \
-                           put text that begins with `&` or `*` in quotes";
+            let message = "the name of an anchor or alias may contain letters, digits, `_` and `-`; \
+                 put text that begins with `&` or `*` in quotes";
             return Err(mark.error(message));
         }
         let token = if is_alias {
@@ -61,7 +61,7 @@ impl Scanner<'_> {
         self.cursor.skip();
         let tag = self.tag_text(String::new(), false, mark)?;
         if !self.cursor.is(b'>') {
-            return Err(mark.error("a tag that begins with `!<` ends with `>`"));
+            return Err(mark.error("a tag that begins with `!<` must end with `>`"));
         }
         self.cursor.skip();
         Ok(tag)
@@ -112,7 +112,7 @@ impl Scanner<'_> {
 
     /// One character as `%C3%A4`.
     fn escaped_character(&mut self, mark: Mark) -> Result<char> {
-        let invalid = || mark.error("`%` in a tag begins a character of UTF-8, as in `%C3%A4`");
+        let invalid = || mark.error("`%` in a tag must begin a UTF-8 character, as in `%C3%A4`");
         let mut bytes = Vec::new();
         while bytes.len() < 4 && self.cursor.is(b'%') {
             let digit = |ahead| char::from(self.cursor.byte(ahead)).to_digit(16);
@@ -135,7 +135,7 @@ impl Scanner<'_> {
         self.cursor.skip();
         let name = self.word();
         if !self.cursor.is_gap(0) {
-            return Err(mark.error("the name of a directive consists of letters"));
+            return Err(mark.error("the name of a directive must consist of letters"));
         }
         self.cursor.skip_blanks();
         let token = match name.as_str() {
@@ -160,7 +160,7 @@ impl Scanner<'_> {
     fn version(&mut self, mark: Mark) -> Result<Token> {
         let major = self.version_number(mark)?;
         if !self.cursor.is(b'.') {
-            return Err(mark.error("a version is written as `%YAML 1.1`"));
+            return Err(mark.error("expected a version such as `%YAML 1.1`"));
         }
         self.cursor.skip();
         let minor = self.version_number(mark)?;
@@ -173,11 +173,11 @@ impl Scanner<'_> {
             self.cursor.read(&mut digits);
         }
         let number = digits.parse().ok().filter(|_| digits.len() <= 2);
-        number.ok_or_else(|| mark.error("a version is written as `%YAML 1.1`"))
+        number.ok_or_else(|| mark.error("expected a version such as `%YAML 1.1`"))
     }
 
     fn tag_directive(&mut self, mark: Mark) -> Result<Token> {
-        let invalid = || mark.error("a tag directive is written as `%TAG !handle! prefix`");
+        let invalid = || mark.error("expected `%TAG !handle! prefix`");
         if !self.cursor.is(b'!') {
             return Err(invalid());
         }

@@ -1,5 +1,4 @@
-//! Plain and quoted scalars. Both may go on over several lines, which are then
-//! joined by spaces.
+//! Plain and quoted scalars. Both may span several lines, which are joined by spaces.
 
 use super::super::Unreadable;
 use super::super::layout::LayoutRecorder;
@@ -90,10 +89,10 @@ impl Scanner<'_> {
                 return Err(self
                     .cursor
                     .mark()
-                    .error("`---` or `...` within text in quotes; is a quote missing?"));
+                    .error("`---` or `...` in quoted text; is a quote missing?"));
             }
             if self.cursor.is_end() {
-                return Err(mark.error("text in quotes that never ends"));
+                return Err(mark.error("quoted text without a closing quote"));
             }
             folded.broken = false;
             while !self.cursor.is_gap(0) && !self.quote_ends(quote) {

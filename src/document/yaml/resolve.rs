@@ -1,4 +1,4 @@
-//! What a scalar means, by YAML 1.1 as go-yaml v2 reads it (`resolve.go`).
+//! Resolves scalars to values, by YAML 1.1 as in go-yaml v2 (`resolve.go`).
 
 use super::number;
 use super::timestamp;
@@ -44,7 +44,7 @@ pub(crate) fn resolve(tag: &str, text: &str) -> Result<Scalar, String> {
     if is_as_tagged {
         Ok(value)
     } else {
-        Err(format!("`{text}` is no `!!{name}`"))
+        Err(format!("`{text}` is not an `!!{name}`"))
     }
 }
 

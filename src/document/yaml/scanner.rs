@@ -1,7 +1,7 @@
-//! From characters to tokens.
+//! Splits characters into tokens.
 //!
-//! Whether a mapping begins is known only at its first `:`. Until then what may
-//! be a key waits in the queue, for one line and 1,024 characters at most.
+//! A mapping is recognized only at its first `:`. Until then a possible key waits in the
+//! queue, for at most one line and 1,024 characters.
 
 use std::collections::{HashMap, VecDeque};
 

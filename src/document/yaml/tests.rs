@@ -81,7 +81,7 @@ fn merge_keys_merge() {
     let fault = merged("  a: 5\n  <<: *b\n").unwrap_err();
     assert_eq!(
         fault,
-        ":1: Unreadable: `<<` would replace `a` of line 4; write `<<` above what it must not replace (column 11)"
+        ":1: Unreadable: `<<` would replace `a` on line 4; write `<<` above it (column 11)"
     );
     merged("  <<: 1\n").unwrap_err();
     merged("  <<: [*b, 1]\n").unwrap_err();
@@ -143,27 +143,28 @@ fn faults_say_where_and_what_to_do() {
         ),
         (
             "a: 1\na: 2\n",
-            ":2: Unreadable: the key `a` stands already on line 1 (column 1)",
+            ":2: Unreadable: duplicate key `a`, also on line 1 (column 1)",
         ),
         (
             "1: a\n'1': b\n",
-            ":2: Unreadable: the key `1` stands already on line 1, if as text or number or boolean (column 1)",
+            ":2: Unreadable: duplicate key `1`, also on line 1 with another type (column 1)",
         ),
         (
             "a: [1, 2\nb: 3\n",
-            ":2: Unreadable: the list `[…]` goes on with `,` or `]` (column 2)",
+            ":2: Unreadable: expected `,` or `]` in the list `[…]` (column 2)",
         ),
         (
             "a: *x\n",
-            ":1: Unreadable: nothing above has the anchor `&x` (column 4)",
+            ":1: Unreadable: unknown alias: there is no anchor `&x` above (column 4)",
         ),
         (
             "a: 'b\n",
-            ":1: Unreadable: text in quotes that never ends (column 4)",
+            ":1: Unreadable: quoted text without a closing quote (column 4)",
         ),
         (
             "a:\n  - b\n c\n",
-            ":3: Unreadable: the mapping that begins on line 1 goes on with `key:`, or the indentation is wrong (column 2)",
+            ":3: Unreadable: expected another `key:` of the mapping that begins on line 1, or the \
+             indentation is wrong (column 2)",
         ),
         (
             "a: \"\\q\"\n",
@@ -179,7 +180,7 @@ fn faults_say_where_and_what_to_do() {
         ),
         (
             "{\"a\": 1, \"a\": 2}",
-            ":1: Unreadable: the key `a` stands twice (column 13)",
+            ":1: Unreadable: duplicate key `a` (column 13)",
         ),
     ] {
         assert_eq!(read(text).unwrap_err(), expected, "{text}");

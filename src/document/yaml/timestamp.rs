@@ -1,5 +1,5 @@
-//! Dates and times. They stay text; whether text is one matters only to a tag
-//! that says so.
+//! Dates and times. They stay text; recognizing them matters only for the tag
+//! `!!timestamp`.
 
 /// Whether `text` is one of the forms that go-yaml takes: `2001-12-14`, with a
 /// time after `T` or `t` and then a zone, or with one after a space and no zone.

@@ -1,4 +1,4 @@
-//! What the text consists of.
+//! The tokens of a YAML text.
 
 use super::super::layout::Layout;
 use super::cursor::Mark;

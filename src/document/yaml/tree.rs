@@ -1,4 +1,4 @@
-//! What a document says, before aliases, merge keys and scalars are read.
+//! The syntax tree of a document, before aliases, merge keys and scalars are resolved.
 
 use super::super::layout::Layout;
 

@@ -1,6 +1,5 @@
-//! What an `ApplyConfiguration` expression says, merged into the object: the
-//! server-side apply of a MutatingAdmissionPolicy, without field managers
-//! (apiserver `pkg/admission/plugin/policy/mutating/patch/smd.go`,
+//! Server-side apply for `ApplyConfiguration` expressions of MutatingAdmissionPolicies,
+//! without field managers (apiserver `pkg/admission/plugin/policy/mutating/patch/smd.go`,
 //! structured-merge-diff `typed/merge.go`).
 //!
 //! ```text
@@ -12,10 +11,10 @@
 //!                 schema.txt: how each built-in type merges
 //! ```
 //!
-//! What the configuration does not name keeps its text, also fields that the
-//! schema does not know: an API server newer than the schema may have more. Of
-//! the object only what the configuration names is looked at; the API server
-//! that sent it has checked the rest.
+//! Everything that the configuration does not name keeps its text, including fields that
+//! the schema does not have: a newer API server may have more. Only the parts of the
+//! object that the configuration names are checked; the API server has validated the
+//! rest.
 
 mod check;
 mod configuration;

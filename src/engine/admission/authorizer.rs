@@ -1,5 +1,5 @@
-//! The variable `authorizer`: questions about access that expressions put,
-//! answered by the policies that answer the API server's own.
+//! The CEL variable `authorizer`: access checks in expressions, answered by the same
+//! policies as the API server's own requests.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

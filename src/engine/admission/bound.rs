@@ -84,7 +84,7 @@ impl<P: Policy> BoundPolicies<P> {
             .filter(move |(_, bound)| only.is_none_or(|only| bound.policy.applicability().name == only))
     }
 
-    /// Tells of those that [`candidates`](Self::candidates) leaves out.
+    /// Reports those that [`candidates`](Self::candidates) leaves out.
     #[cold]
     pub(super) fn record_others(
         &self,

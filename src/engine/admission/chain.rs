@@ -10,9 +10,8 @@
 //!                    whoever drives the run
 //! ```
 //!
-//! A run holds no reference and waits for nothing, so that it may rest between
-//! two steps wherever its driver likes. A run without webhooks ends in its
-//! first step.
+//! A run holds no references and never waits, so it can be kept between two steps. A run
+//! without webhooks ends in its first step.
 //!
 //! Facts: `apiserver/pkg/admission/{chain,reinvocation}.go`, and below
 //! `plugin/webhook` `{mutating,validating}/dispatcher.go`.

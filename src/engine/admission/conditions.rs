@@ -1,7 +1,7 @@
 //! Match conditions of policies and webhooks.
 //!
 //! `apiserver/pkg/admission/plugin/webhook/matchconditions/matcher.go`: all are
-//! evaluated; one that is false decides, then one that failed.
+//! evaluated; a false one decides, otherwise one that failed.
 
 use super::environment::ExpressionEnvironment;
 use super::evaluation::{Deadline, Evaluated};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Why a request is refused, as a `metav1.Status` tells it.
+/// Why a request is refused, as a `metav1.Status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
     /// `Failure`, but webhooks give what they like.

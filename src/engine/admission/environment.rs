@@ -1,8 +1,8 @@
 //! The CEL environment of admission expressions: variables and compilation.
 //!
-//! The variables stand at fixed places, so that an expression compiled for
-//! one purpose can be evaluated beside those of another; where a variable is
-//! not to be had its place is taken by one that cannot be named.
+//! Variables have fixed slots, so that expressions of different policies can be evaluated
+//! with one activation. If a variable is not available to an expression, its slot has a
+//! name that cannot be written.
 //!
 //! Facts: `apiserver/pkg/admission/plugin/cel/{compile,composition}.go`.
 
@@ -136,7 +136,7 @@ impl ExpressionEnvironment {
     }
 
     /// Lets `variables.NAME` be named although its own expression is at fault,
-    /// so that this is told once.
+    /// so that this is reported once.
     pub fn add_faulty_variable(&mut self, name: &str) {
         self.declare(name, Type::Dyn);
     }

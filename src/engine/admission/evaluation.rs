@@ -1,4 +1,4 @@
-//! Evaluates a sequence of expressions out of one cost budget.
+//! Evaluates a sequence of expressions with a shared cost budget.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub(super) struct Sequence<'a> {
     activation: Activation<'a>,
     environment: &'a ExpressionEnvironment,
     recorder: Option<&'a dyn Recorder>,
-    /// The variables that the recorder was told of.
+    /// The variables that were passed to the recorder.
     recorded: Vec<usize>,
 }
 

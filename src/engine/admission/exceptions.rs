@@ -1,12 +1,12 @@
-//! AdmissionExceptions: single denials that somebody vouches for, for a while.
+//! AdmissionExceptions: they excuse individual denials for a limited time.
 //!
 //! ```text
 //! a policy or webhook denies ─▶ exceptions that name it, by name ─▶ the first that applies ─▶ the denial is excused
 //!                                                              └─▶ none: the request is refused
 //! ```
 //!
-//! Only a result of validation is excused: never an error, a warning, an audit
-//! annotation or a mutation. Each denial of a request is looked up by itself.
+//! Only denials by validation are excused, never an error, a warning, an audit annotation
+//! or a mutation. Each denial of a request needs its own exception.
 
 mod applies;
 mod excused;

@@ -1,7 +1,7 @@
-//! Initializers, of Kubernetes 1.7 to 1.13: what changes an object on its creation.
+//! Initializers of Kubernetes 1.7 to 1.13, which change an object when it is created.
 //!
-//! Then, a controller watched for objects that named it as pending. Here each
-//! initializer is the MutatingAdmissionPolicy of its name, which runs at once:
+//! In those versions a controller watched for objects that listed it as pending. Here
+//! each initializer is the MutatingAdmissionPolicy of the same name, which runs at once:
 //!
 //! ```text
 //! InitializerConfiguration, by name ─▶ initializers, in order ─▶ the policy of that name

@@ -1,4 +1,4 @@
-//! From a policy to its runs: whether it applies, which of its bindings do, and
+//! Determines the runs of a policy: whether it applies, which of its bindings do, and
 //! with which parameters.
 //!
 //! ```text

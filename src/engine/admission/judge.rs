@@ -1,4 +1,4 @@
-//! Objects that configure the gateway itself, judged as they are written.
+//! Validation of the gateway's own kinds when they are created or updated.
 
 use super::denial::StatusCause;
 use super::request::Request;

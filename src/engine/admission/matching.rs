@@ -1,4 +1,5 @@
-//! What a policy or webhook applies to. One implementation for both.
+//! Matching: the requests to which a policy or webhook applies, with one implementation
+//! for both.
 //!
 //! ```text
 //! request ─▶ index: by group and resource ─▶ namespaceSelector ─▶ objectSelector

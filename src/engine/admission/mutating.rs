@@ -1,4 +1,4 @@
-//! MutatingAdmissionPolicies: what one of them makes of one object.
+//! MutatingAdmissionPolicies: applies one policy to one object.
 //!
 //! `apiserver/pkg/admission/plugin/policy/mutating/patch`: `json_patch.go` here,
 //! `smd.go` in [`super::apply`].

@@ -1,4 +1,4 @@
-//! Which policies and webhooks run once more, in the second pass.
+//! Reinvocation: which policies and webhooks run in the second pass.
 //!
 //! Upstream has this twice, for policies and for webhooks:
 //! `apiserver/pkg/admission/plugin/{policy,webhook}/mutating/reinvocationcontext.go`.

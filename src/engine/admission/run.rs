@@ -20,7 +20,7 @@ pub struct Run<'r> {
     pub access: &'r dyn AccessChecker,
     /// Who judges the gateway's own kinds, if anybody.
     pub judge: Option<&'r dyn Judge>,
-    /// Who hears of each step.
+    /// The recorder of each step.
     pub recorder: Option<&'r dyn Recorder>,
 }
 

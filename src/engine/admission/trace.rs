@@ -1,7 +1,6 @@
 //! The trace of a run: each step, for explanations.
 //!
-//! The walk is the same with and without: a recorder hears of steps, and
-//! changes none.
+//! Recording does not change the run: a recorder only observes its steps.
 
 use super::GroupVersionResource;
 use super::exceptions::NotExcused;
@@ -12,9 +11,9 @@ use crate::cel::{EvalError, Value};
 use crate::engine::CauseKind;
 use crate::json::write_string;
 
-/// Hears of each step of a run, in order.
+/// Observes each step of a run, in order.
 pub trait Recorder {
-    /// An expression is about to be evaluated; the next step tells what came of it.
+    /// An expression is about to be evaluated; the next step has its result.
     fn begin(&self) {}
 
     /// One step.

@@ -1,7 +1,7 @@
 //! ValidatingAdmissionPolicies: evaluation for one request, binding and parameter.
 //!
-//! `apiserver/pkg/admission/plugin/policy/validating/validator.go`, decision by
-//! decision: texts, order and budgets are those of the API server.
+//! Follows `apiserver/pkg/admission/plugin/policy/validating/validator.go`: messages,
+//! order and budgets are those of the API server.
 
 mod audit;
 mod dispatcher;

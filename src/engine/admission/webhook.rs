@@ -1,9 +1,8 @@
-//! Webhooks behind the gateway: what manifests say of each, what it is asked,
-//! and what it answers.
+//! Webhooks behind the gateway: their configuration, calls and answers, as data.
 //!
-//! The engine asks and is answered; it never calls. Whoever drives a run makes
-//! the calls ([`Call`]) and brings back the answers ([`WebhookAnswer`]): the server
-//! over connections, tests and the command line out of files.
+//! The engine never makes a call. The caller of a run makes the calls ([`Call`]) and
+//! passes the answers ([`WebhookAnswer`]) to it: the server over the network, tests and
+//! the command line from files.
 //!
 //! Facts: `api/admissionregistration/v1/types.go`;
 //! `apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go`.
@@ -132,7 +131,7 @@ pub struct WebhookAnswer {
 /// patch with patchType have been checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WebhookReply {
-    /// Why it refuses, as the user is to hear it; `None` if it allows.
+    /// The reason for the refusal, for the user; `None` if it allows.
     pub denial: Option<Denial>,
     /// `patch`, decoded: the text of a JSON Patch, of a mutating webhook alone.
     /// `None` where there is none.

@@ -74,7 +74,7 @@ impl Webhooks {
             .collect()
     }
 
-    /// Tells of those that [`candidates`](Self::candidates) leaves out.
+    /// Reports those that [`candidates`](Self::candidates) leaves out.
     #[cold]
     pub(super) fn record_others(&self, request: &Request<'_>, only: Option<&str>, recorder: &dyn Recorder) {
         let candidates = self.candidates(request, only);

@@ -1,4 +1,4 @@
-//! The decisions of a policy set: each is one walk, recorded or not.
+//! Entry points of a policy set: each decides with one walk, recorded or not.
 
 use super::trace::{Observer, Trace};
 use super::walk::{Quiet, Recording, Walk};
@@ -12,7 +12,7 @@ impl PolicySet {
         self.authorize_observed(attributes, now, &mut ())
     }
 
-    /// Decides, and tells `observer` what each policy evaluated came to.
+    /// Decides, and reports to `observer` the result of each policy that was evaluated.
     pub fn authorize_observed(
         &self,
         attributes: &Attributes<'_>,

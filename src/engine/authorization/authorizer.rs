@@ -7,8 +7,8 @@
 //!                                    └ one false ─▶ passed over        first Allow or Deny decides
 //! ```
 //!
-//! Nothing is called from here: whoever drives a [`Consultation`] asks and
-//! brings back [`Opinion`]s.
+//! Nothing is called from here: the caller of a [`Consultation`] makes the calls and
+//! passes the [`Opinion`]s to it.
 //!
 //! Facts: `apiserver/plugin/pkg/authorizer/webhook/webhook.go`,
 //! `apiserver/pkg/authorization/{cel/matcher,union/union}.go`.
@@ -92,7 +92,7 @@ impl Authorizer {
 // === impl Consultation ===
 
 impl Consultation {
-    /// The most bytes of what is told of errors.
+    /// The most bytes of what is reported about errors.
     pub const MAX_ERROR_BYTES: usize = 1024;
 
     /// About a request on which `own`, which is kept, has no opinion.
@@ -126,7 +126,7 @@ impl Consultation {
             }
             Decision::Deny if self.is_protected => {
                 self.errors
-                    .push(format!("authorizer `{name}` denies, and neverDeny overrules it"));
+                    .push(format!("authorizer `{name}` denies, but neverDeny overrides it"));
                 false
             }
             Decision::Allow | Decision::Deny => {
@@ -258,7 +258,7 @@ mod tests {
             (unanswered.0.decision, unanswered.0.reason.as_str()),
             (Decision::NoOpinion, "")
         );
-        assert!(unanswered.1.contains("neverDeny overrules"), "{}", unanswered.1);
+        assert!(unanswered.1.contains("neverDeny overrides"), "{}", unanswered.1);
         assert!(consultation.take("c", opinion(Decision::Allow, "")));
     }
 

@@ -5,9 +5,9 @@
 //! request:  Attributes -> Activation -> Condition::evaluate -> bool | fault
 //! ```
 //!
-//! The variable is `request`, the spec of a SubjectAccessReview in v1 shape
-//! whatever version was asked, as kube-apiserver's authorizer match conditions
-//! have it (`apiserver/pkg/authorization/cel/compile.go`).
+//! The variable is `request`, the spec of a SubjectAccessReview in its v1 form, whatever
+//! the version of the review, as in kube-apiserver's authorizer match conditions
+//! (`apiserver/pkg/authorization/cel/compile.go`).
 
 mod activation;
 mod environment;
@@ -59,7 +59,7 @@ pub enum EvaluationFault {
     #[error(transparent)]
     Failed(#[from] EvalError),
     /// The result is something else than true or false.
-    #[error("the result is not of type bool")]
+    #[error("the result is not a bool")]
     NotBool,
 }
 

@@ -1,4 +1,4 @@
-//! Who keeps a cluster alive.
+//! The users that keep a cluster running: nodes, controllers and the API server.
 
 /// The identities that a cluster cannot do without: each was seen, in the audit log of a
 /// kube-apiserver, to change something while Deployments and Jobs ran, a namespace was
@@ -6,7 +6,7 @@
 /// the one that kubelets ask about. A name that ends in `*` is a prefix.
 ///
 /// A test against a real control plane compares its audit log with this list
-/// (`the_identities_that_check_protects_are_those_of_the_audit_log`).
+/// (`the_users_that_check_protects_are_those_in_the_audit_log`).
 pub const CONTROL_PLANE: &[&str] = &[
     "kube-apiserver-kubelet-client",
     "system:apiserver",

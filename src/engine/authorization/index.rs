@@ -7,9 +7,9 @@
 //! verb, group, ... ──> symbols ──> query ─┘
 //! ```
 //!
-//! Texts of rules become numbers when the index is built, so that a request's
-//! texts are hashed once each, however many rules there are. Hashes are seeded
-//! at random: no user can choose names that collide.
+//! Strings in rules become numbers when the index is built, so that each string of a
+//! request is hashed once, however many rules there are. Hashes have a random seed: no
+//! user can choose names that collide.
 
 mod candidates;
 mod cells;

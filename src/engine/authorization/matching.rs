@@ -1,8 +1,8 @@
 //! Matching of AuthorizationPolicies, one file for each kind of field.
 //!
-//! RBAC's own matching is in [`rbac`](super::rbac); this is what policies add
-//! to it. An Allow asks whether the request lies *within* a rule, a Deny whether
-//! it *touches* one, and every question here says which of the two it answers:
+//! RBAC's own matching is in [`rbac`](super::rbac); this is what AuthorizationPolicies
+//! add to it. An Allow applies if the request is *within* a rule, a Deny if the request
+//! *touches* a rule, and every function here names the one that it implements:
 //!
 //! | requested           | within (Allow)       | touches (Deny)                          |
 //! |---------------------|----------------------|-----------------------------------------|

@@ -1,8 +1,8 @@
 //! RBAC objects and AuthorizationPolicies as plain owned data.
 //!
-//! Manifests are validated before they become objects. An object that slipped
-//! through all the same has a meaning that lets no more through: a subject of
-//! an unknown kind is nobody, a role that is not there grants nothing.
+//! Manifests are validated before they become objects. An invalid object that got here
+//! anyway never allows more: a subject of an unknown kind matches nobody, and a missing
+//! role grants nothing.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ pub struct Binding {
 /// `RoleRef` of `rbac.authorization.k8s.io/v1`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct RoleRef {
-    /// `Role` or `ClusterRole`; any other grants nothing and is told in the trace.
+    /// `Role` or `ClusterRole`; any other grants nothing and is shown in the trace.
     pub kind: String,
     /// The role's name; a Role is looked for in the namespace of the binding.
     pub name: String,

@@ -1,4 +1,4 @@
-//! How many policies hold at a time, without asking each.
+//! Counts the policies in force at a time, without checking each.
 
 use super::AuthorizationPolicy;
 use crate::engine::Time;

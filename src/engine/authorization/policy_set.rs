@@ -6,7 +6,7 @@
 //!               └─ not for neverDeny ──┘   └──────────────┘   └─────────────────────┘
 //! ```
 //!
-//! Policies in Shadow are evaluated first and aside: they never change the answer.
+//! Policies in mode Shadow are evaluated first, separately: they never affect the answer.
 
 use std::fmt;
 use std::ops::Range;
@@ -146,7 +146,7 @@ impl PolicySet {
             .filter_map(move |policy| Some((policy.name.as_str(), end(policy)?)))
     }
 
-    /// The kind and name of each policy, by the index that an [`Observer`](super::Observer) is told.
+    /// The kind and name of each policy, by the index that is passed to an [`Observer`](super::Observer).
     pub fn policies(&self) -> impl ExactSizeIterator<Item = (CauseKind, &Arc<str>)> {
         self.names
             .iter()

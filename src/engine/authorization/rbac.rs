@@ -1,10 +1,10 @@
-//! RBAC as Kubernetes has it, over plain objects: rules, subjects, role
-//! references, aggregation, and paths.
+//! RBAC, exactly as in Kubernetes: rules, subjects, role references, aggregation, and
+//! paths.
 //!
-//! These functions define what is right; [`PolicySet`](super::PolicySet) answers
-//! the same from an index. Where kube-apiserver's order is that of its caches,
-//! ours is by name: ClusterRoleBindings, then the RoleBindings of the
-//! request's namespace (`pkg/registry/rbac/validation/rule.go`).
+//! These functions are the reference; [`PolicySet`](super::PolicySet) gives the same
+//! answers from an index. Where kube-apiserver's order depends on its caches, objects are
+//! ordered by name here: ClusterRoleBindings, then the RoleBindings of the request's
+//! namespace (`pkg/registry/rbac/validation/rule.go`).
 
 mod aggregation;
 mod path;

@@ -101,7 +101,7 @@ pub enum Criterion {
     Subjects,
     /// One of the excluded subjects is the user.
     ExcludeSubjects,
-    /// There is no rule for this sort of request, resource or path.
+    /// There is no rule for this type of request, resource or path.
     Target,
     /// The verb.
     Verbs,
@@ -123,10 +123,10 @@ pub enum Criterion {
     Paths,
 }
 
-/// Told of each policy that is evaluated, by its index in
+/// Called for each policy that is evaluated, with its index in
 /// [`PolicySet::policies`](super::PolicySet::policies), at no cost beyond the call.
 ///
-/// Policies that the index rules out are not evaluated, hence not told of.
+/// Policies that the index rules out are not evaluated, so they are not reported.
 pub trait Observer {
     /// The policy `policy` came to `evaluation`.
     fn evaluated(&mut self, policy: usize, evaluation: PolicyResult);

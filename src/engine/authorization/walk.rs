@@ -18,7 +18,7 @@ use crate::engine::{Attributes, Decision, PolicyResult, Target, Time};
 
 use event::{binding_event, missing_role, policy_event};
 
-/// What is told of a walk.
+/// What is reported of a walk.
 pub(super) trait WalkRecorder {
     /// Whether what does not apply is wanted too.
     const DETAILED: bool;
@@ -28,7 +28,7 @@ pub(super) trait WalkRecorder {
     fn record(&mut self, event: Event);
 }
 
-/// Tells an observer alone.
+/// Reports to an observer only.
 pub(super) struct Quiet<'o, O>(pub(super) &'o mut O);
 
 /// Keeps everything.
@@ -62,7 +62,7 @@ struct Considered {
     settled: bool,
 }
 
-/// What comes of comparing a rule with a request. Nothing is told by absence: a rule that
+/// The result of comparing a rule with a request. Absence has no meaning: a rule that
 /// cannot be found neither applies nor does it vanish.
 enum RuleMatch<'s> {
     /// It applies; its policy.
@@ -234,7 +234,7 @@ impl<'s, 'r, R: WalkRecorder> Walk<'s, 'r, R> {
         policy.is_none_or(|policy| policy.validity.contains(self.now))
     }
 
-    /// Tells of a policy all of whose candidates were compared.
+    /// Reports a policy all of whose candidates were compared.
     fn leave(&mut self, considered: Option<Considered>, unrecorded: &mut usize) {
         let Some(Considered {
             policy,
@@ -261,7 +261,7 @@ impl<'s, 'r, R: WalkRecorder> Walk<'s, 'r, R> {
         }
     }
 
-    /// Tells of policies that have no rule for this sort of request.
+    /// Reports policies that have no rule for this type of request.
     fn record_other_target(&mut self, policies: std::ops::Range<usize>) {
         if R::DETAILED {
             for policy in policies {

@@ -5,7 +5,7 @@ use std::fmt;
 /// One word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SelectorToken<'a> {
-    /// A key or value; `in` and `notin` too, which only their place tells from keywords.
+    /// A key or value; also `in` and `notin`, which only their position distinguishes from keywords.
     Word(&'a str),
     /// `=`, `==`, `!=`, `<`, `>`, or other signs that make no operator.
     Sign(&'a str),

@@ -1,4 +1,4 @@
-//! What a list or map has beside its tokens: equal keys found, places of many.
+//! Additional indexes of lists and maps: duplicate keys, and the positions of many items.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,8 @@
-//! Where strings begin and end, found by blocks and ahead of the scanner.
+//! Finds where strings begin and end, in blocks, ahead of the scanner.
 //!
-//! Whoever looks for the end of each string byte by byte must know one end
-//! before the next search begins. Here blocks of 64 bytes become a word with a
-//! bit for each quote, so that the processor need not wait.
+//! A byte-by-byte search for the end of a string must finish before the next one can
+//! begin. Here a block of 64 bytes becomes a word with a bit for each quote, so that the
+//! processor does not have to wait.
 
 /// The quotes of a text that no backslash escapes, in order.
 pub(super) struct Quotes<'t> {
@@ -109,7 +109,7 @@ impl<'t> Quotes<'t> {
     }
 
     /// The bytes that follow a backslash which is not itself escaped. Runs of
-    /// backslashes are told even from odd by one subtraction, as simdjson does.
+    /// one subtraction distinguishes even from odd backslashes, as in simdjson.
     fn escaped_by(&mut self, backslashes: u64) -> u64 {
         const ODD: u64 = 0xaaaa_aaaa_aaaa_aaaa;
         let begin = backslashes & !self.escaped;

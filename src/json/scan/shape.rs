@@ -1,4 +1,4 @@
-//! What tells most keys apart without reading them.
+//! A quick comparison of keys that distinguishes most of them without reading them.
 
 /// A number below 64 for the string from `start` to `end`, quotes included:
 /// equal strings have equal ones, others seldom.

@@ -124,7 +124,7 @@ fn read_actions(written: &[String], path: &FieldPath, report: &mut Report<'_>) -
         }
     }
     if seen.contains("Deny") && seen.contains("Warn") {
-        let message = "must not contain both `Deny` and `Warn`: the user would be told twice";
+        let message = "must not contain both `Deny` and `Warn`: the user would see the message twice";
         report.fault(FaultKind::Invalid, path, message);
     }
     if seen.is_empty() {

@@ -19,7 +19,7 @@ pub(super) fn expression(
     compile: impl FnOnce(&str) -> Result<Expression, CompileError>,
 ) -> Option<Expression> {
     if text.trim().is_empty() {
-        report.required(path, "an expression in CEL");
+        report.required(path, "a CEL expression");
         return None;
     }
     compile(text)
@@ -38,13 +38,13 @@ pub(super) fn variables(
         let path = path.index(index);
         let name = variable.name.as_str();
         if name.trim().is_empty() {
-            report.required(&path.field("name"), "a variable has a name");
+            report.required(&path.field("name"), "a variable needs a name");
         } else if !cel::is_identifier(name) {
-            report.invalid(&path.field("name"), name, "must be an identifier of CEL");
+            report.invalid(&path.field("name"), name, "must be a CEL identifier");
         }
         let path = path.field("expression");
         if variable.expression.trim().is_empty() {
-            report.required(&path, "an expression in CEL");
+            report.required(&path, "a CEL expression");
         } else if let Err(error) = environment.add_variable(name, &variable.expression) {
             report.does_not_compile(&path, &variable.expression, &error);
             environment.add_faulty_variable(name);
@@ -76,7 +76,7 @@ pub(crate) fn conditions(
         });
         let (name, path) = (condition.name.as_str(), path.field("name"));
         if name.is_empty() {
-            report.required(&path, "a condition has a name");
+            report.required(&path, "a condition needs a name");
             continue;
         }
         report.syntax(&path, name, names::qualified_name(name));

@@ -1,4 +1,4 @@
-//! What `admissionregistration.k8s.io/v1alpha1` was in Kubernetes 1.7:
+//! The kinds of `admissionregistration.k8s.io/v1alpha1` in Kubernetes 1.7:
 //! InitializerConfiguration and ExternalAdmissionHookConfiguration.
 //!
 //! `pkg/apis/admissionregistration/validation/validation.go` of Kubernetes 1.8.
@@ -117,11 +117,11 @@ pub(crate) fn read_initializers(
         for (index, rule) in initializer.rules.iter().enumerate() {
             let path = path.field("rules").index(index);
             if !rule.operations.is_empty() {
-                report.forbidden(&path.field("operations"), "initializers are for `CREATE` alone");
+                report.forbidden(&path.field("operations"), "initializers run only for `CREATE`");
             }
             rules::validate_rule((&rule.modern()).into(), &path, &mut report);
             if rule.resources.iter().any(|resource| resource.contains('/')) {
-                let message = "initializers are not for subresources";
+                let message = "initializers do not run for subresources";
                 report.fault(FaultKind::Invalid, &path.field("resources"), message);
             }
         }

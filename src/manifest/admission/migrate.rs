@@ -7,12 +7,12 @@ use crate::document::Document;
 use crate::field::Faults;
 use crate::manifest::{Source, stream};
 
-/// What took the place of an object of the past.
+/// The modern equivalent of a legacy object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Migrated {
     /// What it comes from, and what to look at before using it.
     pub remarks: Vec<String>,
-    /// The object; none if the one of the past did nothing.
+    /// The object; none if the legacy object had no effect.
     pub object: Option<Value>,
 }
 
@@ -43,7 +43,8 @@ fn of_document(document: &Document, migrated: &mut Vec<Migrated>, faults: &mut F
                 legacy::read_hooks(document, faults).map(|(configuration, _)| Migrated {
                     remarks: vec![
                         format!("from {}", document.object()),
-                        "its webhooks must answer AdmissionReviews of v1 or v1beta1, and have no side effects on dry runs"
+                        "its webhooks must support AdmissionReviews of v1 or v1beta1, without side \
+                             effects on dry runs"
                             .to_owned(),
                     ],
                     object: Some(configuration.modern()),
@@ -67,7 +68,7 @@ fn binding(configuration: &str, initializer: &WrittenInitializer) -> Migrated {
     let name = &initializer.name;
     let from = format!("from InitializerConfiguration/{configuration}, the initializer {name}");
     let Some(rule) = intersection(&initializer.rules) else {
-        let remark = "no resource matches all of its rules: it never ran".to_owned();
+        let remark = "no resource matches all of its rules, so it never ran".to_owned();
         return Migrated {
             remarks: vec![from, remark],
             object: None,
@@ -75,10 +76,8 @@ fn binding(configuration: &str, initializer: &WrittenInitializer) -> Migrated {
     };
     let remarks = vec![
         from,
-        format!(
-            "the MutatingAdmissionPolicy {name} has to be there; policies run in the order of their names"
-        ),
-        "mirror pods, which initializers left alone, are its policy's to exempt".to_owned(),
+        format!("needs the MutatingAdmissionPolicy {name}; policies run in order of their names"),
+        "initializers skipped mirror pods; exempt them in the policy if necessary".to_owned(),
     ];
     let object = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",

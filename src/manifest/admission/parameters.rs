@@ -57,7 +57,7 @@ pub(super) fn reference(
     report: &mut Report<'_>,
 ) -> Option<ParamRef> {
     let name = written.name.as_deref().unwrap_or_default();
-    let exclusive = "`name` and `selector` exclude one another";
+    let exclusive = "`name` and `selector` are mutually exclusive";
     if !name.is_empty() {
         report.syntax(&path.field("name"), name, names::path_segment(name));
         if written.selector.is_some() {

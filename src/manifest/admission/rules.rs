@@ -119,7 +119,7 @@ fn validate_versions(versions: &[String], path: &FieldPath, report: &mut Report<
         .enumerate()
         .filter(|(_, version)| version.is_empty())
     {
-        report.required(&path.index(index), "a version has a name");
+        report.required(&path.index(index), "must not be empty");
     }
 }
 
@@ -141,7 +141,7 @@ fn validate_resources(resources: &[String], path: &FieldPath, report: &mut Repor
     for (index, written) in resources.iter().enumerate() {
         let path = path.index(index);
         if written.is_empty() {
-            report.required(&path, "a resource has a name");
+            report.required(&path, "must not be empty");
             continue;
         }
         let Some((resource, subresource)) = written.split_once('/') else {
@@ -150,10 +150,18 @@ fn validate_resources(resources: &[String], path: &FieldPath, report: &mut Repor
             continue;
         };
         if all_of.contains(resource) {
-            report.invalid(&path, written, format!("`{resource}/*` says it already"));
+            report.invalid(
+                &path,
+                written,
+                format!("redundant, because `{resource}/*` includes it"),
+            );
         }
         if on_all.contains(subresource) {
-            report.invalid(&path, written, format!("`*/{subresource}` says it already"));
+            report.invalid(
+                &path,
+                written,
+                format!("redundant, because `*/{subresource}` includes it"),
+            );
         }
         if subresource == "*" {
             all_of.insert(resource);

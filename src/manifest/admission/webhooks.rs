@@ -73,7 +73,7 @@ const V1BETA1: Dialect = Dialect {
     ..V1
 };
 
-/// Hooks of the past, which are not told of dry runs.
+/// Hooks of legacy kinds, whose reviews do not say whether it is a dry run.
 pub(super) const V1ALPHA1: Dialect = Dialect {
     versions: &["v1alpha1"],
     spoken: &[("v1alpha1", ReviewVersion::V1alpha1)],
@@ -142,7 +142,7 @@ pub(super) fn read_webhooks(
     webhooks
 }
 
-/// Reads one webhook, in the order in which the API server tells of faults.
+/// Reads one webhook, in the order in which the API server reports faults.
 fn read_webhook(
     configuration: &str,
     written: &WrittenWebhook,

@@ -9,7 +9,7 @@ use crate::manifest::{compile, names, selector};
 
 pub(super) fn validate_rules(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) {
     if spec.resource_rules.is_empty() && spec.non_resource_rules.is_empty() {
-        let message = "a policy has at least one rule, here or in `nonResourceRules`";
+        let message = "a policy needs at least one rule, here or in `nonResourceRules`";
         report.required(&path.field("resourceRules"), message);
     }
     let resource_rules = path.field("resourceRules");
@@ -53,18 +53,17 @@ fn validate_resource_rule(rule: &ResourceRule, effect: &str, path: &FieldPath, r
     }
     validate_namespace_selector(rule, path, report);
     for (index, name) in rule.names.iter().enumerate().filter(|(_, name)| name.is_empty()) {
-        report.invalid(
-            &path.field("names").index(index),
-            name,
-            "no object has an empty name",
-        );
+        report.invalid(&path.field("names").index(index), name, "must not be empty");
     }
     let (selectors, unless) = (path.field("selectors"), path.field("unlessSelectors"));
     if effect == "Deny" && !rule.selectors.is_empty() {
-        report.forbidden(&selectors, "only an Allow has this: a Deny has `unlessSelectors`");
+        report.forbidden(
+            &selectors,
+            "allowed only in an Allow: use `unlessSelectors` in a Deny",
+        );
     }
     if effect == "Allow" && !rule.unless_selectors.is_empty() {
-        report.forbidden(&unless, "only a Deny has this: an Allow has `selectors`");
+        report.forbidden(&unless, "allowed only in a Deny: use `selectors` in an Allow");
     }
     validate_selectors(&rule.selectors, &selectors, report);
     validate_selectors(&rule.unless_selectors, &unless, report);
@@ -89,8 +88,8 @@ fn validate_namespace_selector(rule: &ResourceRule, path: &FieldPath, report: &m
         report.fault(FaultKind::Invalid, &path, fault.to_string());
     }
     if rule.namespaces.iter().any(String::is_empty) {
-        let message = "requests without namespace, `\"\"` among `namespaces`, have no labels to select by: write \
-                       a rule of their own for them";
+        let message = "requests without a namespace (`\"\"` in `namespaces`) have no labels: write a \
+                       separate rule for them";
         report.forbidden(&path, message);
     }
 }
@@ -110,7 +109,7 @@ fn validate_non_resource_rule(rule: &NonResourceRule, path: &FieldPath, report: 
         report,
         |value, path, report| {
             if value != "*" && !value.starts_with('/') {
-                report.invalid(path, value, "a path begins with `/`, or is `*`");
+                report.invalid(path, value, "must begin with `/`, or be `*`");
             }
         },
     );
@@ -136,7 +135,7 @@ fn verb(value: &str, path: &FieldPath, report: &mut Report<'_>) {
     match value {
         "*" => {}
         "" => report.required(path, "a verb, or `*`"),
-        _ if value.contains('*') => report.invalid(path, value, "a verb is a whole word, or `*`"),
+        _ if value.contains('*') => report.invalid(path, value, "must not contain `*`, except `*` alone"),
         _ => {}
     }
 }
@@ -145,14 +144,14 @@ fn resource(value: &str, path: &FieldPath, report: &mut Report<'_>) {
     let part = |part: &str| !part.is_empty() && (part == "*" || !part.contains(['*', '/']));
     match value.split_once('/') {
         Some(("*", "*")) => {
-            let message = "`*` is every resource and subresource; `*/SUBRESOURCE` is one subresource of all";
+            let message = "write `*` for all resources and subresources, `*/SUBRESOURCE` for one \
+                 subresource of all resources";
             report.invalid(path, value, message);
         }
         Some((resource, subresource)) if part(resource) && part(subresource) => {}
         None if part(value) => {}
         _ => {
-            let message =
-                "a resource is `*`, `RESOURCE`, `RESOURCE/SUBRESOURCE`, `RESOURCE/*` or `*/SUBRESOURCE`";
+            let message = "must be `*`, `RESOURCE`, `RESOURCE/SUBRESOURCE`, `RESOURCE/*` or `*/SUBRESOURCE`";
             report.invalid(path, value, message);
         }
     }

@@ -14,7 +14,7 @@ pub(crate) fn validate_subjects(subjects: &[Subject], path: &FieldPath, report: 
 
 fn validate_subject(subject: &Subject, path: &FieldPath, report: &mut Report<'_>) {
     if subject.name.is_empty() {
-        report.required(&path.field("name"), "a subject has a name");
+        report.required(&path.field("name"), "a subject needs a name");
     }
     match subject.kind.as_str() {
         "ServiceAccount" => validate_service_account(subject, path, report),
@@ -37,13 +37,14 @@ fn validate_subject(subject: &Subject, path: &FieldPath, report: &mut Report<'_>
 fn validate_service_account(subject: &Subject, path: &FieldPath, report: &mut Report<'_>) {
     let name = path.field("name");
     if subject.name.contains('*') {
-        let message = "a service account has no pattern: name the Group `system:serviceaccounts:NAMESPACE`";
+        let message = "patterns are not supported for service accounts: use the Group \
+                       `system:serviceaccounts:NAMESPACE`";
         report.invalid(&name, &subject.name, message);
     } else if !subject.name.is_empty() {
         report.syntax(&name, &subject.name, names::dns_subdomain(&subject.name));
     }
     match subject.namespace.as_str() {
-        "" => report.required(&path.field("namespace"), "a service account names its namespace"),
+        "" => report.required(&path.field("namespace"), "a service account needs a namespace"),
         namespace => report.syntax(&path.field("namespace"), namespace, names::dns_label(namespace)),
     }
     if !subject.api_group.is_empty() {
@@ -53,6 +54,6 @@ fn validate_service_account(subject: &Subject, path: &FieldPath, report: &mut Re
 
 fn trailing_star(value: &str, path: &FieldPath, report: &mut Report<'_>) {
     if value.strip_suffix('*').unwrap_or(value).contains('*') {
-        report.invalid(path, value, "only one `*` at the end is a pattern");
+        report.invalid(path, value, "`*` is allowed only once, at the end");
     }
 }

@@ -39,8 +39,8 @@ pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
         for (index, resource) in rule.resources.iter().enumerate() {
             if let Some(parent) = resource.strip_suffix("/*") {
                 let message = format!(
-                    "RBAC reads `{resource}` as a name, which no resource has: write `*`, or each subresource as \
-                     `{parent}/NAME`"
+                    "RBAC does not support `{resource}`, so it matches nothing: write `*`, or each \
+                     subresource as `{parent}/NAME`"
                 );
                 lint.suspicious(&path.index(index), message);
             }
@@ -130,7 +130,8 @@ pub(super) fn lint<'r>(
 ) {
     let Some(grant) = grants.of(binding, cluster) else {
         let (kind, name) = (&binding.role.kind, &binding.role.name);
-        let message = format!("no manifest has the {kind} `{name}`, so this binding grants nothing: add it");
+        let message =
+            format!("there is no manifest of the {kind} `{name}`, so this binding grants nothing: add it");
         lint.warn(
             FaultKind::NotFound,
             &FieldPath::root().field("roleRef").field("name"),
@@ -149,7 +150,7 @@ fn dangerous_grant(binding: &Binding, grant: &RoleGrant, lint: &mut Lint<'_>) {
     let subjects = binding.subjects.iter().enumerate();
     for (index, subject) in subjects.filter(|(_, subject)| everybody(subject)) {
         let message = format!(
-            "the {} `{}` grants {danger} to the {} `{}`: name those who need it",
+            "the {} `{}` grants {danger} to the {} `{}`: grant it only to those who need it",
             binding.role.kind,
             binding.role.name,
             subject.kind.as_str(),
@@ -178,8 +179,8 @@ fn impersonation(
         .find(reaches);
     if let Some(granted) = granted {
         let message = format!(
-            "the {} `{}` grants the impersonation of {}, and then no Deny holds anybody up: list others in the \
-             `resourceNames` of its rule, or take the name out of `authorization.neverDeny`",
+            "the {} `{}` grants the impersonation of {}, which bypasses every Deny: list other names \
+             in the `resourceNames` of its rule, or remove this one from `authorization.neverDeny`",
             binding.role.kind, binding.role.name, granted.whom
         );
         lint.suspicious(&FieldPath::root().field("roleRef").field("name"), message);

@@ -98,7 +98,7 @@ impl<'o> BoundNames<'o> {
             return;
         }
         let kind = sort.policy();
-        let message = format!("no {kind}Binding here binds this policy, so it never applies: add one");
+        let message = format!("there is no {kind}Binding for this policy, so it never applies: add one");
         lint.warn(
             FaultKind::NotFound,
             &FieldPath::root().field("metadata").field("name"),
@@ -114,11 +114,11 @@ impl<'o> BoundNames<'o> {
         let looks = self.looks.replace(self.looks.get().saturating_add(1));
         let others = others.filter(|_| looks < MOST_LOOKS);
         let meant = match nearest(policy, others.map(|(_, name)| *name)) {
-            Some(near) => format!("`{near}` may have been meant"),
+            Some(near) => format!("did you mean `{near}`?"),
             None => "add it".to_owned(),
         };
         let message = format!(
-            "no manifest has the {} `{policy}`, so this binding does nothing: {meant}",
+            "there is no manifest of the {} `{policy}`, so this binding has no effect: {meant}",
             sort.policy()
         );
         let path = FieldPath::root().field("spec").field("policyName");

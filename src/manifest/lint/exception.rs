@@ -12,7 +12,7 @@ use crate::manifest::object::{Content, ManifestObject};
 pub(super) struct Around<'a> {
     /// Whether there is such a policy, or `configuration/webhook`.
     pub(super) has: &'a dyn Fn(&str) -> bool,
-    /// Whether anything is told of Namespaces.
+    /// Whether any Namespaces are known.
     pub(super) has_namespaces: bool,
 }
 
@@ -46,15 +46,15 @@ pub(super) fn lint(exception: &Exception, around: &Around<'_>, now: Option<Time>
     let policies = exception.policies.iter().enumerate();
     for (index, policy) in policies.filter(|(_, policy)| !(around.has)(policy)) {
         let message = format!(
-            "there is no ValidatingAdmissionPolicy or validating webhook `{policy}`, so nothing of it is \
-             excused"
+            "there is no ValidatingAdmissionPolicy or validating webhook `{policy}`, so the \
+             exception does not apply to it"
         );
         let path = spec.field("policies").index(index);
         lint.warn(FaultKind::NotFound, &path, message);
     }
     if !exception.constraints.namespace_selector.is_empty() && !around.has_namespaces {
-        let message = "nothing tells of any Namespace, and what is in one that is not known is not excused: add \
-                       manifests of them";
+        let message =
+            "no Namespaces are known, and nothing in an unknown namespace is excused: add their manifests";
         let path = spec.field("match").field("namespaceSelector");
         lint.warn(FaultKind::NotFound, &path, message);
     }

@@ -77,7 +77,7 @@ const UNLISTED_SUBRESOURCES: [(&str, &str); 13] = [
     ("certificatesigningrequests", "nodeclient"),
 ];
 
-/// What is served, as `resources.txt` tells it.
+/// What is served, as in `resources.txt`.
 struct Catalog {
     /// By group: each resource and subresource.
     groups: BTreeMap<&'static str, BTreeSet<&'static str>>,
@@ -158,7 +158,8 @@ pub(super) fn odd_method(verb: &str) -> Option<String> {
     }
     if ["list", "watch", "create", "update", "deletecollection"].contains(&verb) {
         return Some(format!(
-            "`{verb}`: requests for paths have HTTP methods in lower case as their verbs, such as `get` and `post`"
+            "`{verb}`: requests for paths have HTTP methods in lower case as their verbs, such as \
+             `get` and `post`"
         ));
     }
     odd("verb of requests for paths", verb, nearest(verb, METHODS))
@@ -170,11 +171,11 @@ pub(super) fn odd_group(group: &str) -> Option<String> {
         return None;
     }
     if group == "core" || group == "v1" {
-        return Some(format!("`{group}` is no group: the core group is written `\"\"`"));
+        return Some(format!("`{group}` is not an API group: the core group is `\"\"`"));
     }
     if let Some((name, version)) = group.split_once('/') {
         return Some(format!(
-            "`{group}` holds a version, which requests do not match by: write `{name}` without `/{version}`"
+            "`{group}` contains a version, so it matches nothing: write `{name}` without `/{version}`"
         ));
     }
     let near = nearest(
@@ -183,7 +184,7 @@ pub(super) fn odd_group(group: &str) -> Option<String> {
     );
     // Groups of custom resources are domains.
     (near.is_some() || !group.contains('.')).then(|| {
-        odd("group", group, near).unwrap_or_else(|| format!("no API of Kubernetes has the group `{group}`"))
+        odd("group", group, near).unwrap_or_else(|| format!("Kubernetes has no API group `{group}`"))
     })
 }
 
@@ -219,16 +220,13 @@ pub(super) fn odd_resource(groups: &[String], resource: &str) -> Option<String> 
             .map(|group| format!("`\"{group}\"`"))
             .collect::<Vec<_>>();
         return Some(format!(
-            "`{resource}` is no resource of the group {}: it is one of `\"{group}\"`",
+            "`{resource}` is not in the group {}, but in `\"{group}\"`",
             listed.join(" or ")
         ));
     }
     let candidates = groups.iter().flat_map(|group| resources_of(group));
-    odd("resource", resource, nearest(resource, candidates)).or_else(|| {
-        Some(format!(
-            "no API of Kubernetes has the resource `{resource}` in these groups"
-        ))
-    })
+    odd("resource", resource, nearest(resource, candidates))
+        .or_else(|| Some(format!("Kubernetes has no resource `{resource}` in these groups")))
 }
 
 /// Whether a rule's `resource` means something that Kubernetes has in `group`.
@@ -257,7 +255,7 @@ fn subresources<'r>(group: &str, name: &'r str) -> impl Iterator<Item = &'static
 fn odd(what: &str, written: &str, meant: Option<&str>) -> Option<String> {
     match meant {
         Some(meant) => Some(format!(
-            "Kubernetes has no {what} `{written}`: `{meant}` may have been meant"
+            "Kubernetes has no {what} `{written}`; did you mean `{meant}`?"
         )),
         None if what == "verb" => None,
         None => Some(format!("Kubernetes has no {what} `{written}`")),

@@ -41,8 +41,8 @@ pub(super) fn lint(constraints: &Constraints, path: &FieldPath, lint: &mut Lint<
         return;
     };
     let message = format!(
-        "matches only {what} that the registrations of `portcullis init` leave out, so that a cluster lives \
-         while no gateway answers: with these it is never asked about anything"
+        "matches only {what} that the registrations of `portcullis init` leave out, because a \
+         cluster needs them while no gateway answers: with these registrations it has no effect"
     );
     lint.suspicious(path, message);
 }

@@ -1,4 +1,4 @@
-//! Denies that refuse about everybody what a cluster and its administrators need.
+//! Denies that would lock everybody out of what a cluster and its administrators need.
 
 use super::Lint;
 use super::grants::is_everybody;
@@ -89,7 +89,7 @@ pub(super) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
     let whom = in_words(&hit(&set));
     let name = policy.subjects.get(subject).map(|subject| subject.name.as_str());
     let message = format!(
-        "this refuses `{}` {}, which locks out {whom}: name those whom it is meant for, or leave others out by \
+        "this refuses `{}` {}, which locks out {whom}: use narrower `subjects`, or exclude them with \
          `excludeSubjects`",
         name.unwrap_or_default(),
         needs.join(", ")
@@ -183,7 +183,7 @@ mod tests {
     use crate::engine::authorization::{FailurePolicy, ResourceRule, Subject, SubjectKind};
 
     #[test]
-    fn a_lock_out_names_whoever_a_control_plane_was_seen_to_need() {
+    fn a_lock_out_names_every_user_that_a_control_plane_needs() {
         let everything = || vec!["*".to_owned()];
         let policy = AuthorizationPolicy {
             name: "everything".to_owned(),

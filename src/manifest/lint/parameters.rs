@@ -19,8 +19,9 @@ pub(super) fn lint(objects: &[ManifestObject], faults: &mut Faults) {
         };
         if !read.contains(&(api_version, kind)) {
             let place = object.document.place(FieldPath::root().field("kind"));
-            let message =
-                format!("no policy here reads `{kind}` of `{api_version}`: move it out of the manifests");
+            let message = format!(
+                "no policy here uses `{kind}` of `{api_version}` as a parameter: move it out of the manifests"
+            );
             faults.push(Fault::warning(place, FaultKind::Suspicious, message));
         }
     }

@@ -42,8 +42,8 @@ fn names_on_create(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
     let creates = rule.verbs.iter().any(|verb| verb == "create" || verb == "*");
     let objects = rule.resources.iter().any(|resource| !resource.contains('/'));
     if creates && objects && !rule.names.is_empty() {
-        let message = "a create comes without a name, so this rule never matches one: give `create` a rule \
-                       of its own, without `names`";
+        let message = "a create request has no name, so this rule never matches one: write a \
+                       separate rule for `create`, without `names`";
         lint.suspicious(&path.field("names"), message);
     }
 }
@@ -51,8 +51,8 @@ fn names_on_create(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
 fn literal_stars(names: &[String], path: &FieldPath, lint: &mut Lint<'_>) {
     for (index, name) in names.iter().enumerate().filter(|(_, name)| name.contains('*')) {
         let message = format!(
-            "`{name}`: names have no patterns, `*` is a character of the name: for any name, \
-                               leave `names` out"
+            "`{name}`: patterns are not supported in names, so `*` is an ordinary character: remove \
+             `names` to match every name"
         );
         lint.suspicious(&path.index(index), message);
     }
@@ -65,7 +65,7 @@ fn inner_stars(paths: &[String], path: &FieldPath, lint: &mut Lint<'_>) {
         .filter(|(_, one)| one.trim_end_matches('*').contains('*'))
     {
         let message =
-            format!("`{one}`: only a `*` at the end is a pattern, the others are characters of the path");
+            format!("`{one}`: `*` is a wildcard only at the end, elsewhere it is an ordinary character");
         lint.suspicious(&path.index(index), message);
     }
 }
@@ -86,8 +86,8 @@ fn lists_of_all_namespaces(rule: &ResourceRule, path: &FieldPath, lint: &mut Lin
         .find(|resource| has_namespaces(rule, resource))
     {
         let message = format!(
-            "`\"\"` allows lists of `{resource}` in all namespaces: for cluster-scoped resources write a rule of \
-             their own"
+            "`\"\"` allows lists of `{resource}` in all namespaces: write a separate rule for \
+             cluster-scoped resources"
         );
         lint.suspicious(&path.field("namespaces").index(index), message);
     }
@@ -97,8 +97,8 @@ fn lists_of_all_namespaces(rule: &ResourceRule, path: &FieldPath, lint: &mut Lin
 fn every_namespace_but_none(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
     let every = rule.namespaces.iter().position(|namespace| namespace == "*");
     if let Some(index) = every.filter(|_| !rule.namespaces.iter().any(String::is_empty)) {
-        let message = "`*` is every namespace, but no request without one, such as those for cluster-scoped \
-                       objects: to deny these too, leave `namespaces` out";
+        let message = "`*` matches every namespace, but not requests without one, such as those for \
+                       cluster-scoped objects: remove `namespaces` to deny these too";
         lint.suspicious(&path.index(index), message);
     }
 }
@@ -159,8 +159,8 @@ fn denies_nobody(
         .iter()
         .all(|subject| is_never_denied(subject, never_deny))
     {
-        let message = "everybody here is in `authorization.neverDeny` of the configuration, so this Deny holds \
-                       nobody up: take them out of there, or delete the policy";
+        let message = "all subjects are in `authorization.neverDeny` of the configuration, so this \
+                       Deny has no effect: remove them there, or delete the policy";
         lint.suspicious(path, message);
     }
 }
@@ -199,7 +199,7 @@ fn dangerous_grant(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Li
     for (index, rule) in policy.resource_rules.iter().enumerate() {
         if let Some(danger) = danger(&rule.verbs, &rule.api_groups, &rule.resources) {
             let message = format!(
-                "this allows {danger} to the {} `{}`: name those who need it",
+                "this allows {danger} to the {} `{}`: allow it only to those who need it",
                 everybody.kind.as_str(),
                 everybody.name
             );
@@ -218,8 +218,8 @@ fn impersonation(
     for (index, rule) in policy.resource_rules.iter().enumerate() {
         if let Some(granted) = impersonations.iter().find(|one| one.is_allowed_by(rule)) {
             let message = format!(
-                "whoever may impersonate {} cannot be held up by any Deny: list others in `names`, or take the \
-                 name out of `authorization.neverDeny`",
+                "whoever may impersonate {} can bypass every Deny: list other names in `names`, or \
+                 remove this one from `authorization.neverDeny`",
                 granted.whom
             );
             lint.suspicious(&path.field("resourceRules").index(index), message);

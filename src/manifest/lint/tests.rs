@@ -91,12 +91,12 @@ fn policies_outside_their_time() {
     warns(
         &policy("notAfter: 2026-11-22T12:00:00Z"),
         "spec.notAfter",
-        "ended at 2026-11-22T12:00:00Z and holds no more",
+        "expired at 2026-11-22T12:00:00Z",
     );
     warns(
         &policy("notBefore: 2026-11-22T12:00:01Z, notAfter: 2026-11-23T12:00:00Z"),
         "spec.notBefore",
-        "does not hold before 2026-11-22T12:00:01Z",
+        "is not in force before 2026-11-22T12:00:01Z",
     );
     silent(&policy(
         "notBefore: 2026-11-22T12:00:00Z, notAfter: 2026-11-22T12:00:01Z",

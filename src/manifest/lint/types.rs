@@ -149,7 +149,7 @@ impl TypeCheck<'_, '_> {
         let names = object.field_names();
         unknown_field(message)
             .and_then(|unknown| nearest(unknown, names.iter().map(|name| &**name)))
-            .map(|near| format!(": `{near}` may have been meant"))
+            .map(|near| format!(": did you mean `{near}`?"))
             .unwrap_or_default()
     }
 }

@@ -28,8 +28,8 @@ pub(super) fn lint(policy: &AuthorizationPolicy, asked: &[Authorizer], lint: &mu
             continue;
         };
         let message = format!(
-            "the API server never asks about this subject, so this Deny does not reach it: the matchCondition \
-             `{condition}` of its AuthorizationConfiguration leaves it out"
+            "the API server never asks about this subject, so this Deny does not apply to it: the \
+             matchCondition `{condition}` of its AuthorizationConfiguration excludes it"
         );
         let path = FieldPath::root().field("spec").field("subjects").index(index);
         lint.suspicious(&path, message);

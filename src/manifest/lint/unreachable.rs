@@ -1,4 +1,4 @@
-//! Rules that others make pointless.
+//! Rules that other rules make redundant.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -79,8 +79,8 @@ impl<'p> Denies<'p> {
         });
         if let Some((deny, _)) = covering {
             let message = format!(
-                "the Deny `{}` refuses everything that this is about, so this never decides: delete it, or narrow \
-                 that one",
+                "the Deny `{}` refuses everything that this policy matches, so it has no effect: \
+                 delete it, or narrow the Deny",
                 deny.name
             );
             lint.suspicious(&FieldPath::root().field("metadata").field("name"), message);

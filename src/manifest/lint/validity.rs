@@ -1,4 +1,4 @@
-//! Warnings about policies that have ended or have not begun.
+//! Warnings about policies that have expired or have not begun.
 
 use super::Lint;
 use crate::engine::{Time, Validity};
@@ -8,10 +8,10 @@ use crate::field::FieldPath;
 pub(super) fn lint(validity: &Validity, now: Option<Time>, spec: &FieldPath, lint: &mut Lint<'_>) {
     let Some(now) = now else { return };
     if let Some(end) = validity.not_after.filter(|_| validity.has_ended(now)) {
-        let message = format!("ended at {end} and holds no more: delete it, or set a later `notAfter`");
+        let message = format!("expired at {end}: delete it, or set a later `notAfter`");
         lint.suspicious(&spec.field("notAfter"), message);
     } else if let Some(start) = validity.not_before.filter(|start| now < *start) {
-        let message = format!("does not hold before {start}");
+        let message = format!("is not in force before {start}");
         lint.suspicious(&spec.field("notBefore"), message);
     }
 }

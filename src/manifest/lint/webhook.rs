@@ -63,9 +63,10 @@ fn everything(webhook: &Webhook, selects: impl Fn(&str) -> bool, path: &FieldPat
         && !says(webhook, "namespace")
         && let Some(index) = rules.iter().position(is_wildcard)
     {
-        let message = "while this webhook fails nothing can be written in `kube-system` either, not even what would \
-                       mend it: leave it out by `namespaceSelector`, as in `{matchExpressions: [{key: \
-                       kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]}`";
+        let message = "while this webhook fails, nothing can be written in `kube-system` either, \
+                       not even what would repair it: exclude it with a `namespaceSelector`, such \
+                       as `{matchExpressions: [{key: kubernetes.io/metadata.name, operator: \
+                       NotIn, values: [kube-system]}]}`";
         lint.suspicious(&path.field("rules").index(index), message);
     }
 }
@@ -87,9 +88,10 @@ fn leases(webhook: &Webhook, selects: impl Fn(&str) -> bool, path: &FieldPath, l
             && let Some(index) = rules.iter().position(|rule| renews(rule, namespace))
         {
             let message = format!(
-                "while this webhook fails no lease in `{namespace}` is renewed, and nodes or controllers count as \
-                 lost: leave leases out by `matchConditions`, as in `!(request.resource.group == \
-                 'coordination.k8s.io' && request.resource.resource == 'leases')`"
+                "while this webhook fails, no lease in `{namespace}` is renewed, and nodes or \
+                 controllers are considered lost: exclude leases with `matchConditions`, such as \
+                 `!(request.resource.group == 'coordination.k8s.io' && request.resource.resource \
+                 == 'leases')`"
             );
             return lint.suspicious(&path.field("rules").index(index), message);
         }
@@ -109,8 +111,8 @@ fn own_pods(webhook: &Webhook, selects: impl Fn(&str) -> bool, path: &FieldPath,
         && let Some(index) = rules.iter().position(starts)
     {
         let message = format!(
-            "the webhook guards pods in `{namespace}`, where its own service is: once it is down its pods cannot be \
-             made again: leave `{namespace}` out by `namespaceSelector`"
+            "the webhook matches pods in `{namespace}`, where its own service is, so once it is down \
+             its pods cannot be created again: exclude `{namespace}` with a `namespaceSelector`"
         );
         lint.suspicious(&path.field("rules").index(index), message);
     }
@@ -170,8 +172,8 @@ fn loopback(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
     let address = host.parse::<std::net::IpAddr>();
     if host == "localhost" || address.is_ok_and(|address| address.is_loopback()) {
         let message = format!(
-            "`{host}` is another machine for every gateway: name a host that all of them reach, unless the webhook \
-             runs beside each"
+            "`{host}` is a different machine for every gateway: use a host that all of them can \
+             reach, unless the webhook runs on each machine"
         );
         lint.suspicious(&path.field("clientConfig").field("url"), message);
     }
@@ -182,8 +184,9 @@ fn dry_runs(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
         webhook.side_effects,
         Some(SideEffects::Some | SideEffects::Unknown)
     ) {
-        let message = "requests with `dryRun` that this webhook matches are refused, since it may have side effects: \
-                       where it has none write `None`, or `NoneOnDryRun` if it heeds `dryRun`, in a configuration of v1";
+        let message = "dry-run requests that this webhook matches are refused, because it may have \
+                       side effects: if it has none, write `None`, or `NoneOnDryRun` if it respects \
+                       `dryRun`, in a v1 configuration";
         lint.suspicious(&path.field("sideEffects"), message);
     }
 }
@@ -192,8 +195,9 @@ fn dry_runs(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
 fn slowness(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
     let path = path.field("timeoutSeconds");
     if webhook.timeout > USUAL_DEADLINE && matches!(lint.document.nearest(&path).value, Value::Number(_)) {
-        let message = "the API server waits 10 seconds for the gateway unless the gateway's own registration says \
-                       otherwise, and all webhooks are within that: write 10 or less, or raise `timeoutSeconds` there";
+        let message = "the API server waits 10 seconds for the gateway, including all webhooks, \
+                       unless the gateway's own registration has another `timeoutSeconds`: use 10 or \
+                       less, or raise it there";
         lint.suspicious(&path, message);
     }
 }

@@ -1,4 +1,4 @@
-//! What tells one set of files from another.
+//! Digests that identify a set of files.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -97,7 +97,7 @@ fn a_set_has_bounds_which_a_fault_names() {
     assert_eq!(read(4, 33), (3, String::new()));
     let (count, faults) = read(4, 32);
     assert_eq!(count, 2);
-    let expected = "c.yaml: Unreadable: with this file all manifests are larger than 32 bytes";
+    let expected = "c.yaml: Unreadable: with this file, the manifests exceed the limit of 32 bytes";
     assert!(faults.contains(expected), "{faults}");
     let (_, faults) = read(3, 33);
     assert!(faults.contains("c.yaml: Unreadable: too many files"), "{faults}");

@@ -38,14 +38,13 @@ impl FolderWalk {
     fn enter(&mut self, path: &Path, depth: usize) -> Result<(), (PathBuf, io::Error)> {
         let at_path = |error| (path.to_owned(), error);
         let more = self.left.checked_sub(1);
-        self.left =
-            more.ok_or_else(|| at_path(io::Error::other("too many files, or links that lead in circles")))?;
+        self.left = more.ok_or_else(|| at_path(io::Error::other("too many files, or circular links")))?;
         if !is_folder(path).map_err(at_path)? {
             self.files.push(path.to_owned());
             return Ok(());
         }
         if depth == 0 {
-            let message = "folders nested too deep, or a link that leads back up";
+            let message = "folders nested too deeply, or a circular link";
             return Err(at_path(io::Error::other(message)));
         }
         self.folders.insert(path.to_owned());

@@ -1,4 +1,4 @@
-//! When the files are to be read: some time after a change, once all is quiet.
+//! Decides when to read the files: some time after a change, when no more changes arrive.
 
 use std::time::{Duration, Instant};
 

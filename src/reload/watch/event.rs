@@ -1,4 +1,4 @@
-//! What the reloading thread is told, and tells.
+//! Messages to and from the reloading thread.
 
 use std::sync::mpsc::Sender;
 

@@ -10,7 +10,7 @@ use crate::field::{Fault, FaultKind, Faults, Place, Severity};
 pub(super) fn hanging(limit: Duration) -> Vec<Fault> {
     let pending = config::files::pending();
     if pending.is_empty() {
-        let message = format!("the reload has not ended after {limit:?}; it takes effect when it does");
+        let message = format!("the reload has not finished after {limit:?}; it takes effect when it does");
         return vec![fault(message)];
     }
     let of = |path: PathBuf| Fault {
@@ -19,7 +19,7 @@ pub(super) fn hanging(limit: Duration) -> Vec<Fault> {
             ..Place::default()
         },
         ..fault(format!(
-            "the reload has not ended after {limit:?}, and this is being read: see that its file system answers"
+            "the reload has not finished after {limit:?} and is reading this file: check its file system"
         ))
     };
     pending.into_iter().map(of).collect()

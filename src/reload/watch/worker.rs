@@ -170,7 +170,7 @@ impl ReloadWorker {
                 is_reported: false,
             }),
             Err(error) => self.fail(
-                vec![fault(format!("no thread to read the files: {error}"))],
+                vec![fault(format!("cannot start a thread to read the files: {error}"))],
                 false,
             ),
         }
@@ -194,7 +194,7 @@ impl ReloadWorker {
             return;
         };
         let Some(inspected) = inspected else {
-            let message = "the reload broke off, which is a fault of this program".to_owned();
+            let message = "the reload panicked; please report this bug".to_owned();
             return self.fail(vec![fault(message)], false);
         };
         // A later one has ended already: what this one read may be older.
@@ -242,7 +242,7 @@ impl ReloadWorker {
         let revision = &self.state.current().revision;
         let faults = failure.faults.len();
         if failure.is_hanging {
-            tracing::error!(%revision, "a reload does not end: the last good set stays in force");
+            tracing::error!(%revision, "a reload has not finished: the last good set stays in force");
         } else {
             tracing::error!(%revision, faults, "the files have faults: the last good set stays in force");
         }
@@ -277,8 +277,8 @@ impl ReloadWorker {
         self.fail(hanging(self.limit), true);
         if self.running.len() >= MOST_HANGING {
             tracing::error!(
-                "{MOST_HANGING} reloads hang: no more are begun until one ends; \
-                 have their files answer, or start the gateway anew"
+                "{MOST_HANGING} reloads hang, and no more are started until one ends: repair the \
+                 file system, or restart the gateway"
             );
         }
     }

@@ -1,5 +1,5 @@
-//! The thread of probes and metrics, with places of its own: whatever happens
-//! on the other listener, these are answered.
+//! The thread for probes and metrics, with its own connection limit, so that they are
+//! answered whatever happens on the other listener.
 
 use std::io;
 use std::net::TcpListener;

@@ -1,9 +1,8 @@
 //! A review that owns its text and is resumed between calls to webhooks.
 //!
-//! Steps run on threads of the pool, calls wait on nobody's. All of it is one
-//! future of the connection: when the client hangs up it is dropped, and with
-//! it the calls under way; a step under way notices. The review keeps its permit
-//! until its last step has ended.
+//! Steps run on pool threads, and waiting for calls uses no thread. The job is one future
+//! of the connection: when the client disconnects it is dropped together with its calls,
+//! and a running step notices. The review keeps its permit until its last step has ended.
 
 use std::collections::VecDeque;
 use std::mem;

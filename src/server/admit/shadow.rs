@@ -1,9 +1,8 @@
-//! Webhooks in shadow: asked once the reply is on its way, told in the log,
+//! Shadow webhooks: called after the reply has been sent, recorded in the decision log,
 //! never waited for.
 //!
-//! They have a limit of their own. What is beyond it is not asked, which
-//! is counted; its line is written all the same, as is that of a review whose
-//! asking is cut short.
+//! They have their own limit. Reviews beyond it are counted, and their shadow webhooks
+//! are not called; the log line is written anyway, also if the calls are cut short.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the registry and the task of one connection tell each other.
+//! State that the registry and the task of one connection share.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -76,7 +76,7 @@ impl ConnectionStatus {
         Stage::of(self.stage.load(Ordering::Acquire))
     }
 
-    /// Whether its client has proven who it is.
+    /// Whether its client is authenticated.
     pub(in crate::server) fn is_proven(&self) -> bool {
         self.is_at_least(PeerStanding::OfAuthority)
     }

@@ -1,4 +1,4 @@
-//! Which connections there are, and which of them has to go for another.
+//! The table of connections, and which one has to be closed for another.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
@@ -46,7 +46,7 @@ struct TableEntry {
     network: IpAddr,
     /// The cluster whose caller has used it.
     cluster: Option<Arc<str>>,
-    /// When the client must have proven who it is.
+    /// When the client must be authenticated.
     prove_by: u64,
     is_closing: bool,
 }
@@ -110,8 +110,8 @@ impl ConnectionTable {
         Some((number, status))
     }
 
-    /// It counts for no limit of strangers from now on, and for `cluster` if its
-    /// client is a caller.
+    /// It no longer counts for the limits of unauthenticated connections, but for `cluster`
+    /// if its client is a caller.
     pub(super) fn prove(&mut self, number: u64, cluster: Option<&Arc<str>>) {
         self.forget(number);
         let Some(entry) = self.open.get_mut(&number).filter(|entry| !entry.is_closing) else {

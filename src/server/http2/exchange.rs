@@ -1,4 +1,5 @@
-//! One stream: its request is answered, the answer sent, the rest of the request read.
+//! One stream: answers its request, sends the response, and reads the rest of the
+//! request.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -215,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_that_wait_for_room_have_a_limit_together() {
+    fn unread_responses_have_a_common_limit() {
         let link = Link::new(Timeouts::default());
         let first = link.wait(MAX_WAITING - 1).unwrap();
         let second = link.wait(1).unwrap();

@@ -1,7 +1,7 @@
-//! Where in the frames of an HTTP/2 connection the bytes that arrive stand.
+//! Tracks the frames of an HTTP/2 connection in the received bytes.
 //!
-//! Only what the [gate](super::gate) needs: where a header block begins and
-//! where it ends. What the frames mean, and whether they may be there, is h2's.
+//! Only what the [gate](super::gate) needs: where header blocks begin and end. h2
+//! interprets the frames and validates them.
 
 /// The first bytes of a connection, before its frames.
 const PREFACE: usize = 24;

@@ -1,11 +1,11 @@
-//! What of a connection's bytes reaches h2, and when.
+//! Decides which received bytes are passed to h2, and when.
 //!
-//! h2 decodes whatever has arrived before anybody sees a request, and keeps an
-//! unfinished header block decoded. A compressed block of a few bytes is up to
-//! half a megabyte then, once for each stream of each connection. So the gate lets
-//! through a few requests at a time, the next ones when these were accepted, and
-//! a block of several frames only once the whole of it is there. It is also the
-//! only place that knows that a block began and does not end.
+//! h2 decodes everything that has arrived before it returns a request, and keeps
+//! unfinished header blocks decoded. A compressed block of a few bytes can become half a
+//! megabyte, for each stream of each connection. So the gate passes on a few requests at
+//! a time, and the next ones when these have been accepted; it passes on a block of
+//! several frames only when it is complete. It is also the only place that knows when a
+//! block began that does not end.
 
 use std::cell::Cell;
 use std::io;

@@ -1,4 +1,4 @@
-//! PING: a peer that is gone, or does not read, is noticed.
+//! PING: detects clients that are gone or do not read.
 
 use h2::{Ping, PingPong};
 use std::pin::Pin;

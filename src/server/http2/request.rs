@@ -1,4 +1,4 @@
-//! Requests: from h2's types to actix's, which are of an older version of `http`.
+//! Converts requests from h2's types to actix's, which use an older version of `http`.
 
 use std::cell::RefCell;
 use std::io;

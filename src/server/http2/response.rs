@@ -1,4 +1,4 @@
-//! Responses: from actix's types to h2's.
+//! Converts responses from actix's types to h2's.
 
 use std::cell::RefCell;
 use std::time::{SystemTime, UNIX_EPOCH};

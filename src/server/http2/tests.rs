@@ -57,7 +57,7 @@ fn get(path: &str) -> http::Request<()> {
 }
 
 #[actix_web::test]
-async fn an_answer_that_gets_no_room_in_time_is_given_up() {
+async fn a_response_that_is_not_read_in_time_is_dropped() {
     let timeouts = Timeouts {
         send: SOON,
         ..PATIENT
@@ -117,7 +117,7 @@ async fn a_large_answer_arrives_as_there_is_room() {
 }
 
 #[actix_web::test]
-async fn a_client_that_answers_no_ping_is_taken_to_be_gone() {
+async fn the_connection_of_a_client_that_answers_no_ping_is_closed() {
     let timeouts = Timeouts {
         ping: SOON,
         pong: SOON,

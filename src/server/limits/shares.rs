@@ -6,8 +6,8 @@
 //!           └──────┴──────┴─────────────┴──────────────────────────────┘
 //! ```
 //!
-//! A cluster fills its own part first. So the callers of one, however many
-//! requests they make, leave each other's part free.
+//! A cluster uses its own part first. So the callers of one cluster cannot use the parts
+//! of others, however many requests they send.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -148,7 +148,7 @@ mod tests {
         /// Whatever the others hold, a cluster gets what is left of its part; a request is
         /// refused only where that and the common part are full; what is given back is all.
         #[test]
-        fn no_cluster_takes_what_is_another_s(
+        fn no_cluster_uses_the_share_of_another(
             limit in 1..64usize,
             clusters in 2..5usize,
             steps in prop::collection::vec((0..5usize, 1..12usize, any::<bool>()), 0..200),

@@ -63,7 +63,7 @@ fn next(queue: &Queue, spare: Vec<u8>) -> Option<Batch> {
         state = queue.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
     if !state.closed {
-        // Others append meanwhile; `writing` tells them that nobody need be woken.
+        // Others append meanwhile; because of `writing` they need not wake anybody.
         state.writing = true;
         drop(state);
         thread::sleep(GATHER);

@@ -60,7 +60,7 @@ label! {
     ConnectionState {
         /// Its TLS handshake is not complete.
         Handshake => "handshake",
-        /// It has proven nothing yet.
+        /// It is not authenticated yet.
         Unauthenticated => "unauthenticated",
         /// It has a certificate of the client CA, or a request of it was accepted.
         Authenticated => "authenticated",

@@ -59,7 +59,7 @@ pub enum Error {
     #[error("no reply within {0:?}")]
     Timeout(Duration),
     /// The threads that make calls are not there.
-    #[error("no thread to make the call")]
+    #[error("cannot start a thread for the call")]
     Runtime,
 }
 
@@ -67,7 +67,7 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSettings {
     /// The URL is none, or not one of the scheme `https`.
-    #[error("`{url}` is no URL of a webhook: {reason}")]
+    #[error("`{url}` is not a valid webhook URL: {reason}")]
     Url {
         /// As written.
         url: String,
@@ -87,7 +87,7 @@ pub enum InvalidSettings {
     #[error("the client key does not belong to the client certificate")]
     Mismatch,
     /// A host or credential that no header can hold.
-    #[error("a host, user agent or credential has characters that no HTTP header may have")]
+    #[error("a host, user agent or credential contains characters that are not allowed in HTTP headers")]
     Header,
     /// OpenSSL refused.
     #[error("openssl: {0}")]

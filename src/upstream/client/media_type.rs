@@ -1,5 +1,5 @@
-//! `Content-Type` of a reply: what it says does not matter, only whether Go
-//! could read it (`mime.ParseMediaType`); client-go refuses the reply if not.
+//! `Content-Type` of a reply. Its value does not matter, only whether Go could parse it
+//! (`mime.ParseMediaType`); client-go rejects the reply otherwise.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! The threads that calls are made on: few, shared by all webhooks, started
-//! with the first call, there until the process ends.
+//! The threads on which calls are made: a few, shared by all webhooks, started with the
+//! first call and kept until the process ends.
 
 use std::future::Future;
 use std::sync::OnceLock;

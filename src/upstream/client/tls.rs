@@ -1,8 +1,8 @@
 //! TLS of calls to webhooks: trusted CAs and client certificate.
 //!
-//! As Go judges certificates: every certificate of a bundle is an anchor, an
-//! intermediate or a server's own included; names stand in subjectAltName
-//! alone; TLS 1.2 and 1.3.
+//! Certificates are verified as in Go: every certificate of a bundle is a trust anchor,
+//! even an intermediate or the server's own; names are only in subjectAltName; TLS 1.2
+//! and 1.3.
 
 use std::path::Path;
 

@@ -37,7 +37,7 @@ impl Url {
         let path = rest.split(['?', '#']).next().unwrap_or_default();
         let authority: Authority = authority.parse().map_err(|_| refused("it names no host"))?;
         if authority.as_str().contains('@') || authority.host().is_empty() {
-            return Err(refused("it must name a host, and no user"));
+            return Err(refused("it must have a host, and no user"));
         }
         let port = match authority.as_str().strip_prefix(authority.host()) {
             None | Some("" | ":") => Some(443),
@@ -48,7 +48,7 @@ impl Url {
             authority: authority.as_str().trim_end_matches(':').to_owned(),
             host: host.to_owned(),
             port: port.ok_or_else(|| refused("the port must be 1 to 65535"))?,
-            path: clean(path).ok_or_else(|| refused("a `%` stands before no number"))?,
+            path: clean(path).ok_or_else(|| refused("`%` is not followed by a number"))?,
         })
     }
 
@@ -109,7 +109,7 @@ impl Url {
 
 /// `path` as client-go sends it: as Go's `path.Join("/", path)` leaves it (no
 /// empty segment, no `.` and `..`, no slash at the end), decoded and encoded
-/// anew. `None` where a `%` stands before no number.
+/// anew. `None` where `%` is not followed by a number.
 fn clean(path: &str) -> Option<String> {
     let decoded = decode(path.as_bytes())?;
     let mut segments: Vec<&[u8]> = Vec::new();

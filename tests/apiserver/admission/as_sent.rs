@@ -1,5 +1,5 @@
-//! What an API server lets through and few others would: text that is no UTF-8, and values
-//! that nest thousands of levels deep. Both are judged, and not refused as unreadable.
+//! Objects that an API server accepts and most parsers reject: text that is not UTF-8,
+//! and values that are nested thousands of levels deep. Both are evaluated, not rejected.
 
 use super::servers::{self, assert_denied};
 

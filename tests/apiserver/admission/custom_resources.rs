@@ -1,4 +1,4 @@
-//! Custom resources, whose kinds the gateway has never heard of.
+//! Custom resources, whose kinds are unknown to the gateway.
 
 use super::servers::{self, assert_denied, object, wait_until};
 use crate::cluster::Cluster;

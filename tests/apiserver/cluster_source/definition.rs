@@ -72,17 +72,20 @@ fn what_no_gateway_would_take_is_refused() {
                 "subjects",
                 json!([{"kind": "Group", "name": "a", "namespace": "n"}]),
             ),
-            "a service account has a namespace",
+            "a ServiceAccount needs a namespace",
         ),
         (
             with("subjects", json!([{"kind": "ServiceAccount", "name": "a"}])),
-            "a service account has a namespace",
+            "a ServiceAccount needs a namespace",
         ),
         (
             with("subjects", json!([{"kind": "User", "name": "a*b"}])),
-            "only one `*` at the end",
+            "`*` is allowed only once",
         ),
-        (with("resourceRules", json!([])), "a policy has at least one rule"),
+        (
+            with("resourceRules", json!([])),
+            "a policy needs at least one rule",
+        ),
         (with("failurePolicy", json!("Allow")), "spec.failurePolicy"),
         (
             with("conditions", json!([{"name": "a", "expression": ""}])),
@@ -105,11 +108,14 @@ fn what_no_gateway_would_take_is_refused() {
             rule(json!({"namespaces": ["a*b"]})),
             "resourceRules[0].namespaces[0]",
         ),
-        (rule(json!({"selectors": {}})), "only an Allow has `selectors`"),
+        (
+            rule(json!({"selectors": {}})),
+            "`selectors` is allowed only in an Allow",
+        ),
         (
             json!({"effect": "Allow", "failurePolicy": "Deny", "subjects": subjects,
                 "nonResourceRules": [{"verbs": ["get"], "paths": ["/a"]}]}),
-            "only a Deny has `failurePolicy`",
+            "`failurePolicy` is allowed only in a Deny",
         ),
         (
             json!({"effect": "Deny", "subjects": subjects, "nonResourceRules": [{"verbs": ["get"], "paths": ["a"]}]}),

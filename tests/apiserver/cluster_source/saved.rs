@@ -49,7 +49,7 @@ fn what_was_saved_decides_until_the_api_server_is_there() {
     let detail = gateway.probe("/readyz?verbose").text();
     assert!(
         detail.contains("cluster default is not synced yet: ")
-            && detail.contains(" objects hold as last saved"),
+            && detail.contains(" saved objects are in force"),
         "{detail}"
     );
 
@@ -95,7 +95,7 @@ fn a_damaged_file_is_told_of_and_not_used() {
     assert!(
         unready
             .text()
-            .contains("[-]clusters failed: nothing is known yet of a cluster"),
+            .contains("[-]clusters failed: the objects of a cluster are not known yet"),
         "{}",
         unready.text()
     );

@@ -1,4 +1,4 @@
-//! Who keeps a cluster alive, by the API server's audit log.
+//! The users that keep a cluster running, from the API server's audit log.
 
 use portcullis::engine::authorization::CONTROL_PLANE;
 use serde_json::Value;

@@ -1,5 +1,4 @@
-//! The programs, and the set-up of `portcullis init` that puts them under the
-//! gateway's rule.
+//! The programs, and the set-up of `portcullis init` that connects them to the gateway.
 
 use crate::binaries::{self, Binaries, Controllers};
 use crate::cluster::{ADMISSION_PLUGINS, Cluster, User};

@@ -1,4 +1,4 @@
-//! A webhook of Kubernetes 1.7, asked in the words of its time.
+//! A webhook of Kubernetes 1.7, called with `v1alpha1` reviews.
 
 use super::servers::{self, BEHIND};
 use crate::harness::webhooks::{Builder, Review, Webhooks};

@@ -6,7 +6,10 @@ use super::*;
 fn admission_takes_no_room_of_authorization() {
     let gateway = Builder::new().limits("{inFlight: 1}").start();
     let mut held = gateway.connect();
-    held.send(b"POST /validate?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n");
+    held.send(
+        b"POST /validate?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Type: \
+                application/json\r\nContent-Length: 9\r\n\r\n",
+    );
     until("it is in flight", || {
         gateway.metric(r#"portcullis_in_flight_requests{endpoint="validate"}"#) == 1.0
     });
@@ -94,7 +97,7 @@ fn a_costly_review_in_flight_delays_no_answer_of_its_worker() {
 
 /// More costly ones than there are threads for them.
 #[test]
-fn costly_reviews_hold_up_no_small_one() {
+fn expensive_reviews_do_not_delay_cheap_ones() {
     let gateway = Builder::new().manifests(costly()).drain("0s").start();
     let in_flight = || gateway.metric(r#"portcullis_in_flight_requests{endpoint="validate"}"#);
     let answered = || gateway.metric(r#"portcullis_decision_duration_seconds_count{endpoint="validate"}"#);

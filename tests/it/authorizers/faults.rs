@@ -182,10 +182,7 @@ fn what_no_call_could_use_is_a_fault_of_the_files() {
     let other = authorizer(|asked| says(asked, json!({"allowed": true})));
     let sound = other.kubeconfig("/authz");
     for (kubeconfig, expected) in [
-        (
-            sound.replace("https://", "http://"),
-            "must be a URL of the scheme https",
-        ),
+        (sound.replace("https://", "http://"), "must be an https URL"),
         (
             sound.replace("\"token\":\"authorizer-token\"", "\"exec\":{\"command\":\"x\"}"),
             "exec",

@@ -156,7 +156,7 @@ fn a_webhook_beyond_its_own_timeout_leaves_time_for_the_next() {
 
 /// As many reviews in flight as one cluster may have.
 #[test]
-fn one_cluster_s_callers_leave_the_others_their_part() {
+fn callers_of_one_cluster_leave_the_share_of_the_others() {
     let webhook = by_path(&[]);
     let gateway = Builder::new()
         .east()

@@ -22,7 +22,7 @@ pub(super) fn denial(webhook: &str, status: Option<Node<'_>>) -> Result<Denial, 
     Ok(denial)
 }
 
-/// A refusal in v1alpha1: told as it is, and without Status an error of the
+/// A refusal in v1alpha1: passed on as it is, and without Status an error of the
 /// server (`plugin/pkg/admission/webhook/admission.go` of Kubernetes 1.7). A
 /// code that would mean success is raised all the same.
 pub(super) fn verbatim(webhook: &str, status: Option<Node<'_>>) -> Result<Denial, AdmissionReviewError> {

@@ -1,7 +1,7 @@
 //! The reply of another authorizer, accepted as kube-apiserver accepts it.
 //!
 //! Facts: `apiserver/plugin/pkg/authorizer/webhook/webhook.go`; for kinds
-//! `apimachinery/pkg/runtime/serializer/json`. Unlike there, YAML is no answer.
+//! `apimachinery/pkg/runtime/serializer/json`. Unlike there, YAML is not accepted.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,8 @@
 //! A JSON reader over borrowed text, value after value.
 //!
-//! A reader knows where it is and what was expected there; what the values mean
-//! is its caller's. Nothing is copied but strings with escapes, nothing recurses.
-//! As Go does, it replaces half a surrogate pair by U+FFFD.
+//! A reader tracks its position and what was expected there; the caller interprets the
+//! values. Only strings with escapes are copied, and nothing recurses. Like Go, it
+//! replaces half a surrogate pair by U+FFFD.
 
 use std::borrow::Cow;
 

@@ -113,7 +113,7 @@ fn refuses_what_would_not_be_safe_or_is_incomplete() {
     for (fields, expected) in [
         (
             "exec: {command: x}",
-            "users[0].user.exec: Forbidden: no program is started",
+            "users[0].user.exec: Forbidden: programs for credentials are not supported",
         ),
         (
             "auth-provider: {name: x}",
@@ -121,7 +121,7 @@ fn refuses_what_would_not_be_safe_or_is_incomplete() {
         ),
         (
             "as: root",
-            "users[0].user.as: Forbidden: nobody is called in another's name",
+            "users[0].user.as: Forbidden: impersonation is not supported",
         ),
         (
             "client-certificate: cert.pem",
@@ -137,7 +137,7 @@ fn refuses_what_would_not_be_safe_or_is_incomplete() {
         ),
         (
             "token: t, username: u",
-            "users[0].user.username: Forbidden: either a token or",
+            "users[0].user.username: Forbidden: a token and a password cannot",
         ),
     ] {
         let (_, faults) = hosts(&format!("users: [{{name: u, user: {{{fields}}}}}]"));
@@ -187,7 +187,7 @@ fn refuses_a_server_that_cannot_be_trusted_or_is_not_there() {
         (
             "server: http://a",
             users,
-            "cluster.server: Invalid value: must be a URL of the scheme https",
+            "cluster.server: Invalid value: must be an https URL",
         ),
         (
             "certificate-authority: ca.pem",
@@ -197,12 +197,12 @@ fn refuses_a_server_that_cannot_be_trusted_or_is_not_there() {
         (
             "server: https://a, insecure-skip-tls-verify: true",
             users,
-            "insecure-skip-tls-verify: Forbidden: anybody could answer",
+            "insecure-skip-tls-verify: Forbidden: anybody could impersonate the server",
         ),
         (
             "server: https://a, proxy-url: 'http://p'",
             users,
-            "proxy-url: Unsupported value: no proxy",
+            "proxy-url: Unsupported value: proxies are not supported",
         ),
         (
             "server: https://a",

@@ -1,4 +1,4 @@
-//! Whether a patch may be merged at all.
+//! Checks whether a patch may be merged at all.
 
 use std::collections::HashSet;
 

@@ -160,7 +160,7 @@ impl ConfigurationWriter {
     }
 
     fn unfit(&self, value: &Value<'_>) -> Error {
-        self.error(format!("a value of type {} cannot stand here", value.type_of()))
+        self.error(format!("a value of type {} is not allowed here", value.type_of()))
     }
 
     fn wrong_key(&self, key: &Value<'_>) -> Error {

@@ -1,10 +1,10 @@
-//! What an API server would make of an object that a webhook changed.
+//! The object as an API server would decode it after a webhook's change.
 //!
-//! It reads the object into the type of its kind: what does not fit is an error,
-//! what the type does not know is dropped, and what is empty may as well be
-//! absent (`apimachinery/pkg/api/equality/semantic.go`). Here nothing is
-//! dropped, for an API server newer than the schema knows more; but what the
-//! schema does not know counts as no change.
+//! An API server decodes the object into its type: values of wrong types are errors,
+//! unknown fields are dropped, and empty values may be absent
+//! (`apimachinery/pkg/api/equality/semantic.go`). Here nothing is dropped, because a
+//! newer API server may know the field; but a change of an unknown field does not count
+//! as a change.
 
 use super::check::{is_type_meta, misfit};
 use super::schema::{Maps, SchemaType};

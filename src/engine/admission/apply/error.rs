@@ -1,4 +1,4 @@
-//! Why a configuration is not applied.
+//! Errors of applying a configuration.
 
 use std::fmt;
 

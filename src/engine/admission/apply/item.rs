@@ -1,5 +1,5 @@
-//! What tells the items of a list apart (structured-merge-diff
-//! `typed/helpers.go`, `fieldpath/element.go`).
+//! The identity of list items (structured-merge-diff `typed/helpers.go`,
+//! `fieldpath/element.go`).
 
 use super::schema::{ListKey, Lists};
 use crate::json::{Kind, Node, write_string};

@@ -1,5 +1,6 @@
-//! Whether objects that an expression writes bear the names of their fields
-//! (`CheckTypeNamesMatchFieldPathNames` of apiserver `pkg/cel/mutation/dynamic/objects.go`).
+//! Checks that objects in an expression have the type names of their fields
+//! (`CheckTypeNamesMatchFieldPathNames` of apiserver
+//! `pkg/cel/mutation/dynamic/objects.go`).
 
 use super::error::WrongName;
 use super::{Error, FieldMismatches};

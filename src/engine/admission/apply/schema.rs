@@ -1,7 +1,7 @@
-//! How the built-in types merge.
+//! The schema of the built-in types for merging.
 //!
-//! A schema is what structured-merge-diff makes of an API server's OpenAPI:
-//! which fields there are, which lists are sets or maps, and what is atomic.
+//! It is derived from an API server's OpenAPI, as in structured-merge-diff: the fields,
+//! which lists are sets or maps, and what is atomic.
 
 mod declared;
 mod read;
@@ -65,7 +65,7 @@ pub(super) enum Lists<'s> {
     Map(Vec<ListKey<'s>>),
 }
 
-/// A field that tells the items of a list apart.
+/// A field that identifies the items of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ListKey<'s> {
     pub(super) name: &'s str,

@@ -1,9 +1,9 @@
-//! Whether an object still is one of its kind after a JSON Patch of a policy.
+//! Strict decoding of an object after a policy's JSON Patch.
 //!
-//! An API server reads what comes out strictly: a field that the type does not have is
-//! an error, and so is a value of another type (`jsonPatcher.Patch` of apiserver
-//! `pkg/admission/plugin/policy/mutating/patch/json_patch.go`). One newer than the schema
-//! knows more fields: what the object had before is left alone.
+//! An API server decodes the result strictly: an unknown field or a value of another type
+//! is an error (`jsonPatcher.Patch` of apiserver
+//! `pkg/admission/plugin/policy/mutating/patch/json_patch.go`). A newer API server knows
+//! more fields, so unknown fields that the object had before are accepted.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! What a run writes into the audit log about webhooks.
+//! Audit annotations about webhooks.
 
 use std::collections::BTreeMap;
 

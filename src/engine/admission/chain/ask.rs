@@ -1,4 +1,4 @@
-//! Whether a webhook is to be called, and with what.
+//! Decides whether a webhook is called, and with which object and version.
 //!
 //! ```text
 //! selectors, rules ─▶ version of the object ─▶ matchConditions ─▶ dry run ─▶ version of the review

@@ -1,4 +1,4 @@
-//! What the judge of the gateway's own kinds says of a request.
+//! The validation of the gateway's own kinds, as part of a run.
 
 use crate::engine::StatusReason;
 use crate::engine::admission::{Denial, Outcome, Request, Run, StatusCause, StatusDetails};

@@ -1,4 +1,4 @@
-//! Failed and refused calls: what refuses the request, and what is passed on of a
+//! Failed and refused calls: whether they refuse the request, and what is kept of a
 //! reply.
 
 use super::annotations;

@@ -1,4 +1,4 @@
-//! The patch of a webhook, applied.
+//! Applies the patch of a webhook.
 //!
 //! The end of `callAttrMutatingHook` of
 //! `apiserver/pkg/admission/plugin/webhook/mutating/dispatcher.go`.
@@ -11,7 +11,7 @@ use crate::json::{self, Document, Kind, Node, diff, patch};
 
 /// The only `patchType`.
 const JSON_PATCH: &str = "JSONPatch";
-/// The most paths that are told of one webhook, and the most bytes of each.
+/// The most paths that are reported for one webhook, and the most bytes of each.
 const PATHS: usize = 256;
 const PATH_BYTES: usize = 1 << 10;
 

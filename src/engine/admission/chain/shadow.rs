@@ -1,4 +1,4 @@
-//! What a webhook in shadow mode would have decided.
+//! The decisions of shadow webhooks.
 
 use std::sync::Arc;
 use std::time::Duration;

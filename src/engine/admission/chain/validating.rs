@@ -4,9 +4,9 @@
 //! policies ─▶ which webhooks match ─▶ all of them asked at once ─▶ the first denial, in their order
 //! ```
 //!
-//! `Dispatch` of `apiserver/pkg/admission/plugin/webhook/validating/dispatcher.go`,
-//! where the denial told is the first to arrive; here it does not depend on
-//! who is faster.
+//! `Dispatch` of `apiserver/pkg/admission/plugin/webhook/validating/dispatcher.go`, which
+//! reports the first denial to arrive; here the reported denial does not depend on
+//! response times.
 
 use std::sync::Arc;
 

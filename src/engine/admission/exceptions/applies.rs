@@ -1,7 +1,7 @@
-//! Whether an exception applies to a request.
+//! Decides whether an exception applies to a request.
 //!
-//! Its scope is narrower than that of a binding with the same constraints:
-//! where it cannot be said whether something is selected, it is not.
+//! Matching is stricter than for a binding with the same constraints: if it is unknown
+//! whether something is selected, it is not.
 
 use super::Exception;
 use super::not_excused::NotExcused;

@@ -1,4 +1,4 @@
-//! What was excused, for the answer, the log and the audit annotation.
+//! The exceptions that were used, for the answer, the log and the audit annotation.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

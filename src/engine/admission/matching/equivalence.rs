@@ -1,4 +1,4 @@
-//! Which resources are the same under other names.
+//! Equivalent resources: `matchPolicy: Equivalent`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

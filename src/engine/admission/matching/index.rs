@@ -1,4 +1,4 @@
-//! Which of many could apply, without asking each.
+//! An index of rules, to find candidates without comparing each one.
 
 use std::collections::HashMap;
 use std::sync::Arc;

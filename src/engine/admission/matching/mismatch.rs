@@ -1,4 +1,4 @@
-//! Why something does not apply to a request.
+//! The reasons why a policy or webhook does not apply to a request.
 
 /// Why a policy or binding does not apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! `apiserver/pkg/admission/plugin/policy/mutating/dispatcher.go` and
-//! `reinvocationcontext.go`. Policies run in the order of their names, their
-//! bindings and parameters in that of theirs.
+//! `reinvocationcontext.go`. Policies run in order of their names, and so do their
+//! bindings and parameters.
 
 use std::sync::Arc;
 

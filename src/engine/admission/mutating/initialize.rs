@@ -1,4 +1,4 @@
-//! What initializers make of an object, after policies and webhooks.
+//! Runs initializers after policies and webhooks.
 
 use super::dispatcher::{Pass, is_exempt};
 use super::state::{MutationState, PolicyRefusal};

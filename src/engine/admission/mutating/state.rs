@@ -1,4 +1,4 @@
-//! What mutating policies have made of an object, from one step of a run to the next.
+//! The state of the mutating phase between two steps of a run.
 
 use super::typing;
 use crate::engine::StatusReason;
@@ -51,13 +51,13 @@ impl MutationState {
 
     /// Whether any policy is to run in the second pass, which there is if
     /// anything changed the object: then all that want to see changes, for
-    /// upstream tells them at the end of a pass even of their own.
+    /// upstream reports them at the end of a pass even of their own.
     pub(in crate::engine::admission) fn are_to_run_again(&mut self) -> bool {
         self.invocations.require();
         self.invocations.is_any_required()
     }
 
-    /// Tells a recorder what the object is about to become.
+    /// Passes to a recorder what the object is about to become.
     pub(in crate::engine::admission) fn record_change(&self, context: RunContext<'_>, after: &Document<'_>) {
         let before = self.object_of(context.request);
         context.run.record(|| {

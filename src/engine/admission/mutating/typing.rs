@@ -1,16 +1,15 @@
-//! What an API server does to an object between two mutations, and the gateway
-//! does not: it reads one of a built-in kind into its type, fills in defaults and
-//! writes it again (`dispatchOne` of
-//! `apiserver/pkg/admission/plugin/policy/mutating/dispatcher.go`). Its defaults
-//! are code, so that the gateway only tells where the next expression may see
-//! something else.
+//! Detects where an API server would see another object between two mutations: it decodes
+//! objects of built-in kinds into their type, fills in defaults and encodes them again
+//! (`dispatchOne` of `apiserver/pkg/admission/plugin/policy/mutating/dispatcher.go`). The
+//! gateway does not do this, because the defaults are code; it only reports where the
+//! next expression may see something else.
 
 use crate::engine::admission::GroupVersionKind;
 use crate::engine::admission::apply::Schemas;
 use crate::json::patch::PatchOperation;
 use crate::json::{Kind, Node, pointer};
 
-/// The most pointers that are told.
+/// The most pointers that are reported.
 const MOST: usize = 16;
 
 /// Pointers to what is empty among the values of `operations`, for an object of a

@@ -6,8 +6,8 @@
 //!       denial, warnings, audit annotations ◀── validationActions ◀── decisions
 //! ```
 //!
-//! `apiserver/pkg/admission/plugin/policy/validating/dispatcher.go`. Policies
-//! run in the order of their names, where upstream leaves it open.
+//! `apiserver/pkg/admission/plugin/policy/validating/dispatcher.go`. Policies run in
+//! order of their names, which upstream does not define.
 
 use super::audit::{Failures, PolicyAnnotations};
 use super::{Validated, ValidatingPolicy, ValidationDecision};
@@ -222,7 +222,7 @@ impl Dispatch<'_> {
         PolicyResult::Error
     }
 
-    /// Refuses the request; the first refusal is the one that is told.
+    /// Refuses the request; the first refusal is the one that is reported.
     fn deny(
         &mut self,
         policy: &Applicability,

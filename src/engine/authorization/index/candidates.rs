@@ -1,11 +1,10 @@
 //! Candidates: the rules of AuthorizationPolicies that may apply to a request.
 //!
-//! Rules stand in blocks of 512. For each field a block knows, for each text
-//! that occurs there, in which of its rules it does: one bit a rule. What a
-//! request may meet is the intersection over the fields, which costs the same
-//! however many of the 512 rules have nothing to do with it. Subjects are exact;
-//! of the other fields the index may let through too much, never too little,
-//! and each candidate is then compared in full.
+//! Rules are in blocks of 512. For each field and each string that occurs in it, a block
+//! has a bit set of the rules in which it occurs. The candidates are the intersection
+//! over all fields, which costs the same however many of the 512 rules are irrelevant.
+//! Subjects are exact; for the other fields the index may return too many candidates but
+//! never too few, and each candidate is then compared in full.
 
 use crate::engine::authorization::{AuthorizationPolicy, Effect, NonResourceRule, ResourceRule, Subject};
 

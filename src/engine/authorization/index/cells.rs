@@ -1,10 +1,9 @@
 //! RBAC rules, indexed by verb, group, resource and name.
 //!
-//! A rule is a product: every verb with every group with every resource with
-//! every name. Each element of the product is a cell, and the first rule of
-//! each cell is all that a decision can need. A request falls into at most 24
-//! cells: its verb or `*`, its group or `*`, its resource, `*` or `*/sub`, its
-//! name or none.
+//! A rule is a product: every verb with every group, resource and name. Each element of
+//! the product is a cell, and a decision only needs the first rule of a cell. A request
+//! falls into at most 24 cells: its verb or `*`, its group or `*`, its resource, `*` or
+//! `*/sub`, its name or none.
 
 use crate::engine::authorization::Rule;
 

@@ -1,9 +1,9 @@
 //! RBAC grants, indexed by subject and namespace.
 //!
-//! For each subject there is a node for cluster scope and one for each
-//! namespace in which it is bound. A node with few bindings asks their roles in
-//! turn, so that a role bound in 10,000 namespaces is compiled once; a node
-//! with many has cells of its own.
+//! For each subject there is a node for cluster scope and one for each namespace with a
+//! binding for it. A node with few bindings asks their roles one by one, so that a role
+//! bound in 10,000 namespaces is compiled once; a node with many bindings has its own
+//! cells.
 
 use crate::engine::authorization::rbac::Roles;
 use crate::engine::authorization::{Binding, Role};

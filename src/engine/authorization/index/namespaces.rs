@@ -1,7 +1,7 @@
-//! Which `namespaceSelector`s select which namespaces.
+//! The namespaces that each `namespaceSelector` selects.
 //!
-//! That is worked out when the set is built, which is whenever labels change; a
-//! request looks its namespace up, however many there are.
+//! This is computed when the set is built, which happens whenever labels change; a
+//! request only looks up its namespace.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Which resources are known to have no namespace.
+//! Resources that are known to be cluster-scoped.
 
 use std::collections::{BTreeMap, BTreeSet};
 

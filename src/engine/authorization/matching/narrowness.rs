@@ -1,4 +1,4 @@
-//! How narrow a request is: which requirements follow from those received.
+//! Selectors: which requirements follow from those of a request.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;

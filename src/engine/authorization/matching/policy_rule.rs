@@ -1,4 +1,4 @@
-//! Whether one rule of an AuthorizationPolicy applies to one request.
+//! Matches one rule of an AuthorizationPolicy with one request.
 
 use crate::engine::authorization::rbac::non_resource_url_matches;
 use crate::engine::authorization::{Criterion, Effect, NonResourceRule, ResourceRule};

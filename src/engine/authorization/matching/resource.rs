@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::engine::ResourceAttributes;
 
-/// A requested resource, its subresource told apart.
+/// A requested resource, with its subresource separated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestedResource<'r> {
     /// The resource, such as `pods`.

@@ -1,4 +1,4 @@
-//! Whether a subject of a policy is the user who asks.
+//! Matches a subject of a policy with the user of a request.
 
 use crate::engine::User;
 use crate::engine::authorization::rbac::subject_applies;

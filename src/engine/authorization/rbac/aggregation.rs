@@ -1,4 +1,4 @@
-//! ClusterRoles made of others, as the controller manager makes them
+//! Aggregated ClusterRoles, as the controller manager computes them
 //! (`pkg/controller/clusterroleaggregation`).
 
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! Non-resource paths: of rules, and of the paths that are always open.
+//! Non-resource paths, of rules and of `--authorization-always-allow-paths`.
 
 /// Whether a rule's `nonResourceURLs` entry covers a request's path: equal, or
 /// ends in `*` and what is before its last stars is a prefix. Paths are not
@@ -26,7 +26,7 @@ pub struct AlwaysAllowPaths {
 
 /// A `*` that is not at the end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("only a trailing * is allowed in `{0}`")]
+#[error("`*` is allowed only at the end in `{0}`")]
 pub struct InvalidPath(pub String);
 
 impl AlwaysAllowPaths {

@@ -1,4 +1,4 @@
-//! From bindings to the rules they grant (`VisitRulesFor` of
+//! Resolves bindings to the rules that they grant (`VisitRulesFor` of
 //! `pkg/registry/rbac/validation/rule.go`).
 
 use std::collections::HashMap;

@@ -110,7 +110,7 @@ impl fmt::Display for Unmatched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "none of {} bindings of the user and {} policies applies",
+            "none of the user's {} bindings and {} policies applies",
             self.bindings, self.policies
         )?;
         if let Some(event) = &self.nearest

@@ -62,9 +62,9 @@ fn validate_url(text: &str, path: &FieldPath, report: &mut Report<'_>) {
         ),
         (
             url.user().is_some(),
-            "must name no user: credentials are in the kubeconfig of `upstreams`",
+            "must not contain a user: credentials belong into the kubeconfig of `upstreams`",
         ),
-        (!url.fragment().is_empty(), "must have no fragment"),
+        (!url.fragment().is_empty(), "must not have a fragment"),
         (
             url.raw_query().is_some_and(|query| !query.is_empty()),
             "must have no query",

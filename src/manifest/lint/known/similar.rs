@@ -1,4 +1,4 @@
-//! Which word may have been meant.
+//! Suggestions for misspelled words.
 
 /// The one of `words` that is nearest to `written`, where it is near enough to be a slip:
 /// singular for plural, another case, or up to a third of its letters mistyped.

@@ -19,7 +19,7 @@ fn verbs_that_no_request_has_are_odd() {
         assert_eq!(odd_verb(verb), None, "{verb}");
     }
     for (verb, words) in [
-        ("gett", "`get` may have been meant"),
+        ("gett", "did you mean `get`?"),
         ("GET", "`get`"),
         ("post", "HTTP method"),
     ] {
@@ -39,9 +39,9 @@ fn groups_that_no_api_has_are_odd() {
         assert_eq!(odd_group(group), None, "{group}");
     }
     for (group, words) in [
-        ("core", "the core group is written `\"\"`"),
+        ("core", "the core group is `\"\"`"),
         ("apps/v1", "write `apps` without `/v1`"),
-        ("app", "`apps` may have been meant"),
+        ("app", "did you mean `apps`?"),
         ("rbac.authorization.k8s.oi", "`rbac.authorization.k8s.io`"),
         ("widgets", "no group `widgets`"),
     ] {
@@ -69,9 +69,9 @@ fn resources_that_their_groups_do_not_have_are_odd() {
         assert_eq!(odd_resource(&groups(of), resource), None, "{of:?} {resource}");
     }
     for (of, resource, words) in [
-        (&[""][..], "pod", "`pods` may have been meant"),
+        (&[""][..], "pod", "did you mean `pods`?"),
         (&[""], "deployments", "it is one of `\"apps\"`"),
-        (&[""], "pods/logs", "`pods/log` may have been meant"),
+        (&[""], "pods/logs", "did you mean `pods/log`?"),
         (&["apps"], "widgets", "no resource `widgets`"),
         (&[""], "Pods", "`pods`"),
     ] {

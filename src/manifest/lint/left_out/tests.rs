@@ -25,7 +25,7 @@ fn rule(groups: &str, resources: &str) -> String {
 }
 
 #[test]
-fn a_policy_that_matches_only_what_is_left_out_is_named() {
+fn a_policy_that_matches_only_what_registrations_leave_out_is_named() {
     for (groups, resources) in [
         ("authentication.k8s.io", "'*'"),
         ("authorization.k8s.io", "subjectaccessreviews"),
@@ -59,7 +59,7 @@ fn a_policy_that_matches_only_what_is_left_out_is_named() {
 }
 
 #[test]
-fn a_policy_that_matches_something_else_too_is_not() {
+fn a_policy_that_also_matches_something_else_is_not_named() {
     for (groups, resources) in [
         ("''", "events, pods"),
         ("''", "nodes/proxy"),

@@ -25,7 +25,7 @@ fn a_parameter_that_no_policy_reads() {
     warns(
         parameter,
         "kind",
-        "no policy here reads `Limit` of `example.com/v1`",
+        "no policy here uses `Limit` of `example.com/v1`",
     );
     silent(&format!("{parameter}\n---\n{reader}"));
 }
@@ -75,18 +75,18 @@ spec: {policyName: replicas, validationActions: [Deny]}
     warns(
         policy,
         "metadata.name",
-        "no ValidatingAdmissionPolicyBinding here binds this policy",
+        "there is no ValidatingAdmissionPolicyBinding for this policy",
     );
     warns(
         binding,
         "spec.policyName",
-        "no manifest has the ValidatingAdmissionPolicy `replicas`",
+        "there is no manifest of the ValidatingAdmissionPolicy `replicas`",
     );
     let misspelt = warnings(&bound.replace("policyName: replicas", "policyName: replica"));
     assert!(
         misspelt
             .iter()
-            .any(|one| one.contains("`replicas` may have been meant")),
+            .any(|one| one.contains("did you mean `replicas`?")),
         "{misspelt:?}"
     );
 }
@@ -115,7 +115,7 @@ spec: {{policyName: replicas, validationActions: [Deny]}}
     warns(
         &policy("[deployments]", "object.spec.replcas < 5"),
         at,
-        "for objects of apps/v1, Kind=Deployment: undefined field 'replcas': `replicas` may have been meant",
+        "for objects of apps/v1, Kind=Deployment: undefined field 'replcas': did you mean `replicas`?",
     );
     warns(
         &policy("[deployments]", "object.spec.replicas < '5'"),
@@ -173,7 +173,7 @@ fn exceptions_that_excuse_nothing() {
     warns(
         &exception("guard", "2026-11-22T12:00:00Z", ""),
         "spec.notAfter",
-        "holds no more",
+        "expired at",
     );
     warns(
         &exception("other", later, ""),
@@ -187,7 +187,7 @@ fn exceptions_that_excuse_nothing() {
             "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}, ",
         ),
         "spec.match.namespaceSelector",
-        "nothing tells of any Namespace",
+        "no Namespaces are known",
     );
 }
 

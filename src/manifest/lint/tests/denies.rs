@@ -31,7 +31,7 @@ fn a_deny_for_every_namespace_leaves_out_what_has_none() {
     warns(
         &rule("Deny", "a, '*'"),
         "spec.resourceRules[0].namespaces[1]",
-        "but no request without one",
+        "but not requests without one",
     );
     silent(&rule("Deny", "'*', ''"));
     silent(&rule("Deny", "'team-*'"));
@@ -64,7 +64,7 @@ fn a_deny_that_holds_nobody_up() {
     warns(
         &policy("Deny", protected, rules),
         "spec.subjects",
-        "holds nobody up",
+        "this Deny has no effect",
     );
     silent(&policy(
         "Deny",
@@ -75,7 +75,7 @@ fn a_deny_that_holds_nobody_up() {
 }
 
 #[test]
-fn a_deny_over_everybody_that_a_cluster_cannot_live_with_names_who_is_hit() {
+fn a_deny_for_everybody_that_breaks_a_cluster_names_the_affected_users() {
     let everything = "resourceRules: [{verbs: ['*'], apiGroups: ['*'], resources: ['*']}]";
     let secrets = "resourceRules: [{verbs: [get], apiGroups: [''], resources: [secrets]}]";
     let pods = "resourceRules: [{verbs: [delete], apiGroups: [''], resources: [pods]}]";

@@ -87,8 +87,8 @@ fn too_much_for_everybody() {
     assert_eq!(
         found,
         [
-            "subjects[1]: the ClusterRole `r` grants everything to the Group `system:authenticated`: name those \
-          who need it"
+            "subjects[1]: the ClusterRole `r` grants everything to the Group `system:authenticated`: \
+             grant it only to those who need it"
         ]
     );
     let escalate = "[{verbs: [get, escalate], apiGroups: [rbac.authorization.k8s.io], resources: [roles]}]";
@@ -125,10 +125,11 @@ fn a_binding_to_a_role_that_is_not_there() {
                    roleRef: {kind: Role, name: r}, subjects: [{kind: User, name: jane}]}";
     let role = |namespace: &str| {
         format!(
-            "{{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {{name: r, namespace: {namespace}}}}}"
+            "{{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {{name: r, namespace: \
+             {namespace}}}}}"
         )
     };
-    warns(binding, "roleRef.name", "no manifest has the Role `r`");
+    warns(binding, "roleRef.name", "there is no manifest of the Role `r`");
     warns(
         &format!("{binding}\n---\n{}", role("b")),
         "roleRef.name",
@@ -151,7 +152,8 @@ fn whoever_may_change_the_labels_that_a_policy_selects_by() {
         format!(
             "{}\n---\n{{apiVersion: v1, kind: Namespace, metadata: {{name: a}}}}\n",
             allow(&format!(
-                "verbs: [get], apiGroups: [\"\"], resources: [pods], namespaceSelector: {{matchLabels: {{{term}: prod}}}}"
+                "verbs: [get], apiGroups: [\"\"], resources: [pods], namespaceSelector: \
+                 {{matchLabels: {{{term}: prod}}}}"
             ))
         )
     };
@@ -172,7 +174,7 @@ fn whoever_may_change_the_labels_that_a_policy_selects_by() {
         warns(
             &(policy("tier") + &role(rule)),
             "spec.resourceRules[0].namespaceSelector",
-            "decides where this holds: Group `ops`; guard the labels",
+            "decides where this applies: Group `ops`; guard the labels",
         );
         silent(&(policy("kubernetes.io/metadata.name") + &role(rule)));
     }

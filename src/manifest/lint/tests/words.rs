@@ -8,12 +8,12 @@ fn names_on_create() {
     warns(
         &allow(&format!("verbs: [get, create], resources: [pods], {rule}")),
         "spec.resourceRules[0].names",
-        "a create comes without a name",
+        "a create request has no name",
     );
     warns(
         &allow(&format!("verbs: [\"*\"], resources: [pods], {rule}")),
         "spec.resourceRules[0].names",
-        "a create comes without a name",
+        "a create request has no name",
     );
     silent(&allow(&format!(
         "verbs: [get, update], resources: [pods], {rule}"
@@ -28,12 +28,12 @@ fn a_star_in_a_name_or_within_a_path_is_no_pattern() {
     warns(
         &allow("verbs: [get], apiGroups: [\"\"], resources: [pods], names: [\"web-*\"]"),
         "spec.resourceRules[0].names[0]",
-        "names have no patterns",
+        "patterns are not supported in names",
     );
     warns(
         &deny_paths("/a/*/b"),
         "spec.nonResourceRules[0].paths[0]",
-        "only a `*` at the end",
+        "`*` is a wildcard only at the end",
     );
     silent(&deny_paths("/a*, '*'"));
 }
@@ -62,7 +62,8 @@ fn lists_of_all_namespaces() {
 fn words_that_kubernetes_does_not_have_are_named_with_what_may_have_been_meant() {
     let role = |rule: &str| {
         format!(
-            "{{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {{name: a}}, rules: [{{{rule}}}]}}"
+            "{{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {{name: a}}, \
+             rules: [{{{rule}}}]}}"
         )
     };
     silent(&role(
@@ -71,7 +72,7 @@ fn words_that_kubernetes_does_not_have_are_named_with_what_may_have_been_meant()
     warns(
         &role("apiGroups: [''], resources: [pod], verbs: [get]"),
         "rules[0].resources[0]",
-        "`pods` may have been meant",
+        "did you mean `pods`?",
     );
     warns(
         &role("apiGroups: [''], resources: [deployments], verbs: [get]"),
@@ -81,7 +82,7 @@ fn words_that_kubernetes_does_not_have_are_named_with_what_may_have_been_meant()
     warns(
         &role("apiGroups: [''], resources: [pods], verbs: [gett]"),
         "rules[0].verbs[0]",
-        "`get` may have been meant",
+        "did you mean `get`?",
     );
     warns(
         &role("nonResourceURLs: [/metrics], verbs: [list]"),
@@ -91,7 +92,7 @@ fn words_that_kubernetes_does_not_have_are_named_with_what_may_have_been_meant()
     warns(
         &allow("verbs: [get], apiGroups: [core], resources: [pods]"),
         "spec.resourceRules[0].apiGroups[0]",
-        "the core group is written `\"\"`",
+        "the core group is `\"\"`",
     );
 }
 
@@ -99,7 +100,8 @@ fn words_that_kubernetes_does_not_have_are_named_with_what_may_have_been_meant()
 fn rules_that_others_cover_are_named() {
     let role = |rules: &str| {
         format!(
-            "{{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {{name: a}}, rules: [{rules}]}}"
+            "{{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {{name: a}}, \
+             rules: [{rules}]}}"
         )
     };
     let pods = "{apiGroups: [''], resources: [pods], verbs: [get]}";

@@ -13,8 +13,8 @@ const SEQUENCE: u8 = 0x30;
 
 pub(super) fn lint(bundle: &[u8], path: &FieldPath, lint: &mut Lint<'_>) {
     if !bundle.is_empty() && !has_certificate(bundle) {
-        let message = "there is no certificate in it, so that every call fails: put in the PEM of the authority, in \
-                       base64, as `base64 -w0 ca.crt` writes it";
+        let message = "it contains no certificate, so every call fails: set it to the base64 of the \
+                       CA's PEM file, as written by `base64 -w0 ca.crt`";
         lint.suspicious(&path.field("clientConfig").field("caBundle"), message);
     }
 }

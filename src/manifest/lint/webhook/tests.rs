@@ -25,7 +25,8 @@ fn webhook(said: &str) -> String {
 
 fn rule(group: &str, version: &str, resource: &str) -> String {
     format!(
-        "rules: [{{operations: ['*'], apiGroups: ['{group}'], apiVersions: ['{version}'], resources: ['{resource}']}}]"
+        "rules: [{{operations: ['*'], apiGroups: ['{group}'], apiVersions: ['{version}'], resources: \
+         ['{resource}']}}]"
     )
 }
 
@@ -113,7 +114,7 @@ fn a_url_of_this_machine() {
         warns(
             &webhook(&format!("clientConfig: {{url: 'https://{host}/x'}}")),
             "webhooks[0].clientConfig.url",
-            "another machine for every gateway",
+            "a different machine for every gateway",
         );
     }
     silent(&webhook("clientConfig: {url: 'https://localhost.example.com'}"));
@@ -130,12 +131,12 @@ fn dry_runs_that_are_refused() {
     warns(
         &old("sideEffects: Some"),
         "webhooks[0].sideEffects",
-        "`dryRun` that this webhook matches are refused",
+        "dry-run requests that this webhook matches are refused",
     );
     warns(
         &old("sideEffects: null"),
         "webhooks[0].sideEffects",
-        "`NoneOnDryRun` if it heeds",
+        "`NoneOnDryRun` if it respects",
     );
     silent(&old("sideEffects: NoneOnDryRun"));
 }

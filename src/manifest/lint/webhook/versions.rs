@@ -19,9 +19,9 @@ pub(super) fn lint(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
         if let Some((asked, other)) = unspoken(rule, &constraints.rules, &equivalents) {
             let (asked, other) = (version(&asked), version(&other));
             let message = format!(
-                "an object that arrives in `{other}` is the same as in `{asked}`, and only the API server converts: \
-                 add `{other}` if the webhook understands it, or register the gateway for `{asked}` alone, with \
-                 `matchPolicy: Equivalent`"
+                "objects may arrive as `{other}` instead of `{asked}`, and only the API server can \
+                 convert them: add `{other}` if the webhook supports it, or register the gateway \
+                 only for `{asked}`, with `matchPolicy: Equivalent`"
             );
             lint.suspicious(&path.field("rules").index(index).field("apiVersions"), message);
         }

@@ -148,7 +148,7 @@ fn the_trace_tells_of_errors() {
 }
 
 #[test]
-fn a_pattern_of_word_characters_fits_no_cyrillic_name() {
+fn a_pattern_of_word_characters_matches_no_cyrillic_name() {
     let deny = || {
         with(
             Effect::Deny,

@@ -161,7 +161,7 @@ fn what_is_missing_is_told_in_the_log_not_to_the_person() {
     );
     assert_eq!(
         unmatched.to_string(),
-        "none of 1 bindings of the user and 0 policies applies; \
+        "none of the user's 1 bindings and 0 policies applies; \
          clusterrole.rbac.authorization.k8s.io \"gone\" not found"
     );
     let (_, trace) = set.explain(&asked, Time::UNIX_EPOCH);

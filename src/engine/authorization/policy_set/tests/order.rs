@@ -470,7 +470,7 @@ fn the_nearest_miss_of_a_user_is_named() {
     let unmatched = policies(vec![far, near]).unmatched(&pods(), Time::UNIX_EPOCH);
     assert_eq!(
         unmatched.to_string(),
-        "none of 0 bindings of the user and 2 policies applies; \
+        "none of the user's 0 bindings and 2 policies applies; \
          nearest is AuthorizationPolicy `near`, whose rule 0 does not fit in `namespaces`"
     );
 }
