@@ -236,7 +236,7 @@ fn in_a_kubeconfig_without_servers_the_users_are_hosts() {
     );
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
-        found[0].contains("users[1].user") && found[0].contains("not for `gate.portcullis.svc`"),
+        found[0].contains("users[1].user") && found[0].contains("not valid for `gate.portcullis.svc`"),
         "{found:?}"
     );
 }

@@ -87,7 +87,7 @@ fn certificates_and_keys_that_cannot_be_used_are_named() {
         (
             "pki/server.key",
             "x",
-            "server.key: server.tls.privateKey: Invalid value: holds no private key in PEM",
+            "server.key: server.tls.privateKey: Invalid value: contains no private key in PEM",
         ),
         (
             "pki/ca.crt",
@@ -155,7 +155,7 @@ fn kubeconfigs_and_key_sets_that_are_none_are_named_with_their_place() {
         ),
         (
             "users: [{name: 1}]",
-            "authorization.kubeconfig:3: users[0].name: Invalid type: must be text",
+            "authorization.kubeconfig:3: users[0].name: Invalid type: must be a string: put it in quotes",
         ),
         (
             "users: []\nusers: []",
@@ -261,7 +261,7 @@ fn a_decision_log_that_cannot_be_written_is_told_before_it_is_needed() {
     portcullis.write("gateway/portcullis.yaml", &with("policies"));
     refused(&portcullis, "gateway/policies` is a folder: name a file in it");
     portcullis.write("gateway/portcullis.yaml", &with("absent/log"));
-    refused(&portcullis, "gateway/absent`: make it, or log elsewhere");
+    refused(&portcullis, "gateway/absent` does not exist: create it");
     portcullis.write("gateway/log", "");
     portcullis.write("gateway/portcullis.yaml", &with("log"));
     let run = portcullis.run("check --config gateway/portcullis.yaml");

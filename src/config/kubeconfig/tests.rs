@@ -96,11 +96,11 @@ fn reports_what_cannot_be_known_or_read() {
     let table = [
         (
             "exec: {command: x}",
-            "users[0].user.exec: Forbidden: nobody can know",
+            "users[0].user.exec: Forbidden: its credential is not known in advance",
         ),
         (
             "auth-provider: {name: oidc}",
-            "users[0].user.auth-provider: Forbidden: nobody can know",
+            "users[0].user.auth-provider: Forbidden: its credential is not known in advance",
         ),
         (
             "client-certificate: gone",
@@ -124,11 +124,11 @@ fn reports_what_cannot_be_known_or_read() {
         ),
         (
             "token: t, username: u",
-            "users[0].user.username: Forbidden: either a token or",
+            "users[0].user.username: Forbidden: a token and a password cannot",
         ),
         (
             "tokenFile: /abs/token, password: u",
-            "users[0].user.username: Forbidden: either a token or",
+            "users[0].user.username: Forbidden: a token and a password cannot",
         ),
         (
             "username: 'a:b', password: c",

@@ -106,7 +106,7 @@ pub(super) fn lint(
     };
     for index in asking {
         let message = format!(
-            "whoever may change the labels of Namespaces decides where this holds: {who}; guard the labels \
+            "whoever may change the labels of Namespaces decides where this applies: {who}; guard the labels \
              with a ValidatingAdmissionPolicy"
         );
         lint.suspicious(&at(index), message);

@@ -77,7 +77,7 @@ fn a_selector_of_which_nobody_tells_is_a_fault() {
         }
     };
     let of = |cluster| selecting(TIER, cluster);
-    let said = "spec.resourceRules[0].namespaceSelector: Required value: neither manifests nor a watch tell of the Namespaces";
+    let said = "spec.resourceRules[0].namespaceSelector: Required value: no labels are known, because there are no Namespaces";
     assert!(faulty(&[of(None)], &[], &[]).contains(said));
     for (sources, callers, watched, missing) in [
         (vec![of(None)], vec!["east"], vec![], "`east`"),

@@ -117,7 +117,7 @@ fn refuses_what_would_not_be_safe_or_is_incomplete() {
         ),
         (
             "auth-provider: {name: x}",
-            "users[0].user.auth-provider: Forbidden: no program",
+            "users[0].user.auth-provider: Forbidden: programs for credentials",
         ),
         (
             "as: root",

@@ -70,7 +70,7 @@ fn resources_that_their_groups_do_not_have_are_odd() {
     }
     for (of, resource, words) in [
         (&[""][..], "pod", "did you mean `pods`?"),
-        (&[""], "deployments", "it is one of `\"apps\"`"),
+        (&[""], "deployments", "but in `\"apps\"`"),
         (&[""], "pods/logs", "did you mean `pods/log`?"),
         (&["apps"], "widgets", "no resource `widgets`"),
         (&[""], "Pods", "`pods`"),

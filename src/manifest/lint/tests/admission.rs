@@ -178,7 +178,7 @@ fn exceptions_that_excuse_nothing() {
     warns(
         &exception("other", later, ""),
         "spec.policies[0]",
-        "nothing of it is excused",
+        "the exception does not apply to it",
     );
     warns(
         &exception(

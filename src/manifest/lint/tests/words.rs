@@ -77,7 +77,7 @@ fn words_that_kubernetes_does_not_have_are_named_with_what_may_have_been_meant()
     warns(
         &role("apiGroups: [''], resources: [deployments], verbs: [get]"),
         "rules[0].resources[0]",
-        "it is one of `\"apps\"`",
+        "but in `\"apps\"`",
     );
     warns(
         &role("apiGroups: [''], resources: [pods], verbs: [gett]"),

@@ -100,7 +100,7 @@ fn a_webhook_in_front_of_its_own_pods() {
     warns(
         &webhook(&format!("{client}, {pods}")),
         "webhooks[0].rules[0]",
-        "leave `hooks` out",
+        "exclude `hooks`",
     );
     silent(&webhook(&format!("{client}, {pods}, {}", without("hooks"))));
     silent(&webhook(&format!("{client}, {pods}, failurePolicy: Ignore")));
@@ -154,7 +154,7 @@ fn more_time_than_the_gateway_has() {
     warns(
         &webhook("timeoutSeconds: 11"),
         "webhooks[0].timeoutSeconds",
-        "write 10 or less",
+        "use 10 or less",
     );
     silent(&webhook("timeoutSeconds: 10"));
 }
@@ -163,7 +163,7 @@ fn more_time_than_the_gateway_has() {
 fn rules_for_one_of_several_versions() {
     let scalers = |version: &str| rule("autoscaling", version, "horizontalpodautoscalers");
     let at = "webhooks[0].rules[0].apiVersions";
-    warns(&webhook(&scalers("v1")), at, "arrives in `autoscaling/v2`");
+    warns(&webhook(&scalers("v1")), at, "may arrive as `autoscaling/v2`");
     silent(&webhook(&format!("{}, matchPolicy: Exact", scalers("v1"))));
     silent(&webhook(&scalers("*")));
     silent(&webhook(&rule("apps", "v1", "deployments")));

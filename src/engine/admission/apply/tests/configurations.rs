@@ -60,43 +60,43 @@ fn a_configuration_holds_what_an_object_can() {
     let cases = [
         (
             "1",
-            "invalid ApplyConfiguration: a value of type int cannot stand here",
+            "invalid ApplyConfiguration: a value of type int is not allowed here",
         ),
         (
             "object",
-            "invalid ApplyConfiguration: a value of type map(dyn, dyn) cannot stand here",
+            "invalid ApplyConfiguration: a value of type map(dyn, dyn) is not allowed here",
         ),
         (
             "Object{a: null}",
-            "invalid ApplyConfiguration: .a: a value of type null_type cannot stand here",
+            "invalid ApplyConfiguration: .a: a value of type null_type is not allowed here",
         ),
         (
             "Object{a: object['null']}",
-            "invalid ApplyConfiguration: .a: a value of type null_type cannot stand here",
+            "invalid ApplyConfiguration: .a: a value of type null_type is not allowed here",
         ),
         (
             "Object{a: 1u}",
-            "invalid ApplyConfiguration: .a: a value of type uint cannot stand here",
+            "invalid ApplyConfiguration: .a: a value of type uint is not allowed here",
         ),
         (
             "Object{a: b'x'}",
-            "invalid ApplyConfiguration: .a: a value of type bytes cannot stand here",
+            "invalid ApplyConfiguration: .a: a value of type bytes is not allowed here",
         ),
         (
             "Object{a: duration('1s')}",
-            "invalid ApplyConfiguration: .a: a value of type google.protobuf.Duration cannot stand here",
+            "invalid ApplyConfiguration: .a: a value of type google.protobuf.Duration is not allowed here",
         ),
         (
             "Object{a: 1.0 / 0.0}",
-            "invalid ApplyConfiguration: .a: a value of type double cannot stand here",
+            "invalid ApplyConfiguration: .a: a value of type double is not allowed here",
         ),
         (
             "Object{a: [{'b': 1}]}",
-            "invalid ApplyConfiguration: .a[0]: a value of type map(dyn, dyn) cannot stand here",
+            "invalid ApplyConfiguration: .a[0]: a value of type map(dyn, dyn) is not allowed here",
         ),
         (
             "Object{a: {'b': [1]}}",
-            "invalid ApplyConfiguration: .a.b: a value of type list(dyn) cannot stand here",
+            "invalid ApplyConfiguration: .a.b: a value of type list(dyn) is not allowed here",
         ),
         (
             "Object{a: {1: 'b'}}",
