@@ -19,17 +19,18 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const END: Duration = Duration::from_secs(600);
 
 thread_local! {
-    static DRIVER: OnceCell<(Runtime, Http2)> = const { OnceCell::new() };
+    static DRIVER: OnceCell<&'static (Runtime, Http2)> = const { OnceCell::new() };
 }
 
-fn start() -> (Runtime, Http2) {
+/// There to the end of the process: it cannot be taken down with its thread.
+fn start() -> &'static (Runtime, Http2) {
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime");
     let driver = runtime.block_on(Http2::new());
-    (runtime, driver)
+    Box::leak(Box::new((runtime, driver)))
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -59,7 +60,7 @@ fuzz_target!(|data: &[u8]| {
         };
         let both = async { tokio::join!(driver.serve(ours, is_proven), client) };
         runtime
-            .block_on(timeout(END, both))
+            .block_on(async { timeout(END, both).await })
             .expect("a connection that nobody uses ends");
     });
 });
