@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix_web::{App, HttpResponse, test, web};
 use h2::client;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
 
 use super::*;
 use crate::config::ConnectionLimits;
@@ -173,6 +173,27 @@ async fn a_request_that_goes_on_after_its_answer_ends_in_time() {
 }
 
 #[actix_web::test]
+async fn a_head_that_is_too_long_is_431() {
+    beside(PATIENT, async |io| {
+        let (mut send, connection) = client::handshake(io).await.unwrap();
+        let talk = async move {
+            for (length, status) in [(3000, 404), (5000, 431)] {
+                let mut request = get("/other");
+                for number in 0..14 {
+                    let name = format!("x-{number}").parse::<http::HeaderName>().unwrap();
+                    let value = http::HeaderValue::from_str(&"v".repeat(length)).unwrap();
+                    request.headers_mut().insert(name, value);
+                }
+                let (answer, _) = send.send_request(request, true).unwrap();
+                assert_eq!(answer.await.unwrap().status(), status, "{length}");
+            }
+        };
+        let (_ended, ()) = tokio::join!(connection, talk);
+    })
+    .await;
+}
+
+#[actix_web::test]
 async fn a_head_of_too_many_fields_is_431() {
     beside(PATIENT, async |io| {
         let (mut send, connection) = client::handshake(io).await.unwrap();
@@ -190,4 +211,83 @@ async fn a_head_of_too_many_fields_is_431() {
         let (_ended, ()) = tokio::join!(connection, talk);
     })
     .await;
+}
+
+/// Reads what the gate lets through at this moment.
+fn pass(gate: &mut Gate<DuplexStream>) -> std::io::Result<usize> {
+    let mut context = Context::from_waker(std::task::Waker::noop());
+    let (mut passed, mut buffer) = (0, [0; 4096]);
+    loop {
+        let mut into = ReadBuf::new(&mut buffer);
+        match Pin::new(&mut *gate).poll_read(&mut context, &mut into) {
+            Poll::Ready(Ok(())) if !into.filled().is_empty() => passed += into.filled().len(),
+            Poll::Ready(Err(error)) => return Err(error),
+            Poll::Ready(Ok(())) | Poll::Pending => return Ok(passed),
+        }
+    }
+}
+
+/// A client that has sent its preface, and the gate before its connection.
+async fn mk_gate() -> (DuplexStream, Gate<DuplexStream>, Rc<Allowance>) {
+    let (ours, mut theirs) = duplex(1 << 20);
+    theirs
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .await
+        .unwrap();
+    let allowance = Rc::new(Allowance::default());
+    let gate = Gate::new(ours, mk_connection(), Rc::clone(&allowance));
+    (theirs, gate, allowance)
+}
+
+const PREFACE: usize = 24;
+
+#[actix_web::test]
+async fn no_more_heads_are_decoded_than_may_be_accepted() {
+    let (mut client, mut gate, allowance) = mk_gate().await;
+    let head = [&[0, 0, 3, 1, 5, 0, 0, 0, 1][..], &[0x82, 0x84, 0x87]].concat();
+    client.write_all(&head.repeat(100)).await.unwrap();
+    assert_eq!(pass(&mut gate).unwrap(), 0);
+    allowance.grant(4);
+    assert_eq!(pass(&mut gate).unwrap(), PREFACE + 4 * head.len());
+    assert_eq!(pass(&mut gate).unwrap(), 0);
+    allowance.grant(2);
+    assert_eq!(pass(&mut gate).unwrap(), 2 * head.len());
+}
+
+#[actix_web::test]
+async fn a_head_of_several_frames_is_decoded_once_it_is_there_and_never_if_it_is_too_long() {
+    let frame = |kind: u8, flags: u8| {
+        let mut frame = vec![0, 0x40, 0, kind, flags, 0, 0, 0, 1];
+        frame.resize(9 + 0x4000, 0);
+        frame
+    };
+    let (mut client, mut gate, allowance) = mk_gate().await;
+    allowance.grant(4);
+    client.write_all(&frame(1, 0)).await.unwrap();
+    client.write_all(&frame(9, 0)).await.unwrap();
+    assert_eq!(pass(&mut gate).unwrap(), PREFACE + 9, "it has begun");
+    client.write_all(&frame(9, 4)).await.unwrap();
+    assert_eq!(pass(&mut gate).unwrap(), 3 * frame(9, 4).len() - 9);
+
+    client.write_all(&frame(1, 0)).await.unwrap();
+    for _ in 0..4 {
+        client.write_all(&frame(9, 0)).await.unwrap();
+    }
+    pass(&mut gate).unwrap_err();
+}
+
+#[actix_web::test]
+async fn a_client_may_reset_only_so_many_streams_more_than_it_lets_be_answered() {
+    use ExchangeOutcome::{Answered, Reset};
+    let (connection, mut tally) = (mk_connection(), Tally::default());
+    let mut is_too_many_after = |outcome, times| {
+        let mut ended: FuturesUnordered<_> = (0..times).map(|_| std::future::ready(outcome)).collect();
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        tally.poll_ended(&mut ended, &mut context);
+        tally.is_too_many(0, &connection)
+    };
+    assert!(!is_too_many_after(Reset, MAX_RESETS));
+    assert!(!is_too_many_after(Answered, 1));
+    assert!(!is_too_many_after(Reset, 1));
+    assert!(is_too_many_after(Reset, 1));
 }

@@ -11,6 +11,7 @@ use super::client::Client;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const SETTINGS: u8 = 4;
+const PING: u8 = 6;
 pub(crate) const GOAWAY: u8 = 7;
 pub(crate) const CONTINUATION: u8 = 9;
 
@@ -74,12 +75,13 @@ impl Frames {
     }
 
     /// Reads until the server closes the connection; the reason that it gave, if any.
+    /// A server that asks for a sign of life first has not closed it for what it sent.
     pub(crate) fn reason(&mut self) -> Option<u8> {
         let mut reason = None;
         loop {
             match self.receive() {
                 Ok(frame) if frame.kind == GOAWAY => reason = frame.payload.get(7).copied(),
-                Ok(_) => {}
+                Ok(frame) => assert_ne!(frame.kind, PING, "the connection stays open"),
                 Err(error) => {
                     let is_late = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
                     assert!(!is_late, "the connection stays open");
