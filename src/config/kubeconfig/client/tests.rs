@@ -125,7 +125,7 @@ fn refuses_what_would_not_be_safe_or_is_incomplete() {
         ),
         (
             "client-certificate: cert.pem",
-            "users[0].user.client-key: Required value: the key of",
+            "users[0].user.client-key: Required value: the private key of",
         ),
         (
             "client-certificate: cert.pem, client-key: gone",
