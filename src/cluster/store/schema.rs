@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::{StoredKinds, SyncProgress, tell};
 use crate::cluster::definition::{CustomDefinition, MissingFields};
@@ -11,9 +12,18 @@ use crate::cluster::object::{Name, ReceivedObject};
 use crate::engine::authorization::matching::ClusterScoped;
 use crate::field::{Fault, FaultKind, Faults, Place};
 
+/// How long an API server may go on storing by a definition that was replaced: twice what
+/// Kubernetes itself allows its servers before it calls a new one established.
+const TAKES_EFFECT: Duration = Duration::from_secs(10);
+
 /// The definitions that are known, by name.
-#[derive(Default)]
-pub(super) struct Definitions(BTreeMap<Name, CustomDefinition>);
+pub(super) struct Definitions {
+    known: BTreeMap<Name, CustomDefinition>,
+    /// When one that drops fields was known last, by kind.
+    dropped: BTreeMap<String, Instant>,
+    /// [`TAKES_EFFECT`].
+    pub(super) takes_effect: Duration,
+}
 
 /// What is known of the API server's schema of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +36,8 @@ pub(super) enum SchemaState {
     Undefined,
     /// It lacks fields.
     Lacks(Arc<MissingFields>, String),
+    /// It lacks none, but did so just before, and the API server may not have noticed.
+    Recent,
     /// It has every field that this program knows.
     Current,
 }
@@ -34,14 +46,17 @@ pub(super) enum SchemaState {
 
 impl SchemaState {
     pub(super) fn drops_fields(&self) -> bool {
-        matches!(self, Self::Lacks(missing, _) if missing.are_dropped)
+        match self {
+            Self::Lacks(missing, _) => missing.are_dropped,
+            state => *state == Self::Recent,
+        }
     }
 
     /// Why nothing is taken that lets requests through; `None` while that is not known, and
     /// where it is taken.
     pub(super) fn why(&self) -> Option<String> {
         match self {
-            Self::Awaited | Self::Current => None,
+            Self::Awaited | Self::Recent | Self::Current => None,
             Self::Refused => Some(
                 "not taken: the gateway may not list customresourcedefinitions, so the API server may drop \
                  restrictions: apply config/cluster/gateway.yaml"
@@ -63,11 +78,33 @@ impl SchemaState {
 
 // === impl Definitions ===
 
+impl Default for Definitions {
+    fn default() -> Self {
+        Self {
+            known: BTreeMap::new(),
+            dropped: BTreeMap::new(),
+            takes_effect: TAKES_EFFECT,
+        }
+    }
+}
+
 impl Definitions {
+    fn insert(&mut self, name: Name, definition: CustomDefinition) {
+        let drops = |one: &CustomDefinition| one.missing.as_ref().is_some_and(|missing| missing.are_dropped);
+        let kind = definition.kind.clone();
+        let before = self.known.insert(name, definition);
+        if before.is_some_and(|before| drops(&before)) {
+            self.dropped.insert(kind, Instant::now());
+        }
+    }
+
     /// The resources without namespace.
     pub(super) fn cluster_scoped(&self) -> ClusterScoped {
         let mut scoped = ClusterScoped::default();
-        let resources = self.0.values().filter(|definition| definition.is_cluster_scoped);
+        let resources = self
+            .known
+            .values()
+            .filter(|definition| definition.is_cluster_scoped);
         for definition in resources {
             scoped.add(&definition.group, &definition.plural);
         }
@@ -75,10 +112,13 @@ impl Definitions {
     }
 
     fn schema(&self, kind: &WatchedKind) -> SchemaState {
-        let mut definitions = self.0.values();
+        let dropped = self.dropped.get(&kind.kind);
+        let is_recent = dropped.is_some_and(|at| at.elapsed() < self.takes_effect);
+        let mut definitions = self.known.values();
         let own = definitions.find(|one| one.group == kind.group && one.kind == kind.kind);
         match own {
             None => SchemaState::Undefined,
+            Some(CustomDefinition { missing: None, .. }) if is_recent => SchemaState::Recent,
             Some(CustomDefinition { missing: None, .. }) => SchemaState::Current,
             Some(CustomDefinition {
                 missing: Some(missing),
@@ -90,7 +130,7 @@ impl Definitions {
 
     /// What is wrong with those of Portcullis' own kinds.
     pub(super) fn faults(&self, cluster: &Arc<str>) -> Vec<Faults> {
-        let faulty = self.0.iter();
+        let faulty = self.known.iter();
         faulty
             .filter_map(|(name, one)| one.faults(cluster, name))
             .collect()
@@ -137,26 +177,26 @@ impl StoredKinds {
             return self.undefine(cluster, &name);
         };
         let before = self.definitions.cluster_scoped();
-        if self.definitions.0.get(&name) == Some(&definition) {
+        if self.definitions.known.get(&name) == Some(&definition) {
             return false;
         }
         if let Some(faults) = definition.faults(cluster, &name) {
             tell(cluster, true, &faults);
         }
-        self.definitions.0.insert(name, definition);
+        self.definitions.insert(name, definition);
         self.settle(cluster) | (self.definitions.cluster_scoped() != before)
     }
 
     /// Forgets a definition that is gone. Whether what holds changed.
     pub(super) fn undefine(&mut self, cluster: &Arc<str>, name: &Name) -> bool {
-        let gone = self.definitions.0.remove(name);
+        let gone = self.definitions.known.remove(name);
         self.settle(cluster) | gone.is_some_and(|gone| gone.is_cluster_scoped)
     }
 
     /// Definitions but for `names` are gone, and all are known. Whether what holds changed.
     pub(super) fn define_all(&mut self, cluster: &Arc<str>, names: &BTreeSet<Name>) -> bool {
         let before = self.definitions.cluster_scoped();
-        self.definitions.0.retain(|name, _| names.contains(name));
+        self.definitions.known.retain(|name, _| names.contains(name));
         self.settle(cluster) | (self.definitions.cluster_scoped() != before)
     }
 

@@ -99,7 +99,7 @@ impl Withheld {
     /// Why it is withheld, for those who wrote it; `None` while that is not known.
     pub(super) fn why(&self) -> Option<String> {
         self.schema.why().or_else(|| {
-            let is_over = self.schema == SchemaState::Current;
+            let is_over = matches!(self.schema, SchemaState::Recent | SchemaState::Current);
             is_over.then(|| {
                 "not taken: it was stored while the CustomResourceDefinition lacked fields, so the API server may \
                  have dropped a restriction: review it, and write it again with `kubectl replace --force`"

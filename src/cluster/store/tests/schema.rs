@@ -1,5 +1,7 @@
 //! What is withheld because of the API server's schema, and what its definitions say of scopes.
 
+use std::time::Duration;
+
 use super::*;
 
 const SPEC: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
@@ -108,7 +110,13 @@ fn what_may_have_lost_a_limit_is_withheld_until_it_is_written_anew() {
         said.contains("it was stored while the CustomResourceDefinition lacked fields"),
         "{said}"
     );
-    assert!(store.apply(&kind(POLICIES), mk_written("Allow", 2)));
+    assert!(
+        !store.apply(&kind(POLICIES), mk_written("Allow", 2)),
+        "the API server may not have noticed the newer definition"
+    );
+    store.known().definitions.takes_effect = Duration::ZERO;
+    assert!(!store.apply(&kind(POLICIES), mk_written("Allow", 2)));
+    assert!(store.apply(&kind(POLICIES), mk_written("Allow", 3)));
     assert_eq!(names(&store), ["AuthorizationPolicy/p"]);
 }
 
