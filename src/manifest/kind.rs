@@ -13,6 +13,10 @@ pub(crate) struct KnownKind {
     versions: &'static [&'static str],
     /// The versions in which API servers are asked for it, best first; none: it is read
     /// from files alone.
+    #[cfg_attr(
+        not(feature = "cluster"),
+        expect(dead_code, reason = "nothing is watched without it")
+    )]
     pub(crate) watched: &'static [&'static str],
     of: ManifestKind,
 }
