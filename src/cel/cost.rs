@@ -87,7 +87,7 @@ pub(crate) fn rewrite(size: u64) -> u64 {
     scaled(size, 2.0 * TRAVERSAL)
 }
 
-/// `==` and `!=`: the smaller of both is read. Short text, the usual case, is
+/// `==`: the smaller of both is read. Short text, the usual case, is
 /// not counted by characters: any of 1 to 10 bytes costs the same.
 pub(crate) fn equality(left: &Value<'_>, right: &Value<'_>) -> u64 {
     if matches!(left, Value::Opaque(_)) {
@@ -96,7 +96,7 @@ pub(crate) fn equality(left: &Value<'_>, right: &Value<'_>) -> u64 {
     smaller(left, right)
 }
 
-/// `<` and its like on text and bytes.
+/// `!=`, and `<` and its like on text and bytes.
 pub(crate) fn smaller(left: &Value<'_>, right: &Value<'_>) -> u64 {
     if let (Value::String(left), Value::String(right)) = (left, right) {
         let shorter = left.len().min(right.len());

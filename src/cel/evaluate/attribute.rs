@@ -34,6 +34,9 @@ impl<'a> Evaluation<'_, 'a> {
 
     fn resolve_attribute(&mut self, attribute: &'a Attribute) -> Result<Value<'a>, EvalError> {
         let base = self.base(&attribute.base)?.collapsed();
+        if attribute.qualifiers.is_empty() && !attribute.test && is_conditional(&attribute.base) {
+            return taken_back(base);
+        }
         if attribute.qualifiers.is_empty() {
             return Ok(if attribute.test { Value::Bool(true) } else { base });
         }
@@ -202,6 +205,18 @@ fn is_conditional(base: &AttributeBase) -> bool {
 /// takes it out in a form that it cannot always take back.
 fn is_selectable(value: &Value<'_>) -> bool {
     matches!(value, Value::Opaque(Opaque::Format(_))) || !matches!(value, Value::Opaque(_))
+}
+
+/// The result of a conditional: upstream takes an optional apart and cannot always
+/// take what it held back.
+pub(super) fn taken_back(value: Value<'_>) -> Result<Value<'_>, EvalError> {
+    match &value {
+        Value::Optional(Some(held)) if !is_selectable(held) => Err(EvalError::failed(format!(
+            "unsupported conversion to ref.Val: {}",
+            held.type_of()
+        ))),
+        _ => Ok(value),
+    }
 }
 
 const fn absent(test: bool) -> Value<'static> {

@@ -5,7 +5,7 @@ use crate::cel::cost;
 use crate::cel::error::EvalError;
 use crate::cel::function::Cost;
 use crate::cel::program::{Call, InSet, Node};
-use crate::cel::value::{Value, equal, is_incomparable};
+use crate::cel::value::{Opaque, Value, equal, is_incomparable};
 
 /// Stands for an argument or result that failed: it counts 1.
 const FAILED: Value<'static> = Value::Null;
@@ -55,12 +55,16 @@ impl<'a> Evaluation<'_, 'a> {
             self.met(argument)?;
         }
         let overload = match &*call.overloads {
-            [only] => Some(only),
+            // Kubernetes' own functions of lists are guarded, cel-go's are not.
+            [only] => {
+                let is_guarded = matches!(call.cost, Cost::Traversal);
+                (!is_guarded || only.takes(arguments)).then_some(only)
+            }
             several => several.iter().find(|overload| overload.takes(arguments)),
         };
         let result = match overload {
             Some(overload) => (overload.apply)(self, call, arguments),
-            None => Err(EvalError::no_such_overload()),
+            None => undeclared(call, arguments),
         };
         match result {
             Ok(result) => {
@@ -121,7 +125,9 @@ impl<'a> Evaluation<'_, 'a> {
         for side in [&left, &right].into_iter().flatten() {
             self.met(side)?;
         }
-        self.charge(cost::equality(
+        // What `==` costs of values of libraries is Kubernetes' own count.
+        let cost = if expected { cost::equality } else { cost::smaller };
+        self.charge(cost(
             left.as_ref().unwrap_or(&failed),
             right.as_ref().unwrap_or(&failed),
         ))?;
@@ -142,6 +148,21 @@ impl<'a> Evaluation<'_, 'a> {
     pub(super) fn in_set(&mut self, set: &'a InSet) -> Result<Value<'a>, EvalError> {
         let item = self.value(&set.item)?;
         self.met(&item)?;
+        // What Go has no hash of ends the whole expression upstream.
+        if matches!(item, Value::Bytes(_) | Value::Opaque(Opaque::Semver(_))) {
+            return Err(EvalError::Internal("hash of unhashable type"));
+        }
         Ok(Value::Bool(set.set.search(&item).is_some()))
+    }
+}
+
+/// A call that no overload takes. Upstream negates whatever can be, declared or not.
+fn undeclared<'a>(call: &Call, arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
+    match (call.overloads.first().map(|overload| overload.name), arguments) {
+        (Some("-_"), [Value::Duration(duration)]) => duration
+            .negate()
+            .map(Value::Duration)
+            .ok_or_else(|| EvalError::failed("integer overflow")),
+        _ => Err(EvalError::no_such_overload()),
     }
 }

@@ -5,6 +5,7 @@
 //! (1), `@not_strictly_false` (1), `!` (1), a list of one (10), appending (1).
 
 use super::Evaluation;
+use super::attribute::taken_back;
 use crate::cel::cost;
 use crate::cel::error::EvalError;
 use crate::cel::library::lists;
@@ -248,9 +249,11 @@ impl<'a> Evaluation<'_, 'a> {
             *units = 0;
         }
         if fold.kind == FoldKind::OptionalFlatMap {
-            return result.map(Value::collapsed);
+            return result.map(Value::collapsed).and_then(taken_back);
         }
-        self.settle(result, 1).map(|value| Value::some(value).collapsed())
+        self.settle(result, 1)
+            .map(|value| Value::some(value).collapsed())
+            .and_then(taken_back)
     }
 
     /// `known` is whether the type of the keys is.

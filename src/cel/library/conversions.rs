@@ -241,8 +241,32 @@ pub(super) fn shortest(double: f64) -> String {
     if (-4..6).contains(&exponent) {
         return format!("{double}");
     }
+    let digits = even(double, digits);
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{digits}e{sign}{:02}", exponent.abs())
+}
+
+/// Of two numbers as short and as near, the one with an even last digit: Go takes
+/// that one, Rust the larger.
+fn even(double: f64, digits: &str) -> String {
+    let lower = digits.char_indices().next_back().and_then(|(at, last)| {
+        let lower = last.to_digit(10)?.checked_sub(1).filter(|digit| digit % 2 == 0)?;
+        Some(format!("{}{lower}", digits.get(..at)?))
+    });
+    let Some(lower) = lower else {
+        return digits.into();
+    };
+    // All digits that there are.
+    let exact = format!("{double:.800e}");
+    let exact = exact.split('e').next().unwrap_or_default();
+    let is_between = exact
+        .strip_prefix(lower.as_str())
+        .map(|rest| rest.trim_start_matches('.').trim_end_matches('0'));
+    if is_between == Some("5") {
+        lower
+    } else {
+        digits.into()
+    }
 }
 
 fn to_timestamp<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
