@@ -12,7 +12,7 @@ use std::hint::black_box;
 use criterion::{Criterion, criterion_group, criterion_main};
 use portcullis::engine::authorization::{
     AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NamespaceLabels, NeverDeny, NonResourceRule,
-    Objects, PolicySet, ResourceRule, Role, RoleRef, Rule, Subject,
+    Objects, PolicySet, ResourceRule, Role, RoleKind, RoleRef, Rule, Subject,
 };
 use portcullis::engine::{
     Attributes, LabelSelector, Operator, Requirement, ResourceAttributes, Selectors, Target, Time, User,
@@ -28,9 +28,9 @@ fn texts(texts: &[&str]) -> Vec<String> {
 
 fn rule(verbs: &[&str], groups: &[&str], resources: &[&str]) -> Rule {
     Rule {
-        verbs: texts(verbs),
-        api_groups: texts(groups),
-        resources: texts(resources),
+        verbs: texts(verbs).into(),
+        api_groups: texts(groups).into(),
+        resources: texts(resources).into(),
         ..Rule::default()
     }
 }
@@ -80,8 +80,10 @@ fn roles() -> Vec<Role> {
     ]
     .concat();
     let discovery = Rule {
-        verbs: texts(&["get"]),
-        non_resource_urls: texts(&["/api", "/api/*", "/apis", "/apis/*", "/version", "/healthz"]),
+        verbs: texts(&["get"]).into(),
+        non_resource_urls: ["/api", "/api/*", "/apis", "/apis/*", "/version", "/healthz"]
+            .map(Into::into)
+            .into(),
         ..Rule::default()
     };
     vec![
@@ -94,7 +96,7 @@ fn roles() -> Vec<Role> {
 fn bindings(count: usize) -> Vec<Binding> {
     let binding = |namespace: String, name: String, role: &str, subjects| {
         let role = RoleRef {
-            kind: "ClusterRole".to_owned(),
+            kind: RoleKind::ClusterRole,
             name: role.to_owned(),
         };
         Binding {
@@ -149,10 +151,10 @@ fn policy(at: usize) -> AuthorizationPolicy {
         values: vec![format!("node-{at}").into()],
     };
     let resource_rule = ResourceRule {
-        verbs: texts(&["get", "list", "delete"]),
-        api_groups: texts(&["", "apps"]),
-        resources: vec!["pods".to_owned(), format!("custom-{at}")],
-        namespaces: vec![format!("ns-{at}"), format!("locked-{at}-*")],
+        verbs: texts(&["get", "list", "delete"]).into(),
+        api_groups: texts(&["", "apps"]).into(),
+        resources: vec!["pods".into(), format!("custom-{at}").into()],
+        namespaces: vec![format!("ns-{at}").into(), format!("locked-{at}-*").into()],
         namespace_selector: None,
         names: Vec::new(),
         selectors: Selectors {
@@ -161,8 +163,8 @@ fn policy(at: usize) -> AuthorizationPolicy {
         },
     };
     let paths = NonResourceRule {
-        verbs: texts(&["get"]),
-        paths: vec![format!("/debug-{at}/*")],
+        verbs: texts(&["get"]).into(),
+        paths: vec![format!("/debug-{at}/*").into()],
     };
     AuthorizationPolicy {
         validity: Validity::default(),
@@ -274,7 +276,7 @@ fn policies_for_teams(by_label: bool) -> Vec<AuthorizationPolicy> {
                 rule.namespaces = Vec::new();
                 rule.namespace_selector = LabelSelector::compile(&label(team).into(), &[]).ok();
             } else {
-                rule.namespaces = names(team).collect();
+                rule.namespaces = names(team).map(Into::into).collect();
             }
         }
     }

@@ -14,6 +14,7 @@ mod control_plane;
 #[cfg(test)]
 mod fixtures;
 mod index;
+mod listed_policy;
 pub mod matching;
 mod never_deny;
 mod objects;
@@ -21,6 +22,9 @@ mod periods;
 mod policies;
 mod policy_set;
 pub mod rbac;
+mod role_ref;
+mod rule_match;
+mod subject;
 mod trace;
 mod version;
 mod walk;
@@ -30,9 +34,12 @@ pub use condition::{Condition, ConditionFault};
 pub use control_plane::CONTROL_PLANE;
 pub use objects::{
     AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NamespaceLabels, NeverDeny, NonResourceRule,
-    Objects, ResourceRule, Role, RoleRef, Rule, ServiceAccount, Subject, SubjectKind,
+    Objects, ResourceRule, Role, Rule, ServiceAccount,
 };
 pub use policies::Policies;
 pub use policy_set::PolicySet;
+pub use role_ref::{RoleKind, RoleRef};
+pub use rule_match::RuleMatch;
+pub use subject::{Subject, SubjectKind};
 pub use trace::{Criterion, Event, Finding, Observer, Trace};
 pub use version::SubjectAccessReviewVersion;

@@ -45,10 +45,11 @@ pub(super) fn read(exception: AdmissionException, report: &mut Report<'_>) -> Op
     if !report.is_valid() {
         return None;
     }
-    Some(Exception {
+    let subjects = compile::subjects(subjects, &path.field("subjects"), report);
+    report.is_valid().then_some(Exception {
         name: exception.metadata.name.unwrap_or_default(),
         policies,
-        subjects: subjects.into_iter().map(compile::subject).collect(),
+        subjects,
         constraints: constraints?,
         match_conditions,
         not_after: not_after?,

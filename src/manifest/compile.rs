@@ -1,4 +1,7 @@
 //! Compiles validated manifests to the engine's objects.
+//!
+//! Validation has refused what has no meaning. Should the two ever differ, that is a
+//! fault here: nothing is left out of an object, and nothing is taken for something else.
 
 use k8s_openapi::api::rbac::v1 as rbac;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
@@ -7,8 +10,8 @@ use super::authorization_policy::Checked;
 use super::report::Report;
 use super::v1alpha1;
 use crate::engine::authorization::{
-    AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NonResourceRule, ResourceRule, Role, RoleRef,
-    Rule, Subject, SubjectKind,
+    AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NonResourceRule, ResourceRule, Role, RoleKind,
+    RoleRef, Rule, Subject, SubjectKind,
 };
 use crate::engine::{LabelExpression, LabelSelector, LabelSelectorFault, Operator, Requirement, Selectors};
 use crate::field::{FaultKind, FieldPath};
@@ -20,8 +23,7 @@ pub(super) fn role(role: rbac::Role) -> Role {
     of_rules(role.metadata, role.rules, None)
 }
 
-/// A ClusterRole. Validation has refused selectors that do not compile; should
-/// the two ever differ, that is a fault.
+/// A ClusterRole.
 pub(super) fn cluster_role(role: rbac::ClusterRole, report: &mut Report<'_>) -> Option<Role> {
     let selectors = role
         .aggregation_rule
@@ -48,12 +50,16 @@ fn of_rules(
 
 fn rule(rule: rbac::PolicyRule) -> Rule {
     Rule {
-        verbs: rule.verbs,
-        api_groups: rule.api_groups.unwrap_or_default(),
-        resources: rule.resources.unwrap_or_default(),
+        verbs: rule.verbs.into(),
+        api_groups: rule.api_groups.unwrap_or_default().into(),
+        resources: rule.resources.unwrap_or_default().into(),
         resource_names: rule.resource_names.unwrap_or_default(),
-        non_resource_urls: rule.non_resource_urls.unwrap_or_default(),
+        non_resource_urls: patterns(rule.non_resource_urls.unwrap_or_default()),
     }
+}
+
+fn patterns<P: From<String>>(written: Vec<String>) -> Vec<P> {
+    written.into_iter().map(P::from).collect()
 }
 
 /// A RoleBinding or ClusterRoleBinding.
@@ -61,28 +67,54 @@ pub(super) fn binding(
     metadata: meta::ObjectMeta,
     role: rbac::RoleRef,
     subjects: Option<Vec<rbac::Subject>>,
-) -> Binding {
-    Binding {
+    report: &mut Report<'_>,
+) -> Option<Binding> {
+    let root = FieldPath::root();
+    let kind = known(
+        &role.kind,
+        RoleKind::parse(&role.kind),
+        &root.field("roleRef").field("kind"),
+        report,
+    );
+    let mut bound = Vec::new();
+    for (index, subject) in subjects.unwrap_or_default().into_iter().enumerate() {
+        let path = root.field("subjects").index(index);
+        let namespace = subject.namespace.unwrap_or_default();
+        bound.extend(subject_of(&subject.kind, subject.name, namespace, &path, report));
+    }
+    let role = RoleRef {
+        kind: kind?,
+        name: role.name,
+    };
+    report.is_valid().then(|| Binding {
         namespace: metadata.namespace.unwrap_or_default(),
         name: metadata.name.unwrap_or_default(),
-        role: RoleRef {
-            kind: role.kind,
-            name: role.name,
-        },
-        subjects: subjects
-            .unwrap_or_default()
-            .into_iter()
-            .map(rbac_subject)
-            .collect(),
-    }
+        role,
+        subjects: bound,
+    })
 }
 
-fn rbac_subject(subject: rbac::Subject) -> Subject {
-    Subject {
-        kind: SubjectKind::from(subject.kind.as_str()),
-        name: subject.name,
-        namespace: subject.namespace.unwrap_or_default(),
+fn subject_of(
+    kind: &str,
+    name: String,
+    namespace: String,
+    path: &FieldPath,
+    report: &mut Report<'_>,
+) -> Option<Subject> {
+    let kind = known(kind, SubjectKind::parse(kind), &path.field("kind"), report)?;
+    Some(Subject {
+        kind,
+        name,
+        namespace,
+    })
+}
+
+/// What a word means; one that means nothing is a fault.
+fn known<T>(word: &str, meaning: Option<T>, path: &FieldPath, report: &mut Report<'_>) -> Option<T> {
+    if meaning.is_none() {
+        report.invalid(path, word, "has no meaning here");
     }
+    meaning
 }
 
 fn label_selectors(selectors: Vec<meta::LabelSelector>, report: &mut Report<'_>) -> Vec<LabelSelector> {
@@ -117,72 +149,126 @@ pub(super) fn label_selector(selector: meta::LabelSelector) -> Result<LabelSelec
 // === AuthorizationPolicy ===
 
 /// The policy, with what was made of it during validation.
-pub(super) fn policy(policy: v1alpha1::AuthorizationPolicy, checked: Checked) -> AuthorizationPolicy {
-    let spec = policy.spec;
-    let effect = if spec.effect == "Allow" {
-        Effect::Allow
-    } else {
-        Effect::Deny
-    };
-    AuthorizationPolicy {
+pub(super) fn policy(
+    policy: v1alpha1::AuthorizationPolicy,
+    checked: Checked,
+    report: &mut Report<'_>,
+) -> Option<AuthorizationPolicy> {
+    let (spec, path) = (policy.spec, FieldPath::root().field("spec"));
+    let effect = known(&spec.effect, effect(&spec.effect), &path.field("effect"), report);
+    let mode = known(&spec.mode, mode(&spec.mode), &path.field("mode"), report);
+    let failure_policy = failure_policy(&spec.failure_policy);
+    let failure_policy = known(
+        &spec.failure_policy,
+        failure_policy,
+        &path.field("failurePolicy"),
+        report,
+    );
+    let exclude_subjects = subjects(spec.exclude_subjects, &path.field("excludeSubjects"), report);
+    let subjects = subjects(spec.subjects, &path.field("subjects"), report);
+    let (effect, mode, failure_policy) = (effect?, mode?, failure_policy?);
+    let mut resource_rules = Vec::new();
+    for (index, rule) in spec.resource_rules.into_iter().enumerate() {
+        let path = path.field("resourceRules").index(index);
+        resource_rules.extend(resource_rule(rule, effect, &path, report));
+    }
+    report.is_valid().then(|| AuthorizationPolicy {
         name: policy.metadata.name.unwrap_or_default(),
         effect,
-        mode: if spec.mode == "Shadow" {
-            Mode::Shadow
-        } else {
-            Mode::Enforce
-        },
-        subjects: spec.subjects.into_iter().map(subject).collect(),
-        exclude_subjects: spec.exclude_subjects.into_iter().map(subject).collect(),
-        resource_rules: spec
-            .resource_rules
-            .into_iter()
-            .map(|rule| resource_rule(rule, effect))
-            .collect(),
+        mode,
+        subjects,
+        exclude_subjects,
+        resource_rules,
         non_resource_rules: spec
             .non_resource_rules
             .into_iter()
             .map(|rule| NonResourceRule {
-                verbs: rule.verbs,
-                paths: rule.paths,
+                verbs: rule.verbs.into(),
+                paths: patterns(rule.paths),
             })
             .collect(),
         conditions: checked.conditions,
         validity: checked.validity,
-        failure_policy: match spec.failure_policy.as_str() {
-            "NoOpinion" => FailurePolicy::NoOpinion,
-            _ => FailurePolicy::Deny,
-        },
+        failure_policy,
         reason: spec.reason,
+    })
+}
+
+fn effect(word: &str) -> Option<Effect> {
+    match word {
+        "Allow" => Some(Effect::Allow),
+        "Deny" => Some(Effect::Deny),
+        _ => None,
     }
 }
 
-pub(super) fn subject(subject: v1alpha1::Subject) -> Subject {
-    Subject {
-        kind: SubjectKind::from(subject.kind.as_str()),
-        name: subject.name,
-        namespace: subject.namespace,
+fn mode(word: &str) -> Option<Mode> {
+    match word {
+        "" | "Enforce" => Some(Mode::Enforce),
+        "Shadow" => Some(Mode::Shadow),
+        _ => None,
     }
 }
 
-fn resource_rule(rule: v1alpha1::ResourceRule, effect: Effect) -> ResourceRule {
+fn failure_policy(word: &str) -> Option<FailurePolicy> {
+    match word {
+        "" | "Deny" => Some(FailurePolicy::Deny),
+        "NoOpinion" => Some(FailurePolicy::NoOpinion),
+        _ => None,
+    }
+}
+
+/// The subjects of a policy or exception; one of no kind is a fault.
+pub(super) fn subjects(
+    written: Vec<v1alpha1::Subject>,
+    path: &FieldPath,
+    report: &mut Report<'_>,
+) -> Vec<Subject> {
+    let mut subjects = Vec::with_capacity(written.len());
+    for (index, subject) in written.into_iter().enumerate() {
+        let (name, namespace) = (subject.name, subject.namespace);
+        subjects.extend(subject_of(
+            &subject.kind,
+            name,
+            namespace,
+            &path.index(index),
+            report,
+        ));
+    }
+    subjects
+}
+
+/// The rule; none, and a fault, where its selector has no meaning, lest it select everything.
+fn resource_rule(
+    rule: v1alpha1::ResourceRule,
+    effect: Effect,
+    path: &FieldPath,
+    report: &mut Report<'_>,
+) -> Option<ResourceRule> {
     let narrowing = match effect {
         Effect::Allow => rule.selectors,
         Effect::Deny => rule.unless_selectors,
     };
-    ResourceRule {
-        verbs: rule.verbs,
-        api_groups: rule.api_groups,
-        resources: rule.resources,
-        namespaces: rule.namespaces,
-        // Validation has compiled it.
-        namespace_selector: rule.namespace_selector.and_then(|one| label_selector(one).ok()),
+    let namespace_selector = match rule.namespace_selector.map(label_selector).transpose() {
+        Ok(selector) => selector,
+        Err(fault) => {
+            let path = path.field("namespaceSelector");
+            report.fault(FaultKind::Invalid, &path, fault.to_string());
+            return None;
+        }
+    };
+    Some(ResourceRule {
+        verbs: rule.verbs.into(),
+        api_groups: rule.api_groups.into(),
+        resources: patterns(rule.resources),
+        namespaces: patterns(rule.namespaces),
+        namespace_selector,
         names: rule.names,
         selectors: Selectors {
             field: narrowing.field.into_iter().map(requirement).collect(),
             label: narrowing.label.into_iter().map(requirement).collect(),
         },
-    }
+    })
 }
 
 fn requirement(requirement: v1alpha1::Requirement) -> Requirement<'static> {
@@ -198,3 +284,6 @@ fn requirement(requirement: v1alpha1::Requirement) -> Requirement<'static> {
         values: requirement.values.into_iter().map(Into::into).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests;

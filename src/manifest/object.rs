@@ -77,27 +77,26 @@ fn content(kind: ManifestKind, document: &Document, faults: &mut Faults) -> Opti
         }
         ManifestKind::RoleBinding => {
             let binding: rbac_v1::RoleBinding = rbac_object(document, faults)?;
-            Some(Content::Binding(compile::binding(
-                binding.metadata,
-                binding.role_ref,
-                binding.subjects,
-            )))
+            let mut report = Report::new(document, faults);
+            compile::binding(binding.metadata, binding.role_ref, binding.subjects, &mut report)
+                .map(Content::Binding)
         }
         ManifestKind::ClusterRoleBinding => {
             let binding: rbac_v1::ClusterRoleBinding = rbac_object(document, faults)?;
-            Some(Content::Binding(compile::binding(
-                binding.metadata,
-                binding.role_ref,
-                binding.subjects,
-            )))
+            let mut report = Report::new(document, faults);
+            compile::binding(binding.metadata, binding.role_ref, binding.subjects, &mut report)
+                .map(Content::Binding)
         }
         ManifestKind::AuthorizationPolicy => {
             let policy: v1alpha1::AuthorizationPolicy = document.decode(faults)?;
             let mut report = Report::new(document, faults);
             let checked = authorization_policy::validate(&policy, &mut report);
-            report
-                .is_valid()
-                .then(|| Content::Policy(Box::new(compile::policy(policy, checked))))
+            if !report.is_valid() {
+                return None;
+            }
+            compile::policy(policy, checked, &mut report)
+                .map(Box::new)
+                .map(Content::Policy)
         }
         ManifestKind::AdmissionException => {
             let exception = document.decode(faults)?;

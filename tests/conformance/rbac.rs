@@ -1,7 +1,7 @@
 //! RBAC: rules, subjects, bindings, aggregation.
 //!
-//! The objects of the vectors go to the engine as they are: some are such as
-//! manifests would refuse, and an authorizer meets all the same.
+//! The objects of the vectors go to the engine as they are, but for subjects and roles of
+//! kinds that are none, which manifests are refused for.
 
 use portcullis::engine::Time;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use portcullis::engine::authorization::rbac::{
     aggregated_rules, applying_subject, rule_allows as engine_allows, rules_for,
 };
 use portcullis::engine::authorization::{
-    Binding, NeverDeny, Objects, PolicySet, Role, RoleRef, Rule, Subject,
+    Binding, NeverDeny, Objects, PolicySet, Role, RoleKind, RoleRef, Rule, Subject, SubjectKind,
 };
 use portcullis::engine::{Attributes, Decision, User};
 use serde_json::Value;
@@ -89,7 +89,7 @@ fn rules_for_user(case: &Case<'_>) -> Result<(), Mismatch> {
 
 fn subjects_apply(case: &Case<'_>) -> Result<(), Mismatch> {
     let input = case.input();
-    let subjects = list(&input["subjects"], subject);
+    let subjects = subjects(&input["subjects"]);
     let applying = applying_subject(
         &subjects,
         &user(input),
@@ -136,11 +136,11 @@ fn list<T>(value: &Value, read: impl Fn(&Value) -> T) -> Vec<T> {
 
 fn rule(value: &Value) -> Rule {
     Rule {
-        verbs: list(&value["verbs"], text),
-        api_groups: list(&value["apiGroups"], text),
-        resources: list(&value["resources"], text),
+        verbs: list(&value["verbs"], text).into(),
+        api_groups: list(&value["apiGroups"], text).into(),
+        resources: list(&value["resources"], text).into(),
         resource_names: list(&value["resourceNames"], text),
-        non_resource_urls: list(&value["nonResourceURLs"], text),
+        non_resource_urls: list(&value["nonResourceURLs"], |url| text(url).into()),
     }
 }
 
@@ -162,24 +162,31 @@ fn labels(value: &Value) -> BTreeMap<String, String> {
     serde_json::from_value(value.clone()).unwrap_or_default()
 }
 
-fn binding(value: &Value) -> Binding {
-    Binding {
+/// None for one of a kind of role that is none: manifests are refused for it, and the
+/// engine has no word for it.
+fn binding(value: &Value) -> Option<Binding> {
+    let kind = RoleKind::parse(&text(&value["roleRef"]["kind"]))?;
+    Some(Binding {
         namespace: text(&value["metadata"]["namespace"]),
         name: text(&value["metadata"]["name"]),
         role: RoleRef {
-            kind: text(&value["roleRef"]["kind"]),
+            kind,
             name: text(&value["roleRef"]["name"]),
         },
-        subjects: list(&value["subjects"], subject),
-    }
+        subjects: subjects(&value["subjects"]),
+    })
 }
 
-fn subject(value: &Value) -> Subject {
-    Subject {
-        kind: text(&value["kind"]).as_str().into(),
-        name: text(&value["name"]),
-        namespace: text(&value["namespace"]),
-    }
+/// Without those of a kind that is none: they are nobody.
+fn subjects(value: &Value) -> Vec<Subject> {
+    let subject = |value: &Value| {
+        Some(Subject {
+            kind: SubjectKind::parse(&text(&value["kind"]))?,
+            name: text(&value["name"]),
+            namespace: text(&value["namespace"]),
+        })
+    };
+    list(value, subject).into_iter().flatten().collect()
 }
 
 fn objects(value: &Value) -> Objects {
@@ -192,7 +199,9 @@ fn objects(value: &Value) -> Objects {
     };
     Objects {
         roles: both("clusterRoles", "roles").map(role).collect(),
-        bindings: both("clusterRoleBindings", "roleBindings").map(binding).collect(),
+        bindings: both("clusterRoleBindings", "roleBindings")
+            .filter_map(binding)
+            .collect(),
         policies: Vec::new(),
         ..Objects::default()
     }

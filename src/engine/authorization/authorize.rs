@@ -1,7 +1,7 @@
 //! Entry points of a policy set: each decides with one walk, recorded or not.
 
 use super::trace::{Observer, Trace};
-use super::walk::{Quiet, Recording, Walk};
+use super::walk::{Quiet, Recording, Walk, WalkRequest};
 use super::{Authorization, PolicySet, Unmatched};
 use crate::engine::{Attributes, Time};
 
@@ -19,14 +19,16 @@ impl PolicySet {
         now: Time,
         observer: &mut impl Observer,
     ) -> Authorization {
-        Walk::new(self, attributes, now, Quiet(observer)).decide().0
+        let request = WalkRequest::new(self, attributes, now);
+        Walk::new(&request, Quiet(observer)).decide().0
     }
 
     /// Decides by the same walk, and says of everything considered why it did
     /// or did not apply. Linear in the policies and in the user's bindings.
     #[must_use]
     pub fn explain(&self, attributes: &Attributes<'_>, now: Time) -> (Authorization, Trace) {
-        let (authorization, recording) = Walk::new(self, attributes, now, Recording::default()).decide();
+        let request = WalkRequest::new(self, attributes, now);
+        let (authorization, recording) = Walk::new(&request, Recording::default()).decide();
         (authorization, recording.0)
     }
 
@@ -35,6 +37,7 @@ impl PolicySet {
     /// and bounded: it looks at no more than a few thousand rules.
     #[must_use]
     pub fn unmatched(&self, attributes: &Attributes<'_>, now: Time) -> Unmatched {
-        Walk::new(self, attributes, now, Quiet(&mut ())).unmatched()
+        let request = WalkRequest::new(self, attributes, now);
+        Walk::new(&request, Quiet(&mut ())).unmatched()
     }
 }

@@ -1,13 +1,22 @@
 //! Test fixtures: builders of roles, bindings, policies and attributes.
 
+use super::rbac::WildcardSet;
 use super::{
     AuthorizationPolicy, Binding, Condition, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule,
-    Objects, PolicySet, ResourceRule, Role, RoleRef, Rule, Subject,
+    Objects, PolicySet, ResourceRule, Role, RoleKind, RoleRef, Rule, Subject,
 };
 use crate::engine::{Attributes, ResourceAttributes, Target, User, Validity};
 
 pub(super) fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()
+}
+
+pub(super) fn words(words: &[&str]) -> WildcardSet {
+    words.iter().copied().collect()
+}
+
+pub(super) fn patterns<'p, P: From<&'p str>>(patterns: &[&'p str]) -> Vec<P> {
+    patterns.iter().map(|&pattern| pattern.into()).collect()
 }
 
 pub(super) fn user(name: &str, groups: &[&str]) -> User<'static> {
@@ -61,9 +70,9 @@ pub(super) fn role(namespace: &str, name: &str, rules: Vec<Rule>) -> Role {
 
 pub(super) fn allows(verbs: &[&str], resources: &[&str]) -> Rule {
     Rule {
-        verbs: texts(verbs),
-        api_groups: texts(&[""]),
-        resources: texts(resources),
+        verbs: words(verbs),
+        api_groups: words(&[""]),
+        resources: words(resources),
         ..Rule::default()
     }
 }
@@ -71,7 +80,7 @@ pub(super) fn allows(verbs: &[&str], resources: &[&str]) -> Rule {
 /// A binding to a ClusterRole.
 pub(super) fn binding(namespace: &str, name: &str, role: &str, subjects: Vec<Subject>) -> Binding {
     let role = RoleRef {
-        kind: "ClusterRole".into(),
+        kind: RoleKind::ClusterRole,
         name: role.into(),
     };
     Binding {
@@ -102,17 +111,17 @@ pub(super) fn policy(effect: Effect, name: &str) -> AuthorizationPolicy {
 /// A rule for resources of any group.
 pub(super) fn rule(verbs: &[&str], resources: &[&str]) -> ResourceRule {
     ResourceRule {
-        verbs: texts(verbs),
-        api_groups: texts(&["*"]),
-        resources: texts(resources),
+        verbs: words(verbs),
+        api_groups: words(&["*"]),
+        resources: patterns(resources),
         ..ResourceRule::default()
     }
 }
 
 pub(super) fn paths(verbs: &[&str], paths: &[&str]) -> NonResourceRule {
     NonResourceRule {
-        verbs: texts(verbs),
-        paths: texts(paths),
+        verbs: words(verbs),
+        paths: patterns(paths),
     }
 }
 

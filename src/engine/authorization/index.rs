@@ -11,8 +11,10 @@
 //! request is hashed once, however many rules there are. Hashes have a random seed: no
 //! user can choose names that collide.
 
+mod bits;
 mod candidates;
 mod cells;
+mod fields;
 mod grants;
 mod ids;
 mod namespaces;
@@ -22,10 +24,10 @@ mod symbols;
 
 use std::collections::HashMap;
 
-pub(super) use candidates::{Candidate, Candidates};
+pub(super) use candidates::{Candidate, Candidates, RuleBlocks, RuleQuery};
 pub(super) use grants::{Grant, Grants};
 pub(super) use ids::Ids;
-pub(super) use namespaces::{InNamespace, NamespaceIndex};
+pub(super) use namespaces::{NamespaceIndex, NamespaceSelectors};
 pub(super) use query::Query;
 pub(super) use subjects::Subjects;
 pub(super) use symbols::Symbols;

@@ -15,23 +15,15 @@
 //! | selectors           | at least `selectors` | not at least `unlessSelectors`          |
 
 mod cluster_scoped;
+mod namespace;
 mod narrowness;
 mod policy_rule;
 mod resource;
 mod subject;
 
 pub use cluster_scoped::{ClusterScoped, is_known_cluster_scoped};
+pub use namespace::NamespacePattern;
 pub use narrowness::Narrowness;
-pub use policy_rule::{
-    asks_for_collection, namespace_matches, namespace_of, path_rule_mismatch, resource_rule_mismatch,
-};
-pub use resource::{RequestedResource, resource_includes, resource_touches};
+pub use policy_rule::{asks_for_collection, compare_path_rule, compare_resource_rule, namespace_of};
+pub use resource::{RequestedResource, ResourcePattern, Wildcard};
 pub use subject::subject_matches;
-
-/// Whether `text` is `pattern`, in which a `*` at the end stands for any text.
-#[must_use]
-pub fn prefix_matches(pattern: &str, text: &str) -> bool {
-    pattern
-        .strip_suffix('*')
-        .map_or(pattern == text, |prefix| text.starts_with(prefix))
-}

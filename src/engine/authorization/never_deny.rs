@@ -64,7 +64,7 @@ impl NeverDeny {
             SubjectKind::ServiceAccount => {
                 ServiceAccount::new(&subject.namespace, &subject.name).user_name() == *user
             }
-            _ => false,
+            SubjectKind::Group => false,
         };
         let group = |group: &String| {
             subject.kind == SubjectKind::Group && *group == subject.name && group.as_str() != NODES

@@ -1,16 +1,17 @@
 //! RBAC objects and AuthorizationPolicies as plain owned data.
 //!
-//! Manifests are validated before they become objects. An invalid object that got here
-//! anyway never allows more: a subject of an unknown kind matches nobody, and a missing
-//! role grants nothing.
+//! Manifests are validated before they become objects, and their text is parsed once into
+//! types. What has no meaning cannot be expressed; a missing role grants nothing.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::condition::Condition;
-use super::matching::ClusterScoped;
-use super::rbac::AlwaysAllowPaths;
+use super::matching::{ClusterScoped, NamespacePattern, ResourcePattern};
+use super::rbac::{AlwaysAllowPaths, PathPattern, WildcardSet};
+use super::role_ref::RoleRef;
+use super::subject::Subject;
 use crate::engine::{Decision, LabelSelector, Selectors, Validity};
 
 /// The labels of namespaces, by name.
@@ -50,19 +51,19 @@ pub struct Role {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// Exact verbs, or `*`.
-    pub verbs: Vec<String>,
+    pub verbs: WildcardSet,
     /// Exact groups, or `*`; the core group is the empty text.
-    pub api_groups: Vec<String>,
+    pub api_groups: WildcardSet,
     /// `*`, `pods`, `pods/log`, `*/scale`.
-    pub resources: Vec<String>,
+    pub resources: WildcardSet,
     /// Exact names; empty for any.
     pub resource_names: Vec<String>,
     /// `*`, exact paths, or prefixes that end in `*`.
-    pub non_resource_urls: Vec<String>,
+    pub non_resource_urls: Vec<PathPattern>,
 }
 
 /// A RoleBinding, or a ClusterRoleBinding where `namespace` is empty.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
     /// The RoleBinding's namespace; empty for a ClusterRoleBinding.
     pub namespace: String,
@@ -74,45 +75,10 @@ pub struct Binding {
     pub subjects: Vec<Subject>,
 }
 
-/// `RoleRef` of `rbac.authorization.k8s.io/v1`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct RoleRef {
-    /// `Role` or `ClusterRole`; any other grants nothing and is shown in the trace.
-    pub kind: String,
-    /// The role's name; a Role is looked for in the namespace of the binding.
-    pub name: String,
-}
-
-/// Whom a binding or policy is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subject {
-    /// `kind`, case-sensitive.
-    pub kind: SubjectKind,
-    /// `name`. In an [`AuthorizationPolicy`], a `*` at the end of a User's or
-    /// Group's name makes it a prefix; in a [`Binding`] it is a plain character.
-    pub name: String,
-    /// Of a ServiceAccount only. Empty in a RoleBinding: that of the binding.
-    pub namespace: String,
-}
-
-/// The kinds of subjects that RBAC knows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SubjectKind {
-    /// A user by name.
-    User,
-    /// All users of a group.
-    Group,
-    /// A service account, which is the user `system:serviceaccount:NAMESPACE:NAME`.
-    ServiceAccount,
-    /// Any other text: nobody.
-    Unknown(String),
-}
-
 /// An AuthorizationPolicy (`portcullis.dev/v1alpha1`): what RBAC cannot say.
 ///
 /// An [`Effect::Allow`] applies when the request lies wholly within a rule, an
-/// [`Effect::Deny`] when it touches one. The texts keep the form in which they
-/// are written; [`matching`](super::matching) gives their meaning.
+/// [`Effect::Deny`] when it touches one: [`matching`](super::matching) says when.
 #[derive(Debug, Clone)]
 pub struct AuthorizationPolicy {
     /// `metadata.name`, by which policies are ordered.
@@ -172,14 +138,13 @@ pub enum FailurePolicy {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourceRule {
     /// Exact verbs, or `*`.
-    pub verbs: Vec<String>,
+    pub verbs: WildcardSet,
     /// Exact groups, or `*`.
-    pub api_groups: Vec<String>,
+    pub api_groups: WildcardSet,
     /// `*`, `pods` (without subresources), `pods/log`, `pods/*` (its subresources alone), `*/scale`.
-    pub resources: Vec<String>,
-    /// Empty: all, cluster scope too. `""`: requests without namespace. A
-    /// trailing `*` is a prefix, so `*` is every request that has a namespace.
-    pub namespaces: Vec<String>,
+    pub resources: Vec<ResourcePattern>,
+    /// Empty: all, cluster scope too.
+    pub namespaces: Vec<NamespacePattern>,
     /// Namespaces by their labels, and within `namespaces`; never empty.
     pub namespace_selector: Option<LabelSelector>,
     /// Exact names; empty for any.
@@ -194,9 +159,9 @@ pub struct ResourceRule {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NonResourceRule {
     /// Exact verbs, or `*`.
-    pub verbs: Vec<String>,
+    pub verbs: WildcardSet,
     /// As RBAC's `nonResourceURLs`.
-    pub paths: Vec<String>,
+    pub paths: Vec<PathPattern>,
 }
 
 /// Subjects and paths that no Deny can hold up (`authorization.neverDeny`).
@@ -231,63 +196,6 @@ impl Binding {
     #[must_use]
     pub fn is_cluster_wide(&self) -> bool {
         self.namespace.is_empty()
-    }
-}
-
-// === impl Subject ===
-
-impl Subject {
-    /// The user called `name`.
-    pub fn user(name: impl Into<String>) -> Self {
-        Self {
-            kind: SubjectKind::User,
-            name: name.into(),
-            namespace: String::new(),
-        }
-    }
-
-    /// All users of the group `name`.
-    pub fn group(name: impl Into<String>) -> Self {
-        Self {
-            kind: SubjectKind::Group,
-            name: name.into(),
-            namespace: String::new(),
-        }
-    }
-
-    /// The service account `name` of `namespace`.
-    pub fn service_account(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            kind: SubjectKind::ServiceAccount,
-            name: name.into(),
-            namespace: namespace.into(),
-        }
-    }
-}
-
-// === impl SubjectKind ===
-
-impl SubjectKind {
-    /// The kind as manifests spell it.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::User => "User",
-            Self::Group => "Group",
-            Self::ServiceAccount => "ServiceAccount",
-            Self::Unknown(kind) => kind,
-        }
-    }
-}
-
-impl From<&str> for SubjectKind {
-    fn from(kind: &str) -> Self {
-        match kind {
-            "User" => Self::User,
-            "Group" => Self::Group,
-            "ServiceAccount" => Self::ServiceAccount,
-            _ => Self::Unknown(kind.to_owned()),
-        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Counts the policies in force at a time, without checking each.
 
-use super::AuthorizationPolicy;
-use crate::engine::Time;
+use crate::engine::{Time, Validity};
 
 /// The boundaries of all policies, ascending.
 #[derive(Debug, Default)]
@@ -13,9 +12,9 @@ pub(super) struct Periods {
 }
 
 impl Periods {
-    pub(super) fn new(policies: &[AuthorizationPolicy]) -> Self {
+    pub(super) fn new(policies: impl Iterator<Item = Validity>) -> Self {
         let mut periods = Self::default();
-        for validity in policies.iter().map(|policy| policy.validity) {
+        for validity in policies {
             let (start, end) = (validity.not_before, validity.not_after);
             if start.zip(end).is_some_and(|(start, end)| end <= start) {
                 continue;

@@ -9,10 +9,10 @@
 //! Policies in mode Shadow are evaluated first, separately: they never affect the answer.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
-use super::index::{Candidates, Grants, NamespaceIndex, Subjects, Symbols};
+use super::index::{Candidates, Grants, NamespaceIndex, NamespaceSelectors, Subjects, Symbols};
+use super::listed_policy::ListedPolicy;
 use super::matching::ClusterScoped;
 use super::never_deny::Protection;
 use super::periods::Periods;
@@ -30,9 +30,8 @@ pub struct PolicySet {
     pub(super) bindings: Vec<Binding>,
     pub(super) grants: Grants,
     /// Those in Shadow, then those that deny, then those that allow, each by name.
-    pub(super) policies: Vec<AuthorizationPolicy>,
+    policies: Vec<Arc<ListedPolicy>>,
     pub(super) periods: Periods,
-    pub(super) names: Vec<Arc<str>>,
     pub(super) shadow: PolicyGroup,
     pub(super) deny: PolicyGroup,
     pub(super) allow: PolicyGroup,
@@ -49,9 +48,7 @@ pub struct PolicySet {
 /// Policies that are walked together.
 #[derive(Debug, Default)]
 pub(super) struct PolicyGroup {
-    /// Whether its policies deny, and are enforced.
-    pub(super) denies: bool,
-    pub(super) policies: Range<usize>,
+    pub(super) policies: Vec<Arc<ListedPolicy>>,
     pub(super) candidates: Candidates,
 }
 
@@ -79,29 +76,32 @@ impl PolicySet {
         rbac::aggregate(&mut roles);
         bindings.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
         policies.sort_by(|one, other| (rank(one), &one.name).cmp(&(rank(other), &other.name)));
+        let policies: Vec<Arc<ListedPolicy>> = policies.into_iter().enumerate().map(listed).collect();
         let (mut subjects, mut symbols) = (Subjects::default(), Symbols::default());
-        let namespaces = NamespaceIndex::new(&policies, &labels);
+        let mut selectors = NamespaceSelectors::default();
         let grants = Grants::new(&roles, &bindings, &mut subjects, &mut symbols);
-        let [shadow, deny, allow] =
-            [0, 1, 2].map(|rank| PolicyGroup::new(&policies, rank, &namespaces, &mut subjects, &mut symbols));
+        let mut group = |wanted| {
+            let own = policies.iter().filter(|listed| rank(&listed.policy) == wanted);
+            let policies: Vec<Arc<ListedPolicy>> = own.cloned().collect();
+            PolicyGroup {
+                candidates: Candidates::new(&policies, &mut selectors, &mut subjects, &mut symbols),
+                policies,
+            }
+        };
         Self {
-            names: policies
-                .iter()
-                .map(|policy| policy.name.as_str().into())
-                .collect(),
+            shadow: group(Rank::Shadow),
+            deny: group(Rank::Deny),
+            allow: group(Rank::Allow),
             protection: Protection::new(never_deny),
             never_deny: never_deny.clone(),
-            periods: Periods::new(&policies),
+            periods: Periods::new(policies.iter().map(|listed| listed.policy.validity)),
             knows_namespaces: !labels.is_empty(),
-            namespaces,
+            namespaces: selectors.resolve(&labels),
             cluster_scoped,
             roles,
             bindings,
             grants,
             policies,
-            shadow,
-            deny,
-            allow,
             subjects,
             symbols,
         }
@@ -116,8 +116,7 @@ impl PolicySet {
 
     /// The names of the AuthorizationPolicies that deny and are enforced, in order.
     pub fn enforced_denies(&self) -> impl Iterator<Item = &Arc<str>> {
-        let range = self.deny.policies.clone();
-        self.names.get(range).unwrap_or_default().iter()
+        self.deny.policies.iter().map(|listed| &listed.name)
     }
 
     /// Whom no Deny can hold up.
@@ -127,9 +126,8 @@ impl PolicySet {
     }
 
     /// The AuthorizationPolicies.
-    #[must_use]
-    pub fn authorization_policies(&self) -> &[AuthorizationPolicy] {
-        &self.policies
+    pub fn authorization_policies(&self) -> impl Iterator<Item = &AuthorizationPolicy> {
+        self.policies.iter().map(|listed| &listed.policy)
     }
 
     /// Whether the labels of any namespace are known.
@@ -140,17 +138,17 @@ impl PolicySet {
 
     /// The name and end of each policy that has an end, past ones too.
     pub fn ends(&self) -> impl Iterator<Item = (&str, Time)> {
-        let end = |policy: &AuthorizationPolicy| policy.validity.not_after;
-        self.policies
-            .iter()
-            .filter_map(move |policy| Some((policy.name.as_str(), end(policy)?)))
+        let policies = self.authorization_policies();
+        policies.flat_map(|policy| {
+            let end = policy.validity.not_after.into_iter();
+            end.map(|end| (policy.name.as_str(), end))
+        })
     }
 
     /// The kind and name of each policy, by the index that is passed to an [`Observer`](super::Observer).
     pub fn policies(&self) -> impl ExactSizeIterator<Item = (CauseKind, &Arc<str>)> {
-        self.names
-            .iter()
-            .map(|name| (CauseKind::AuthorizationPolicy, name))
+        let policies = self.policies.iter();
+        policies.map(|listed| (CauseKind::AuthorizationPolicy, &listed.name))
     }
 
     /// The roles, aggregated.
@@ -176,38 +174,25 @@ impl fmt::Debug for PolicySet {
     }
 }
 
-// === impl Region ===
+/// Which group a policy belongs to, in the order in which groups are walked.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Shadow,
+    Deny,
+    Allow,
+}
 
-impl PolicyGroup {
-    /// The policies of `rank`, by which `policies` are sorted.
-    fn new(
-        policies: &[AuthorizationPolicy],
-        wanted: u8,
-        namespaces: &NamespaceIndex,
-        subjects: &mut Subjects,
-        symbols: &mut Symbols,
-    ) -> Self {
-        let start = policies.partition_point(|policy| rank(policy) < wanted);
-        let end = policies.partition_point(|policy| rank(policy) <= wanted);
-        let own = policies.get(start..end).unwrap_or_default();
-        Self {
-            denies: wanted == rank_of(Mode::Enforce, Effect::Deny),
-            policies: start..end,
-            candidates: Candidates::new(own, start, namespaces, subjects, symbols),
-        }
+const fn rank(policy: &AuthorizationPolicy) -> Rank {
+    match (policy.mode, policy.effect) {
+        (Mode::Shadow, _) => Rank::Shadow,
+        (Mode::Enforce, Effect::Deny) => Rank::Deny,
+        (Mode::Enforce, Effect::Allow) => Rank::Allow,
     }
 }
 
-fn rank(policy: &AuthorizationPolicy) -> u8 {
-    rank_of(policy.mode, policy.effect)
-}
-
-const fn rank_of(mode: Mode, effect: Effect) -> u8 {
-    match (mode, effect) {
-        (Mode::Shadow, _) => 0,
-        (Mode::Enforce, Effect::Deny) => 1,
-        (Mode::Enforce, Effect::Allow) => 2,
-    }
+fn listed((place, policy): (usize, AuthorizationPolicy)) -> Arc<ListedPolicy> {
+    let name = policy.name.as_str().into();
+    Arc::new(ListedPolicy { place, name, policy })
 }
 
 #[cfg(test)]

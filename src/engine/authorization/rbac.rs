@@ -11,9 +11,11 @@ mod path;
 mod resolver;
 mod rule;
 mod subject;
+mod wildcard_set;
 
 pub use aggregation::{aggregate, aggregated_rules};
-pub use path::{AlwaysAllowPaths, InvalidPath, non_resource_url_covers, non_resource_url_matches};
+pub use path::{AlwaysAllowPaths, InvalidPath, PathPattern};
 pub use resolver::{RoleFault, Roles, rules_for};
-pub use rule::{rule_allows, rule_mismatch};
+pub use rule::{compare_rule, rule_allows};
 pub use subject::{applying_subject, subject_applies};
+pub use wildcard_set::WildcardSet;

@@ -43,13 +43,13 @@ struct RuleWords<'p> {
 fn rules(policies: &PolicySet) -> impl Iterator<Item = RuleWords<'_>> {
     let roles = policies.roles().iter().flat_map(|role| &role.rules);
     let roles = roles.map(|rule| RuleWords {
-        verbs: &rule.verbs,
-        groups: &rule.api_groups,
+        verbs: rule.verbs.as_slice(),
+        groups: rule.api_groups.as_slice(),
     });
-    let own = policies.authorization_policies().iter();
+    let own = policies.authorization_policies();
     let own = own.flat_map(|policy| &policy.resource_rules);
     roles.chain(own.map(|rule| RuleWords {
-        verbs: &rule.verbs,
-        groups: &rule.api_groups,
+        verbs: rule.verbs.as_slice(),
+        groups: rule.api_groups.as_slice(),
     }))
 }

@@ -36,7 +36,7 @@ struct RoleGrant {
 pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
     for (index, rule) in role.rules.iter().enumerate() {
         let path = FieldPath::root().field("rules").index(index).field("resources");
-        for (index, resource) in rule.resources.iter().enumerate() {
+        for (index, resource) in rule.resources.as_slice().iter().enumerate() {
             if let Some(parent) = resource.strip_suffix("/*") {
                 let message = format!(
                     "RBAC does not support `{resource}`, so it matches nothing: write `*`, or each \
@@ -111,7 +111,7 @@ impl RoleGrant {
             danger: role
                 .rules
                 .iter()
-                .find_map(|rule| danger(&rule.verbs, &rule.api_groups, &rule.resources)),
+                .find_map(|rule| danger(&rule.verbs, &rule.api_groups, rule.resources.is_all())),
             impersonations: (0..impersonations.len())
                 .filter(|index| impersonations.get(*index).is_some_and(granted))
                 .collect(),

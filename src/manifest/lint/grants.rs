@@ -1,7 +1,7 @@
 //! Warnings about dangerous rights that a rule grants.
 
-use crate::engine::authorization::matching::{ClusterScoped, Narrowness, resource_rule_mismatch};
-use crate::engine::authorization::rbac::rule_allows;
+use crate::engine::authorization::matching::{ClusterScoped, Narrowness, compare_resource_rule};
+use crate::engine::authorization::rbac::{WildcardSet, rule_allows};
 use crate::engine::authorization::{Effect, NeverDeny, ResourceRule, Rule};
 use crate::engine::{Attributes, ResourceAttributes, Selected, Selectors, Target, User};
 
@@ -26,12 +26,15 @@ pub(super) fn is_everybody(kind: &str, name: &str) -> bool {
 }
 
 /// Why it is dangerous to give such a rule to everybody.
-pub(super) fn danger(verbs: &[String], api_groups: &[String], resources: &[String]) -> Option<String> {
-    let all = |texts: &[String]| texts.iter().any(|text| text == "*");
-    if all(verbs) && all(api_groups) && all(resources) {
+pub(super) fn danger(
+    verbs: &WildcardSet,
+    api_groups: &WildcardSet,
+    has_every_resource: bool,
+) -> Option<String> {
+    if verbs.is_all() && api_groups.is_all() && has_every_resource {
         return Some("everything".to_owned());
     }
-    let escalating = verbs.iter().find(|verb| ESCALATING.contains(&verb.as_str()));
+    let escalating = verbs.named().find(|verb| ESCALATING.contains(verb));
     escalating.map(|verb| format!("`{verb}`, by which rights grow,"))
 }
 
@@ -95,20 +98,22 @@ impl Impersonation {
     pub(super) fn is_allowed_by(&self, rule: &ResourceRule) -> bool {
         let none = Selectors::default();
         // By its labels, any namespace may be one that is selected.
-        let selected = if self.request.namespace.is_empty() {
-            Selected::No
-        } else {
-            Selected::Yes
+        let selected = |_: &_| {
+            if self.request.namespace.is_empty() {
+                Selected::No
+            } else {
+                Selected::Yes
+            }
         };
         let narrowness = Narrowness::new(&none);
-        resource_rule_mismatch(
+        compare_resource_rule(
             Effect::Allow,
             rule,
             &self.request,
-            Some(selected),
+            selected,
             &narrowness,
             &ClusterScoped::default(),
         )
-        .is_none()
+        .is_match()
     }
 }

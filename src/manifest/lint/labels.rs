@@ -3,7 +3,8 @@
 
 use super::Lint;
 use super::binding::RoleGrants;
-use crate::engine::authorization::rbac::Roles;
+use crate::engine::authorization::matching::{RequestedResource, ResourcePattern};
+use crate::engine::authorization::rbac::{Roles, WildcardSet};
 use crate::engine::authorization::{
     AuthorizationPolicy, Binding, Effect, PolicySet, ResourceRule, Rule, Subject,
 };
@@ -14,9 +15,10 @@ use crate::manifest::told_namespaces::{asking, at};
 const NAMED: usize = 5;
 /// What changes labels. The labels of a Namespace go with a write of its status
 /// and of its finalizers too.
-const VERBS: [&str; 4] = ["*", "create", "patch", "update"];
-const RESOURCES: [&str; 6] = [
-    "*",
+const VERBS: [&str; 3] = ["create", "patch", "update"];
+const SUBRESOURCES: [&str; 3] = ["", "status", "finalize"];
+/// The same as RBAC names them.
+const RESOURCES: [&str; 5] = [
     "namespaces",
     "namespaces/status",
     "namespaces/finalize",
@@ -55,7 +57,7 @@ impl<'o> Labellers<'o> {
         };
         let bindings = set.bindings().iter().filter(labels);
         let bound = bindings.flat_map(|binding| &binding.subjects);
-        let policies = set.authorization_policies().iter();
+        let policies = set.authorization_policies();
         let allowed = policies
             .filter(|policy| allows(policy))
             .flat_map(|policy| &policy.subjects);
@@ -115,19 +117,28 @@ pub(super) fn lint(
 
 /// Whether one of RBAC's `rules` lets labels of Namespaces be changed.
 pub(super) fn are_changed_by(rules: &[Rule]) -> bool {
+    let names = |rule: &Rule| RESOURCES.iter().any(|name| rule.resources.includes(name));
     rules
         .iter()
-        .any(|rule| changes(&rule.verbs, &rule.api_groups, &rule.resources))
+        .any(|rule| changes(&rule.verbs, &rule.api_groups) && names(rule))
 }
 
 fn allows(policy: &AuthorizationPolicy) -> bool {
-    let rule = |rule: &ResourceRule| changes(&rule.verbs, &rule.api_groups, &rule.resources);
+    let includes = |pattern: &ResourcePattern| {
+        SUBRESOURCES.iter().any(|subresource| {
+            pattern.includes(&RequestedResource {
+                resource: "namespaces",
+                subresource: (*subresource).into(),
+            })
+        })
+    };
+    let rule =
+        |rule: &ResourceRule| changes(&rule.verbs, &rule.api_groups) && rule.resources.iter().any(includes);
     policy.effect == Effect::Allow && policy.resource_rules.iter().any(rule)
 }
 
-fn changes(verbs: &[String], groups: &[String], resources: &[String]) -> bool {
-    let any = |texts: &[String], wanted: &[&str]| texts.iter().any(|text| wanted.contains(&text.as_str()));
-    any(verbs, &VERBS) && any(groups, &["", "*"]) && any(resources, &RESOURCES)
+fn changes(verbs: &WildcardSet, groups: &WildcardSet) -> bool {
+    VERBS.iter().any(|verb| verbs.includes(verb)) && groups.includes("")
 }
 
 fn name(subject: &Subject) -> String {

@@ -194,9 +194,9 @@ mod tests {
                 namespace: String::new(),
             }],
             resource_rules: vec![ResourceRule {
-                verbs: everything(),
-                api_groups: everything(),
-                resources: everything(),
+                verbs: everything().into(),
+                api_groups: everything().into(),
+                resources: vec!["*".into()],
                 ..ResourceRule::default()
             }],
             mode: Mode::Enforce,

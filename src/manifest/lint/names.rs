@@ -1,5 +1,7 @@
 //! Verbs, groups and resources that nothing has, in rules of every kind.
 
+use std::fmt::Display;
+
 use super::Lint;
 use super::known::{odd_group, odd_method, odd_resource, odd_verb};
 use crate::engine::admission::matching::Constraints;
@@ -15,11 +17,12 @@ pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
     for (index, rule) in role.rules.iter().enumerate() {
         let path = FieldPath::root().field("rules").index(index);
         if rule.non_resource_urls.is_empty() {
-            each(&rule.verbs, &path.field("verbs"), odd_verb, lint);
+            each(rule.verbs.as_slice(), &path.field("verbs"), odd_verb, lint);
         } else if rule.resources.is_empty() {
-            each(&rule.verbs, &path.field("verbs"), odd_method, lint);
+            each(rule.verbs.as_slice(), &path.field("verbs"), odd_method, lint);
         }
-        resources(&rule.api_groups, &rule.resources, &path, lint);
+        let (groups, of_rule) = (rule.api_groups.as_slice(), rule.resources.as_slice());
+        resources(groups, of_rule, &path, lint);
     }
 }
 
@@ -28,12 +31,12 @@ pub(super) fn lint_policy(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
     let spec = FieldPath::root().field("spec");
     for (index, rule) in policy.resource_rules.iter().enumerate() {
         let path = spec.field("resourceRules").index(index);
-        each(&rule.verbs, &path.field("verbs"), odd_verb, lint);
-        resources(&rule.api_groups, &rule.resources, &path, lint);
+        each(rule.verbs.as_slice(), &path.field("verbs"), odd_verb, lint);
+        resources(rule.api_groups.as_slice(), &rule.resources, &path, lint);
     }
     for (index, rule) in policy.non_resource_rules.iter().enumerate() {
         let path = spec.field("nonResourceRules").index(index);
-        each(&rule.verbs, &path.field("verbs"), odd_method, lint);
+        each(rule.verbs.as_slice(), &path.field("verbs"), odd_method, lint);
     }
 }
 
@@ -51,7 +54,7 @@ pub(super) fn lint_constraints(constraints: &Constraints, path: &FieldPath, lint
     }
 }
 
-fn resources(groups: &[String], resources: &[String], path: &FieldPath, lint: &mut Lint<'_>) {
+fn resources(groups: &[String], resources: &[impl Display], path: &FieldPath, lint: &mut Lint<'_>) {
     each(groups, &path.field("apiGroups"), odd_group, lint);
     let odd = |resource: &str| match resource {
         "*/*" => None,
@@ -60,9 +63,10 @@ fn resources(groups: &[String], resources: &[String], path: &FieldPath, lint: &m
     each(resources, &path.field("resources"), odd, lint);
 }
 
-fn each(words: &[String], path: &FieldPath, odd: impl Fn(&str) -> Option<String>, lint: &mut Lint<'_>) {
+/// Each word as it is written.
+fn each(words: &[impl Display], path: &FieldPath, odd: impl Fn(&str) -> Option<String>, lint: &mut Lint<'_>) {
     for (index, word) in words.iter().enumerate() {
-        if let Some(message) = odd(word) {
+        if let Some(message) = odd(&word.to_string()) {
             lint.suspicious(&path.index(index), message);
         }
     }

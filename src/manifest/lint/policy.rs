@@ -2,8 +2,10 @@
 
 use super::Lint;
 use super::grants::{danger, impersonations, is_everybody};
-use crate::engine::authorization::matching::{asks_for_collection, is_known_cluster_scoped};
-use crate::engine::authorization::rbac::non_resource_url_matches;
+use crate::engine::authorization::matching::{
+    NamespacePattern, ResourcePattern, Wildcard, asks_for_collection, is_known_cluster_scoped,
+};
+use crate::engine::authorization::rbac::PathPattern;
 use crate::engine::authorization::{
     AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Subject, SubjectKind,
 };
@@ -39,8 +41,9 @@ pub(super) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
 
 /// Only an object itself is made without a name: `pods/exec` is created for a pod that has one.
 fn names_on_create(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
-    let creates = rule.verbs.iter().any(|verb| verb == "create" || verb == "*");
-    let objects = rule.resources.iter().any(|resource| !resource.contains('/'));
+    let creates = rule.verbs.includes("create");
+    let is_object = |pattern: &ResourcePattern| !matches!(pattern, ResourcePattern::Subresource(..));
+    let objects = rule.resources.iter().any(is_object);
     if creates && objects && !rule.names.is_empty() {
         let message = "a create request has no name, so this rule never matches one: write a \
                        separate rule for `create`, without `names`";
@@ -58,11 +61,11 @@ fn literal_stars(names: &[String], path: &FieldPath, lint: &mut Lint<'_>) {
     }
 }
 
-fn inner_stars(paths: &[String], path: &FieldPath, lint: &mut Lint<'_>) {
+fn inner_stars(paths: &[PathPattern], path: &FieldPath, lint: &mut Lint<'_>) {
     for (index, one) in paths
         .iter()
         .enumerate()
-        .filter(|(_, one)| one.trim_end_matches('*').contains('*'))
+        .filter(|(_, one)| one.text().contains('*'))
     {
         let message =
             format!("`{one}`: `*` is a wildcard only at the end, elsewhere it is an ordinary character");
@@ -71,11 +74,11 @@ fn inner_stars(paths: &[String], path: &FieldPath, lint: &mut Lint<'_>) {
 }
 
 fn lists_of_all_namespaces(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
-    let lists = rule.verbs.iter().any(|verb| asks_for_collection(verb));
+    let lists = rule.verbs.as_slice().iter().any(|verb| asks_for_collection(verb));
     let Some(index) = rule
         .namespaces
         .iter()
-        .position(String::is_empty)
+        .position(|namespace| *namespace == NamespacePattern::Without)
         .filter(|_| lists)
     else {
         return;
@@ -95,8 +98,9 @@ fn lists_of_all_namespaces(rule: &ResourceRule, path: &FieldPath, lint: &mut Lin
 
 /// Whoever writes `*` for a Deny rarely means to leave out what has no namespace.
 fn every_namespace_but_none(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
-    let every = rule.namespaces.iter().position(|namespace| namespace == "*");
-    if let Some(index) = every.filter(|_| !rule.namespaces.iter().any(String::is_empty)) {
+    let all = NamespacePattern::Prefix(String::new());
+    let every = rule.namespaces.iter().position(|namespace| *namespace == all);
+    if let Some(index) = every.filter(|_| !rule.namespaces.contains(&NamespacePattern::Without)) {
         let message = "`*` matches every namespace, but not requests without one, such as those for \
                        cluster-scoped objects: remove `namespaces` to deny these too";
         lint.suspicious(&path.index(index), message);
@@ -104,10 +108,10 @@ fn every_namespace_but_none(rule: &ResourceRule, path: &FieldPath, lint: &mut Li
 }
 
 /// Whether `resource` is one of those that Kubernetes itself keeps in namespaces, or may be any.
-fn has_namespaces(rule: &ResourceRule, resource: &str) -> bool {
-    let built_in = |group: &String| {
+fn has_namespaces(rule: &ResourceRule, resource: &ResourcePattern) -> bool {
+    let built_in = |group: &str| {
         matches!(
-            group.as_str(),
+            group,
             "" | "apps"
                 | "autoscaling"
                 | "batch"
@@ -119,29 +123,28 @@ fn has_namespaces(rule: &ResourceRule, resource: &str) -> bool {
                 | "rbac.authorization.k8s.io"
         )
     };
-    let resource = resource.split('/').next().unwrap_or_default();
-    resource == "*"
-        || rule
+    match resource {
+        ResourcePattern::Everything | ResourcePattern::Subresource(Wildcard::Any, _) => true,
+        ResourcePattern::Resource(name) | ResourcePattern::Subresource(Wildcard::Named(name), _) => rule
             .api_groups
-            .iter()
-            .any(|group| built_in(group) && !is_known_cluster_scoped(group, resource))
+            .named()
+            .any(|group| built_in(group) && !is_known_cluster_scoped(group, name)),
+    }
 }
 
 fn folders_without_themselves(
     policy: &AuthorizationPolicy,
-    paths: &[String],
+    paths: &[PathPattern],
     path: &FieldPath,
     lint: &mut Lint<'_>,
 ) {
     for (index, pattern) in paths.iter().enumerate() {
-        let Some(folder) = pattern.strip_suffix("/*").filter(|folder| !folder.is_empty()) else {
+        let folder = pattern.prefix().and_then(|prefix| prefix.strip_suffix('/'));
+        let Some(folder) = folder.filter(|folder| !folder.is_empty()) else {
             continue;
         };
-        let all = policy.non_resource_rules.iter().flat_map(|rule| &rule.paths);
-        if !all
-            .into_iter()
-            .any(|other| non_resource_url_matches(other, folder))
-        {
+        let mut all = policy.non_resource_rules.iter().flat_map(|rule| &rule.paths);
+        if !all.any(|other| other.matches(folder)) {
             let message = format!("`{pattern}` does not include `{folder}` itself: add it");
             lint.suspicious(&path.index(index), message);
         }
@@ -184,7 +187,6 @@ fn is_never_denied(subject: &Subject, never_deny: &NeverDeny) -> bool {
             let user = format!("system:serviceaccount:{namespace}:{name}");
             never_deny.users.contains(&user) || account(&user)
         }
-        SubjectKind::Unknown(_) => false,
     }
 }
 
@@ -197,7 +199,11 @@ fn dangerous_grant(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Li
         return;
     };
     for (index, rule) in policy.resource_rules.iter().enumerate() {
-        if let Some(danger) = danger(&rule.verbs, &rule.api_groups, &rule.resources) {
+        if let Some(danger) = danger(
+            &rule.verbs,
+            &rule.api_groups,
+            rule.resources.contains(&ResourcePattern::Everything),
+        ) {
             let message = format!(
                 "this allows {danger} to the {} `{}`: allow it only to those who need it",
                 everybody.kind.as_str(),

@@ -62,10 +62,10 @@ fn skipped_by(subject: &Subject, asked: &[Authorizer]) -> Option<String> {
     by
 }
 
-/// Somebody who is that subject; `None` where names are prefixes, or nobody is.
+/// Somebody who is that subject; `None` where names are prefixes.
 fn user(subject: &Subject) -> Option<User<'static>> {
     let mut groups = vec![AUTHENTICATED.to_owned()];
-    let name = match &subject.kind {
+    let name = match subject.kind {
         _ if subject.name.ends_with('*') => return None,
         SubjectKind::User => {
             if subject.name.starts_with("system:node:") {
@@ -85,7 +85,6 @@ fn user(subject: &Subject) -> Option<User<'static>> {
             groups.push(format!("system:serviceaccounts:{}", subject.namespace));
             format!("system:serviceaccount:{}:{}", subject.namespace, subject.name)
         }
-        SubjectKind::Unknown(_) => return None,
     };
     Some(User {
         name: name.into(),

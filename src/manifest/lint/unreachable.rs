@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::Lint;
 use crate::engine::Validity;
-use crate::engine::authorization::rbac::non_resource_url_matches;
+use crate::engine::authorization::matching::{NamespacePattern, ResourcePattern};
+use crate::engine::authorization::rbac::PathPattern;
 use crate::engine::authorization::{
-    AuthorizationPolicy, Effect, Mode, NonResourceRule, ResourceRule, Role, Rule, Subject,
+    AuthorizationPolicy, Effect, Mode, NonResourceRule, ResourceRule, Role, Rule, Subject, SubjectKind,
 };
 use crate::field::FieldPath;
 
@@ -119,19 +120,19 @@ impl Words {
     /// Those of a Deny.
     fn of(self, deny: &AuthorizationPolicy) -> BTreeSet<String> {
         let rules = deny.resource_rules.iter();
-        let or_any = |words: &[String]| match words {
-            [] => vec![ANY.to_owned()],
-            words => words.to_vec(),
+        let or_any = |words: Vec<String>| match words.is_empty() {
+            true => vec![ANY.to_owned()],
+            false => words,
         };
         match self {
             Self::Subjects => deny.subjects.iter().map(subject_word).collect(),
-            Self::Resources => rules.flat_map(|rule| rule.resources.clone()).collect(),
-            Self::Namespaces => rules.flat_map(|rule| or_any(&rule.namespaces)).collect(),
-            Self::Names => rules.flat_map(|rule| or_any(&rule.names)).collect(),
+            Self::Resources => rules.flat_map(|rule| written(&rule.resources)).collect(),
+            Self::Namespaces => rules.flat_map(|rule| or_any(written(&rule.namespaces))).collect(),
+            Self::Names => rules.flat_map(|rule| or_any(rule.names.clone())).collect(),
             Self::Paths => deny
                 .non_resource_rules
                 .iter()
-                .flat_map(|rule| rule.paths.clone())
+                .flat_map(|rule| written(&rule.paths))
                 .collect(),
         }
     }
@@ -139,13 +140,16 @@ impl Words {
     /// Each word that covers the first of `policy`; `None` where it has none of this sort.
     fn wider_than_first(self, policy: &AuthorizationPolicy) -> Option<Vec<String>> {
         let rule = policy.resource_rules.first();
-        let first = |words: Option<&String>| words.map_or(ANY, String::as_str).to_owned();
+        let first = |word: Option<String>| word.unwrap_or_else(|| ANY.to_owned());
         let (word, has_patterns) = match self {
             Self::Subjects => (subject_word(policy.subjects.first()?), true),
-            Self::Resources => (first(rule?.resources.first()), false),
-            Self::Namespaces => (first(rule?.namespaces.first()), true),
-            Self::Names => (first(rule?.names.first()), false),
-            Self::Paths => (policy.non_resource_rules.first()?.paths.first()?.clone(), true),
+            Self::Resources => (first(rule?.resources.first().map(ToString::to_string)), false),
+            Self::Namespaces => (first(rule?.namespaces.first().map(ToString::to_string)), true),
+            Self::Names => (first(rule?.names.first().cloned()), false),
+            Self::Paths => (
+                policy.non_resource_rules.first()?.paths.first()?.to_string(),
+                true,
+            ),
         };
         let mut wider = vec![ANY.to_owned(), word.clone()];
         if has_patterns {
@@ -157,6 +161,11 @@ impl Words {
         wider.dedup();
         Some(wider)
     }
+}
+
+/// Patterns as they are written.
+fn written(patterns: &[impl ToString]) -> Vec<String> {
+    patterns.iter().map(ToString::to_string).collect()
 }
 
 /// A subject as one word; everybody is [`ANY`].
@@ -193,15 +202,15 @@ fn subject_covers(wide: &Subject, narrow: &Subject) -> bool {
     is_anybody(wide)
         || (wide.kind == narrow.kind
             && wide.namespace == narrow.namespace
-            && pattern_covers(&wide.name, &narrow.name))
+            && name_covers(&wide.name, &narrow.name))
 }
 
 fn is_anybody(subject: &Subject) -> bool {
-    matches!(subject.kind.as_str(), "User" | "Group") && subject.name == "*"
+    matches!(subject.kind, SubjectKind::User | SubjectKind::Group) && subject.name == "*"
 }
 
-/// Names and namespaces, in which a `*` at the end is a prefix.
-fn pattern_covers(wide: &str, narrow: &str) -> bool {
+/// Names in which a `*` at the end is a prefix.
+fn name_covers(wide: &str, narrow: &str) -> bool {
     match wide.strip_suffix('*') {
         Some(prefix) => {
             narrow.trim_end_matches('*').starts_with(prefix) && (!narrow.is_empty() || prefix.is_empty())
@@ -211,16 +220,11 @@ fn pattern_covers(wide: &str, narrow: &str) -> bool {
 }
 
 fn rule_covers(wide: &ResourceRule, narrow: &ResourceRule) -> bool {
-    let namespace = |one: &String| {
-        !one.is_empty()
-            && wide
-                .namespaces
-                .iter()
-                .any(|other| !other.is_empty() && pattern_covers(other, one))
-            || wide.namespaces.contains(one)
-    };
+    let namespace = |one: &NamespacePattern| wide.namespaces.iter().any(|other| other.covers(one));
     let namespaces = wide.namespaces.is_empty()
         || (!narrow.namespaces.is_empty() && narrow.namespaces.iter().all(namespace));
+    let everything = wide.resources.contains(&ResourcePattern::Everything);
+    let resource = |one: &ResourcePattern| everything || wide.resources.contains(one);
     let names = wide.names.is_empty()
         || (!narrow.names.is_empty() && narrow.names.iter().all(|name| wide.names.contains(name)));
     let selectors = wide.selectors.field.is_empty() && wide.selectors.label.is_empty();
@@ -228,13 +232,13 @@ fn rule_covers(wide: &ResourceRule, narrow: &ResourceRule) -> bool {
         && names
         && selectors
         && wide.namespace_selector.is_none()
-        && words_cover(&wide.verbs, &narrow.verbs)
-        && words_cover(&wide.api_groups, &narrow.api_groups)
-        && words_cover(&wide.resources, &narrow.resources)
+        && wide.verbs.covers(&narrow.verbs)
+        && wide.api_groups.covers(&narrow.api_groups)
+        && narrow.resources.iter().all(resource)
 }
 
 fn path_rule_covers(wide: &NonResourceRule, narrow: &NonResourceRule) -> bool {
-    words_cover(&wide.verbs, &narrow.verbs) && paths_cover(&wide.paths, &narrow.paths)
+    wide.verbs.covers(&narrow.verbs) && paths_cover(&wide.paths, &narrow.paths)
 }
 
 fn rbac_covers(wide: &Rule, narrow: &Rule) -> bool {
@@ -245,26 +249,14 @@ fn rbac_covers(wide: &Rule, narrow: &Rule) -> bool {
                 .iter()
                 .all(|name| wide.resource_names.contains(name)));
     names
-        && words_cover(&wide.verbs, &narrow.verbs)
-        && words_cover(&wide.api_groups, &narrow.api_groups)
-        && words_cover(&wide.resources, &narrow.resources)
+        && wide.verbs.covers(&narrow.verbs)
+        && wide.api_groups.covers(&narrow.api_groups)
+        && wide.resources.covers(&narrow.resources)
         && paths_cover(&wide.non_resource_urls, &narrow.non_resource_urls)
 }
 
-fn words_cover(wide: &[String], narrow: &[String]) -> bool {
-    let covered = |word: &String| wide.iter().any(|other| other == "*" || other == word);
-    narrow.iter().all(covered)
-}
-
-fn paths_cover(wide: &[String], narrow: &[String]) -> bool {
-    let covered = |path: &String| {
-        let plain = path.trim_end_matches('*');
-        wide.iter().any(|other| {
-            other == path
-                || (other.ends_with('*') && plain.starts_with(other.trim_end_matches('*')))
-                || (!path.ends_with('*') && non_resource_url_matches(other, path))
-        })
-    };
+fn paths_cover(wide: &[PathPattern], narrow: &[PathPattern]) -> bool {
+    let covered = |path: &PathPattern| wide.iter().any(|other| other.covers(path));
     narrow.iter().all(covered)
 }
 

@@ -53,19 +53,19 @@ impl CompiledRule {
             ids.into_boxed_slice()
         };
         Self {
-            verbs: intern(&rule.verbs),
-            groups: intern(&rule.api_groups),
-            resources: intern(&rule.resources),
+            verbs: intern(rule.verbs.as_slice()),
+            groups: intern(rule.api_groups.as_slice()),
+            resources: intern(rule.resources.as_slice()),
             names: intern(&rule.resource_names),
             paths: rule
                 .non_resource_urls
                 .iter()
-                .map(|url| path(url, symbols))
+                .map(|url| symbols.intern_path(url))
                 .collect(),
         }
     }
 
-    pub(super) fn allows(&self, query: &Query<'_>) -> bool {
+    pub(super) fn allows(&self, query: &Query<'_, '_>) -> bool {
         match query {
             Query::Resource(query) => {
                 has_or_all(&self.verbs, query.verb)
@@ -88,28 +88,19 @@ impl CompiledRule {
     }
 }
 
-/// Symbols of exact paths and of prefixes differ, so that one list holds both.
-fn path(url: &str, symbols: &mut Symbols) -> u32 {
-    if url.ends_with('*') {
-        symbols.intern_prefix(url.trim_end_matches('*'))
-    } else {
-        symbols.intern(url)
-    }
-}
-
 fn has_or_all(ids: &[u32], wanted: u32) -> bool {
     ids.iter().any(|&id| id == Symbols::STAR || id == wanted)
 }
 
 // === impl queries ===
 
-impl ResourceQuery<'_> {
+impl ResourceQuery<'_, '_> {
     fn resources(&self) -> [u32; 3] {
         [Symbols::STAR, self.full_resource, self.any_with_subresource]
     }
 }
 
-impl PathQuery {
+impl PathQuery<'_> {
     fn is_at(&self, path: u32) -> bool {
         path == self.path || self.prefixes.as_slice().contains(&path)
     }
@@ -150,7 +141,7 @@ impl Cells {
     /// `visited` counts those looked at.
     pub(super) fn find<'c>(
         &self,
-        query: &Query<'_>,
+        query: &Query<'_, '_>,
         rule_at: impl Fn(u32, u32) -> Option<&'c CompiledRule>,
         visited: &mut usize,
     ) -> Option<RulePlace> {
@@ -170,7 +161,7 @@ impl Cells {
         first
     }
 
-    fn find_resource(&self, query: &ResourceQuery<'_>, visited: &mut usize) -> Option<RulePlace> {
+    fn find_resource(&self, query: &ResourceQuery<'_, '_>, visited: &mut usize) -> Option<RulePlace> {
         let mut first = None;
         let names = [ANY_NAME, query.name];
         let names = if self.has_names { &names[..] } else { &[ANY_NAME] };
@@ -193,7 +184,7 @@ impl Cells {
         first
     }
 
-    fn find_path(&self, query: &PathQuery, visited: &mut usize) -> Option<RulePlace> {
+    fn find_path(&self, query: &PathQuery<'_>, visited: &mut usize) -> Option<RulePlace> {
         let mut first = None;
         for verb in star_or(query.verb) {
             for path in query.prefixes.as_slice().iter().copied().chain([query.path]) {

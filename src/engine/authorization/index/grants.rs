@@ -5,7 +5,7 @@
 //! bound in 10,000 namespaces is compiled once; a node with many bindings has its own
 //! cells.
 
-use crate::engine::authorization::rbac::Roles;
+use crate::engine::authorization::rbac::{RoleFault, Roles};
 use crate::engine::authorization::{Binding, Role};
 
 use super::cells::{Cells, CompiledRule, RulePlace};
@@ -16,7 +16,7 @@ use super::{FastMap, Ids, Subjects, Symbols};
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     roles: Vec<CompiledRole>,
-    /// For each binding its role, if there is one.
+    /// For each binding its role; none where there is no such, and then it grants nothing.
     bound: Vec<Option<u32>>,
     nodes: Vec<SubjectNode>,
     /// Node of cluster scope by subject.
@@ -73,8 +73,12 @@ impl Grants {
             ..Self::default()
         };
         for (ordinal, binding) in (0..).zip(bindings) {
-            let role = by_name.resolve(&binding.role, &binding.namespace).ok();
-            grants.bound.push(role.and_then(|role| u32::try_from(role).ok()));
+            let role = match by_name.resolve(&binding.role, &binding.namespace) {
+                Ok(role) => u32::try_from(role).ok(),
+                // Told of where nothing decides: see `unmatched`.
+                Err(RoleFault::NoRole(_) | RoleFault::NoClusterRole(_)) => None,
+            };
+            grants.bound.push(role);
             for subject in &binding.subjects {
                 if let Some(subject) = subjects.bound(subject, &binding.namespace) {
                     grants.bind(subject, &binding.namespace, ordinal, symbols);
@@ -86,7 +90,7 @@ impl Grants {
     }
 
     /// The first rule by which one of `who` may do what `query` asks.
-    pub(crate) fn find(&self, who: &Ids, query: &Query<'_>, visited: &mut usize) -> Option<Grant> {
+    pub(crate) fn find(&self, who: &Ids, query: &Query<'_, '_>, visited: &mut usize) -> Option<Grant> {
         // Bindings of cluster scope come before all others.
         self.first(self.cluster_nodes(who), query, visited)
             .or_else(|| self.first(self.namespace_nodes(who, query), query, visited))
@@ -98,7 +102,7 @@ impl Grants {
 
     /// The places of the bindings that apply to `who` where `query` asks, in
     /// the order in which they decide, each once; of each subject at most `limit`.
-    pub(crate) fn applying(&self, who: &Ids, query: &Query<'_>, limit: usize) -> Vec<usize> {
+    pub(crate) fn applying(&self, who: &Ids, query: &Query<'_, '_>, limit: usize) -> Vec<usize> {
         let nodes = self.cluster_nodes(who).chain(self.namespace_nodes(who, query));
         let places = nodes.flat_map(|node| node.bindings.iter().take(limit));
         let mut places: Vec<usize> = places.map(|&binding| binding as usize).collect();
@@ -172,7 +176,7 @@ impl Grants {
     fn namespace_nodes<'g>(
         &'g self,
         who: &'g Ids,
-        query: &Query<'_>,
+        query: &Query<'_, '_>,
     ) -> impl Iterator<Item = &'g SubjectNode> {
         let namespace = match query {
             Query::Resource(query) if query.has_namespace && query.namespace != Symbols::UNKNOWN => {
@@ -191,7 +195,7 @@ impl Grants {
     fn first<'g>(
         &self,
         nodes: impl Iterator<Item = &'g SubjectNode>,
-        query: &Query<'_>,
+        query: &Query<'_, '_>,
         visited: &mut usize,
     ) -> Option<RulePlace> {
         let mut first: Option<RulePlace> = None;
@@ -212,7 +216,7 @@ impl Grants {
         &self,
         node: &SubjectNode,
         first: Option<RulePlace>,
-        query: &Query<'_>,
+        query: &Query<'_, '_>,
         visited: &mut usize,
     ) -> Option<RulePlace> {
         let earlier = |binding: &&u32| first.is_none_or(|first| **binding < first.binding);
@@ -248,7 +252,7 @@ impl CompiledRole {
     }
 
     /// The first rule that allows `query`.
-    fn find(&self, query: &Query<'_>, visited: &mut usize) -> Option<u32> {
+    fn find(&self, query: &Query<'_, '_>, visited: &mut usize) -> Option<u32> {
         match &self.cells {
             Some(cells) => cells
                 .find(query, |_, rule| self.rules.get(rule as usize), visited)

@@ -10,11 +10,6 @@ pub(crate) struct Ids {
 
 impl Ids {
     const INLINE: usize = 16;
-    pub(super) const EMPTY: Self = Self {
-        inline: [0; Self::INLINE],
-        len: 0,
-        spilled: Vec::new(),
-    };
 
     pub(crate) fn push(&mut self, id: u32) {
         if !self.spilled.is_empty() {

@@ -5,15 +5,20 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::authorization::{AuthorizationPolicy, NamespaceLabels};
+use crate::engine::authorization::NamespaceLabels;
 use crate::engine::{LabelSelector, Selected};
 
 use super::FastMap;
 
-/// The selectors of all policies, numbered, and what each selects.
+/// The selectors of all policies, numbered as they come.
+#[derive(Debug, Default)]
+pub(in crate::engine::authorization) struct NamespaceSelectors(FastMap<LabelSelector, u32>);
+
+/// Which selectors select each namespace.
 #[derive(Debug, Default)]
 pub(in crate::engine::authorization) struct NamespaceIndex {
-    numbers: FastMap<LabelSelector, u32>,
+    /// Whether there is a selector.
+    is_asked: bool,
     /// The numbers of the selectors that select each namespace that is known.
     known: FastMap<Box<str>, Box<[u32]>>,
 }
@@ -32,57 +37,55 @@ pub(in crate::engine::authorization) enum InNamespace<'s> {
 /// Selectors by a label that they require, so that a namespace is compared with
 /// those alone that it may meet.
 #[derive(Default)]
-struct NamespacesByLabel<'p> {
-    required: FastMap<(&'p str, &'p str), Vec<u32>>,
-    others: Vec<u32>,
+struct SelectorsByLabel<'p> {
+    required: FastMap<(&'p str, &'p str), Vec<NumberedSelector<'p>>>,
+    others: Vec<NumberedSelector<'p>>,
 }
 
-// === impl Namespaces ===
+type NumberedSelector<'p> = (u32, &'p LabelSelector);
+
+// === impl NamespaceSelectors ===
+
+impl NamespaceSelectors {
+    /// The number of a selector of one of the policies.
+    pub(super) fn number(&mut self, selector: &LabelSelector) -> u32 {
+        // No process has memory for 2^32 selectors.
+        let next = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        match self.0.get(selector) {
+            Some(&number) => number,
+            None => *self.0.entry(selector.clone()).or_insert(next),
+        }
+    }
+
+    /// What each selects of the namespaces that have `labels`.
+    pub(in crate::engine::authorization) fn resolve(&self, labels: &NamespaceLabels) -> NamespaceIndex {
+        let mut by_label = SelectorsByLabel::default();
+        for (selector, &number) in &self.0 {
+            by_label.add((number, selector));
+        }
+        let mut index = NamespaceIndex {
+            is_asked: !self.0.is_empty(),
+            known: FastMap::default(),
+        };
+        for (name, labels) in labels.iter().filter(|_| index.is_asked) {
+            let selecting = by_label
+                .candidates(labels)
+                .filter(|(_, selector)| selector.matches(|key| labels.get(key)));
+            let mut selecting: Vec<u32> = selecting.map(|(number, _)| *number).collect();
+            selecting.sort_unstable();
+            selecting.dedup();
+            index.known.insert(name.as_str().into(), selecting.into());
+        }
+        index
+    }
+}
+
+// === impl NamespaceIndex ===
 
 impl NamespaceIndex {
-    /// The selectors of `policies`, resolved for the namespaces of `labels`.
-    pub(in crate::engine::authorization) fn new(
-        policies: &[AuthorizationPolicy],
-        labels: &NamespaceLabels,
-    ) -> Self {
-        let mut namespaces = Self::default();
-        let (mut selectors, mut by_label) = (Vec::new(), NamespacesByLabel::default());
-        let rules = policies.iter().flat_map(|policy| &policy.resource_rules);
-        for selector in rules.filter_map(|rule| rule.namespace_selector.as_ref()) {
-            if namespaces.numbers.contains_key(selector) {
-                continue;
-            }
-            // No process has memory for 2^32 selectors.
-            let number = u32::try_from(selectors.len()).unwrap_or(u32::MAX);
-            namespaces.numbers.insert(selector.clone(), number);
-            selectors.push(selector);
-            by_label.add(selector, number);
-        }
-        if selectors.is_empty() {
-            return namespaces;
-        }
-        for (name, labels) in labels {
-            let selects = |number: &u32| {
-                let selector = selectors.get(*number as usize);
-                selector.is_some_and(|selector| selector.matches(|key| labels.get(key)))
-            };
-            let mut selected: Vec<u32> = by_label.candidates(labels);
-            selected.retain(selects);
-            selected.sort_unstable();
-            selected.dedup();
-            namespaces.known.insert(name.as_str().into(), selected.into());
-        }
-        namespaces
-    }
-
-    /// The number of a selector of one of the policies.
-    pub(super) fn number(&self, selector: &LabelSelector) -> Option<u32> {
-        self.numbers.get(selector).copied()
-    }
-
     /// In which namespace a request is that is about `name`; empty for none.
     pub(in crate::engine::authorization) fn find(&self, name: &str) -> InNamespace<'_> {
-        if name.is_empty() || self.numbers.is_empty() {
+        if name.is_empty() || !self.is_asked {
             return InNamespace::None;
         }
         match self.known.get(name) {
@@ -96,7 +99,7 @@ impl NamespaceIndex {
 
 impl InNamespace<'_> {
     /// Whether `selector` selects the namespace `name`, where `is_listed` says
-    /// whether it is one of those that select it.
+    /// whether it is one of those that select it, if it is known.
     pub(in crate::engine::authorization) fn selected_by(
         self,
         selector: &LabelSelector,
@@ -112,25 +115,31 @@ impl InNamespace<'_> {
     }
 }
 
-// === impl ByLabel ===
+// === impl SelectorsByLabel ===
 
-impl<'p> NamespacesByLabel<'p> {
-    fn add(&mut self, selector: &'p LabelSelector, number: u32) {
+impl<'p> SelectorsByLabel<'p> {
+    fn add(&mut self, (number, selector): NumberedSelector<'p>) {
         match selector.required_label() {
-            None => self.others.push(number),
+            None => self.others.push((number, selector)),
             Some((key, values)) => {
                 for value in values {
-                    self.required.entry((key, value)).or_default().push(number);
+                    self.required
+                        .entry((key, value))
+                        .or_default()
+                        .push((number, selector));
                 }
             }
         }
     }
 
-    /// The numbers of those that may select what has `labels`, some perhaps twice.
-    fn candidates(&self, labels: &BTreeMap<String, String>) -> Vec<u32> {
+    /// Those that may select what has `labels`, some perhaps twice.
+    fn candidates<'l>(
+        &'l self,
+        labels: &'l BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &'l NumberedSelector<'p>> {
         let required = labels
             .iter()
             .filter_map(|(key, value)| self.required.get(&(key.as_str(), value.as_str())));
-        required.flatten().chain(&self.others).copied().collect()
+        required.flatten().chain(&self.others)
     }
 }

@@ -1,19 +1,27 @@
 //! A request as numbers, for look-ups in the index.
 
-use crate::engine::authorization::matching::{RequestedResource, asks_for_collection};
+use crate::engine::authorization::matching::{
+    ClusterScoped, Narrowness, RequestedResource, asks_for_collection, namespace_of,
+};
 use crate::engine::{Attributes, ResourceAttributes, Target};
 
-use super::{Ids, InNamespace, Symbols};
+use super::namespaces::{InNamespace, NamespaceIndex};
+use super::{Ids, Symbols};
 
-/// A request, its texts looked up once.
+/// A request, its texts looked up once. A text that no rule has is
+/// [`Symbols::UNKNOWN`], which no rule has either.
 #[derive(Debug)]
-pub(crate) enum Query<'s> {
-    Resource(ResourceQuery<'s>),
-    Path(PathQuery),
+pub(crate) enum Query<'s, 'r> {
+    Resource(ResourceQuery<'s, 'r>),
+    Path(PathQuery<'r>),
 }
 
 #[derive(Debug)]
-pub(crate) struct ResourceQuery<'s> {
+pub(crate) struct ResourceQuery<'s, 'r> {
+    pub(super) request: &'r ResourceAttributes<'r>,
+    pub(super) narrowness: Narrowness<'r>,
+    /// Which resources have no namespace.
+    pub(super) scoped: &'s ClusterScoped,
     pub(super) verb: u32,
     pub(super) group: u32,
     /// `pods/log` as RBAC's rules write it.
@@ -24,7 +32,9 @@ pub(crate) struct ResourceQuery<'s> {
     pub(super) resource: u32,
     pub(super) namespace: u32,
     pub(super) namespace_prefixes: Ids,
-    /// Whose labels selectors ask for.
+    /// Whose labels selectors ask for; empty for no namespace's.
+    pub(super) namespace_of_labels: &'r str,
+    /// What is known of these.
     pub(super) in_namespace: InNamespace<'s>,
     pub(super) name: u32,
     /// No namespace, and about all there are.
@@ -36,24 +46,28 @@ pub(crate) struct ResourceQuery<'s> {
 }
 
 #[derive(Debug)]
-pub(crate) struct PathQuery {
+pub(crate) struct PathQuery<'r> {
+    pub(super) asked_path: &'r str,
+    pub(super) asked_verb: &'r str,
     pub(super) verb: u32,
     pub(super) path: u32,
     pub(super) prefixes: Ids,
 }
 
-impl<'s> Query<'s> {
-    /// A request for nothing.
-    pub(crate) const NOTHING: Self = Self::Path(PathQuery {
-        verb: Symbols::UNKNOWN,
-        path: Symbols::UNKNOWN,
-        prefixes: Ids::EMPTY,
-    });
-
-    pub(crate) fn new(attributes: &Attributes<'_>, symbols: &Symbols, in_namespace: InNamespace<'s>) -> Self {
+impl<'s, 'r> Query<'s, 'r> {
+    pub(crate) fn new(
+        attributes: &'r Attributes<'r>,
+        symbols: &Symbols,
+        namespaces: &'s NamespaceIndex,
+        scoped: &'s ClusterScoped,
+    ) -> Self {
         match &attributes.target {
-            Target::Resource(resource) => Self::Resource(ResourceQuery::new(resource, symbols, in_namespace)),
+            Target::Resource(resource) => {
+                Self::Resource(ResourceQuery::new(resource, symbols, namespaces, scoped))
+            }
             Target::NonResource { path, verb } => Self::Path(PathQuery {
+                asked_path: path,
+                asked_verb: verb,
                 verb: symbols.find(verb),
                 path: symbols.find(path),
                 prefixes: symbols.find_prefixes(path),
@@ -62,8 +76,14 @@ impl<'s> Query<'s> {
     }
 }
 
-impl<'s> ResourceQuery<'s> {
-    fn new(request: &ResourceAttributes<'_>, symbols: &Symbols, in_namespace: InNamespace<'s>) -> Self {
+impl<'s, 'r> ResourceQuery<'s, 'r> {
+    fn new(
+        request: &'r ResourceAttributes<'r>,
+        symbols: &Symbols,
+        namespaces: &'s NamespaceIndex,
+        scoped: &'s ClusterScoped,
+    ) -> Self {
+        let namespace_of_labels = namespace_of(request);
         let is_collection = asks_for_collection(&request.verb);
         let has_namespace = !request.namespace.is_empty();
         let whole = symbols.find(&request.resource);
@@ -77,6 +97,9 @@ impl<'s> ResourceQuery<'s> {
         };
         let resource = RequestedResource::of(request).resource;
         Self {
+            request,
+            narrowness: Narrowness::new(&request.selectors),
+            scoped,
             verb: symbols.find(&request.verb),
             group: symbols.find(&request.group),
             full_resource,
@@ -86,7 +109,8 @@ impl<'s> ResourceQuery<'s> {
             } else {
                 symbols.find(resource)
             },
-            in_namespace,
+            namespace_of_labels,
+            in_namespace: namespaces.find(namespace_of_labels),
             namespace: symbols.find(&request.namespace),
             namespace_prefixes: if has_namespace {
                 symbols.find_prefixes(&request.namespace)
@@ -114,5 +138,6 @@ fn find_joined(symbols: &Symbols, resource: &str, subresource: &str) -> u32 {
         *slash = b'/';
         rest.copy_from_slice(subresource.as_bytes());
     }
+    // Two texts and a slash are text; should they ever not be, RBAC grants nothing by them.
     std::str::from_utf8(text).map_or(Symbols::UNKNOWN, |text| symbols.find(text))
 }

@@ -23,14 +23,15 @@ pub(super) enum Named {
     Anyone,
     /// Those found under this number.
     Id(u32),
-    /// Nobody.
+    /// Nobody: a service account without namespace, which no manifest has.
     Nobody,
 }
 
 impl Subjects {
-    /// The number of a binding's subject; `None` for nobody.
+    /// The number of a binding's subject; `None` for a service account of no namespace,
+    /// who is nobody.
     pub(super) fn bound(&mut self, subject: &Subject, namespace: &str) -> Option<u32> {
-        match &subject.kind {
+        match subject.kind {
             SubjectKind::User => Some(self.user(&subject.name)),
             SubjectKind::Group => Some(numbered(&mut self.groups, &mut self.count, &subject.name)),
             SubjectKind::ServiceAccount => {
@@ -42,14 +43,13 @@ impl Subjects {
                 let name = format!("system:serviceaccount:{namespace}:{}", subject.name);
                 (!namespace.is_empty()).then(|| self.user(&name))
             }
-            SubjectKind::Unknown(_) => None,
         }
     }
 
     /// Whom a policy's subject stands for, in which a `*` at the end is any text.
     pub(super) fn matched(&mut self, subject: &Subject) -> Named {
         let prefix = subject.name.strip_suffix('*');
-        match (&subject.kind, prefix) {
+        match (subject.kind, prefix) {
             (SubjectKind::User | SubjectKind::Group, Some("")) => Named::Anyone,
             (SubjectKind::User, Some(prefix)) => {
                 let count = &mut self.count;
@@ -59,7 +59,9 @@ impl Subjects {
                 let count = &mut self.count;
                 Named::Id(self.group_prefixes.intern(prefix, |_| next(count)))
             }
-            _ => self.bound(subject, "").map_or(Named::Nobody, Named::Id),
+            (_, None) | (SubjectKind::ServiceAccount, Some(_)) => {
+                self.bound(subject, "").map_or(Named::Nobody, Named::Id)
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! Interned texts: strings as numbers.
 
+use crate::engine::authorization::rbac::PathPattern;
+
 use super::{FastMap, Ids};
 
 /// The texts that rules contain, numbered.
@@ -37,6 +39,16 @@ impl Symbols {
         self.prefixes.intern(prefix, numbered) | PREFIX
     }
 
+    /// The number of a path, or of all that begin so: they differ, so that one list holds
+    /// both.
+    pub(super) fn intern_path(&mut self, pattern: &PathPattern) -> u32 {
+        match pattern.prefix() {
+            Some(prefix) => self.intern_prefix(prefix),
+            None => self.intern(pattern.text()),
+        }
+    }
+
+    /// The number of a text; [`Symbols::UNKNOWN`] of one that no rule has.
     pub(super) fn find(&self, text: &str) -> u32 {
         self.exact.get(text).copied().unwrap_or(Self::UNKNOWN)
     }

@@ -1,65 +1,58 @@
 //! Matches one rule of an AuthorizationPolicy with one request.
 
-use crate::engine::authorization::rbac::non_resource_url_matches;
-use crate::engine::authorization::{Criterion, Effect, NonResourceRule, ResourceRule};
-use crate::engine::{ResourceAttributes, Selected};
+use crate::engine::authorization::rbac::WildcardSet;
+use crate::engine::authorization::{Criterion, Effect, NonResourceRule, ResourceRule, RuleMatch};
+use crate::engine::{LabelSelector, ResourceAttributes, Selected};
 
 use super::cluster_scoped::ClusterScoped;
+use super::namespace::NamespacePattern;
 use super::narrowness::Narrowness;
-use super::resource::{RequestedResource, resource_includes, resource_touches};
+use super::resource::{RequestedResource, ResourcePattern};
 
-/// The first thing for which `rule` does not apply to `request`; `None` where it applies.
-/// `selected` says whether its `namespaceSelector`, if it has one, selects
-/// [`namespace_of`] the request; `scoped` knows which resources have no namespace.
-#[must_use]
-pub fn resource_rule_mismatch(
+/// Whether `rule` applies to `request`. `selected` says whether a `namespaceSelector`
+/// selects [`namespace_of`] the request, and is asked for that of the rule alone;
+/// `scoped` knows which resources have no namespace.
+pub fn compare_resource_rule(
     effect: Effect,
     rule: &ResourceRule,
     request: &ResourceAttributes<'_>,
-    selected: Option<Selected>,
+    selected: impl FnOnce(&LabelSelector) -> Selected,
     narrowness: &Narrowness<'_>,
     scoped: &ClusterScoped,
-) -> Option<Criterion> {
-    let narrow = || !rule.selectors.is_empty() && narrowness.implies(&rule.selectors);
-    if !text_matches(effect, &rule.verbs, &request.verb) {
-        Some(Criterion::Verbs)
-    } else if !text_matches(effect, &rule.api_groups, &request.group) {
-        Some(Criterion::ApiGroups)
+) -> RuleMatch {
+    let asks = !rule.selectors.is_empty();
+    let is_narrow = || asks && narrowness.implies(&rule.selectors);
+    if !word_matches(effect, &rule.verbs, &request.verb) {
+        RuleMatch::Mismatch(Criterion::Verbs)
+    } else if !word_matches(effect, &rule.api_groups, &request.group) {
+        RuleMatch::Mismatch(Criterion::ApiGroups)
     } else if !resource_matches(effect, &rule.resources, request) {
-        Some(Criterion::Resources)
+        RuleMatch::Mismatch(Criterion::Resources)
     } else if !is_in_namespaces(effect, &rule.namespaces, request, scoped) {
-        Some(Criterion::Namespaces)
+        RuleMatch::Mismatch(Criterion::Namespaces)
     } else if !is_selected(effect, rule, request, selected, scoped) {
-        Some(Criterion::NamespaceSelector)
+        RuleMatch::Mismatch(Criterion::NamespaceSelector)
     } else if !has_name(effect, &rule.names, request) {
-        Some(Criterion::Names)
+        RuleMatch::Mismatch(Criterion::Names)
     } else {
         match effect {
-            Effect::Allow => (!rule.selectors.is_empty() && !narrow()).then_some(Criterion::Selectors),
-            Effect::Deny => narrow().then_some(Criterion::UnlessSelectors),
+            Effect::Allow => RuleMatch::when(!asks || is_narrow(), Criterion::Selectors),
+            Effect::Deny => RuleMatch::when(!is_narrow(), Criterion::UnlessSelectors),
         }
     }
 }
 
-/// The first thing for which `rule` does not apply to a request for `path`.
+/// Whether `rule` applies to a request for `path`.
 ///
 /// Paths match as in RBAC; a Deny also touches the path `*`, by which a review
 /// asks about all of them.
-#[must_use]
-pub fn path_rule_mismatch(
-    effect: Effect,
-    rule: &NonResourceRule,
-    path: &str,
-    verb: &str,
-) -> Option<Criterion> {
+pub fn compare_path_rule(effect: Effect, rule: &NonResourceRule, path: &str, verb: &str) -> RuleMatch {
     let all = effect == Effect::Deny && path == "*" && !rule.paths.is_empty();
-    if !text_matches(effect, &rule.verbs, verb) {
-        Some(Criterion::Verbs)
-    } else if !all && !rule.paths.iter().any(|url| non_resource_url_matches(url, path)) {
-        Some(Criterion::Paths)
-    } else {
-        None
+    if !word_matches(effect, &rule.verbs, verb) {
+        return RuleMatch::Mismatch(Criterion::Verbs);
     }
+    let is_there = all || rule.paths.iter().any(|pattern| pattern.matches(path));
+    RuleMatch::when(is_there, Criterion::Paths)
 }
 
 /// The namespace whose labels a `namespaceSelector` asks for; empty for none. A
@@ -81,43 +74,29 @@ pub fn asks_for_collection(verb: &str) -> bool {
     matches!(verb, "list" | "watch" | "deletecollection" | "*")
 }
 
-/// Whether the namespace of a request is one that `pattern` stands for: `""`
-/// for none, otherwise a name or with a `*` at the end a prefix of names.
-#[must_use]
-pub fn namespace_matches(pattern: &str, namespace: &str) -> bool {
-    match (pattern.is_empty(), namespace.is_empty()) {
-        (true, true) => true,
-        (false, false) => super::prefix_matches(pattern, namespace),
-        _ => false,
+fn word_matches(effect: Effect, written: &WildcardSet, requested: &str) -> bool {
+    match effect {
+        Effect::Allow => written.includes(requested),
+        Effect::Deny => written.touches(requested),
     }
 }
 
-fn text_matches(effect: Effect, written: &[String], requested: &str) -> bool {
-    let touches_any = effect == Effect::Deny && requested == "*";
-    written
-        .iter()
-        .any(|text| touches_any || text == "*" || text == requested)
-}
-
-fn resource_matches(effect: Effect, written: &[String], request: &ResourceAttributes<'_>) -> bool {
+fn resource_matches(effect: Effect, written: &[ResourcePattern], request: &ResourceAttributes<'_>) -> bool {
     let requested = RequestedResource::of(request);
-    let matches = match effect {
-        Effect::Allow => resource_includes,
-        Effect::Deny => resource_touches,
-    };
-    written.iter().any(|pattern| matches(pattern, &requested))
+    written.iter().any(|pattern| match effect {
+        Effect::Allow => pattern.includes(&requested),
+        Effect::Deny => pattern.touches(&requested),
+    })
 }
 
 fn is_in_namespaces(
     effect: Effect,
-    written: &[String],
+    written: &[NamespacePattern],
     request: &ResourceAttributes<'_>,
     scoped: &ClusterScoped,
 ) -> bool {
     written.is_empty()
-        || written
-            .iter()
-            .any(|pattern| namespace_matches(pattern, &request.namespace))
+        || written.iter().any(|pattern| pattern.matches(&request.namespace))
         || touches_all_namespaces(effect, request, scoped)
 }
 
@@ -133,15 +112,17 @@ fn is_selected(
     effect: Effect,
     rule: &ResourceRule,
     request: &ResourceAttributes<'_>,
-    selected: Option<Selected>,
+    selected: impl FnOnce(&LabelSelector) -> Selected,
     scoped: &ClusterScoped,
 ) -> bool {
-    rule.namespace_selector.is_none()
-        || match selected {
-            Some(Selected::Yes) => true,
-            Some(Selected::Unknown) => effect == Effect::Deny,
-            Some(Selected::No) | None => touches_all_namespaces(effect, request, scoped),
-        }
+    let Some(selector) = &rule.namespace_selector else {
+        return true;
+    };
+    match selected(selector) {
+        Selected::Yes => true,
+        Selected::Unknown => effect == Effect::Deny,
+        Selected::No => touches_all_namespaces(effect, request, scoped),
+    }
 }
 
 fn has_name(effect: Effect, written: &[String], request: &ResourceAttributes<'_>) -> bool {

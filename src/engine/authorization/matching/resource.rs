@@ -1,10 +1,31 @@
 //! Resources and subresources: `*`, `pods`, `pods/log`, `pods/*`, `*/scale`.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use crate::engine::ResourceAttributes;
 
-/// A requested resource, with its subresource separated.
+/// Which resources a rule of an AuthorizationPolicy means.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ResourcePattern {
+    /// `*`: every resource with its subresources.
+    Everything,
+    /// `pods`: the resource without its subresources.
+    Resource(String),
+    /// `pods/log`, `pods/*`, `*/scale`, `*/*`: subresources alone.
+    Subresource(Wildcard, Wildcard),
+}
+
+/// A name, or any.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Wildcard {
+    /// `*`.
+    Any,
+    /// This one.
+    Named(String),
+}
+
+/// A requested resource, its subresource told apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestedResource<'r> {
     /// The resource, such as `pods`.
@@ -36,36 +57,100 @@ impl<'r> RequestedResource<'r> {
     }
 }
 
-/// Whether all that is requested lies within `pattern`.
-#[must_use]
-pub fn resource_includes(pattern: &str, requested: &RequestedResource<'_>) -> bool {
-    let subresource = requested.subresource.as_ref();
-    match pattern.split_once('/') {
-        None => pattern == "*" || pattern == requested.resource && subresource.is_empty(),
-        Some((resource, sub)) => {
-            !subresource.is_empty()
-                && (resource == "*" || resource == requested.resource)
-                && (sub == "*" || sub == subresource)
+// === impl ResourcePattern ===
+
+impl ResourcePattern {
+    /// Whether all that is requested lies within it.
+    #[must_use]
+    pub fn includes(&self, requested: &RequestedResource<'_>) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Resource(name) => name == requested.resource && requested.subresource.is_empty(),
+            Self::Subresource(resource, subresource) => {
+                !requested.subresource.is_empty()
+                    && resource.includes(requested.resource)
+                    && subresource.includes(&requested.subresource)
+            }
+        }
+    }
+
+    /// Whether something of what is requested lies within it: a requested `*` is every
+    /// resource with its subresources, `*/log` that subresource of every resource,
+    /// `pods/*` every subresource of pods.
+    #[must_use]
+    pub fn touches(&self, requested: &RequestedResource<'_>) -> bool {
+        let (resource, subresource) = (requested.resource, requested.subresource.as_ref());
+        if resource == "*" && matches!(subresource, "" | "*") {
+            return true;
+        }
+        match self {
+            Self::Everything => true,
+            Self::Resource(name) => name == resource && subresource.is_empty(),
+            Self::Subresource(own, own_subresource) => {
+                !subresource.is_empty()
+                    && (resource == "*" || own.includes(resource))
+                    && (subresource == "*" || own_subresource.includes(subresource))
+            }
         }
     }
 }
 
-/// Whether something of what is requested lies within `pattern`: a requested
-/// `*` is every resource with its subresources, `*/log` that subresource of
-/// every resource, `pods/*` every subresource of pods.
-#[must_use]
-pub fn resource_touches(pattern: &str, requested: &RequestedResource<'_>) -> bool {
-    let subresource = requested.subresource.as_ref();
-    if requested.resource == "*" && matches!(subresource, "" | "*") {
-        return true;
+impl From<&str> for ResourcePattern {
+    fn from(written: &str) -> Self {
+        Self::from(written.to_owned())
     }
-    match pattern.split_once('/') {
-        None => pattern == "*" || pattern == requested.resource && subresource.is_empty(),
-        Some((resource, sub)) => {
-            !subresource.is_empty()
-                && (resource == "*" || requested.resource == "*" || resource == requested.resource)
-                && (sub == "*" || subresource == "*" || sub == subresource)
+}
+
+impl From<String> for ResourcePattern {
+    fn from(written: String) -> Self {
+        match written.split_once('/') {
+            None if written == "*" => Self::Everything,
+            None => Self::Resource(written),
+            Some((resource, subresource)) => Self::Subresource(resource.into(), subresource.into()),
         }
+    }
+}
+
+/// As it is written.
+impl fmt::Display for ResourcePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Everything => f.write_str("*"),
+            Self::Resource(name) => write!(f, "{name}"),
+            Self::Subresource(resource, subresource) => write!(f, "{resource}/{subresource}"),
+        }
+    }
+}
+
+// === impl Wildcard ===
+
+impl Wildcard {
+    /// Whether it stands for `name`.
+    #[must_use]
+    pub fn includes(&self, name: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Named(own) => own == name,
+        }
+    }
+}
+
+impl From<&str> for Wildcard {
+    fn from(written: &str) -> Self {
+        match written {
+            "*" => Self::Any,
+            name => Self::Named(name.to_owned()),
+        }
+    }
+}
+
+/// As it is written.
+impl fmt::Display for Wildcard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Any => "*",
+            Self::Named(name) => name,
+        })
     }
 }
 
@@ -74,7 +159,7 @@ mod tests {
     use super::*;
 
     fn check(
-        question: fn(&str, &RequestedResource<'_>) -> bool,
+        question: fn(&ResourcePattern, &RequestedResource<'_>) -> bool,
         pattern: &str,
         matches: &[(&str, &str)],
         no_match: &[(&str, &str)],
@@ -86,7 +171,9 @@ mod tests {
                     subresource: subresource.into(),
                     ..ResourceAttributes::default()
                 };
-                let actual = question(pattern, &RequestedResource::of(&request));
+                let read = ResourcePattern::from(pattern);
+                assert_eq!(read.to_string(), pattern);
+                let actual = question(&read, &RequestedResource::of(&request));
                 assert_eq!(actual, expected, "{pattern} of {resource}/{subresource}");
             }
         }
@@ -104,9 +191,9 @@ mod tests {
 
     #[test]
     fn an_allow_includes_what_lies_within() {
-        check(resource_includes, "*", ALL, &[]);
+        check(ResourcePattern::includes, "*", ALL, &[]);
         check(
-            resource_includes,
+            ResourcePattern::includes,
             "pods",
             &[("pods", "")],
             &[
@@ -119,7 +206,7 @@ mod tests {
             ],
         );
         check(
-            resource_includes,
+            ResourcePattern::includes,
             "pods/log",
             &[("pods", "log"), ("pods/log", "")],
             &[
@@ -132,7 +219,7 @@ mod tests {
             ],
         );
         check(
-            resource_includes,
+            ResourcePattern::includes,
             "pods/*",
             &[("pods", "log"), ("pods", "*"), ("pods/exec", "")],
             &[
@@ -144,7 +231,7 @@ mod tests {
             ],
         );
         check(
-            resource_includes,
+            ResourcePattern::includes,
             "*/scale",
             &[
                 ("deployments", "scale"),
@@ -163,9 +250,9 @@ mod tests {
 
     #[test]
     fn a_deny_touches_what_overlaps() {
-        check(resource_touches, "*", ALL, &[]);
+        check(ResourcePattern::touches, "*", ALL, &[]);
         check(
-            resource_touches,
+            ResourcePattern::touches,
             "pods",
             &[("pods", ""), ("*", ""), ("*", "*")],
             &[
@@ -177,7 +264,7 @@ mod tests {
             ],
         );
         check(
-            resource_touches,
+            ResourcePattern::touches,
             "pods/log",
             &[
                 ("pods", "log"),
@@ -196,7 +283,7 @@ mod tests {
             ],
         );
         check(
-            resource_touches,
+            ResourcePattern::touches,
             "pods/*",
             &[
                 ("pods", "log"),
@@ -208,7 +295,7 @@ mod tests {
             &[("pods", ""), ("nodes", "log")],
         );
         check(
-            resource_touches,
+            ResourcePattern::touches,
             "*/scale",
             &[
                 ("deployments", "scale"),

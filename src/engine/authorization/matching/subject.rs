@@ -4,17 +4,18 @@ use crate::engine::User;
 use crate::engine::authorization::rbac::subject_applies;
 use crate::engine::authorization::{Subject, SubjectKind};
 
-use super::prefix_matches;
-
 /// Whether `subject` is `user`. A `*` at the end of a User's or Group's name
 /// makes it a prefix; alone it is everybody, those without groups too.
 #[must_use]
 pub fn subject_matches(subject: &Subject, user: &User<'_>) -> bool {
-    let matches = |name: &str| prefix_matches(&subject.name, name);
+    let matches = |name: &str| match subject.name.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix),
+        None => name == subject.name,
+    };
     match subject.kind {
         SubjectKind::User => matches(&user.name),
         SubjectKind::Group => subject.name == "*" || user.groups.iter().any(|group| matches(group)),
-        SubjectKind::ServiceAccount | SubjectKind::Unknown(_) => subject_applies(subject, user, ""),
+        SubjectKind::ServiceAccount => subject_applies(subject, user, ""),
     }
 }
 
@@ -45,10 +46,5 @@ mod tests {
         }
         let nobody = User::default();
         assert!(subject_matches(&Subject::group("*"), &nobody));
-        let robot = Subject {
-            kind: "Robot".into(),
-            ..Subject::user("*")
-        };
-        assert!(!subject_matches(&robot, &user));
     }
 }

@@ -77,7 +77,7 @@ mod tests {
 
     fn role(name: &str, labels: &[&str], verbs: &[&str]) -> Role {
         let rule = |verb: &&str| Rule {
-            verbs: vec![(*verb).to_owned()],
+            verbs: vec![(*verb).to_owned()].into(),
             ..Rule::default()
         };
         Role {
@@ -105,7 +105,7 @@ mod tests {
     fn verbs(role: &Role) -> Vec<&str> {
         role.rules
             .iter()
-            .flat_map(|rule| rule.verbs.iter().map(String::as_str))
+            .flat_map(|rule| rule.verbs.as_slice().iter().map(String::as_str))
             .collect()
     }
 

@@ -1,18 +1,16 @@
 //! Non-resource paths, of rules and of `--authorization-always-allow-paths`.
 
-/// Whether a rule's `nonResourceURLs` entry covers a request's path: equal, or
-/// ends in `*` and what is before its last stars is a prefix. Paths are not
-/// cleaned (`NonResourceURLMatches` of `pkg/apis/rbac/v1/evaluation_helpers.go`).
-#[must_use]
-pub fn non_resource_url_matches(url: &str, path: &str) -> bool {
-    url == path || url.ends_with('*') && path.starts_with(url.trim_end_matches('*'))
-}
+use std::fmt;
 
-/// Whether `owner` covers everything that the entry `requested` covers
-/// (`nonResourceURLCovers` of `component-helpers/auth/rbac/validation/policy_comparator.go`).
-#[must_use]
-pub fn non_resource_url_covers(owner: &str, requested: &str) -> bool {
-    non_resource_url_matches(owner, requested)
+/// One of a rule's `nonResourceURLs`: a path, or with `*` at the end all that begin
+/// so. Paths are not cleaned (`NonResourceURLMatches` of
+/// `pkg/apis/rbac/v1/evaluation_helpers.go`).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PathPattern {
+    /// What is written before the last stars.
+    text: String,
+    /// How many these are: none for a path as it is, any number for a prefix.
+    stars: usize,
 }
 
 /// Paths in the form of kube-apiserver's `--authorization-always-allow-paths`:
@@ -28,6 +26,67 @@ pub struct AlwaysAllowPaths {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`*` is allowed only at the end in `{0}`")]
 pub struct InvalidPath(pub String);
+
+// === impl PathPattern ===
+
+impl PathPattern {
+    /// Whether it stands for a request's path.
+    #[must_use]
+    pub fn matches(&self, path: &str) -> bool {
+        match self.prefix() {
+            Some(prefix) => path.starts_with(prefix),
+            None => self.text == path,
+        }
+    }
+
+    /// Whether it stands for everything that `other` stands for (`nonResourceURLCovers`
+    /// of `component-helpers/auth/rbac/validation/policy_comparator.go`).
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        match self.prefix() {
+            Some(prefix) => other.text.starts_with(prefix),
+            None => self == other,
+        }
+    }
+
+    /// What a path must begin with; `None` where it is to be the same.
+    #[must_use]
+    pub fn prefix(&self) -> Option<&str> {
+        (self.stars > 0).then_some(self.text.as_str())
+    }
+
+    /// The path, or what it begins with.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl From<&str> for PathPattern {
+    fn from(written: &str) -> Self {
+        let text = written.trim_end_matches('*');
+        Self {
+            stars: written.len() - text.len(),
+            text: text.to_owned(),
+        }
+    }
+}
+
+impl From<String> for PathPattern {
+    fn from(written: String) -> Self {
+        Self::from(written.as_str())
+    }
+}
+
+/// As it is written.
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        (0..self.stars).try_for_each(|_| f.write_str("*"))
+    }
+}
+
+// === impl AlwaysAllowPaths ===
 
 impl AlwaysAllowPaths {
     /// These paths, and all that begin with one of `prefixes`; a leading `/` does not count.
@@ -94,6 +153,7 @@ impl AlwaysAllowPaths {
     }
 }
 
+/// `path` as it is compared, by upstream too.
 fn without_slash(path: &str) -> &str {
     path.strip_prefix('/').unwrap_or(path)
 }
@@ -115,7 +175,9 @@ mod tests {
             ("/a*b", "/a*b"),
             ("/foo/*", "/foo/*"),
         ] {
-            assert!(non_resource_url_matches(url, path), "{url} {path}");
+            let read = PathPattern::from(url);
+            assert_eq!(read.to_string(), url);
+            assert!(read.matches(path), "{url} {path}");
         }
         for (url, path) in [
             ("/healthz/*", "/healthz"),
@@ -125,7 +187,7 @@ mod tests {
             ("/foo", "/foo/../foo"),
             ("", "/"),
         ] {
-            assert!(!non_resource_url_matches(url, path), "{url} {path}");
+            assert!(!PathPattern::from(url).matches(path), "{url} {path}");
         }
     }
 

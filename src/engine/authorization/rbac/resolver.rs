@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::engine::User;
-use crate::engine::authorization::{Binding, Objects, Role, RoleRef, Rule};
+use crate::engine::authorization::{Binding, Objects, Role, RoleKind, RoleRef, Rule};
 
 use super::subject::applying_subject;
 
@@ -21,9 +21,6 @@ pub enum RoleFault {
     /// There is no such ClusterRole.
     #[error("clusterrole.rbac.authorization.k8s.io {0:?} not found")]
     NoClusterRole(String),
-    /// The kind is neither Role nor ClusterRole.
-    #[error("unsupported role reference kind: {0:?}")]
-    UnsupportedKind(String),
 }
 
 /// The rules that apply to `user` in `namespace` (empty for cluster scope), and
@@ -64,6 +61,22 @@ fn in_order(bindings: &[Binding]) -> Vec<&Binding> {
     bindings
 }
 
+// === impl RoleFault ===
+
+impl RoleFault {
+    /// That the role of `reference` is not there.
+    #[must_use]
+    pub fn missing(reference: &RoleRef) -> Self {
+        let name = reference.name.clone();
+        match reference.kind {
+            RoleKind::Role => Self::NoRole(name),
+            RoleKind::ClusterRole => Self::NoClusterRole(name),
+        }
+    }
+}
+
+// === impl Roles ===
+
 impl<'o> Roles<'o> {
     /// Finds each role later by its place in `roles`; of two of the same name, the first.
     #[must_use]
@@ -83,17 +96,13 @@ impl<'o> Roles<'o> {
     /// There is none.
     pub fn resolve(&self, reference: &RoleRef, namespace: &str) -> Result<usize, RoleFault> {
         let name = reference.name.as_str();
-        match reference.kind.as_str() {
+        let place = match reference.kind {
             // A ClusterRoleBinding has no namespace in which a Role could be.
-            "Role" if namespace.is_empty() => Err(RoleFault::NoRole(name.to_owned())),
-            "Role" => self
-                .place(namespace, name)
-                .ok_or_else(|| RoleFault::NoRole(name.to_owned())),
-            "ClusterRole" => self
-                .place("", name)
-                .ok_or_else(|| RoleFault::NoClusterRole(name.to_owned())),
-            kind => Err(RoleFault::UnsupportedKind(kind.to_owned())),
-        }
+            RoleKind::Role if namespace.is_empty() => None,
+            RoleKind::Role => self.place(namespace, name),
+            RoleKind::ClusterRole => self.place("", name),
+        };
+        place.ok_or_else(|| RoleFault::missing(reference))
     }
 
     fn place(&self, namespace: &str, name: &str) -> Option<usize> {
@@ -108,7 +117,7 @@ mod tests {
 
     fn role(namespace: &str, name: &str, verb: &str) -> Role {
         let rules = vec![Rule {
-            verbs: vec![verb.into()],
+            verbs: [verb].into_iter().collect(),
             ..Rule::default()
         }];
         Role {
@@ -119,12 +128,12 @@ mod tests {
         }
     }
 
-    fn binding(namespace: &str, name: &str, kind: &str, role: &str) -> Binding {
+    fn binding(namespace: &str, name: &str, kind: RoleKind, role: &str) -> Binding {
         Binding {
             namespace: namespace.into(),
             name: name.into(),
             role: RoleRef {
-                kind: kind.into(),
+                kind,
                 name: role.into(),
             },
             subjects: vec![Subject::user("alice")],
@@ -140,13 +149,12 @@ mod tests {
                 role("other", "view", "watch"),
             ],
             bindings: vec![
-                binding("other", "a", "Role", "view"),
-                binding("ns", "b", "Role", "view"),
-                binding("ns", "a", "Role", "gone"),
-                binding("", "z", "ClusterRole", "view"),
-                binding("", "y", "Role", "view"),
-                binding("", "x", "ClusterRole", "gone"),
-                binding("", "w", "Rolle", "view"),
+                binding("other", "a", RoleKind::Role, "view"),
+                binding("ns", "b", RoleKind::Role, "view"),
+                binding("ns", "a", RoleKind::Role, "gone"),
+                binding("", "z", RoleKind::ClusterRole, "view"),
+                binding("", "y", RoleKind::Role, "view"),
+                binding("", "x", RoleKind::ClusterRole, "gone"),
             ],
             policies: Vec::new(),
             ..Objects::default()
@@ -159,7 +167,7 @@ mod tests {
             rules_for(&objects, &alice, namespace)
                 .0
                 .iter()
-                .flat_map(|rule| rule.verbs.clone())
+                .flat_map(|rule| rule.verbs.as_slice().to_vec())
                 .collect()
         };
         assert_eq!(verbs("ns"), ["list", "get"]);
@@ -172,7 +180,6 @@ mod tests {
         assert_eq!(
             faults,
             [
-                "unsupported role reference kind: \"Rolle\"",
                 "clusterrole.rbac.authorization.k8s.io \"gone\" not found",
                 "role.rbac.authorization.k8s.io \"view\" not found",
                 "role.rbac.authorization.k8s.io \"gone\" not found",

@@ -1,83 +1,64 @@
 //! Whether one rule allows one request (`RuleAllows` of
 //! `plugin/pkg/auth/authorizer/rbac/rbac.go`).
 
-use crate::engine::authorization::{Criterion, Rule};
+use crate::engine::authorization::{Criterion, Rule, RuleMatch};
 use crate::engine::{Attributes, ResourceAttributes, Target};
 
-use super::path::non_resource_url_matches;
+use super::wildcard_set::WildcardSet;
 
 /// Whether `rule` allows what `attributes` ask.
 #[must_use]
 pub fn rule_allows(rule: &Rule, attributes: &Attributes<'_>) -> bool {
-    rule_mismatch(rule, attributes).is_none()
+    compare_rule(rule, attributes).is_match()
 }
 
-/// The first thing for which `rule` does not allow what `attributes` ask.
-#[must_use]
-pub fn rule_mismatch(rule: &Rule, attributes: &Attributes<'_>) -> Option<Criterion> {
+/// Whether `rule` allows what `attributes` ask, and if not, for what first.
+pub fn compare_rule(rule: &Rule, attributes: &Attributes<'_>) -> RuleMatch {
     match &attributes.target {
-        Target::Resource(resource) => resource_miss(rule, resource),
-        Target::NonResource { path, verb } => path_miss(rule, path, verb),
+        Target::Resource(resource) => compare_resource(rule, resource),
+        Target::NonResource { path, verb } => compare_path(rule, path, verb),
     }
 }
 
-fn resource_miss(rule: &Rule, request: &ResourceAttributes<'_>) -> Option<Criterion> {
-    let named = rule.resource_names.is_empty() || contains(&rule.resource_names, &request.name);
+fn compare_resource(rule: &Rule, request: &ResourceAttributes<'_>) -> RuleMatch {
+    let names = &rule.resource_names;
+    let is_named = || names.is_empty() || names.iter().any(|name| *name == request.name);
     if rule.resources.is_empty() {
-        Some(Criterion::Target)
-    } else if !contains_or_all(&rule.verbs, &request.verb) {
-        Some(Criterion::Verbs)
-    } else if !contains_or_all(&rule.api_groups, &request.group) {
-        Some(Criterion::ApiGroups)
-    } else if !rule
-        .resources
-        .iter()
-        .any(|one| resource_matches(one, &request.resource, &request.subresource))
-    {
-        Some(Criterion::Resources)
-    } else if !named {
-        Some(Criterion::Names)
+        RuleMatch::Mismatch(Criterion::Target)
+    } else if !rule.verbs.includes(&request.verb) {
+        RuleMatch::Mismatch(Criterion::Verbs)
+    } else if !rule.api_groups.includes(&request.group) {
+        RuleMatch::Mismatch(Criterion::ApiGroups)
+    } else if !resource_matches(&rule.resources, &request.resource, &request.subresource) {
+        RuleMatch::Mismatch(Criterion::Resources)
     } else {
-        None
+        RuleMatch::when(is_named(), Criterion::Names)
     }
 }
 
-fn path_miss(rule: &Rule, path: &str, verb: &str) -> Option<Criterion> {
-    if rule.non_resource_urls.is_empty() {
-        Some(Criterion::Target)
-    } else if !contains_or_all(&rule.verbs, verb) {
-        Some(Criterion::Verbs)
-    } else if !rule
-        .non_resource_urls
-        .iter()
-        .any(|url| non_resource_url_matches(url, path))
-    {
-        Some(Criterion::Paths)
+fn compare_path(rule: &Rule, path: &str, verb: &str) -> RuleMatch {
+    let urls = &rule.non_resource_urls;
+    if urls.is_empty() {
+        RuleMatch::Mismatch(Criterion::Target)
+    } else if !rule.verbs.includes(verb) {
+        RuleMatch::Mismatch(Criterion::Verbs)
     } else {
-        None
+        RuleMatch::when(urls.iter().any(|url| url.matches(path)), Criterion::Paths)
     }
 }
 
 /// `*` is every resource and subresource; `*/sub` the subresource of any.
 /// `pods/*` and `*/*` have no meaning of their own.
-fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
-    if rule == "*" {
-        return true;
-    }
+fn resource_matches(rules: &WildcardSet, resource: &str, subresource: &str) -> bool {
     if subresource.is_empty() {
-        return rule == resource;
+        return rules.includes(resource);
     }
-    rule.strip_suffix(subresource)
-        .and_then(|rest| rest.strip_suffix('/'))
-        .is_some_and(|base| base == resource || base == "*")
-}
-
-fn contains(texts: &[String], wanted: &str) -> bool {
-    texts.iter().any(|text| text == wanted)
-}
-
-fn contains_or_all(texts: &[String], wanted: &str) -> bool {
-    texts.iter().any(|text| text == "*" || text == wanted)
+    let of_subresource = |rule: &String| {
+        rule.strip_suffix(subresource)
+            .and_then(|rest| rest.strip_suffix('/'))
+            .is_some_and(|base| base == resource || base == "*")
+    };
+    rules.is_all() || rules.as_slice().iter().any(of_subresource)
 }
 
 #[cfg(test)]
@@ -85,8 +66,12 @@ mod tests {
     use super::*;
     use crate::engine::User;
 
+    fn all() -> WildcardSet {
+        ["*"].into_iter().collect()
+    }
+
     fn matches(rule: &str, resource: &str, subresource: &str) -> bool {
-        resource_matches(rule, resource, subresource)
+        resource_matches(&[rule].into_iter().collect(), resource, subresource)
     }
 
     #[test]
@@ -134,9 +119,9 @@ mod tests {
     #[test]
     fn resource_names_are_exact_and_the_empty_name_is_one() {
         let rule = |names: &[&str]| Rule {
-            verbs: vec!["*".into()],
-            api_groups: vec!["*".into()],
-            resources: vec!["*".into()],
+            verbs: all(),
+            api_groups: all(),
+            resources: all(),
             resource_names: names.iter().map(|&name| name.into()).collect(),
             ..Rule::default()
         };
@@ -154,16 +139,22 @@ mod tests {
         assert!(rule_allows(&rule(&[]), &named("")));
         assert!(rule_allows(&rule(&["a", "b"]), &named("b")));
         assert!(rule_allows(&rule(&[""]), &named("")));
-        assert_eq!(rule_mismatch(&rule(&["*"]), &named("a")), Some(Criterion::Names));
-        assert_eq!(rule_mismatch(&rule(&["a"]), &named("")), Some(Criterion::Names));
+        assert_eq!(
+            compare_rule(&rule(&["*"]), &named("a")),
+            RuleMatch::Mismatch(Criterion::Names)
+        );
+        assert_eq!(
+            compare_rule(&rule(&["a"]), &named("")),
+            RuleMatch::Mismatch(Criterion::Names)
+        );
     }
 
     #[test]
     fn a_requested_star_is_only_in_a_star() {
         let rule = |verb: &str, group: &str| Rule {
-            verbs: vec![verb.into()],
-            api_groups: vec![group.into()],
-            resources: vec!["*".into()],
+            verbs: [verb].into_iter().collect(),
+            api_groups: [group].into_iter().collect(),
+            resources: all(),
             ..Rule::default()
         };
         let target = ResourceAttributes {
@@ -176,26 +167,27 @@ mod tests {
             target: Target::Resource(Box::new(target)),
         };
         assert!(rule_allows(&rule("*", "*"), &asked));
-        assert_eq!(rule_mismatch(&rule("get", "*"), &asked), Some(Criterion::Verbs));
         assert_eq!(
-            rule_mismatch(&rule("*", "apps"), &asked),
-            Some(Criterion::ApiGroups)
+            compare_rule(&rule("get", "*"), &asked),
+            RuleMatch::Mismatch(Criterion::Verbs)
+        );
+        assert_eq!(
+            compare_rule(&rule("*", "apps"), &asked),
+            RuleMatch::Mismatch(Criterion::ApiGroups)
         );
     }
 
     #[test]
     fn a_rule_of_resources_says_nothing_of_paths_and_vice_versa() {
-        let verbs = vec!["*".to_owned()];
-        let stars = || vec!["*".to_owned()];
         let resources = Rule {
-            verbs: verbs.clone(),
-            api_groups: stars(),
-            resources: stars(),
+            verbs: all(),
+            api_groups: all(),
+            resources: all(),
             ..Rule::default()
         };
         let paths = Rule {
-            verbs,
-            non_resource_urls: stars(),
+            verbs: all(),
+            non_resource_urls: vec!["*".into()],
             ..Rule::default()
         };
         let target = Target::NonResource {
@@ -211,8 +203,14 @@ mod tests {
             user: User::default(),
             target,
         };
-        assert_eq!(rule_mismatch(&resources, &path), Some(Criterion::Target));
-        assert_eq!(rule_mismatch(&paths, &resource), Some(Criterion::Target));
+        assert_eq!(
+            compare_rule(&resources, &path),
+            RuleMatch::Mismatch(Criterion::Target)
+        );
+        assert_eq!(
+            compare_rule(&paths, &resource),
+            RuleMatch::Mismatch(Criterion::Target)
+        );
         assert!(rule_allows(&paths, &path) && rule_allows(&resources, &resource));
     }
 }

@@ -1,74 +1,54 @@
 //! Evaluates a policy one of whose rules applies: neverDeny, conditions, mode.
 
-use crate::engine::authorization::condition::{Condition, Conditions, EvaluationFault};
-use crate::engine::authorization::{AuthorizationPolicy, Effect, FailurePolicy, Finding, Mode, Shadow};
+use crate::engine::authorization::condition::{Conditions, EvaluationFault};
+use crate::engine::authorization::listed_policy::ListedPolicy;
+use crate::engine::authorization::{Effect, FailurePolicy, Finding, Mode, Shadow};
 use crate::engine::{CauseKind, Decision, PolicyResult};
 
-use super::{Applied, Walk, WalkRecorder};
+use super::considered::Applied;
+use super::{Walk, WalkRecorder};
 
-impl<R: WalkRecorder> Walk<'_, '_, R> {
+impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     /// What the policy comes to whose rule `rule` applies; `Some` where that decides.
-    pub(super) fn evaluate(
-        &mut self,
-        policy: usize,
-        written: &AuthorizationPolicy,
-        rule: usize,
-    ) -> Option<Applied> {
-        if written.effect == Effect::Deny && self.is_protected() {
-            self.recorder.evaluated(policy, PolicyResult::NoMatch);
+    pub(super) fn evaluate(&mut self, listed: &'s ListedPolicy, rule: usize) -> Option<Applied<'s>> {
+        let policy = &listed.policy;
+        if policy.effect == Effect::Deny && self.request.is_protected() {
+            self.recorder.evaluated(listed.place, PolicyResult::NoMatch);
             self.record_finding(policy, Finding::NeverDenied { rule });
             return None;
         }
-        match self.conditions(written) {
-            Conditions::Hold => self.applies(policy, written, rule),
+        match self.request.conditions(policy) {
+            Conditions::Hold => self.applies(listed, rule),
             Conditions::False(condition) => {
-                self.recorder.evaluated(policy, PolicyResult::NoMatch);
+                self.recorder.evaluated(listed.place, PolicyResult::NoMatch);
                 if R::DETAILED {
-                    self.record_finding(
-                        policy,
-                        Finding::ConditionFalse {
-                            rule,
-                            condition: condition.to_owned(),
-                        },
-                    );
+                    let condition = condition.to_owned();
+                    self.record_finding(policy, Finding::ConditionFalse { rule, condition });
                 }
                 None
             }
-            Conditions::Failed(condition, fault) => self.failed(policy, written, rule, condition, &fault),
+            Conditions::Failed(condition, fault) => self.failed(listed, rule, condition, &fault),
         }
     }
 
-    fn is_protected(&self) -> bool {
-        *self
-            .protected
-            .get_or_init(|| self.set.protection.covers(self.attributes))
-    }
-
-    fn conditions<'p>(&self, policy: &'p AuthorizationPolicy) -> Conditions<'p> {
-        let activation = match policy.mode {
-            Mode::Enforce => &self.activation,
-            Mode::Shadow => &self.shadow_activation,
-        };
-        Condition::all(&policy.conditions, activation)
-    }
-
-    fn applies(&mut self, policy: usize, written: &AuthorizationPolicy, rule: usize) -> Option<Applied> {
-        let decision = written.effect.decision();
-        let evaluation = match (written.mode, written.effect) {
+    fn applies(&mut self, listed: &'s ListedPolicy, rule: usize) -> Option<Applied<'s>> {
+        let policy = &listed.policy;
+        let decision = policy.effect.decision();
+        let result = match (policy.mode, policy.effect) {
             (Mode::Enforce, _) => PolicyResult::Match,
             (Mode::Shadow, Effect::Allow) => PolicyResult::ShadowAllow,
             (Mode::Shadow, Effect::Deny) => PolicyResult::ShadowDeny,
         };
-        self.recorder.evaluated(policy, evaluation);
+        self.recorder.evaluated(listed.place, result);
         self.record_finding(policy, Finding::Match { rule, decision });
-        match written.mode {
+        match policy.mode {
             Mode::Enforce => Some(Applied {
                 policy,
                 rule,
                 failed: None,
             }),
             Mode::Shadow => {
-                self.note_shadow(policy, decision, None);
+                self.note_shadow(listed, decision, None);
                 None
             }
         }
@@ -76,32 +56,28 @@ impl<R: WalkRecorder> Walk<'_, '_, R> {
 
     fn failed(
         &mut self,
-        policy: usize,
-        written: &AuthorizationPolicy,
+        listed: &'s ListedPolicy,
         rule: usize,
         condition: &str,
         fault: &EvaluationFault,
-    ) -> Option<Applied> {
+    ) -> Option<Applied<'s>> {
+        let policy = &listed.policy;
         // What it comes to where it counts, which in Shadow is noted alone.
-        let decision = if written.effect == Effect::Deny && written.failure_policy == FailurePolicy::Deny {
-            Decision::Deny
-        } else {
-            Decision::NoOpinion
+        let decision = match (policy.effect, policy.failure_policy) {
+            (Effect::Deny, FailurePolicy::Deny) => Decision::Deny,
+            (Effect::Deny, FailurePolicy::NoOpinion) | (Effect::Allow, _) => Decision::NoOpinion,
         };
-        self.recorder.evaluated(policy, PolicyResult::Error);
+        self.recorder.evaluated(listed.place, PolicyResult::Error);
         if R::DETAILED {
-            let (condition, error) = (condition.to_owned(), fault.to_string());
-            self.record_finding(
-                policy,
-                Finding::ConditionError {
-                    rule,
-                    condition,
-                    error,
-                    decision,
-                },
-            );
+            let finding = Finding::ConditionError {
+                rule,
+                condition: condition.to_owned(),
+                error: fault.to_string(),
+                decision,
+            };
+            self.record_finding(policy, finding);
         }
-        match written.mode {
+        match policy.mode {
             Mode::Enforce => (decision == Decision::Deny).then(|| Applied {
                 policy,
                 rule,
@@ -109,20 +85,18 @@ impl<R: WalkRecorder> Walk<'_, '_, R> {
             }),
             Mode::Shadow => {
                 let error = format!("condition `{condition}`: {fault}");
-                self.note_shadow(policy, decision, Some(error));
+                self.note_shadow(listed, decision, Some(error));
                 None
             }
         }
     }
 
-    fn note_shadow(&mut self, policy: usize, decision: Decision, error: Option<String>) {
-        if let Some(name) = self.set.names.get(policy).cloned() {
-            self.shadow.push(Shadow {
-                kind: CauseKind::AuthorizationPolicy,
-                name,
-                decision,
-                error,
-            });
-        }
+    fn note_shadow(&mut self, listed: &ListedPolicy, decision: Decision, error: Option<String>) {
+        self.shadow.push(Shadow {
+            kind: CauseKind::AuthorizationPolicy,
+            name: listed.name.clone(),
+            decision,
+            error,
+        });
     }
 }

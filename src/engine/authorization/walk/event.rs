@@ -1,7 +1,6 @@
 //! Trace events of policies and bindings.
 
 use crate::engine::CauseKind;
-use crate::engine::authorization::rbac::RoleFault;
 use crate::engine::authorization::{AuthorizationPolicy, Binding, Event, Finding};
 
 pub(super) fn policy_event(policy: &AuthorizationPolicy, finding: Finding) -> Event {
@@ -33,15 +32,5 @@ pub(super) const fn binding_kind(namespace: &str) -> CauseKind {
         CauseKind::ClusterRoleBinding
     } else {
         CauseKind::RoleBinding
-    }
-}
-
-/// Why the role of a binding is not there.
-pub(super) fn missing_role(binding: &Binding) -> RoleFault {
-    let name = binding.role.name.clone();
-    match binding.role.kind.as_str() {
-        "Role" => RoleFault::NoRole(name),
-        "ClusterRole" => RoleFault::NoClusterRole(name),
-        kind => RoleFault::UnsupportedKind(kind.to_owned()),
     }
 }

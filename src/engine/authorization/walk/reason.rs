@@ -7,17 +7,16 @@ use crate::engine::authorization::{Authorization, Subject, SubjectKind};
 use crate::engine::text::cut;
 use crate::engine::{Cause, CauseKind, Decision};
 
+use super::considered::Applied;
 use super::event::binding_kind;
-use super::{Applied, Walk, WalkRecorder};
+use super::{Walk, WalkRecorder};
 
 type Decided = (Decision, String, Option<Cause>);
 
-impl<R: WalkRecorder> Walk<'_, '_, R> {
+impl<R: WalkRecorder> Walk<'_, '_, '_, R> {
     /// `denied by AuthorizationPolicy "name": reason`.
-    pub(super) fn by_policy(&self, decision: Decision, applied: &Applied) -> Decided {
-        let Some(policy) = self.set.policies.get(applied.policy) else {
-            return (decision, String::new(), None);
-        };
+    pub(super) fn by_policy(decision: Decision, applied: &Applied<'_>) -> Decided {
+        let policy = applied.policy;
         let verb = if decision == Decision::Deny {
             "denied"
         } else {
@@ -49,7 +48,7 @@ impl<R: WalkRecorder> Walk<'_, '_, R> {
 
     /// As kube-apiserver words it (`pkg/registry/rbac/validation/rule.go`).
     pub(super) fn by_grant(&self, grant: Grant) -> Decided {
-        let Some(binding) = self.set.bindings.get(grant.binding) else {
+        let Some(binding) = self.request.set.bindings.get(grant.binding) else {
             // Nothing is allowed for which no binding can be named.
             return (Decision::NoOpinion, String::new(), None);
         };
@@ -57,10 +56,10 @@ impl<R: WalkRecorder> Walk<'_, '_, R> {
         let mut reason = format!("RBAC: allowed by {kind} ");
         quote(&mut reason, &with_namespace(&binding.name, &binding.namespace));
         reason.push_str(" of ");
-        reason.push_str(&binding.role.kind);
+        reason.push_str(binding.role.kind.as_str());
         reason.push(' ');
         quote(&mut reason, &binding.role.name);
-        let user = &self.attributes.user;
+        let user = &self.request.attributes.user;
         if let Some(subject) = applying_subject(&binding.subjects, user, &binding.namespace)
             .and_then(|place| binding.subjects.get(place))
         {
@@ -85,14 +84,14 @@ impl<R: WalkRecorder> Walk<'_, '_, R> {
 fn describe(reason: &mut String, subject: &Subject, binding_namespace: &str) {
     reason.push_str(subject.kind.as_str());
     reason.push(' ');
-    match (&subject.kind, subject.namespace.is_empty()) {
+    match (subject.kind, subject.namespace.is_empty()) {
         (SubjectKind::ServiceAccount, true) => {
             quote(reason, &format!("{}/{binding_namespace}", subject.name));
         }
         (SubjectKind::ServiceAccount, false) => {
             quote(reason, &format!("{}/{}", subject.name, subject.namespace));
         }
-        _ => quote(reason, &subject.name),
+        (SubjectKind::User | SubjectKind::Group, _) => quote(reason, &subject.name),
     }
 }
 

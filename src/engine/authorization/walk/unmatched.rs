@@ -4,19 +4,23 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use crate::engine::CauseKind;
-use crate::engine::authorization::index::Query;
-use crate::engine::authorization::{Criterion, Event, Finding, Unmatched};
+use crate::engine::authorization::index::{Query, RuleBlocks, RuleQuery};
+use crate::engine::authorization::rbac::RoleFault;
+use crate::engine::authorization::{AuthorizationPolicy, Criterion, Event, Finding, RuleMatch, Unmatched};
 
-use super::event::{binding_event, missing_role, policy_event};
-use super::{RuleMatch, Walk, WalkRecorder};
+use super::considered::NearestRule;
+use super::event::{binding_event, policy_event};
+use super::{Walk, WalkRecorder};
 
 /// The most bindings of a subject, the most rules of all of them, and the most
 /// rules of policies that are looked at.
 const MAX_CONSIDERED: usize = 1_000;
 
-impl<R: WalkRecorder> Walk<'_, '_, R> {
+impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     pub(crate) fn unmatched(mut self) -> Unmatched {
-        let bindings = self.set.grants.applying(&self.who, &self.query, MAX_CONSIDERED);
+        let request = self.request;
+        let grants = &request.set.grants;
+        let bindings = grants.applying(&request.who, &request.query, MAX_CONSIDERED);
         let (errors, binding) = self.nearest_binding(&bindings);
         let policy = self.nearest_policy();
         let nearest = if closeness(policy.as_ref()) > closeness(binding.as_ref()) {
@@ -26,7 +30,7 @@ impl<R: WalkRecorder> Walk<'_, '_, R> {
         };
         Unmatched {
             bindings: bindings.len(),
-            policies: self.set.periods.holding(self.now),
+            policies: request.set.periods.holding(request.now),
             errors,
             nearest,
         }
@@ -37,19 +41,22 @@ impl<R: WalkRecorder> Walk<'_, '_, R> {
         let (mut errors, mut nearest) = (Vec::new(), None);
         let mut left = MAX_CONSIDERED;
         for &place in bindings.iter().take(MAX_CONSIDERED) {
-            let Some(binding) = self.set.bindings.get(place) else {
+            let Some(binding) = self.request.set.bindings.get(place) else {
                 continue;
             };
             if let Some(rules) = self.rules_of(place) {
                 let considered = rules.get(..left).unwrap_or(rules);
                 left -= considered.len();
-                let (rule, criterion) = self.nearest_rule(considered);
-                let criterion = criterion.unwrap_or(Criterion::Target);
+                let (rule, criterion) = match self.nearest_rule(considered) {
+                    NearestRule::Mismatch(rule, criterion) => (Some(rule), criterion),
+                    NearestRule::Allows(rule) => (Some(rule), Criterion::Target),
+                    NearestRule::NoRule => (None, Criterion::Target),
+                };
                 if nearest.is_none_or(|(_, _, nearest)| nearest < criterion) {
                     nearest = Some((binding, rule, criterion));
                 }
             } else if errors.len() < Unmatched::MAX_ERRORS {
-                let error = missing_role(binding).to_string();
+                let error = RoleFault::missing(&binding.role).to_string();
                 if !errors.contains(&error) {
                     errors.push(error);
                 }
@@ -62,22 +69,27 @@ impl<R: WalkRecorder> Walk<'_, '_, R> {
 
     /// The policy that allows and comes nearest among those for this user.
     fn nearest_policy(&mut self) -> Option<Event> {
-        let (who, query) = (
-            self.who.clone(),
-            std::mem::replace(&mut self.query, Query::NOTHING),
-        );
-        let mut nearest = None::<(usize, usize, Criterion)>;
+        let candidates = &self.request.set.allow.candidates;
+        match &self.request.query {
+            Query::Resource(query) => self.nearest_among(&candidates.resources, query),
+            Query::Path(query) => self.nearest_among(&candidates.paths, query),
+        }
+    }
+
+    fn nearest_among<Q: RuleQuery>(&mut self, rules: &'s RuleBlocks<Q::Rule>, query: &Q) -> Option<Event> {
+        let request = self.request;
+        let mut nearest = None::<(&AuthorizationPolicy, usize, Criterion)>;
         let mut considered = 0;
-        self.set.allow.candidates.each(&who, &query, true, |candidate| {
-            if !candidate.is_subject || !self.holds(candidate.policy) {
+        rules.each(&request.who, query, true, |candidate| {
+            let policy = &candidate.listed.policy;
+            if !candidate.is_subject || !request.is_in_force(policy) {
                 return ControlFlow::Continue(());
             }
             considered += 1;
-            let rule = self.rule_of(candidate);
-            if let RuleMatch::Mismatch(criterion) = self.compare(candidate)
+            if let RuleMatch::Mismatch(criterion) = self.compare(query, &candidate)
                 && nearest.is_none_or(|(_, _, nearest)| nearest < criterion)
             {
-                nearest = Some((candidate.policy, rule, criterion));
+                nearest = Some((policy, candidate.number, criterion));
             }
             if considered < MAX_CONSIDERED {
                 ControlFlow::Continue(())
@@ -85,16 +97,10 @@ impl<R: WalkRecorder> Walk<'_, '_, R> {
                 ControlFlow::Break(())
             }
         });
-        self.query = query;
-        let (policy, rule, criterion) = nearest?;
-        let finding = Finding::NoMatch {
-            rule: Some(rule),
-            criterion,
-        };
-        self.set
-            .policies
-            .get(policy)
-            .map(|policy| policy_event(policy, finding))
+        nearest.map(|(policy, rule, criterion)| {
+            let rule = Some(rule);
+            policy_event(policy, Finding::NoMatch { rule, criterion })
+        })
     }
 }
 

@@ -17,8 +17,8 @@ fn mk_subject(kind: SubjectKind, namespace: &str, name: &str) -> Subject {
 
 fn mk_deny(subject: Subject, resource_rules: Vec<ResourceRule>, paths: &[&str]) -> AuthorizationPolicy {
     let path_rule = |path: &&str| NonResourceRule {
-        verbs: texts(&["get"]),
-        paths: texts(&[path]),
+        verbs: texts(&["get"]).into(),
+        paths: vec![(*path).into()],
     };
     AuthorizationPolicy {
         name: String::new(),
@@ -37,10 +37,10 @@ fn mk_deny(subject: Subject, resource_rules: Vec<ResourceRule>, paths: &[&str]) 
 
 fn mk_rule(resource: &str, namespaces: &[&str], names: &[&str]) -> ResourceRule {
     ResourceRule {
-        verbs: texts(&["get"]),
-        api_groups: texts(&[""]),
-        resources: texts(&[resource]),
-        namespaces: texts(namespaces),
+        verbs: texts(&["get"]).into(),
+        api_groups: texts(&[""]).into(),
+        resources: vec![resource.into()],
+        namespaces: namespaces.iter().map(|&namespace| namespace.into()).collect(),
         names: texts(names),
         ..ResourceRule::default()
     }

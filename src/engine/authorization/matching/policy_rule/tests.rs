@@ -1,19 +1,16 @@
 use super::*;
+use crate::engine::authorization::fixtures::{patterns, texts, words};
 use crate::engine::{Operator, Requirement, Selectors};
 
 /// verb, group, resource, namespace, name
 type RequestRow = [&'static str; 5];
 
-fn texts(texts: &[&str]) -> Vec<String> {
-    texts.iter().map(|&text| text.to_owned()).collect()
-}
-
 fn rule() -> ResourceRule {
-    let all = || texts(&["*"]);
+    let all = || words(&["*"]);
     ResourceRule {
         verbs: all(),
         api_groups: all(),
-        resources: all(),
+        resources: patterns(&["*"]),
         ..ResourceRule::default()
     }
 }
@@ -30,14 +27,15 @@ fn request(asked: &RequestRow) -> ResourceAttributes<'static> {
     }
 }
 
-fn miss(effect: Effect, rule: &ResourceRule, asked: &RequestRow) -> Option<Criterion> {
+fn compare(effect: Effect, rule: &ResourceRule, asked: &RequestRow) -> RuleMatch {
     let request = request(asked);
-    resource_rule_mismatch(
+    let narrowness = Narrowness::new(&request.selectors);
+    compare_resource_rule(
         effect,
         rule,
         &request,
-        None,
-        &Narrowness::new(&request.selectors),
+        |_| Selected::No,
+        &narrowness,
         &ClusterScoped::default(),
     )
 }
@@ -50,17 +48,22 @@ fn check(
     no_match: &[RequestRow],
 ) {
     for asked in matches {
-        assert_eq!(miss(effect, rule, asked), None, "{effect:?} {asked:?}");
+        assert_eq!(
+            compare(effect, rule, asked),
+            RuleMatch::Match,
+            "{effect:?} {asked:?}"
+        );
     }
     for asked in no_match {
-        assert_eq!(miss(effect, rule, asked), Some(criterion), "{effect:?} {asked:?}");
+        let expected = RuleMatch::Mismatch(criterion);
+        assert_eq!(compare(effect, rule, asked), expected, "{effect:?} {asked:?}");
     }
 }
 
 #[test]
 fn verbs_and_groups() {
     let verbs = ResourceRule {
-        verbs: texts(&["get", "list"]),
+        verbs: words(&["get", "list"]),
         ..rule()
     };
     let get = ["get", "", "pods", "", ""];
@@ -81,7 +84,7 @@ fn verbs_and_groups() {
     check(Effect::Allow, &rule(), Criterion::Verbs, &[get, all], &[]);
 
     let groups = ResourceRule {
-        api_groups: texts(&["", "apps"]),
+        api_groups: words(&["", "apps"]),
         ..rule()
     };
     let (core, apps) = (
@@ -108,7 +111,7 @@ fn verbs_and_groups() {
 #[test]
 fn resources_follow_the_effect() {
     let pods = ResourceRule {
-        resources: texts(&["pods"]),
+        resources: patterns(&["pods"]),
         ..rule()
     };
     let star = ["get", "", "*", "", ""];
@@ -143,7 +146,7 @@ fn absent_namespaces_are_all_and_cluster_scope() {
 #[test]
 fn namespaces_of_an_allow_must_hold_the_request() {
     let teams = ResourceRule {
-        namespaces: texts(&["team-*", "shared"]),
+        namespaces: patterns(&["team-*", "shared"]),
         ..rule()
     };
     check(
@@ -164,7 +167,7 @@ fn namespaces_of_an_allow_must_hold_the_request() {
         ],
     );
     let none = ResourceRule {
-        namespaces: texts(&[""]),
+        namespaces: patterns(&[""]),
         ..rule()
     };
     check(
@@ -175,7 +178,7 @@ fn namespaces_of_an_allow_must_hold_the_request() {
         &[["get", "", "pods", "team-a", "p"]],
     );
     let some = ResourceRule {
-        namespaces: texts(&["*"]),
+        namespaces: patterns(&["*"]),
         ..rule()
     };
     let (namespaced, cluster) = (["get", "", "pods", "any", "p"], ["get", "", "nodes", "", "n"]);
@@ -192,7 +195,7 @@ fn namespaces_of_an_allow_must_hold_the_request() {
 fn a_deny_by_namespace_touches_what_spans_namespaces() {
     for pattern in ["team-a", "team-*", "*"] {
         let teams = ResourceRule {
-            namespaces: texts(&[pattern]),
+            namespaces: patterns(&[pattern]),
             ..rule()
         };
         check(
@@ -221,13 +224,13 @@ fn a_deny_by_namespace_touches_what_spans_namespaces() {
         );
     }
     let team = ResourceRule {
-        namespaces: texts(&["team-a"]),
+        namespaces: patterns(&["team-a"]),
         ..rule()
     };
     let other = ["list", "", "pods", "team-b", ""];
     check(Effect::Deny, &team, Criterion::Namespaces, &[], &[other]);
     let none = ResourceRule {
-        namespaces: texts(&[""]),
+        namespaces: patterns(&[""]),
         ..rule()
     };
     check(
@@ -320,67 +323,78 @@ fn selectors_narrow_an_allow_and_lift_a_deny() {
         selectors,
         ..request(&["list", "", "pods", "", ""])
     };
-    let miss = |effect, request: ResourceAttributes<'_>| {
-        resource_rule_mismatch(
+    let compare = |effect, request: ResourceAttributes<'_>| {
+        let narrowness = Narrowness::new(&request.selectors);
+        compare_resource_rule(
             effect,
             &written,
             &request,
-            None,
-            &Narrowness::new(&request.selectors),
+            |_| Selected::No,
+            &narrowness,
             &ClusterScoped::default(),
         )
     };
     for narrow in [node(&["node-1"]), node(&["node-1", "node-2"])] {
-        assert_eq!(miss(Effect::Allow, asked(narrow.clone())), None);
+        assert_eq!(compare(Effect::Allow, asked(narrow.clone())), RuleMatch::Match);
         assert_eq!(
-            miss(Effect::Deny, asked(narrow)),
-            Some(Criterion::UnlessSelectors)
+            compare(Effect::Deny, asked(narrow)),
+            RuleMatch::Mismatch(Criterion::UnlessSelectors)
         );
     }
     for wide in [Selectors::default(), node(&["node-1", "node-3"]), node(&[])] {
         assert_eq!(
-            miss(Effect::Allow, asked(wide.clone())),
-            Some(Criterion::Selectors)
+            compare(Effect::Allow, asked(wide.clone())),
+            RuleMatch::Mismatch(Criterion::Selectors)
         );
-        assert_eq!(miss(Effect::Deny, asked(wide)), None);
+        assert_eq!(compare(Effect::Deny, asked(wide)), RuleMatch::Match);
     }
 }
 
 #[test]
 fn paths_match_as_in_rbac() {
     let rule = |verbs: &[&str], paths: &[&str]| NonResourceRule {
-        verbs: texts(verbs),
-        paths: texts(paths),
+        verbs: words(verbs),
+        paths: patterns(paths),
     };
     let debug = rule(&["get"], &["/debug/*", "/metrics"]);
     for effect in [Effect::Allow, Effect::Deny] {
         for path in ["/debug/pprof", "/debug/", "/metrics"] {
-            assert_eq!(path_rule_mismatch(effect, &debug, path, "get"), None, "{path}");
+            assert_eq!(
+                compare_path_rule(effect, &debug, path, "get"),
+                RuleMatch::Match,
+                "{path}"
+            );
         }
         for path in ["/debug", "/metrics/", "/", ""] {
             assert_eq!(
-                path_rule_mismatch(effect, &debug, path, "get"),
-                Some(Criterion::Paths),
+                compare_path_rule(effect, &debug, path, "get"),
+                RuleMatch::Mismatch(Criterion::Paths),
                 "{path}"
             );
         }
         assert_eq!(
-            path_rule_mismatch(effect, &debug, "/metrics", "post"),
-            Some(Criterion::Verbs)
+            compare_path_rule(effect, &debug, "/metrics", "post"),
+            RuleMatch::Mismatch(Criterion::Verbs)
         );
         assert_eq!(
-            path_rule_mismatch(effect, &rule(&["*"], &["*"]), "/x", "post"),
-            None
+            compare_path_rule(effect, &rule(&["*"], &["*"]), "/x", "post"),
+            RuleMatch::Match
         );
     }
     assert_eq!(
-        path_rule_mismatch(Effect::Allow, &debug, "/metrics", "*"),
-        Some(Criterion::Verbs)
+        compare_path_rule(Effect::Allow, &debug, "/metrics", "*"),
+        RuleMatch::Mismatch(Criterion::Verbs)
     );
-    assert_eq!(path_rule_mismatch(Effect::Deny, &debug, "/metrics", "*"), None);
     assert_eq!(
-        path_rule_mismatch(Effect::Allow, &debug, "*", "get"),
-        Some(Criterion::Paths)
+        compare_path_rule(Effect::Deny, &debug, "/metrics", "*"),
+        RuleMatch::Match
     );
-    assert_eq!(path_rule_mismatch(Effect::Deny, &debug, "*", "get"), None);
+    assert_eq!(
+        compare_path_rule(Effect::Allow, &debug, "*", "get"),
+        RuleMatch::Mismatch(Criterion::Paths)
+    );
+    assert_eq!(
+        compare_path_rule(Effect::Deny, &debug, "*", "get"),
+        RuleMatch::Match
+    );
 }

@@ -93,8 +93,8 @@ fn no_shape_of_role_bindings_makes_a_decision_look_at_more_rules() {
     check("one group, cluster-wide, a path each", |at| {
         let name = format!("r{at}");
         let rule = crate::engine::authorization::Rule {
-            verbs: texts(&["get"]),
-            non_resource_urls: vec![format!("/p{at}/*")],
+            verbs: words(&["get"]),
+            non_resource_urls: vec![format!("/p{at}/*").into()],
             ..Default::default()
         };
         (role("", &name, vec![rule]), binding("", &name, &name, all()))
@@ -128,9 +128,9 @@ fn a_role_of_many_rules_is_not_read_through() {
 fn rules_with_huge_products_are_compared_without_being_multiplied_out() {
     let list = |prefix: &str| (0..1_000).map(|at| format!("{prefix}{at}")).collect::<Vec<_>>();
     let rule = crate::engine::authorization::Rule {
-        verbs: list("v"),
-        api_groups: list("g"),
-        resources: list("r"),
+        verbs: list("v").into(),
+        api_groups: list("g").into(),
+        resources: list("r").into(),
         resource_names: list("n"),
         ..Default::default()
     };
@@ -161,19 +161,19 @@ fn policies_for_everyone_are_found_by_any_of_their_fields() {
     let shapes: [Shape; 6] = [
         ("verbs", |at| rule(&[&format!("v{at}")], &["*"])),
         ("groups", |at| crate::engine::authorization::ResourceRule {
-            api_groups: vec![format!("g{at}")],
+            api_groups: vec![format!("g{at}")].into(),
             ..rule(&["*"], &["*"])
         }),
         ("resources", |at| {
             rule(&["*"], &[&format!("r{at}/status"), &format!("r{at}")])
         }),
         ("namespaces", |at| crate::engine::authorization::ResourceRule {
-            namespaces: vec![format!("ns{at}")],
+            namespaces: vec![format!("ns{at}").into()],
             ..rule(&["*"], &["*"])
         }),
         ("namespace prefixes", |at| {
             crate::engine::authorization::ResourceRule {
-                namespaces: vec![format!("ns{at}-*")],
+                namespaces: vec![format!("ns{at}-*").into()],
                 ..rule(&["*"], &["*"])
             }
         }),

@@ -16,8 +16,8 @@ fn objects() -> Objects {
                 "",
                 "probe",
                 vec![crate::engine::authorization::Rule {
-                    verbs: texts(&["get"]),
-                    non_resource_urls: texts(&["/metrics", "/debug/*"]),
+                    verbs: words(&["get"]),
+                    non_resource_urls: patterns(&["/metrics", "/debug/*"]),
                     ..Default::default()
                 }],
             ),
@@ -57,7 +57,7 @@ fn objects() -> Objects {
             ),
             Binding {
                 role: crate::engine::authorization::RoleRef {
-                    kind: "Role".into(),
+                    kind: crate::engine::authorization::RoleKind::Role,
                     name: "local".into(),
                 },
                 ..binding("ns", "local", "", vec![Subject::user("erin")])

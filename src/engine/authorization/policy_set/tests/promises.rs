@@ -37,14 +37,14 @@ fn table(rule: &ResourceRule, cases: &[(&str, bool, bool)]) {
 
 fn in_group(group: &str, rule: ResourceRule) -> ResourceRule {
     ResourceRule {
-        api_groups: texts(&[group]),
+        api_groups: words(&[group]),
         ..rule
     }
 }
 
 fn in_namespaces(namespaces: &[&str], rule: ResourceRule) -> ResourceRule {
     ResourceRule {
-        namespaces: texts(namespaces),
+        namespaces: patterns(namespaces),
         ..rule
     }
 }

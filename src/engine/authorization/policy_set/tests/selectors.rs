@@ -167,7 +167,7 @@ fn a_request_for_a_namespace_counts_as_in_it() {
 #[test]
 fn labels_and_names_of_namespaces_hold_together() {
     let mut policy = selecting(Effect::Allow, "tier");
-    policy.resource_rules[0].namespaces = texts(&["l*"]);
+    policy.resource_rules[0].namespaces = patterns(&["l*"]);
     let set = with_namespaces(vec![policy]);
     for (namespace, decision) in [("live", Decision::Allow), ("test", Decision::NoOpinion)] {
         let asked = asks(user("jane", &[]), &format!("get pods {namespace} p"));

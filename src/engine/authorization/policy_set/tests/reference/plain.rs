@@ -1,6 +1,7 @@
 //! What the rules say, read one by one.
 
 use super::*;
+use crate::engine::authorization::SubjectKind;
 
 type PlainCause = (CauseKind, String, String, usize);
 
@@ -75,9 +76,8 @@ fn outcome(
             .position(|rule| resource_rule(denies, rule, namespaces, request))?,
         Target::NonResource { path, verb } => {
             let covers = |rule: &NonResourceRule| {
-                text(denies, &rule.verbs, verb)
-                    && rule
-                        .paths
+                text(denies, rule.verbs.as_slice(), verb)
+                    && written(&rule.paths)
                         .iter()
                         .any(|url| covers(url, path) || denies && path == "*")
             };
@@ -116,14 +116,13 @@ fn means(subject: &Subject, user: &User<'_>) -> bool {
         Some(prefix) => name.starts_with(prefix),
         None => name == subject.name,
     };
-    match subject.kind.as_str() {
-        "User" => fits(&user.name),
-        "Group" => subject.name == "*" || user.groups.iter().any(|group| fits(group)),
-        "ServiceAccount" => {
+    match subject.kind {
+        SubjectKind::User => fits(&user.name),
+        SubjectKind::Group => subject.name == "*" || user.groups.iter().any(|group| fits(group)),
+        SubjectKind::ServiceAccount => {
             let name = format!("system:serviceaccount:{}:{}", subject.namespace, subject.name);
             !subject.namespace.is_empty() && user.name == name
         }
-        _ => false,
     }
 }
 
@@ -167,8 +166,7 @@ fn resource_rule(
         (Some((resource, before)), sub) => (resource, format!("{before}/{sub}")),
     };
     let namespace = request.namespace.as_ref();
-    let in_namespace = rule
-        .namespaces
+    let in_namespace = written(&rule.namespaces)
         .iter()
         .any(|pattern| match pattern.strip_suffix('*') {
             _ if namespace.is_empty() => pattern.is_empty(),
@@ -194,10 +192,9 @@ fn resource_rule(
     let narrow = narrow(&rule.selectors.field, &request.selectors.field, false)
         && narrow(&rule.selectors.label, &request.selectors.label, true);
     let asks = !rule.selectors.field.is_empty() || !rule.selectors.label.is_empty();
-    text(denies, &rule.verbs, &request.verb)
-        && text(denies, &rule.api_groups, &request.group)
-        && rule
-            .resources
+    text(denies, rule.verbs.as_slice(), &request.verb)
+        && text(denies, rule.api_groups.as_slice(), &request.group)
+        && written(&rule.resources)
             .iter()
             .any(|pattern| resources(denies, pattern, resource, &sub))
         && (rule.namespaces.is_empty() || in_namespace || all_namespaces)
@@ -206,6 +203,11 @@ fn resource_rule(
             || rule.names.iter().any(|name| *name == request.name)
             || about_all && request.name.is_empty())
         && (!asks || narrow != denies)
+}
+
+/// Patterns as they are written.
+fn written(patterns: &[impl ToString]) -> Vec<String> {
+    patterns.iter().map(ToString::to_string).collect()
 }
 
 fn text(denies: bool, list: &[String], requested: &str) -> bool {
@@ -300,10 +302,10 @@ fn rbac(objects: &Objects, asked: &Attributes<'_>) -> Option<PlainCause> {
         {
             continue;
         }
-        let home = match binding.role.kind.as_str() {
-            "ClusterRole" => "",
-            "Role" if !binding.namespace.is_empty() => binding.namespace.as_str(),
-            _ => continue,
+        let home = match binding.role.kind {
+            RoleKind::ClusterRole => "",
+            RoleKind::Role if binding.namespace.is_empty() => continue,
+            RoleKind::Role => binding.namespace.as_str(),
         };
         let role = objects
             .roles
@@ -323,10 +325,10 @@ fn rbac(objects: &Objects, asked: &Attributes<'_>) -> Option<PlainCause> {
 }
 
 fn bound(subject: &Subject, user: &User<'_>, namespace: &str) -> bool {
-    match subject.kind.as_str() {
-        "User" => user.name == subject.name,
-        "Group" => user.groups.iter().any(|group| *group == subject.name),
-        "ServiceAccount" => {
+    match subject.kind {
+        SubjectKind::User => user.name == subject.name,
+        SubjectKind::Group => user.groups.iter().any(|group| *group == subject.name),
+        SubjectKind::ServiceAccount => {
             let own = if subject.namespace.is_empty() {
                 namespace
             } else {
@@ -334,7 +336,6 @@ fn bound(subject: &Subject, user: &User<'_>, namespace: &str) -> bool {
             };
             !own.is_empty() && user.name == format!("system:serviceaccount:{own}:{}", subject.name)
         }
-        _ => false,
     }
 }
 
@@ -342,7 +343,10 @@ fn allows(rule: &Rule, asked: &Attributes<'_>) -> bool {
     let any = |list: &[String], text: &str| list.iter().any(|one| one == "*" || one == text);
     match &asked.target {
         Target::NonResource { path, verb } => {
-            any(&rule.verbs, verb) && rule.non_resource_urls.iter().any(|url| covers(url, path))
+            any(rule.verbs.as_slice(), verb)
+                && written(&rule.non_resource_urls)
+                    .iter()
+                    .any(|url| covers(url, path))
         }
         Target::Resource(request) => {
             let sub = request.subresource.as_ref();
@@ -352,10 +356,11 @@ fn allows(rule: &Rule, asked: &Attributes<'_>) -> bool {
                 format!("{}/{sub}", request.resource)
             };
             let wild = format!("*/{sub}");
-            any(&rule.verbs, &request.verb)
-                && any(&rule.api_groups, &request.group)
+            any(rule.verbs.as_slice(), &request.verb)
+                && any(rule.api_groups.as_slice(), &request.group)
                 && rule
                     .resources
+                    .as_slice()
                     .iter()
                     .any(|one| one == "*" || *one == full || !sub.is_empty() && *one == wild)
                 && (rule.resource_names.is_empty()
