@@ -51,6 +51,8 @@ pub struct Parameters {
     kinds: HashMap<ParamKind, ParameterObjects>,
     /// The kinds of which every object is known; `None`: of each.
     complete: Option<HashSet<ParamKind>>,
+    /// An object cannot be told by kind and name: it may be one of any list.
+    has_nameless: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -93,13 +95,16 @@ impl fmt::Display for ParamKind {
 // === impl Parameters ===
 
 impl Parameters {
-    /// These objects. What has no apiVersion, kind or name is left out. An
-    /// object without namespace is cluster-scoped.
+    /// These objects. Of one that has no apiVersion, kind or name nobody can say which it
+    /// is, so that no list is complete. An object without namespace is cluster-scoped.
     #[must_use]
     pub fn new(objects: impl IntoIterator<Item = Arc<Document<'static>>>) -> Self {
         let mut parameters = Self::default();
         for document in objects {
-            parameters.add(document);
+            match identity(&document) {
+                Some((kind, namespace, name)) => parameters.add(kind, namespace, name, document),
+                None => parameters.has_nameless = true,
+            }
         }
         parameters
     }
@@ -113,24 +118,16 @@ impl Parameters {
     }
 
     fn is_complete(&self, kind: &ParamKind) -> bool {
-        self.complete.as_ref().is_none_or(|kinds| kinds.contains(kind))
+        !self.has_nameless && self.complete.as_ref().is_none_or(|kinds| kinds.contains(kind))
     }
 
-    fn add(&mut self, document: Arc<Document<'static>>) -> Option<()> {
-        let text = |pointer| Some(document.root().pointer(pointer)?.as_str()?.into_owned());
-        let kind = ParamKind {
-            api_version: text("/apiVersion")?,
-            kind: text("/kind")?,
-        };
-        let name = text("/metadata/name")?;
-        let namespace = text("/metadata/namespace").unwrap_or_default();
+    fn add(&mut self, kind: ParamKind, namespace: String, name: String, document: Arc<Document<'static>>) {
         let objects = self.kinds.entry(kind).or_default();
         objects
             .namespaces
             .entry(namespace)
             .or_default()
             .insert(name, document);
-        Some(())
     }
 
     /// What a binding makes of them: the policy runs once for each, once
@@ -166,7 +163,19 @@ impl Parameters {
     }
 }
 
-// === impl Objects ===
+/// Kind, namespace and name.
+fn identity(document: &Document<'_>) -> Option<(ParamKind, String, String)> {
+    let text = |pointer| Some(document.root().pointer(pointer)?.as_str()?.into_owned());
+    let kind = ParamKind {
+        api_version: text("/apiVersion")?,
+        kind: text("/kind")?,
+    };
+    // One without namespace is cluster-scoped.
+    let namespace = text("/metadata/namespace").unwrap_or_default();
+    Some((kind, namespace, text("/metadata/name")?))
+}
+
+// === impl ParameterObjects ===
 
 impl ParameterObjects {
     /// The API server knows of each kind whether it lives in namespaces; here
@@ -324,5 +333,25 @@ mod tests {
         assert_eq!(collect("ConfigMap", named("absent")), Err(fault.clone()));
         assert_eq!(collect("ConfigMap", all()), Err(fault));
         assert_eq!(collect("Limit", named("absent")), Ok(0));
+    }
+
+    #[test]
+    fn where_an_object_cannot_be_told_no_list_is_complete() {
+        let nameless = r#"{"apiVersion":"v1","kind":"Limit","metadata":{"labels":{"l":"1"}}}"#;
+        let named = r#"{"apiVersion":"v1","kind":"Limit","metadata":{"name":"all"}}"#;
+        let objects = [nameless, named].map(|text| Arc::new(Document::parse(text).unwrap()));
+        let parameters = Parameters::new(objects);
+        let collect = |target: ParamTarget| {
+            let reference = mk_reference(target, "", NotFound::Allow);
+            let found = parameters.collect(Some(&mk_kind("Limit")), Some(&reference), "x");
+            found.map(|found| found.len())
+        };
+        let fault = ParamFault::NotSynced("/v1, Kind=Limit".into());
+        assert_eq!(collect(ParamTarget::Name("all".into())), Ok(1));
+        assert_eq!(collect(ParamTarget::Name("other".into())), Err(fault.clone()));
+        assert_eq!(
+            collect(ParamTarget::Selector(LabelSelector::default())),
+            Err(fault)
+        );
     }
 }

@@ -98,6 +98,7 @@ impl Equivalents {
 
     fn class(&self, group: &str, resource: &str) -> Option<&[Registered]> {
         let names = (group.to_owned(), resource.to_owned());
+        // Of each name that has a class there is the class: both are registered at once.
         let class = self.class_of.get(&names)?;
         self.classes.get(class).map(Vec::as_slice)
     }

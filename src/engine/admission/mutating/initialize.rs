@@ -7,7 +7,7 @@ use crate::engine::admission::AdmissionSet;
 use crate::engine::admission::initializers::{self, Installed};
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
-use crate::json::{Document, patch};
+use crate::json::{Document, Node, patch};
 
 impl AdmissionSet {
     /// Runs the policies of the initializers that the object has to pass, and
@@ -22,7 +22,9 @@ impl AdmissionSet {
         if is_exempt(request) || initializers.peek().is_none() {
             return;
         }
+        let mut last = "";
         for installed in initializers {
+            last = &installed.initializer.name;
             if context.run.deadline.has_passed() {
                 return;
             }
@@ -33,7 +35,7 @@ impl AdmissionSet {
             });
             self.initialize_by(installed, state, context);
         }
-        state.complete(context);
+        state.complete(last, context);
     }
 
     fn initialize_by(&self, installed: &Installed, state: &mut MutationState, context: RunContext<'_>) {
@@ -64,15 +66,33 @@ impl AdmissionSet {
 }
 
 impl MutationState {
-    fn complete(&mut self, context: RunContext<'_>) {
-        let completed = self.object_of(context.request).and_then(|object| {
-            let written = Document::parse(initializers::completion(object)?).ok()?;
-            let tree = patch::apply(object, &patch::read(written.root()).ok()?).ok()?;
-            Document::parse(tree.to_text()).ok()
-        });
-        if let Some(object) = completed {
-            self.record_change(context, &object);
-            self.object = Some(object);
+    /// Takes the list of pending initializers away, after the `last` of them. Where that fails the request is
+    /// refused: an object must not be stored as one that is still to be initialized.
+    fn complete(&mut self, last: &str, context: RunContext<'_>) {
+        let Some(object) = self.object_of(context.request) else {
+            return;
+        };
+        let Some(completion) = initializers::completion(object) else {
+            return;
+        };
+        match completed(object, completion) {
+            Ok(object) => {
+                self.record_change(context, &object);
+                self.object = Some(object);
+            }
+            Err(why) => self.refusals.push(PolicyRefusal {
+                policy: last.to_owned(),
+                message: format!("initializers cannot be taken from the object: {why}"),
+                reason: StatusReason::InternalError,
+            }),
         }
     }
+}
+
+/// The object after the JSON Patch `completion`.
+fn completed(object: Node<'_>, completion: &'static str) -> Result<Document<'static>, String> {
+    let written = Document::parse(completion).map_err(|error| error.to_string())?;
+    let operations = patch::read(written.root()).map_err(|error| error.to_string())?;
+    let tree = patch::apply(object, &operations).map_err(|error| error.to_string())?;
+    Document::parse(tree.to_text()).map_err(|error| error.to_string())
 }
