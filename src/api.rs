@@ -19,7 +19,7 @@ mod subject_access_review;
 mod text;
 
 pub use admission_review::{
-    AdmissionReview, AdmissionReviewError, ReviewVersion, ask, verify, verify_decoded,
+    AdmissionReview, AdmissionReviewError, OwnedAdmissionReview, ReviewVersion, ask, verify, verify_decoded,
 };
 pub use status::Status;
 pub use subject_access_review::{

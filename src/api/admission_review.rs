@@ -8,13 +8,15 @@
 //!                   ─bytes─▶ verify(call, uid, phase) ─▶ Reply ────────────┘
 //! ```
 //!
-//! The body is indexed once and not copied; `object` and `oldObject` are references into
-//! it. Facts: `api/admission/{v1,v1beta1}/types.go`;
+//! The body is indexed and decoded once and not copied; `object` and `oldObject` are
+//! references into it. An [`OwnedAdmissionReview`] holds both the review and its text.
+//! Facts: `api/admission/{v1,v1beta1}/types.go`;
 //! `api@release-1.8/admission/v1alpha1`.
 
 mod ask;
 #[cfg(test)]
 mod fixtures;
+mod owned;
 mod reply;
 mod verify;
 
@@ -24,6 +26,7 @@ mod tests;
 use std::borrow::Cow;
 
 pub use ask::ask;
+pub use owned::OwnedAdmissionReview;
 pub use verify::{verify, verify_decoded};
 
 use super::text::excerpt;

@@ -31,22 +31,13 @@ use self::step::JobStep;
 use super::gateway::Shared;
 use super::receive::ReceivedReview;
 use super::respond::Rejection;
-use crate::api::AdmissionReviewError;
 use crate::engine::admission::{Chain, Phase};
-use crate::json::Document;
 
 /// The largest body that a worker reads itself: some 50 µs.
 const SMALL_BYTES: usize = 64 << 10;
 
 /// How long a worker tries.
 const TRIAL: Duration = Duration::from_micros(500);
-
-/// What a worker could do in a moment.
-enum Tried {
-    Answered(Vec<u8>),
-    Begun(Document<'static>, JobStep),
-    Nothing,
-}
 
 /// The reply to the review in the body.
 pub(super) async fn answer(
@@ -55,17 +46,28 @@ pub(super) async fn answer(
     phase: Phase,
     only: Option<String>,
 ) -> Result<Vec<u8>, Rejection> {
-    let asked = PendingReview {
+    let mut asked = PendingReview {
         received,
         phase,
         only,
         since: Instant::now(),
     };
     asked.check_name()?;
-    let (job, step) = match asked.try_at_once(shared)? {
-        Tried::Answered(reply) => return Ok(reply),
-        Tried::Begun(body, step) => (Job::new(asked, body), step),
-        Tried::Nothing => Job::begin(shared, asked).await?,
+    if asked.is_for_the_pool() {
+        let (job, step) = Job::begin(shared, asked).await?;
+        return job.finish(shared, step).await;
+    }
+    let review = asked.read()?;
+    let end = asked.received.deadline.min(asked.since + TRIAL);
+    let is_over = || Instant::now() >= end;
+    let tried = asked.advance(shared, review.review(), Chain::new(phase), Vec::new(), &is_over);
+    if let Some(JobStep::Settled(reply, None)) = tried {
+        return Ok(reply);
+    }
+    let job = Job::new(asked, review);
+    let step = match tried {
+        Some(step) => step,
+        None => job.begin_anew(shared).await?,
     };
     job.finish(shared, step).await
 }
@@ -73,21 +75,10 @@ pub(super) async fn answer(
 // === impl PendingReview ===
 
 impl PendingReview {
-    fn try_at_once(&self, shared: &Shared) -> Result<Tried, Rejection> {
-        // What expressions of the gateway's own kinds cost to compile is not bounded by
-        // the time of a trial.
-        let is_own = || memmem::find(&self.received.body, b"portcullis.dev").is_some();
-        if self.received.body.len() > SMALL_BYTES || is_own() {
-            return Ok(Tried::Nothing);
-        }
-        let end = self.received.deadline.min(self.since + TRIAL);
-        let body = Document::parse_bytes(&self.received.body).map_err(AdmissionReviewError::from)?;
-        let is_over = || Instant::now() >= end;
-        let step = self.advance(shared, &body, Chain::new(self.phase), Vec::new(), &is_over)?;
-        Ok(match step {
-            None => Tried::Nothing,
-            Some(JobStep::Settled(reply, None)) => Tried::Answered(reply),
-            Some(step) => Tried::Begun(body.into_owned(), step),
-        })
+    /// Whether a worker does not even try. What expressions of the gateway's own kinds cost
+    /// to compile is not bounded by the time of a trial.
+    fn is_for_the_pool(&self) -> bool {
+        let body = &self.received.body;
+        body.len() > SMALL_BYTES || memmem::find(body, b"portcullis.dev").is_some()
     }
 }

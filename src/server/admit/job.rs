@@ -5,21 +5,19 @@
 //! and a running step notices. The review keeps its permit until its last step has ended.
 
 use std::collections::VecDeque;
-use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
-use actix_web::web::{Bytes, Data};
+use actix_web::web::Data;
 use futures_util::future::join_all;
 
 use super::calls::{Asking, CallQuestion, Returned, questions};
 use super::pending::PendingReview;
 use super::shadow;
 use super::step::JobStep;
-use crate::api::{AdmissionReview, AdmissionReviewError};
+use crate::api::OwnedAdmissionReview;
 use crate::engine::admission::Chain;
 use crate::engine::admission::webhook::{Call, CallFailure, WebhookAnswer};
-use crate::json::{self, Document};
 use crate::server::gateway::Shared;
 use crate::server::pool::Size;
 use crate::server::respond::Rejection;
@@ -28,19 +26,18 @@ use crate::upstream::{Requester, end_of_calls};
 /// From this length on, reading alone takes longer than a small job may.
 const LARGE_BYTES: usize = 4 << 20;
 
-/// A review and its text.
+/// A review that goes on.
 pub(super) struct Job {
     pub(super) asked: PendingReview,
-    pub(super) body: Arc<Document<'static>>,
+    pub(super) review: Arc<OwnedAdmissionReview>,
 }
 
 // === impl Job ===
 
 impl Job {
-    pub(super) fn new(mut asked: PendingReview, body: Document<'static>) -> Arc<Self> {
-        asked.received.body = Bytes::new();
-        let body = Arc::new(body);
-        Arc::new(Self { asked, body })
+    pub(super) fn new(asked: PendingReview, review: OwnedAdmissionReview) -> Arc<Self> {
+        let review = Arc::new(review);
+        Arc::new(Self { asked, review })
     }
 
     /// Reads the review and goes as far as it comes without others.
@@ -56,10 +53,9 @@ impl Job {
             Size::Small
         };
         let work = move |is_over: &dyn Fn() -> bool| {
-            let bytes = mem::take(&mut asked.received.body);
-            let body = owned(bytes).map_err(AdmissionReviewError::from)?;
-            let job = Self::new(asked, body);
-            let step = job.step(&of_step, Chain::new(phase), Vec::new(), is_over)?;
+            let review = asked.read()?;
+            let job = Self::new(asked, review);
+            let step = job.step(&of_step, Chain::new(phase), Vec::new(), is_over);
             Ok::<_, Rejection>((job, step))
         };
         let (job, step) = shared.pool.run(size, deadline, work).await??;
@@ -68,6 +64,11 @@ impl Job {
             None => job.step_anew(shared, Chain::new(phase), Vec::new()).await?,
         };
         Ok((job, step))
+    }
+
+    /// As far as it comes without others, once a worker has tried in vain.
+    pub(super) async fn begin_anew(self: &Arc<Self>, shared: &Data<Shared>) -> Result<JobStep, Rejection> {
+        self.go_on(shared, Chain::new(self.asked.phase), Vec::new()).await
     }
 
     /// Goes on to the end; the reply.
@@ -81,7 +82,7 @@ impl Job {
                 JobStep::Asks(asking) => step = self.ask(shared, *asking).await?,
                 JobStep::Settled(reply, unlogged) => {
                     if let Some(unlogged) = unlogged {
-                        shadow::spawn(shared, &self.asked, &self.body, *unlogged);
+                        shadow::spawn(shared, &self.asked, &self.review, *unlogged);
                     }
                     return Ok(reply);
                 }
@@ -102,7 +103,7 @@ impl Job {
             let job = Arc::clone(self);
             let encode = move |_: &dyn Fn() -> bool| job.questions(left);
             let encoding = shared.pool.run(Size::Small, self.asked.received.deadline, encode);
-            let (questions, still_left) = encoding.await??;
+            let (questions, still_left) = encoding.await?;
             returned.extend(self.put(questions, &user).await);
             left = still_left;
         }
@@ -121,11 +122,11 @@ impl Job {
             let phase = job.asked.phase;
             let answers = returned.into_iter().map(|one| one.answer(phase).1);
             let answers: Vec<WebhookAnswer> = answers.collect();
-            let step = job.step(&of_step, chain.clone(), answers.clone(), is_over)?;
-            Ok::<_, Rejection>(step.ok_or((chain, answers)))
+            let step = job.step(&of_step, chain.clone(), answers.clone(), is_over);
+            step.ok_or((chain, answers))
         };
         let deadline = self.asked.received.deadline;
-        match shared.pool.run(Size::Small, deadline, work).await?? {
+        match shared.pool.run(Size::Small, deadline, work).await? {
             Ok(step) => Ok(step),
             Err((chain, answers)) => self.step_anew(shared, chain, answers).await,
         }
@@ -141,7 +142,7 @@ impl Job {
         let (job, of_step) = (Arc::clone(self), shared.clone());
         let work = move |is_over: &dyn Fn() -> bool| job.step(&of_step, chain, answers, is_over);
         let deadline = self.asked.received.deadline;
-        let step = shared.pool.run(Size::Large, deadline, work).await??;
+        let step = shared.pool.run(Size::Large, deadline, work).await?;
         step.ok_or(Rejection::TooLate)
     }
 
@@ -152,16 +153,16 @@ impl Job {
         chain: Chain,
         answers: Vec<WebhookAnswer>,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<Option<JobStep>, Rejection> {
-        self.asked.advance(shared, &self.body, chain, answers, is_over)
+    ) -> Option<JobStep> {
+        let review = self.review.review();
+        self.asked.advance(shared, review, chain, answers, is_over)
     }
 
     /// More of the questions, and the calls that are left.
-    fn questions(&self, mut left: VecDeque<Call>) -> Result<(Vec<CallQuestion>, VecDeque<Call>), Rejection> {
-        let review = AdmissionReview::decode(&self.body)?;
-        let permit = &self.asked.received.permit;
-        let questions = questions(&mut left, &review.request, permit);
-        Ok((questions, left))
+    fn questions(&self, mut left: VecDeque<Call>) -> (Vec<CallQuestion>, VecDeque<Call>) {
+        let request = &self.review.review().request;
+        let questions = questions(&mut left, request, &self.asked.received.permit);
+        (questions, left)
     }
 
     /// Puts questions for `user`, all at once; what came back, in their order.
@@ -186,13 +187,5 @@ impl Job {
             returned.result = Err(CallFailure::RequestExpired);
         }
         returned
-    }
-}
-
-/// The text of a body, which is not copied unless others hold it too.
-fn owned(bytes: Bytes) -> Result<Document<'static>, json::Error> {
-    match String::from_utf8(Vec::from(bytes)) {
-        Ok(text) => Document::parse(text),
-        Err(error) => Document::parse_bytes(error.as_bytes()).map(Document::into_owned),
     }
 }

@@ -1,8 +1,10 @@
 //! A review to be answered, and the policies that answer it.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::api::OwnedAdmissionReview;
 use crate::engine::admission::{AdmissionSet, Phase};
 use crate::engine::authorization::PolicySet;
 use crate::server::receive::ReceivedReview;
@@ -18,6 +20,12 @@ pub(super) struct PendingReview {
 }
 
 impl PendingReview {
+    /// Reads the review, the only time that it is decoded. Its bytes are gone from here then.
+    pub(super) fn read(&mut self) -> Result<OwnedAdmissionReview, Rejection> {
+        let body = mem::take(&mut self.received.body);
+        Ok(OwnedAdmissionReview::read(Vec::from(body))?)
+    }
+
     pub(super) fn check_name(&self) -> Result<(), Rejection> {
         match &self.only {
             Some(name) if !self.policies().has(self.phase, name) => {

@@ -15,13 +15,12 @@ use futures_util::future::join_all;
 use super::calls::{CallQuestion, Returned, questions};
 use super::pending::PendingReview;
 use super::settle::{About, Unlogged};
-use crate::api::AdmissionReview;
+use crate::api::OwnedAdmissionReview;
 use crate::authentication::Caller;
 use crate::engine::Decision;
 use crate::engine::admission::Phase;
 use crate::engine::admission::chain::compare;
 use crate::engine::admission::webhook::{Call, CallFailure};
-use crate::json::Document;
 use crate::reload::Snapshot;
 use crate::server::deadline::LONGEST;
 use crate::server::gateway::Shared;
@@ -41,7 +40,7 @@ struct Waiting {
     snapshot: Arc<Snapshot>,
     caller: Caller,
     phase: Phase,
-    body: Arc<Document<'static>>,
+    read: Arc<OwnedAdmissionReview>,
     decided: Unlogged,
     /// `configuration/webhook`, and what it would have said.
     told: Vec<(String, Decision)>,
@@ -51,7 +50,7 @@ struct Waiting {
 pub(super) fn spawn(
     shared: &Data<Shared>,
     review: &PendingReview,
-    body: &Arc<Document<'static>>,
+    read: &Arc<OwnedAdmissionReview>,
     mut decided: Unlogged,
 ) {
     let calls = std::mem::take(&mut decided.outcome.shadows);
@@ -60,12 +59,12 @@ pub(super) fn spawn(
         snapshot: Arc::clone(&review.received.snapshot),
         caller: review.received.caller.clone(),
         phase: review.phase,
-        body: Arc::clone(body),
+        read: Arc::clone(read),
         decided,
         told: Vec::new(),
     };
     let limiter = &shared.lifecycle.shadow;
-    match limiter.enter(CAPACITY, None, body.text().len(), &shared.shadowing) {
+    match limiter.enter(CAPACITY, None, read.bytes(), &shared.shadowing) {
         None => shared.metrics.shadow_dropped(),
         Some(permit) => {
             let permit = Arc::new(permit);
@@ -84,11 +83,11 @@ impl Waiting {
     async fn ask(mut self, calls: Vec<Call>, permit: &Arc<Permit>) {
         let mut left = VecDeque::from(calls);
         while !left.is_empty() {
-            let (body, place) = (Arc::clone(&self.body), Arc::clone(permit));
-            let encode = move |_: &dyn Fn() -> bool| written(&body, left, &place);
+            let (read, place) = (Arc::clone(&self.read), Arc::clone(permit));
+            let encode = move |_: &dyn Fn() -> bool| written(&read, left, &place);
             // Where it broke off, the log says so.
             let encoding = self.shared.pool.run(Size::Large, soon(), encode);
-            let Ok(Some((questions, still_left))) = encoding.await else {
+            let Ok((questions, still_left)) = encoding.await else {
                 return;
             };
             let upstreams = &self.snapshot.upstreams;
@@ -97,10 +96,10 @@ impl Waiting {
                 question.put(upstreams, timeout, None)
             });
             let returned = join_all(put).await;
-            let (body, phase) = (Arc::clone(&self.body), self.phase);
-            let compare = move |_: &dyn Fn() -> bool| told(&body, returned, phase);
+            let (read, phase) = (Arc::clone(&self.read), self.phase);
+            let compare = move |_: &dyn Fn() -> bool| told(&read, returned, phase);
             let comparing = self.shared.pool.run(Size::Large, soon(), compare);
-            let Ok(Some(told)) = comparing.await else {
+            let Ok(told) = comparing.await else {
                 return;
             };
             self.told.extend(told);
@@ -109,9 +108,6 @@ impl Waiting {
     }
 
     fn record(&self, log: &DecisionLog) {
-        let Ok(review) = AdmissionReview::decode(&self.body) else {
-            return;
-        };
         let told = self.told.iter().map(|(name, decision)| ShadowDecision {
             kind: "Webhook",
             name,
@@ -122,7 +118,7 @@ impl Waiting {
             snapshot: &self.snapshot,
             caller: &self.caller,
             phase: self.phase,
-            request: &review.request,
+            request: &self.read.review().request,
         };
         self.decided.record(log, &about, &told.collect::<Vec<_>>());
     }
@@ -143,30 +139,30 @@ fn soon() -> Instant {
 
 /// As many questions as may be held at once, and the calls that are left.
 fn written(
-    body: &Document<'static>,
+    read: &OwnedAdmissionReview,
     mut left: VecDeque<Call>,
     permit: &Permit,
-) -> Option<(Vec<CallQuestion>, VecDeque<Call>)> {
-    let review = AdmissionReview::decode(body).ok()?;
-    let questions = questions(&mut left, &review.request, permit);
-    Some((questions, left))
+) -> (Vec<CallQuestion>, VecDeque<Call>) {
+    let questions = questions(&mut left, &read.review().request, permit);
+    (questions, left)
 }
 
 /// What each would have said that could be asked.
-fn told(body: &Document<'static>, returned: Vec<Returned>, phase: Phase) -> Option<Vec<(String, Decision)>> {
-    let review = AdmissionReview::decode(body).ok()?;
-    let one = |returned: Returned| {
+fn told(read: &OwnedAdmissionReview, returned: Vec<Returned>, phase: Phase) -> Vec<(String, Decision)> {
+    let request = &read.review().request;
+    let mut told = Vec::with_capacity(returned.len());
+    for returned in returned {
         let (call, answer) = returned.answer(phase);
         if matches!(answer.result, Err(CallFailure::NotMade(_))) {
-            return None;
+            continue;
         }
-        let comparison = compare(&call, &review.request, answer);
+        let comparison = compare(&call, request, answer);
         let decision = if comparison.allows() {
             Decision::Allow
         } else {
             Decision::Deny
         };
-        Some((call.webhook.id(), decision))
-    };
-    Some(returned.into_iter().filter_map(one).collect())
+        told.push((call.webhook.id(), decision));
+    }
+    told
 }

@@ -8,10 +8,8 @@ use super::settle::Unlogged;
 use crate::api::AdmissionReview;
 use crate::engine::admission::webhook::WebhookAnswer;
 use crate::engine::admission::{Chain, Deadline, Progress, Request, Run};
-use crate::json::Document;
 use crate::manifest::Surroundings;
 use crate::server::gateway::Shared;
-use crate::server::respond::Rejection;
 
 /// How far a step brought a review.
 pub(super) enum JobStep {
@@ -26,14 +24,13 @@ impl PendingReview {
     pub(super) fn advance(
         &self,
         shared: &Shared,
-        body: &Document<'_>,
+        review: &AdmissionReview<'_>,
         mut chain: Chain,
         answers: Vec<WebhookAnswer>,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<Option<JobStep>, Rejection> {
-        let review = AdmissionReview::decode(body)?;
-        let progress = self.run(&mut chain, &review.request, answers, is_over);
-        Ok(progress.map(|progress| match progress {
+    ) -> Option<JobStep> {
+        let progress = self.run(&mut chain, &review.request, answers, is_over)?;
+        Some(match progress {
             Progress::Ask(calls) => JobStep::Asks(Box::new(Asking::new(
                 chain,
                 calls,
@@ -41,10 +38,10 @@ impl PendingReview {
                 &self.received.permit,
             ))),
             Progress::Done(outcome) => {
-                let (reply, unlogged) = self.settle(shared, &review, *outcome);
+                let (reply, unlogged) = self.settle(shared, review, *outcome);
                 JobStep::Settled(reply, unlogged)
             }
-        }))
+        })
     }
 
     fn run(
