@@ -91,7 +91,12 @@ pub struct ReloadState {
     source: Arc<dyn ManifestSource>,
     last: Mutex<LastReload>,
     saver: Saver,
+    observers: Mutex<Vec<SnapshotObserver>>,
 }
+
+/// Told of each snapshot just before it comes into force: what this does is done when
+/// the first request sees the snapshot.
+type SnapshotObserver = Box<dyn Fn(&Arc<Snapshot>) + Send + Sync>;
 
 /// How the last attempts to replace the files went.
 #[derive(Debug, Default)]
@@ -143,6 +148,7 @@ impl ReloadState {
             source,
             last: Mutex::new(last),
             saver: Saver::default(),
+            observers: Mutex::default(),
         })
     }
 
@@ -156,6 +162,14 @@ impl ReloadState {
     #[must_use]
     pub fn current(&self) -> Guard<Arc<Snapshot>> {
         self.current.load()
+    }
+
+    /// Has `observer` told of the snapshot in force, here and now, and then of each just
+    /// before it comes into force. Reloads wait for it.
+    pub fn observe(&self, observer: impl Fn(&Arc<Snapshot>) + Send + Sync + 'static) {
+        let mut observers = self.observers();
+        observer(&self.current());
+        observers.push(Box::new(observer));
     }
 
     /// The failure of the last reload, where it failed; for readiness detail.
@@ -195,13 +209,21 @@ impl ReloadState {
 
     /// The same where the files are those of before: a failure to load newer ones still stands.
     fn refresh(&self, snapshot: Snapshot) {
-        self.current.store(Arc::new(snapshot));
+        let (observers, snapshot) = (self.observers(), Arc::new(snapshot));
+        observers.iter().for_each(|observer| observer(&snapshot));
+        self.current.store(snapshot);
+        drop(observers);
         self.source.follow(&self.current());
     }
 
     /// Keeps the snapshot in force and remembers why.
     fn keep(&self, failure: ReloadFailure) {
         self.last().failure = Some(failure);
+    }
+
+    /// Held while a snapshot is replaced, so that none comes into force unseen.
+    fn observers(&self) -> MutexGuard<'_, Vec<SnapshotObserver>> {
+        self.observers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn last(&self) -> MutexGuard<'_, LastReload> {

@@ -190,11 +190,9 @@ fn open_log(path: Option<&LogPath>, metrics: &Metrics) -> Result<Option<Decision
 fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Result<Reloader, Error> {
     let metrics = Arc::clone(metrics);
     let observer = Box::new(move |attempt: ReloadAttempt<'_>| match attempt {
-        ReloadAttempt::Reloaded(state) => {
-            metrics.reload(Outcome::Success, SystemTime::now());
-            metrics.configuration(&state.current().revision);
-        }
-        ReloadAttempt::Refreshed(state) => metrics.configuration(&state.current().revision),
+        ReloadAttempt::Reloaded(_) => metrics.reload(Outcome::Success, SystemTime::now()),
+        // The files were not read.
+        ReloadAttempt::Refreshed(_) => {}
         ReloadAttempt::Failed(_) => metrics.reload(Outcome::Failure, SystemTime::now()),
     });
     Reloader::start(Arc::clone(state), path.to_owned(), reload::LIMIT, observer)

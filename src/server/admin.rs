@@ -45,8 +45,6 @@ fn routes(config: &mut ServiceConfig) {
 }
 
 async fn metrics(shared: Data<Shared>) -> HttpResponse {
-    // After a reload the series of new policies begin here, if no request came first.
-    shared.counters(&shared.state.current());
     let clusters = shared.state.source().status();
     shared
         .metrics

@@ -50,11 +50,12 @@ struct Settled<'r> {
 pub(super) fn answer(shared: &Shared, received: &ReceivedReview) -> Result<AuthorizeStep, Rejection> {
     let review = SubjectAccessReview::decode(&received.body)?;
     let policies = received.snapshot.policies.for_cluster(&received.caller.cluster);
-    let counters = shared.counters(&received.snapshot);
+    let counters = shared.counters.load();
+    let counters = counters.of(&received.snapshot);
 
     let since = Instant::now();
     let mut count = |policy, evaluation| {
-        if let Some(counters) = counters.as_ref() {
+        if let Some(counters) = counters {
             counters.evaluated(policies, policy, evaluation);
         }
     };

@@ -1,7 +1,10 @@
 //! Metrics of the snapshot in force: policies and certificates.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::ptr;
+use std::sync::{Arc, Weak};
+
+use arc_swap::{ArcSwap, Guard};
 
 use crate::engine::admission::AdmissionSet;
 use crate::engine::authorization::PolicySet;
@@ -10,32 +13,71 @@ use crate::reload::Snapshot;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::PolicyCounters;
 
+/// The counters of the snapshot in force, made before it is, and of those before it
+/// by which requests are still judged.
+pub(super) struct CountersInForce {
+    metrics: Arc<Metrics>,
+    generations: ArcSwap<CounterGenerations>,
+}
+
+/// The newest first. Each is found by its snapshot, and kept as long as that may be.
+#[derive(Default)]
+pub(super) struct CounterGenerations(Vec<(Weak<Snapshot>, Arc<Counters>)>);
+
 /// The counters of the policies of one snapshot.
 pub(super) struct Counters {
-    revision: Arc<str>,
-    sets: HashMap<usize, Set>,
+    sets: HashMap<usize, Vec<PolicyCounters>>,
     admission: HashMap<usize, AdmissionCounters>,
 }
 
-/// The counters of one set, in the order of its policies. The set is held so
-/// that its address is not used again.
-struct Set {
-    _policies: Arc<PolicySet>,
-    counters: Vec<PolicyCounters>,
-}
-
-/// The counters of what one cluster's admission is decided by.
+/// The counters of what one cluster's admission is decided by, in the order of the policies.
 struct AdmissionCounters {
-    _policies: Arc<AdmissionSet>,
     validating: Vec<PolicyCounters>,
     mutating: Vec<PolicyCounters>,
+}
+
+// === impl CountersInForce ===
+
+impl CountersInForce {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+        Self {
+            metrics,
+            generations: ArcSwap::default(),
+        }
+    }
+
+    /// Counts for `snapshot`, which is about to come into force.
+    pub(super) fn begin(&self, snapshot: &Arc<Snapshot>) {
+        let counters = Arc::new(Counters::new(snapshot, &self.metrics));
+        let before = self.generations.load();
+        let in_use = before.0.iter().filter(|(of, _)| of.strong_count() > 0);
+        let mut generations = vec![(Arc::downgrade(snapshot), counters)];
+        generations.extend(in_use.cloned());
+        self.generations.store(Arc::new(CounterGenerations(generations)));
+    }
+
+    pub(super) fn load(&self) -> Guard<Arc<CounterGenerations>> {
+        self.generations.load()
+    }
+}
+
+// === impl CounterGenerations ===
+
+impl CounterGenerations {
+    /// The counters of `snapshot`, which is or was in force.
+    pub(super) fn of(&self, snapshot: &Arc<Snapshot>) -> Option<&Counters> {
+        let mut generations = self.0.iter();
+        let found = generations.find(|(of, _)| ptr::eq(of.as_ptr(), Arc::as_ptr(snapshot)));
+        found.map(|(_, counters)| counters.as_ref())
+    }
 }
 
 // === impl Counters ===
 
 impl Counters {
     /// Begins the series of `snapshot` and ends those of what it no longer has.
-    pub(super) fn new(snapshot: &Snapshot, metrics: &Metrics) -> Self {
+    fn new(snapshot: &Snapshot, metrics: &Metrics) -> Self {
+        metrics.configuration(&snapshot.revision);
         metrics.certificates(snapshot.expiries.iter().map(|expiry| {
             let labels = [
                 expiry.file.to_string_lossy(),
@@ -65,42 +107,29 @@ impl Counters {
         let mut counters = metrics
             .policies(names.chain(admission.iter().flat_map(|set| bound(set))))
             .into_iter();
-        let mut set_of = |policies: &Arc<PolicySet>| Set {
-            _policies: Arc::clone(policies),
-            counters: counters.by_ref().take(policies.policies().len()).collect(),
-        };
+        let mut of_set = |policies: &PolicySet| counters.by_ref().take(policies.policies().len()).collect();
         let sets = sets
             .into_iter()
-            .map(|policies| (address(policies), set_of(policies)))
+            .map(|policies| (Arc::as_ptr(policies).addr(), of_set(policies)))
             .collect();
         let admission = admission
             .into_iter()
             .map(|policies| {
                 let mut take = |count: usize| -> Vec<_> { counters.by_ref().take(count).collect() };
                 let of_set = AdmissionCounters {
-                    _policies: Arc::clone(policies),
                     validating: take(policies.validating_policies().count()),
                     mutating: take(policies.mutating_policies().count()),
                 };
                 (Arc::as_ptr(policies).addr(), of_set)
             })
             .collect();
-        Self {
-            revision: Arc::clone(&snapshot.revision),
-            sets,
-            admission,
-        }
-    }
-
-    /// Whether they are those of `snapshot`.
-    pub(super) fn are_of(&self, snapshot: &Snapshot) -> bool {
-        Arc::ptr_eq(&self.revision, &snapshot.revision)
+        Self { sets, admission }
     }
 
     /// Counts what the policy at `index` of `policies` came to.
     pub(super) fn evaluated(&self, policies: &Arc<PolicySet>, index: usize, evaluation: PolicyResult) {
-        let set = self.sets.get(&address(policies));
-        if let Some(counters) = set.and_then(|set| set.counters.get(index)) {
+        let set = self.sets.get(&Arc::as_ptr(policies).addr());
+        if let Some(counters) = set.and_then(|set| set.get(index)) {
             counters.record(evaluation);
         }
     }
@@ -132,8 +161,4 @@ fn bound(policies: &AdmissionSet) -> impl Iterator<Item = (CauseKind, &str)> {
     validating
         .map(|name| (CauseKind::ValidatingAdmissionPolicy, name))
         .chain(mutating.map(|name| (CauseKind::MutatingAdmissionPolicy, name)))
-}
-
-fn address(policies: &Arc<PolicySet>) -> usize {
-    Arc::as_ptr(policies).addr()
 }

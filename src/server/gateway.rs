@@ -1,19 +1,18 @@
 //! State shared by all workers.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Instant;
 
 use crate::telemetry::metrics::IntGauge;
-use arc_swap::{ArcSwapOption, Guard};
 
 use super::connections::Connections;
-use super::counters::Counters;
+use super::counters::CountersInForce;
 use super::lifecycle::Lifecycle;
 use super::pool::Pool;
 use super::refusals::Refusals;
-use crate::reload::{ReloadState, Snapshot};
+use crate::reload::ReloadState;
 use crate::telemetry::metrics::Endpoint;
 use crate::telemetry::{DecisionLog, Metrics};
 
@@ -46,8 +45,8 @@ pub(super) struct Shared {
     pub(super) shadowing: IntGauge,
     /// Where costly admission reviews run.
     pub(super) pool: Pool,
-    counters: ArcSwapOption<Counters>,
-    counting: Mutex<()>,
+    /// What policies come to, and webhooks, is counted by these.
+    pub(super) counters: Arc<CountersInForce>,
 }
 
 // === impl Shared ===
@@ -59,7 +58,10 @@ impl Shared {
             metrics,
             decision_log,
         } = gateway;
-        let shared = Self {
+        let counters = Arc::new(CountersInForce::new(Arc::clone(&metrics)));
+        let observer = Arc::clone(&counters);
+        state.observe(move |snapshot| observer.begin(snapshot));
+        Ok(Self {
             authorizing: metrics.in_flight(Endpoint::Authorize),
             validating: metrics.in_flight(Endpoint::Validate),
             mutating: metrics.in_flight(Endpoint::Mutate),
@@ -67,44 +69,11 @@ impl Shared {
             pool: Pool::start(available_parallelism().map_or(1, usize::from))?,
             lifecycle: Lifecycle::new(Connections::new(Some(metrics.connections()))),
             refusals: Refusals::new(),
-            counters: ArcSwapOption::empty(),
-            counting: Mutex::new(()),
+            counters,
             start: Instant::now(),
             state,
             metrics,
             decision_log,
-        };
-        shared.counters(&shared.state.current());
-        Ok(shared)
-    }
-
-    /// The counters of the policies of `snapshot`, made at the first look after a
-    /// reload. A request that began before the reload may find those of the
-    /// files after it, which count nothing for it.
-    pub(super) fn counters(&self, snapshot: &Snapshot) -> Guard<Option<Arc<Counters>>> {
-        let counters = self.counters.load();
-        if counters
-            .as_ref()
-            .is_some_and(|counters| counters.are_of(snapshot))
-        {
-            return counters;
-        }
-        drop(counters);
-        self.count_current();
-        self.counters.load()
-    }
-
-    fn count_current(&self) {
-        let _one_at_a_time = self.counting.lock().unwrap_or_else(PoisonError::into_inner);
-        let current = self.state.current();
-        let counters = self.counters.load();
-        if !counters
-            .as_ref()
-            .is_some_and(|counters| counters.are_of(&current))
-        {
-            self.metrics.configuration(&current.revision);
-            self.counters
-                .store(Some(Arc::new(Counters::new(&current, &self.metrics))));
-        }
+        })
     }
 }

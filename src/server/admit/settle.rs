@@ -64,7 +64,7 @@ impl PendingReview {
         let Unlogged { outcome, took, .. } = decided;
         let is_allowed = outcome.denial.is_none();
         shared.metrics.admission(self.phase, is_allowed, *took);
-        if let Some(counters) = shared.counters(&self.received.snapshot).as_ref() {
+        if let Some(counters) = shared.counters.load().of(&self.received.snapshot) {
             for (kind, place, evaluation) in &outcome.evaluations {
                 counters.admission_evaluated(self.policies(), *kind, *place, *evaluation);
             }
