@@ -1,4 +1,4 @@
-//! The floors: actix-web and OpenSSL with the gateway's settings and a fixed answer, for
+//! The floor by actix-web and OpenSSL with the gateway's settings and a fixed answer, for
 //! a body that is only received, or also decoded.
 
 use std::fs::read;
@@ -18,15 +18,14 @@ use super::review::Review;
 /// Larger than any body that is sent.
 const BODY_BYTES: usize = 8 << 20;
 
-/// Makes this program the floor; the folder of the set-up follows.
-pub(crate) const ARGUMENT: &str = "--serve-floor";
-
 pub(crate) const PORT: u16 = 18_443;
 
-const ANSWER: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","metadata":{},"spec":{},"status":{"allowed":true,"reason":"RBAC: allowed by RoleBinding \"edit-7/team-7\" of ClusterRole \"edit\" to Group \"team-7\""}}"#;
+/// The answer to a SubjectAccessReview.
+pub(crate) const ANSWER: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","metadata":{},"spec":{},"status":{"allowed":true,"reason":"RBAC: allowed by RoleBinding \"edit-7/team-7\" of ClusterRole \"edit\" to Group \"team-7\""}}"#;
 
 const ADMITTED: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":"6ad33789-9004-48ad-9d62-ccef2a30f486","allowed":true}}"#;
 
+/// Serves with the certificates in the set-up's `folder`.
 pub(crate) fn run(folder: &Path) {
     let acceptor = acceptor(folder);
     let served = actix_web::rt::System::new().block_on(async {
@@ -93,7 +92,8 @@ fn reply(review: &[u8], more: &str) -> HttpResponse {
     ))
 }
 
-fn acceptor(folder: &Path) -> openssl::ssl::SslAcceptorBuilder {
+/// TLS by the gateway's settings.
+pub(crate) fn acceptor(folder: &Path) -> openssl::ssl::SslAcceptorBuilder {
     let file = |name: &str| read(folder.join("pki").join(name)).expect("a file of the set-up");
     let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).expect("an acceptor");
     builder
@@ -108,9 +108,8 @@ fn acceptor(folder: &Path) -> openssl::ssl::SslAcceptorBuilder {
         .expect("a store");
     builder.set_verify(SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT);
     builder.set_read_ahead(true);
-    builder.set_alpn_protos(b"\x08http/1.1").expect("a protocol list");
     builder.set_alpn_select_callback(|_, offered| {
-        select_next_proto(b"\x08http/1.1", offered).ok_or(AlpnError::NOACK)
+        select_next_proto(b"\x02h2\x08http/1.1", offered).ok_or(AlpnError::NOACK)
     });
     builder
 }

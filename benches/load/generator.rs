@@ -1,6 +1,10 @@
 //! The load generator: sends the same request to a server over many connections, from
 //! core 1.
 
+mod http1;
+mod http2;
+
+use std::cell::OnceCell;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,14 +13,13 @@ use std::time::{Duration, Instant};
 use openssl::pkey::PKey;
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
 use openssl::x509::X509;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio_openssl::SslStream;
 
+use super::options::{Options, Protocol};
 use super::server::Server;
 use super::setup::Setup;
-
-const CONNECTIONS: usize = 32;
 
 pub(crate) struct Client {
     connector: SslConnector,
@@ -55,38 +58,32 @@ impl Client {
         }
     }
 
-    /// Asks for as long as `turn`, each connection as fast as it is answered.
-    pub(crate) fn measure(&self, server: &Server, path: &str, body: &str, turn: Duration) -> Measure {
-        let request: Arc<str> = request(path, body).into();
-        pin_to_core_1();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(async {
-            let mut streams = Vec::new();
-            for _ in 0..CONNECTIONS {
-                streams.push(self.connect(server.port).await);
-            }
-            let cpu = server.cpu();
-            let begin = Instant::now();
-            let tasks: Vec<_> = streams
-                .into_iter()
-                .map(|stream| tokio::spawn(ask(stream, Arc::clone(&request), begin + turn)))
-                .collect();
-            // A processor that sleeps is woken at the cost of whoever answers: the
-            // faster the server, the less. So that this is not measured, this one stays awake.
-            let awake = tokio::spawn(async {
-                loop {
-                    tokio::task::yield_now().await;
+    /// Asks for as long as `turn`, each connection or stream as fast as it is answered.
+    pub(crate) fn measure(&self, server: &Server, path: &str, body: &str, options: &Options) -> Measure {
+        let turn = options.turn();
+        self.run(server, async |begin_of_turn| match options.protocol {
+            Protocol::Http1 { connections } => {
+                let request: Arc<str> = http1::request(path, body).into();
+                let mut streams = Vec::new();
+                for _ in 0..connections {
+                    streams.push(self.connect(server.port, b"\x08http/1.1").await);
                 }
-            });
-            let mut latencies = Vec::new();
-            for task in tasks {
-                latencies.extend(task.await.expect("a connection that ends well"));
+                let end = begin_of_turn() + turn;
+                let ask = |stream| http1::ask(stream, Arc::clone(&request), end);
+                streams.into_iter().map(ask).map(tokio::spawn).collect()
             }
-            awake.abort();
-            Measure::new(latencies, begin.elapsed(), server.cpu() - cpu)
+            Protocol::Http2 { connections, streams } => {
+                let request = Arc::new(http2::Request::new(path, body));
+                let mut senders = Vec::new();
+                for _ in 0..connections {
+                    let stream = self.connect(server.port, b"\x02h2").await;
+                    let sender = http2::open(stream).await;
+                    senders.extend(std::iter::repeat_n(sender, streams));
+                }
+                let end = begin_of_turn() + turn;
+                let ask = |sender| http2::ask(sender, Arc::clone(&request), end);
+                senders.into_iter().map(ask).map(tokio::spawn).collect()
+            }
         })
     }
 
@@ -99,105 +96,63 @@ impl Client {
         body: &str,
         turn: Duration,
     ) -> Measure {
-        let requests: Vec<String> = paths.iter().map(|path| request(path, body)).collect();
+        let requests: Vec<String> = paths.iter().map(|path| http1::request(path, body)).collect();
+        self.run(server, async |begin_of_turn| {
+            let stream = self.connect(server.port, b"\x08http/1.1").await;
+            let end = begin_of_turn() + turn;
+            vec![tokio::spawn(http1::ask_all(stream, requests, end))]
+        })
+    }
+
+    /// Has `start` open connections, look at the clock, and ask.
+    fn run<F>(&self, server: &Server, start: F) -> Measure
+    where
+        F: AsyncFnOnce(&dyn Fn() -> Instant) -> Vec<JoinHandle<Vec<u32>>>,
+    {
         pin_to_core_1();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            let mut stream = self.connect(server.port).await;
-            let cpu = server.cpu();
-            let begin = Instant::now();
-            let latencies = ask_all(&mut stream, &requests, begin + turn).await;
+            let began = OnceCell::new();
+            let begin_of_turn = || began.get_or_init(|| (Instant::now(), server.cpu())).0;
+            let tasks = start(&begin_of_turn).await;
+            // A processor that sleeps is woken at the cost of whoever answers: the
+            // faster the server, the less. So that this is not measured, this one stays awake.
+            let awake = tokio::spawn(async {
+                loop {
+                    tokio::task::yield_now().await;
+                }
+            });
+            let mut latencies = Vec::new();
+            for task in tasks {
+                latencies.extend(task.await.expect("a connection that ends well"));
+            }
+            awake.abort();
+            let (begin, cpu) = began.into_inner().expect("a beginning");
             Measure::new(latencies, begin.elapsed(), server.cpu() - cpu)
         })
     }
 
-    async fn connect(&self, port: u16) -> SslStream<TcpStream> {
+    async fn connect(&self, port: u16, protocol: &[u8]) -> SslStream<TcpStream> {
         let stream = TcpStream::connect(("127.0.0.1", port))
             .await
             .expect("the server listens");
         stream.set_nodelay(true).expect("a socket option");
-        let ssl = self
-            .connector
-            .configure()
-            .and_then(|ssl| ssl.into_ssl("127.0.0.1"))
-            .expect("a session");
+        let mut ssl = self.connector.configure().expect("a session");
+        ssl.set_alpn_protos(protocol).expect("a protocol");
+        let ssl = ssl.into_ssl("127.0.0.1").expect("a session");
         let mut stream = SslStream::new(ssl, stream).expect("a stream");
         Pin::new(&mut stream).connect().await.expect("a handshake");
         stream
     }
 }
 
-fn request(path: &str, body: &str) -> String {
-    format!(
-        "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: Go-http-client/1.1\r\n\
-         Content-Length: {}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n\
-         Accept-Encoding: gzip\r\n\r\n{body}",
-        body.len()
-    )
-}
-
-/// Asks over one connection until `end`; the latency of each answer in microseconds.
-async fn ask(mut stream: SslStream<TcpStream>, request: Arc<str>, end: Instant) -> Vec<u32> {
-    ask_all(&mut stream, &[request.as_ref()], end).await
-}
-
-async fn ask_all(stream: &mut SslStream<TcpStream>, requests: &[impl AsRef<str>], end: Instant) -> Vec<u32> {
-    let mut latencies = Vec::with_capacity(1 << 16);
-    let mut buffer = vec![0; 16 << 10];
-    while Instant::now() < end {
-        let begin = Instant::now();
-        for request in requests {
-            stream
-                .write_all(request.as_ref().as_bytes())
-                .await
-                .expect("the server reads");
-            answer(stream, &mut buffer).await;
-        }
-        latencies.push(u32::try_from(begin.elapsed().as_micros()).unwrap_or(u32::MAX));
-    }
-    latencies
-}
-
-/// Reads one answer, which must be a granted 200.
-async fn answer(stream: &mut SslStream<TcpStream>, buffer: &mut [u8]) {
-    let mut length = 0;
-    loop {
-        let read = stream.read(&mut buffer[length..]).await.expect("an answer");
-        assert!(read > 0, "the server hung up");
-        length += read;
-        let text = &buffer[..length];
-        if is_whole(text) {
-            assert!(
-                text.starts_with(b"HTTP/1.1 200"),
-                "{}",
-                String::from_utf8_lossy(text)
-            );
-            let allowed = br#""allowed":true"#;
-            let is_allowed = text.windows(allowed.len()).any(|window| window == allowed);
-            assert!(is_allowed, "not allowed");
-            return;
-        }
-    }
-}
-
-/// Whether the head and all of the body that it announces are there.
-fn is_whole(text: &[u8]) -> bool {
-    let head = text.windows(4).position(|window| window == b"\r\n\r\n");
-    head.is_some_and(|head| text.len() >= head + 4 + content_length(&text[..head]))
-}
-
-fn content_length(head: &[u8]) -> usize {
-    let head = std::str::from_utf8(head).expect("a head in ASCII");
-    let value = head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim())
-    });
-    value
-        .and_then(|value| value.parse().ok())
-        .expect("a content-length")
+fn assert_allowed(text: &[u8]) {
+    let allowed = br#""allowed":true"#;
+    let is_allowed = text.windows(allowed.len()).any(|window| window == allowed);
+    assert!(is_allowed, "not allowed");
 }
 
 fn pin_to_core_1() {

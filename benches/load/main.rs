@@ -4,9 +4,12 @@
 //! and are measured alternately from core 1, in one run. The floor reads the body and
 //! sends a fixed answer: it shows what actix-web and OpenSSL allow. For admission there
 //! is a second floor that also decodes the review with serde, borrowed and with raw
-//! objects. Compare the ratios, not the rates: machines differ and are noisy.
+//! objects; for authorization over HTTP/2 a second one that uses hyper without actix-web.
+//! Compare the ratios, not the rates: machines differ and are noisy.
 //!
-//! Options, after `--`: `--seconds N` for each turn (default 5), `--rounds N`
+//! Options, after `--`: `--http2 CxS` for C connections with S streams each, as in
+//! `1x32` (default: 32 connections of HTTP/1.1), `--seconds N` for each turn (default
+//! 5), `--rounds N`
 //! (default 3), `--bindings N` (default 10000), `--policies N` (default 500),
 //! `--workload authorization`, `admission` (2, 10, 100 and 1000 KB), one of
 //! them such as `"admission 10 KB"`, `all` (these; default), or `webhooks` (2 KB,
@@ -21,6 +24,7 @@
 )]
 
 mod floor;
+mod floor_hyper;
 mod generator;
 mod options;
 mod review;
@@ -29,11 +33,13 @@ mod setup;
 mod webhooks;
 mod workload;
 
+use std::path::Path;
+
 use generator::{Client, Measure};
-use options::Options;
+use options::{Options, Protocol};
 use server::Server;
 use setup::Setup;
-use workload::Workload;
+use workload::{Floor, Workload};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -41,46 +47,68 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// How long a gateway is left alone before it is asked how much memory it holds.
 const IDLE: std::time::Duration = std::time::Duration::from_secs(4);
 
+/// Makes this program a floor; the folder of the set-up follows.
+const ACTIX: &str = "--serve-actix";
+const HYPER: &str = "--serve-hyper";
+
+/// The servers that are measured.
+struct Servers {
+    actix: Server,
+    hyper: Server,
+    gateway: Server,
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1).peekable();
-    if arguments
-        .peek()
-        .is_some_and(|argument| argument == floor::ARGUMENT)
-    {
-        return floor::run(arguments.nth(1).expect("the folder of the set-up").as_ref());
+    let floor: Option<fn(&Path)> = match arguments.peek().map(String::as_str) {
+        Some(ACTIX) => Some(floor::run),
+        Some(HYPER) => Some(floor_hyper::run),
+        _ => None,
+    };
+    if let Some(run) = floor {
+        return run(arguments.nth(1).expect("the folder of the set-up").as_ref());
     }
     let options = Options::parse(arguments);
     let setup = Setup::new(&options);
-    let floor = Server::floor(&setup);
-    let gateway = Server::gateway(&setup);
+    let servers = Servers {
+        actix: Server::floor(&setup, ACTIX, floor::PORT),
+        hyper: Server::floor(&setup, HYPER, floor_hyper::PORT),
+        gateway: Server::gateway(&setup),
+    };
     std::thread::sleep(IDLE);
     println!(
         "{} role bindings, {} policies; idle gateway {:.1} MB resident",
         options.bindings,
         options.policies,
-        gateway.resident_megabytes()
+        servers.gateway.resident_megabytes()
     );
     let client = Client::new(&setup);
     if options.has_webhooks() {
-        return webhooks::measure(&client, &floor, &gateway, &options);
+        return webhooks::measure(&client, &servers.actix, &servers.gateway, &options);
     }
     for workload in options.workloads() {
-        measure(&client, &workload, &floor, &gateway, &options);
+        measure(&client, &workload, &servers, &options);
     }
 }
 
-fn measure(client: &Client, workload: &Workload, floor: &Server, gateway: &Server, options: &Options) {
+fn measure(client: &Client, workload: &Workload, servers: &Servers, options: &Options) {
     println!("\n{}: {} bytes", workload.name, workload.body.len());
-    let sides: Vec<_> = workload
-        .floors
-        .iter()
-        .map(|(name, path)| (*name, *path, floor))
-        .chain([("gateway", workload.path, gateway)])
+    let floors = workload.floors.iter().filter(|(floor, _)| match floor {
+        Floor::Actix | Floor::Decoding => true,
+        Floor::Hyper => matches!(options.protocol, Protocol::Http2 { .. }),
+    });
+    let sides: Vec<_> = floors
+        .map(|(floor, path)| match floor {
+            Floor::Actix => ("floor", *path, &servers.actix),
+            Floor::Decoding => ("decoding floor", *path, &servers.actix),
+            Floor::Hyper => ("hyper floor", *path, &servers.hyper),
+        })
+        .chain([("gateway", workload.path, &servers.gateway)])
         .collect();
     let mut measures: Vec<Vec<Measure>> = sides.iter().map(|_| Vec::new()).collect();
     for round in 1..=options.rounds {
         for ((name, path, server), own) in sides.iter().zip(&mut measures) {
-            let measure = client.measure(server, path, &workload.body, options.turn());
+            let measure = client.measure(server, path, &workload.body, options);
             println!("round {round}: {name:16} {measure}");
             own.push(measure);
         }
@@ -88,12 +116,12 @@ fn measure(client: &Client, workload: &Workload, floor: &Server, gateway: &Serve
     let Some((ours, floors)) = measures.split_last() else {
         return;
     };
-    for ((name, _), floor) in workload.floors.iter().zip(floors) {
+    for ((name, ..), floor) in sides.iter().zip(floors) {
         summarise(name, floor, ours);
     }
     println!(
         "gateway afterwards: {:.1} MB resident",
-        gateway.resident_megabytes()
+        servers.gateway.resident_megabytes()
     );
 }
 

@@ -10,6 +10,16 @@ pub(crate) struct Options {
     pub(crate) bindings: usize,
     pub(crate) policies: usize,
     workload: String,
+    pub(crate) protocol: Protocol,
+}
+
+/// How a server is asked.
+#[derive(Clone, Copy)]
+pub(crate) enum Protocol {
+    /// Over so many connections, one request after the other on each.
+    Http1 { connections: usize },
+    /// Over so many connections, with so many streams on each.
+    Http2 { connections: usize, streams: usize },
 }
 
 impl Options {
@@ -21,10 +31,15 @@ impl Options {
             bindings: 10_000,
             policies: 500,
             workload: "all".to_owned(),
+            protocol: Protocol::Http1 { connections: 32 },
         };
         while let Some(argument) = arguments.next() {
             if argument == "--workload" {
                 options.workload = arguments.next().unwrap_or_default();
+                continue;
+            }
+            if argument == "--http2" {
+                options.protocol = Protocol::http2(&arguments.next().unwrap_or_default());
                 continue;
             }
             let mut number = || -> usize {
@@ -67,5 +82,19 @@ impl Options {
     /// How long each server is asked in each round.
     pub(crate) fn turn(&self) -> Duration {
         Duration::from_secs(self.seconds)
+    }
+}
+
+// === impl Protocol ===
+
+impl Protocol {
+    /// Of `8x8`: eight connections with eight streams each.
+    fn http2(text: &str) -> Self {
+        let numbers = text
+            .split_once('x')
+            .and_then(|(connections, streams)| Some((connections.parse().ok()?, streams.parse().ok()?)));
+        let (connections, streams) = numbers
+            .unwrap_or_else(|| panic!("--http2 takes connections and streams as in 8x8, not `{text}`"));
+        Self::Http2 { connections, streams }
     }
 }

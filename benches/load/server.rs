@@ -6,7 +6,6 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use super::floor;
 use super::setup::{PORTCULLIS, Setup};
 
 /// Clock ticks a second of `/proc/PID/stat`: 100 on every Linux there is.
@@ -24,10 +23,11 @@ impl Server {
         Self::start(PORTCULLIS.as_ref(), &arguments, setup.port)
     }
 
-    pub(crate) fn floor(setup: &Setup) -> Self {
+    /// This program as one of its floors: see [`crate::FLOORS`].
+    pub(crate) fn floor(setup: &Setup, argument: &str, port: u16) -> Self {
         let program = std::env::current_exe().expect("this program");
-        let arguments = [floor::ARGUMENT.as_ref(), setup.folder().as_os_str()];
-        Self::start(&program, &arguments, floor::PORT)
+        let arguments = [argument.as_ref(), setup.folder().as_os_str()];
+        Self::start(&program, &arguments, port)
     }
 
     fn start(program: &Path, arguments: &[&std::ffi::OsStr], port: u16) -> Self {

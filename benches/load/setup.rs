@@ -6,12 +6,12 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
 use super::options::Options;
 use super::webhooks;
 use super::workload::ADMISSION_POLICIES;
+
+const CLIENT_CERTIFICATE: &str = "pki/authorization.crt";
+const CLIENT_KEY: &str = "pki/authorization.key";
 
 pub(crate) const PORTCULLIS: &str = env!("CARGO_BIN_EXE_portcullis");
 
@@ -37,8 +37,6 @@ impl Setup {
             admin_port: free_port(),
         };
         let policies = setup.path("policies");
-        fs::remove_dir_all(&policies).expect("the example policies go");
-        fs::create_dir(&policies).expect("a folder for manifests");
         fs::write(policies.join("rbac.yaml"), rbac(options.bindings)).expect("role bindings");
         fs::write(
             policies.join("policies.yaml"),
@@ -86,26 +84,17 @@ impl Setup {
 
     /// What the gateway shows to webhooks: as the API server, so that both can be asked alike.
     fn upstreams(&self) -> String {
-        let (certificate, key) = self.client();
         format!(
-            "apiVersion: v1\nkind: Config\nusers:\n- name: '*'\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\n",
-            STANDARD.encode(certificate),
-            STANDARD.encode(key)
+            "apiVersion: v1\nkind: Config\nusers:\n- name: '*'\n  user:\n    client-certificate: {}\n    client-key: {}\n",
+            self.path(CLIENT_CERTIFICATE).display(),
+            self.path(CLIENT_KEY).display()
         )
     }
 
     /// The API server's own certificate and key, as PEM.
     pub(crate) fn client(&self) -> (Vec<u8>, Vec<u8>) {
-        let text =
-            fs::read_to_string(self.path("kubeconfigs/authorization.kubeconfig")).expect("a kubeconfig");
-        let data = |key: &str| {
-            let line = text
-                .lines()
-                .find_map(|line| line.trim().strip_prefix(key))
-                .expect("inline data");
-            STANDARD.decode(line.trim()).expect("base64")
-        };
-        (data("client-certificate-data:"), data("client-key-data:"))
+        let file = |name| fs::read(self.path(name)).expect("a file of `portcullis init`");
+        (file(CLIENT_CERTIFICATE), file(CLIENT_KEY))
     }
 }
 

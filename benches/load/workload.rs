@@ -13,13 +13,25 @@ const POD_2K: &str = include_str!("pod-2k.json");
 /// The creation of a Pod with five containers and managedFields.
 const POD_10K: &str = include_str!("pod-10k.json");
 
+/// What a workload is measured beside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "each bench uses its own part")]
+pub(crate) enum Floor {
+    /// actix-web, and a fixed answer.
+    Actix,
+    /// The same, which also decodes the review.
+    Decoding,
+    /// hyper alone, over HTTP/2, and a fixed answer.
+    Hyper,
+}
+
 /// Requests of one sort.
 #[allow(dead_code, reason = "each bench uses its own part")]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) path: &'static str,
     /// What it is measured beside, each with its path.
-    pub(crate) floors: &'static [(&'static str, &'static str)],
+    pub(crate) floors: &'static [(Floor, &'static str)],
     pub(crate) body: String,
 }
 
@@ -44,7 +56,7 @@ impl Workload {
         Self {
             name: "authorization",
             path: "/authorize?timeout=3s",
-            floors: &[("floor", "/authorize")],
+            floors: &[(Floor::Actix, "/authorize"), (Floor::Hyper, "/authorize")],
             body: ACCESS.to_owned(),
         }
     }
@@ -55,7 +67,7 @@ impl Workload {
         let of = |name, body| Self {
             name,
             path: "/validate?timeout=10s",
-            floors: &[("floor", "/validate"), ("decoding floor", "/decode")],
+            floors: &[(Floor::Actix, "/validate"), (Floor::Decoding, "/decode")],
             body,
         };
         vec![
