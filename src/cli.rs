@@ -74,7 +74,7 @@ enum Error {
     #[error("{0}")]
     Usage(String),
     /// A file cannot be read or written.
-    #[error("cannot {verb} `{path}`: {}", files::told(.source))]
+    #[error("cannot {verb} `{path}`: {}", files::describe(.source))]
     File {
         verb: &'static str,
         path: String,

@@ -180,7 +180,7 @@ impl Drop for Clusters {
     }
 }
 
-// === impl Cluster ===
+// === impl FollowedCluster ===
 
 impl FollowedCluster {
     /// With what was saved of it.

@@ -24,13 +24,13 @@ mod lint;
 mod metadata;
 pub(crate) mod names;
 mod namespace;
+mod namespace_sources;
 mod object;
 mod parameter;
 mod rbac;
 mod report;
 mod selector;
 mod stream;
-mod told_namespaces;
 mod v1alpha1;
 mod validated;
 
@@ -117,7 +117,7 @@ pub fn load(sources: &[Source], options: &Options) -> (Option<Manifests>, Faults
 pub fn read(sources: &[Source], options: &Options) -> (Option<Vec<ValidatedObject>>, Faults) {
     let mut faults = Faults::new();
     let objects = objects(sources, &mut faults);
-    told_namespaces::require(&objects, options, &mut faults);
+    namespace_sources::require(&objects, options, &mut faults);
     if faults.has_errors() {
         return (None, faults);
     }

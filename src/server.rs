@@ -59,8 +59,8 @@ use gateway::Shared;
 use workers::Workers;
 
 /// Why nobody can listen there, and what to do about it.
-fn told(error: &io::Error) -> String {
-    let told = match error.kind() {
+fn describe(error: &io::Error) -> String {
+    let message = match error.kind() {
         io::ErrorKind::AddrInUse => "another process listens there: stop it, or set another port",
         io::ErrorKind::AddrNotAvailable => {
             "this machine has no such address: set one of its own, or `0.0.0.0` or `[::]` for all of them"
@@ -68,9 +68,9 @@ fn told(error: &io::Error) -> String {
         io::ErrorKind::PermissionDenied => {
             "permission denied: a port below 1024 needs the capability CAP_NET_BIND_SERVICE; set a higher one"
         }
-        _ => return crate::config::files::told(error),
+        _ => return crate::config::files::describe(error),
     };
-    told.to_owned()
+    message.to_owned()
 }
 
 /// How long connections get to close once nothing is in flight.
@@ -84,7 +84,7 @@ const FLUSH: Duration = Duration::from_secs(2);
 #[non_exhaustive]
 pub enum Error {
     /// An address cannot be listened at.
-    #[error("cannot listen at `{address}`: {}", told(.source))]
+    #[error("cannot listen at `{address}`: {}", describe(.source))]
     Bind {
         /// The address.
         address: SocketAddr,

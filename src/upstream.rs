@@ -82,7 +82,7 @@ impl Upstreams {
         (read, faults)
     }
 
-    /// Makes ready to call `webhooks` on these terms. Nobody is connected to
+    /// Prepares to call `webhooks` with these settings. Nobody is connected to
     /// yet. Connections, breakers and calls in flight of `previous` go on for
     /// webhooks that are called as before.
     #[must_use]

@@ -34,7 +34,7 @@ use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outc
 use portcullis::engine::authorization::PolicySet;
 use portcullis::json::Document;
 
-/// The policies of manifests, which must be sound.
+/// The policies of manifests, which must be valid.
 fn mk_set(text: &str) -> Arc<AdmissionSet> {
     let admission = manifests(text).admission(&AdmissionSettings::default());
     Arc::clone(admission.for_cluster("default"))
@@ -43,10 +43,10 @@ fn mk_set(text: &str) -> Arc<AdmissionSet> {
 /// The faults of manifests, without their places in the file.
 fn faults(text: &str) -> Vec<String> {
     let found = inner::faults(text);
-    let told = found
+    let reported = found
         .iter()
         .map(|fault| format!("{}: {}", fault.place.path, fault.kind.as_str()));
-    told.collect()
+    reported.collect()
 }
 
 fn mk_review(object: &Value) -> Value {

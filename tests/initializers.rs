@@ -165,9 +165,9 @@ externalAdmissionHooks:
     {operations: [PATCH], apiGroups: [''], apiVersions: [v1], resources: [pods]}]}
 ";
     let faults = inner::faults(&text);
-    let told: Vec<String> = faults.iter().map(|fault| fault.place.path.to_string()).collect();
+    let reported: Vec<String> = faults.iter().map(|fault| fault.place.path.to_string()).collect();
     assert_eq!(
-        told,
+        reported,
         [
             "initializers[0].name",
             "initializers[1].rules[0].apiGroups",

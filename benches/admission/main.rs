@@ -32,7 +32,7 @@ fn policies() -> (Arc<AdmissionSet>, Arc<PolicySet>) {
         cluster: None,
     };
     let (manifests, _) = manifest::load(&[source], &manifest::Options::default());
-    let manifests = manifests.expect("sound policies");
+    let manifests = manifests.expect("valid policies");
     let admission = manifests.admission(&AdmissionSettings::default());
     (admission.shared, manifests.policies.shared)
 }
@@ -55,14 +55,14 @@ fn benches(criterion: &mut Criterion) {
         let of = |what: &str| BenchmarkId::new(what, name.trim_start_matches("admission "));
         group.throughput(Throughput::Bytes(body.len() as u64));
         let document = Document::parse(body).expect("JSON");
-        let review = AdmissionReview::decode(&document).expect("a sound review");
+        let review = AdmissionReview::decode(&document).expect("a valid review");
         let passed = judged(&set, &review.request, &access);
         assert!(passed.denial.is_none(), "the policies must pass: {passed:?}");
         assert_eq!(passed.evaluations.len(), 5, "every policy is to be evaluated");
         group.bench_function(of("decode"), |bencher| {
             bencher.iter(|| {
                 let document = Document::parse(black_box(body)).expect("JSON");
-                let review = AdmissionReview::decode(&document).expect("a sound review");
+                let review = AdmissionReview::decode(&document).expect("a valid review");
                 review.request.operation
             });
         });
@@ -72,7 +72,7 @@ fn benches(criterion: &mut Criterion) {
         group.bench_function(of("whole"), |bencher| {
             bencher.iter(|| {
                 let document = Document::parse(black_box(body)).expect("JSON");
-                let review = AdmissionReview::decode(&document).expect("a sound review");
+                let review = AdmissionReview::decode(&document).expect("a valid review");
                 review.reply(&judged(&set, &review.request, &access))
             });
         });

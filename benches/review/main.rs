@@ -60,7 +60,7 @@ fn policies() -> Arc<PolicySet> {
 fn benches(criterion: &mut Criterion) {
     let (body, policies) = (review(), policies());
     let body = body.as_bytes();
-    let decoded = SubjectAccessReview::decode(body).expect("a sound review");
+    let decoded = SubjectAccessReview::decode(body).expect("a valid review");
     let decided = policies.authorize(&decoded.attributes, Time::UNIX_EPOCH);
     let reply = SubjectAccessReviewReply {
         version: decoded.version,
@@ -69,7 +69,7 @@ fn benches(criterion: &mut Criterion) {
         evaluation_error: "",
     };
     let document = Document::parse_bytes(body).expect("JSON");
-    let by_index = tape::decode(&document).expect("a sound review");
+    let by_index = tape::decode(&document).expect("a valid review");
     assert_eq!(by_index, (decoded.version, decoded.attributes.clone()));
     assert_eq!((body.len(), decided.decision.as_str()), (780, "allow"));
 
@@ -96,7 +96,7 @@ fn benches(criterion: &mut Criterion) {
     });
     group.bench_function("whole", |bencher| {
         bencher.iter(|| {
-            let review = SubjectAccessReview::decode(black_box(body)).expect("a sound review");
+            let review = SubjectAccessReview::decode(black_box(body)).expect("a valid review");
             let decided = policies.authorize(&review.attributes, Time::UNIX_EPOCH);
             let mut out = Vec::with_capacity(320);
             let reply = SubjectAccessReviewReply {

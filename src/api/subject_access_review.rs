@@ -154,7 +154,7 @@ impl<'a> RawResource<'a> {
     }
 }
 
-// === impl Version ===
+// === impl SubjectAccessReviewVersion ===
 
 impl SubjectAccessReviewVersion {
     /// The value of `apiVersion`.

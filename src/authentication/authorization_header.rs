@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     /// `Bearer TOKEN`, `Basic NAME:PASSWORD`, or what is wrong.
-    fn told(header: &[u8]) -> String {
+    fn reported(header: &[u8]) -> String {
         match parse(header) {
             Ok(AuthorizationHeader::Bearer(token)) => format!("Bearer {}", String::from_utf8_lossy(token)),
             Ok(AuthorizationHeader::Basic(pair)) => format!("Basic {}", String::from_utf8_lossy(&pair)),
@@ -107,7 +107,7 @@ mod tests {
             (b"  ", "none no credential"),
         ];
         for (header, expected) in table {
-            assert_eq!(told(header), expected, "{}", String::from_utf8_lossy(header));
+            assert_eq!(reported(header), expected, "{}", String::from_utf8_lossy(header));
         }
     }
 
@@ -116,7 +116,7 @@ mod tests {
         let longest = [b"Bearer ".as_slice(), &[b'a'; MAX_BYTES]].concat();
         assert!(parse(&longest).is_ok());
         assert_eq!(
-            told(&[longest.as_slice(), b"a"].concat()),
+            reported(&[longest.as_slice(), b"a"].concat()),
             "bearer malformed credential"
         );
     }

@@ -67,7 +67,7 @@ impl Fields {
     }
 }
 
-// === impl Entry ===
+// === impl KnownCaller ===
 
 impl KnownCaller {
     pub(super) fn new(entry: &CallerEntry) -> Self {

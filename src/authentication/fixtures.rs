@@ -125,7 +125,7 @@ pub(super) fn seen_at(
     authorization: Option<&str>,
 ) -> String {
     let authorization = authorization.map(str::as_bytes);
-    told(&authenticator.authenticate(&Credentials { peer, authorization }, at(seconds)))
+    reported(&authenticator.authenticate(&Credentials { peer, authorization }, at(seconds)))
 }
 
 /// [`seen_at`] the start.
@@ -137,7 +137,7 @@ pub(super) fn seen(
     seen_at(0, authenticator, peer, authorization)
 }
 
-fn told(outcome: &Result<Caller, Refusal>) -> String {
+fn reported(outcome: &Result<Caller, Refusal>) -> String {
     match outcome {
         Ok(caller) => {
             format!(

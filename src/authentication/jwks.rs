@@ -27,7 +27,7 @@ pub(super) struct NoKeySet {
     pub(super) message: String,
 }
 
-// === impl Keys ===
+// === impl IssuerKeys ===
 
 impl IssuerKeys {
     /// Reads a JWKS and says of each key that is passed over why.

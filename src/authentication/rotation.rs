@@ -37,7 +37,7 @@ pub(super) struct HeldCredentials {
 /// The users of all kubeconfigs, by file and name.
 pub(super) type Users = HashMap<(PathBuf, String), HeldCredentials>;
 
-// === impl Held ===
+// === impl HeldCredentials ===
 
 impl HeldCredentials {
     /// What a user holds whose kubeconfig now has `current`, and who held `before`.

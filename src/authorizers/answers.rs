@@ -75,7 +75,7 @@ struct Landing {
     number: u64,
 }
 
-// === impl Answers ===
+// === impl AnswerCache ===
 
 impl AnswerCache {
     pub(super) fn new(lifetimes: Lifetimes) -> Arc<Self> {
@@ -181,7 +181,7 @@ impl Drop for Landing {
     }
 }
 
-// === impl Patience ===
+// === impl SharedDeadline ===
 
 impl SharedDeadline {
     /// For a question that nobody else waits for.

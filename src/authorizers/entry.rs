@@ -43,7 +43,7 @@ struct ConnectionSettings {
 /// The place of one request that waits, until it is dropped.
 pub(super) struct WaitPermit(Arc<AtomicUsize>);
 
-// === impl Entry ===
+// === impl WebhookAuthorizer ===
 
 impl WebhookAuthorizer {
     /// Reads the kubeconfig of `wanted`; the files that were read, or should have been.
@@ -165,7 +165,7 @@ impl WebhookAuthorizer {
     }
 }
 
-// === impl Connection ===
+// === impl ConnectionSettings ===
 
 impl ConnectionSettings {
     fn new(
@@ -194,7 +194,7 @@ impl ConnectionSettings {
     }
 }
 
-// === impl Place ===
+// === impl WaitPermit ===
 
 impl Drop for WaitPermit {
     fn drop(&mut self) {

@@ -26,7 +26,7 @@ pub(super) struct AuthorizerQuestion {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct CacheKey(Arc<[u8]>);
 
-// === impl Question ===
+// === impl AuthorizerQuestion ===
 
 impl AuthorizerQuestion {
     pub(super) fn new(attributes: &Attributes<'_>, key: Option<CacheKey>) -> Self {
@@ -44,7 +44,7 @@ impl AuthorizerQuestion {
     }
 }
 
-// === impl Key ===
+// === impl CacheKey ===
 
 impl CacheKey {
     /// The key of a question, unless it is too large to be kept.

@@ -41,7 +41,7 @@ struct ServedCertificate<'s> {
     intermediates: &'s [X509],
 }
 
-// === impl Served ===
+// === impl ServedCertificate ===
 
 impl ServedCertificate<'_> {
     fn misfits(&self, kubeconfig: &Kubeconfig) -> Vec<Fault> {

@@ -48,7 +48,7 @@ impl Reminders {
     }
 }
 
-// === impl Stage ===
+// === impl ReminderStage ===
 
 impl ReminderStage {
     fn of(end: SystemTime, now: SystemTime) -> Self {

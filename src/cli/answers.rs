@@ -56,7 +56,7 @@ pub(super) const fn configuration_kind(phase: Phase) -> &'static str {
 /// Recorded replies are to whatever is asked.
 const UID: &str = "recorded";
 
-// === impl Answers ===
+// === impl RecordedAnswers ===
 
 impl RecordedAnswers {
     /// The answers in a file of YAML or JSON.

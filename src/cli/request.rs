@@ -48,7 +48,7 @@ pub(super) struct Misfit {
     pub(super) message: String,
 }
 
-// === impl Request ===
+// === impl RequestArguments ===
 
 impl RequestArguments {
     /// What the engine is asked.

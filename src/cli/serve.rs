@@ -104,7 +104,7 @@ impl Serve {
                     // Nobody need read standard output for reviews to be answered.
                     std::thread::spawn(move || announcement.make());
                     signals
-                        .until_told(|| hang_up(&trigger, decision_log.as_ref()))
+                        .until_reported(|| hang_up(&trigger, decision_log.as_ref()))
                         .await;
                 }
                 Err(error) => {

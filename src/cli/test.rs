@@ -82,15 +82,15 @@ fn report(format: Format, cases: &[CaseOutcome], faults: &Faults) -> Result<Comm
         cases,
     };
     output::print(format, report.in_words(), &report)?;
-    let sound = failed == 0 && report.faults.is_empty();
-    Ok(if sound {
+    let valid = failed == 0 && report.faults.is_empty();
+    Ok(if valid {
         CommandResult::Success
     } else {
         CommandResult::Failure
     })
 }
 
-// === impl Report ===
+// === impl TestReport ===
 
 impl TestReport<'_> {
     /// Faults, then each failing case, then the count.

@@ -80,8 +80,8 @@ impl Following {
     fn fixed_kinds(&self) -> BTreeSet<WatchedKind> {
         let fixed = WatchedKind::fixed(self.labels.is_some(), self.exceptions);
         let is_told = self.writes_status && !self.exceptions;
-        let told_only = is_told.then(WatchedKind::told_only);
-        fixed.into_iter().chain(told_only).collect()
+        let reported_only = is_told.then(WatchedKind::reported_only);
+        fixed.into_iter().chain(reported_only).collect()
     }
 
     fn status_writer(&self, client: &Client) -> StatusWriter {

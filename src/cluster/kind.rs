@@ -28,14 +28,14 @@ pub(super) enum WatchPurpose {
     /// AdmissionExceptions, where the entry says that they are taken.
     Exception,
     /// AdmissionExceptions that are not taken, so that their status can say so.
-    ToldOnly,
+    ReportedOnly,
     /// CustomResourceDefinitions, which have the scopes of resources and the fields that are kept.
     Definition,
     /// Policies take its objects as parameters.
     Parameter,
 }
 
-// === impl Kind ===
+// === impl WatchedKind ===
 
 impl WatchedKind {
     /// The kinds that are watched in any case, with a selector those that it
@@ -52,8 +52,8 @@ impl WatchedKind {
     }
 
     /// AdmissionExceptions, to be told that they are not taken.
-    pub(super) fn told_only() -> Self {
-        Self::new(PORTCULLIS, EXCEPTION, &["v1alpha1"], WatchPurpose::ToldOnly)
+    pub(super) fn reported_only() -> Self {
+        Self::new(PORTCULLIS, EXCEPTION, &["v1alpha1"], WatchPurpose::ReportedOnly)
     }
 
     /// CustomResourceDefinitions.
@@ -69,7 +69,7 @@ impl WatchedKind {
 
     /// Whether everything else holds without it.
     pub(super) fn is_optional(&self) -> bool {
-        matches!(self.role, WatchPurpose::Definition | WatchPurpose::ToldOnly)
+        matches!(self.role, WatchPurpose::Definition | WatchPurpose::ReportedOnly)
     }
 
     /// That of parameters; `None` for what is watched for its own sake, and is

@@ -50,7 +50,7 @@ pub(super) struct Good {
     pub(super) object: Arc<ValidatedObject>,
 }
 
-// === impl Received ===
+// === impl ReceivedObject ===
 
 impl ReceivedObject {
     /// The object `text`, of this name, kind and version. Lists leave the latter

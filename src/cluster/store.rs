@@ -276,7 +276,7 @@ impl Store {
                 let is_wanted = match kind.role {
                     WatchPurpose::Selected => selects(selector, good),
                     WatchPurpose::Exception => exceptions,
-                    WatchPurpose::ToldOnly | WatchPurpose::Definition => false,
+                    WatchPurpose::ReportedOnly | WatchPurpose::Definition => false,
                     WatchPurpose::Base | WatchPurpose::Parameter => true,
                 };
                 if !is_wanted {
@@ -336,7 +336,7 @@ impl StoredKinds {
     fn is_listed(&self) -> bool {
         let mut kinds = self.kinds.iter();
         kinds.all(|(kind, objects)| match (kind.role, objects.progress) {
-            (WatchPurpose::Parameter | WatchPurpose::ToldOnly, _) => true,
+            (WatchPurpose::Parameter | WatchPurpose::ReportedOnly, _) => true,
             (WatchPurpose::Definition, progress) => progress != SyncProgress::Awaited,
             (_, progress) => progress == SyncProgress::Listed,
         })
@@ -358,7 +358,7 @@ impl StoredKinds {
 impl HeldObject {
     /// Keeps the version before, and why.
     fn refuse(&mut self, cluster: &str, digest: [u8; 32], faults: Faults) {
-        tell(cluster, self.good.is_some(), &faults);
+        log_faults(cluster, self.good.is_some(), &faults);
         self.newest = Newest::Faulty(ObjectFault { digest, faults });
     }
 }
@@ -380,7 +380,7 @@ fn selects(selector: Option<&Selector>, good: &Good) -> bool {
     selector.is_some_and(|selector| selector.labels.matches(|key| good.labels.get(key)))
 }
 
-fn tell(cluster: &str, replaces: bool, faults: &Faults) {
+fn log_faults(cluster: &str, replaces: bool, faults: &Faults) {
     let held = if replaces {
         "the previous version stays in force"
     } else {

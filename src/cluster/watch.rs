@@ -191,7 +191,7 @@ impl Watch {
 
     /// The API server does not let a kind be listed that everything holds without.
     async fn do_without(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) {
-        let (kind, error) = (&self.kind, told(error).text);
+        let (kind, error) = (&self.kind, describe(error).text);
         let cluster = &**self.reporter.cluster();
         if self.reporter.is_news(&kind.to_string(), &error, Instant::now()) {
             let missing = match kind.role {
@@ -208,18 +208,18 @@ impl Watch {
     }
 
     async fn failed(&self, error: &(dyn std::error::Error + Send + Sync + 'static), failures: &mut u32) {
-        let told = told(error);
+        let failure = describe(error);
         let kind = &self.kind;
         let cluster = &**self.reporter.cluster();
-        let about = if told.is_answer {
+        let about = if failure.is_answer {
             kind.to_string()
         } else {
             String::new()
         };
-        let error = told.text;
+        let error = failure.text;
         match (
             self.reporter.failed(&about, &error, Instant::now()),
-            told.is_answer,
+            failure.is_answer,
         ) {
             (false, _) => tracing::debug!(cluster, %kind, error, "list or watch failed again"),
             (true, true) => {
@@ -252,20 +252,20 @@ fn is(error: &kube::Error, code: u16) -> bool {
 }
 
 /// What a failure says, and whether it is the API server that says it.
-struct ToldFailure {
+struct FailureDescription {
     text: String,
     is_answer: bool,
 }
 
 /// The innermost cause: those around it quote it, or print it for debugging.
-fn told(error: &(dyn std::error::Error + Send + Sync + 'static)) -> ToldFailure {
+fn describe(error: &(dyn std::error::Error + Send + Sync + 'static)) -> FailureDescription {
     let mut innermost: &(dyn std::error::Error + 'static) = error;
     let mut is_answer = false;
     while let Some(source) = innermost.source() {
         innermost = source;
         is_answer |= innermost.is::<Status>() || innermost.is::<Box<Status>>();
     }
-    ToldFailure {
+    FailureDescription {
         text: words(innermost),
         is_answer,
     }
@@ -313,11 +313,11 @@ mod tests {
     #[test]
     fn what_the_system_and_openssl_say_is_told_without_numbers_and_lines() {
         let refused = std::io::Error::from_raw_os_error(111);
-        let told_of = told(&kube::Error::Service(refused.into())).text;
-        assert_eq!(told_of, "Connection refused");
+        let message = describe(&kube::Error::Service(refused.into())).text;
+        assert_eq!(message, "Connection refused");
         let stack = openssl::x509::X509::from_pem(b"none").unwrap_err();
-        let told_of = told(&kube::Error::Service(stack.into())).text;
-        assert_eq!(told_of, "tls: no start line");
+        let message = describe(&kube::Error::Service(stack.into())).text;
+        assert_eq!(message, "tls: no start line");
         let distrust = of_openssl("certificate verify failed");
         assert!(distrust.contains("`certificate-authority`"), "{distrust}");
     }
@@ -326,13 +326,13 @@ mod tests {
     fn what_the_api_server_answers_is_told_from_what_it_could_not_be_asked() {
         let status = Status::failure("roles is forbidden", "Forbidden").with_code(403);
         let answer = watcher::Error::InitialListFailed(kube::Error::Api(status.boxed()));
-        let answer = told(&answer);
+        let answer = describe(&answer);
         assert!(
             answer.is_answer && answer.text.contains("roles is forbidden"),
             "{}",
             answer.text
         );
         let silence = std::io::Error::other("connection refused");
-        assert!(!told(&kube::Error::Service(silence.into())).is_answer);
+        assert!(!describe(&kube::Error::Service(silence.into())).is_answer);
     }
 }

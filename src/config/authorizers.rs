@@ -304,7 +304,7 @@ fn kubeconfig(section: &Section<'_>, field: &str) -> Option<PathBuf> {
     let wrong = match std::fs::metadata(&path) {
         Ok(file) if file.is_file() => return Some(path),
         Ok(_) => "must be a regular file".to_owned(),
-        Err(error) => files::told(&error),
+        Err(error) => files::describe(&error),
     };
     let message = format!("`{}`: {wrong}", path.display());
     section.fault(field, FaultKind::Invalid, message);

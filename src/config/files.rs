@@ -39,16 +39,16 @@ pub struct Disk;
 ///
 /// # Errors
 ///
-/// Those of [`fs::read`], in the words of [`told`]; there is something else than a regular
+/// Those of [`fs::read`], in the words of [`describe`]; there is something else than a regular
 /// file, or one of more than `most` bytes.
 pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let content = observed(path, || read_bounded(path, most));
-    content.map_err(|error| io::Error::new(error.kind(), told(&error)))
+    content.map_err(|error| io::Error::new(error.kind(), describe(&error)))
 }
 
 /// What went wrong with a file, with what to do about it where that is known.
 #[must_use]
-pub fn told(error: &io::Error) -> String {
+pub fn describe(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file or folder: make it, or correct the path".to_owned(),
         io::ErrorKind::PermissionDenied => {
@@ -167,7 +167,7 @@ impl Files for Disk {
     }
 }
 
-// === impl Pending ===
+// === impl PendingRead ===
 
 impl<'p> PendingRead<'p> {
     fn begin(path: &'p Path) -> Self {

@@ -244,7 +244,7 @@ pub(super) struct ListItem<'r> {
     node: &'r Node,
 }
 
-// === impl Item ===
+// === impl ListItem ===
 
 impl<'r> ListItem<'r> {
     /// The item as a mapping whose fields must be among `fields`.

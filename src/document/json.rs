@@ -298,7 +298,7 @@ impl Open {
     }
 }
 
-/// Where the characters of the sound `literal`, which begins at `line` and `column`, stand.
+/// Where the characters of the valid `literal`, which begins at `line` and `column`, stand.
 fn layout(literal: &str, line: u32, column: usize) -> Layout {
     let mut layout = LayoutRecorder::new(line);
     let text = literal.strip_prefix('"').and_then(|text| text.strip_suffix('"'));

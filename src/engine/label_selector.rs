@@ -181,7 +181,7 @@ impl Term {
     }
 }
 
-// === impl Test ===
+// === impl LabelTest ===
 
 impl LabelTest {
     fn compile(expression: &LabelExpression) -> Result<Self, LabelSelectorFault> {

@@ -97,7 +97,7 @@ mod tests {
     fn keys() {
         let long = "a".repeat(64);
         let long_prefix = format!("{}/a", "a".repeat(254));
-        let sound = ["a", "app.kubernetes.io/name", "A_b-c.D", "0", "x.y-z/1"];
+        let valid = ["a", "app.kubernetes.io/name", "A_b-c.D", "0", "x.y-z/1"];
         let faulty: &[(&str, usize)] = &[
             ("", 2),
             ("/a", 1),
@@ -111,7 +111,7 @@ mod tests {
             (&long, 1),
             (&long_prefix, 1),
         ];
-        for key in sound {
+        for key in valid {
             assert_eq!(label_key_faults(key).count(), 0, "{key}");
         }
         for (key, count) in faulty {

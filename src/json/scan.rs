@@ -102,8 +102,9 @@ impl Frame {
     }
 }
 
-// === impl Scanner: each step takes the place that it begins at and returns the one after it ===
+// === impl Scanner ===
 
+/// Each step takes the place that it begins at and returns the one after it.
 impl Scanner<'_> {
     fn document(&mut self) -> Result<(), Error> {
         let mut at = 0;

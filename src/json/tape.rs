@@ -59,7 +59,7 @@ const ESCAPED: u32 = 1 << 3;
 const SUPERSEDED: u32 = 1 << 4;
 const COUNT_SHIFT: u32 = 5;
 
-// === impl Token ===
+// === impl TapeToken ===
 
 impl TapeToken {
     pub(super) const fn new(kind: Kind, start: u32, end: u32, next: u32) -> Self {

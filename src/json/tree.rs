@@ -104,7 +104,7 @@ impl<'d> Tree<'d> {
     }
 }
 
-// === impl Map ===
+// === impl TreeMap ===
 
 impl<'d> TreeMap<'d> {
     fn of(node: Node<'d>) -> Self {

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::object::{self, Content, ManifestObject};
-use super::{lint, told_namespaces};
+use super::{lint, namespace_sources};
 use crate::document::{Document, Node};
 use crate::engine::admission::judge::{Judge, Judgement};
 use crate::engine::admission::{AdmissionSet, Operation, Request, StatusCause};
@@ -65,9 +65,9 @@ impl<'s> Surroundings<'s> {
         match &object.content {
             Content::Policy(policy) => {
                 if !self.policies.knows_namespaces() {
-                    for rule in told_namespaces::asking(policy) {
-                        let place = object.document.place(told_namespaces::at(rule));
-                        let message = told_namespaces::message(None);
+                    for rule in namespace_sources::asking(policy) {
+                        let place = object.document.place(namespace_sources::at(rule));
+                        let message = namespace_sources::message(None);
                         faults.push(Fault::error(place, FaultKind::Required, message));
                     }
                 }

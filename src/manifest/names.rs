@@ -18,8 +18,8 @@ const QUALIFIED: &str = "must be a qualified name: an optional DNS subdomain and
 
 /// A name of most objects (`IsDNS1123Subdomain`).
 pub(crate) fn dns_subdomain(text: &str) -> Syntax {
-    let sound = text.len() <= 253 && text.split('.').all(|part| dns_part(part, usize::MAX));
-    sound.then_some(()).ok_or(SUBDOMAIN)
+    let valid = text.len() <= 253 && text.split('.').all(|part| dns_part(part, usize::MAX));
+    valid.then_some(()).ok_or(SUBDOMAIN)
 }
 
 /// A name of a Namespace (`IsDNS1123Label`).
@@ -66,11 +66,11 @@ fn spelled(text: &str, longest: usize, edge: impl Fn(&u8) -> bool, inner: impl F
 mod tests {
     use super::*;
 
-    fn table(check: fn(&str) -> Syntax, sound: &[&str], unsound: &[&str]) {
-        for text in sound {
+    fn table(check: fn(&str) -> Syntax, valid: &[&str], invalid: &[&str]) {
+        for text in valid {
             assert_eq!(check(text), Ok(()), "`{text}` should be accepted");
         }
-        for text in unsound {
+        for text in invalid {
             assert!(check(text).is_err(), "`{text}` should be refused");
         }
     }

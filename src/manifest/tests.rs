@@ -98,12 +98,12 @@ fn unknown_kinds_versions_and_fields_are_faults() {
 "#;
     let mut all = Faults::new();
     objects(&[source(text)], &mut all);
-    let told: Vec<String> = all
+    let reported: Vec<String> = all
         .iter()
         .map(|fault| format!("{}: {}", fault.place.path, fault.message))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             "kind: `AuthorisationPolicy`: the kinds of `portcullis.dev` are `AuthorizationPolicy`, \
              `AdmissionException`, `PolicyTest`",

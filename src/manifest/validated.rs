@@ -36,7 +36,7 @@ pub struct ObjectIdentity {
     name: String,
 }
 
-// === impl SoundObject ===
+// === impl ValidatedObject ===
 
 impl ValidatedObject {
     /// Reads one object that came by itself, of the only `cluster` it holds for.
@@ -145,7 +145,7 @@ fn digest(document: &Document) -> u64 {
     foldhash::fast::FixedState::default().hash_one(document.root().to_json())
 }
 
-// === impl Identity ===
+// === impl ObjectIdentity ===
 
 impl ObjectIdentity {
     /// Of the object that `document` is, as far as it says.

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::files::{MANIFEST_BYTES, observed, read, told};
+use crate::config::files::{MANIFEST_BYTES, describe, observed, read};
 use crate::config::{Config, ManifestPath};
 use crate::field::{Fault, FaultKind, Faults, Place};
 use crate::manifest::Source;
@@ -79,7 +79,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Fault {
         file: Some(path.display().to_string().into()),
         ..Place::default()
     };
-    Fault::error(place, FaultKind::Unreadable, told(error))
+    Fault::error(place, FaultKind::Unreadable, describe(error))
 }
 
 fn empty(folder: &Path) -> Fault {

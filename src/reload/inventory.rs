@@ -68,7 +68,7 @@ impl Inventory {
     }
 }
 
-// === impl Objects ===
+// === impl LoadedObjects ===
 
 impl LoadedObjects {
     fn of<'k>(keys: impl Iterator<Item = &'k InventoryKey>) -> Self {

@@ -193,7 +193,7 @@ fn assemble(
     let tls = TlsContext::build(&config.server.tls)
         .map_err(|found| {
             // Of the client CA, callers have told.
-            let new = |fault: &Fault| !faults.iter().any(|told| told == fault);
+            let new = |fault: &Fault| !faults.iter().any(|known| known == fault);
             let found: Vec<Fault> = found.into_iter().filter(new).collect();
             faults.extend(found);
         })
@@ -245,7 +245,7 @@ fn unusable_log(config: &Config) -> Option<Fault> {
         }
         Ok(found) if found.is_file() => {
             let error = std::fs::OpenOptions::new().append(true).open(path).err()?;
-            let message = format!("`{}`: {}", path.display(), config::files::told(&error));
+            let message = format!("`{}`: {}", path.display(), config::files::describe(&error));
             (FaultKind::Invalid, message)
         }
         _ => {

@@ -85,7 +85,7 @@ async fn readyz(request: HttpRequest, shared: Data<Shared>) -> HttpResponse {
         fault: awaited(&clusters, shared.start.elapsed()),
     };
     let named = is_local(request.peer_addr());
-    let clusters_detail: String = clusters.iter().map(|status| told(status, named)).collect();
+    let clusters_detail: String = clusters.iter().map(|status| describe(status, named)).collect();
     let detail = in_force(&shared, named) + &clusters_detail;
     let checks = [PING, serving, known];
     let checks = if clusters.is_empty() {
@@ -103,7 +103,7 @@ fn awaited(clusters: &[SourceStatus], elapsed: Duration) -> Option<&'static str>
 }
 
 /// How it stands with one cluster and, `named`, what is wrong with its objects.
-fn told(status: &SourceStatus, named: bool) -> String {
+fn describe(status: &SourceStatus, named: bool) -> String {
     let SourceStatus {
         cluster,
         objects,
@@ -275,7 +275,7 @@ mod tests {
             ),
         ];
         for (origin, expected) in table {
-            assert_eq!(told(&mk_status(origin), true), expected);
+            assert_eq!(describe(&mk_status(origin), true), expected);
         }
     }
 }

@@ -94,7 +94,7 @@ impl Connection {
     }
 }
 
-// === impl Answering ===
+// === impl AnsweringRequest ===
 
 impl Drop for AnsweringRequest {
     fn drop(&mut self) {

@@ -171,7 +171,7 @@ fn enter(
     limiter.enter(capacity, Some(beneficiary), bytes, gauge)
 }
 
-// === impl Review ===
+// === impl ReviewPath ===
 
 impl ReviewPath {
     const fn endpoint(self) -> config::Endpoint {

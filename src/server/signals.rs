@@ -28,7 +28,7 @@ impl Signals {
     }
 
     /// Waits for SIGTERM or SIGINT. At each SIGHUP before that, calls `hang_up`.
-    pub async fn until_told(mut self, hang_up: impl Fn()) {
+    pub async fn until_reported(mut self, hang_up: impl Fn()) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,

@@ -149,7 +149,7 @@ impl Drop for Log {
     }
 }
 
-// === impl Writer ===
+// === impl LogWriter ===
 
 impl<'w> MakeWriter<'w> for LogWriter {
     type Writer = Self;

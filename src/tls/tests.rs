@@ -1,4 +1,4 @@
-//! Files sound and faulty, and handshakes in memory.
+//! Files valid and faulty, and handshakes in memory.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -77,12 +77,13 @@ fn handshake(
         Ok(stream.ssl().verify_mode() == SslVerifyMode::PEER)
     });
     let resumable = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&resumable);
+    let reported = Arc::clone(&resumable);
     let mut builder = SslConnector::builder(SslMethod::tls_client()).unwrap();
     builder.set_verify(SslVerifyMode::NONE);
     builder.set_session_cache_mode(SslSessionCacheMode::CLIENT);
-    builder
-        .set_new_session_callback(move |_, session| told.store(!session.id().is_empty(), Ordering::SeqCst));
+    builder.set_new_session_callback(move |_, session| {
+        reported.store(!session.id().is_empty(), Ordering::SeqCst)
+    });
     configure(&mut builder);
     let mut stream = builder
         .build()

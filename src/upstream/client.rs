@@ -221,7 +221,7 @@ async fn unconnected(connection: CaptureConnection, by: Instant) {
     }
 }
 
-// === impl Connections ===
+// === impl ClientConnections ===
 
 impl std::fmt::Debug for ClientConnections {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -16,7 +16,7 @@ use crate::field::{Fault, FaultKind, Faults};
 /// `User-Agent`: as the API server calls webhooks of admission.
 pub const USER_AGENT: &str = "kube-apiserver-admission";
 
-/// On what terms webhooks are called.
+/// How webhooks are called: address, CA, credentials, limits.
 #[derive(Debug)]
 pub(super) struct CallSettings {
     pub(super) reply_bytes: usize,
@@ -41,7 +41,7 @@ pub struct UpstreamCredentials {
     pub identity: Option<ClientIdentity>,
 }
 
-// === impl Terms ===
+// === impl CallSettings ===
 
 impl CallSettings {
     /// Reads the files of `upstreams`, and returns every one that was read or

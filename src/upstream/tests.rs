@@ -1,4 +1,4 @@
-//! Webhooks on the loopback address, called on the terms of a configuration.
+//! Webhooks on the loopback address, called with the settings of a configuration.
 
 mod limits;
 

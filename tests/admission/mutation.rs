@@ -103,8 +103,8 @@ fn what_a_patch_adds_that_the_type_does_not_have_is_an_error() {
             ".metadata.finalizers[0]: expected string, got 1",
         ),
     ] {
-        let told = refused(patch, &json!({"metadata": {"name": "a"}}));
-        assert_eq!(told, Some(format!("{before}{expected}")), "{patch}");
+        let reported = refused(patch, &json!({"metadata": {"name": "a"}}));
+        assert_eq!(reported, Some(format!("{before}{expected}")), "{patch}");
     }
     // A newer API server knows fields of which nothing is known here.
     let newer = json!({"later": {"a": 1}, "metadata": {"name": "a", "later": 1, "ownerReferences": [
@@ -115,7 +115,7 @@ fn what_a_patch_adds_that_the_type_does_not_have_is_an_error() {
 
 #[test]
 fn objects_in_a_patch_bear_the_names_of_their_fields() {
-    let told = |value: &str| {
+    let reported = |value: &str| {
         let patch = format!("[JSONPatch{{op: 'add', path: '/metadata', value: {value}}}]");
         let denial = mutated(&mk_mutation("a", "Never", &patch), &json!({})).denial;
         denial.map_or_else(String::new, |denial| denial.message)
@@ -125,7 +125,7 @@ fn objects_in_a_patch_bear_the_names_of_their_fields() {
         "Object.any.name{ownerReferences: [Object.any.name.ownerReferences{name: 'o'}]}",
         "Object{annotations: {'a': 'b'}}",
     ] {
-        assert_eq!(told(good), "", "{good}");
+        assert_eq!(reported(good), "", "{good}");
     }
     let mismatch = |found: &str, expected: &str| {
         format!(
@@ -143,8 +143,8 @@ fn objects_in_a_patch_bear_the_names_of_their_fields() {
             mismatch("Object.other", "Object.ownerReferences"),
         ),
     ] {
-        let told = told(bad);
-        assert!(told.ends_with(&expected), "{told}");
+        let reported = reported(bad);
+        assert!(reported.ends_with(&expected), "{reported}");
     }
 }
 

@@ -55,10 +55,10 @@ fn authorize_says_who_would_be_asked_and_asks_nobody() {
         assert!(run.stdout.contains(said), "`{said}`: {run:?}");
     }
     let run = authorize("--resource pods -o json");
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(told["decision"], "noOpinion");
+    let reported: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(reported["decision"], "noOpinion");
     assert_eq!(
-        told["webhooks"],
+        reported["webhooks"],
         json!([
             {"name": "of-paths", "result": "conditionFalse", "condition": "matchConditions[0]"},
             {"name": "other", "result": "asked"},

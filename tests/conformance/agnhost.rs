@@ -61,11 +61,11 @@ fn endpoint(case: &Case<'_>) -> Result<(), Mismatch> {
     case.same("allowed", &refusal.is_none(), &allowed)?;
     if let Some(refusal) = refusal {
         let text = |field| expected["status"][field].as_str();
-        let told = text("message").or_else(|| text("reason")).unwrap_or_default();
-        if told.starts_with("json: ") {
+        let reported = text("message").or_else(|| text("reason")).unwrap_or_default();
+        if reported.starts_with("json: ") {
             return Ok(()); // Go's words for an object that it cannot decode.
         }
-        return case.same("message", &refusal.as_str(), &told);
+        return case.same("message", &refusal.as_str(), &reported);
     }
     let expected = patched(&review.request, &case.expect()["patchDecoded"].to_string());
     let text = |object: &Option<Document<'_>>| {

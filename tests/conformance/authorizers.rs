@@ -107,7 +107,7 @@ fn response(case: &Case<'_>) -> Result<(), Mismatch> {
         let expect = &case.expect()["byFailurePolicy"][policy];
         let authorizers = pair.authorizers(version, policy);
         let attributes = attributes("jane", "");
-        let wait = patience(&expect["error"]);
+        let wait = time_limit(&expect["error"]);
         let outcome = pair.consult(&authorizers, &attributes, wait);
         case.same(
             "decision",
@@ -128,7 +128,7 @@ fn response(case: &Case<'_>) -> Result<(), Mismatch> {
     Ok(())
 }
 
-fn patience(is_error: &Value) -> Duration {
+fn time_limit(is_error: &Value) -> Duration {
     if is_error == true { IN_VAIN } else { PATIENCE }
 }
 
@@ -137,8 +137,8 @@ fn same_reason(case: &Case<'_>, actual: &str, expected: &str) -> Result<(), Mism
     if expected.ends_with(" bytes)") {
         return case.same("length of the reason", &actual.len(), &1024);
     }
-    let told = actual.ends_with(expected);
-    case.same("whether the reason is told", &told, &true)
+    let reported = actual.ends_with(expected);
+    case.same("whether the reason is told", &reported, &true)
 }
 
 fn body(case: &Case<'_>) -> Vec<u8> {
@@ -282,14 +282,19 @@ authorization:
         authorizers
     }
 
-    fn consult(&self, authorizers: &Authorizers, attributes: &Attributes<'_>, patience: Duration) -> Outcome {
+    fn consult(
+        &self,
+        authorizers: &Authorizers,
+        attributes: &Attributes<'_>,
+        time_limit: Duration,
+    ) -> Outcome {
         let before = self.authorizer.asked().len();
         let own = PolicySet::default().authorize(attributes, Time::UNIX_EPOCH);
         let (authorization, error) =
             match authorizers.consult("default", attributes, (own, false), Instant::now()) {
                 ConsultationStep::Done(authorization, error) => (authorization, error),
                 ConsultationStep::Ask(pending) => {
-                    let deadline = Instant::now() + patience;
+                    let deadline = Instant::now() + time_limit;
                     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                     let (authorization, error, _) = runtime.unwrap().block_on(pending.ask(deadline));
                     (authorization, error)
@@ -321,6 +326,6 @@ authorization:
             _ => input["namespace"].as_str().unwrap().to_owned(),
         };
         let attributes = attributes(input["user"].as_str().unwrap(), &namespace);
-        self.consult(authorizers, &attributes, patience(&(status != 200).into()))
+        self.consult(authorizers, &attributes, time_limit(&(status != 200).into()))
     }
 }

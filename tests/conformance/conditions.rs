@@ -74,8 +74,8 @@ fn validate(case: &Case<'_>) -> Result<(), Mismatch> {
     match case.expect()["errorContains"].as_str() {
         Some(place) if place.starts_with("matchConditions[") => {
             let place = format!("authorizers[0].webhook.{}", place.split(':').next().unwrap());
-            let told = faults.iter().any(|fault| fault.place.path.to_string() == place);
-            case.same("whether a fault is told at its place", &told, &true)
+            let reported = faults.iter().any(|fault| fault.place.path.to_string() == place);
+            case.same("whether a fault is told at its place", &reported, &true)
         }
         _ => Ok(()),
     }

@@ -205,9 +205,10 @@ fn same_result(case: &Case<'_>, actual: &Value, expected: &Value) -> Result<(), 
     let Some(wanted) = expected["errorContains"].as_str() else {
         return case.same("result", actual, expected);
     };
-    let told = actual["errorContains"].as_str();
-    let is_told = told.is_some_and(|told| {
-        told.contains(wanted) || (wanted == "compilation error" && told.contains("compilation failed"))
+    let reported = actual["errorContains"].as_str();
+    let is_told = reported.is_some_and(|reported| {
+        reported.contains(wanted)
+            || (wanted == "compilation error" && reported.contains("compilation failed"))
     });
     if is_told {
         Ok(())

@@ -51,8 +51,9 @@ fn faults(object: &Value) -> Vec<(String, String)> {
         "Too many" => "FieldValueTooMany",
         _ => "other",
     };
-    let told = faults.iter().filter(|fault| fault.severity == Severity::Error);
-    told.map(|fault| (kind(fault).to_owned(), fault.place.path.to_string()))
+    let reported = faults.iter().filter(|fault| fault.severity == Severity::Error);
+    reported
+        .map(|fault| (kind(fault).to_owned(), fault.place.path.to_string()))
         .collect()
 }
 
@@ -79,7 +80,7 @@ pub(crate) fn follows_a_bad_one(case: &Case<'_>) -> bool {
     !faults(&case.input()["oldObject"]).is_empty()
 }
 
-/// A sound configuration, but for `field` of its webhook.
+/// A valid configuration, but for `field` of its webhook.
 fn webhook(field: &str, value: Value) -> Value {
     let mut webhook = json!({
         "name": "a.example.com", "clientConfig": {"url": "https://example.com"},

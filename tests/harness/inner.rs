@@ -19,7 +19,7 @@ pub(crate) fn source(text: impl Into<String>) -> Source {
     }
 }
 
-/// The manifests of a text, which must be sound.
+/// The manifests of a text, which must be valid.
 pub(crate) fn manifests(text: &str) -> Manifests {
     let (manifests, faults) = load(&[source(text)], &Options::default());
     manifests.unwrap_or_else(|| panic!("{faults}"))

@@ -184,16 +184,16 @@ fn a_name_in_the_path_is_the_only_policy_asked() {
 fn what_is_not_a_review_or_comes_from_the_wrong_caller_gets_a_status() {
     let gateway = gateway();
     let mut connection = gateway.connect();
-    let sound = review("admission.k8s.io/v1", "live", &json!({}));
+    let valid = review("admission.k8s.io/v1", "live", &json!({}));
     for (line, body, code) in [
         ("POST /validate", "{", 400),
         ("POST /validate", v1(JANE_GETS).as_str(), 400),
-        ("POST /mutate", &sound.replace("k8s.io/v1", "k8s.io/v3"), 400),
-        ("POST /validate", &sound.replace("CREATE", "TOUCH"), 400),
-        ("POST /validate?timeout=x", &sound, 400),
-        ("POST /authorize", &sound, 400),
+        ("POST /mutate", &valid.replace("k8s.io/v1", "k8s.io/v3"), 400),
+        ("POST /validate", &valid.replace("CREATE", "TOUCH"), 400),
+        ("POST /validate?timeout=x", &valid, 400),
+        ("POST /authorize", &valid, 400),
         ("GET /validate", "", 405),
-        ("PUT /mutate/owner", &sound, 405),
+        ("PUT /mutate/owner", &valid, 405),
     ] {
         let head = format!("{line} HTTP/1.1\r\nContent-Type: application/json");
         let response = connection.request(&head, body.as_bytes());
@@ -206,7 +206,7 @@ fn what_is_not_a_review_or_comes_from_the_wrong_caller_gets_a_status() {
     let mut stranger = gateway.stranger().connect(gateway.addresses.server);
     for (token, code) in [("right-token", 403), ("admission-token", 200), ("wrong", 401)] {
         let head = format!("/validate HTTP/1.1\r\nAuthorization: Bearer {token}\r\nX-Rest: of");
-        assert_eq!(post(&mut stranger, &head, &sound).status, code, "{token}");
+        assert_eq!(post(&mut stranger, &head, &valid).status, code, "{token}");
     }
 }
 

@@ -54,7 +54,7 @@ fn each_decision_comes_in_the_version_asked() {
 fn what_is_not_a_review_gets_a_status_with_its_code() {
     let gateway = Gateway::usual();
     let mut connection = gateway.connect();
-    let sound = v1(JANE_GETS);
+    let valid = v1(JANE_GETS);
     let json_type = "Content-Type: application/json";
     for (line, header, body, code, reason) in [
         ("POST /authorize", json_type, "{", 400, "BadRequest"),
@@ -68,32 +68,32 @@ fn what_is_not_a_review_gets_a_status_with_its_code() {
         (
             "POST /authorize?timeout=soon",
             json_type,
-            &sound,
+            &valid,
             400,
             "BadRequest",
         ),
-        ("POST /nowhere", json_type, &sound, 404, "NotFound"),
-        ("POST /authorize/", json_type, &sound, 404, "NotFound"),
+        ("POST /nowhere", json_type, &valid, 404, "NotFound"),
+        ("POST /authorize/", json_type, &valid, 404, "NotFound"),
         ("GET /authorize", json_type, "", 405, "MethodNotAllowed"),
-        ("PUT /authorize", json_type, &sound, 405, "MethodNotAllowed"),
+        ("PUT /authorize", json_type, &valid, 405, "MethodNotAllowed"),
         (
             "POST /authorize",
             "Content-Type: application/yaml",
-            &sound,
+            &valid,
             415,
             "UnsupportedMediaType",
         ),
         (
             "POST /authorize",
             "X-Nothing: at all",
-            &sound,
+            &valid,
             415,
             "UnsupportedMediaType",
         ),
         (
             "POST /authorize",
             "Content-Type: application/json\r\nContent-Encoding: gzip",
-            &sound,
+            &valid,
             415,
             "UnsupportedMediaType",
         ),
@@ -112,7 +112,7 @@ fn what_is_not_a_review_gets_a_status_with_its_code() {
         assert_eq!(response.header("allow"), (code == 405).then_some("POST"));
     }
     assert_eq!(
-        connection.authorize(&sound).status,
+        connection.authorize(&valid).status,
         200,
         "the connection is still good"
     );

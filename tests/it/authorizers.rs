@@ -241,12 +241,15 @@ fn nobody_holds_up_whom_never_deny_protects() {
     let other = authorizer(|asked| says(asked, json!({"denied": true, "reason": "never"})));
     let gateway = gateway(&[("other", "failurePolicy: Deny", &other)]);
     for (user, path) in [("system:kube-scheduler", "/a"), ("joe", "/healthz")] {
-        let told = status(&gateway, &gets(user, path));
-        assert_eq!(told["allowed"], false);
-        assert_eq!(told.get("denied"), None, "{told}");
+        let reported = status(&gateway, &gets(user, path));
+        assert_eq!(reported["allowed"], false);
+        assert_eq!(reported.get("denied"), None, "{reported}");
         assert!(
-            told["evaluationError"].as_str().unwrap().contains("neverDeny"),
-            "{told}"
+            reported["evaluationError"]
+                .as_str()
+                .unwrap()
+                .contains("neverDeny"),
+            "{reported}"
         );
     }
     assert_eq!(status(&gateway, &gets("joe", "/a"))["denied"], true);

@@ -164,9 +164,9 @@ fn while_draining_open_streams_are_answered_and_new_ones_sent_elsewhere() {
 
 /// Waits for something that must happen, and lets connections work meanwhile.
 pub(crate) async fn until(what: &str, mut happens: impl FnMut() -> bool) {
-    let patience = tokio::time::Instant::now() + Duration::from_secs(30);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     while !happens() {
-        assert!(tokio::time::Instant::now() < patience, "in vain: {what}");
+        assert!(tokio::time::Instant::now() < deadline, "in vain: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -188,7 +188,7 @@ fn hostile_bodies_get_an_answer_in_bounded_time() {
 #[test]
 fn what_is_not_http_ends_its_connection_alone() {
     let gateway = Gateway::usual();
-    let mut sound = gateway.connect();
+    let mut valid = gateway.connect();
     for bytes in [
         &b"\x00\x01\x02\x03\r\n\r\n"[..],
         b"POST /authorize HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
@@ -205,5 +205,5 @@ fn what_is_not_http_ends_its_connection_alone() {
         );
         assert!(connection.is_closed());
     }
-    assert_eq!(sound.authorize(v1(JANE_GETS)).status, 200);
+    assert_eq!(valid.authorize(v1(JANE_GETS)).status, 200);
 }

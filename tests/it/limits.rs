@@ -17,7 +17,7 @@ fn a_body_beyond_the_limit_is_413_announced_or_not() {
     let gateway = Builder::new()
         .limits("{bodyBytes: 1000, inFlightBytes: 1000000}")
         .start();
-    let sound = v1(JANE_GETS);
+    let valid = v1(JANE_GETS);
     let mut connection = gateway.connect();
     connection.send(&head(1001));
     let response = connection.receive().unwrap();
@@ -35,7 +35,7 @@ fn a_body_beyond_the_limit_is_413_announced_or_not() {
     connection.send(b"\r\n0\r\n\r\n");
     assert_eq!(connection.receive().unwrap().status, 413);
 
-    assert_eq!(gateway.connect().authorize(sound).status, 200);
+    assert_eq!(gateway.connect().authorize(valid).status, 200);
     assert_eq!(gateway.metric(IN_FLIGHT), 0.0);
 }
 

@@ -106,12 +106,12 @@ fn nothing_is_given_to_resume_a_session_with() {
     let gateway = Gateway::usual();
     for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
         let given = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&given);
+        let reported = Arc::clone(&given);
         let configure = move |client: &mut SslContextBuilder| {
             client.set_max_proto_version(Some(version)).unwrap();
             client.set_session_cache_mode(SslSessionCacheMode::CLIENT);
             client.set_new_session_callback(move |_, session| {
-                told.store(!session.id().is_empty(), Ordering::SeqCst)
+                reported.store(!session.id().is_empty(), Ordering::SeqCst)
             });
         };
         let mut connection = gateway

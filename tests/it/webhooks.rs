@@ -170,21 +170,21 @@ fn each_webhook_sees_what_those_before_it_changed_and_the_reply_has_it_all() {
         "{uids:?}"
     );
     let lines = lines(&gateway, 1);
-    let told: Vec<_> = lines[0]["webhooks"]
+    let reported: Vec<_> = lines[0]["webhooks"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|told| {
+        .map(|reported| {
             (
-                &told["configuration"],
-                &told["webhook"],
-                &told["decision"],
-                &told["changed"],
+                &reported["configuration"],
+                &reported["webhook"],
+                &reported["decision"],
+                &reported["changed"],
             )
         })
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             (
                 &json!("a"),
@@ -222,7 +222,7 @@ fn a_webhook_that_wants_to_is_asked_again_after_later_changes() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|told| told["round"].clone())
+        .map(|reported| reported["round"].clone())
         .collect();
     assert_eq!(rounds, [0, 0, 1]);
 }
@@ -273,7 +273,7 @@ fn of_several_refusals_the_first_in_order_is_told_and_all_are_logged() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|told| &told["decision"])
+        .map(|reported| &reported["decision"])
         .collect();
     assert_eq!(decisions, ["allow", "deny", "deny"]);
     let denied = r#"portcullis_admission_decisions_total{decision="deny",phase="validate"}"#;

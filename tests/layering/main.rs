@@ -1,6 +1,6 @@
 //! Checks of the source tree: which module may use which, where crates may be named, that
-//! no two files import each other, that a name stands for one thing, and that what the
-//! pages name exists.
+//! no two files import each other, that a name stands for one thing, that headings name
+//! what follows them, and that what the pages name exists.
 //!
 //! The compiler keeps IO out of the inner ring (ARCHITECTURE.md); these tests enforce the
 //! layers of both rings.
@@ -14,6 +14,7 @@
 
 mod circles;
 mod documents;
+mod headings;
 mod names;
 mod source;
 

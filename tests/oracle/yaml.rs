@@ -48,7 +48,7 @@ fn generated_documents_are_read_as_kubectl_reads_them() {
         left -= texts.len();
     }
     println!("{tally:?}");
-    assert!(tally.read * 4 > tally.refused, "too few are sound: {tally:?}");
+    assert!(tally.read * 4 > tally.refused, "too few are valid: {tally:?}");
     assert!(tally.stricter * 10 < tally.read, "{tally:?}");
 }
 

@@ -125,7 +125,7 @@ fn is_dns_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-fn sound(path: &Path) -> Webhook {
+fn valid(path: &Path) -> Webhook {
     let webhook = webhook(path);
     assert_eq!(webhook.timeout, "3s");
     assert_eq!(
@@ -196,7 +196,7 @@ fn keeps_the_control_plane_going(webhook: &Webhook) {
 #[test]
 fn the_configuration_of_init_skips_the_control_plane_and_nobody_else() {
     let set_up = SetUp::new();
-    let webhook = sound(&set_up.path("authorization-configuration.yaml"));
+    let webhook = valid(&set_up.path("authorization-configuration.yaml"));
     keeps_the_control_plane_going(&webhook);
     assert!(webhook.connection_info.kube_config_file.is_file());
     assert!(webhook.asks_about(
@@ -207,7 +207,7 @@ fn the_configuration_of_init_skips_the_control_plane_and_nobody_else() {
 
 #[test]
 fn the_example_also_skips_the_gateway_s_own_identity() {
-    let webhook = sound(&project::path(
+    let webhook = valid(&project::path(
         "kubeconfig-examples/authorization-configuration.yaml",
     ));
     keeps_the_control_plane_going(&webhook);

@@ -7,7 +7,7 @@ use portcullis::config::{self, Config};
 
 use crate::project::{self, SetUp};
 
-fn sound(path: &Path) -> Config {
+fn valid(path: &Path) -> Config {
     let (config, faults) = config::load(path);
     assert_eq!(faults.to_string(), "");
     config.unwrap()
@@ -22,14 +22,14 @@ fn every_configuration_is_sound() {
         project::path("kubeconfig-examples/portcullis.yaml"),
         set_up.path("portcullis.yaml"),
     ] {
-        sound(&path);
+        valid(&path);
     }
 }
 
 #[test]
 fn the_full_configuration_shows_the_defaults() {
-    let smallest = sound(&project::path("config/portcullis.yaml"));
-    let full = sound(&project::path("config/portcullis.full.yaml"));
+    let smallest = valid(&project::path("config/portcullis.yaml"));
+    let full = valid(&project::path("config/portcullis.full.yaml"));
     assert_eq!(full.server, smallest.server);
     assert_eq!(full.admin, smallest.admin);
     assert_eq!(full.authorization.never_deny, smallest.authorization.never_deny);

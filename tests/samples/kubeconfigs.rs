@@ -25,7 +25,7 @@ impl Files for ApiServer<'_> {
     }
 }
 
-fn sound(set_up: &SetUp, path: &Path) -> Kubeconfig {
+fn valid(set_up: &SetUp, path: &Path) -> Kubeconfig {
     let (kubeconfig, faults) = kubeconfig::read(&ApiServer(set_up), path);
     assert_eq!(faults.to_string(), "", "{}", path.display());
     assert!(!kubeconfig.users.is_empty(), "{}", path.display());
@@ -41,7 +41,7 @@ fn every_example_names_users_that_the_gateway_accepts() {
     let set_up = SetUp::new();
     for file in project::files(&project::path("kubeconfig-examples"), ".kubeconfig") {
         if !file.ends_with("upstreams.kubeconfig") {
-            sound(&set_up, &file);
+            valid(&set_up, &file);
         }
     }
 }
@@ -71,7 +71,7 @@ fn the_example_for_webhooks_behind_the_gateway_has_each_way_to_name_and_to_show(
 fn a_set_up_s_kubeconfigs_lead_to_their_certificates() {
     let set_up = SetUp::new();
     for file in project::files(&set_up.path("kubeconfigs"), ".kubeconfig") {
-        let kubeconfig = sound(&set_up, &file);
+        let kubeconfig = valid(&set_up, &file);
         assert!(
             kubeconfig.users.iter().all(|user| user.certificate.is_some()),
             "{}",
@@ -83,9 +83,9 @@ fn a_set_up_s_kubeconfigs_lead_to_their_certificates() {
 #[test]
 fn the_examples_show_a_certificate_and_a_token() {
     let set_up = SetUp::new();
-    let by_certificate = sound(&set_up, &example("authorization-by-certificate.kubeconfig"));
+    let by_certificate = valid(&set_up, &example("authorization-by-certificate.kubeconfig"));
     assert!(by_certificate.users[0].certificate.is_some());
-    let by_token = sound(&set_up, &example("authorization-by-token.kubeconfig"));
+    let by_token = valid(&set_up, &example("authorization-by-token.kubeconfig"));
     assert!(by_token.users[0].file_token.is_some());
 }
 

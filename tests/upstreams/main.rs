@@ -16,10 +16,10 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod call_settings;
 mod connections;
 mod faults;
 mod protection;
-mod terms;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -189,8 +189,8 @@ fn calls_over_the_limit_are_refused_at_once_under_either_failure_policy() {
             assert_eq!(answer["allowed"], false, "{answer}");
             assert_eq!(answer["status"]["code"], 504, "{answer}");
             let message = answer["status"]["message"].as_str().unwrap();
-            let told = "it has 2 calls in flight already, as many as `upstreams.inFlight`";
-            assert!(message.contains(told), "{message}");
+            let reported = "it has 2 calls in flight already, as many as `upstreams.inFlight`";
+            assert!(message.contains(reported), "{message}");
         }
         assert_eq!(server.calls().len(), before + 2);
     }
@@ -206,15 +206,15 @@ fn one_user_s_slow_requests_leave_a_webhook_to_the_others() {
         json!({}),
         &[],
     );
-    let (told, answers) = std::sync::mpsc::channel();
+    let (reported, answers) = std::sync::mpsc::channel();
     for (name, _) in POLICIES {
         for _ in 0..70 {
-            let (client, told) = (running.gateway.client(), told.clone());
+            let (client, reported) = (running.gateway.client(), reported.clone());
             let target = format!("/validate/{name}?timeout=30s");
             thread::spawn(move || {
                 let reply = client.post(&target, &pod_of("mallory", "any"));
                 // The test may have ended.
-                let _ = told.send(reply.map(|reply| reply.json()["response"].clone()));
+                let _ = reported.send(reply.map(|reply| reply.json()["response"].clone()));
             });
         }
     }
@@ -223,8 +223,8 @@ fn one_user_s_slow_requests_leave_a_webhook_to_the_others() {
         let refused = answers.recv().unwrap().unwrap();
         assert_eq!(refused["status"]["code"], 504, "{refused}");
         let message = refused["status"]["message"].as_str().unwrap();
-        let told = "a quarter of `upstreams.inFlight` (64)";
-        assert!(message.contains(told), "{message}");
+        let reported = "a quarter of `upstreams.inFlight` (64)";
+        assert!(message.contains(reported), "{message}");
     }
     assert!(eventually(|| server.calls().len() == 2 * 16));
     others_are_judged(&running);

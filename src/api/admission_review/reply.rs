@@ -40,8 +40,8 @@ pub(super) fn encode(version: ReviewVersion, request: &Request<'_>, outcome: &Ou
 
 /// The outcome, or a refusal where the version has no room for its patch.
 pub(super) fn within_version(version: ReviewVersion, mut outcome: Outcome) -> Outcome {
-    let is_untellable = version == ReviewVersion::V1alpha1 && !outcome.patch.is_empty();
-    if is_untellable && outcome.denial.is_none() {
+    let is_without_patch = version == ReviewVersion::V1alpha1 && !outcome.patch.is_empty();
+    if is_without_patch && outcome.denial.is_none() {
         outcome.denial = Some(Denial {
             status: Denial::FAILURE.into(),
             reason: StatusReason::InternalError.as_str().into(),

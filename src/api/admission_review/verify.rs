@@ -129,7 +129,7 @@ struct WrongKind {
     found: String,
 }
 
-// === impl Review ===
+// === impl ReplyReview ===
 
 impl<'r> ReplyReview<'r> {
     fn read(call: &Call, root: Node<'r>) -> Result<Self, Undecodable> {
@@ -164,7 +164,7 @@ impl<'r> ReplyReview<'r> {
     }
 }
 
-// === impl Header ===
+// === impl ReplyHeader ===
 
 impl<'r> ReplyHeader<'r> {
     fn read(root: Node<'r>) -> Result<Self, Undecodable> {

@@ -8,7 +8,7 @@ use crate::engine::authorization::SubjectAccessReviewVersion;
 use crate::engine::{Attributes, Operator, Requirement, ResourceAttributes, Target, User};
 use crate::json::ObjectWriter;
 
-// === impl Version ===
+// === impl SubjectAccessReviewVersion ===
 
 impl SubjectAccessReviewVersion {
     /// The body of the question about `attributes`: what is empty is left out,

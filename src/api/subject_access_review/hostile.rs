@@ -8,7 +8,7 @@ use super::super::mutated_input::mutated;
 use super::super::text;
 use super::*;
 
-/// A sound review to begin with.
+/// A valid review to begin with.
 const SEED: &str = r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","metadata":{},"spec":{"user":"j\u00e9\ud83d\ude00","uid":"","group":["a","b"],"extra":{"k":["v",null],"l":null},"resourceAttributes":{"verb":"list","resource":"pods","labelSelector":{"requirements":[{"key":"a","operator":"In","values":["b"]}]},"fieldSelector":{"rawSelector":"x"}}},"status":{"allowed":false}}"#;
 
 /// A spec, and what it asks.

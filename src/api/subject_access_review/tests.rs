@@ -1,4 +1,4 @@
-//! Reviews sound, odd and hostile.
+//! Reviews valid, odd and hostile.
 
 mod refused;
 

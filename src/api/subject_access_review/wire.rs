@@ -37,7 +37,7 @@ pub(super) struct Raw<'a> {
     /// Whether there were more groups and extra values than [`MOST_ITEMS`].
     pub(super) too_many_items: bool,
     /// The version that the caller has already settled.
-    told: Option<SubjectAccessReviewVersion>,
+    known: Option<SubjectAccessReviewVersion>,
     /// Whether some of the spec was read before its version was known.
     guessed: bool,
 }
@@ -101,7 +101,7 @@ impl<'a> Raw<'a> {
     pub(super) fn read(text: &'a str, version: Option<SubjectAccessReviewVersion>) -> Result<Self, Error> {
         let items = ListItems::new(MOST_ITEMS);
         let mut raw = Self {
-            told: version,
+            known: version,
             ..Self::default()
         };
         object::read(text, &mut raw, &items)?;
@@ -116,7 +116,7 @@ impl<'a> Raw<'a> {
     }
 
     fn version(&self) -> Option<SubjectAccessReviewVersion> {
-        self.told
+        self.known
             .or_else(|| SubjectAccessReviewVersion::from_api_version(&self.api_version))
     }
 }

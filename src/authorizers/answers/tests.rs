@@ -134,9 +134,9 @@ fn the_same_question_is_asked_once_for_all_who_wait() {
 fn one_who_gives_up_takes_the_answer_from_nobody() {
     let answers = AnswerCache::new(LIFETIMES);
     let now = Instant::now();
-    let told = Arc::new(Mutex::new(None));
+    let reported = Arc::new(Mutex::new(None));
     let go = Arc::new(Notify::new());
-    let (teller, gate) = (Arc::clone(&told), Arc::clone(&go));
+    let (teller, gate) = (Arc::clone(&reported), Arc::clone(&go));
     let hasty = answers.find(
         &key("u"),
         (now, now + Duration::from_secs(1)),
@@ -149,7 +149,7 @@ fn one_who_gives_up_takes_the_answer_from_nobody() {
         },
     );
     let patient = answers.find(&key("u"), (now, now + HOUR), |_| panic!("it is on its way"));
-    let end = told.lock().unwrap().as_ref().unwrap().end();
+    let end = reported.lock().unwrap().as_ref().unwrap().end();
     assert_eq!(end, now + HOUR, "the most patient counts");
     drop(hasty);
     go.notify_one();

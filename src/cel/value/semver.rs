@@ -221,16 +221,16 @@ mod tests {
                 r#"Invalid character(s) found in build meta data "a\n""#,
             ),
         ] {
-            let told = Semver::parse(text).unwrap_err();
-            assert_eq!(told.to_string(), message, "{text}");
+            let reported = Semver::parse(text).unwrap_err();
+            assert_eq!(reported.to_string(), message, "{text}");
         }
     }
 
     #[test]
     fn a_short_version_ends_there() {
-        let told = Semver::parse_lenient("v1.2-rc").unwrap_err();
+        let reported = Semver::parse_lenient("v1.2-rc").unwrap_err();
         assert_eq!(
-            told.to_string(),
+            reported.to_string(),
             "short version cannot contain PreRelease/Build meta data"
         );
         assert_eq!(Semver::parse_lenient("v01.2"), Semver::parse("1.2.0"));

@@ -29,7 +29,7 @@ pub struct UrlFault {
     why: String,
 }
 
-// === impl Url ===
+// === impl UrlValue ===
 
 impl UrlValue {
     /// Whether it is a URL as it stands in a request: with a scheme, or a path

@@ -125,7 +125,7 @@ pub(crate) enum TracedValue {
     Error(String),
 }
 
-// === impl Tape ===
+// === impl StepRecorder ===
 
 impl StepRecorder {
     pub(super) fn new(phase: Phase) -> Self {

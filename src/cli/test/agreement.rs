@@ -241,9 +241,9 @@ proptest! {
             let run_of = Run::new(&**access, now);
             let served = Chain::run(Phase::Validate, set, &decoded.request, run_of, &mut nobody);
             prop_assert_eq!(served.denial.is_none(), allowed, "{:?} {:?}", asked, exceptions);
-            let told: Vec<(String, &str)> = served.exceptions.iter()
+            let reported: Vec<(String, &str)> = served.exceptions.iter()
                 .map(|one| (one.exception.name.clone(), one.policy.as_str())).collect();
-            prop_assert_eq!(&told, &excused);
+            prop_assert_eq!(&reported, &excused);
             let written = served.audit_annotations.get("exceptions.portcullis.dev");
             prop_assert_eq!(written.cloned(), (!excused.is_empty()).then(|| annotation(&excused)));
 

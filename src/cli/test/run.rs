@@ -192,7 +192,7 @@ impl Difference {
     }
 }
 
-// === impl Outcome ===
+// === impl CaseOutcome ===
 
 impl CaseOutcome {
     pub(super) const fn passed(&self) -> bool {

@@ -182,9 +182,9 @@ pub(super) fn read(document: &Document, faults: &mut Faults) -> Option<Suite> {
             )
         })
         .collect();
-    let sound = found.is_empty();
+    let valid = found.is_empty();
     faults.append(found);
-    sound.then_some(Suite {
+    valid.then_some(Suite {
         file,
         policies,
         cases,

@@ -91,7 +91,7 @@ impl StoredKinds {
         held: &HeldObject,
         now: Time,
     ) -> Option<InForceCondition> {
-        let (is_true, reason, message) = if kind.role == WatchPurpose::ToldOnly {
+        let (is_true, reason, message) = if kind.role == WatchPurpose::ReportedOnly {
             let message = "no AdmissionException of this API server is taken: `clusters[].exceptions` of the \
                            gateway's configuration is not true";
             (false, "ExceptionsNotTaken", message.to_owned())

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{StoredKinds, SyncProgress, tell};
+use super::{StoredKinds, SyncProgress, log_faults};
 use crate::cluster::definition::{CustomDefinition, MissingFields};
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::object::{Name, ReceivedObject};
@@ -181,7 +181,7 @@ impl StoredKinds {
             return false;
         }
         if let Some(faults) = definition.faults(cluster, &name) {
-            tell(cluster, true, &faults);
+            log_faults(cluster, true, &faults);
         }
         self.definitions.insert(name, definition);
         self.settle(cluster) | (self.definitions.cluster_scoped() != before)

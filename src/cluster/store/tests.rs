@@ -280,11 +280,11 @@ fn an_object_that_cannot_be_read_leaves_the_version_before_in_force() {
     let store = mk_store();
     let limits = WatchedKind::of_object("example.com/v1", "Limit");
     let name = || ("n".to_owned(), "a".to_owned());
-    let sound = r#"{"metadata":{"namespace":"n","name":"a"},"data":[1]}"#;
-    let deep = sound.replace('1', &("[".repeat(500) + &"]".repeat(500)));
+    let valid = r#"{"metadata":{"namespace":"n","name":"a"},"data":[1]}"#;
+    let deep = valid.replace('1', &("[".repeat(500) + &"]".repeat(500)));
     assert!(store.apply(
         &limits,
-        ReceivedObject::new(&limits, "example.com/v1", name(), sound)
+        ReceivedObject::new(&limits, "example.com/v1", name(), valid)
     ));
     assert!(!store.apply(
         &limits,

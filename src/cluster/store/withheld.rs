@@ -1,4 +1,4 @@
-//! Grants and exceptions that are sound, and not taken all the same.
+//! Grants and exceptions that are valid, and not taken all the same.
 //!
 //! Where the API server's schema lacks a field, the API server may have dropped it from
 //! what somebody wrote, and with it a limit. Nobody can see that in what is left. So
@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::schema::SchemaState;
-use super::{HeldObject, Newest, tell};
+use super::{HeldObject, Newest, log_faults};
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::object::{Good, Name, Noted, ReceivedObject};
 use crate::field::{Fault, FaultKind, Faults, Place};
@@ -25,7 +25,7 @@ pub(super) struct Withheld {
 // === impl HeldObject ===
 
 impl HeldObject {
-    /// Takes a sound version, or withholds it. Whether what holds changed.
+    /// Takes a valid version, or withholds it. Whether what holds changed.
     pub(super) fn take(
         &mut self,
         cluster: &Arc<str>,
@@ -44,7 +44,7 @@ impl HeldObject {
             noted: self.noted.clone(),
             good,
         };
-        withheld.tell(cluster, kind, self.good.is_some());
+        withheld.report(cluster, kind, self.good.is_some());
         self.newest = Newest::Withheld(Box::new(withheld));
         false
     }
@@ -62,7 +62,7 @@ impl HeldObject {
         }
         if withheld.schema != *schema {
             withheld.schema = schema.clone();
-            withheld.tell(cluster, kind, self.good.is_some());
+            withheld.report(cluster, kind, self.good.is_some());
         }
         false
     }
@@ -78,9 +78,9 @@ impl Withheld {
             && (!self.may_lack_fields || self.noted.is_as_written(&received.noted))
     }
 
-    fn tell(&self, cluster: &Arc<str>, kind: &WatchedKind, replaces: bool) {
+    fn report(&self, cluster: &Arc<str>, kind: &WatchedKind, replaces: bool) {
         if let Some(faults) = self.faults(cluster, kind, &self.good.name) {
-            tell(cluster, replaces, &faults);
+            log_faults(cluster, replaces, &faults);
         }
     }
 

@@ -16,7 +16,7 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// One sound webhook, with `fields` in the place of those of the same names.
+/// One valid webhook, with `fields` in the place of those of the same names.
 fn webhook(fields: &[(&str, &str)]) -> String {
     let mut all = vec![
         ("timeout", "3s"),

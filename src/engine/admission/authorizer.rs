@@ -42,7 +42,7 @@ pub(super) struct AuthorizerVariables<'r> {
     pub(super) request_resource: Value<'r>,
 }
 
-// === impl Authority ===
+// === impl PolicySet ===
 
 /// The API server's other authorizers are not asked.
 impl AccessChecker for PolicySet {
@@ -56,7 +56,7 @@ impl AccessChecker for PolicySet {
     }
 }
 
-// === impl Authorizer ===
+// === impl RequestAuthorizer ===
 
 impl<'r> RequestAuthorizer<'r> {
     pub(super) fn new(checker: &'r dyn AccessChecker, user: &'r User<'r>, now: Time) -> Self {
@@ -162,7 +162,7 @@ fn labels(text: &str) -> Vec<Requirement<'static>> {
     if is_sound { requirements } else { Vec::new() }
 }
 
-// === impl Access ===
+// === impl AuthorizerVariables ===
 
 impl<'r> AuthorizerVariables<'r> {
     pub(super) fn new(authorizer: &'r RequestAuthorizer<'r>, request: &Request<'_>) -> Self {

@@ -52,7 +52,7 @@ impl Denial {
     pub const FAILURE: &'static str = "Failure";
 }
 
-// === impl Details ===
+// === impl StatusDetails ===
 
 impl StatusDetails {
     /// Whether there is nothing to tell.

@@ -65,7 +65,7 @@ impl Expression {
     }
 }
 
-// === impl Environment ===
+// === impl ExpressionEnvironment ===
 
 impl ExpressionEnvironment {
     /// The variables of every admission expression, and `params` where the

@@ -46,7 +46,7 @@ impl Evaluated<'_> {
     }
 }
 
-// === impl Clock ===
+// === impl Deadline ===
 
 impl<'c> Deadline<'c> {
     /// Whether it is time to give up: what was not asked cannot be answered.

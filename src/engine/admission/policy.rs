@@ -64,7 +64,7 @@ pub enum ValidationAction {
     Audit,
 }
 
-// === impl Action ===
+// === impl ValidationAction ===
 
 impl ValidationAction {
     /// As bindings spell it.

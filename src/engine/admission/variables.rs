@@ -75,7 +75,7 @@ pub(super) enum NamespaceObject<'g> {
     Unknown,
 }
 
-// === impl Given ===
+// === impl Inputs ===
 
 impl<'g> Inputs<'g> {
     /// What evaluates a set of expressions. Each set has variables of its own,

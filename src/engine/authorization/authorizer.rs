@@ -152,14 +152,14 @@ impl Consultation {
         } else {
             "allowed"
         };
-        let mut told = format!("{verb} by Webhook ");
-        quote(&mut told, name);
+        let mut reason_text = format!("{verb} by Webhook ");
+        quote(&mut reason_text, name);
         if !reason.is_empty() {
-            told.push_str(": ");
-            told.push_str(reason);
+            reason_text.push_str(": ");
+            reason_text.push_str(reason);
         }
         self.authorization.decision = decision;
-        self.authorization.reason = cut(told, Authorization::MAX_REASON_BYTES);
+        self.authorization.reason = cut(reason_text, Authorization::MAX_REASON_BYTES);
         self.authorization.cause = Some(Cause {
             kind: CauseKind::Webhook,
             namespace: String::new(),

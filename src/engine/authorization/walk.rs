@@ -40,7 +40,7 @@ pub(super) struct Walk<'q, 's, 'r, R> {
     recorder: R,
 }
 
-// === impl Recorder ===
+// === impl Quiet ===
 
 impl<O: Observer> WalkRecorder for Quiet<'_, O> {
     const DETAILED: bool = false;

@@ -86,7 +86,7 @@ pub enum Error {
     },
 }
 
-// === impl Operation ===
+// === impl PatchOperation ===
 
 impl<'d> PatchOperation<'d> {
     pub(super) fn read(node: Node<'d>) -> Result<Self, Error> {

@@ -22,26 +22,26 @@ fn compiled(spec: &str) -> (Option<AuthorizationPolicy>, Vec<String>) {
 
 #[test]
 fn a_policy_with_a_word_that_means_nothing_is_no_policy() {
-    let sound = "{effect: Deny, subjects: [{kind: User, name: a}], resourceRules: [{verbs: [get]}]}";
-    let (policy, faults) = compiled(sound);
+    let valid = "{effect: Deny, subjects: [{kind: User, name: a}], resourceRules: [{verbs: [get]}]}";
+    let (policy, faults) = compiled(valid);
     assert_eq!((policy.unwrap().effect, faults.len()), (Effect::Deny, 0));
     for (wrong, at) in [
-        (sound.replace("Deny", "deny"), "spec.effect"),
-        (sound.replace("{effect", "{mode: shadow, effect"), "spec.mode"),
+        (valid.replace("Deny", "deny"), "spec.effect"),
+        (valid.replace("{effect", "{mode: shadow, effect"), "spec.mode"),
         (
-            sound.replace("{effect", "{failurePolicy: Fail, effect"),
+            valid.replace("{effect", "{failurePolicy: Fail, effect"),
             "spec.failurePolicy",
         ),
-        (sound.replace("User", "Robot"), "spec.subjects[0].kind"),
+        (valid.replace("User", "Robot"), "spec.subjects[0].kind"),
         (
-            sound.replace(
+            valid.replace(
                 "resourceRules",
                 "excludeSubjects: [{kind: user, name: b}], resourceRules",
             ),
             "spec.excludeSubjects[0].kind",
         ),
         (
-            sound.replace(
+            valid.replace(
                 "[get]",
                 "[get], namespaceSelector: {matchExpressions: [{key: k, operator: Is}]}",
             ),

@@ -66,7 +66,7 @@ fn binding(admission: &AdmissionObject) -> Option<(Sort, &str)> {
     }
 }
 
-// === impl Names ===
+// === impl BoundNames ===
 
 impl<'o> BoundNames<'o> {
     fn new(objects: &'o [ManifestObject]) -> Self {

@@ -8,8 +8,8 @@ use crate::engine::authorization::rbac::{Roles, WildcardSet};
 use crate::engine::authorization::{
     AuthorizationPolicy, Binding, Effect, PolicySet, ResourceRule, Rule, Subject,
 };
+use crate::manifest::namespace_sources::{asking, at};
 use crate::manifest::object::{Content, ManifestObject};
-use crate::manifest::told_namespaces::{asking, at};
 
 /// The most who are named.
 const NAMED: usize = 5;

@@ -77,7 +77,7 @@ struct TypeCheck<'l, 'a> {
     lint: &'l mut Lint<'a>,
 }
 
-// === impl Check ===
+// === impl TypeCheck ===
 
 impl TypeCheck<'_, '_> {
     fn spec(&mut self, spec: &Node) {

@@ -6,15 +6,15 @@ use crate::engine::admission::matching::MissingNamespace;
 use crate::field::{Faults, FieldPath};
 use crate::manifest::Options;
 use crate::manifest::admission::AdmissionObject;
+use crate::manifest::namespace_sources::NamespaceSources;
 use crate::manifest::object::{Content, ManifestObject};
-use crate::manifest::told_namespaces::ToldNamespaces;
 
 /// Warns at the first such selector of all: with it stand or fall the others.
 pub(super) fn lint(objects: &[ManifestObject], options: &Options, faults: &mut Faults) {
-    let told = ToldNamespaces::new(objects, options);
+    let sources = NamespaceSources::new(objects, options);
     let mut asking = objects.iter().flat_map(|object| {
         let cluster = object.cluster.as_deref();
-        let unknown = told.missing(cluster, options).is_some();
+        let unknown = sources.missing(cluster, options).is_some();
         let selectors = if unknown { selectors(object) } else { Vec::new() };
         let asking = selectors
             .into_iter()

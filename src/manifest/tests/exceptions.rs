@@ -31,7 +31,7 @@ fn an_exception_says_what_it_is_for_until_when_and_why() {
             "policies: [a, b/c.example.com], match: {{{matches}}}, {rest}"
         ))
     };
-    for sound in [
+    for valid in [
         format!(
             "namespaceSelector: {{matchLabels: {{tier: legacy}}}}, {}",
             rule("")
@@ -42,7 +42,7 @@ fn an_exception_says_what_it_is_for_until_when_and_why() {
             rule(", resourceNames: [p]")
         ),
     ] {
-        assert_eq!(matching(&sound), Vec::<String>::new(), "{sound}");
+        assert_eq!(matching(&valid), Vec::<String>::new(), "{valid}");
     }
     for (matches, faults) in [
         ("", vec!["spec.match: Required value"]),

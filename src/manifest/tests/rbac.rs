@@ -56,7 +56,7 @@ spec:
     let key = "`-x`: name part must consist of alphanumeric characters, '-', '_' or '.', and must start and \
                end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', \
                regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-    let told: Vec<_> = faults
+    let reported: Vec<_> = faults
         .iter()
         .map(|fault| {
             let path = fault.place.path.to_string();
@@ -66,7 +66,7 @@ spec:
     let path = "spec.matchResources.namespaceSelector.matchLabels";
     let expected =
         [(13, key), (12, value)].map(|(line, message)| (path.to_owned(), line, FaultKind::Invalid, message));
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(super) struct FolderWalk {
     left: usize,
 }
 
-// === impl Walk ===
+// === impl FolderWalk ===
 
 impl FolderWalk {
     /// What is at and under `path`, at most so many files and folders; with the error, if

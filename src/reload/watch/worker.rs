@@ -57,7 +57,7 @@ struct RunningInspection {
     is_reported: bool,
 }
 
-// === impl Worker ===
+// === impl ReloadWorker ===
 
 impl ReloadWorker {
     pub(super) fn new(

@@ -97,7 +97,7 @@ fn questions_of(
     questions
 }
 
-// === impl Question ===
+// === impl CallQuestion ===
 
 impl CallQuestion {
     /// How long the webhook may take.

@@ -43,7 +43,7 @@ struct Waiting {
     read: Arc<OwnedAdmissionReview>,
     decided: Unlogged,
     /// `configuration/webhook`, and what it would have said.
-    told: Vec<(String, Decision)>,
+    decisions: Vec<(String, Decision)>,
 }
 
 /// Has the webhooks in shadow asked about a review that is answered.
@@ -61,7 +61,7 @@ pub(super) fn spawn(
         phase: review.phase,
         read: Arc::clone(read),
         decided,
-        told: Vec::new(),
+        decisions: Vec::new(),
     };
     let limiter = &shared.lifecycle.shadow;
     match limiter.enter(CAPACITY, None, read.bytes(), &shared.shadowing) {
@@ -97,18 +97,18 @@ impl Waiting {
             });
             let returned = join_all(put).await;
             let (read, phase) = (Arc::clone(&self.read), self.phase);
-            let compare = move |_: &dyn Fn() -> bool| told(&read, returned, phase);
+            let compare = move |_: &dyn Fn() -> bool| decisions(&read, returned, phase);
             let comparing = self.shared.pool.run(Size::Large, soon(), compare);
-            let Ok(told) = comparing.await else {
+            let Ok(decisions) = comparing.await else {
                 return;
             };
-            self.told.extend(told);
+            self.decisions.extend(decisions);
             left = still_left;
         }
     }
 
     fn record(&self, log: &DecisionLog) {
-        let told = self.told.iter().map(|(name, decision)| ShadowDecision {
+        let decisions = self.decisions.iter().map(|(name, decision)| ShadowDecision {
             kind: "Webhook",
             name,
             decision: *decision,
@@ -120,7 +120,7 @@ impl Waiting {
             phase: self.phase,
             request: &self.read.review().request,
         };
-        self.decided.record(log, &about, &told.collect::<Vec<_>>());
+        self.decided.record(log, &about, &decisions.collect::<Vec<_>>());
     }
 }
 
@@ -148,9 +148,9 @@ fn written(
 }
 
 /// What each would have said that could be asked.
-fn told(read: &OwnedAdmissionReview, returned: Vec<Returned>, phase: Phase) -> Vec<(String, Decision)> {
+fn decisions(read: &OwnedAdmissionReview, returned: Vec<Returned>, phase: Phase) -> Vec<(String, Decision)> {
     let request = &read.review().request;
-    let mut told = Vec::with_capacity(returned.len());
+    let mut decisions = Vec::with_capacity(returned.len());
     for returned in returned {
         let (call, answer) = returned.answer(phase);
         if matches!(answer.result, Err(CallFailure::NotMade(_))) {
@@ -162,7 +162,7 @@ fn told(read: &OwnedAdmissionReview, returned: Vec<Returned>, phase: Phase) -> V
         } else {
             Decision::Deny
         };
-        told.push((call.webhook.id(), decision));
+        decisions.push((call.webhook.id(), decision));
     }
-    told
+    decisions
 }

@@ -58,7 +58,7 @@ impl Stage {
     }
 }
 
-// === impl Status ===
+// === impl ConnectionStatus ===
 
 impl ConnectionStatus {
     /// A connection whose handshake must be complete at `deadline`.

@@ -63,7 +63,7 @@ impl From<ConnectionLimits> for AcceptLimits {
     }
 }
 
-// === impl Table ===
+// === impl ConnectionTable ===
 
 impl ConnectionTable {
     /// A new connection, for which another is closed if there are too many;

@@ -76,7 +76,7 @@ impl Link {
     }
 }
 
-// === impl Waiting ===
+// === impl WaitingExchange ===
 
 impl Drop for WaitingExchange<'_> {
     fn drop(&mut self) {

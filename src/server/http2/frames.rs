@@ -143,7 +143,7 @@ struct FrameHead {
     ends_block: bool,
 }
 
-// === impl Head ===
+// === impl FrameHead ===
 
 impl FrameHead {
     fn of([high, middle, low, kind, flags, ..]: [u8; HEAD]) -> Self {

@@ -26,7 +26,7 @@ pub(super) const MAX_FIELDS: usize = 128;
 #[derive(Clone)]
 pub(super) struct StreamBody(Rc<RefCell<RecvStream>>);
 
-// === impl Body ===
+// === impl StreamBody ===
 
 impl StreamBody {
     /// `None` if there is none.

@@ -140,7 +140,7 @@ impl Record<'_> {
     }
 }
 
-// === impl Question ===
+// === impl LoggedQuestion ===
 
 impl<'a> LoggedQuestion<'a> {
     const fn user(&self) -> &'a User<'a> {

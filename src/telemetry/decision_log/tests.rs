@@ -21,13 +21,13 @@ const LONG: Duration = Duration::from_secs(30);
 /// A sink that tells what it is given, and waits for leave before each write.
 struct Gate {
     leave: Receiver<io::Result<()>>,
-    told: Sender<Vec<u8>>,
+    reported: Sender<Vec<u8>>,
 }
 
 impl Write for Gate {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.leave.recv().unwrap_or(Ok(()))?;
-        self.told.send(bytes.to_vec()).map_err(io::Error::other)?;
+        self.reported.send(bytes.to_vec()).map_err(io::Error::other)?;
         Ok(bytes.len())
     }
 
@@ -42,16 +42,16 @@ fn counter() -> IntCounter {
 
 fn gated(limit: usize) -> (DecisionLog, IntCounter, Sender<io::Result<()>>, Receiver<Vec<u8>>) {
     let (give, leave) = mpsc::channel();
-    let (told, hear) = mpsc::channel();
+    let (reported, receive) = mpsc::channel();
     let dropped = counter();
     let log = DecisionLog::start(
-        Box::new(Gate { leave, told }),
+        Box::new(Gate { leave, reported }),
         || Err(io::ErrorKind::NotFound.into()),
         dropped.clone(),
         limit,
     )
     .unwrap();
-    (log, dropped, give, hear)
+    (log, dropped, give, receive)
 }
 
 fn mk_attributes() -> Attributes<'static> {
@@ -226,18 +226,18 @@ fn webhooks_are_told_with_what_they_said_and_changed() {
         ..mk_record(&attributes)
     };
     let line: Value = serde_json::from_str(&line(&record)).unwrap();
-    let told = |decision: &str| {
+    let reported = |decision: &str| {
         json!({"configuration": "trial", "webhook": "labels.example.com", "round": 1,
             "decision": decision, "reason": "unreachable", "changed": []})
     };
-    let mut denied = told("deny");
+    let mut denied = reported("deny");
     denied["durationSeconds"] = json!(0.012);
     assert_eq!(
         line["webhooks"],
         json!([
             {"configuration": "trial", "webhook": "labels.example.com", "round": 1, "decision": "allow",
                 "changed": ["/metadata/labels/a", "/spec"], "durationSeconds": 0.012},
-            denied, told("error"), told("ignored"),
+            denied, reported("error"), reported("ignored"),
         ])
     );
 }
@@ -265,7 +265,7 @@ fn a_full_queue_drops_counts_and_never_waits() {
     let attributes = mk_attributes();
     let record = mk_record(&attributes);
     let length = line(&record).len();
-    let (log, dropped, give, hear) = gated(3 * length);
+    let (log, dropped, give, receive) = gated(3 * length);
     log.record(&record);
     // Up to three lines are in the hands of the writer, which cannot finish; three wait.
     for _ in 0..10 {
@@ -275,7 +275,7 @@ fn a_full_queue_drops_counts_and_never_waits() {
     assert!(!log.flush(Duration::from_millis(1)));
     drop(give);
     assert!(log.flush(LONG));
-    let lines: usize = hear
+    let lines: usize = receive
         .try_iter()
         .map(|bytes| bytes.iter().filter(|byte| **byte == b'\n').count())
         .sum();
@@ -285,7 +285,7 @@ fn a_full_queue_drops_counts_and_never_waits() {
 #[test]
 fn lines_that_cannot_be_written_count_as_dropped() {
     let attributes = mk_attributes();
-    let (log, dropped, give, hear) = gated(PENDING_BYTES);
+    let (log, dropped, give, receive) = gated(PENDING_BYTES);
     give.send(Err(io::Error::other("full"))).unwrap();
     log.record(&mk_record(&attributes));
     assert!(log.flush(LONG));
@@ -293,7 +293,7 @@ fn lines_that_cannot_be_written_count_as_dropped() {
     drop(give);
     log.record(&mk_record(&attributes));
     assert!(log.flush(LONG));
-    let written: Vec<u8> = hear.try_iter().flatten().collect();
+    let written: Vec<u8> = receive.try_iter().flatten().collect();
     assert_eq!(
         String::from_utf8(written).unwrap(),
         format!("\n{}", line(&mk_record(&attributes)))

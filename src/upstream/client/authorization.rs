@@ -50,7 +50,7 @@ struct Current {
     is_looking: bool,
 }
 
-// === impl Authorization ===
+// === impl ClientAuthorization ===
 
 impl ClientAuthorization {
     /// `Bearer`, with `token`.

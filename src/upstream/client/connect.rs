@@ -134,10 +134,10 @@ fn reason(stream: &SslStream<TcpStream>, error: &openssl::ssl::Error) -> String 
     if verified != X509VerifyResult::OK {
         return format!("the certificate is not trusted: {}", verified.error_string());
     }
-    let told = error
+    let cause = error
         .ssl_error()
         .and_then(|stack| stack.errors().first()?.reason());
-    match (told, error.io_error()) {
+    match (cause, error.io_error()) {
         (Some(reason), _) => reason.to_owned(),
         (None, Some(error)) => error.to_string(),
         (None, None) => "the connection ended during the handshake".to_owned(),

@@ -130,7 +130,7 @@ fn is_reset(cause: &(dyn std::error::Error + 'static)) -> bool {
     error.is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
 }
 
-// === impl Unusable ===
+// === impl InvalidSettings ===
 
 impl From<openssl::error::ErrorStack> for InvalidSettings {
     fn from(error: openssl::error::ErrorStack) -> Self {

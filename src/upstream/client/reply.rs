@@ -103,7 +103,7 @@ impl Sink {
     }
 }
 
-// === impl Bounded ===
+// === impl BoundedBuffer ===
 
 impl Write for BoundedBuffer {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {

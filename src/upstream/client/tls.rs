@@ -37,7 +37,7 @@ const SYSTEM_BUNDLES: [&str; 6] = [
     "/etc/ssl/cert.pem",
 ];
 
-// === impl Identity ===
+// === impl ClientIdentity ===
 
 impl ClientIdentity {
     /// Whether it can be shown.

@@ -257,8 +257,8 @@ impl Told {
 }
 
 /// A message without what precedes it: of webhooks, or of policies.
-fn message(told: &str) -> String {
-    let of_webhook = told.split_once(" denied the request: ").map(|(_, rest)| rest);
-    let of_policy = told.split_once(" is forbidden: ").map(|(_, rest)| rest);
-    of_webhook.or(of_policy).unwrap_or(told).to_owned()
+fn message(reported: &str) -> String {
+    let of_webhook = reported.split_once(" denied the request: ").map(|(_, rest)| rest);
+    let of_policy = reported.split_once(" is forbidden: ").map(|(_, rest)| rest);
+    of_webhook.or(of_policy).unwrap_or(reported).to_owned()
 }

@@ -170,9 +170,9 @@ fn register(cluster: &Cluster, authority: &[u8], port: u16) {
 /// Shows that a request was refused, with this code, for this reason.
 pub(super) fn assert_denied(response: &Response, code: u16, message: &str) {
     assert_eq!(response.status, code, "{}", response.text());
-    let told = response.json()["message"].as_str().unwrap_or_default().to_owned();
-    assert!(told.contains("denied the request: "), "{told}");
-    assert!(told.ends_with(message), "{told}");
+    let reported = response.json()["message"].as_str().unwrap_or_default().to_owned();
+    assert!(reported.contains("denied the request: "), "{reported}");
+    assert!(reported.ends_with(message), "{reported}");
 }
 
 /// The object in an answer, which must have this code.

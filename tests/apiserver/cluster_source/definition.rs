@@ -46,7 +46,7 @@ fn what_no_gateway_would_take_is_refused() {
         spec[field] = value;
         spec
     };
-    let sound = [
+    let valid = [
         rule(json!({})),
         rule(
             json!({"namespaces": ["", "*", "team-*", "a"], "resources": ["*", "pods/*", "*/scale", "pods/log"]}),
@@ -55,7 +55,7 @@ fn what_no_gateway_would_take_is_refused() {
         json!({"effect": "Allow", "subjects": [{"kind": "ServiceAccount", "namespace": "n", "name": "a"}],
             "nonResourceRules": [{"verbs": ["*"], "paths": ["*", "/a/*"]}]}),
     ];
-    for spec in sound {
+    for spec in valid {
         let response = servers
             .cluster
             .admin()

@@ -116,10 +116,10 @@ fn a_changed_kubeconfig_is_used_and_a_removed_cluster_forgotten_without_a_restar
     relay.lead_to(servers.cluster.address());
     let entry = servers::entry(&folder, CLUSTER, &relay, &servers.authority);
     let kubeconfig = folder.path().join("gateway/default.kubeconfig");
-    let sound = fs::read_to_string(&kubeconfig).unwrap();
+    let valid = fs::read_to_string(&kubeconfig).unwrap();
     fs::write(
         &kubeconfig,
-        sound.replace("token-of-portcullis", "token-of-nobody"),
+        valid.replace("token-of-portcullis", "token-of-nobody"),
     )
     .unwrap();
     let gateway = Gateway::start_until(
@@ -137,7 +137,7 @@ fn a_changed_kubeconfig_is_used_and_a_removed_cluster_forgotten_without_a_restar
     let outcome = || servers::outcome(&servers::decision(&gateway.client(), "carol", "/kept"));
     assert!(eventually(|| metric("cluster_watch_failures_total") > Some(0.0)));
     assert_eq!((outcome(), metric("cluster_synced")), ("noOpinion", Some(0.0)));
-    fs::write(&kubeconfig, &sound).unwrap();
+    fs::write(&kubeconfig, &valid).unwrap();
     assert!(eventually(|| outcome() == "deny"), "{}", gateway.tail());
     assert_eq!(metric("cluster_synced"), Some(1.0));
 

@@ -251,9 +251,9 @@ pub(super) fn apply(cluster: &Cluster, file: &Path) {
 /// Runs kubectl as admin, which must succeed.
 pub(super) fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
     let run = cluster.kubectl("admin", arguments);
-    let told = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(run.status.success(), "{arguments:?}: {}", told(&run.stderr));
-    told(&run.stdout)
+    let reported = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(run.status.success(), "{arguments:?}: {}", reported(&run.stderr));
+    reported(&run.stdout)
 }
 
 /// Whether the API server serves AuthorizationPolicies.

@@ -90,7 +90,7 @@ fn object(servers: &Servers, collection: &str, name: &str) -> Value {
 /// Waits until the object's newest version is told to be in force or not, for this reason.
 fn wait_for(servers: &Servers, collection: &str, name: &str, status: &str, reason: &str) -> Value {
     let mut last = Value::Null;
-    let told = eventually(|| {
+    let reported = eventually(|| {
         last = object(servers, collection, name);
         let condition = &last["status"]["conditions"][0];
         condition["type"] == "InForce"
@@ -98,7 +98,7 @@ fn wait_for(servers: &Servers, collection: &str, name: &str, status: &str, reaso
             && condition["reason"] == reason
             && condition["observedGeneration"] == last["metadata"]["generation"]
     });
-    assert!(told, "{name}: {status} {reason}: {last:#}");
+    assert!(reported, "{name}: {status} {reason}: {last:#}");
     assert_eq!(
         last["status"]["conditions"].as_array().map(Vec::len),
         Some(1),
@@ -162,8 +162,8 @@ fn the_status_says_whether_an_object_is_in_force() {
     );
     let faulty = json!({"conditions": [{"name": "c", "expression": "request.user = 7"}]});
     servers.apply("status-1.yaml", &policy("status-first", &faulty));
-    let told = policy_is("status-first", "False", "Faulty");
-    let message = told["message"].as_str().unwrap();
+    let reported = policy_is("status-first", "False", "Faulty");
+    let message = reported["message"].as_str().unwrap();
     assert!(
         message.starts_with("spec.conditions[0].expression: "),
         "{message}"

@@ -189,7 +189,7 @@ fn exceptions_are_audited(servers: &Servers) {
 
 fn faults_and_warnings_are_told(servers: &Servers) {
     let faulty = json!({"conditions": [{"name": "c", "expression": "request.user = 7"}]});
-    let told = r#"The AuthorizationPolicy "told" is invalid: "#;
+    let reported = r#"The AuthorizationPolicy "told" is invalid: "#;
     // When it is made, and when it is changed.
     for sound_before in [false, true] {
         if sound_before {
@@ -201,7 +201,7 @@ fn faults_and_warnings_are_told(servers: &Servers) {
         let (is_stored, said) = servers.try_apply(&policy("told", &faulty));
         assert!(!is_stored, "{said}");
         assert!(
-            said.starts_with(told) && said.contains("spec.conditions[0].expression: Invalid value: "),
+            said.starts_with(reported) && said.contains("spec.conditions[0].expression: Invalid value: "),
             "{said}"
         );
     }

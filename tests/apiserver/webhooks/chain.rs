@@ -141,21 +141,21 @@ pub(super) fn rules_with(operations: &[&str]) -> Value {
 }
 
 /// What the object tells a webhook to do.
-fn told(name: &str, called: &Called) -> String {
+fn reported(name: &str, called: &Called) -> String {
     let request = called.request();
     let object = match &request["object"] {
         Value::Null => &request["oldObject"],
         object => object,
     };
-    let told = object["metadata"]["annotations"][name].as_str();
-    told.unwrap_or("nothing").to_owned()
+    let reported = object["metadata"]["annotations"][name].as_str();
+    reported.unwrap_or("nothing").to_owned()
 }
 
 fn mutate(name: &str, called: &Called) -> Answer {
     let object = &called.request()["object"];
     let metadata = &object["metadata"];
     let label = format!("/metadata/labels/{name}");
-    match told(name, called).as_str() {
+    match reported(name, called).as_str() {
         "label" => set(object, &label, json!("is-here")).into(),
         // Another answer once others have added theirs: what reinvocation is for.
         "count" => {
@@ -232,7 +232,7 @@ fn grow(name: &str, object: &Value) -> Review {
 fn validate(name: &str, called: &Called) -> Answer {
     let refuse = |status: Value| Review::response(json!({"allowed": false, "status": status}));
     let why = format!("{name} knows no \"such\" thing");
-    match told(name, called).as_str() {
+    match reported(name, called).as_str() {
         "deny" => refuse(json!({"message": why})).into(),
         "deny-403" => Review::deny(403, &why).into(),
         "deny-details" => refuse(json!({"code": 422, "reason": "Invalid", "message": why, "details": {

@@ -180,15 +180,15 @@ fn a_gateway_that_would_ask_itself_does_not() {
 #[test]
 fn what_no_call_could_use_is_a_fault_of_the_files() {
     let other = authorizer(|asked| says(asked, json!({"allowed": true})));
-    let sound = other.kubeconfig("/authz");
+    let valid = other.kubeconfig("/authz");
     for (kubeconfig, expected) in [
-        (sound.replace("https://", "http://"), "must be an https URL"),
+        (valid.replace("https://", "http://"), "must be an https URL"),
         (
-            sound.replace("\"token\":\"authorizer-token\"", "\"exec\":{\"command\":\"x\"}"),
+            valid.replace("\"token\":\"authorizer-token\"", "\"exec\":{\"command\":\"x\"}"),
             "exec",
         ),
         (
-            sound.replace("\"current-context\":\"x\"", "\"current-context\":\"y\""),
+            valid.replace("\"current-context\":\"x\"", "\"current-context\":\"y\""),
             "current-context",
         ),
         ("{".to_owned(), "Unreadable"),

@@ -1,4 +1,4 @@
-//! HTTP/2 by hand, for what no sound client sends.
+//! HTTP/2 by hand, for what no valid client sends.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -57,8 +57,8 @@ impl Gateway {
         })
         .unwrap();
         let addresses = server.addresses();
-        let (stop, told) = oneshot::channel();
-        let run = move || server.run(async move { drop(told.await) }).unwrap();
+        let (stop, reported) = oneshot::channel();
+        let run = move || server.run(async move { drop(reported.await) }).unwrap();
         let gateway = Self {
             caller: authority.client("kube-apiserver", &[]),
             folder,

@@ -188,7 +188,7 @@ impl<'e> Generator<'e> {
         }
     }
 
-    /// A document or a stream; most are sound. None is shorter than four bytes: of
+    /// A document or a stream; most are valid. None is shorter than four bytes: of
     /// these kubectl reads JSON alone.
     pub(crate) fn document(&mut self) -> String {
         loop {

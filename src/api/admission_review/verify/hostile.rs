@@ -9,7 +9,7 @@ use crate::api::admission_review::fixtures;
 use crate::api::mutated_input::mutated;
 use crate::json::MAX_DEPTH;
 
-/// A sound reply to begin with, that refuses.
+/// A valid reply to begin with, that refuses.
 const SEED: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{},"response":{"uid":"u-1","allowed":false,"patchType":"JSONPatch","patch":"W3sib3AiOiJhZGQifV0=","warnings":["w",null],"auditAnnotations":{"k":"v","n":null},"status":{"metadata":{},"status":"Failure","message":"j\u00e9\ud83d\ude00","reason":"Invalid","code":422,"details":{"name":"n","retryAfterSeconds":3,"causes":[{"field":"f"},null]}}}}"#;
 
 const VERSIONS: [ReviewVersion; 3] = [ReviewVersion::V1, ReviewVersion::V1beta1, ReviewVersion::V1alpha1];

@@ -109,22 +109,22 @@ fn what_the_api_server_refuses_is_refused() {
 
 #[test]
 fn an_invalid_requirement_or_selector_is_dropped_and_the_rest_stays() {
-    let sound = json!({"key": "ok", "operator": "In", "values": ["v"]});
+    let valid = json!({"key": "ok", "operator": "In", "values": ["v"]});
     let kept = [requirement("ok", Operator::In, &["v"])];
     let faulty = |kind: &str| match kind {
-        "fieldSelector" => json!([sound, {"key": "", "operator": "In", "values": ["v"]}]),
+        "fieldSelector" => json!([valid, {"key": "", "operator": "In", "values": ["v"]}]),
         _ => {
-            json!([sound, {"key": "-bad-", "operator": "Exists"}, {"key": "a", "operator": "In", "values": ["b c"]}])
+            json!([valid, {"key": "-bad-", "operator": "Exists"}, {"key": "a", "operator": "In", "values": ["b c"]}])
         }
     };
     let mismatched = json!([{"key": "a", "operator": "In"}, {"key": "a", "operator": "NotIn", "values": []},
         {"key": "a", "operator": "Exists", "values": ["v"]}, {"key": "a", "operator": "DoesNotExist", "values": ["v"]},
-        null, sound]);
+        null, valid]);
     for kind in ["fieldSelector", "labelSelector"] {
         for (selector, expected, raw) in [
             (json!({"requirements": faulty(kind)}), &kept[..], ""),
             (json!({"requirements": mismatched}), &kept[..], ""),
-            (json!({"requirements": [sound], "rawSelector": "a=b"}), &[], "a=b"),
+            (json!({"requirements": [valid], "rawSelector": "a=b"}), &[], "a=b"),
             (json!({"rawSelector": "a=b"}), &[], "a=b"),
             (json!({"requirements": null}), &[], ""),
             (json!({}), &[], ""),

@@ -52,7 +52,7 @@ struct RawStatus<'a> {
     evaluation_error: Cow<'a, str>,
 }
 
-// === impl Version ===
+// === impl SubjectAccessReviewVersion ===
 
 impl SubjectAccessReviewVersion {
     /// What the body of a reply says to a question in this version. Both
@@ -149,10 +149,10 @@ mod tests {
 
     #[test]
     fn allowed_and_denied_are_a_refusal_and_an_error() {
-        let told = opinion(Decision::Deny, "r", Some("the reply both allows and denies"));
+        let reported = opinion(Decision::Deny, "r", Some("the reply both allows and denies"));
         assert_eq!(
             verify(r#"{"status":{"allowed":true,"denied":true,"reason":"r"}}"#),
-            Ok(told)
+            Ok(reported)
         );
     }
 
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn a_long_reason_is_cut_and_a_foreign_kind_not_repeated_at_length() {
         let long = "é".repeat(100_000);
-        let told = verify(&format!(r#"{{"status":{{"reason":"{long}"}}}}"#)).unwrap();
-        assert_eq!(told.reason.len(), REASON_BYTES);
+        let reported = verify(&format!(r#"{{"status":{{"reason":"{long}"}}}}"#)).unwrap();
+        assert_eq!(reported.reason.len(), REASON_BYTES);
         let error = verify(&format!(r#"{{"kind":"{long}"}}"#)).unwrap_err();
         assert!(error.to_string().len() < 200, "{error}");
     }

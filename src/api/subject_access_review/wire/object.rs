@@ -45,7 +45,7 @@ pub(super) fn read<'a, T: JsonFields<'a>>(
     reader.end()
 }
 
-// === impl Items, Budget ===
+// === impl ListItems and ListBudget ===
 
 impl ListItems {
     pub(super) const fn new(most: usize) -> Self {

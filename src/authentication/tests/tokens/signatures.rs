@@ -84,7 +84,7 @@ fn no_algorithm_but_those_allowed_will_do() {
             &authenticator,
             &with_header(&json!({"alg": algorithm, "kid": kid}), key),
         );
-        assert_eq!(found, no_key, "{algorithm} is sound but not in `algorithms`");
+        assert_eq!(found, no_key, "{algorithm} is valid but not in `algorithms`");
     }
 }
 

@@ -10,7 +10,7 @@ pub(super) fn mk_exception(name: &str, end: &str) -> ReceivedObject {
         "resources": ["pods"], "resourceNames": ["a"]});
     let spec = json!({"policies": ["p"], "match": {"resourceRules": [rule]}, "notAfter": end, "reason": "r"});
     received(
-        &WatchedKind::told_only(),
+        &WatchedKind::reported_only(),
         json!({"metadata": {"name": name}, "spec": spec}),
     )
 }
@@ -108,15 +108,15 @@ fn an_object_that_stands_in_the_files_too_says_so() {
 #[test]
 fn an_exception_that_is_not_taken_says_so() {
     let store = Store::new("east", None);
-    let told_only = WatchedKind::told_only();
+    let reported_only = WatchedKind::reported_only();
     let fixed = WatchedKind::fixed(false, false).into_iter();
-    let kinds: BTreeSet<WatchedKind> = fixed.chain([told_only.clone()]).collect();
+    let kinds: BTreeSet<WatchedKind> = fixed.chain([reported_only.clone()]).collect();
     store.keep(&kinds);
-    for kind in kinds.iter().filter(|kind| **kind != told_only) {
+    for kind in kinds.iter().filter(|kind| **kind != reported_only) {
         store.replace(kind, Vec::new());
     }
     assert_eq!(store.status().origin, Origin::Live, "it is not waited for");
-    store.replace(&told_only, vec![mk_exception("x", "2999-01-01T00:00:00Z")]);
+    store.replace(&reported_only, vec![mk_exception("x", "2999-01-01T00:00:00Z")]);
     assert_eq!(store.watched(None, false).objects.len(), 0);
     assert_eq!(store.watched(None, true).objects.len(), 0);
     assert_eq!(said(&store), ["x: false ExceptionsNotTaken"]);

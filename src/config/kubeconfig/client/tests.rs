@@ -19,7 +19,7 @@ fn hosts(text: &str) -> (ByHost, String) {
     (hosts, faults.to_string())
 }
 
-fn sound(fields: &str) -> ClientUser {
+fn valid(fields: &str) -> ClientUser {
     let (mut hosts, faults) = hosts(&format!("users: [{{name: u, user: {{{fields}}}}}]"));
     assert_eq!(faults, "");
     hosts.users.remove(0)
@@ -88,7 +88,7 @@ fn names_fit_to_the_letter() {
 
 #[test]
 fn reads_what_a_user_shows() {
-    let user = sound("client-certificate: cert.pem, client-key: key.pem, tokenFile: token, token: t0");
+    let user = valid("client-certificate: cert.pem, client-key: key.pem, tokenFile: token, token: t0");
     let pair = user.certificate.unwrap();
     assert_eq!(
         (pair.certificate, pair.key),
@@ -101,11 +101,11 @@ fn reads_what_a_user_shows() {
         "the file's, as client-go sends it"
     );
     assert_eq!(bearer.file, Some("/k/token".into()));
-    let user = sound("client-certificate-data: Q0VSVA==, client-key-data: S0VZ, client-key: gone");
+    let user = valid("client-certificate-data: Q0VSVA==, client-key-data: S0VZ, client-key: gone");
     assert_eq!(user.certificate.unwrap().key, Secret::new("KEY"));
-    assert_eq!(sound("username: a, password: b").basic.unwrap().username, "a");
-    assert!(sound("password: b").basic.is_none());
-    assert!(sound("client-key: key.pem").certificate.is_none());
+    assert_eq!(valid("username: a, password: b").basic.unwrap().username, "a");
+    assert!(valid("password: b").basic.is_none());
+    assert!(valid("client-key: key.pem").certificate.is_none());
 }
 
 #[test]

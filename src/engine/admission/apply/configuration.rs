@@ -49,7 +49,7 @@ struct ConfigurationWriter {
     wrong: Vec<WrongName>,
 }
 
-// === impl Writer ===
+// === impl ConfigurationWriter ===
 
 impl ConfigurationWriter {
     fn value(&mut self, value: &Value<'_>) -> Result<(), Error> {

@@ -82,7 +82,7 @@ fn names(wrong: &[WrongName]) -> String {
     lines.join("\n")
 }
 
-// === impl Mismatch ===
+// === impl FieldMismatch ===
 
 impl fmt::Display for FieldMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,7 +93,7 @@ impl fmt::Display for FieldMismatch {
     }
 }
 
-// === impl Mismatches ===
+// === impl FieldMismatches ===
 
 impl FieldMismatches {
     /// After so many, no more are looked for.

@@ -151,7 +151,7 @@ impl<'s> Schemas<'s> {
     }
 }
 
-// === impl Type ===
+// === impl SchemaType ===
 
 impl<'s> SchemaType<'s> {
     /// The items' type and how lists merge, if it may be a list.

@@ -232,7 +232,7 @@ fn unknown<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'m> 
     }
 }
 
-// === impl Subject ===
+// === impl MatchSubject ===
 
 impl<'s> MatchSubject<'s> {
     fn target<'t>(&'t self, resource: &'t GroupVersionResource<'t>) -> RuleTarget<'t> {
@@ -262,7 +262,7 @@ impl<'s> MatchSubject<'s> {
     }
 }
 
-// === impl Matched ===
+// === impl MatchedResource ===
 
 impl MatchedResource<'_> {
     /// The same with text of its own.

@@ -53,7 +53,7 @@ pub struct RuleTarget<'t> {
     pub operation: Operation,
 }
 
-// === impl Rule ===
+// === impl MatchRule ===
 
 impl MatchRule {
     /// Whether the rule speaks of `target`
@@ -122,7 +122,7 @@ impl Operations {
     }
 }
 
-// === impl Scope ===
+// === impl RuleScope ===
 
 impl RuleScope {
     fn contains(self, target: RuleTarget<'_>) -> bool {

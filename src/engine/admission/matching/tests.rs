@@ -319,15 +319,18 @@ fn a_custom_resource_may_have_any_version_that_a_rule_names() {
 #[test]
 fn an_unknown_namespace_names_what_would_make_it_known() {
     let name = "late".to_owned();
-    let told = MatchError::UnknownNamespace { name }.to_string();
+    let reported = MatchError::UnknownNamespace { name }.to_string();
     // The words of an API server, and then what to do.
-    assert!(told.starts_with("namespaces \"late\" not found: "), "{told}");
+    assert!(
+        reported.starts_with("namespaces \"late\" not found: "),
+        "{reported}"
+    );
     for remedy in [
         "manifests",
         "`clusters`",
         "`admission.missingNamespace: NameOnly`",
     ] {
-        assert!(told.contains(remedy), "{remedy}: {told}");
+        assert!(reported.contains(remedy), "{remedy}: {reported}");
     }
 }
 

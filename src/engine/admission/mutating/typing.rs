@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::json::{Document, diff};
 
-    fn told(kind: &str, after: &str) -> Vec<String> {
+    fn reported(kind: &str, after: &str) -> Vec<String> {
         let kind = GroupVersionKind {
             group: "".into(),
             version: "v1".into(),
@@ -74,10 +74,10 @@ mod tests {
             "/spec/containers/0/env",
             "/spec/containers/0/a~1b",
         ];
-        assert_eq!(told("Pod", after), expected);
-        assert_eq!(told("Sprocket", after), Vec::<String>::new());
+        assert_eq!(reported("Pod", after), expected);
+        assert_eq!(reported("Sprocket", after), Vec::<String>::new());
         assert_eq!(
-            told("Pod", r#"{"metadata":{"labels":{"a":"b"}}}"#),
+            reported("Pod", r#"{"metadata":{"labels":{"a":"b"}}}"#),
             Vec::<String>::new()
         );
     }

@@ -25,7 +25,7 @@ pub(super) struct Failures {
     count: usize,
 }
 
-// === impl Annotations ===
+// === impl PolicyAnnotations ===
 
 impl PolicyAnnotations {
     /// Takes what is to be published; gives back what failed.

@@ -124,7 +124,7 @@ fn what_is_absent_is_an_error_not_false() {
 fn what_cannot_be_a_condition_is_refused_at_load() {
     let fault = |expression: &str| Condition::compile("c", expression).unwrap_err().to_string();
     assert_eq!(fault(" \n"), "the expression is empty");
-    for (expression, told) in [
+    for (expression, reported) in [
         ("request.user ==", "1:16"),
         ("object.kind == 'Pod'", "object"),
         ("request.groups.all(g, h == 'x')", "reference to 'h'"),
@@ -140,7 +140,7 @@ fn what_cannot_be_a_condition_is_refused_at_load() {
         ),
     ] {
         assert!(
-            fault(expression).contains(told),
+            fault(expression).contains(reported),
             "{expression}: {}",
             fault(expression)
         );

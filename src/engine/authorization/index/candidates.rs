@@ -190,7 +190,7 @@ impl<T> RuleBlocks<T> {
     }
 }
 
-// === impl queries ===
+// === impl ResourceQuery and PathQuery ===
 
 impl RuleQuery for ResourceQuery<'_, '_> {
     type Rule = ResourceRule;

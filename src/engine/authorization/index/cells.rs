@@ -92,7 +92,7 @@ fn has_or_all(ids: &[u32], wanted: u32) -> bool {
     ids.iter().any(|&id| id == Symbols::STAR || id == wanted)
 }
 
-// === impl queries ===
+// === impl ResourceQuery and PathQuery ===
 
 impl ResourceQuery<'_, '_> {
     fn resources(&self) -> [u32; 3] {

@@ -81,7 +81,7 @@ fn implied(keys: &ReceivedKeys<'_>, written: &Requirement<'_>) -> bool {
         .is_some_and(|received| received.implies(written))
 }
 
-// === impl Received ===
+// === impl ReceivedValues ===
 
 impl<'r> ReceivedValues<'r> {
     fn add(&mut self, requirement: &'r Requirement<'r>) {

@@ -85,10 +85,10 @@ fn the_first_version_that_is_spoken_here_is_asked_in() {
         read(&text).map(|objects| objects.validating_webhooks[0].webhooks[0].version)
     };
     assert_eq!(webhook("v2, v1beta1, v1"), Ok(Some(ReviewVersion::V1beta1)));
-    let told = webhook("v1alpha1").unwrap_err();
+    let reported = webhook("v1alpha1").unwrap_err();
     assert!(
-        told.starts_with("webhooks[0].admissionReviewVersions: "),
-        "{told}"
+        reported.starts_with("webhooks[0].admissionReviewVersions: "),
+        "{reported}"
     );
 }
 
@@ -117,26 +117,26 @@ fn a_hook_of_the_past_is_a_validating_webhook_asked_in_v1alpha1() {
 fn a_bundle_may_have_line_breaks() {
     let webhook = validating("{url: 'https://h', caBundle: \"LS\\r\\n0t\\n\"}").unwrap();
     assert_eq!(webhook.client.ca_bundle, b"---");
-    let told = validating("{url: 'https://h', caBundle: 'a secret?'}").unwrap_err();
+    let reported = validating("{url: 'https://h', caBundle: 'a secret?'}").unwrap_err();
     assert!(
-        told.starts_with("webhooks[0].clientConfig.caBundle: must be base64"),
-        "{told}"
+        reported.starts_with("webhooks[0].clientConfig.caBundle: must be base64"),
+        "{reported}"
     );
 }
 
 #[test]
 fn a_password_in_a_url_is_not_told() {
-    let told = validating("{url: 'https://user:hunter2@h/?a#b'}").unwrap_err();
-    assert!(!told.contains("hunter2"), "{told}");
-    assert_eq!(told.lines().count(), 3, "{told}");
+    let reported = validating("{url: 'https://user:hunter2@h/?a#b'}").unwrap_err();
+    assert!(!reported.contains("hunter2"), "{reported}");
+    assert_eq!(reported.lines().count(), 3, "{reported}");
 }
 
 #[test]
 fn only_mutating_webhooks_are_asked_again() {
     let webhook = format!("clientConfig: {{url: 'https://h'}}, {SAID}, reinvocationPolicy: IfNeeded");
-    let told = read(&configuration("v1", "Validating", &webhook)).unwrap_err();
+    let reported = read(&configuration("v1", "Validating", &webhook)).unwrap_err();
     assert_eq!(
-        told,
+        reported,
         "webhooks[0].reinvocationPolicy: unknown field `reinvocationPolicy`\n"
     );
     let objects = read(&configuration("v1", "Mutating", &webhook)).unwrap();

@@ -1,7 +1,7 @@
 use crate::manifest::lint::tests::{source, warnings_of};
 
 /// What is said of it in this matter.
-fn told(text: &str) -> Vec<String> {
+fn reported(text: &str) -> Vec<String> {
     let all = warnings_of(&[source(text, None)]);
     let of_this =
         |warning: &String| warning.contains("that the registrations of `portcullis init` leave out");
@@ -40,21 +40,21 @@ fn a_policy_that_matches_only_what_registrations_leave_out_is_named() {
         ("'*'", "'*/status', '*/finalize'"),
         ("apps", "deployments/status"),
     ] {
-        let told = told(&policy(&rule(groups, resources)));
-        assert_eq!(told.len(), 1, "{groups} {resources}");
+        let reported = reported(&policy(&rule(groups, resources)));
+        assert_eq!(reported.len(), 1, "{groups} {resources}");
         assert!(
-            told[0].starts_with("spec.matchConstraints: matches only resources"),
-            "{told:?}"
+            reported[0].starts_with("spec.matchConstraints: matches only resources"),
+            "{reported:?}"
         );
     }
     let name = "matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [kube-system]}]";
-    let told = told(&policy(&format!(
+    let reported = reported(&policy(&format!(
         "namespaceSelector: {{{name}}}, {}",
         rule("''", "pods")
     )));
     assert!(
-        told.len() == 1 && told[0].contains("matches only a namespace"),
-        "{told:?}"
+        reported.len() == 1 && reported[0].contains("matches only a namespace"),
+        "{reported:?}"
     );
 }
 
@@ -71,7 +71,7 @@ fn a_policy_that_also_matches_something_else_is_not_named() {
         ("'', example.com", "endpoints"),
     ] {
         assert_eq!(
-            told(&policy(&rule(groups, resources))),
+            reported(&policy(&rule(groups, resources))),
             [""; 0],
             "{groups} {resources}"
         );
@@ -83,6 +83,6 @@ fn a_policy_that_also_matches_something_else_is_not_named() {
     ] {
         let selector = format!("namespaceSelector: {{matchExpressions: [{expression}]}}");
         let text = policy(&format!("{selector}, {}", rule("''", "pods")));
-        assert_eq!(told(&text), [""; 0], "{expression}");
+        assert_eq!(reported(&text), [""; 0], "{expression}");
     }
 }

@@ -5,7 +5,7 @@ use super::super::tests::{silent, warnings_of, warns};
 /// Something is told of Namespaces, but not of those concerned.
 const OTHER_NAMESPACE: &str = "{apiVersion: v1, kind: Namespace, metadata: {name: other}}";
 
-/// Rules, selectors and whatever else of a webhook; the rest is sound.
+/// Rules, selectors and whatever else of a webhook; the rest is valid.
 fn webhook(said: &str) -> String {
     let client = if said.contains("clientConfig") {
         ""

@@ -17,7 +17,7 @@ impl Line<'_> {
     }
 
     fn webhook(&mut self, result: &WebhookResult) {
-        let (decision, reason) = told(&result.verdict);
+        let (decision, reason) = verdict(&result.verdict);
         self.raw("{");
         self.members(&[
             ("configuration", &result.webhook.configuration),
@@ -39,7 +39,7 @@ impl Line<'_> {
 }
 
 /// `decision` and `reason`.
-const fn told(verdict: &Verdict) -> (&'static str, &str) {
+const fn verdict(verdict: &Verdict) -> (&'static str, &str) {
     match verdict {
         Verdict::Allowed => ("allow", ""),
         Verdict::Denied(message) => ("deny", message.as_str()),

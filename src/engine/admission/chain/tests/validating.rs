@@ -105,8 +105,11 @@ fn who_matches_is_settled_before_anybody_is_asked() {
         let set = mk_set(vec![mk_webhook("noop"), unsettled]);
         let (outcome, asked) = run(phase, &set, &mk_request(&pod()));
         assert_eq!(asked.len(), usize::from(phase == Phase::Mutate));
-        let told = message(&outcome);
-        assert!(told.starts_with("namespaces \"ns\" not found: "), "{told}");
+        let reported = message(&outcome);
+        assert!(
+            reported.starts_with("namespaces \"ns\" not found: "),
+            "{reported}"
+        );
         assert_eq!(outcome.denial.unwrap().code, 404);
     }
 }

@@ -26,14 +26,14 @@ fn with(
 }
 
 fn decide(policy: AuthorizationPolicy) -> (Decision, Vec<PolicyResult>) {
-    let mut told = Vec::new();
-    let mut observer = |_: usize, evaluation| told.push(evaluation);
+    let mut reported = Vec::new();
+    let mut observer = |_: usize, evaluation| reported.push(evaluation);
     let answer = policies(vec![policy]).authorize_observed(
         &asks(user("alice", &[]), "get pods ns p"),
         Time::UNIX_EPOCH,
         &mut observer,
     );
-    (answer.decision, told)
+    (answer.decision, reported)
 }
 
 #[test]
@@ -55,22 +55,22 @@ fn all_must_hold_and_false_beats_an_error() {
 #[test]
 fn an_error_denies_if_the_failure_policy_says_so_and_never_allows() {
     let error = |effect, failure_policy| decide(with(effect, failure_policy, Mode::Enforce, &[ERROR]));
-    let told = vec![PolicyResult::Error];
+    let reported = vec![PolicyResult::Error];
     assert_eq!(
         error(Effect::Deny, FailurePolicy::Deny),
-        (Decision::Deny, told.clone())
+        (Decision::Deny, reported.clone())
     );
     assert_eq!(
         error(Effect::Deny, FailurePolicy::NoOpinion),
-        (Decision::NoOpinion, told.clone())
+        (Decision::NoOpinion, reported.clone())
     );
     assert_eq!(
         error(Effect::Allow, FailurePolicy::Deny),
-        (Decision::NoOpinion, told.clone())
+        (Decision::NoOpinion, reported.clone())
     );
     assert_eq!(
         error(Effect::Allow, FailurePolicy::NoOpinion),
-        (Decision::NoOpinion, told)
+        (Decision::NoOpinion, reported)
     );
     let answer = policies(vec![with(
         Effect::Deny,

@@ -189,13 +189,13 @@ fn the_trace_names_each_binding_of_the_user_up_to_the_first_that_allows() {
         answer,
         set.authorize(&asks(user("carol", &[]), "get pods ns p"), Time::UNIX_EPOCH)
     );
-    let told: Vec<_> = trace
+    let reported: Vec<_> = trace
         .events
         .iter()
         .map(|event| (event.name.as_str(), &event.finding))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             (
                 "many",

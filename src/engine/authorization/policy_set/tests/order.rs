@@ -72,11 +72,11 @@ fn deny_then_rbac_then_allow_then_nothing() {
 
 #[test]
 fn the_reason_is_told_and_bounded() {
-    let told = AuthorizationPolicy {
+    let reported = AuthorizationPolicy {
         reason: "not here".into(),
         ..deny("p")
     };
-    let answer = policies(vec![told]).authorize(&pods(), Time::UNIX_EPOCH);
+    let answer = policies(vec![reported]).authorize(&pods(), Time::UNIX_EPOCH);
     assert_eq!(answer.reason, "denied by AuthorizationPolicy \"p\": not here");
     let long = AuthorizationPolicy {
         reason: "ä".repeat(2_000),
@@ -347,17 +347,17 @@ fn each_evaluated_policy_is_told_of_once() {
         shadow(allow("t")),
         allow("z-not-reached"),
     ]);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let names: Vec<_> = set.policies().map(|(_, name)| name.to_string()).collect();
     set.authorize_observed(&pods(), Time::UNIX_EPOCH, &mut |policy: usize, evaluation| {
-        told.push((names[policy].clone(), evaluation));
+        reported.push((names[policy].clone(), evaluation));
     });
-    let told: Vec<_> = told
+    let reported: Vec<_> = reported
         .iter()
         .map(|(name, evaluation)| (name.as_str(), *evaluation))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             ("s", PolicyResult::ShadowDeny),
             ("t", PolicyResult::ShadowAllow),
@@ -404,14 +404,14 @@ fn the_trace_says_of_each_policy_why_not() {
     ]);
     let (answer, trace) = set.explain(&pods(), Time::UNIX_EPOCH);
     assert_eq!(answer.decision, Decision::Deny);
-    let told: Vec<_> = trace
+    let reported: Vec<_> = trace
         .events
         .iter()
         .map(|event| (event.name.as_str(), event.finding.clone()))
         .collect();
     let no = |rule, criterion| Finding::NoMatch { rule, criterion };
     assert_eq!(
-        told,
+        reported,
         [
             ("a", no(Some(0), Criterion::Subjects)),
             ("b", no(Some(0), Criterion::ExcludeSubjects)),

@@ -208,14 +208,14 @@ fn credentials_are_those_of_the_host_and_are_told_to_nobody_else() {
         let shown: Vec<Option<&str>> = calls.iter().map(|call| call.header("authorization")).collect();
         assert_eq!(shown, [Some(authorization)], "{name}");
     }
-    let told = running.gateway.tail() + &Value::from(running.gateway.decisions()).to_string();
+    let reported = running.gateway.tail() + &Value::from(running.gateway.decisions()).to_string();
     for secret in [
         "of-the-address",
         "sesame",
         "Z2F0ZXdheTpvcGVuOiBzZXNhbWU=",
         "of-anybody",
     ] {
-        assert!(!told.contains(secret), "{told}");
+        assert!(!reported.contains(secret), "{reported}");
     }
 }
 

@@ -10,12 +10,12 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath};
 /// Refuses each `namespaceSelector` that asks for labels of a cluster of whose
 /// Namespaces neither the manifests nor a watch tell.
 pub(super) fn require(objects: &[ManifestObject], options: &Options, faults: &mut Faults) {
-    let told = ToldNamespaces::new(objects, options);
+    let sources = NamespaceSources::new(objects, options);
     for object in objects {
         let Content::Policy(policy) = &object.content else {
             continue;
         };
-        let Some(unknown) = told.missing(object.cluster.as_deref(), options) else {
+        let Some(unknown) = sources.missing(object.cluster.as_deref(), options) else {
             continue;
         };
         for index in asking(policy) {
@@ -54,13 +54,13 @@ pub(super) fn message(cluster: Option<&str>) -> String {
 }
 
 /// The clusters whose Namespaces are known.
-pub(super) struct ToldNamespaces<'o> {
+pub(super) struct NamespaceSources<'o> {
     /// Of every cluster's.
     all: bool,
     clusters: BTreeSet<&'o str>,
 }
 
-impl<'o> ToldNamespaces<'o> {
+impl<'o> NamespaceSources<'o> {
     pub(super) fn new(objects: &'o [ManifestObject], options: &'o Options) -> Self {
         let namespaces = objects
             .iter()
