@@ -76,6 +76,17 @@ impl SchemaState {
     }
 }
 
+/// The resources without namespace among those of `definitions`.
+fn cluster_scoped<'d>(definitions: impl IntoIterator<Item = &'d CustomDefinition>) -> ClusterScoped {
+    let mut scoped = ClusterScoped::default();
+    for definition in definitions {
+        if definition.is_cluster_scoped {
+            scoped.add(&definition.group, &definition.plural);
+        }
+    }
+    scoped
+}
+
 // === impl Definitions ===
 
 impl Default for Definitions {
@@ -100,15 +111,7 @@ impl Definitions {
 
     /// The resources without namespace.
     pub(super) fn cluster_scoped(&self) -> ClusterScoped {
-        let mut scoped = ClusterScoped::default();
-        let resources = self
-            .known
-            .values()
-            .filter(|definition| definition.is_cluster_scoped);
-        for definition in resources {
-            scoped.add(&definition.group, &definition.plural);
-        }
-        scoped
+        cluster_scoped(self.known.values())
     }
 
     fn schema(&self, kind: &WatchedKind) -> SchemaState {
@@ -176,15 +179,16 @@ impl StoredKinds {
         let Some(definition) = received.definition() else {
             return self.undefine(cluster, &name);
         };
-        let before = self.definitions.cluster_scoped();
-        if self.definitions.known.get(&name) == Some(&definition) {
+        let before = self.definitions.known.get(&name);
+        if before == Some(&definition) {
             return false;
         }
+        let is_scope_new = cluster_scoped(before) != cluster_scoped([&definition]);
         if let Some(faults) = definition.faults(cluster, &name) {
             log_faults(cluster, true, &faults);
         }
         self.definitions.insert(name, definition);
-        self.settle(cluster) | (self.definitions.cluster_scoped() != before)
+        self.settle(cluster) | is_scope_new
     }
 
     /// Forgets a definition that is gone. Whether what holds changed.

@@ -31,6 +31,26 @@ fn mk_written(effect: &str, generation: u64) -> ReceivedObject {
     )
 }
 
+/// A store that knows everything but the definitions, with these policies; and how many of
+/// the lists changed what holds.
+fn mk_without_definitions(policies: impl Fn() -> Vec<ReceivedObject>) -> (Store, usize) {
+    let store = Store::new("east", None);
+    let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(false, false).into_iter().collect();
+    store.keep(&kinds);
+    let definitions = WatchedKind::definitions();
+    let others = kinds.iter().filter(|kind| **kind != definitions);
+    let changes = others.filter(|kind| {
+        let objects = if kind.kind == POLICIES {
+            policies()
+        } else {
+            Vec::new()
+        };
+        store.replace(kind, objects)
+    });
+    let changes = changes.count();
+    (store, changes)
+}
+
 fn fault(store: &Store) -> String {
     let faults = store.status().faults;
     let texts: Vec<String> = faults.iter().map(Faults::to_string).collect();
@@ -122,41 +142,21 @@ fn what_may_have_lost_a_limit_is_withheld_until_it_is_written_anew() {
 
 #[test]
 fn grants_wait_for_the_definitions() {
-    let store = Store::new("east", None);
-    let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(false, false).into_iter().collect();
-    store.keep(&kinds);
-    let definitions = WatchedKind::definitions();
-    for kind in kinds.iter().filter(|kind| **kind != definitions) {
-        let policies = if kind.kind == POLICIES {
-            vec![mk_policy("a", "Allow")]
-        } else {
-            Vec::new()
-        };
-        assert!(!store.replace(kind, policies));
-    }
+    let (store, changes) = mk_without_definitions(|| vec![mk_policy("a", "Allow")]);
+    assert_eq!(changes, 0);
     assert_eq!(
         (store.status().faulty, store.status().origin),
         (0, Origin::Nowhere),
         "nothing is wrong yet"
     );
-    assert!(store.replace(&definitions, shipped()));
+    assert!(store.replace(&WatchedKind::definitions(), shipped()));
     assert_eq!(names(&store), ["AuthorizationPolicy/a"]);
 }
 
 #[test]
 fn definitions_that_may_not_be_listed_withhold_grants_and_hold_nothing_else_up() {
-    let store = Store::new("east", None);
-    let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(false, false).into_iter().collect();
-    store.keep(&kinds);
+    let (store, _) = mk_without_definitions(|| vec![mk_policy("a", "Allow"), mk_policy("d", "Deny")]);
     let definitions = WatchedKind::definitions();
-    for kind in kinds.iter().filter(|kind| **kind != definitions) {
-        let policies = if kind.kind == POLICIES {
-            vec![mk_policy("a", "Allow"), mk_policy("d", "Deny")]
-        } else {
-            Vec::new()
-        };
-        store.replace(kind, policies);
-    }
     assert!(store.refused(&definitions), "everything else is known");
     assert_eq!(names(&store), ["AuthorizationPolicy/d"]);
     let said = fault(&store);
