@@ -23,6 +23,7 @@ mod output;
 mod request;
 mod serve;
 mod test;
+mod version;
 
 use std::process::ExitCode;
 
@@ -34,7 +35,7 @@ use output::Format;
 
 /// Answers a Kubernetes API server's authorization and admission webhooks.
 #[derive(Debug, Parser)]
-#[command(name = "portcullis", version, after_help = AFTER_HELP)]
+#[command(name = "portcullis", version = version::text(), after_help = AFTER_HELP)]
 struct Arguments {
     /// The output format.
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Text)]
