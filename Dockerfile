@@ -21,12 +21,18 @@
 # flight can finish.
 
 FROM docker.io/library/rust:1.95-bookworm AS build
+# Recorded in the program: `--build-arg COMMIT=$(git rev-parse HEAD)`.
+ARG COMMIT=""
 WORKDIR /src
 COPY . .
-# OpenSSL is compiled from source; this image has perl and make.
-RUN cargo build --release --locked \
-    && install -D target/release/portcullis /out/portcullis \
+# The compiler of this image, without the parts that only developers need. OpenSSL is
+# compiled from source; this image has perl and make.
+RUN RUSTUP_TOOLCHAIN=1.95.0 PORTCULLIS_COMMIT="$COMMIT" deploy/release/build /out \
     && mkdir /out/state
+
+# Only the debug information: `--target debug` or `--output`.
+FROM scratch AS debug
+COPY --from=build /out/portcullis.debug /portcullis.debug
 
 # glibc and libgcc, nothing else. 65532 is this image's user `nonroot`.
 FROM gcr.io/distroless/cc-debian12:nonroot

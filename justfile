@@ -79,6 +79,22 @@ doc:
 deny:
     cargo deny --locked check bans licenses sources
 
+# Build the release program, stripped, and its debug information into dist/
+release *FOLDER:
+    deploy/release/build {{ FOLDER }}
+
+# Make local stand-ins for the Dockerfile's base images (root; debootstrap, podman)
+image-base:
+    deploy/image/base-images
+
+# Build the image (buildah)
+image *TAG:
+    deploy/image/build {{ TAG }}
+
+# Run the image with a read-only root, not as root, without capabilities (podman, runc)
+image-test *IMAGE:
+    deploy/image/test {{ IMAGE }}
+
 # Check that docker-compose accepts the compose file
 compose:
     docker-compose config --quiet
