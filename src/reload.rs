@@ -21,6 +21,7 @@ mod load;
 mod own_thread;
 mod source;
 mod watch;
+mod writable;
 
 use std::collections::BTreeSet;
 use std::io;

@@ -10,16 +10,17 @@ use super::inventory::Inventory;
 use super::last_good::{self, Unsaved};
 use super::own_thread::on_own_thread;
 use super::source::{self, ManifestSource, Watched};
+use super::writable;
 use super::{Base, Snapshot};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
 use crate::certificates;
-use crate::config::{self, Config, Disk, LogPath, ManifestPath};
+use crate::config::{self, Config, Disk, ManifestPath};
 use crate::engine::Time;
 use crate::engine::admission::webhook::Webhook;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings};
 use crate::engine::authorization::Policies;
-use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use crate::field::{Fault, Faults};
 use crate::manifest::{self, Manifests, Source, ValidatedObject};
 use crate::tls::TlsContext;
 use crate::upstream::Upstreams;
@@ -179,7 +180,7 @@ fn assemble(
     now: SystemTime,
     faults: &mut Faults,
 ) -> Option<Snapshot> {
-    faults.extend(unusable_log(&config));
+    faults.append(writable::faults(&config));
     let (objects, found) = manifest::read(sources, &options(&config, Some(now)));
     faults.append(found);
     let earlier = previous.map(|previous| &*previous.authenticator);
@@ -229,40 +230,6 @@ fn assemble(
         expiries: expiries.into(),
         base: Arc::new(base),
     })
-}
-
-/// A log cannot be opened where there is no folder for it, or something else than a file that
-/// may be written. Nothing is made or changed.
-fn unusable_log(config: &Config) -> Option<Fault> {
-    let log = config.decision_log.as_ref()?;
-    let LogPath::File(path) = &log.path else {
-        return None;
-    };
-    let (kind, message) = match std::fs::metadata(path) {
-        Ok(found) if found.is_dir() => {
-            let message = format!("`{}` is a folder: name a file in it", path.display());
-            (FaultKind::Invalid, message)
-        }
-        Ok(found) if found.is_file() => {
-            let error = std::fs::OpenOptions::new().append(true).open(path).err()?;
-            let message = format!("`{}`: {}", path.display(), config::files::describe(&error));
-            (FaultKind::Invalid, message)
-        }
-        _ => {
-            let folder = path.parent().filter(|folder| !folder.is_dir())?;
-            let message = format!(
-                "the folder `{}` does not exist: create it, or use another path",
-                folder.display()
-            );
-            (FaultKind::NotFound, message)
-        }
-    };
-    let place = Place {
-        file: Some(config.file.display().to_string().into()),
-        ..Place::default()
-    };
-    let path = FieldPath::root().field("decisionLog").field("path");
-    Some(Fault::error(place.at(path), kind, message))
 }
 
 /// What the files and the source say together. Warnings are not asked for: whoever calls has told

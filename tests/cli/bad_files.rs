@@ -121,10 +121,10 @@ fn a_file_that_is_not_there_or_may_not_be_read_says_what_to_do() {
     let portcullis = set_up();
     let key = portcullis.path("gateway/pki/server.key");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o000)).unwrap();
-    // Whoever is root may read it all the same.
-    if std::fs::read(&key).is_err() {
-        refused(&portcullis, "Unreadable: permission denied: give the user");
-    }
+    let run = portcullis.run_unprivileged("check --config gateway/portcullis.yaml");
+    assert_eq!(run.code, 1, "{run:?}");
+    let wanted = "Unreadable: permission denied: give the user";
+    assert!(said(&run).contains(wanted), "{run:?}");
     for arguments in [
         "check absent",
         "check --config absent",
@@ -266,6 +266,32 @@ fn a_decision_log_that_cannot_be_written_is_told_before_it_is_needed() {
     portcullis.write("gateway/portcullis.yaml", &with("log"));
     let run = portcullis.run("check --config gateway/portcullis.yaml");
     assert_eq!(run.code, 0, "{run:?}");
+}
+
+#[test]
+fn files_that_may_not_be_written_are_told_before_they_are_needed() {
+    let portcullis = set_up();
+    let configured = configuration(&portcullis).replace("path: \"-\"", "path: shut/log");
+    let configured = configured + "\nreload: {lastGood: shut/state/last-good}\n";
+    portcullis.write("gateway/portcullis.yaml", &configured);
+    let shut = portcullis.path("gateway/shut");
+    std::fs::create_dir(&shut).unwrap();
+    let check = "check --config gateway/portcullis.yaml";
+    assert_eq!(portcullis.run_unprivileged(check).code, 0);
+
+    std::fs::set_permissions(&shut, std::fs::Permissions::from_mode(0o555)).unwrap();
+    let run = portcullis.run_unprivileged(check);
+    assert_eq!(run.code, 1, "{run:?}");
+    let words = "gateway/shut`: permission denied: give the user as whom this program runs the right to it";
+    for wanted in ["decisionLog.path: ", "reload.lastGood: warning: "] {
+        let told = said(&run);
+        let line = told.lines().find(|line| line.contains(wanted)).expect(wanted);
+        assert!(line.contains(words), "{told}");
+    }
+    // `serve` says the same.
+    let serve = portcullis.run_unprivileged("serve --config gateway/portcullis.yaml");
+    assert_eq!(serve.code, 2, "{serve:?}");
+    assert!(said(&serve).contains(words), "{serve:?}");
 }
 
 #[test]

@@ -1,7 +1,12 @@
 //! Runs the binary in a throwaway folder.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// The user and group that own nothing.
+const NOBODY: u32 = 65534;
 
 /// A folder and the program in it.
 pub(crate) struct Portcullis {
@@ -56,10 +61,32 @@ impl Portcullis {
 
     /// Runs with `arguments` and `input` on standard input.
     pub(crate) fn run_with(&self, arguments: &[&str], input: &str) -> Run {
+        self.run_command(
+            Command::new(env!("CARGO_BIN_EXE_portcullis")).args(arguments),
+            input,
+        )
+    }
+
+    /// Runs with `arguments`, separated by blanks, as a user whom permissions bind. Where the test
+    /// runs as root, that is another user, to whom the folder is given.
+    pub(crate) fn run_unprivileged(&self, arguments: &str) -> Run {
+        let program = Path::new(env!("CARGO_BIN_EXE_portcullis"));
+        let arguments = arguments.split_whitespace();
+        let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+        if !is_root {
+            return self.run_command(Command::new(program).args(arguments), "");
+        }
+        // That user may not be able to reach the folder of the build.
+        let copy = self.path("portcullis-of-nobody");
+        std::fs::copy(program, &copy).unwrap();
+        give(self.folder.path());
+        self.run_command(Command::new(copy).args(arguments).uid(NOBODY).gid(NOBODY), "")
+    }
+
+    fn run_command(&self, command: &mut Command, input: &str) -> Run {
         use std::io::Write as _;
 
-        let mut child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
-            .args(arguments)
+        let mut child = command
             .current_dir(self.folder.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -73,6 +100,16 @@ impl Portcullis {
             code: output.status.code().expect("ended by itself"),
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+/// Makes `path`, and all in it, `NOBODY`'s own.
+fn give(path: &Path) {
+    std::os::unix::fs::lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    if path.is_dir() && !path.is_symlink() {
+        for entry in std::fs::read_dir(path).unwrap() {
+            give(&entry.unwrap().path());
         }
     }
 }

@@ -47,10 +47,13 @@ fn inflated(stream: u32, fields: usize) -> Vec<u8> {
 
 #[test]
 fn headers_that_grow_when_decoded_cost_no_memory() {
-    withstands(15, |process| {
-        let mut frames = Frames::open(&process.stranger(), process.server, &[])?;
-        (0..400).try_for_each(|n| frames.send_raw(&inflated(2 * n + 1, 12_000)))
-    });
+    // The first are just shorter than what h2 would take by itself.
+    for fields in [4_000, 12_000] {
+        withstands(15, |process| {
+            let mut frames = Frames::open(&process.stranger(), process.server, &[])?;
+            (0..400).try_for_each(|n| frames.send_raw(&inflated(2 * n + 1, fields)))
+        });
+    }
 }
 
 #[test]

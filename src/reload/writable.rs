@@ -1,0 +1,106 @@
+//! Whether the files that a configuration has written can be written. Nothing is made or changed.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{Access, access};
+
+use crate::config::{Config, LogPath, files};
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+
+/// What is wrong with a path, and the words for it.
+type Finding = (FaultKind, String);
+
+/// A decision log that cannot be opened is an error, since `serve` would not start. Without the
+/// last good set or a cluster's snapshot it does start, so those are warnings.
+pub(super) fn faults(config: &Config) -> Faults {
+    let mut faults = Faults::default();
+    let root = FieldPath::root();
+    if let Some(log) = &config.decision_log
+        && let LogPath::File(path) = &log.path
+        && let Some((kind, message)) = unusable_log(path)
+    {
+        let place = place(config).at(root.field("decisionLog").field("path"));
+        faults.push(Fault::error(place, kind, message));
+    }
+    let snapshots = config.clusters.iter().enumerate().filter_map(|(index, cluster)| {
+        let field = root.field("clusters").index(index).field("snapshot");
+        Some((field, cluster.snapshot.as_deref()?))
+    });
+    let last_good = config.reload.last_good.as_deref();
+    let last_good = last_good.map(|path| (root.field("reload").field("lastGood"), path));
+    for (field, path) in last_good.into_iter().chain(snapshots) {
+        if let Some((kind, message)) = irreplaceable(path) {
+            faults.push(Fault::warning(place(config).at(field), kind, message));
+        }
+    }
+    faults
+}
+
+fn place(config: &Config) -> Place {
+    Place {
+        file: Some(config.file.display().to_string().into()),
+        ..Place::default()
+    }
+}
+
+/// A log is opened, and made where it is missing; its folder is not made.
+fn unusable_log(path: &Path) -> Option<Finding> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => Some(is_folder(path)),
+        Ok(found) if found.is_file() => {
+            let error = OpenOptions::new().append(true).open(path).err()?;
+            Some(refused(path, &error))
+        }
+        // A pipe or a device is not opened: that can block.
+        Ok(_) => None,
+        // It would be made where the link leads.
+        Err(_) if path.is_symlink() => None,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Some(refused(path, &error)),
+        Err(_) => {
+            let folder = parent(path);
+            if folder.is_dir() {
+                return unwritable(folder);
+            }
+            let message = format!(
+                "the folder `{}` does not exist: create it, or use another path",
+                folder.display()
+            );
+            Some((FaultKind::NotFound, message))
+        }
+    }
+}
+
+/// A file that is replaced as a whole ([`files::replace`]): one beside it takes its place, and
+/// folders that are missing are made.
+fn irreplaceable(path: &Path) -> Option<Finding> {
+    if path.is_dir() {
+        return Some(is_folder(path));
+    }
+    let nearest = path.ancestors().skip(1).find(|folder| folder.exists());
+    unwritable(nearest.unwrap_or(Path::new(".")))
+}
+
+fn unwritable(folder: &Path) -> Option<Finding> {
+    let error = access(folder, Access::WRITE_OK | Access::EXEC_OK).err()?;
+    Some(refused(folder, &error.into()))
+}
+
+fn refused(path: &Path, error: &io::Error) -> Finding {
+    let message = format!("`{}`: {}", path.display(), files::describe(error));
+    (FaultKind::Invalid, message)
+}
+
+fn is_folder(path: &Path) -> Finding {
+    let message = format!("`{}` is a folder: name a file in it", path.display());
+    (FaultKind::Invalid, message)
+}
+
+/// Of a name alone, the working folder.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
