@@ -332,3 +332,27 @@ spec:
         ]
     );
 }
+
+#[test]
+fn the_object_of_an_unknown_namespace_has_its_name_alone_where_so_configured() {
+    let text = mk_policy(
+        "  validations: [{expression: \"namespaceObject.metadata.labels == {'kubernetes.io/metadata.name': 'ns'}\"}]",
+        "Deny",
+    );
+    let settings = AdmissionSettings {
+        missing_namespace: portcullis::engine::admission::matching::MissingNamespace::NameOnly,
+        ..AdmissionSettings::default()
+    };
+    let admission = manifests(&text).admission(&settings);
+    assert_eq!(
+        message(&validated(
+            admission.for_cluster("default"),
+            &mk_review(&json!({}))
+        )),
+        "allowed"
+    );
+    assert_ne!(
+        message(&validated(&mk_set(&text), &mk_review(&json!({})))),
+        "allowed"
+    );
+}

@@ -254,7 +254,9 @@ fn clusters_are_api_servers_to_watch() {
         "{HEAD}{SERVER}callers: []\nclusters:\n\
          - {{name: east, kubeconfig: k, snapshot: s}}\n\
          - {{name: west, kubeconfig: k, snapshot: t, selector: {{matchLabels: {{a: b, e: ''}}, matchExpressions: [\
-         {{key: c, operator: NotIn, values: [d, e]}}, {{key: f, operator: DoesNotExist}}]}}}}\n"
+         {{key: c, operator: NotIn, values: [d, e]}}, {{key: f, operator: DoesNotExist}}]}}}}\n\
+         - {{name: north, kubeconfig: k, snapshot: u, exceptions: true}}\n\
+         - {{name: south, kubeconfig: k, snapshot: v, writeStatus: true}}\n"
     );
     let (config, faults) = read(&text);
     assert_eq!(faults, "");
@@ -263,4 +265,12 @@ fn clusters_are_api_servers_to_watch() {
     assert_eq!(clusters[0].selector, None);
     let selector = clusters[1].selector.as_ref().unwrap();
     assert_eq!(selector.text, "a=b,e=,c notin (d,e),!f");
+    let flags: Vec<_> = clusters
+        .iter()
+        .map(|cluster| (cluster.exceptions, cluster.writes_status))
+        .collect();
+    assert_eq!(
+        flags,
+        [(false, false), (false, false), (true, false), (false, true)]
+    );
 }

@@ -278,4 +278,33 @@ mod tests {
             assert_eq!(describe(&mk_status(origin), true), expected);
         }
     }
+
+    #[test]
+    fn nobody_else_is_told_the_names_of_objects() {
+        let mut faults = Faults::new();
+        let place = crate::field::Place {
+            object: "AuthorizationPolicy/hidden".into(),
+            ..Default::default()
+        };
+        faults.push(crate::field::Fault::error(
+            place,
+            crate::field::FaultKind::Invalid,
+            "wrong",
+        ));
+        let status = SourceStatus {
+            faults: vec![faults],
+            ..mk_status(Origin::Live)
+        };
+        assert!(describe(&status, true).contains("hidden"));
+        assert_eq!(
+            describe(&status, false),
+            "cluster east is synced: 3 objects are in force; 1 have faults\n"
+        );
+        let change = Change {
+            vanished_denies: vec!["hidden".into()],
+            ..Change::default()
+        };
+        assert!(describe_change(&change, true).ends_with("no longer in force: hidden\n"));
+        assert!(describe_change(&change, false).ends_with("no longer in force: 1\n"));
+    }
 }

@@ -88,6 +88,7 @@ impl Counters {
         }));
         let authorizers = &snapshot.authorizers;
         authorizers.record_to(snapshot.upstreams.observe(metrics, authorizers.names()));
+        metrics.shadow_webhooks(snapshot.upstreams.in_shadow(&snapshot.config));
         let policies = &snapshot.policies;
         let sets: Vec<_> = [&policies.shared]
             .into_iter()

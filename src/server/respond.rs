@@ -147,3 +147,31 @@ impl Rejection {
 
 /// The type of every body on the `server` listener.
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[test]
+    fn who_is_to_come_again_is_told_when() {
+        for (rejection, code) in [
+            (Rejection::Starting, 503),
+            (Rejection::CutOff, 503),
+            (Rejection::TooManyRequests, 429),
+        ] {
+            let response = rejection.response();
+            assert_eq!(response.status().as_u16(), code, "{rejection}");
+            assert_eq!(
+                response.headers().get(header::RETRY_AFTER).unwrap(),
+                "1",
+                "{rejection}"
+            );
+        }
+        assert!(
+            Rejection::TooLate
+                .response()
+                .headers()
+                .get(header::RETRY_AFTER)
+                .is_none()
+        );
+    }
+}

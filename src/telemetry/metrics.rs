@@ -29,6 +29,9 @@ use series::{label_pairs, label_values};
 /// `endpoint` of a request for a path that is none.
 const OTHER: &str = "other";
 
+/// The decisions that admission comes to.
+const ADMISSION_DECISIONS: [Decision; 2] = [Decision::Allow, Decision::Deny];
+
 /// The recorders of one gateway.
 #[derive(Debug)]
 pub struct Metrics {
@@ -88,7 +91,7 @@ impl Metrics {
                 [decision.as_str()]
             }),
             admission_decisions: Phase::ALL.map(|phase| {
-                ByLabel::only(&[Decision::Allow, Decision::Deny], |decision: Decision| {
+                ByLabel::only(&ADMISSION_DECISIONS, |decision: Decision| {
                     families
                         .admission_decisions
                         .with_label_values(&[phase.as_str(), decision.as_str()])
@@ -275,6 +278,31 @@ impl Metrics {
     /// Webhooks in shadow were not asked about a review.
     pub fn shadow_dropped(&self) {
         self.families.shadow_dropped.inc();
+    }
+
+    /// A webhook in shadow would have decided so.
+    pub fn shadow_webhook(&self, webhook: &str, decision: Decision) {
+        let family = &self.families.shadow_webhooks;
+        family.with_label_values(&[webhook, decision.as_str()]).inc();
+    }
+
+    /// These webhooks, and no others, are in shadow from now on: their series exist, and those of
+    /// others end.
+    pub fn shadow_webhooks<'a>(&self, webhooks: impl IntoIterator<Item = &'a str>) {
+        let family = &self.families.shadow_webhooks;
+        let mut names = HashSet::new();
+        for webhook in webhooks {
+            names.insert(webhook);
+            for decision in ADMISSION_DECISIONS {
+                family.with_label_values(&[webhook, decision.as_str()]);
+            }
+        }
+        for (webhook, decision) in label_pairs(family, "webhook", "decision") {
+            if !names.contains(webhook.as_str()) {
+                // An error means that the series is gone already.
+                let _gone = family.remove_label_values(&[&webhook, &decision]);
+            }
+        }
     }
 
     /// The count of lines that the log lost.

@@ -316,4 +316,18 @@ mod tests {
         assert_eq!(reachability(&Err(connect()), false), Unknown);
         assert_eq!(reachability(&Ok(Bytes::new()), false), Reachable);
     }
+
+    #[test]
+    fn connecting_despite_an_open_breaker_has_one_second_of_the_call() {
+        let ten = Duration::from_secs(10);
+        let limits = CallLimits {
+            timeout: ten,
+            own_timeout: ten,
+            failure_policy: FailurePolicy::Ignore,
+            reply_bytes: 1,
+        };
+        let (closed, open) = (limits.bounds(false), limits.bounds(true));
+        assert_eq!((closed.connect, closed.timeout), (ten, ten));
+        assert_eq!((open.connect, open.timeout), (Duration::from_secs(1), ten));
+    }
 }

@@ -353,3 +353,27 @@ fn what_kubernetes_does_not_have_is_told_with_what_may_have_been_meant_and_chang
     let run = authorize(&portcullis, "--user jane --verb getx --resource widgets.shop");
     assert_eq!((run.code, run.stderr.as_str()), (1, ""), "{run:?}");
 }
+
+#[test]
+fn conditions_see_a_review_of_v1beta1_as_one_of_v1() {
+    let portcullis = set_up();
+    portcullis.write(
+        "gateway/policies/shape.yaml",
+        "apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: shape}
+spec:
+  effect: Deny
+  subjects: [{kind: User, name: jane}]
+  resourceRules: [{verbs: [list], apiGroups: [\"\"], resources: [pods]}]
+  conditions: [{name: c, expression: \"'team-a' in request.groups\"}]
+  failurePolicy: NoOpinion
+",
+    );
+    portcullis.write("review.json", REVIEW);
+    let run = authorize(&portcullis, "--review review.json");
+    assert!(
+        run.stdout.contains("cause: AuthorizationPolicy/shape, rule 0"),
+        "{run:?}"
+    );
+}

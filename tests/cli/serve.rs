@@ -4,6 +4,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use serde_json::json;
+
+use crate::harness::client::Client;
+use crate::harness::pki::Identity;
+use crate::harness::reviews;
 use crate::run::Portcullis;
 
 /// A gateway that runs until it is dropped.
@@ -282,4 +287,32 @@ fn nobody_to_call_is_nothing_to_serve() {
     let run = portcullis.run("serve --config .portcullis/portcullis.yaml");
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stderr.contains("callers"), "{run:?}");
+}
+
+#[test]
+fn a_dash_writes_each_decision_to_standard_output() {
+    let portcullis = development();
+    let mut gateway = Gateway::start(
+        &portcullis,
+        &["serve", "--config", ".portcullis/portcullis.yaml", "-o", "json"],
+    );
+    let said: serde_json::Value = serde_json::from_str(&gateway.said_until("}")).unwrap();
+    let server = said["server"].as_str().unwrap().parse().unwrap();
+    let read = |name: &str| std::fs::read(portcullis.path(".portcullis/pki").join(name)).unwrap();
+    let caller = Identity::from_pem(&read("authorization.crt"), &read("authorization.key"));
+    let review = reviews::authorization(
+        &json!({"user": "jane", "nonResourceAttributes": {"path": "/x", "verb": "get"}}),
+    );
+    assert_eq!(
+        Client::https(server, &read("ca.crt"), Some(&caller))
+            .post("/authorize", &review)
+            .unwrap()
+            .status,
+        200
+    );
+    let line: serde_json::Value = serde_json::from_str(gateway.said_until("durationSeconds").trim()).unwrap();
+    assert_eq!(
+        (&line["user"], &line["decision"]),
+        (&json!("jane"), &json!("noOpinion"))
+    );
 }

@@ -45,6 +45,7 @@ mod upstreams;
 mod validation;
 mod webhooks;
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -86,7 +87,7 @@ const CHECKS: &[(&str, Table)] = &[
 #[test]
 fn vectors() {
     let mut report = Report::default();
-    for folder in folders() {
+    for folder in folders(&std::env::var_os("CONFORMANCE_VECTORS").unwrap_or_default()) {
         for file in files(&folder) {
             report.run(&file, CHECKS, SKIPS);
         }
@@ -98,11 +99,11 @@ fn vectors() {
     assert_eq!(report.failures, 0, "of {} cases; see above", report.cases);
 }
 
-fn folders() -> Vec<PathBuf> {
+/// Our own, and those in `named`, the value of `CONFORMANCE_VECTORS`.
+fn folders(named: &OsStr) -> Vec<PathBuf> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
-    let named = std::env::var_os("CONFORMANCE_VECTORS").unwrap_or_default();
-    let named = std::env::split_paths(&named).filter(|path| !path.as_os_str().is_empty());
-    std::iter::once(own).chain(named.collect::<Vec<_>>()).collect()
+    let named = std::env::split_paths(named).filter(|path| !path.as_os_str().is_empty());
+    std::iter::once(own).chain(named).collect()
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -113,4 +114,20 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         .collect();
     files.sort();
     files
+}
+
+#[test]
+fn folders_are_our_own_and_those_named() {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
+    assert_eq!(folders("".as_ref()), std::slice::from_ref(&own));
+    assert_eq!(folders("/a:/b".as_ref()), [own.clone(), "/a".into(), "/b".into()]);
+    let json = std::fs::read_dir(&own).unwrap().filter(|entry| {
+        entry
+            .as_ref()
+            .unwrap()
+            .path()
+            .extension()
+            .is_some_and(|e| e == "json")
+    });
+    assert_eq!(files(&own).len(), json.count());
 }

@@ -304,3 +304,34 @@ fn the_gateway_s_own_kinds_are_judged_over_the_wire() {
     let warning = warned["response"]["warnings"][0].as_str().unwrap();
     assert!(warning.contains("in all namespaces"), "{warning}");
 }
+
+#[test]
+fn an_excused_denial_is_in_the_reply_the_log_and_the_metrics() {
+    let exception = "---
+apiVersion: portcullis.dev/v1alpha1
+kind: AdmissionException
+metadata: {name: legacy}
+spec:
+  policies: [owner]
+  match:
+    namespaceSelector: {matchLabels: {stage: live}}
+    resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  notAfter: 2999-01-01T00:00:00Z
+  reason: SEC-1
+";
+    let gateway = Builder::new().manifests(format!("{POLICIES}{exception}")).start();
+    let body = review("admission.k8s.io/v1", "live", &json!({}));
+    let reply = post(&mut gateway.connect(), "/validate", &body).json();
+    assert_eq!(reply["response"]["allowed"], true, "{reply}");
+    let noted = reply["response"]["auditAnnotations"]["exceptions.portcullis.dev"]
+        .as_str()
+        .unwrap();
+    let expected = json!([{"name": "legacy", "policy": "owner", "reason": "SEC-1"}]);
+    assert_eq!(serde_json::from_str::<Value>(noted).unwrap(), expected);
+    let read = || std::fs::read_to_string(gateway.file("decisions.log")).unwrap();
+    until("the line is written", || read().lines().count() == 1);
+    let line: Value = serde_json::from_str(&read()).unwrap();
+    assert_eq!(line["exceptions"], json!([{"name": "legacy", "policy": "owner"}]));
+    let series = r#"portcullis_policies_ending_timestamp_seconds{kind="AdmissionException",name="legacy"}"#;
+    assert_eq!(gateway.metric(series), 32_472_144_000.0);
+}

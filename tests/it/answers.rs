@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use crate::support::{Gateway, JANE_GETS, review, v1};
+use crate::harness::jwt::Issuer;
+use crate::support::{Builder, Gateway, JANE_GETS, review, v1};
 
 #[test]
 fn each_decision_comes_in_the_version_asked() {
@@ -25,7 +26,7 @@ fn each_decision_comes_in_the_version_asked() {
             (r#""user":"joe""#.to_owned(), json!({"allowed": false})),
             (
                 format!(r#""user":"jane","{groups}":["locked"]"#),
-                json!({"allowed": false, "denied": true, "reason": "this account is locked"}),
+                json!({"allowed": false, "denied": true, "reason": r#"denied by AuthorizationPolicy "locked-out": this account is locked"#}),
             ),
         ] {
             let response = connection.authorize(review(version, &healthz(&who)));
@@ -36,13 +37,10 @@ fn each_decision_comes_in_the_version_asked() {
                 (&reply["kind"], &reply["apiVersion"]),
                 (&json!("SubjectAccessReview"), &json!(version))
             );
-            let expected = status["reason"].as_str().unwrap_or_default();
-            assert!(
-                reply["status"]["reason"]
-                    .as_str()
-                    .unwrap_or_default()
-                    .contains(expected),
-                "{reply}"
+            let (reason, expected) = (&reply["status"]["reason"], &status["reason"]);
+            assert_eq!(
+                reason.as_str().unwrap_or_default(),
+                expected.as_str().unwrap_or_default()
             );
             assert_eq!(reply["status"]["allowed"], status["allowed"], "{who}");
             assert_eq!(reply["status"].get("denied"), status.get("denied"), "{who}");
@@ -170,4 +168,36 @@ fn who_calls_decides_between_401_403_and_an_answer() {
         200,
         "beside an accepted certificate"
     );
+}
+
+#[test]
+fn a_password_or_an_issuer_s_token_makes_a_caller() {
+    let issuer = Issuer::new("https://issuer.example.com");
+    let kubeconfig = "apiVersion: v1\nkind: Config\nusers:\n- {name: api, user: {username: api, password: 'open: sesame'}}\n";
+    let gateway = Builder::new()
+        .file("basic.kubeconfig", kubeconfig)
+        .file("jwks.json", issuer.jwks())
+        .callers(
+            "\n- {kubeconfig: basic.kubeconfig, endpoints: [authorize]}\n\
+             - {endpoints: [authorize], jwt: {issuer: 'https://issuer.example.com', audiences: [portcullis], jwks: jwks.json}}",
+        )
+        .start();
+    let mut connection = gateway.stranger().connect(gateway.addresses.server);
+    let mut status = |path: &str, credential: &str| {
+        let head =
+            format!("POST {path} HTTP/1.1\r\nContent-Type: application/json\r\nAuthorization: {credential}");
+        connection.request(&head, v1(JANE_GETS).as_bytes()).status
+    };
+    let token = |audience: &str| format!("Bearer {}", issuer.token(json!({"sub": "a", "aud": audience})));
+    for (credential, wrong) in [
+        (
+            "Basic YXBpOm9wZW46IHNlc2FtZQ==".to_owned(),
+            "Basic YXBpOnNlc2FtZQ==".to_owned(),
+        ),
+        (token("portcullis"), token("another")),
+    ] {
+        assert_eq!(status("/authorize", &credential), 200, "{credential}");
+        assert_eq!(status("/validate", &credential), 403, "{credential}");
+        assert_eq!(status("/authorize", &wrong), 401, "{wrong}");
+    }
 }

@@ -256,3 +256,28 @@ fn a_refusal_over_http2_lets_the_body_arrive() {
         }
     });
 }
+
+#[test]
+fn where_a_certificate_is_demanded_dates_and_caller_are_judged_at_the_request() {
+    let gateway = Builder::new()
+        .callers("- clientCertificate: {commonNames: [kube-apiserver]}")
+        .start();
+    for (identity, said) in [
+        (
+            gateway.authority.expired_client("kube-apiserver"),
+            "certificate expired since 2023-11-14T22:14:20Z",
+        ),
+        (gateway.authority.client("jane", &[]), "Unauthorized"),
+    ] {
+        let client = Client {
+            authority: &gateway.authority,
+            certificate: Some(&identity),
+        };
+        let response = client.connect(gateway.addresses.server).authorize(v1(JANE_GETS));
+        assert_eq!(response.status, 401);
+        assert!(
+            response.json()["message"].as_str().unwrap().contains(said),
+            "{said}"
+        );
+    }
+}

@@ -86,6 +86,22 @@ fn a_user_cannot_make_a_review_fail() {
     }
 }
 
+/// Requirements of two bytes each, `=,`, of which a URL may have 1 MiB.
+#[test]
+fn a_review_of_the_longest_selector_is_answered() {
+    let gateway = Gateway::usual();
+    let requirements = vec![r#"{"key":"","operator":"In","values":[""]}"#; (1 << 20) / 2].join(",");
+    let review = selector(
+        "fieldSelector",
+        &format!(r#"{{"requirements":[{requirements}]}}"#),
+    );
+    assert!(review.len() > 20 << 20);
+    let head = "POST /authorize?timeout=30s HTTP/1.1\r\nContent-Type: application/json";
+    let response = gateway.connect().request(head, review.as_bytes());
+    assert_eq!(response.status, 200);
+    assert_eq!(response.json()["status"]["allowed"], false);
+}
+
 #[test]
 fn hostile_bodies_get_an_answer_in_bounded_time() {
     let gateway = Gateway::usual();

@@ -1,5 +1,7 @@
 //! Metrics, probes and the decision log.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::support::{Gateway, JANE_GETS, get, until, v1};
@@ -219,4 +221,35 @@ spec:
         "{metrics}"
     );
     assert!(!metrics.contains(r#"name="locked-out""#), "{metrics}");
+}
+
+#[test]
+fn nothing_of_a_request_makes_a_series() {
+    let gateway = Gateway::usual();
+    let series = || -> BTreeSet<String> {
+        let metrics = gateway.metrics();
+        let lines = metrics.lines().filter(|line| line.starts_with("portcullis_"));
+        lines
+            .map(|line| line.rsplit_once(' ').unwrap().0.to_owned())
+            .collect()
+    };
+    let before = series();
+    let mut connection = gateway.connect();
+    for spec in [
+        r#"{"user":"marker","uid":"marker","groups":["marker","locked"],"extra":{"marker":["marker"]},"resourceAttributes":{"verb":"marker","group":"marker","version":"marker","resource":"marker","subresource":"marker","namespace":"marker","name":"marker"}}"#,
+        r#"{"user":"marker","nonResourceAttributes":{"path":"/marker","verb":"marker"}}"#,
+    ] {
+        assert_eq!(connection.authorize(v1(spec)).status, 200);
+    }
+    for line in [
+        "POST /marker?marker=marker",
+        "MARKER /authorize",
+        "POST /validate/marker",
+    ] {
+        connection.request(
+            &format!("{line} HTTP/1.1\r\nContent-Type: application/json\r\nX-Marker: marker"),
+            b"{}",
+        );
+    }
+    assert_eq!(series(), before);
 }

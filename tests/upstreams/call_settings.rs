@@ -275,3 +275,18 @@ fn a_refusal_is_no_failure() {
     }
     assert_eq!(server.calls().len(), 3);
 }
+
+#[test]
+fn a_name_that_is_not_among_the_addresses_is_looked_up() {
+    let authority = Authority::new("upstreams");
+    let server = allowing(&authority, &["localhost"], &["/"]).start();
+    let url = server.url("/").replace("127.0.0.1", "localhost");
+    let running = Running::start(
+        "names",
+        &[Entry::at("named", &url, &authority.pem())],
+        json!({}),
+        &[],
+    );
+    assert!(is_allowed(&running, "named"));
+    assert_eq!(server.calls()[0].tls.server_name.as_deref(), Some("localhost"));
+}

@@ -84,3 +84,20 @@ fn a_binding_with_a_kind_that_is_none_is_no_binding() {
     assert_eq!(bind("ClusterRole", "group"), (false, 1));
     assert_eq!(bind("", ""), (false, 2));
 }
+
+#[test]
+fn what_a_policy_does_not_say_has_its_default() {
+    let said = "{effect: Deny, subjects: [{kind: User, name: a}], resourceRules: [{verbs: [get]}]}";
+    let policy = compiled(said).0.unwrap();
+    assert_eq!(
+        (policy.mode, policy.failure_policy),
+        (Mode::Enforce, FailurePolicy::Deny)
+    );
+    let other = compiled(&said.replace("{effect", "{failurePolicy: NoOpinion, mode: Shadow, effect"))
+        .0
+        .unwrap();
+    assert_eq!(
+        (other.mode, other.failure_policy),
+        (Mode::Shadow, FailurePolicy::NoOpinion)
+    );
+}

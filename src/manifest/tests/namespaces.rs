@@ -166,3 +166,41 @@ fn a_cluster_selects_by_its_own_namespaces_and_the_shared_ones() {
     assert_eq!([allows("east", "all"), allows("east", "own")], [true, true]);
     assert_eq!([allows("west", "all"), allows("west", "own")], [true, false]);
 }
+
+#[test]
+fn missing_namespace_is_of_admission_alone() {
+    // With the name alone an unknown namespace would have no `tier`: the Allow would apply, the Deny would not.
+    let allow = selecting(
+        "namespaceSelector: {matchExpressions: [{key: tier, operator: DoesNotExist}]}",
+        None,
+    );
+    let mut deny = selecting("namespaceSelector: {matchLabels: {tier: prod}}", None);
+    deny.text = deny.text.replace("effect: Allow", "effect: Deny");
+    let known = source("{apiVersion: v1, kind: Namespace, metadata: {name: a}}");
+    let options = Options {
+        missing_namespace: MissingNamespace::NameOnly,
+        ..Options::default()
+    };
+    for (policy, decision) in [(allow, Decision::NoOpinion), (deny, Decision::Deny)] {
+        let (manifests, faults) = load(&[policy, known.clone()], &options);
+        let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
+        let target = Target::Resource(Box::new(ResourceAttributes {
+            verb: "get".into(),
+            resource: "pods".into(),
+            namespace: "unknown".into(),
+            ..ResourceAttributes::default()
+        }));
+        let user = User {
+            name: "jane".into(),
+            ..User::default()
+        };
+        let answer = manifests
+            .policies
+            .for_cluster("default")
+            .authorize(&Attributes { user, target }, Time::UNIX_EPOCH);
+        assert_eq!(
+            answer.decision, decision,
+            "its labels are not known, whatever admission takes them to be"
+        );
+    }
+}

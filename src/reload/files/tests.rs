@@ -140,3 +140,22 @@ fn the_revision_is_of_what_is_beside_the_files_too() {
     ];
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), 4);
 }
+
+#[test]
+fn links_to_files_and_folders_are_followed() {
+    use std::os::unix::fs::symlink;
+    let (folder, aside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::create_dir(aside.path().join("sub")).unwrap();
+    fs::write(aside.path().join("sub/c.yaml"), "").unwrap();
+    fs::write(aside.path().join("d.yaml"), "").unwrap();
+    symlink(aside.path().join("sub"), folder.path().join("linked")).unwrap();
+    symlink(aside.path().join("d.yaml"), folder.path().join("d.yaml")).unwrap();
+    let (names, faults) = names(folder.path(), None);
+    assert_eq!(
+        (names, faults.to_string()),
+        (
+            vec!["d.yaml".to_owned(), "linked/c.yaml".to_owned()],
+            String::new()
+        )
+    );
+}

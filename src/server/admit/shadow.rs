@@ -21,6 +21,7 @@ use crate::engine::Decision;
 use crate::engine::admission::Phase;
 use crate::engine::admission::chain::compare;
 use crate::engine::admission::webhook::{Call, CallFailure};
+use crate::engine::text::truncate_with_mark;
 use crate::reload::Snapshot;
 use crate::server::deadline::LONGEST;
 use crate::server::gateway::Shared;
@@ -34,6 +35,9 @@ const CAPACITY: Capacity = Capacity {
     bytes: 64 << 20,
 };
 
+/// The most bytes of a webhook's reason in the log, as of a policy's.
+const REASON: usize = 1024;
+
 /// A review whose line waits. It is written when this is dropped.
 struct Waiting {
     shared: Data<Shared>,
@@ -42,8 +46,15 @@ struct Waiting {
     phase: Phase,
     read: Arc<OwnedAdmissionReview>,
     decided: Unlogged,
-    /// `configuration/webhook`, and what it would have said.
-    decisions: Vec<(String, Decision)>,
+    decisions: Vec<WebhookDecision>,
+}
+
+/// What a webhook would have said.
+struct WebhookDecision {
+    /// `configuration/webhook`.
+    webhook: String,
+    decision: Decision,
+    reason: String,
 }
 
 /// Has the webhooks in shadow asked about a review that is answered.
@@ -102,17 +113,21 @@ impl Waiting {
             let Ok(decisions) = comparing.await else {
                 return;
             };
+            for decided in &decisions {
+                let metrics = &self.shared.metrics;
+                metrics.shadow_webhook(&decided.webhook, decided.decision);
+            }
             self.decisions.extend(decisions);
             left = still_left;
         }
     }
 
     fn record(&self, log: &DecisionLog) {
-        let decisions = self.decisions.iter().map(|(name, decision)| ShadowDecision {
+        let decisions = self.decisions.iter().map(|decided| ShadowDecision {
             kind: "Webhook",
-            name,
-            decision: *decision,
-            reason: "",
+            name: &decided.webhook,
+            decision: decided.decision,
+            reason: &decided.reason,
         });
         let about = About {
             snapshot: &self.snapshot,
@@ -148,7 +163,7 @@ fn written(
 }
 
 /// What each would have said that could be asked.
-fn decisions(read: &OwnedAdmissionReview, returned: Vec<Returned>, phase: Phase) -> Vec<(String, Decision)> {
+fn decisions(read: &OwnedAdmissionReview, returned: Vec<Returned>, phase: Phase) -> Vec<WebhookDecision> {
     let request = &read.review().request;
     let mut decisions = Vec::with_capacity(returned.len());
     for returned in returned {
@@ -162,7 +177,11 @@ fn decisions(read: &OwnedAdmissionReview, returned: Vec<Returned>, phase: Phase)
         } else {
             Decision::Deny
         };
-        decisions.push((call.webhook.id(), decision));
+        decisions.push(WebhookDecision {
+            webhook: call.webhook.id(),
+            decision,
+            reason: truncate_with_mark(comparison.reason(), REASON).into_owned(),
+        });
     }
     decisions
 }

@@ -63,7 +63,8 @@ pub struct ShadowDecision<'a> {
     pub name: &'a str,
     /// What it would have decided.
     pub decision: Decision,
-    /// Why, where a condition of a policy had no result; else empty, and left out.
+    /// Of a webhook, why it would have refused or has failed; of a policy, why a condition had no
+    /// result. Empty is left out.
     pub reason: &'a str,
 }
 

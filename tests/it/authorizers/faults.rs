@@ -206,3 +206,23 @@ fn faults_of(other: &Authorizer, kubeconfig: &str) -> String {
     let now = std::time::SystemTime::now();
     reload::check(&gateway.file("config.yaml"), &FilesAlone, &[], now).to_string()
 }
+
+#[test]
+fn the_callers_deadline_ends_what_an_authorizer_does_not() {
+    let hanging = authorizer(|_| Act::Hang);
+    for policy in ["NoOpinion", "Deny"] {
+        let entry =
+            entry("hanging", &format!("failurePolicy: {policy}")).replace("timeout: 3s", "timeout: 30s");
+        let gateway = Builder::new()
+            .authorization(format!("{{webhooks: [{entry}]}}"))
+            .file("hanging.kubeconfig", hanging.kubeconfig("/authz"))
+            .start();
+        let answer = ask(&gateway, "1s");
+        assert_eq!(answer["denied"] == true, policy == "Deny", "{answer}");
+        let error = answer["evaluationError"].as_str().unwrap();
+        assert!(
+            error.ends_with("no answer within the caller's deadline"),
+            "{error}"
+        );
+    }
+}

@@ -101,3 +101,24 @@ fn hooks_of_the_past_are_asked_in_their_version_at_their_service() {
         ("/", &json!("admission.k8s.io/v1alpha1"), &json!("p"))
     );
 }
+
+#[test]
+fn a_mutating_policy_may_be_the_only_one_asked_too() {
+    let webhook = by_path(&[]);
+    let gateway = gateway(LABELLED.to_owned() + &mutating("one", &[entry(&webhook, "/one", json!({}))]));
+    let mut connection = gateway.connect();
+    let by_policy = post(&mut connection, "/mutate/labelled", &pod());
+    assert_eq!(
+        patch(&by_policy),
+        json!([{"op": "add", "path": "/metadata/labels/policy", "value": "a"}])
+    );
+    assert!(webhook.calls().is_empty());
+    assert_eq!(
+        post(&mut connection, "/mutate/one", &pod()).get("patch"),
+        None,
+        "the policy is left out"
+    );
+    assert_eq!(paths(&webhook), ["/one"]);
+    let head = "POST /validate/labelled HTTP/1.1\r\nContent-Type: application/json";
+    assert_eq!(connection.request(head, pod().to_string().as_bytes()).status, 404);
+}

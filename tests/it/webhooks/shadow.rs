@@ -29,9 +29,15 @@ fn a_webhook_in_shadow_is_told_in_the_log_and_delays_no_reply() {
         (&line["decision"], &line["shadow"]),
         (
             &json!("allow"),
-            &json!([{"kind": "Webhook", "name": "a/trial.hooks.example.com", "decision": "deny"}])
+            &json!([{"kind": "Webhook", "name": "a/trial.hooks.example.com", "decision": "deny",
+                "reason": "admission webhook \"trial.hooks.example.com\" denied the request without explanation"}])
         )
     );
+    let decided = |decision: &str| {
+        let labels = format!("decision=\"{decision}\",webhook=\"a/trial.hooks.example.com\"");
+        gateway.metric(&format!("portcullis_shadow_webhook_decisions_total{{{labels}}}"))
+    };
+    assert_eq!((decided("allow"), decided("deny")), (0.0, 1.0));
     until("its place is free", || gateway.metric(SHADOWING) == 0.0);
 }
 

@@ -61,4 +61,13 @@ impl Comparison {
             Verdict::Failed { is_ignored, .. } => *is_ignored,
         }
     }
+
+    /// Why it would have refused, or failed; empty where it allows.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        match &self.verdict {
+            Verdict::Allowed => "",
+            Verdict::Denied(message) | Verdict::Failed { message, .. } => message,
+        }
+    }
 }

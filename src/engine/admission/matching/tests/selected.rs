@@ -77,3 +77,41 @@ fn objects_are_selected_new_or_old() {
     ));
     assert!(selects_object(&LabelSelector::default(), None, None));
 }
+
+#[test]
+fn a_namespace_that_is_not_known_may_be_taken_to_have_its_name_alone() {
+    let (nobody, equivalents) = (FixedNamespaces::new([]), mk_equivalents());
+    let mut request = mk_request("v1/pods", empty());
+    request.namespace = "late".into();
+    for (key, operator, values, selected) in [
+        ("env", "In", &["prod"][..], false),
+        ("env", "NotIn", &["prod"], true),
+        ("env", "DoesNotExist", &[], true),
+        ("kubernetes.io/metadata.name", "In", &["late"], true),
+    ] {
+        let constraints = Constraints {
+            namespace_selector: mk_selector(key, operator, values),
+            ..Constraints::default()
+        };
+        let matches = |missing| {
+            let subject = MatchSubject {
+                request: &request,
+                object: request.object,
+                namespaces: &nobody,
+                missing,
+                equivalents: &equivalents,
+            };
+            constraints.matches(subject).map(|matched| matched.is_some())
+        };
+        assert_eq!(
+            matches(MissingNamespace::NameOnly),
+            Ok(selected),
+            "{key} {operator}"
+        );
+        assert_eq!(
+            matches(MissingNamespace::Fail).is_err(),
+            key == "env",
+            "{key} {operator}"
+        );
+    }
+}

@@ -235,3 +235,20 @@ fn aggregated_roles_grant_what_they_gather() {
         "RBAC: allowed by ClusterRoleBinding \"all\" of ClusterRole \"all\" to User \"frank\""
     );
 }
+
+#[test]
+fn a_reason_that_names_somebody_long_is_cut() {
+    let name = "ü".repeat(2_000);
+    let set = set(Objects {
+        roles: vec![role("", "view", vec![allows(&["get"], &["pods"])])],
+        bindings: vec![binding("", "b", "view", vec![Subject::user(name.clone())])],
+        ..Objects::default()
+    });
+    let answer = set.authorize(&asks(user(&name, &[]), "get pods ns p"), Time::UNIX_EPOCH);
+    assert_eq!(answer.decision, Decision::Allow);
+    assert!(
+        answer.reason.len() <= 1024 && answer.reason.ends_with('…'),
+        "{}",
+        answer.reason.len()
+    );
+}
