@@ -15,7 +15,7 @@ mod binding;
 mod bound;
 mod exception;
 mod grants;
-mod known;
+pub(super) mod known;
 mod labels;
 mod left_out;
 mod lockout;

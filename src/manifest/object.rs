@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::admission::{self, AdmissionObject};
 use super::kind::{self, ManifestKind};
+use super::lint::known::is_namespaced;
 use super::rbac::Rbac;
 use super::report::Report;
 use super::validated::ObjectIdentity;
@@ -138,17 +139,41 @@ fn named(document: &Document, faults: &mut Faults) -> Option<()> {
     None
 }
 
-/// What has no name is no object of Kubernetes, such as a Kustomization. Nothing can refer to it.
+/// What has no name is no object of Kubernetes, such as a Kustomization. Nothing can refer to it,
+/// nor to an object that would have to be in a namespace.
 fn parameter(document: &Document, faults: &mut Faults) -> Option<Content> {
-    if named(document, &mut Faults::new()).is_some() {
-        let mut report = Report::new(document, faults);
-        parameter::validate(document, &mut report);
-        return report.is_valid().then_some(Content::Parameter);
+    let mut ignore = |field, message: &str| {
+        let place = document.place(FieldPath::root().field("metadata").field(field));
+        faults.push(Fault::warning(place, FaultKind::Required, message));
+        None
+    };
+    if named(document, &mut Faults::new()).is_none() {
+        return ignore(
+            "name",
+            "not a Kubernetes object, so it is ignored: move it out of the manifests",
+        );
     }
-    let place = document.place(FieldPath::root().field("metadata").field("name"));
-    let message = "not a Kubernetes object, so it is ignored: move it out of the manifests";
-    faults.push(Fault::warning(place, FaultKind::Required, message));
-    None
+    if let Some(message) = unplaced(document) {
+        ignore("namespace", &message);
+    }
+    let mut report = Report::new(document, faults);
+    parameter::validate(document, &mut report);
+    let is_usable = report.is_valid() && unplaced(document).is_none();
+    is_usable.then_some(Content::Parameter)
+}
+
+/// What is wrong with an object that has no namespace and needs one.
+fn unplaced(document: &Document) -> Option<String> {
+    let (api_version, kind) = (document.text("apiVersion")?, document.text("kind")?);
+    let metadata = document.root().get("metadata");
+    let namespace = metadata.and_then(|metadata| metadata.get("namespace")?.as_str());
+    let is_unplaced = namespace.unwrap_or_default().is_empty() && is_namespaced(api_version, kind);
+    is_unplaced.then(|| {
+        format!(
+            "objects of kind {kind} are in a namespace, and this one names none, so it is ignored: \
+             policies with this parameter do not find it. Set `metadata.namespace`"
+        )
+    })
 }
 
 // === duplicates ===

@@ -104,4 +104,23 @@ mod tests {
             assert!(!faults.contains("Invalid type"), "{faults}");
         }
     }
+
+    #[test]
+    fn an_object_that_lacks_its_namespace_is_no_parameter() {
+        let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n";
+        assert_eq!(
+            faults(text),
+            "f.yaml:3: ConfigMap/c: metadata.namespace: warning: Required value: objects of kind ConfigMap \
+             are in a namespace, and this one names none, so it is ignored: policies with this \
+             parameter do not find it. Set `metadata.namespace`"
+        );
+        for text in [
+            "{apiVersion: e.org/v1, kind: Limits, metadata: {name: c}}",
+            "{apiVersion: v1, kind: Node, metadata: {name: c}}",
+            "{apiVersion: apps/v1, kind: Deployment, metadata: {name: c, namespace: ns}}",
+        ] {
+            let faults = faults(text);
+            assert!(!faults.contains("metadata.namespace"), "{faults}");
+        }
+    }
 }

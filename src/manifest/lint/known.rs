@@ -83,6 +83,8 @@ struct Catalog {
     groups: BTreeMap<&'static str, BTreeSet<&'static str>>,
     /// By group, version and resource: the kind.
     kinds: BTreeMap<(&'static str, &'static str, &'static str), &'static str>,
+    /// Group, version and kind of objects that are in a namespace.
+    namespaced: BTreeSet<(&'static str, &'static str, &'static str)>,
 }
 
 static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog::read(include_str!("known/resources.txt")));
@@ -94,6 +96,7 @@ impl Catalog {
         let mut catalog = Self {
             groups: BTreeMap::new(),
             kinds: BTreeMap::new(),
+            namespaced: BTreeSet::new(),
         };
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let mut words = line.split(' ');
@@ -102,8 +105,12 @@ impl Catalog {
             };
             let group = if group == "core" { "" } else { group };
             catalog.groups.entry(group).or_default().insert(resource);
-            for version in words.nth(2).unwrap_or_default().split(',') {
+            let is_namespaced = words.next() == Some("namespaced");
+            for version in words.nth(1).unwrap_or_default().split(',') {
                 catalog.kinds.insert((group, version, resource), kind);
+                if is_namespaced {
+                    catalog.namespaced.insert((group, version, kind));
+                }
             }
         }
         for (group, resource) in VIRTUAL {
@@ -128,6 +135,16 @@ pub(super) fn kind_of(group: &str, version: &str, resource: &str) -> Option<&'st
         .next()
         .filter(|((g, v, r), _)| (*g, *v, *r) == (group, version, resource))?;
     Some(key.1)
+}
+
+/// Whether objects of a kind of Kubernetes itself are in namespaces.
+pub(in crate::manifest) fn is_namespaced(api_version: &str, kind: &str) -> bool {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    // A set of `'static` keys is asked by range, since the words at hand are not.
+    let mut found = CATALOG
+        .namespaced
+        .range((group, version, kind)..=(group, version, kind));
+    found.next().is_some()
 }
 
 /// Every resource and subresource that Kubernetes serves in `group`.
