@@ -24,6 +24,7 @@ mod descriptors;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod gateway;
+mod head;
 mod http1;
 mod http2;
 mod lifecycle;

@@ -92,6 +92,17 @@ impl PeerCertificate {
         }
     }
 
+    /// Whom the certificate names without any other credential, if `generation` has judged
+    /// it already and the judgement holds at `now`.
+    pub(super) fn judged_alone(&self, generation: u64, now: SystemTime) -> Option<Result<Caller, Refusal>> {
+        let judgement = self.judgement.load();
+        let judgement = judgement.as_ref()?;
+        if judgement.generation != generation || !judgement.window.contains(now) {
+            return None;
+        }
+        judgement.alone.clone()
+    }
+
     /// The judgement that `generation` has already made and that holds at `now`.
     pub(super) fn judged(&self, generation: u64, now: SystemTime) -> Option<Arc<CertificateJudgement>> {
         let judgement = self.judgement.load_full()?;

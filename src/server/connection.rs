@@ -6,15 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::{HttpMessage as _, HttpRequest};
-
 use super::connections::{Stage, Tracked};
 use crate::authentication::PeerCertificate;
 
 /// How long the head of a request may take from its first byte to its last.
 pub(super) const HEAD: Duration = Duration::from_secs(10);
 
-/// One connection. Its requests find it among their extensions.
+/// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     tracked: Tracked,
@@ -49,11 +47,6 @@ impl Connection {
             head,
             answering: Cell::new(0),
         })
-    }
-
-    /// That of `request`, which every request of the `server` listener has.
-    pub(super) fn of(request: &HttpRequest) -> Option<Rc<Self>> {
-        request.extensions().get::<Rc<Self>>().cloned()
     }
 
     /// The client is a caller of `cluster`: the connection no longer counts for the limits
@@ -100,4 +93,20 @@ impl Drop for AnsweringRequest {
     fn drop(&mut self) {
         self.0.answering.set(self.0.answering.get().saturating_sub(1));
     }
+}
+
+/// The connection of somebody who has proven nothing.
+#[cfg(test)]
+pub(super) fn stranger() -> Rc<Connection> {
+    use super::connections::Connections;
+    use crate::config::ConnectionLimits;
+
+    let limits = ConnectionLimits {
+        max: 10,
+        per_address: 10,
+        unauthenticated: Duration::from_secs(3600),
+    };
+    let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+    let tracked = Connections::new(None).add(peer.ip(), limits).unwrap();
+    Connection::new(tracked, peer, None, Duration::from_secs(3600))
 }

@@ -3,18 +3,15 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use actix_http::Request;
-use actix_http::body::BoxBody;
-use actix_service::boxed::{self, BoxService};
-use actix_service::{IntoServiceFactory as _, ServiceFactory as _, map_config};
-use actix_web::dev::{AppConfig, ServiceResponse};
-use actix_web::web::{self, Bytes};
-use actix_web::{App, Error, HttpResponse};
+use actix_web::web::BytesMut;
+use futures_util::StreamExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::{Connection, HEAD};
 use super::connections::Connections;
-use super::http2;
+use super::head::RequestHead;
+use super::http2::{self, StreamBody};
+use super::respond::Reply;
 use crate::config::ConnectionLimits;
 
 const LIMITS: ConnectionLimits = ConnectionLimits {
@@ -26,28 +23,18 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 /// The length of the answer that a window of HTTP/2 does not hold.
 const LARGE: usize = 300_000;
 
-/// The driver of HTTP/2 connections, before routes that send each body back and
-/// answer `/large` with more than a window.
-pub struct Http2(BoxService<Request, ServiceResponse<BoxBody>, Error>);
+/// The driver of HTTP/2 connections, before an answer to each request that sends its body
+/// back, or to `/large` more than a window.
+#[derive(Debug)]
+pub struct Http2;
 
 // === impl Http2 ===
 
 impl Http2 {
-    /// The driver and its routes.
-    ///
-    /// # Panics
-    /// Where actix cannot make the routes.
-    #[expect(clippy::expect_used, reason = "of fuzz targets alone")]
+    /// The driver and what answers.
+    #[expect(clippy::unused_async, reason = "as the fuzz targets call it")]
     pub async fn new() -> Self {
-        let app = App::new()
-            .route(
-                "/large",
-                web::route().to(|| async { HttpResponse::Ok().body(vec![0; LARGE]) }),
-            )
-            .default_service(web::to(|body: Bytes| async { HttpResponse::Ok().body(body) }))
-            .into_factory();
-        let app = map_config(app, |()| AppConfig::default()).new_service(()).await;
-        Self(boxed::service(app.map_err(drop).expect("the routes")))
+        Self
     }
 
     /// Serves the connection `io` of a stranger, or of a `proven` caller, to its end.
@@ -62,6 +49,20 @@ impl Http2 {
             .expect("the first of them");
         tracked.handshake_done(proven);
         let connection = Connection::new(tracked, SocketAddr::new(address, 1), None, HEAD);
-        http2::serve(io, connection, &self.0, http2::Timeouts::default()).await;
+        http2::serve(io, connection, answer, http2::Timeouts::default()).await;
+    }
+}
+
+fn answer(head: &RequestHead<'_>, mut body: StreamBody) -> impl Future<Output = (Reply, StreamBody)> + use<> {
+    let is_large = head.path == "/large";
+    async move {
+        let mut echo = BytesMut::new();
+        while let Some(Ok(chunk)) = body.next().await {
+            echo.extend_from_slice(&chunk);
+        }
+        if is_large {
+            echo.resize(LARGE, 0);
+        }
+        (Reply::review(echo.freeze()), body)
     }
 }

@@ -5,7 +5,9 @@
 //! service notes when the request is complete. The sweep of the
 //! [connections](super::connections) closes connections whose head is late.
 
+use std::convert::Infallible;
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -13,16 +15,19 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use actix_http::body::BoxBody;
-use actix_http::{HttpService, Request};
-use actix_service::{Service, ServiceFactory, apply_fn, fn_factory};
-use actix_web::dev::{Extensions, ServiceResponse};
-use actix_web::{Error, HttpMessage as _};
+use actix_http::body::{BoxBody, MessageBody};
+use actix_http::{ConnectionType, HttpMessage as _, HttpService, Payload, Request, Response, StatusCode};
+use actix_service::{Service, ServiceFactory, apply_fn, fn_factory, fn_service};
+use actix_web::dev::Extensions;
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::web::Bytes;
 use futures_util::FutureExt as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::{Connection, HEAD};
 use super::connections::Stage;
+use super::head::RequestHead;
+use super::respond::{self, Rejection, Reply, ReplyField};
 
 /// Idle connections stay: an API server's client keeps them for 90 s and would
 /// lose a request on one that closes first.
@@ -37,27 +42,27 @@ pub(super) struct Stream<IO> {
     connection: Rc<Connection>,
 }
 
-/// The service that reads requests from streams and has `app` answer them;
-/// `None` if actix cannot make it.
-pub(super) async fn service<IO, S>(
+/// The service that reads requests from streams and has `app` answer them; `None` if
+/// actix cannot make it.
+pub(super) async fn service<IO, S, B>(
     app: Rc<S>,
 ) -> Option<impl Service<(Stream<IO>, Option<SocketAddr>), Response = (), Error = impl fmt::Debug>>
 where
     IO: AsyncRead + AsyncWrite + Unpin + 'static,
-    S: Service<Request, Response = ServiceResponse<BoxBody>, Error = Error> + 'static,
+    S: Service<Request> + 'static,
+    S::Response: Into<Response<B>>,
+    S::Error: Into<Response<BoxBody>>,
     S::Future: 'static,
+    B: MessageBody + 'static,
 {
     let app = fn_factory(move || {
         let app = Rc::clone(&app);
         let answer = apply_fn(app, |request: Request, app: &Rc<S>| {
-            let connection = request.conn_data::<Rc<Connection>>().cloned();
-            let answering = connection.as_ref().map(|connection| {
+            // While it is answered, arriving bytes begin no other head.
+            let answering = request.conn_data::<Rc<Connection>>().map(|connection| {
                 connection.head_ended();
                 connection.answer()
             });
-            if let Some(connection) = connection {
-                request.extensions_mut().insert(connection);
-            }
             app.call(request).map(move |answer| {
                 drop(answering);
                 answer
@@ -78,6 +83,62 @@ where
         .new_service(())
         .await
         .ok()
+}
+
+/// The service that has `app` answer requests by what it looks at of them.
+pub(super) fn reviews<A, F>(app: A) -> impl Service<Request, Response = Response<Bytes>, Error = Infallible>
+where
+    A: Fn(&RequestHead<'_>, Payload) -> F + Clone,
+    F: Future<Output = (Reply, Payload)>,
+{
+    fn_service(move |request| {
+        let answer = review(&app, request);
+        async {
+            let reply = match answer {
+                Some(answer) => answer.await.0,
+                // The stream of each connection has given it one.
+                None => Rejection::Internal.reply(),
+            };
+            Ok(response(reply))
+        }
+    })
+}
+
+/// The answer to come; `None` if the request has no connection.
+fn review<A, F>(app: &A, mut request: Request) -> Option<F>
+where
+    A: Fn(&RequestHead<'_>, Payload) -> F,
+{
+    let payload = request.take_payload();
+    let connection = request.conn_data::<Rc<Connection>>()?;
+    let fields = request.headers().iter();
+    let head = RequestHead::new(
+        connection,
+        request.method().as_str(),
+        (request.path(), request.uri().query().unwrap_or_default()),
+        fields.map(|(name, value)| (name.as_str(), value.as_bytes())),
+    );
+    Some(app(&head, payload))
+}
+
+fn response(reply: Reply) -> Response<Bytes> {
+    let code = StatusCode::from_u16(reply.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = Response::with_body(code, reply.body);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(respond::JSON));
+    let field = match reply.field {
+        None => None,
+        Some(ReplyField::Allow(methods)) => Some((header::ALLOW, Ok(HeaderValue::from_static(methods)))),
+        Some(ReplyField::RetryAfter(seconds)) => Some((header::RETRY_AFTER, Ok(HeaderValue::from(seconds)))),
+        Some(ReplyField::Challenge(text)) => Some((header::WWW_AUTHENTICATE, HeaderValue::try_from(text))),
+    };
+    if let Some((name, Ok(value))) = field {
+        headers.insert(name, value);
+    }
+    if reply.is_last {
+        response.head_mut().set_connection_type(ConnectionType::Close);
+    }
+    response
 }
 
 // === impl Stream ===

@@ -21,6 +21,7 @@
 //! | silence | a PING after 30 s, 15 s for its answer |
 
 mod exchange;
+mod exchanges;
 mod frames;
 mod gate;
 mod keepalive;
@@ -28,30 +29,28 @@ mod request;
 mod response;
 mod timeouts;
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use actix_http::Request;
-use actix_http::body::BoxBody;
-use actix_service::Service;
-use actix_web::Error;
-use actix_web::dev::ServiceResponse;
 use actix_web::web::Bytes;
-use futures_util::Stream;
-use futures_util::stream::FuturesUnordered;
 use h2::server::{Builder, Connection as H2, SendResponse};
 use h2::{Reason, RecvStream};
+use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::connection::Connection;
 use super::connections::Stage;
-use exchange::{ExchangeOutcome, Link, Remainder};
+use super::head::RequestHead;
+use super::respond::Reply;
+use exchange::{ExchangeOutcome, Link};
+use exchanges::Exchanges;
 use gate::{Allowance, Gate};
 use keepalive::Keepalive;
-use request::{MAX_FIELDS, StreamBody};
+use request::MAX_FIELDS;
+pub(super) use request::StreamBody;
 pub(super) use timeouts::Timeouts;
 
 /// The longest decoded header list.
@@ -73,11 +72,13 @@ const MAX_RESETS: usize = 1000;
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 2 << 20;
 
-/// Answers the requests of one connection until it ends.
-pub(super) async fn serve<IO, S>(io: IO, connection: Rc<Connection>, app: &S, timeouts: Timeouts)
+/// Has `app` answer the requests of one connection until it ends. It gives the body back
+/// with its answer, read or not.
+pub(super) async fn serve<IO, A, F>(io: IO, connection: Rc<Connection>, app: A, timeouts: Timeouts)
 where
     IO: AsyncRead + AsyncWrite + Unpin,
-    S: Service<Request, Response = ServiceResponse<BoxBody>, Error = Error>,
+    A: Fn(&RequestHead<'_>, StreamBody) -> F,
+    F: Future<Output = (Reply, StreamBody)>,
 {
     let allowance = Rc::new(Allowance::default());
     allowance.grant(ACCEPTED_AT_ONCE_UNPROVEN);
@@ -105,36 +106,52 @@ fn builder() -> Builder {
     builder
 }
 
-async fn drive<IO, S>(
+async fn drive<IO, A, F>(
     mut h2: H2<Gate<IO>, Bytes>,
     allowance: Rc<Allowance>,
     connection: Rc<Connection>,
-    app: &S,
+    app: A,
     timeouts: Timeouts,
 ) -> Result<(), h2::Error>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
-    S: Service<Request, Response = ServiceResponse<BoxBody>, Error = Error>,
+    A: Fn(&RequestHead<'_>, StreamBody) -> F,
+    F: Future<Output = (Reply, StreamBody)>,
 {
     let mut keepalive = Keepalive::new(h2.ping_pong(), timeouts);
-    let mut exchanges = FuturesUnordered::new();
+    let mut exchanges = Exchanges::new();
+    let mut accepted = Vec::with_capacity(ACCEPTED_AT_ONCE);
     let mut tally = Tally::default();
     let link = Rc::new(Link::new(timeouts));
     poll_fn(|context| {
+        allowance.begin_turn();
+        response::look_at_clock();
         tally.follow(connection.stage(), &mut h2);
         loop {
-            while let Poll::Ready(accepted) = poll_accept(&mut h2, context)? {
-                let Some((request, respond)) = accepted else {
+            while let Poll::Ready(next) = poll_accept(&mut h2, context)? {
+                let Some((request, respond)) = next else {
                     return Poll::Ready(Ok(()));
                 };
-                if tally.is_too_many(exchanges.len(), &connection) {
+                if tally.is_too_many(exchanges.len() + accepted.len(), &connection) {
                     tally.end(&mut h2);
-                } else if let Some((request, remainder)) = begin(request, respond, &connection) {
-                    let answer = app.call(request);
-                    exchanges.push(exchange::run(answer, remainder, Rc::clone(&link)));
+                } else {
+                    accepted.extend(accept(request, respond));
                 }
             }
-            let has_ended = tally.poll_ended(&mut exchanges, context);
+            // Only now: what is answered is written at the next look for requests, and
+            // the answers to all of these shall be written together.
+            let mut has_ended = false;
+            let mut end = |outcome| {
+                has_ended = true;
+                tally.count(outcome);
+            };
+            for (parts, body, respond) in accepted.drain(..) {
+                let answer = app(&request::head(&parts, &connection), body);
+                let is_head = parts.method == Method::HEAD;
+                let exchange = exchange::run(answer, respond, is_head, Rc::clone(&link));
+                exchanges.begin(exchange, context).into_iter().for_each(&mut end);
+            }
+            exchanges.poll_ended(context, end);
             let at_once = if connection.is_proven() {
                 ACCEPTED_AT_ONCE
             } else {
@@ -164,40 +181,20 @@ where
     pin!(h2.accept()).poll(context).map(Option::transpose)
 }
 
-/// A request for the routes, and what is left of its stream; `None` if it is refused already.
-fn begin(
+/// A request for the routes, and where its answer goes; `None` if it is refused already.
+fn accept(
     request: http::Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-    connection: &Rc<Connection>,
-) -> Option<(Request, Remainder)> {
+) -> Option<(Parts, StreamBody, SendResponse<Bytes>)> {
     let (parts, body) = request.into_parts();
-    let is_head = parts.method == Method::HEAD;
-    let body = StreamBody::new(body);
-    let (refusal, request) = if parts.headers.len() > MAX_FIELDS {
-        (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, None)
-    } else {
-        (
-            StatusCode::BAD_REQUEST,
-            request::request(parts, body.clone(), connection),
-        )
-    };
-    let Some(request) = request else {
-        refuse(&mut respond, refusal);
+    if parts.headers.len() > MAX_FIELDS {
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        // An error means that the stream is gone.
+        let _gone = respond.send_response(response, true);
         return None;
-    };
-    let remainder = Remainder {
-        respond,
-        body,
-        is_head,
-    };
-    Some((request, remainder))
-}
-
-/// Answers with a status alone. An error means that the stream is gone.
-fn refuse(respond: &mut SendResponse<Bytes>, status: StatusCode) {
-    let mut response = Response::new(());
-    *response.status_mut() = status;
-    let _gone = respond.send_response(response, true);
+    }
+    Some((parts, StreamBody::new(body), respond))
 }
 
 /// What a connection has asked for so far.
@@ -244,20 +241,12 @@ impl Tally {
         }
     }
 
-    /// Runs the exchanges that can go on; whether any has ended.
-    fn poll_ended<E>(&mut self, exchanges: &mut FuturesUnordered<E>, context: &mut Context<'_>) -> bool
-    where
-        E: Future<Output = ExchangeOutcome>,
-    {
-        let mut has_ended = false;
-        while let Poll::Ready(Some(outcome)) = Pin::new(&mut *exchanges).poll_next(context) {
-            has_ended = true;
-            match outcome {
-                ExchangeOutcome::Answered => self.resets = self.resets.saturating_sub(1),
-                ExchangeOutcome::Reset => self.resets += 1,
-            }
+    /// A stream has ended.
+    fn count(&mut self, outcome: ExchangeOutcome) {
+        match outcome {
+            ExchangeOutcome::Answered => self.resets = self.resets.saturating_sub(1),
+            ExchangeOutcome::Reset => self.resets += 1,
         }
-        has_ended
     }
 }
 

@@ -11,12 +11,11 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::web::Bytes;
-use actix_web::{HttpRequest, dev};
+use futures_util::Stream;
 
-use super::connection::Connection;
 use super::gateway::Shared;
+use super::head::RequestHead;
 use super::lifecycle::LifecyclePhase;
 use super::limits::{Beneficiary, Capacity, Limiter, Permit};
 use super::respond::Rejection;
@@ -51,31 +50,63 @@ pub(super) struct ReceivedReview {
     pub(super) permit: Permit,
 }
 
-/// Everything that precedes the review itself.
-pub(super) async fn receive(
-    request: &HttpRequest,
-    payload: &mut dev::Payload,
+/// A request whose head is in order. It holds its place until it is dropped.
+pub(super) struct AwaitedReview {
+    snapshot: Arc<Snapshot>,
+    caller: Caller,
+    arrived: Instant,
+    /// The same by the clock of the calendar.
+    time: SystemTime,
+    deadline: Instant,
+    permit: Permit,
+}
+
+/// Everything that the head of a request decides.
+pub(super) fn receive(
+    head: &RequestHead<'_>,
     shared: &Shared,
     review: ReviewPath,
-) -> Result<ReceivedReview, Rejection> {
-    let arrived = Instant::now();
+) -> Result<AwaitedReview, Rejection> {
+    let (arrived, time) = (Instant::now(), SystemTime::now());
     if shared.lifecycle.phase() == LifecyclePhase::Starting {
         return Err(Rejection::Starting);
     }
     let snapshot = Arc::clone(&shared.state.current());
-    let caller = authenticate(request, shared, &snapshot, review)?;
-    check_origin(request.headers(), &snapshot.config)?;
-    body::check_type(request.headers())?;
-    let deadline = deadline::of_query(request.query_string(), arrived).ok_or(Rejection::Timeout)?;
+    let caller = authenticate(head, time, shared, &snapshot, review)?;
+    check_origin(head, &snapshot.config)?;
+    body::check_type(head)?;
+    let deadline = deadline::of_query(head.query, arrived).ok_or(Rejection::Timeout)?;
     let limit = snapshot.config.limits.body_bytes;
-    let length = body::announced(request.headers());
+    let length = body::announced(head);
     if length > limit {
         return Err(Rejection::TooLarge { limit });
     }
-    let mut permit = enter(shared, &snapshot, review, &caller, length).ok_or(Rejection::TooManyRequests)?;
-    let body = body::read(payload, &mut permit, limit, deadline)
-        .await
-        .map_err(|rejection| {
+    let permit = enter(shared, &snapshot, review, &caller, length).ok_or(Rejection::TooManyRequests)?;
+    Ok(AwaitedReview {
+        snapshot,
+        caller,
+        arrived,
+        time,
+        deadline,
+        permit,
+    })
+}
+
+// === impl AwaitedReview ===
+
+impl AwaitedReview {
+    /// Reads the review.
+    pub(super) async fn read<B, E>(
+        mut self,
+        shared: &Shared,
+        body: &mut B,
+    ) -> Result<ReceivedReview, Rejection>
+    where
+        B: Stream<Item = Result<Bytes, E>> + Unpin,
+    {
+        let limit = self.snapshot.config.limits.body_bytes;
+        let read = body::read(body, &mut self.permit, limit, self.arrived, self.deadline).await;
+        let body = read.map_err(|rejection| {
             let ending = shared.lifecycle.phase() == LifecyclePhase::Draining;
             if ending && matches!(rejection, Rejection::Incomplete) {
                 Rejection::CutOff
@@ -83,44 +114,46 @@ pub(super) async fn receive(
                 rejection
             }
         })?;
-    Ok(ReceivedReview {
-        snapshot,
-        caller,
-        time: SystemTime::now(),
-        deadline,
-        body,
-        permit,
-    })
+        Ok(ReceivedReview {
+            snapshot: self.snapshot,
+            caller: self.caller,
+            time: if body.at_once {
+                self.time
+            } else {
+                SystemTime::now()
+            },
+            deadline: self.deadline,
+            body: body.bytes,
+            permit: self.permit,
+        })
+    }
 }
 
 fn authenticate(
-    request: &HttpRequest,
+    head: &RequestHead<'_>,
+    time: SystemTime,
     shared: &Shared,
     snapshot: &Snapshot,
     review: ReviewPath,
 ) -> Result<Caller, Rejection> {
-    let connection = Connection::of(request);
-    let certificate = connection
-        .as_ref()
-        .and_then(|connection| connection.certificate.as_ref());
     let credentials = Credentials {
-        peer: certificate,
-        authorization: authorization(request.headers()),
+        peer: head.connection.certificate.as_ref(),
+        authorization: head.authorization.value(),
     };
     let authenticator = &snapshot.authenticator;
-    let known = authenticator.authenticate(&credentials, SystemTime::now());
+    let known = authenticator.authenticate(&credentials, time);
     let (method, outcome) = match &known {
         Ok(caller) => (caller.method, Outcome::Success),
         Err(refusal) => (refusal.method(), Outcome::Failure),
     };
     shared.metrics.authentication(method, outcome);
-    if let (Some(connection), Ok(caller)) = (&connection, &known) {
-        connection.prove(&caller.cluster);
+    if let Ok(caller) = &known {
+        head.connection.prove(&caller.cluster);
     }
     known
         .and_then(|caller| caller.check(review.endpoint()).map(|()| caller))
         .map_err(|refusal| {
-            shared.refusals.log(&refusal, request.peer_addr());
+            shared.refusals.log(&refusal, head.connection.peer);
             let challenge = authenticator.challenge().to_owned();
             Rejection::Refused { refusal, challenge }
         })
@@ -128,27 +161,19 @@ fn authenticate(
 
 /// Refuses a call that this gateway made itself, or one of its replicas: a webhook or
 /// authorizer of its leads back to it, say through a load balancer.
-fn check_origin(headers: &HeaderMap, config: &Config) -> Result<(), Rejection> {
-    let mut via = headers.get_all(header::VIA).peekable();
-    if via.peek().is_none() {
+fn check_origin(head: &RequestHead<'_>, config: &Config) -> Result<(), Rejection> {
+    if head.via.is_empty() {
         return Ok(());
     }
     let pseudonym = config.pseudonym();
-    let is_own = |value: &HeaderValue| {
-        let mut hops = value.as_bytes().split(|byte| *byte == b',' || *byte == b' ');
+    let is_own = |value: &&[u8]| {
+        let mut hops = value.split(|byte| *byte == b',' || *byte == b' ');
         hops.any(|hop| hop == pseudonym.as_bytes())
     };
-    if via.any(is_own) {
+    if head.via.iter().any(is_own) {
         return Err(Rejection::Loop { pseudonym });
     }
     Ok(())
-}
-
-/// The header `Authorization`; none if there are several.
-fn authorization(headers: &HeaderMap) -> Option<&[u8]> {
-    let mut values = headers.get_all(header::AUTHORIZATION);
-    let first = values.next()?;
-    values.next().is_none().then_some(first.as_bytes())
 }
 
 fn enter(
@@ -174,7 +199,8 @@ fn enter(
 // === impl ReviewPath ===
 
 impl ReviewPath {
-    const fn endpoint(self) -> config::Endpoint {
+    /// Where it is served.
+    pub(super) const fn endpoint(self) -> config::Endpoint {
         match self {
             Self::Authorize => config::Endpoint::Authorize,
             Self::Admit(metrics::Phase::Validate) => config::Endpoint::Validate,

@@ -30,13 +30,12 @@ impl Refusals {
     }
 
     /// Writes why `peer` was refused, unless another was written just now.
-    pub(super) fn log(&self, refusal: &Refusal, peer: Option<SocketAddr>) {
-        let peer = peer.map(tracing::field::display);
+    pub(super) fn log(&self, refusal: &Refusal, peer: SocketAddr) {
         match self.due(self.start.elapsed()) {
             Some(unwritten) => {
-                tracing::warn!(%refusal, peer, unwritten, "authentication failed");
+                tracing::warn!(%refusal, %peer, unwritten, "authentication failed");
             }
-            None => tracing::debug!(%refusal, peer, "authentication failed"),
+            None => tracing::debug!(%refusal, %peer, "authentication failed"),
         }
     }
 

@@ -1,8 +1,6 @@
-//! Rejections, and the HTTP responses for them.
+//! Rejections, and the answers to requests: reviews and rejections.
 
-use actix_web::HttpResponse;
-use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
+use actix_web::web::Bytes;
 use thiserror::Error;
 
 use super::pool::Unfinished;
@@ -96,24 +94,21 @@ impl From<Unfinished> for Rejection {
 
 impl Rejection {
     /// The answer.
-    pub(super) fn response(&self) -> HttpResponse {
+    pub(super) fn reply(&self) -> Reply {
         let status = self.status();
-        let code = StatusCode::from_u16(status.reason.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = HttpResponse::build(code);
-        response.content_type(JSON);
-        if let Some(seconds) = status.retry_after {
-            response.insert_header((header::RETRY_AFTER, seconds));
-        }
-        match self {
-            Self::MethodNotAllowed => {
-                response.insert_header((header::ALLOW, HeaderValue::from_static("POST")));
-            }
+        let field = match self {
+            Self::MethodNotAllowed => Some(ReplyField::Allow("POST")),
             Self::Refused { refusal, challenge } if refusal.status() == 401 => {
-                response.insert_header((header::WWW_AUTHENTICATE, challenge.as_str()));
+                Some(ReplyField::Challenge(challenge.clone()))
             }
-            _ => {}
+            _ => status.retry_after.map(ReplyField::RetryAfter),
+        };
+        Reply {
+            code: status.reason.code(),
+            field,
+            body: status.encode().into(),
+            is_last: false,
         }
-        response.body(status.encode())
     }
 
     fn status(&self) -> Status {
@@ -146,11 +141,49 @@ impl Rejection {
 }
 
 /// The type of every body on the `server` listener.
-pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const JSON: &str = "application/json";
+
+/// What is sent back, whichever version of HTTP is spoken. Its body is [`JSON`].
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Reply {
+    /// The HTTP status.
+    pub(super) code: u16,
+    /// A header field of its own.
+    pub(super) field: Option<ReplyField>,
+    pub(super) body: Bytes,
+    /// The client shall use another connection from now on.
+    pub(super) is_last: bool,
+}
+
+/// A header field of some answers.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ReplyField {
+    /// `Allow`: the methods that are allowed.
+    Allow(&'static str),
+    /// `Retry-After`: in seconds.
+    RetryAfter(u32),
+    /// `WWW-Authenticate`
+    Challenge(String),
+}
+
+// === impl Reply ===
+
+impl Reply {
+    /// A review.
+    pub(super) const fn review(body: Bytes) -> Self {
+        Self {
+            code: 200,
+            field: None,
+            body,
+            is_last: false,
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
     #[test]
     fn who_is_to_come_again_is_told_when() {
         for (rejection, code) in [
@@ -158,20 +191,13 @@ mod tests {
             (Rejection::CutOff, 503),
             (Rejection::TooManyRequests, 429),
         ] {
-            let response = rejection.response();
-            assert_eq!(response.status().as_u16(), code, "{rejection}");
+            let reply = rejection.reply();
             assert_eq!(
-                response.headers().get(header::RETRY_AFTER).unwrap(),
-                "1",
+                (reply.code, reply.field),
+                (code, Some(ReplyField::RetryAfter(1))),
                 "{rejection}"
             );
         }
-        assert!(
-            Rejection::TooLate
-                .response()
-                .headers()
-                .get(header::RETRY_AFTER)
-                .is_none()
-        );
+        assert_eq!(Rejection::TooLate.reply().field, None);
     }
 }

@@ -9,77 +9,90 @@
 //! Any other method is answered with 405, any other path with 404.
 //! [`receive`](super::receive) has the checks before a review is decoded.
 
+use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use actix_web::http::ConnectionType;
-use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::web::{self, Bytes, Data};
+use futures_util::Stream;
 use tokio::time::timeout_at;
 
 use super::authorize::AuthorizeStep;
 use super::gateway::Shared;
+use super::head::{RequestHead, ReviewRoute};
 use super::lifecycle::LifecyclePhase;
-use super::receive::{ReceivedReview, ReviewPath, receive};
-use super::respond::Rejection;
-use super::{admit, authorize, body, respond};
-use crate::telemetry::metrics::{self, Endpoint};
+use super::receive::{AwaitedReview, ReceivedReview, ReviewPath, receive};
+use super::respond::{Rejection, Reply};
+use super::{admit, authorize, body};
+use crate::telemetry::metrics::Endpoint;
 
 /// From this length on a review takes longer than a change of threads: some 100 µs.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// The route table.
-pub(super) fn routes(config: &mut ServiceConfig) {
-    let authorize = web::resource("/authorize")
-        .route(web::post().to(authorize))
-        .default_service(web::to(|payload, shared| {
-            reject(
-                payload,
-                shared,
-                Some(Endpoint::Authorize),
-                Rejection::MethodNotAllowed,
-            )
-        }));
-    config.service(authorize);
-    for (path, phase) in [
-        ("/validate", metrics::Phase::Validate),
-        ("/validate/{name}", metrics::Phase::Validate),
-        ("/mutate", metrics::Phase::Mutate),
-        ("/mutate/{name}", metrics::Phase::Mutate),
-    ] {
-        let admit = web::resource(path)
-            .route(web::post().to(move |request, payload, shared| admit(request, payload, shared, phase)))
-            .default_service(web::to(move |payload, shared| {
-                reject(
-                    payload,
-                    shared,
-                    Some(phase.endpoint()),
-                    Rejection::MethodNotAllowed,
-                )
-            }));
-        config.service(admit);
+/// Answers the request that `head` and `body` are; with the answer comes what is left of
+/// the body. All that the head decides is decided at once: nothing of it is kept.
+pub(super) fn answer<B, E>(
+    shared: &Data<Shared>,
+    head: &RequestHead<'_>,
+    mut body: B,
+) -> impl Future<Output = (Reply, B)> + use<B, E>
+where
+    B: Stream<Item = Result<Bytes, E>> + Unpin,
+{
+    let route = ReviewRoute::of(head.path);
+    let endpoint = route.as_ref().map(ReviewRoute::endpoint);
+    let begun = begin(shared, head, route);
+    let shared = shared.clone();
+    async move {
+        let received = match begun {
+            Ok((route, awaited)) => awaited
+                .read(&shared, &mut body)
+                .await
+                .map(|review| (route, review)),
+            Err(rejection) => Err(rejection),
+        };
+        let answer = match received {
+            Ok((route, received)) => review(&shared, route, received).await,
+            Err(rejection) => {
+                body::skip(&mut body).await;
+                Err(rejection)
+            }
+        };
+        (finish(&shared, endpoint, answer), body)
     }
-    config.default_service(web::to(|payload, shared| {
-        reject(payload, shared, None, Rejection::NotFound)
-    }));
 }
 
-async fn authorize(request: HttpRequest, payload: Payload, shared: Data<Shared>) -> HttpResponse {
-    let mut payload = payload.into_inner();
-    let answer = match receive(&request, &mut payload, &shared, ReviewPath::Authorize).await {
-        Ok(received) => answer(&shared, received).await,
-        Err(rejection) => {
-            body::skip(&mut payload).await;
-            Err(rejection)
-        }
-    };
-    finish(&shared, Some(Endpoint::Authorize), answer)
+fn begin(
+    shared: &Shared,
+    head: &RequestHead<'_>,
+    route: Option<ReviewRoute>,
+) -> Result<(ReviewRoute, AwaitedReview), Rejection> {
+    let route = route.ok_or(Rejection::NotFound)?;
+    if !head.is_post {
+        return Err(Rejection::MethodNotAllowed);
+    }
+    let awaited = receive(head, shared, route.review())?;
+    Ok((route, awaited))
+}
+
+async fn review(
+    shared: &Data<Shared>,
+    route: ReviewRoute,
+    received: ReceivedReview,
+) -> Result<Bytes, Rejection> {
+    match route {
+        ReviewRoute::Authorize => access(shared, received).await,
+        // Boxed: it is large, and every request would have to have room for it.
+        ReviewRoute::Admit(phase, only) => Box::pin(admit::answer(shared, received, phase, only))
+            .await
+            .map(Bytes::from),
+    }
 }
 
 /// Small reviews are answered on the worker; a large one, for which a user needs
 /// no more than a long selector, must not hold up the others of its worker. What
 /// waits for other authorizers is boxed: most reviews wait for nobody.
-async fn answer(shared: &Data<Shared>, received: ReceivedReview) -> Result<Bytes, Rejection> {
+async fn access(shared: &Data<Shared>, received: ReceivedReview) -> Result<Bytes, Rejection> {
     if received.body.len() < LARGE_BYTES {
         return match authorize::answer(shared, &received)? {
             AuthorizeStep::Answered(reply) => Ok(reply),
@@ -116,49 +129,30 @@ fn if_waited_for<T>(
     work()
 }
 
-async fn admit(
-    request: HttpRequest,
-    payload: Payload,
-    shared: Data<Shared>,
-    phase: metrics::Phase,
-) -> HttpResponse {
-    let mut payload = payload.into_inner();
-    let answer = match receive(&request, &mut payload, &shared, ReviewPath::Admit(phase)).await {
-        Ok(received) => {
-            let only = request.match_info().get("name").map(str::to_owned);
-            admit::answer(&shared, received, phase, only)
-                .await
-                .map(Bytes::from)
-        }
-        Err(rejection) => {
-            body::skip(&mut payload).await;
-            Err(rejection)
-        }
-    };
-    finish(&shared, Some(phase.endpoint()), answer)
-}
-
-async fn reject(
-    payload: Payload,
-    shared: Data<Shared>,
-    endpoint: Option<Endpoint>,
-    rejection: Rejection,
-) -> HttpResponse {
-    body::skip(&mut payload.into_inner()).await;
-    finish(&shared, endpoint, Err(rejection))
-}
-
 /// Counts the answer and, while draining, has the connection close after it.
-fn finish(shared: &Shared, endpoint: Option<Endpoint>, answer: Result<Bytes, Rejection>) -> HttpResponse {
-    let mut response = match answer {
-        Ok(review) => HttpResponse::Ok().content_type(respond::JSON).body(review),
-        Err(rejection) => rejection.response(),
+fn finish(shared: &Shared, endpoint: Option<Endpoint>, answer: Result<Bytes, Rejection>) -> Reply {
+    let mut reply = match answer {
+        Ok(review) => Reply::review(review),
+        Err(rejection) => rejection.reply(),
     };
-    if shared.lifecycle.phase() == LifecyclePhase::Draining {
-        response.head_mut().set_connection_type(ConnectionType::Close);
+    reply.is_last = shared.lifecycle.phase() == LifecyclePhase::Draining;
+    shared.metrics.http_request(endpoint, reply.code);
+    reply
+}
+
+// === impl ReviewRoute ===
+
+impl ReviewRoute {
+    const fn review(&self) -> ReviewPath {
+        match self {
+            Self::Authorize => ReviewPath::Authorize,
+            Self::Admit(phase, _) => ReviewPath::Admit(*phase),
+        }
     }
-    shared.metrics.http_request(endpoint, response.status().as_u16());
-    response
+
+    const fn endpoint(&self) -> Endpoint {
+        self.review().endpoint()
+    }
 }
 
 #[cfg(test)]

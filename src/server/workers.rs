@@ -13,13 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 use std::time::SystemTime;
 
-use actix_http::Request;
-use actix_http::body::BoxBody;
 use actix_rt::Arbiter;
-use actix_service::{IntoServiceFactory as _, Service, ServiceFactory as _, map_config};
-use actix_web::dev::{AppConfig, ServiceResponse};
+use actix_service::Service;
 use actix_web::web::Data;
-use actix_web::{App, Error};
 use openssl::ssl::{Ssl, SslContext};
 use tokio::net::TcpStream;
 use tokio::runtime;
@@ -30,6 +26,7 @@ use super::accept::Accepted;
 use super::connection::{Connection, HEAD};
 use super::connections::Tracked;
 use super::gateway::Shared;
+use super::head::RequestHead;
 use super::http2::Timeouts;
 use super::{http1, http2, routes};
 use crate::authentication::PeerCertificate;
@@ -152,34 +149,25 @@ impl Drop for Load {
 
 /// What one worker does.
 async fn work(shared: Data<Shared>, tls: SslContext, mut jobs: UnboundedReceiver<WorkerJob>) {
-    let app = App::new()
-        .app_data(shared.clone())
-        .configure(routes::routes)
-        .into_factory();
-    let app = map_config(app, |()| AppConfig::default()).new_service(()).await;
-    let Ok(app) = app.map(Rc::new) else {
-        tracing::error!("the routes cannot be built");
-        return;
-    };
-    let Some(http1) = http1::service(Rc::clone(&app)).await else {
+    let of_http1 = shared.clone();
+    let app = move |head: &RequestHead<'_>, body| routes::answer(&of_http1, head, body);
+    let Some(http1) = http1::service(Rc::new(http1::reviews(app))).await else {
         tracing::error!("HTTP/1.1 cannot be served");
         return;
     };
     let http1 = Rc::new(http1);
     while let Some(job) = jobs.recv().await {
-        let (shared, tls) = (shared.clone(), tls.clone());
-        let (app, http1) = (Rc::clone(&app), Rc::clone(&http1));
+        let (shared, tls, http1) = (shared.clone(), tls.clone(), Rc::clone(&http1));
         actix_rt::spawn(async move {
             let status = Arc::clone(job.accepted.tracked.status());
-            status.run(connection(job, &shared, &tls, &app, &*http1)).await;
+            status.run(connection(job, &shared, &tls, &*http1)).await;
         });
     }
 }
 
 /// Serves one connection to its end.
-async fn connection<A, H>(job: WorkerJob, shared: &Shared, tls: &SslContext, app: &A, http1: &H)
+async fn connection<H>(job: WorkerJob, shared: &Data<Shared>, tls: &SslContext, http1: &H)
 where
-    A: Service<Request, Response = ServiceResponse<BoxBody>, Error = Error>,
     H: Service<(http1::Stream<SslStream<TcpStream>>, Option<std::net::SocketAddr>), Response = ()>,
     H::Error: std::fmt::Debug,
 {
@@ -199,6 +187,7 @@ where
     prove(&tracked, certificate.as_ref(), shared);
     let connection = Connection::new(tracked, peer, certificate, HEAD);
     if stream.ssl().selected_alpn_protocol() == Some(b"h2") {
+        let app = |head: &RequestHead<'_>, body| routes::answer(shared, head, body);
         http2::serve(stream, connection, app, Timeouts::default()).await;
     } else if let Err(error) = http1
         .call((http1::Stream::new(stream, connection), Some(peer)))

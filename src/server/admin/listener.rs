@@ -60,7 +60,7 @@ async fn serve(shared: Data<Shared>, listener: TcpListener) {
         tracing::error!("the routes of the admin listener cannot be built");
         return;
     };
-    let Some(http1) = http1::service::<TcpStream, _>(app).await else {
+    let Some(http1) = http1::service::<TcpStream, _, _>(app).await else {
         tracing::error!("the admin listener cannot be served");
         return;
     };

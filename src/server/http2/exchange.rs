@@ -8,10 +8,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use actix_http::Response;
-use actix_http::body::{BoxBody, MessageBody as _};
-use actix_web::Error;
-use actix_web::dev::ServiceResponse;
 use actix_web::web::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
@@ -20,6 +16,7 @@ use tokio::time::{Sleep, sleep};
 use super::request::StreamBody;
 use super::response;
 use super::timeouts::Timeouts;
+use crate::server::respond::Reply;
 
 /// How many bytes of answers may wait for room on one connection.
 const MAX_WAITING: usize = 64 << 20;
@@ -43,14 +40,6 @@ pub(super) struct Link {
     timeouts: Timeouts,
     /// Bytes of answers that wait for room.
     waiting: Cell<usize>,
-}
-
-/// What of a stream is left when its request is with the handler.
-pub(super) struct Remainder {
-    pub(super) respond: SendResponse<Bytes>,
-    pub(super) body: Option<StreamBody>,
-    /// The request was a HEAD: its answer has no body.
-    pub(super) is_head: bool,
 }
 
 /// Bytes that wait until this is dropped.
@@ -84,93 +73,54 @@ impl Drop for WaitingExchange<'_> {
     }
 }
 
-/// Answers one request by `answer`, unless the client resets the stream before.
-pub(super) async fn run<F>(answer: F, remainder: Remainder, link: Rc<Link>) -> ExchangeOutcome
+/// Answers one request by `answer`, unless the client resets the stream before. The answer
+/// to a HEAD has no body.
+pub(super) async fn run<F>(
+    answer: F,
+    mut respond: SendResponse<Bytes>,
+    is_head: bool,
+    link: Rc<Link>,
+) -> ExchangeOutcome
 where
-    F: Future<Output = Result<ServiceResponse<BoxBody>, Error>>,
+    F: Future<Output = (Reply, StreamBody)>,
 {
-    let Remainder {
-        mut respond,
-        body,
-        is_head,
-    } = remainder;
-    let Some(answer) = unless_reset(answer, &mut respond).await else {
+    let Some((reply, body)) = unless_reset(answer, &mut respond).await else {
         return ExchangeOutcome::Reset;
     };
-    let answer: Response<BoxBody> = match answer {
-        Ok(answer) => answer.into(),
-        Err(error) => error.error_response().into(),
-    };
-    let outcome = send(answer, is_head, respond, &link).await;
-    if let (Some(body), ExchangeOutcome::Answered) = (body, outcome) {
-        read_rest(&body, link.timeouts.rest).await;
+    let outcome = send(reply, is_head, respond, &link).await;
+    if outcome == ExchangeOutcome::Answered && !body.is_over() {
+        read_rest(body, link.timeouts.rest).await;
     }
     outcome
 }
 
-/// The answer; `None` if the stream is reset before.
+/// The answer; `None` if the stream is reset while it is awaited.
 async fn unless_reset<F: Future>(answer: F, respond: &mut SendResponse<Bytes>) -> Option<F::Output> {
     let mut answer = pin!(answer);
-    poll_fn(|context| {
-        if respond.poll_reset(context).is_ready() {
-            return Poll::Ready(None);
-        }
-        answer.as_mut().poll(context).map(Some)
+    poll_fn(|context| match answer.as_mut().poll(context) {
+        Poll::Ready(answer) => Poll::Ready(Some(answer)),
+        Poll::Pending => respond.poll_reset(context).map(|_| None),
     })
     .await
 }
 
-async fn send(
-    answer: Response<BoxBody>,
-    is_head: bool,
-    mut respond: SendResponse<Bytes>,
-    link: &Link,
-) -> ExchangeOutcome {
-    let (answer, body) = answer.into_parts();
-    let size = body.size();
-    let Some(head) = response::head(answer.head(), size) else {
-        respond.send_reset(Reason::INTERNAL_ERROR);
-        return ExchangeOutcome::Answered;
-    };
-    let is_whole = is_head || size.is_eof();
-    let Ok(mut stream) = respond.send_response(head, is_whole) else {
+async fn send(reply: Reply, is_head: bool, mut respond: SendResponse<Bytes>, link: &Link) -> ExchangeOutcome {
+    let is_whole = is_head || reply.body.is_empty();
+    let Ok(mut stream) = respond.send_response(response::head(&reply), is_whole) else {
         return ExchangeOutcome::Reset;
     };
-    if is_whole {
+    if is_whole || send_bytes(&mut stream, reply.body, link).await.is_some() {
         return ExchangeOutcome::Answered;
     }
-    let sent = match body.try_into_bytes() {
-        Ok(bytes) => send_bytes(&mut stream, bytes, true, link).await,
-        Err(body) => send_stream(&mut stream, body, link).await,
-    };
-    match sent {
-        Some(()) => ExchangeOutcome::Answered,
-        None => {
-            stream.send_reset(Reason::CANCEL);
-            ExchangeOutcome::Reset
-        }
-    }
-}
-
-/// Sends a body that comes in pieces.
-async fn send_stream(stream: &mut SendStream<Bytes>, body: BoxBody, link: &Link) -> Option<()> {
-    let mut body = pin!(body);
-    while let Some(chunk) = poll_fn(|context| body.as_mut().poll_next(context)).await {
-        send_bytes(stream, chunk.ok()?, false, link).await?;
-    }
-    stream.send_data(Bytes::new(), true).ok()
+    stream.send_reset(Reason::CANCEL);
+    ExchangeOutcome::Reset
 }
 
 /// Sends `bytes` as the client makes room for them; `None` if it does not.
-async fn send_bytes(
-    stream: &mut SendStream<Bytes>,
-    mut bytes: Bytes,
-    is_last: bool,
-    link: &Link,
-) -> Option<()> {
+async fn send_bytes(stream: &mut SendStream<Bytes>, mut bytes: Bytes, link: &Link) -> Option<()> {
     stream.reserve_capacity(bytes.len());
     if stream.capacity() >= bytes.len() {
-        return stream.send_data(bytes, is_last).ok();
+        return stream.send_data(bytes, true).ok();
     }
     let _waiting = link.wait(bytes.len())?;
     let mut timer = pin!(sleep(link.timeouts.send));
@@ -178,7 +128,7 @@ async fn send_bytes(
         stream.reserve_capacity(bytes.len());
         let capacity = poll_fn(|context| poll_capacity(stream, timer.as_mut(), context)).await?;
         let part = bytes.split_to(capacity.min(bytes.len()));
-        stream.send_data(part, is_last && bytes.is_empty()).ok()?;
+        stream.send_data(part, bytes.is_empty()).ok()?;
     }
     Some(())
 }
@@ -196,7 +146,7 @@ fn poll_capacity(
 }
 
 /// Reads what the client still sends, within bounds.
-async fn read_rest(body: &StreamBody, within: Duration) {
+async fn read_rest(mut body: StreamBody, within: Duration) {
     let mut read = 0;
     let mut timer = pin!(sleep(within));
     while read < REST_BYTES {

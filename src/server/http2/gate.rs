@@ -25,9 +25,26 @@ const MAX_BLOCK: usize = 64 << 10;
 /// How much is read at once while a block is awaited.
 const CHUNK: usize = 4096;
 
-/// How many header blocks may pass before requests are accepted again.
+/// What the driver of a connection allows its gate.
 #[derive(Debug, Default)]
-pub(super) struct Allowance(Cell<usize>);
+pub(super) struct Allowance {
+    /// How many header blocks may pass before requests are accepted again.
+    blocks: Cell<usize>,
+    arrival: Cell<Arrival>,
+}
+
+/// Whether more bytes may be there. h2 looks after each request that it hands out, and to
+/// look in vain costs more than all else that the gate does.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    /// Nobody says when to look again: always.
+    #[default]
+    Unknown,
+    /// There may be some.
+    Possible,
+    /// There were none in this turn: whoever drives the connection is woken by the next.
+    Exhausted,
+}
 
 /// A connection's bytes on their way to h2.
 pub(super) struct Gate<IO> {
@@ -39,6 +56,8 @@ pub(super) struct Gate<IO> {
     connection: Rc<Connection>,
     /// The end of a header block is awaited.
     is_awaiting: bool,
+    /// Something was written and not flushed.
+    is_unflushed: bool,
 }
 
 // === impl Allowance ===
@@ -46,16 +65,28 @@ pub(super) struct Gate<IO> {
 impl Allowance {
     /// Lets so many more through.
     pub(super) fn grant(&self, blocks: usize) {
-        self.0.set(blocks);
+        self.blocks.set(blocks);
+    }
+
+    /// The connection is polled anew: what has arrived meanwhile is read.
+    pub(super) fn begin_turn(&self) {
+        self.arrival.set(Arrival::Possible);
     }
 
     /// Whether nothing is left, so that the gate may hold something back.
     pub(super) fn is_used_up(&self) -> bool {
-        self.0.get() == 0
+        self.blocks.get() == 0
     }
 
     fn take(&self) {
-        self.0.set(self.0.get().saturating_sub(1));
+        self.blocks.set(self.blocks.get().saturating_sub(1));
+    }
+
+    /// Notes that nothing is there to be read.
+    fn exhaust(&self) {
+        if self.arrival.get() == Arrival::Possible {
+            self.arrival.set(Arrival::Exhausted);
+        }
     }
 }
 
@@ -70,6 +101,7 @@ impl<IO> Gate<IO> {
             allowance,
             connection,
             is_awaiting: false,
+            is_unflushed: false,
         }
     }
 
@@ -108,6 +140,18 @@ impl<IO> Gate<IO> {
 }
 
 impl<IO: AsyncRead + Unpin> Gate<IO> {
+    /// Reads what is there, and looks but once in a turn where nothing is.
+    fn poll_arrived(&mut self, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.allowance.arrival.get() == Arrival::Exhausted {
+            return Poll::Pending;
+        }
+        let read = Pin::new(&mut self.io).poll_read(context, into);
+        if read.is_pending() {
+            self.allowance.exhaust();
+        }
+        read
+    }
+
     /// Reads past what h2 asked for. `false` at the end of the stream.
     fn poll_hold(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         if self.held.len() > MAX_BLOCK {
@@ -115,7 +159,7 @@ impl<IO: AsyncRead + Unpin> Gate<IO> {
         }
         let mut chunk = [0; CHUNK];
         let mut chunk = ReadBuf::new(&mut chunk);
-        ready!(Pin::new(&mut self.io).poll_read(context, &mut chunk))?;
+        ready!(self.poll_arrived(context, &mut chunk))?;
         self.held.extend_from_slice(chunk.filled());
         Poll::Ready(Ok(!chunk.filled().is_empty()))
     }
@@ -123,7 +167,7 @@ impl<IO: AsyncRead + Unpin> Gate<IO> {
     /// Reads and lets through what may pass; how much that was.
     fn poll_through(&mut self, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
         let before = into.filled().len();
-        ready!(Pin::new(&mut self.io).poll_read(context, into))?;
+        ready!(self.poll_arrived(context, into))?;
         let arrived = into.filled().get(before..).unwrap_or_default();
         let passed = self.pass(arrived, arrived.len());
         self.held
@@ -171,11 +215,19 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Gate<IO> {
 
 impl<IO: AsyncWrite + Unpin> AsyncWrite for Gate<IO> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write(context, bytes)
+        let this = self.get_mut();
+        this.is_unflushed = true;
+        Pin::new(&mut this.io).poll_write(context, bytes)
     }
 
+    /// h2 flushes after each request that it hands out, mostly nothing.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_flush(context)
+        let this = self.get_mut();
+        if this.is_unflushed {
+            ready!(Pin::new(&mut this.io).poll_flush(context))?;
+            this.is_unflushed = false;
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

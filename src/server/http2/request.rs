@@ -1,84 +1,65 @@
-//! Converts requests from h2's types to actix's, which use an older version of `http`.
+//! Heads and bodies of requests, as h2 gives them.
 
-use std::cell::RefCell;
-use std::io;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use actix_http::error::PayloadError;
-use actix_http::{Payload, Request};
-use actix_web::HttpMessage as _;
-use actix_web::http::header::{HeaderName, HeaderValue};
-use actix_web::http::{Method, Uri, Version};
 use actix_web::web::Bytes;
 use futures_util::Stream;
 use h2::RecvStream;
 use http::request::Parts;
 
 use crate::server::connection::Connection;
+use crate::server::head::RequestHead;
 
 /// The most header fields that a request may have. An API server sends about ten.
 pub(super) const MAX_FIELDS: usize = 128;
 
-/// A request's body, which the handler reads and, once there is an answer, the
-/// exchange to its end.
-#[derive(Clone)]
-pub(super) struct StreamBody(Rc<RefCell<RecvStream>>);
+/// A request's body, which the handler reads and, once there is an answer, the exchange
+/// to its end.
+pub(in crate::server) struct StreamBody {
+    stream: RecvStream,
+    is_over: bool,
+}
 
 // === impl StreamBody ===
 
 impl StreamBody {
-    /// `None` if there is none.
-    pub(super) fn new(stream: RecvStream) -> Option<Self> {
-        (!stream.is_end_stream()).then(|| Self(Rc::new(RefCell::new(stream))))
+    pub(super) const fn new(stream: RecvStream) -> Self {
+        Self {
+            stream,
+            is_over: false,
+        }
+    }
+
+    /// Whether nothing more comes.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over || self.stream.is_end_stream()
     }
 
     /// The next piece. It no longer counts for the connection's flow control.
-    pub(super) fn poll_chunk(&self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
-        let mut stream = self.0.borrow_mut();
-        let chunk = ready!(stream.poll_data(context));
+    pub(super) fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
+        let chunk = ready!(self.stream.poll_data(context));
+        self.is_over = !matches!(chunk, Some(Ok(_)));
         Poll::Ready(chunk.map(|chunk| {
             let chunk = chunk?;
-            stream.flow_control().release_capacity(chunk.len())?;
+            self.stream.flow_control().release_capacity(chunk.len())?;
             Ok(chunk)
         }))
     }
 }
 
 impl Stream for StreamBody {
-    type Item = Result<Bytes, PayloadError>;
+    type Item = Result<Bytes, h2::Error>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_chunk(context)
-            .map_err(|error| PayloadError::Io(io::Error::other(error)))
+        self.get_mut().poll_chunk(context)
     }
 }
 
-/// The request that `parts` and `body` are; `None` if actix has no form for it.
-pub(super) fn request(
-    parts: Parts,
-    body: Option<StreamBody>,
-    connection: &Rc<Connection>,
-) -> Option<Request> {
-    let payload: Payload = match body {
-        Some(body) => Payload::Stream {
-            payload: Box::pin(body),
-        },
-        None => Payload::None,
-    };
-    let mut request = Request::with_payload(payload);
-    let head = request.head_mut();
-    head.method = Method::from_bytes(parts.method.as_str().as_bytes()).ok()?;
-    let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
-    head.uri = Uri::try_from(target).ok()?;
-    head.version = Version::HTTP_2;
-    head.peer_addr = Some(connection.peer);
-    for (name, value) in &parts.headers {
-        let name = HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
-        let value = HeaderValue::from_bytes(value.as_bytes()).ok()?;
-        head.headers.append(name, value);
-    }
-    request.extensions_mut().insert(Rc::clone(connection));
-    Some(request)
+/// What the routes look at of a request of `connection`.
+pub(super) fn head<'r>(parts: &'r Parts, connection: &'r Connection) -> RequestHead<'r> {
+    let target = (parts.uri.path(), parts.uri.query().unwrap_or_default());
+    let fields = parts.headers.iter();
+    let fields = fields.map(|(name, value)| (name.as_str(), value.as_bytes()));
+    RequestHead::new(connection, parts.method.as_str(), target, fields)
 }

@@ -1,106 +1,127 @@
-//! Converts responses from actix's types to h2's.
+//! Heads of responses, as h2 takes them.
 
 use std::cell::RefCell;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use actix_http::ResponseHead;
-use actix_http::body::BodySize;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{
+    ALLOW, CONTENT_LENGTH, CONTENT_TYPE, DATE as DATE_NAME, HeaderMap, HeaderValue, RETRY_AFTER,
+    WWW_AUTHENTICATE,
+};
 use http::{Response, StatusCode, Version};
 
-/// The body of nearly every response.
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+use crate::server::respond::{self, Reply, ReplyField};
 
-/// Headers of HTTP/1.1 alone (RFC 9113, 8.2.2).
-const OF_CONNECTION: [&str; 5] = [
-    "connection",
-    "keep-alive",
-    "proxy-connection",
-    "transfer-encoding",
-    "upgrade",
-];
-
-/// The head of a response whose body has this size; `None` if h2 has no form for it.
-pub(super) fn head(head: &ResponseHead, size: BodySize) -> Option<Response<()>> {
+/// The head of the response that `reply` is.
+pub(super) fn head(reply: &Reply) -> Response<()> {
     let mut response = Response::new(());
-    *response.status_mut() = StatusCode::from_u16(head.status.as_u16()).ok()?;
+    *response.status_mut() = StatusCode::from_u16(reply.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     *response.version_mut() = Version::HTTP_2;
     let headers = response.headers_mut();
-    for (name, value) in head.headers() {
-        if name == "content-type" && value == "application/json" {
-            headers.insert(CONTENT_TYPE, JSON);
-        } else if !OF_CONNECTION.contains(&name.as_str()) {
-            headers.append(
-                HeaderName::from_bytes(name.as_str().as_bytes()).ok()?,
-                HeaderValue::from_bytes(value.as_bytes()).ok()?,
-            );
-        }
-    }
-    if let BodySize::Sized(length) = size {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(respond::JSON));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(reply.body.len()));
+    if let Some(field) = &reply.field {
+        add(headers, field);
     }
     add_date(headers);
-    Some(response)
+    response
 }
 
-fn add_date(headers: &mut HeaderMap) {
-    if let Some(date) = date(SystemTime::now()) {
-        headers.insert(DATE, date);
+fn add(headers: &mut HeaderMap, field: &ReplyField) {
+    match field {
+        ReplyField::Allow(methods) => {
+            headers.insert(ALLOW, HeaderValue::from_static(methods));
+        }
+        ReplyField::RetryAfter(seconds) => {
+            headers.insert(RETRY_AFTER, HeaderValue::from(*seconds));
+        }
+        ReplyField::Challenge(text) => {
+            if let Ok(text) = HeaderValue::try_from(text) {
+                headers.insert(WWW_AUTHENTICATE, text);
+            }
+        }
     }
 }
 
-/// The header `Date`, written once a second.
-fn date(now: SystemTime) -> Option<HeaderValue> {
-    thread_local! {
-        static DATE: RefCell<(u64, Option<HeaderValue>)> = const { RefCell::new((0, None)) };
-    }
-    let second = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
+thread_local! {
+    /// The header `Date` and the second for which it was written.
+    static DATE: RefCell<(u64, Option<HeaderValue>)> = const { RefCell::new((0, None)) };
+}
+
+/// Has the responses that follow bear the time that it is now.
+pub(super) fn look_at_clock() {
+    write_date(SystemTime::now());
+}
+
+fn write_date(now: SystemTime) {
+    let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     DATE.with_borrow_mut(|(written, date)| {
         if *written != second {
             *written = second;
             *date = HeaderValue::from_str(&httpdate::fmt_http_date(now)).ok();
         }
-        date.clone()
-    })
+    });
+}
+
+fn add_date(headers: &mut HeaderMap) {
+    let date = DATE.with_borrow(|(_, date)| date.clone());
+    if let Some(date) = date {
+        headers.insert(DATE_NAME, date);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use actix_web::HttpResponse;
+    use actix_web::web::Bytes;
 
     use super::*;
 
     #[test]
-    fn a_head_keeps_its_fields_but_for_those_of_http_1() {
-        let mut response = HttpResponse::TooManyRequests();
-        response.insert_header(("Retry-After", "1"));
-        response.insert_header(("Content-Type", "application/json"));
-        response.insert_header(("Connection", "close"));
-        let response = response.finish();
-        let head = head(response.head(), BodySize::Sized(12)).unwrap();
-        let fields: Vec<_> = head
-            .headers()
-            .iter()
-            .filter(|(name, _)| *name != DATE)
-            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
-            .collect();
-        assert_eq!(head.status(), 429);
-        assert_eq!(fields.len(), 3, "{fields:?}");
-        for field in [
-            "retry-after: 1",
-            "content-type: application/json",
-            "content-length: 12",
+    fn a_reply_has_its_own_field_beside_those_that_all_have() {
+        let fields_of = |code, field| {
+            let reply = Reply {
+                code,
+                field,
+                body: "0123456789ab".into(),
+                is_last: true,
+            };
+            let head = head(&reply);
+            assert_eq!(head.status(), code);
+            let fields = head.headers().iter().filter(|(name, _)| *name != DATE_NAME);
+            let mut fields: Vec<_> = fields
+                .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+                .collect();
+            fields.sort();
+            fields
+        };
+        let common = ["content-length: 12", "content-type: application/json"];
+        assert_eq!(fields_of(200, None), common);
+        for (code, field, text) in [
+            (405, ReplyField::Allow("POST"), "allow: POST"),
+            (429, ReplyField::RetryAfter(1), "retry-after: 1"),
+            (
+                401,
+                ReplyField::Challenge("Bearer".to_owned()),
+                "www-authenticate: Bearer",
+            ),
         ] {
-            assert!(fields.iter().any(|present| present == field), "{fields:?}");
+            let mut expected = vec![text];
+            expected.extend(common);
+            expected.sort_unstable();
+            assert_eq!(fields_of(code, Some(field)), expected);
         }
     }
 
     #[test]
     fn the_date_follows_the_clock() {
-        let at = |seconds| date(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
-        assert_eq!(at(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(at(784_111_778), "Sun, 06 Nov 1994 08:49:38 GMT");
+        for (seconds, date) in [
+            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (784_111_778, "Sun, 06 Nov 1994 08:49:38 GMT"),
+        ] {
+            write_date(UNIX_EPOCH + Duration::from_secs(seconds));
+            let head = head(&Reply::review(Bytes::new()));
+            assert_eq!(head.headers()[DATE_NAME], date);
+        }
     }
 }

@@ -1,15 +1,16 @@
 //! The driver with clients that make it wait.
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::time::Duration;
 
-use actix_web::{App, HttpResponse, test, web};
 use h2::client;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
 
 use super::*;
 use crate::config::ConnectionLimits;
 use crate::server::connections::Connections;
+use crate::server::respond::Rejection;
 
 const LIMITS: ConnectionLimits = ConnectionLimits {
     max: 10,
@@ -38,15 +39,16 @@ fn mk_connection() -> Rc<Connection> {
 
 /// Serves routes that answer at once, beside `client`, which must end.
 async fn beside<T>(timeouts: Timeouts, client: impl AsyncFnOnce(DuplexStream) -> T) -> T {
-    let app = App::new()
-        .route(
-            "/large",
-            web::to(|| async { HttpResponse::Ok().body(vec![0; 300_000]) }),
-        )
-        .default_service(web::to(HttpResponse::NotFound));
-    let app = test::init_service(app).await;
+    let app = |head: &RequestHead<'_>, body: StreamBody| {
+        let reply = if head.path == "/large" {
+            Reply::review(vec![0; 300_000].into())
+        } else {
+            Rejection::NotFound.reply()
+        };
+        std::future::ready((reply, body))
+    };
     let (ours, theirs) = duplex(1 << 20);
-    let serving = serve(ours, mk_connection(), &app, timeouts);
+    let serving = serve(ours, mk_connection(), app, timeouts);
     let (ended, ()) = tokio::join!(client(theirs), serving);
     ended
 }
@@ -242,6 +244,19 @@ async fn mk_gate() -> (DuplexStream, Gate<DuplexStream>, Rc<Allowance>) {
 const PREFACE: usize = 24;
 
 #[actix_web::test]
+async fn in_one_turn_nothing_is_read_after_there_was_nothing() {
+    let (mut client, mut gate, allowance) = mk_gate().await;
+    allowance.grant(4);
+    allowance.begin_turn();
+    assert_eq!(pass(&mut gate).unwrap(), PREFACE);
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    client.write_all(&settings).await.unwrap();
+    assert_eq!(pass(&mut gate).unwrap(), 0, "it was looked at already");
+    allowance.begin_turn();
+    assert_eq!(pass(&mut gate).unwrap(), settings.len());
+}
+
+#[actix_web::test]
 async fn no_more_heads_are_decoded_than_may_be_accepted() {
     let (mut client, mut gate, allowance) = mk_gate().await;
     let head = [&[0, 0, 3, 1, 5, 0, 0, 0, 1][..], &[0x82, 0x84, 0x87]].concat();
@@ -281,9 +296,7 @@ async fn a_client_may_reset_only_so_many_streams_more_than_it_lets_be_answered()
     use ExchangeOutcome::{Answered, Reset};
     let (connection, mut tally) = (mk_connection(), Tally::default());
     let mut is_too_many_after = |outcome, times| {
-        let mut ended: FuturesUnordered<_> = (0..times).map(|_| std::future::ready(outcome)).collect();
-        let mut context = Context::from_waker(std::task::Waker::noop());
-        tally.poll_ended(&mut ended, &mut context);
+        (0..times).for_each(|_| tally.count(outcome));
         tally.is_too_many(0, &connection)
     };
     assert!(!is_too_many_after(Reset, MAX_RESETS));
