@@ -8,6 +8,7 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use openssl::pkey::PKey;
@@ -17,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_openssl::SslStream;
 
-use super::options::{Options, Protocol};
+use super::options::{Length, Protocol};
 use super::server::Server;
 use super::setup::Setup;
 
@@ -34,6 +35,13 @@ pub(crate) struct Measure {
     pub(crate) p50: f64,
     /// The latency that one request in a hundred exceeds, in microseconds.
     pub(crate) p99: f64,
+}
+
+/// One turn, which all connections and streams share.
+#[derive(Clone)]
+pub(crate) enum Turn {
+    Until(Instant),
+    Left(Arc<AtomicUsize>),
 }
 
 impl Client {
@@ -59,17 +67,23 @@ impl Client {
     }
 
     /// Asks for as long as `turn`, each connection or stream as fast as it is answered.
-    pub(crate) fn measure(&self, server: &Server, path: &str, body: &str, options: &Options) -> Measure {
-        let turn = options.turn();
-        self.run(server, async |begin_of_turn| match options.protocol {
+    pub(crate) fn measure(
+        &self,
+        server: &Server,
+        path: &str,
+        body: &str,
+        protocol: Protocol,
+        turn: Length,
+    ) -> Measure {
+        self.run(server, async |begin_of_turn| match protocol {
             Protocol::Http1 { connections } => {
                 let request: Arc<str> = http1::request(path, body).into();
                 let mut streams = Vec::new();
                 for _ in 0..connections {
                     streams.push(self.connect(server.port, b"\x08http/1.1").await);
                 }
-                let end = begin_of_turn() + turn;
-                let ask = |stream| http1::ask(stream, Arc::clone(&request), end);
+                let turn = Turn::new(begin_of_turn(), turn);
+                let ask = |stream| http1::ask(stream, Arc::clone(&request), turn.clone());
                 streams.into_iter().map(ask).map(tokio::spawn).collect()
             }
             Protocol::Http2 { connections, streams } => {
@@ -80,8 +94,8 @@ impl Client {
                     let sender = http2::open(stream).await;
                     senders.extend(std::iter::repeat_n(sender, streams));
                 }
-                let end = begin_of_turn() + turn;
-                let ask = |sender| http2::ask(sender, Arc::clone(&request), end);
+                let turn = Turn::new(begin_of_turn(), turn);
+                let ask = |sender| http2::ask(sender, Arc::clone(&request), turn.clone());
                 senders.into_iter().map(ask).map(tokio::spawn).collect()
             }
         })
@@ -94,13 +108,13 @@ impl Client {
         server: &Server,
         paths: &[String],
         body: &str,
-        turn: Duration,
+        turn: Length,
     ) -> Measure {
         let requests: Vec<String> = paths.iter().map(|path| http1::request(path, body)).collect();
         self.run(server, async |begin_of_turn| {
             let stream = self.connect(server.port, b"\x08http/1.1").await;
-            let end = begin_of_turn() + turn;
-            vec![tokio::spawn(http1::ask_all(stream, requests, end))]
+            let turn = Turn::new(begin_of_turn(), turn);
+            vec![tokio::spawn(http1::ask_all(stream, requests, turn))]
         })
     }
 
@@ -165,6 +179,27 @@ fn pin_to_core_1() {
         pinned.is_ok_and(|status| status.success()),
         "two cores are needed, and taskset (util-linux)"
     );
+}
+
+// === impl Turn ===
+
+impl Turn {
+    fn new(begin: Instant, length: Length) -> Self {
+        match length {
+            Length::Time(time) => Self::Until(begin + time),
+            Length::Requests(requests) => Self::Left(Arc::new(AtomicUsize::new(requests))),
+        }
+    }
+
+    /// Whether another request is to be sent.
+    fn goes_on(&self) -> bool {
+        match self {
+            Self::Until(end) => Instant::now() < *end,
+            Self::Left(left) => left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                .is_ok(),
+        }
+    }
 }
 
 // === impl Measure ===

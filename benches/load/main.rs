@@ -9,8 +9,8 @@
 //!
 //! Options, after `--`: `--http2 CxS` for C connections with S streams each, as in
 //! `1x32` (default: 32 connections of HTTP/1.1), `--seconds N` for each turn (default
-//! 5), `--rounds N`
-//! (default 3), `--bindings N` (default 10000), `--policies N` (default 500),
+//! 5), `--rounds N` (default 3), `--instructions FOLDER` to count instructions instead
+//! (with valgrind, whose dumps are written there for `callgrind_annotate`), `--bindings N` (default 10000), `--policies N` (default 500),
 //! `--workload authorization`, `admission` (2, 10, 100 and 1000 KB), one of
 //! them such as `"admission 10 KB"`, `all` (these; default), or `webhooks` (2 KB,
 //! called through the gateway and directly).
@@ -26,6 +26,7 @@
 mod floor;
 mod floor_hyper;
 mod generator;
+mod instructions;
 mod options;
 mod review;
 mod server;
@@ -36,7 +37,7 @@ mod workload;
 use std::path::Path;
 
 use generator::{Client, Measure};
-use options::{Options, Protocol};
+use options::Options;
 use server::Server;
 use setup::Setup;
 use workload::{Floor, Workload};
@@ -70,6 +71,12 @@ fn main() {
     }
     let options = Options::parse(arguments);
     let setup = Setup::new(&options);
+    if let Some(folder) = &options.instructions {
+        for workload in options.workloads() {
+            instructions::measure(&setup, &workload, &options, folder);
+        }
+        return;
+    }
     let servers = Servers {
         actix: Server::floor(&setup, ACTIX, floor::PORT),
         hyper: Server::floor(&setup, HYPER, floor_hyper::PORT),
@@ -93,23 +100,20 @@ fn main() {
 
 fn measure(client: &Client, workload: &Workload, servers: &Servers, options: &Options) {
     println!("\n{}: {} bytes", workload.name, workload.body.len());
-    let floors = workload.floors.iter().filter(|(floor, _)| match floor {
-        // actix-web is built without HTTP/2: the gateway has a driver of its own.
-        Floor::Actix | Floor::Decoding => matches!(options.protocol, Protocol::Http1 { .. }),
-        Floor::Hyper => matches!(options.protocol, Protocol::Http2 { .. }),
-    });
+    let floors = workload.floors(options.protocol);
     let sides: Vec<_> = floors
+        .into_iter()
         .map(|(floor, path)| match floor {
-            Floor::Actix => ("floor", *path, &servers.actix),
-            Floor::Decoding => ("decoding floor", *path, &servers.actix),
-            Floor::Hyper => ("hyper floor", *path, &servers.hyper),
+            Floor::Actix => ("floor", path, &servers.actix),
+            Floor::Decoding => ("decoding floor", path, &servers.actix),
+            Floor::Hyper => ("hyper floor", path, &servers.hyper),
         })
         .chain([("gateway", workload.path, &servers.gateway)])
         .collect();
     let mut measures: Vec<Vec<Measure>> = sides.iter().map(|_| Vec::new()).collect();
     for round in 1..=options.rounds {
         for ((name, path, server), own) in sides.iter().zip(&mut measures) {
-            let measure = client.measure(server, path, &workload.body, options);
+            let measure = client.measure(server, path, &workload.body, options.protocol, options.turn());
             println!("round {round}: {name:16} {measure}");
             own.push(measure);
         }

@@ -1,16 +1,28 @@
 //! The command line options.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::workload::Workload;
+use super::workload::{Floor, Workload};
 
 pub(crate) struct Options {
     seconds: u64,
+    /// Where the instructions of the servers are written, if they are to be counted.
+    pub(crate) instructions: Option<PathBuf>,
     pub(crate) rounds: usize,
     pub(crate) bindings: usize,
     pub(crate) policies: usize,
     workload: String,
     pub(crate) protocol: Protocol,
+}
+
+/// How long a server is asked.
+#[derive(Clone, Copy)]
+pub(crate) enum Length {
+    /// So long.
+    Time(Duration),
+    /// Until so many requests are answered.
+    Requests(usize),
 }
 
 /// How a server is asked.
@@ -27,6 +39,7 @@ impl Options {
     pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Self {
         let mut options = Self {
             seconds: 5,
+            instructions: None,
             rounds: 3,
             bindings: 10_000,
             policies: 500,
@@ -36,6 +49,10 @@ impl Options {
         while let Some(argument) = arguments.next() {
             if argument == "--workload" {
                 options.workload = arguments.next().unwrap_or_default();
+                continue;
+            }
+            if argument == "--instructions" {
+                options.instructions = arguments.next().map(PathBuf::from);
                 continue;
             }
             if argument == "--http2" {
@@ -80,8 +97,8 @@ impl Options {
     }
 
     /// How long each server is asked in each round.
-    pub(crate) fn turn(&self) -> Duration {
-        Duration::from_secs(self.seconds)
+    pub(crate) fn turn(&self) -> Length {
+        Length::Time(Duration::from_secs(self.seconds))
     }
 }
 
@@ -96,5 +113,20 @@ impl Protocol {
         let (connections, streams) = numbers
             .unwrap_or_else(|| panic!("--http2 takes connections and streams as in 8x8, not `{text}`"));
         Self::Http2 { connections, streams }
+    }
+}
+
+// === impl Workload ===
+
+impl Workload {
+    /// The floors that speak `protocol`, each with its path.
+    pub(crate) fn floors(&self, protocol: Protocol) -> Vec<(Floor, &'static str)> {
+        let speaks = |floor: &Floor| match floor {
+            // actix-web is built without HTTP/2: the gateway has a driver of its own.
+            Floor::Actix | Floor::Decoding => matches!(protocol, Protocol::Http1 { .. }),
+            Floor::Hyper => matches!(protocol, Protocol::Http2 { .. }),
+        };
+        let floors = self.floors.iter().copied();
+        floors.filter(|(floor, _)| speaks(floor)).collect()
     }
 }

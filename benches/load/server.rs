@@ -1,5 +1,6 @@
 //! Starts a server in its own process, on core 0.
 
+use std::ffi::{OsStr, OsString};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -30,7 +31,31 @@ impl Server {
         Self::start(&program, &arguments, port)
     }
 
-    fn start(program: &Path, arguments: &[&std::ffi::OsStr], port: u16) -> Self {
+    /// The gateway under valgrind, which writes what it counts to `dump`.
+    pub(crate) fn counted_gateway(setup: &Setup, dump: &Path) -> Self {
+        let configuration = setup.configuration();
+        let arguments = ["serve".as_ref(), "--config".as_ref(), configuration.as_os_str()];
+        Self::start_counted(PORTCULLIS.as_ref(), &arguments, setup.port, dump)
+    }
+
+    /// A floor under valgrind.
+    pub(crate) fn counted_floor(setup: &Setup, argument: &str, port: u16, dump: &Path) -> Self {
+        let program = std::env::current_exe().expect("this program");
+        let arguments = [argument.as_ref(), setup.folder().as_os_str()];
+        Self::start_counted(&program, &arguments, port, dump)
+    }
+
+    fn start_counted(program: &Path, arguments: &[&OsStr], port: u16, dump: &Path) -> Self {
+        let mut out = OsString::from("--callgrind-out-file=");
+        out.push(dump);
+        let valgrind = ["--tool=callgrind", "--quiet", "--instr-atstart=no"];
+        let mut all: Vec<&OsStr> = valgrind.iter().map(AsRef::as_ref).collect();
+        all.extend([out.as_os_str(), program.as_os_str()]);
+        all.extend(arguments);
+        Self::start("valgrind".as_ref(), &all, port)
+    }
+
+    fn start(program: &Path, arguments: &[&OsStr], port: u16) -> Self {
         let process = Command::new("taskset")
             .args(["--cpu-list", "0"])
             .arg(program)
@@ -46,6 +71,11 @@ impl Server {
             thread::sleep(Duration::from_millis(100));
         }
         panic!("{} does not listen on port {port}", program.display());
+    }
+
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Processor time that the server has used so far.

@@ -7,6 +7,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_openssl::SslStream;
 
+use super::Turn;
+
 /// The bytes of a request as an API server sends it.
 pub(super) fn request(path: &str, body: &str) -> String {
     format!(
@@ -17,21 +19,21 @@ pub(super) fn request(path: &str, body: &str) -> String {
     )
 }
 
-/// Asks over one connection until `end`; the latency of each answer in microseconds.
-pub(super) async fn ask(stream: SslStream<TcpStream>, request: Arc<str>, end: Instant) -> Vec<u32> {
-    ask_all(stream, [request], end).await
+/// Asks over one connection for a turn; the latency of each answer in microseconds.
+pub(super) async fn ask(stream: SslStream<TcpStream>, request: Arc<str>, turn: Turn) -> Vec<u32> {
+    ask_all(stream, [request], turn).await
 }
 
 /// The same, with several requests after each other that count as one.
 pub(super) async fn ask_all(
     mut stream: SslStream<TcpStream>,
     requests: impl IntoIterator<Item = impl AsRef<str>>,
-    end: Instant,
+    turn: Turn,
 ) -> Vec<u32> {
     let requests: Vec<_> = requests.into_iter().collect();
     let mut latencies = Vec::with_capacity(1 << 16);
     let mut buffer = vec![0; 16 << 10];
-    while Instant::now() < end {
+    while turn.goes_on() {
         let begin = Instant::now();
         for request in &requests {
             stream

@@ -9,6 +9,8 @@ use http::StatusCode;
 use tokio::net::TcpStream;
 use tokio_openssl::SslStream;
 
+use super::Turn;
+
 /// What is asked, over and over.
 pub(super) struct Request {
     head: http::Request<()>,
@@ -47,11 +49,11 @@ pub(super) async fn open(stream: SslStream<TcpStream>) -> SendRequest<Bytes> {
     sender
 }
 
-/// Asks over one stream after the other until `end`; the latency of each answer in
+/// Asks over one stream after the other for a turn; the latency of each answer in
 /// microseconds.
-pub(super) async fn ask(mut sender: SendRequest<Bytes>, request: Arc<Request>, end: Instant) -> Vec<u32> {
+pub(super) async fn ask(mut sender: SendRequest<Bytes>, request: Arc<Request>, turn: Turn) -> Vec<u32> {
     let mut latencies = Vec::with_capacity(1 << 16);
-    while Instant::now() < end {
+    while turn.goes_on() {
         let begin = Instant::now();
         sender = sender.ready().await.expect("a stream");
         answer(&mut sender, &request).await;
