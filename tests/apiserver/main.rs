@@ -29,6 +29,7 @@ mod differential;
 mod failures;
 mod hostile;
 mod in_cluster;
+mod installs;
 mod lease;
 mod legacy;
 mod never_deny;

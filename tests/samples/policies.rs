@@ -27,7 +27,9 @@ fn every_policy_for_admission_is_sound_with_its_neighbours() {
 
 #[test]
 fn what_the_user_of_the_gateway_may_do_is_sound() {
-    project::sound_manifests(&project::files(&project::path("config/cluster"), ".yaml"));
+    let mut files = project::files(&project::path("config/cluster"), ".yaml");
+    files.retain(|file| !file.ends_with("kustomization.yaml"));
+    project::sound_manifests(&files);
 }
 
 #[test]

@@ -1,0 +1,262 @@
+//! The chart, with helm of `deploy/helm/build`, else that of the PATH. Without one, each
+//! test says that it was not run and passes; with `PORTCULLIS_REQUIRE_HELM=1` it fails.
+
+use super::*;
+
+const CHART: &str = "deploy/helm/portcullis";
+
+/// The values of each way to install it, beside the defaults.
+const WAYS: [&str; 5] = [
+    "",
+    "ci/deployment-values.yaml",
+    "ci/service-values.yaml",
+    "ci/cert-manager-values.yaml",
+    "ci/watch-values.yaml",
+];
+
+struct Helm(PathBuf);
+
+impl Helm {
+    fn find() -> Option<Self> {
+        let built = project("target/helm/helm");
+        let program = if built.is_file() { built } else { "helm".into() };
+        if Command::new(&program).arg("version").output().is_ok() {
+            return Some(Self(program));
+        }
+        assert!(
+            std::env::var_os("PORTCULLIS_REQUIRE_HELM").is_none(),
+            "no helm: deploy/helm/build makes it"
+        );
+        eprintln!("not run: there is no helm (deploy/helm/build makes it)");
+        None
+    }
+
+    fn run(&self, arguments: &[&str]) -> Result<String, String> {
+        let output = Command::new(&self.0).args(arguments).output().unwrap();
+        if output.status.success() {
+            return Ok(String::from_utf8(output.stdout).unwrap());
+        }
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    fn template(&self, more: &[&str]) -> Result<String, String> {
+        let chart = project(CHART);
+        let mut arguments = vec!["template", "portcullis", chart.to_str().unwrap(), "-n", NAMESPACE];
+        arguments.extend(more);
+        self.run(&arguments)
+    }
+
+    /// What one of [`WAYS`] renders.
+    fn way(&self, way: &str) -> String {
+        let file = project(CHART).join(way);
+        let values = ["--values", file.to_str().unwrap()];
+        self.template(if way.is_empty() { &[] } else { &values })
+            .unwrap_or_else(|error| panic!("{way}: {error}"))
+    }
+}
+
+#[test]
+fn helm_finds_no_fault_in_the_chart() {
+    let Some(helm) = Helm::find() else { return };
+    for way in WAYS {
+        let chart = project(CHART);
+        let values = chart.join(way);
+        let mut arguments = vec!["lint", "--strict", chart.to_str().unwrap()];
+        if !way.is_empty() {
+            arguments.extend(["--values", values.to_str().unwrap()]);
+        }
+        if let Err(error) = helm.run(&arguments) {
+            panic!("{way}: {error}");
+        }
+    }
+}
+
+/// The kinds of others are there in name alone.
+#[test]
+fn an_api_server_takes_every_way_of_the_chart() {
+    let Some(helm) = Helm::find() else { return };
+    let Some(servers) = scenario::shared() else { return };
+    for (group, version, kind, plural) in [
+        ("cert-manager.io", "v1", "Certificate", "certificates"),
+        ("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),
+        ("monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"),
+    ] {
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let object = json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.{group}")},
+            "spec": {
+                "group": group, "scope": "Namespaced",
+                "names": {"kind": kind, "plural": plural},
+                "versions": [{"name": version, "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+            },
+        });
+        servers
+            .cluster
+            .create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &object);
+        let path = format!("/apis/{group}/{version}/{plural}");
+        let is_served = crate::harness::eventually(|| servers.cluster.status("admin", &path) == 200);
+        assert!(is_served, "{path}");
+    }
+    for way in WAYS {
+        applies(&servers, way, &helm.way(way));
+    }
+}
+
+#[test]
+fn the_chart_runs_what_init_and_the_overlay_run() {
+    let Some(helm) = Helm::find() else { return };
+    let Some(servers) = scenario::shared() else { return };
+    let spec = |objects: &[Value], kind: &str| {
+        let mut workload = find(objects, kind, "portcullis")["spec"].clone();
+        workload["template"].as_object_mut().unwrap().remove("metadata");
+        workload
+    };
+    let base = overlay(&servers, "base");
+    let in_cluster = overlay(&servers, "overlays/in-cluster");
+    for (way, kind, other) in [
+        ("", "DaemonSet", &in_cluster),
+        ("ci/deployment-values.yaml", "Deployment", &in_cluster),
+        ("ci/service-values.yaml", "Deployment", &base),
+    ] {
+        let of_chart = spec(&documents(&helm.way(way)), kind);
+        let of_other = spec(other, "Deployment");
+        let (pod, other_pod) = (&of_chart["template"]["spec"], &of_other["template"]["spec"]);
+        let ports = |pod: &Value| pod["containers"][0]["ports"].clone();
+        assert_eq!(ports(pod), ports(other_pod), "{way}");
+        let plain = |pod: &Value| {
+            let mut pod = common(pod);
+            for probe in ["livenessProbe", "readinessProbe"] {
+                let port = &mut pod["containers"][0][probe]["httpGet"]["port"];
+                if port == "admin" {
+                    *port = json!(9090);
+                }
+            }
+            pod
+        };
+        assert_eq!(plain(pod), plain(other_pod), "{way}");
+        let mounts = |pod: &Value| {
+            let mut mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap().clone();
+            mounts.sort_by_key(ToString::to_string);
+            mounts
+        };
+        assert_eq!(mounts(pod), mounts(other_pod), "{way}");
+    }
+}
+
+#[test]
+fn the_chart_configures_the_gateway_as_init_does() {
+    let Some(helm) = Helm::find() else { return };
+    let folder = Folder::new("installs");
+    let set_up = folder.path().join("set-up");
+    let output = run_portcullis(&["init", set_up.to_str().unwrap(), "--host", "192.0.2.1"]);
+    assert!(output.status.success(), "{output:?}");
+    let of_init = documents(&std::fs::read_to_string(set_up.join("portcullis.yaml")).unwrap());
+    let configuration = |way: &str| {
+        let objects = documents(&helm.way(way));
+        let text = find(&objects, "ConfigMap", "portcullis-configuration")["data"]["portcullis.yaml"].clone();
+        documents(text.as_str().unwrap()).remove(0)
+    };
+    assert_eq!(configuration(""), of_init[0]);
+    // `portcullis check` reads each as the gateway would, with the files of `init`.
+    std::fs::create_dir(set_up.join("cluster")).unwrap();
+    let kubeconfig = project("deploy/kustomize/components/watch/kubeconfig");
+    std::fs::copy(kubeconfig, set_up.join("cluster/kubeconfig")).unwrap();
+    for way in WAYS {
+        std::fs::write(set_up.join("portcullis.yaml"), configuration(way).to_string()).unwrap();
+        let path = set_up.join("portcullis.yaml");
+        let output = run_portcullis(&["check", "--config", path.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        // The files of a ServiceAccount are in pods alone.
+        let faults = said.lines().filter(|line| {
+            line.contains("Invalid") || line.contains("Unsupported") || line.contains("unknown field")
+        });
+        assert_eq!(faults.count(), 0, "{way}: {output:?}");
+    }
+}
+
+#[test]
+fn the_chart_registers_as_init_does() {
+    let Some(helm) = Helm::find() else { return };
+    let Some(servers) = scenario::shared() else { return };
+    let folder = Folder::new("installs");
+    let set_up = folder.path().join("set-up");
+    let arguments = [
+        "init",
+        set_up.to_str().unwrap(),
+        "--host",
+        "127.0.0.1",
+        "--in-cluster",
+        NAMESPACE,
+    ];
+    let output = run_portcullis(&arguments);
+    assert!(output.status.success(), "{output:?}");
+    let of_init = documents(&std::fs::read_to_string(set_up.join("webhooks.yaml")).unwrap());
+    let ca = format!("registrations.caBundle={}", set_up.join("pki/ca.crt").display());
+    let text = helm
+        .template(&["--set", "registrations.enabled=true", "--set-file", &ca])
+        .unwrap();
+    applies(&servers, "with registrations", &text);
+    let of_chart = documents(&text);
+    for object in &of_init {
+        let kind = object["kind"].as_str().unwrap();
+        assert_eq!(find(&of_chart, kind, "portcullis"), object);
+    }
+    let injected = documents(&helm.way("ci/cert-manager-values.yaml"));
+    let injected = find(&injected, "ValidatingWebhookConfiguration", "portcullis");
+    let annotations = &injected["metadata"]["annotations"];
+    assert_eq!(
+        annotations["cert-manager.io/inject-ca-from"],
+        "portcullis/portcullis-server"
+    );
+    assert!(injected["webhooks"][0]["clientConfig"].get("caBundle").is_none());
+}
+
+#[test]
+fn the_chart_brings_the_definitions_and_roles_of_the_project() {
+    let Some(helm) = Helm::find() else { return };
+    let mut of_chart = documents(&helm.way("ci/watch-values.yaml"));
+    let mut compared = 0;
+    for folder in ["config/crd", "config/cluster"] {
+        for file in std::fs::read_dir(project(folder)).unwrap() {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            for object in documents(&text) {
+                let (kind, name) = (
+                    object["kind"].as_str().unwrap(),
+                    object["metadata"]["name"].as_str(),
+                );
+                let is_wanted = kind == "CustomResourceDefinition"
+                    || kind == "ClusterRole" && name != Some("portcullis-gateway-admission");
+                if !is_wanted {
+                    continue;
+                }
+                let found = of_chart
+                    .iter_mut()
+                    .find(|found| found["kind"] == kind && found["metadata"]["name"].as_str() == name)
+                    .unwrap_or_else(|| panic!("{name:?}"));
+                found["metadata"].as_object_mut().unwrap().remove("annotations");
+                assert_eq!(*found, object);
+                compared += 1;
+            }
+        }
+    }
+    assert_eq!(compared, 6);
+}
+
+#[test]
+fn values_that_cannot_work_are_refused_with_the_remedy() {
+    let Some(helm) = Helm::find() else { return };
+    for (values, said) in [
+        ("serviceMonitor.enabled=true", "set admin.address to 0.0.0.0"),
+        ("registrations.enabled=true", "--set-file registrations.caBundle="),
+        ("certificates.source=certManager", "name the Issuer"),
+        ("replicas=0", "replicas"),
+        ("replica=3", "replica"),
+        ("kind=StatefulSet", "kind"),
+        ("directory=etc/portcullis", "directory"),
+    ] {
+        let error = helm.template(&["--set", values]).unwrap_err();
+        assert!(error.contains(said), "{values}: {error}");
+    }
+}
