@@ -83,6 +83,19 @@ deny:
 release *FOLDER:
     deploy/release/build {{ FOLDER }}
 
+# Pack the release program of dist/ for hosts: VERSION ARCHITECTURE
+archive VERSION ARCHITECTURE *FOLDER:
+    deploy/release/archive {{ VERSION }} {{ ARCHITECTURE }} {{ FOLDER }}
+
+# List what is linked into the program, as CycloneDX, in FOLDER (cargo-cyclonedx)
+sbom FOLDER:
+    SOURCE_DATE_EPOCH=0 cargo cyclonedx --format json --no-build-deps --spec-version 1.5 --override-filename portcullis.cdx
+    mkdir -p {{ FOLDER }} && mv portcullis.cdx.json {{ FOLDER }}/
+
+# Build the image twice and compare the programs (takes two release builds)
+reproduce:
+    deploy/release/reproduce
+
 # Make local stand-ins for the Dockerfile's base images (root; debootstrap, podman)
 image-base:
     deploy/image/base-images
@@ -95,14 +108,29 @@ image *TAG:
 image-test *IMAGE:
     deploy/image/test {{ IMAGE }}
 
-# Check that docker-compose accepts the compose file
+# Run the demo of deploy/demo with podman, after `just image` (root; prometheus, python3-yaml)
+demo-test: apiserver-build
+    deploy/demo/test
+
+# Test the chart with helm and a real API server
+helm: apiserver-build
+    deploy/helm/build
+    PORTCULLIS_REQUIRE_APISERVER=1 PORTCULLIS_REQUIRE_HELM=1 cargo test --locked --test apiserver installs
+
+# Check that docker-compose accepts the compose files
 compose:
     docker-compose config --quiet
+    docker-compose --file deploy/demo/docker-compose.yml config --quiet
 
-# Test that the alert rules fire only when they should (promtool: Debian's package prometheus)
+# Check the systemd unit: below 2 is what systemd-analyze calls OK
+systemd:
+    systemd-analyze security --offline=true --threshold=20 --no-pager deploy/systemd/portcullis.service | tail -n 1
+
+# Test the alert rules and the dashboard's queries (promtool: Debian's package prometheus)
 alerts:
     promtool check rules deploy/prometheus/alerts.yaml
     promtool test rules deploy/prometheus/alerts_test.yaml
+    PORTCULLIS_REQUIRE_PROMTOOL=1 cargo test --locked --test samples dashboard
 
 # Run the benchmarks; see benches/README.md
 bench *ARGS:

@@ -19,6 +19,8 @@ mod authorization_configuration;
 mod compose;
 #[path = "samples/configuration.rs"]
 mod configuration;
+#[path = "samples/dashboard.rs"]
+mod dashboard;
 #[path = "samples/flags.rs"]
 mod flags;
 #[path = "samples/kubeconfigs.rs"]
@@ -27,3 +29,5 @@ mod kubeconfigs;
 mod policies;
 #[path = "samples/project.rs"]
 mod project;
+#[path = "samples/release.rs"]
+mod release;

@@ -1,0 +1,81 @@
+//! What is released beside the program: versions, recipes that workflows call, the book.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::project;
+
+fn text(path: &str) -> String {
+    project::text(&project::path(path))
+}
+
+#[test]
+fn manifests_and_chart_have_the_version_of_the_package() {
+    let version = env!("CARGO_PKG_VERSION");
+    let chart = text("deploy/helm/portcullis/Chart.yaml");
+    assert!(
+        chart.contains(&format!("\nversion: {version}\nappVersion: {version}\n")),
+        "{chart}"
+    );
+    for overlay in ["in-cluster", "static-pod"] {
+        let kustomization = text(&format!("deploy/kustomize/overlays/{overlay}/kustomization.yaml"));
+        let image = format!("{{name: portcullis, newName: portcullis, newTag: {version}}}");
+        assert!(kustomization.contains(&image), "{overlay}: {kustomization}");
+    }
+}
+
+#[test]
+fn workflows_call_only_recipes_that_exist() {
+    let justfile = text("justfile");
+    let recipes: BTreeSet<&str> = justfile
+        .lines()
+        .filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()) && line.contains(':'))
+        .map(|line| line.split([' ', ':']).next().unwrap())
+        .collect();
+    let mut called = BTreeSet::new();
+    for workflow in project::files(&project::path(".github/workflows"), ".yml") {
+        let text = project::text(&workflow);
+        for line in text.lines().filter(|line| !line.trim().starts_with('#')) {
+            let after_just = line.split("just ").skip(1);
+            let names = after_just.map(|rest| rest.split(' ').next().unwrap().to_owned());
+            let in_matrix = line.trim().strip_prefix("- {recipe: ").map(|rest| {
+                let name = rest.split([' ', '}']).next().unwrap();
+                name.to_owned()
+            });
+            called.extend(names.filter(|name| !name.starts_with("${{")).chain(in_matrix));
+        }
+    }
+    assert!(called.len() >= 9, "{called:?}");
+    let unknown: Vec<_> = called
+        .iter()
+        .filter(|name| !recipes.contains(name.as_str()))
+        .collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+/// A page that is not in the summary is not in the book.
+#[test]
+fn the_book_has_every_page() {
+    fn collect(folder: &Path, pages: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(&path, pages);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                let page = path.strip_prefix(project::path("docs")).unwrap();
+                pages.insert(page.display().to_string());
+            }
+        }
+    }
+    let mut pages = BTreeSet::new();
+    collect(&project::path("docs"), &mut pages);
+    pages.remove("SUMMARY.md");
+    let summary = text("docs/SUMMARY.md");
+    let listed: BTreeSet<String> = summary
+        .split("](")
+        .skip(1)
+        .map(|rest| rest.split(')').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(listed, pages);
+}
