@@ -10,7 +10,7 @@ use crate::config::{Config, LogPath, files};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 /// What is wrong with a path, and the words for it.
-type Finding = (FaultKind, String);
+type Unwritable = (FaultKind, String);
 
 /// A decision log that cannot be opened is an error, since `serve` would not start. Without the
 /// last good set or a cluster's snapshot it does start, so those are warnings.
@@ -46,7 +46,7 @@ fn place(config: &Config) -> Place {
 }
 
 /// A log is opened, and made where it is missing; its folder is not made.
-fn unusable_log(path: &Path) -> Option<Finding> {
+fn unusable_log(path: &Path) -> Option<Unwritable> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => Some(is_folder(path)),
         Ok(found) if found.is_file() => {
@@ -74,7 +74,7 @@ fn unusable_log(path: &Path) -> Option<Finding> {
 
 /// A file that is replaced as a whole ([`files::replace`]): one beside it takes its place, and
 /// folders that are missing are made.
-fn irreplaceable(path: &Path) -> Option<Finding> {
+fn irreplaceable(path: &Path) -> Option<Unwritable> {
     if path.is_dir() {
         return Some(is_folder(path));
     }
@@ -82,17 +82,17 @@ fn irreplaceable(path: &Path) -> Option<Finding> {
     unwritable(nearest.unwrap_or(Path::new(".")))
 }
 
-fn unwritable(folder: &Path) -> Option<Finding> {
+fn unwritable(folder: &Path) -> Option<Unwritable> {
     let error = access(folder, Access::WRITE_OK | Access::EXEC_OK).err()?;
     Some(refused(folder, &error.into()))
 }
 
-fn refused(path: &Path, error: &io::Error) -> Finding {
+fn refused(path: &Path, error: &io::Error) -> Unwritable {
     let message = format!("`{}`: {}", path.display(), files::describe(error));
     (FaultKind::Invalid, message)
 }
 
-fn is_folder(path: &Path) -> Finding {
+fn is_folder(path: &Path) -> Unwritable {
     let message = format!("`{}` is a folder: name a file in it", path.display());
     (FaultKind::Invalid, message)
 }

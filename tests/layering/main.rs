@@ -140,7 +140,7 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
         ],
     ),
     ("prometheus", &["src/telemetry/"]),
-    ("rustix", &["src/server/descriptors.rs"]),
+    ("rustix", &["src/reload/writable.rs", "src/server/descriptors.rs"]),
     ("tokio_openssl", &["src/server/workers.rs", "src/upstream/"]),
 ];
 
