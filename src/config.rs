@@ -41,7 +41,7 @@ pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
 pub(crate) use callers::one_cluster;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
 pub use clusters::{ClusterEntry, Selector};
-pub use decision_log::{DecisionLog, LogPath};
+pub use decision_log::{DecisionLog, LogPath, LogTrace};
 pub(crate) use duration::parse_duration;
 pub use files::{Disk, Files};
 pub use jwt::Jwt;

@@ -1,5 +1,6 @@
 //! Output of `portcullis authorize`: text and JSON.
 
+use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
 
 use serde::Serialize;
@@ -86,7 +87,7 @@ impl fmt::Display for InWords<'_> {
                 None => writeln!(f)?,
             }
         }
-        considered(f, trace)?;
+        considered(f, trace, authorization.decision)?;
         for turn in &consulted.turns {
             writeln!(f, "  Webhook/{}  {}", turn.name, outcome(&turn.outcome))?;
         }
@@ -141,14 +142,18 @@ pub(super) fn cause_in_words(cause: &Cause) -> String {
     }
 }
 
-/// Every event on a line of its own, in columns.
-fn considered(f: &mut fmt::Formatter<'_>, trace: &Trace) -> fmt::Result {
+/// Every event on a line of its own, in columns: as they were considered or, where nothing
+/// matched, those that came nearest first.
+fn considered(f: &mut fmt::Formatter<'_>, trace: &Trace, decision: Decision) -> fmt::Result {
     if trace.events.is_empty() {
         return writeln!(f, "\nconsidered: there are no policies");
     }
-    let rows: Vec<(String, String)> = trace
-        .events
-        .iter()
+    let mut events: Vec<&Event> = trace.events.iter().collect();
+    if decision == Decision::NoOpinion {
+        events.sort_by_key(|event| Reverse(nearness(&event.finding)));
+    }
+    let rows: Vec<(String, String)> = events
+        .into_iter()
         .map(|event| (event_object(event), finding(&event.finding)))
         .collect();
     let width = rows
@@ -164,6 +169,18 @@ fn considered(f: &mut fmt::Formatter<'_>, trace: &Trace) -> fmt::Result {
         writeln!(f, "  and {} more", trace.omitted)?;
     }
     Ok(())
+}
+
+/// How near it came to apply: conditions are looked at last, and a role that is missing could
+/// allow anything.
+const fn nearness(finding: &Finding) -> (u8, Option<Criterion>) {
+    match finding {
+        Finding::Match { .. } | Finding::NeverDenied { .. } => (4, None),
+        Finding::ConditionFalse { .. } | Finding::ConditionError { .. } => (3, None),
+        Finding::MissingRole { .. } => (2, None),
+        Finding::NoMatch { criterion, .. } => (1, Some(*criterion)),
+        Finding::NotInForce => (0, None),
+    }
 }
 
 /// The object with what it does: `AuthorizationPolicy/a (Deny, Shadow)`, `RoleBinding/n/b -> Role/r`.

@@ -9,6 +9,18 @@ use super::section::Section;
 pub struct DecisionLog {
     /// Where it goes.
     pub path: LogPath,
+    /// What it says of decisions that nothing came to.
+    pub trace: LogTrace,
+}
+
+/// What the log of decisions says beside the decision.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogTrace {
+    /// Nothing.
+    #[default]
+    None,
+    /// Without opinion, the rules that came nearest.
+    NearMisses,
 }
 
 /// Where a log goes.
@@ -21,12 +33,14 @@ pub enum LogPath {
 }
 
 pub(super) fn decision_log(root: &Section<'_>) -> Option<DecisionLog> {
-    let section = root.optional("decisionLog", &["path"])?;
+    let section = root.optional("decisionLog", &["path", "trace"])?;
+    let traces = [("none", LogTrace::None), ("nearMisses", LogTrace::NearMisses)];
+    let trace = section.choice("trace", &traces).unwrap_or_default();
     let text = section.required_text("path", "a file, or `-` for standard output")?;
     let path = if text == "-" {
         LogPath::Stdout
     } else {
         LogPath::File(section.path("path")?)
     };
-    Some(DecisionLog { path })
+    Some(DecisionLog { path, trace })
 }

@@ -61,7 +61,7 @@ authorization:
 admission: {failurePolicy: Ignore, missingNamespace: NameOnly}
 limits: {bodyBytes: 1024, inFlight: 2, inFlightBytes: 4096}
 reload: {interval: 1m30s}
-decisionLog: {path: log.jsonl}
+decisionLog: {path: log.jsonl, trace: nearMisses}
 "#
     );
     let (config, faults) = read(&text);
@@ -150,6 +150,7 @@ decisionLog: {path: log.jsonl}
     assert_eq!(config.reload.interval, Duration::from_secs(90));
     let log = DecisionLog {
         path: LogPath::File("/etc/portcullis/log.jsonl".into()),
+        trace: LogTrace::NearMisses,
     };
     assert_eq!(config.decision_log, Some(log));
 }
@@ -210,7 +211,8 @@ fn a_dash_logs_to_standard_output() {
     assert_eq!(
         config("decisionLog: {path: '-'}").decision_log,
         Some(DecisionLog {
-            path: LogPath::Stdout
+            path: LogPath::Stdout,
+            trace: LogTrace::None,
         })
     );
 }

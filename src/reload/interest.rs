@@ -52,11 +52,13 @@ mod tests {
     use notify::event::{AccessKind, CreateKind, DataChange, RenameMode};
 
     use super::*;
+    use crate::config::LogTrace;
 
     #[test]
     fn only_events_that_can_change_the_set_matter() {
         let log = DecisionLog {
             path: LogPath::File("/etc/p/decisions.json".into()),
+            trace: LogTrace::None,
         };
         let interest = Interest::new(&["/etc/p/token".into()], Some(&log));
         let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));

@@ -16,9 +16,10 @@ use super::receive::ReceivedReview;
 use super::respond::Rejection;
 use crate::api::{SubjectAccessReview, SubjectAccessReviewReply};
 use crate::authorizers::{self, Pending};
+use crate::config::LogTrace;
 use crate::engine::authorization::SubjectAccessReviewVersion;
-use crate::engine::authorization::{Authorization, PolicySet};
-use crate::engine::{Attributes, Decision, Time};
+use crate::engine::authorization::{Authorization, PolicySet, Unmatched};
+use crate::engine::{Attributes, Decision};
 use crate::telemetry::decision_log::{DecisionLog, LoggedQuestion, Record, ShadowDecision};
 
 /// How far a review came without waiting for anybody.
@@ -136,9 +137,18 @@ impl Settled<'_> {
                 reason: shadow.error.as_deref().unwrap_or_default(),
             })
             .collect();
-        let why_not = match authorization.decision {
-            Decision::NoOpinion => self.why_not(policies, received.time.into()),
-            Decision::Allow | Decision::Deny => String::new(),
+        let unmatched = match authorization.decision {
+            Decision::NoOpinion => Some(policies.unmatched(self.attributes, received.time.into())),
+            Decision::Allow | Decision::Deny => None,
+        };
+        let why_not = unmatched
+            .as_ref()
+            .map(|unmatched| self.why_not(unmatched))
+            .unwrap_or_default();
+        let log_config = received.snapshot.config.decision_log.as_ref();
+        let near_misses = match log_config.map(|log| log.trace) {
+            Some(LogTrace::NearMisses) => unmatched.map(|unmatched| unmatched.nearest),
+            Some(LogTrace::None) | None => None,
         };
         log.record(&Record {
             time: received.time,
@@ -153,6 +163,7 @@ impl Settled<'_> {
                 &why_not
             },
             cause: authorization.cause.as_ref(),
+            near_misses: near_misses.as_deref().unwrap_or_default(),
             shadow: &shadow,
             exceptions: &[],
             webhooks: &[],
@@ -162,8 +173,8 @@ impl Settled<'_> {
     }
 
     /// Why nothing decided: neither own policies nor anybody else.
-    fn why_not(&self, policies: &PolicySet, now: Time) -> String {
-        let mut why_not = policies.unmatched(self.attributes, now).to_string();
+    fn why_not(&self, unmatched: &Unmatched) -> String {
+        let mut why_not = unmatched.to_string();
         if !self.authorization.reason.is_empty() {
             why_not.push_str("; ");
             why_not.push_str(&self.authorization.reason);

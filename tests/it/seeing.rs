@@ -139,6 +139,30 @@ fn lines(gateway: &Gateway, count: usize) -> Vec<Value> {
         .collect()
 }
 
+/// Near misses are in the log from the reload on that asks for them.
+#[test]
+fn the_rules_that_came_nearest_are_logged_where_asked_for() {
+    let gateway = Gateway::usual();
+    let ask = || {
+        let spec = r#"{"user":"jane","resourceAttributes":{"verb":"delete","resource":"pods"}}"#;
+        assert_eq!(gateway.connect().authorize(v1(spec)).status, 200);
+    };
+    ask();
+    let config = std::fs::read_to_string(gateway.file("config.yaml")).unwrap();
+    let config = config.replace(
+        "{path: decisions.log}",
+        "{path: decisions.log, trace: nearMisses}",
+    );
+    gateway.reload(&[("config.yaml", config.as_bytes())]);
+    ask();
+    let lines = lines(&gateway, 2);
+    assert!(lines[0].get("nearMisses").is_none());
+    assert_eq!(
+        lines[1]["nearMisses"],
+        json!([{"kind": "ClusterRoleBinding", "name": "jane-reads", "rule": 0, "criterion": "verbs"}])
+    );
+}
+
 #[test]
 fn each_decision_has_a_line_that_names_its_cause() {
     let gateway = Gateway::usual();

@@ -50,8 +50,9 @@ pub struct Unmatched {
     /// Roles that are bound to the user and cannot be found, in kube-apiserver's
     /// words, at most [`Unmatched::MAX_ERRORS`].
     pub errors: Vec<String>,
-    /// The binding or policy that fits best, and what of it does not fit.
-    pub nearest: Option<Event>,
+    /// The bindings and policies that fit best, the best first, each with its nearest rule and
+    /// what of it does not fit; at most [`Unmatched::MAX_NEAREST`].
+    pub nearest: Vec<Event>,
 }
 
 // === impl Authorization ===
@@ -66,4 +67,7 @@ impl Authorization {
 impl Unmatched {
     /// The most missing roles that are named.
     pub const MAX_ERRORS: usize = 10;
+
+    /// The most bindings and policies that are named as nearest.
+    pub const MAX_NEAREST: usize = 5;
 }

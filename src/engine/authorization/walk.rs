@@ -5,6 +5,7 @@ mod considered;
 mod evaluate;
 mod event;
 mod group;
+mod near_misses;
 mod reason;
 mod request;
 mod unmatched;

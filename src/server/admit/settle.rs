@@ -90,6 +90,7 @@ impl Unlogged {
             decision,
             reason,
             cause: self.outcome.cause.as_ref(),
+            near_misses: &[],
             shadow,
             exceptions: &self.outcome.exceptions,
             webhooks: &self.outcome.webhooks,

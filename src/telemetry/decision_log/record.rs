@@ -11,6 +11,7 @@ use crate::engine::admission::Phase;
 use crate::engine::admission::Request;
 use crate::engine::admission::exceptions::Excused;
 use crate::engine::admission::webhook::WebhookResult;
+use crate::engine::authorization::{Event, Finding};
 use crate::engine::{Attributes, Cause, Decision, Operator, Requirement, Target, User};
 use line::Line;
 
@@ -33,6 +34,8 @@ pub struct Record<'a> {
     pub reason: &'a str,
     /// The object that decided.
     pub cause: Option<&'a Cause>,
+    /// The rules that came nearest, where they are logged.
+    pub near_misses: &'a [Event],
     /// What policies and webhooks in shadow would have said.
     pub shadow: &'a [ShadowDecision<'a>],
     /// The denials that AdmissionExceptions excused.
@@ -125,6 +128,7 @@ impl Record<'_> {
         line.raw(r#","reason":"#);
         line.text(self.reason);
         line.cause(self.cause);
+        line.near_misses(self.near_misses);
         line.shadow(self.shadow);
         line.exceptions(self.exceptions);
         line.webhooks(self.webhooks);
@@ -254,6 +258,27 @@ impl Line<'_> {
             self.raw(&rule.to_string());
         }
         self.raw("}");
+    }
+
+    fn near_misses(&mut self, events: &[Event]) {
+        if events.is_empty() {
+            return;
+        }
+        self.raw(r#","nearMisses":["#);
+        self.items(events, |line, event| {
+            line.raw(r#"{"kind":"#);
+            line.text(event.kind.as_str());
+            line.members(&[("namespace", &event.namespace), ("name", &event.name)]);
+            if let Finding::NoMatch { rule, criterion } = &event.finding {
+                if let Some(rule) = rule {
+                    line.key("rule");
+                    line.raw(&rule.to_string());
+                }
+                line.members(&[("criterion", criterion.as_str())]);
+            }
+            line.raw("}");
+        });
+        self.raw("]");
     }
 
     fn shadow(&mut self, shadow: &[ShadowDecision<'_>]) {

@@ -11,6 +11,7 @@ use crate::engine::admission::FailurePolicy;
 use crate::engine::admission::Reinvocation;
 use crate::engine::admission::matching::Constraints;
 use crate::engine::admission::webhook::{ClientConfig, Verdict, Webhook, WebhookResult, WebhookTarget};
+use crate::engine::authorization::{Criterion, Event, Finding};
 use crate::engine::{
     Attributes, Cause, CauseKind, Decision, Operator, Requirement, ResourceAttributes, Selectors, Target,
     User,
@@ -79,6 +80,7 @@ fn mk_record<'a>(attributes: &'a Attributes<'a>) -> Record<'a> {
         decision: Decision::NoOpinion,
         reason: "no rule names jane",
         cause: None,
+        near_misses: &[],
         shadow: &[],
         exceptions: &[],
         webhooks: &[],
@@ -325,4 +327,33 @@ fn a_file_is_appended_to_and_opened_anew_when_asked() {
 fn a_file_that_cannot_be_opened_is_an_error_at_once() {
     let folder = tempfile::tempdir().unwrap();
     DecisionLog::open(Destination::File(folder.path().join("none/log")), counter()).unwrap_err();
+}
+
+#[test]
+fn near_misses_name_the_rule_and_its_field() {
+    let miss = |namespace: &str, rule| Event {
+        kind: CauseKind::RoleBinding,
+        namespace: namespace.to_owned(),
+        name: "b".to_owned(),
+        effect: None,
+        mode: None,
+        role: Some("Role/r".to_owned()),
+        finding: Finding::NoMatch {
+            rule,
+            criterion: Criterion::Verbs,
+        },
+    };
+    let attributes = mk_attributes();
+    let record = Record {
+        near_misses: &[miss("ns", Some(2)), miss("", None)],
+        ..mk_record(&attributes)
+    };
+    let line: Value = serde_json::from_str(&line(&record)).unwrap();
+    assert_eq!(
+        line["nearMisses"],
+        json!([
+            {"kind": "RoleBinding", "namespace": "ns", "name": "b", "rule": 2, "criterion": "verbs"},
+            {"kind": "RoleBinding", "name": "b", "criterion": "verbs"},
+        ])
+    );
 }

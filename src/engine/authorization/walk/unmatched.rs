@@ -1,4 +1,4 @@
-//! Explains why nothing matched, and which rule came nearest.
+//! Explains why nothing matched, and which rules came nearest.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -6,10 +6,10 @@ use std::ops::ControlFlow;
 use crate::engine::CauseKind;
 use crate::engine::authorization::index::{Query, RuleBlocks, RuleQuery};
 use crate::engine::authorization::rbac::RoleFault;
-use crate::engine::authorization::{AuthorizationPolicy, Criterion, Event, Finding, RuleMatch, Unmatched};
+use crate::engine::authorization::{Criterion, Finding, RuleMatch, Unmatched};
 
 use super::considered::NearestRule;
-use super::event::{binding_event, policy_event};
+use super::near_misses::{NearMissObject, NearMisses};
 use super::{Walk, WalkRecorder};
 
 /// The most bindings of a subject, the most rules of all of them, and the most
@@ -21,24 +21,20 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         let request = self.request;
         let grants = &request.set.grants;
         let bindings = grants.applying(&request.who, &request.query, MAX_CONSIDERED);
-        let (errors, binding) = self.nearest_binding(&bindings);
-        let policy = self.nearest_policy();
-        let nearest = if closeness(policy.as_ref()) > closeness(binding.as_ref()) {
-            policy
-        } else {
-            binding
-        };
+        let mut nearest = NearMisses::default();
+        let errors = self.note_bindings(&bindings, &mut nearest);
+        self.note_policies(&mut nearest);
         Unmatched {
             bindings: bindings.len(),
             policies: request.set.periods.holding(request.now),
             errors,
-            nearest,
+            nearest: nearest.into_events(),
         }
     }
 
-    /// Roles that are missing, and the binding that comes nearest.
-    fn nearest_binding(&self, bindings: &[usize]) -> (Vec<String>, Option<Event>) {
-        let (mut errors, mut nearest) = (Vec::new(), None);
+    /// Notes the bindings; the roles among theirs that are missing.
+    fn note_bindings(&self, bindings: &[usize], nearest: &mut NearMisses<'s>) -> Vec<String> {
+        let mut errors = Vec::new();
         let mut left = MAX_CONSIDERED;
         for &place in bindings.iter().take(MAX_CONSIDERED) {
             let Some(binding) = self.request.set.bindings.get(place) else {
@@ -52,9 +48,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
                     NearestRule::Allows(rule) => (Some(rule), Criterion::Target),
                     NearestRule::NoRule => (None, Criterion::Target),
                 };
-                if nearest.is_none_or(|(_, _, nearest)| nearest < criterion) {
-                    nearest = Some((binding, rule, criterion));
-                }
+                nearest.note(NearMissObject::Binding(binding), rule, criterion);
             } else if errors.len() < Unmatched::MAX_ERRORS {
                 let error = RoleFault::missing(&binding.role).to_string();
                 if !errors.contains(&error) {
@@ -62,23 +56,25 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
                 }
             }
         }
-        let event = nearest
-            .map(|(binding, rule, criterion)| binding_event(binding, Finding::NoMatch { rule, criterion }));
-        (errors, event)
+        errors
     }
 
-    /// The policy that allows and comes nearest among those for this user.
-    fn nearest_policy(&mut self) -> Option<Event> {
+    /// Notes the policies that allow and are for this user.
+    fn note_policies(&mut self, nearest: &mut NearMisses<'s>) {
         let candidates = &self.request.set.allow.candidates;
         match &self.request.query {
-            Query::Resource(query) => self.nearest_among(&candidates.resources, query),
-            Query::Path(query) => self.nearest_among(&candidates.paths, query),
+            Query::Resource(query) => self.note_rules(&candidates.resources, query, nearest),
+            Query::Path(query) => self.note_rules(&candidates.paths, query, nearest),
         }
     }
 
-    fn nearest_among<Q: RuleQuery>(&mut self, rules: &'s RuleBlocks<Q::Rule>, query: &Q) -> Option<Event> {
+    fn note_rules<Q: RuleQuery>(
+        &mut self,
+        rules: &'s RuleBlocks<Q::Rule>,
+        query: &Q,
+        nearest: &mut NearMisses<'s>,
+    ) {
         let request = self.request;
-        let mut nearest = None::<(&AuthorizationPolicy, usize, Criterion)>;
         let mut considered = 0;
         rules.each(&request.who, query, true, |candidate| {
             let policy = &candidate.listed.policy;
@@ -86,10 +82,8 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
                 return ControlFlow::Continue(());
             }
             considered += 1;
-            if let RuleMatch::Mismatch(criterion) = self.compare(query, &candidate)
-                && nearest.is_none_or(|(_, _, nearest)| nearest < criterion)
-            {
-                nearest = Some((policy, candidate.number, criterion));
+            if let RuleMatch::Mismatch(criterion) = self.compare(query, &candidate) {
+                nearest.note(NearMissObject::Policy(policy), Some(candidate.number), criterion);
             }
             if considered < MAX_CONSIDERED {
                 ControlFlow::Continue(())
@@ -97,19 +91,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
                 ControlFlow::Break(())
             }
         });
-        nearest.map(|(policy, rule, criterion)| {
-            let rule = Some(rule);
-            policy_event(policy, Finding::NoMatch { rule, criterion })
-        })
     }
-}
-
-/// How much of a rule fits: the later the first criterion that does not, the more.
-fn closeness(event: Option<&Event>) -> Option<Criterion> {
-    event.and_then(|event| match event.finding {
-        Finding::NoMatch { criterion, .. } => Some(criterion),
-        _ => None,
-    })
 }
 
 impl fmt::Display for Unmatched {
@@ -119,7 +101,7 @@ impl fmt::Display for Unmatched {
             "none of the user's {} bindings and {} policies applies",
             self.bindings, self.policies
         )?;
-        if let Some(event) = &self.nearest
+        if let Some(event) = self.nearest.first()
             && let Finding::NoMatch { rule, criterion } = &event.finding
         {
             write!(f, "; nearest is {} `", event.kind)?;

@@ -469,6 +469,51 @@ fn the_nearest_miss_of_a_user_is_named() {
 }
 
 #[test]
+fn the_nearest_misses_are_in_order_each_policy_once_and_few() {
+    let allowing = |name: &str, rules: Vec<crate::engine::authorization::ResourceRule>| AuthorizationPolicy {
+        resource_rules: rules,
+        ..policy(Effect::Allow, name)
+    };
+    let elsewhere = || crate::engine::authorization::ResourceRule {
+        namespaces: patterns(&["other"]),
+        ..rule(&["get"], &["pods"])
+    };
+    let mut all: Vec<_> = (0..10)
+        .map(|n| allowing(&format!("far-{n}"), vec![rule(&["get"], &["nodes"])]))
+        .collect();
+    all.push(allowing(
+        "near",
+        vec![
+            rule(&["list"], &["pods"]),
+            elsewhere(),
+            rule(&["get"], &["nodes"]),
+        ],
+    ));
+    all.push(allowing("verb", vec![rule(&["list"], &["pods"])]));
+    all.push(allowing("also-near", vec![elsewhere()]));
+    let unmatched = policies(all).unmatched(&pods(), Time::UNIX_EPOCH);
+    let found: Vec<_> = unmatched
+        .nearest
+        .iter()
+        .map(|event| match event.finding {
+            Finding::NoMatch { rule, criterion } => (event.name.as_str(), rule, criterion),
+            _ => panic!("{event:?}"),
+        })
+        .collect();
+    let far = |name| (name, Some(0), Criterion::Resources);
+    assert_eq!(
+        found,
+        [
+            ("also-near", Some(0), Criterion::Namespaces),
+            ("near", Some(1), Criterion::Namespaces),
+            far("far-0"),
+            far("far-1"),
+            far("far-2"),
+        ]
+    );
+}
+
+#[test]
 fn clusters_without_manifests_have_the_shared_ones() {
     let shared = std::sync::Arc::new(policies(vec![deny("shared")]));
     let east = std::sync::Arc::new(policies(vec![allow("east")]));

@@ -122,7 +122,7 @@ fn why_nothing_matched_counts_and_names_only_what_holds() {
     for (now, count, nearest) in [(FIRST, 2, "near"), (BEFORE, 1, "far"), (AFTER, 1, "far")] {
         let unmatched = set.unmatched(&asked(), time(now));
         assert_eq!(unmatched.policies, count, "{now}");
-        assert_eq!(unmatched.nearest.unwrap().name, nearest, "{now}");
+        assert_eq!(unmatched.nearest[0].name, nearest, "{now}");
     }
 }
 
