@@ -52,7 +52,7 @@ pub use declarations::AdmissionVariables;
 pub use environment::{Environment, Version};
 pub use error::{CompileError, EvalError};
 pub use program::Program;
-pub use quote::quote;
+pub use quote::{quote, quote_joined};
 pub use syntax::{MAX_DEPTH, MAX_LENGTH, MAX_NESTING, is_identifier};
 pub use types::{ObjectType, Type};
 pub use value::{

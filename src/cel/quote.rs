@@ -4,23 +4,41 @@ use std::fmt::Write;
 
 /// Quotes as Go's `%q`.
 pub fn quote(into: &mut String, text: &str) {
+    quote_joined(into, &[text]);
+}
+
+/// Quotes the parts of one text, as [`quote`] does the whole.
+pub fn quote_joined(into: &mut String, parts: &[&str]) {
     into.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => into.push_str("\\\""),
-            '\\' => into.push_str("\\\\"),
-            '\x07' => into.push_str("\\a"),
-            '\x08' => into.push_str("\\b"),
-            '\x0c' => into.push_str("\\f"),
-            '\n' => into.push_str("\\n"),
-            '\r' => into.push_str("\\r"),
-            '\t' => into.push_str("\\t"),
-            '\x0b' => into.push_str("\\v"),
-            ' '..='~' => into.push(character),
-            _ => push_escaped(into, character),
+    for part in parts {
+        if part.bytes().all(is_plain) {
+            into.push_str(part);
+        } else {
+            part.chars().for_each(|character| push_quoted(into, character));
         }
     }
     into.push('"');
+}
+
+/// Whether a character stands for itself; nearly every name has no other.
+const fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\'
+}
+
+fn push_quoted(into: &mut String, character: char) {
+    match character {
+        '"' => into.push_str("\\\""),
+        '\\' => into.push_str("\\\\"),
+        '\x07' => into.push_str("\\a"),
+        '\x08' => into.push_str("\\b"),
+        '\x0c' => into.push_str("\\f"),
+        '\n' => into.push_str("\\n"),
+        '\r' => into.push_str("\\r"),
+        '\t' => into.push_str("\\t"),
+        '\x0b' => into.push_str("\\v"),
+        ' '..='~' => into.push(character),
+        _ => push_escaped(into, character),
+    }
 }
 
 fn push_escaped(into: &mut String, character: char) {
@@ -46,6 +64,21 @@ fn is_printable(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_quoted_as_the_text_that_they_are() {
+        for parts in [
+            &["edit", "/", "team-1"][..],
+            &["a\"", "/", "zo", "\u{308}\n"],
+            &[""],
+            &[],
+        ] {
+            let (mut joined, mut whole) = (String::new(), String::new());
+            quote_joined(&mut joined, parts);
+            quote(&mut whole, &parts.concat());
+            assert_eq!(joined, whole);
+        }
+    }
 
     #[test]
     fn quotes_as_go_does() {

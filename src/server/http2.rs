@@ -120,7 +120,7 @@ where
 {
     let mut keepalive = Keepalive::new(h2.ping_pong(), timeouts);
     let mut exchanges = Exchanges::new();
-    let mut accepted = Vec::with_capacity(ACCEPTED_AT_ONCE);
+    let mut begun = Vec::new();
     let mut tally = Tally::default();
     let link = Rc::new(Link::new(timeouts));
     poll_fn(|context| {
@@ -132,11 +132,24 @@ where
                 let Some((request, respond)) = next else {
                     return Poll::Ready(Ok(()));
                 };
-                if tally.is_too_many(exchanges.len() + accepted.len(), &connection) {
+                if tally.is_too_many(exchanges.len() + begun.len(), &connection) {
                     tally.end(&mut h2);
-                } else {
-                    accepted.extend(accept(request, respond));
+                } else if let Some((parts, body, respond)) = accept(request, respond) {
+                    let answer = app(&request::head(&parts, &connection), body);
+                    let is_head = parts.method == Method::HEAD;
+                    begun.push(exchange::run(answer, respond, is_head, Rc::clone(&link)));
                 }
+            }
+            let at_once = if connection.is_proven() {
+                ACCEPTED_AT_ONCE
+            } else {
+                ACCEPTED_AT_ONCE_UNPROVEN
+            };
+            let held_back = allowance.is_used_up();
+            allowance.grant(at_once);
+            if held_back && begun.len() <= at_once {
+                // Their bodies may be among what was held back.
+                continue;
             }
             // Only now: what is answered is written at the next look for requests, and
             // the answers to all of these shall be written together.
@@ -145,20 +158,10 @@ where
                 has_ended = true;
                 tally.count(outcome);
             };
-            for (parts, body, respond) in accepted.drain(..) {
-                let answer = app(&request::head(&parts, &connection), body);
-                let is_head = parts.method == Method::HEAD;
-                let exchange = exchange::run(answer, respond, is_head, Rc::clone(&link));
+            for exchange in begun.drain(..) {
                 exchanges.begin(exchange, context).into_iter().for_each(&mut end);
             }
             exchanges.poll_ended(context, end);
-            let at_once = if connection.is_proven() {
-                ACCEPTED_AT_ONCE
-            } else {
-                ACCEPTED_AT_ONCE_UNPROVEN
-            };
-            let held_back = allowance.is_used_up();
-            allowance.grant(at_once);
             if !has_ended && !held_back {
                 break;
             }

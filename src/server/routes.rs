@@ -91,7 +91,7 @@ async fn review(
 
 /// Small reviews are answered on the worker; a large one, for which a user needs
 /// no more than a long selector, must not hold up the others of its worker. What
-/// waits for other authorizers is boxed: most reviews wait for nobody.
+/// waits for others, or on another thread, is boxed: most reviews need no room for it.
 async fn access(shared: &Data<Shared>, received: ReceivedReview) -> Result<Bytes, Rejection> {
     if received.body.len() < LARGE_BYTES {
         return match authorize::answer(shared, &received)? {
@@ -99,6 +99,11 @@ async fn access(shared: &Data<Shared>, received: ReceivedReview) -> Result<Bytes
             AuthorizeStep::Unsettled(unsettled) => Ok(Box::pin(unsettled.ask(shared, &received)).await),
         };
     }
+    Box::pin(large(shared, received)).await
+}
+
+/// The same on a thread for large reviews.
+async fn large(shared: &Data<Shared>, received: ReceivedReview) -> Result<Bytes, Rejection> {
     let of_job = shared.clone();
     let deadline = received.deadline;
     let waiting = Arc::new(());

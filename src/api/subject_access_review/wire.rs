@@ -24,6 +24,9 @@ use reader::Reader;
 /// API server, and a bound on the memory that a body of short strings takes.
 pub(super) const MOST_ITEMS: usize = 1 << 20;
 
+/// How many keys of extra are compared with each other.
+const FEW_KEYS: usize = 8;
+
 /// How many groups most users have at most.
 const USUAL_GROUPS: usize = 8;
 
@@ -189,7 +192,7 @@ impl<'a> JsonFields<'a> for Metadata {
 impl<'a> RawSpec<'a> {
     /// Of extra keys given twice, the last values: Go reads them into a map.
     fn keep_last_extra(&mut self) {
-        if self.extra.len() < 2 {
+        if self.extra.len() <= FEW_KEYS && !self.has_repeated_extra() {
             return;
         }
         let mut last = std::collections::HashMap::with_capacity_and_hasher(
@@ -210,6 +213,17 @@ impl<'a> RawSpec<'a> {
         }
         let mut keep = keep.into_iter();
         self.extra.retain(|_| keep.next().unwrap_or_default());
+    }
+
+    /// Whether a key of few stands twice: found quicker than a map is made.
+    fn has_repeated_extra(&self) -> bool {
+        let mut others = self.extra.iter();
+        while let Some((key, _)) = others.next() {
+            if others.as_slice().iter().any(|(other, _)| other == key) {
+                return true;
+            }
+        }
+        false
     }
 }
 

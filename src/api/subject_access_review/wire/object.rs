@@ -113,10 +113,10 @@ impl<'a> Reader<'a> {
 
     /// A string; `null` changes nothing.
     pub(super) fn text(&mut self, into: &mut Cow<'a, str>) -> Result<(), Error> {
-        if !self.take_null()? {
-            *into = self.string("a string")?;
+        match self.peek() {
+            Some(b'n') => self.literal("null"),
+            _ => self.string("a string").map(|text| *into = text),
         }
-        Ok(())
     }
 
     /// `true` or `false`; `null` changes nothing.

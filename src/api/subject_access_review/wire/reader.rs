@@ -49,6 +49,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The first byte of the next token.
+    #[inline]
     pub(super) fn peek(&mut self) -> Option<u8> {
         loop {
             match self.byte() {
@@ -59,6 +60,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes `token` if it is next.
+    #[inline]
     pub(super) fn take(&mut self, token: u8) -> bool {
         let is_next = self.peek() == Some(token);
         self.at += usize::from(is_next);
@@ -75,11 +77,14 @@ impl<'a> Reader<'a> {
 
     /// The next key of the object that was begun, its colon taken; `None` at its end.
     pub(super) fn key(&mut self, is_first: bool) -> Result<Option<Cow<'a, str>>, Error> {
-        if self.take(b'}') {
-            return Ok(None);
-        }
-        if !is_first && !self.take(b',') {
-            return Err(self.expected("`,` or `}`"));
+        match self.peek() {
+            Some(b'}') => {
+                self.at += 1;
+                return Ok(None);
+            }
+            Some(b',') if !is_first => self.at += 1,
+            _ if !is_first => return Err(self.expected("`,` or `}`")),
+            _ => {}
         }
         let key = self.string("a key")?;
         if !self.take(b':') {
@@ -90,11 +95,14 @@ impl<'a> Reader<'a> {
 
     /// Whether the list that was begun has another item; takes what is before it.
     pub(super) fn item(&mut self, is_first: bool) -> Result<bool, Error> {
-        if self.take(b']') {
-            return Ok(false);
-        }
-        if !is_first && !self.take(b',') {
-            return Err(self.expected("`,` or `]`"));
+        match self.peek() {
+            Some(b']') => {
+                self.at += 1;
+                return Ok(false);
+            }
+            Some(b',') if !is_first => self.at += 1,
+            _ if !is_first => return Err(self.expected("`,` or `]`")),
+            _ => {}
         }
         Ok(true)
     }
@@ -284,8 +292,9 @@ impl<'a> Reader<'a> {
         const ONES: u64 = 0x0101_0101_0101_0101;
         const HIGHS: u64 = 0x8080_8080_8080_8080;
         let has_zero = |bytes: u64| bytes.wrapping_sub(ONES) & !bytes & HIGHS;
-        let bytes = self.text.as_bytes();
-        while let Some(eight) = bytes.get(self.at..).and_then(|rest| rest.first_chunk()) {
+        let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
+        let (eights, tail) = rest.as_chunks();
+        for eight in eights {
             let eight = u64::from_le_bytes(*eight);
             let control = eight.wrapping_sub(ONES * 0x20) & !eight & HIGHS;
             let quote = has_zero(eight ^ (ONES * u64::from(b'"')));
@@ -298,12 +307,8 @@ impl<'a> Reader<'a> {
             }
             self.at += 8;
         }
-        while self
-            .byte()
-            .is_some_and(|byte| byte >= b' ' && byte != b'"' && byte != b'\\')
-        {
-            self.at += 1;
-        }
+        let is_plain = |byte: &&u8| **byte >= b' ' && **byte != b'"' && **byte != b'\\';
+        self.at += tail.iter().take_while(is_plain).count();
     }
 
     fn byte(&self) -> Option<u8> {

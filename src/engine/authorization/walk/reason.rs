@@ -1,6 +1,6 @@
 //! The reason of a decision, for the user.
 
-use crate::cel::quote;
+use crate::cel::{quote, quote_joined};
 use crate::engine::authorization::index::Grant;
 use crate::engine::authorization::rbac::applying_subject;
 use crate::engine::authorization::{Authorization, Subject, SubjectKind};
@@ -10,6 +10,9 @@ use crate::engine::{Cause, CauseKind, Decision};
 use super::considered::Applied;
 use super::event::binding_kind;
 use super::{Walk, WalkRecorder};
+
+/// Room for the reason of most grants, so that it is allocated once.
+const USUAL_REASON_BYTES: usize = 192;
 
 type Decided = (Decision, String, Option<Cause>);
 
@@ -53,8 +56,11 @@ impl<R: WalkRecorder> Walk<'_, '_, '_, R> {
             return (Decision::NoOpinion, String::new(), None);
         };
         let kind = binding_kind(&binding.namespace);
-        let mut reason = format!("RBAC: allowed by {kind} ");
-        quote(&mut reason, &with_namespace(&binding.name, &binding.namespace));
+        let mut reason = String::with_capacity(USUAL_REASON_BYTES);
+        reason.push_str("RBAC: allowed by ");
+        reason.push_str(kind.as_str());
+        reason.push(' ');
+        quote_object(&mut reason, &binding.name, &binding.namespace);
         reason.push_str(" of ");
         reason.push_str(binding.role.kind.as_str());
         reason.push(' ');
@@ -85,20 +91,18 @@ fn describe(reason: &mut String, subject: &Subject, binding_namespace: &str) {
     reason.push_str(subject.kind.as_str());
     reason.push(' ');
     match (subject.kind, subject.namespace.is_empty()) {
-        (SubjectKind::ServiceAccount, true) => {
-            quote(reason, &format!("{}/{binding_namespace}", subject.name));
-        }
+        (SubjectKind::ServiceAccount, true) => quote_joined(reason, &[&subject.name, "/", binding_namespace]),
         (SubjectKind::ServiceAccount, false) => {
-            quote(reason, &format!("{}/{}", subject.name, subject.namespace));
+            quote_joined(reason, &[&subject.name, "/", &subject.namespace]);
         }
         (SubjectKind::User | SubjectKind::Group, _) => quote(reason, &subject.name),
     }
 }
 
-fn with_namespace(name: &str, namespace: &str) -> String {
+fn quote_object(reason: &mut String, name: &str, namespace: &str) {
     if namespace.is_empty() {
-        name.to_owned()
+        quote(reason, name);
     } else {
-        format!("{name}/{namespace}")
+        quote_joined(reason, &[name, "/", namespace]);
     }
 }
