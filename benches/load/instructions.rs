@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::generator::Client;
-use super::options::{Length, Options};
+use super::options::{Length, Options, Protocol};
 use super::server::Server;
 use super::setup::Setup;
 use super::workload::{Floor, Workload};
@@ -20,13 +20,18 @@ pub(crate) fn measure(setup: &Setup, workload: &Workload, options: &Options, fol
     println!("\n{}: {} bytes", workload.name, workload.body.len());
     let folder = std::path::absolute(folder).expect("a folder");
     fs::create_dir_all(&folder).expect("a folder");
+    let protocol = match options.protocol {
+        // Thirty-two handshakes would take longer than a connection may be idle.
+        Protocol::Http1 { .. } => Protocol::Http1 { connections: 4 },
+        http2 @ Protocol::Http2 { .. } => http2,
+    };
     let count = |name: &str, path, server: &dyn Fn(&Path) -> Server| {
         let dump = folder.join(name.replace(' ', "-"));
         let _ended = fs::remove_file(dump.with_extension("1"));
         let server = server(&dump);
         let ask = |requests| {
             let turn = Length::Requests(requests);
-            Client::new(setup).measure(&server, path, &workload.body, options.protocol, turn);
+            Client::new(setup).measure(&server, path, &workload.body, protocol, turn);
         };
         ask(BEFORE);
         control(&server, "--instr=on");
