@@ -87,9 +87,10 @@ release *FOLDER:
 archive VERSION ARCHITECTURE *FOLDER:
     deploy/release/archive {{ VERSION }} {{ ARCHITECTURE }} {{ FOLDER }}
 
-# List what is linked into the program, as CycloneDX, in FOLDER (cargo-cyclonedx)
+# List what the program is built from, OpenSSL too, as CycloneDX in FOLDER (cargo-cyclonedx)
 sbom FOLDER:
-    SOURCE_DATE_EPOCH=0 cargo cyclonedx --format json --no-build-deps --spec-version 1.5 --override-filename portcullis.cdx
+    SOURCE_DATE_EPOCH=0 cargo cyclonedx --format json --spec-version 1.5 --target x86_64-unknown-linux-gnu --override-filename portcullis.cdx
+    grep -q '"name": "openssl-src"' portcullis.cdx.json
     mkdir -p {{ FOLDER }} && mv portcullis.cdx.json {{ FOLDER }}/
 
 # Build the image twice and compare the programs (takes two release builds)
@@ -107,6 +108,10 @@ image *TAG:
 # Run the image with a read-only root, not as root, without capabilities (podman, runc)
 image-test *IMAGE:
     deploy/image/test {{ IMAGE }}
+
+# Run the rendered static pod with podman in the kubelet's place, after `just image` (root)
+static-pod-test *IMAGE:
+    deploy/kustomize/test-static-pod {{ IMAGE }}
 
 # Run the demo of deploy/demo with podman, after `just image` (root; prometheus, python3-yaml)
 demo-test: apiserver-build

@@ -1,4 +1,4 @@
-//! What is released beside the program: versions, recipes that workflows call, the book.
+//! What is released beside the program: versions, recipes that workflows call, the summary of the pages.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -54,9 +54,9 @@ fn workflows_call_only_recipes_that_exist() {
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// A page that is not in the summary is not in the book.
+/// Who reads from the beginning finds every page.
 #[test]
-fn the_book_has_every_page() {
+fn the_summary_lists_every_page() {
     fn collect(folder: &Path, pages: &mut BTreeSet<String>) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
