@@ -112,6 +112,11 @@ impl Cluster {
         self.user(ADMIN.name)
     }
 
+    /// A client without credentials, as a kubelet that probes the API server is.
+    pub(crate) fn nobody(&self) -> Client {
+        Client::https(self.address, &self.authority, None)
+    }
+
     /// The code of the answer when a user gets a path.
     pub(crate) fn status(&self, user: &str, target: &str) -> u16 {
         self.user(user).get(target).unwrap().status

@@ -82,6 +82,11 @@ fn kubelets_serve_logs_and_exec_whatever_the_gateway_does() {
 }
 
 #[test]
+fn probes_of_the_api_server_succeed_whatever_the_gateway_does() {
+    holds(Thing::Probes);
+}
+
+#[test]
 fn policies_are_enforced_and_requests_are_refused_during_an_outage() {
     holds(Thing::Enforcement);
 }

@@ -61,18 +61,32 @@ impl Webhook {
 
     /// Whether it asks about `user` of `groups` for a resource.
     fn asks_about_resource(&self, user: &str, groups: &[&str], group: &str, resource: &str) -> bool {
+        let target = Target::Resource(Box::new(ResourceAttributes {
+            verb: "list".into(),
+            group: group.to_owned().into(),
+            resource: resource.to_owned().into(),
+            ..ResourceAttributes::default()
+        }));
+        self.asks(user, groups, target)
+    }
+
+    /// Whether it asks about somebody without credentials, for a path.
+    fn asks_about_path(&self, verb: &'static str, path: &'static str) -> bool {
+        let target = Target::NonResource {
+            verb: verb.into(),
+            path: path.into(),
+        };
+        self.asks("system:anonymous", &["system:unauthenticated"], target)
+    }
+
+    fn asks(&self, user: &str, groups: &[&str], target: Target<'_>) -> bool {
         let attributes = Attributes {
             user: User {
                 name: user.to_owned().into(),
                 groups: groups.iter().map(|group| (*group).to_owned().into()).collect(),
                 ..User::default()
             },
-            target: Target::Resource(Box::new(ResourceAttributes {
-                verb: "list".into(),
-                group: group.to_owned().into(),
-                resource: resource.to_owned().into(),
-                ..ResourceAttributes::default()
-            })),
+            target,
         };
         let activation = RequestActivation::new(&attributes);
         self.match_conditions.iter().all(|condition| {
@@ -178,6 +192,21 @@ fn keeps_the_control_plane_going(webhook: &Webhook) {
     );
     assert!(kubelet_client("", "pods") && kubelet_client("metrics.k8s.io", "nodes"));
     assert!(webhook.asks_about_resource("jane", &[authenticated], "", "nodes"));
+    for path in ["/livez", "/readyz", "/healthz", "/livez/ping", "/readyz/etcd"] {
+        assert!(!webhook.asks_about_path("get", path), "kubelets get {path}");
+        assert!(webhook.asks_about_path("post", path), "{path}");
+    }
+    for path in [
+        "/",
+        "/livezz",
+        "/livez-not",
+        "/metrics",
+        "/api",
+        "/logs/livez",
+        "/version",
+    ] {
+        assert!(webhook.asks_about_path("get", path), "{path}");
+    }
     for (user, groups) in [
         ("jane", vec![authenticated]),
         ("jane", vec![]),

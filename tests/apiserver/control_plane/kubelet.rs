@@ -112,6 +112,17 @@ pub(super) fn asks_about_the_api_server(cluster: &Cluster, user: &str) -> Result
     Ok(())
 }
 
+/// The probes of the API server's static pod, for which the kubelet has no credentials.
+pub(super) fn probes_the_api_server(cluster: &Cluster) -> Result<(), String> {
+    for path in ["/livez", "/readyz", "/healthz"] {
+        let response = cluster.nobody().get(path).map_err(|error| error.to_string())?;
+        if response.status != 200 {
+            return Err(format!("{path}: {} {}", response.status, response.text()));
+        }
+    }
+    Ok(())
+}
+
 /// The node of a user.
 pub(super) fn node(user: &str) -> &str {
     user.strip_prefix("system:node:").unwrap()

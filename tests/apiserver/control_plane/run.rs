@@ -33,6 +33,7 @@ pub(super) enum Thing {
     Leases,
     Aggregation,
     Kubelets,
+    Probes,
     Enforcement,
 }
 
@@ -142,6 +143,7 @@ impl Run {
                 Thing::Kubelets,
                 kubelet::asks_about_the_api_server(cluster, NODES[0]),
             ),
+            (Thing::Probes, kubelet::probes_the_api_server(cluster)),
             (Thing::Enforcement, enforcement(cluster)),
             (
                 Thing::Garbage,
@@ -216,6 +218,7 @@ impl Run {
                 Thing::Kubelets,
                 kubelet::asks_about_the_api_server(cluster, NODES[0]),
             ),
+            (Thing::Probes, kubelet::probes_the_api_server(cluster)),
             (
                 Thing::Garbage,
                 workloads::collect_garbage(cluster, "kube-system", "addon"),
@@ -254,6 +257,7 @@ impl Run {
                 Thing::Kubelets,
                 kubelet::asks_about_the_api_server(cluster, NODES[0]),
             ),
+            (Thing::Probes, kubelet::probes_the_api_server(cluster)),
             (
                 Thing::Garbage,
                 workloads::dependent_is_gone(cluster)
