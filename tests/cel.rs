@@ -12,10 +12,10 @@ mod variables;
 
 use std::path::Path;
 
-use portcullis::cel::{Budget, Environment, Value, cost};
+use portcullis::cel::{Budget, Environment, Value, Version, cost};
 use portcullis::json::Document;
 
-use variables::{activation, environment, untyped};
+use variables::{activation, environment, environment_of, untyped};
 
 /// A value as the tables write it.
 fn written(value: &Value<'_>) -> String {
@@ -132,4 +132,12 @@ fn functions_fail_as_those_of_kubernetes_do() {
 #[test]
 fn mutations_write_what_kubernetes_lets_them() {
     check("mutation.txt", &environment().mutation());
+}
+
+#[test]
+fn what_a_version_added_is_not_in_the_one_before() {
+    check("since-1.37.txt", &environment_of(Version::new(37)));
+    let before = environment_of(Version::new(36));
+    let error = before.compile("[1].includes(1)", &[]).unwrap_err();
+    assert!(error.to_string().contains("includes"), "{error}");
 }

@@ -49,10 +49,14 @@ impl Version {
     pub const OLDEST: Self = Self(28);
 
     /// The last version that is known; newer ones have what this one has.
-    pub const NEWEST: Self = Self(36);
+    pub const NEWEST: Self = Self(37);
 
     /// What an API server of version 1.36 compiles new expressions for.
     pub const DEFAULT: Self = Self(35);
+
+    /// The first whose API server has cel-go 0.29, where some functions are stricter or cost
+    /// something else. Those before have what cel-go 0.26 has.
+    pub(crate) const CEL_GO_0_29: Self = Self(37);
 
     /// Kubernetes 1.`minor`.
     #[must_use]

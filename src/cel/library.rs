@@ -51,7 +51,7 @@ pub(crate) fn functions(version: Version) -> Functions {
                 .push(Arc::new(overload));
         }
     };
-    add(standard::functions());
+    add(standard::functions(version));
     add(timestamps::functions());
     add(optionals::functions());
     add(lists::functions());
@@ -74,7 +74,10 @@ pub(crate) fn functions(version: Version) -> Functions {
         add(semvers::functions());
     }
     if since(34) {
-        add(lists::extended());
+        add(lists::extended(version));
+    }
+    if since(37) {
+        add(lists::membership());
     }
     functions
 }

@@ -75,6 +75,18 @@ pub(super) fn functions() -> Vec<Overload> {
         .collect()
 }
 
+/// What Kubernetes 1.37 added.
+pub(super) fn membership() -> Vec<Overload> {
+    let overload = Overload::member(
+        "list_includes_dyn_dyn",
+        "includes",
+        [Type::Dyn, Type::Dyn],
+        Type::Bool,
+        includes,
+    );
+    vec![overload.cost(Cost::Traversal)]
+}
+
 fn is_sorted<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::List(list)] = arguments else {
         return mismatched();
@@ -198,4 +210,20 @@ fn last_index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Val
         }
     }
     position(found)
+}
+
+/// Whether an element of the list is equal to the value or, of anything else, whether both are.
+fn includes<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [target, value] = arguments else {
+        return mismatched();
+    };
+    let Value::List(list) = target else {
+        return own.equal(target, value).map(Value::Bool);
+    };
+    for item in list.items() {
+        if own.equal(&item, value)? {
+            return Ok(Value::Bool(true));
+        }
+    }
+    Ok(Value::Bool(false))
 }

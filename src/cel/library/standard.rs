@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use super::regexes::with_pattern;
 use super::{arithmetic, conversions};
 use crate::cel::cost;
+use crate::cel::environment::Version;
 use crate::cel::error::EvalError;
 use crate::cel::evaluate::Evaluation;
 use crate::cel::function::{A, Apply, B, Cost, Overload};
@@ -18,14 +19,18 @@ use crate::cel::value::{Map, Value, compare, steps_of_order};
 
 pub(super) type Computed<'a> = Result<Value<'a>, EvalError>;
 
-pub(super) fn functions() -> Vec<Overload> {
+pub(super) fn functions(version: Version) -> Vec<Overload> {
     let mut all = Vec::new();
     logic(&mut all);
     all.extend(arithmetic::functions());
     order(&mut all);
     containers(&mut all);
-    text(&mut all);
+    text(&mut all, version);
     all.extend(conversions::functions());
+    if version >= Version::CEL_GO_0_29 {
+        // It had always failed when it ran.
+        all.retain(|overload| overload.id != "int64_to_duration");
+    }
     all
 }
 
@@ -152,12 +157,13 @@ fn containers(all: &mut Vec<Overload>) {
     }
 }
 
-fn text(all: &mut Vec<Overload>) {
-    let read = Cost::OfOverload(|arguments, _| {
-        arguments
-            .first()
-            .map_or(1, |text| cost::traverse(cost::size(text)))
-    });
+fn text(all: &mut Vec<Overload>, version: Version) {
+    // Which of both texts is read to the end.
+    let compared = if version >= Version::CEL_GO_0_29 {
+        Cost::OfOverload(|arguments, _| traversed(arguments.get(1)))
+    } else {
+        Cost::OfOverload(|arguments, _| traversed(arguments.first()))
+    };
     let searched = Cost::OfOverload(|arguments, _| match arguments {
         [text, part] => cost::traverse(cost::size(text)).saturating_mul(cost::traverse(cost::size(part))),
         _ => 1,
@@ -168,11 +174,22 @@ fn text(all: &mut Vec<Overload>) {
     });
     all.extend([
         Overload::member("contains_string", "contains", [Str, Str], Bool, contains).cost(searched),
-        Overload::member("ends_with_string", "endsWith", [Str, Str], Bool, ends_with).cost(read),
-        Overload::member("starts_with_string", "startsWith", [Str, Str], Bool, starts_with).cost(read),
-        Overload::global("matches", "matches", [Str, Str], Bool, matches),
+        Overload::member("ends_with_string", "endsWith", [Str, Str], Bool, ends_with).cost(compared),
+        Overload::member("starts_with_string", "startsWith", [Str, Str], Bool, starts_with).cost(compared),
+        Overload::global("matches", "matches", [Str, Str], Bool, matches).cost(
+            if version >= Version::CEL_GO_0_29 {
+                matched
+            } else {
+                Cost::One
+            },
+        ),
         Overload::member("matches_string", "matches", [Str, Str], Bool, matches).cost(matched),
     ]);
+}
+
+/// What it costs to look at all of a text.
+fn traversed(text: Option<&Value<'_>>) -> u64 {
+    text.map_or(1, |text| cost::traverse(cost::size(text)))
 }
 
 pub(super) fn mismatched<'a>() -> Computed<'a> {

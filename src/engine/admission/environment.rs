@@ -245,7 +245,7 @@ fn environment(has_params: bool, has_authorizer: bool) -> cel::Environment {
     } else {
         ["-authorizer", "-authorizer.requestResource"]
     };
-    cel::Environment::admission(Version::DEFAULT, AdmissionVariables::default())
+    cel::Environment::admission(Version::NEWEST, AdmissionVariables::default())
         .variable(params, Type::Dyn)
         .variable(authorizer, Type::Opaque("kubernetes.authorization.Authorizer"))
         .variable(resource, Type::Opaque("kubernetes.authorization.ResourceCheck"))

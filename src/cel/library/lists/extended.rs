@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use super::ORDERED;
 use crate::cel::cost;
+use crate::cel::environment::Version;
 use crate::cel::error::EvalError;
 use crate::cel::evaluate::Evaluation;
 use crate::cel::function::{A, Cost, Overload};
@@ -12,7 +13,12 @@ use crate::cel::program::Call;
 use crate::cel::types::Type;
 use crate::cel::value::{List, Value, compare, steps_of_order};
 
-pub(in crate::cel::library) fn functions() -> Vec<Overload> {
+/// The longest list that `lists.range` makes since cel-go 0.29.
+const LONGEST_RANGE: i64 = 1_000_000;
+
+pub(in crate::cel::library) fn functions(version: Version) -> Vec<Overload> {
+    let is_strict = version >= Version::CEL_GO_0_29;
+    let flattened = if is_strict { flattened_forwards } else { flattened };
     let list = || Type::list(A);
     let made = Cost::OfOverload(|_, result| cost::plain_size(result) + 1 + cost::LIST);
     let compared = |list: usize| match list {
@@ -43,7 +49,7 @@ pub(in crate::cel::library) fn functions() -> Vec<Overload> {
             "lists.range",
             [Type::Int],
             Type::list(Type::Int),
-            range,
+            if is_strict { bounded_range } else { range },
         )
         .cost(made),
         Overload::member("list_reverse", "reverse", [list()], list(), reverse).cost(made),
@@ -112,6 +118,14 @@ fn flattened(arguments: &[Value<'_>], _: &Value<'_>) -> u64 {
         1 << 63
     };
     units.wrapping_add(1 + cost::LIST)
+}
+
+/// The same since cel-go 0.29, where a negative depth counts as one.
+fn flattened_forwards(arguments: &[Value<'_>], result: &Value<'_>) -> u64 {
+    match arguments {
+        [list, Value::Int(depth)] if *depth < 0 => flattened(std::slice::from_ref(list), result),
+        _ => flattened(arguments, result),
+    }
 }
 
 fn slice<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -184,6 +198,18 @@ fn range<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
     )?;
     own.work(usize::try_from(*end).unwrap_or_default())?;
     Ok(Value::list((0..*end).map(Value::Int).collect()))
+}
+
+fn bounded_range<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [Value::Int(size)] if *size < 0 => Err(EvalError::failed(format!(
+            "lists.range: size must be non-negative, got {size}"
+        ))),
+        [Value::Int(size)] if *size > LONGEST_RANGE => Err(EvalError::failed(format!(
+            "lists.range: size {size} exceeds maximum allowed ({LONGEST_RANGE})"
+        ))),
+        _ => range(own, call, arguments),
+    }
 }
 
 fn reverse<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
