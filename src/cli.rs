@@ -9,6 +9,7 @@
 //!
 //! Commands contain no decision logic: each calls the functions that the server calls.
 
+mod access;
 mod admit;
 mod answers;
 mod at;
@@ -17,13 +18,19 @@ mod authorizers;
 mod check;
 mod explain;
 mod init;
+mod kinds;
 mod loading;
 mod migrate;
 mod output;
+mod policy_files;
 mod request;
 mod serve;
+mod table;
 mod test;
 mod version;
+mod what_can;
+mod who_can;
+mod written_review;
 
 use std::process::ExitCode;
 
@@ -57,6 +64,8 @@ enum Command {
     Authorize(Box<authorize::Authorize>),
     Admit(admit::Admit),
     Test(test::Test),
+    WhoCan(who_can::WhoCan),
+    WhatCan(what_can::WhatCan),
 }
 
 /// The result of a command that ran.
@@ -116,6 +125,8 @@ pub fn main() -> ExitCode {
         Command::Authorize(authorize) => authorize.run(output),
         Command::Admit(admit) => admit.run(output),
         Command::Test(test) => test.run(output),
+        Command::WhoCan(who_can) => who_can.run(output),
+        Command::WhatCan(what_can) => what_can.run(output),
     };
     match verdict {
         Ok(CommandResult::Success) => ExitCode::SUCCESS,

@@ -42,7 +42,8 @@ pub use assemble::assemble;
 pub use judge::{Surroundings, is_judged};
 #[cfg(feature = "cluster")]
 pub(crate) use kind::{KINDS, KnownKind};
-pub use lint::odd_request;
+pub use lint::{built_in_resource, built_in_resources, odd_request};
+pub use stream::documents;
 pub use validated::{ObjectIdentity, ValidatedObject};
 
 use crate::engine::Time;
@@ -129,7 +130,7 @@ fn objects(sources: &[Source], faults: &mut Faults) -> Vec<object::ManifestObjec
     let mut objects = Vec::new();
     for source in sources {
         let cluster: Option<Arc<str>> = source.cluster.as_deref().map(Into::into);
-        for document in stream::objects(source, faults) {
+        for document in stream::documents(source, faults) {
             objects.extend(object::read(document, cluster.clone(), faults));
         }
     }

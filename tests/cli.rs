@@ -27,6 +27,8 @@ mod check;
 mod expressions;
 #[path = "cli/init.rs"]
 mod init;
+#[path = "cli/manifests.rs"]
+mod manifests;
 #[path = "cli/renew.rs"]
 mod renew;
 #[path = "cli/run.rs"]
@@ -37,3 +39,5 @@ mod serve;
 mod test;
 #[path = "cli/webhooks.rs"]
 mod webhooks;
+#[path = "cli/who_can.rs"]
+mod who_can;

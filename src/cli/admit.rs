@@ -2,33 +2,45 @@
 
 pub(super) mod answer;
 mod explain;
+mod manifests;
+mod objects;
 mod trace;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::answers::RecordedAnswers;
 use super::at::At;
+use super::loading::LoadedPolicies;
 use super::output::{self, Format};
-use super::{CommandResult, Error, authorize, loading};
-use crate::config::DEFAULT_CLUSTER;
+use super::policy_files::PolicyFiles;
+use super::{CommandResult, Error, authorize};
 use crate::telemetry::metrics;
-use answer::OfflineReview;
-use explain::AdmitExplained;
+use answer::{Answered, OfflineReview};
 pub(super) use explain::AdmitInWords;
+use explain::{AdmitAllExplained, AdmitAllInWords, AdmitExplained, AnsweredObject};
+use manifests::{ManifestArguments, ReviewsOfManifests};
+pub(super) use trace::{Traced, TracedValue};
 
-/// Answer an AdmissionReview offline, and explain the answer.
+/// Answer an AdmissionReview, or what would be asked about a manifest, offline, and explain the
+/// answer.
 ///
 /// Without `--phase`, the object is first mutated and the result validated, as by an API server
 /// that calls both endpoints. Webhooks are not called: their answers are read from `--answers`, and
 /// if one is missing there is no decision.
 #[derive(Debug, clap::Args)]
 pub(super) struct Admit {
-    /// The configuration whose policies decide [default: that of the development set-up]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// An AdmissionReview in JSON, `-` for standard input.
-    #[arg(long, value_name = "FILE")]
-    review: PathBuf,
+    #[command(flatten)]
+    files: PolicyFiles,
+    /// An AdmissionReview in JSON or YAML, `-` for standard input.
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "filename",
+        conflicts_with = "filename"
+    )]
+    review: Option<PathBuf>,
+    #[command(flatten)]
+    manifests: ManifestArguments,
     /// Only mutate, or only validate [default: both]
     #[arg(long, value_enum)]
     phase: Option<PhaseArgument>,
@@ -38,9 +50,6 @@ pub(super) struct Admit {
     /// Recorded answers of webhooks, in YAML or JSON.
     #[arg(long, value_name = "FILE")]
     answers: Option<PathBuf>,
-    /// The cluster that the request comes from.
-    #[arg(long, default_value = DEFAULT_CLUSTER)]
-    cluster: String,
     #[command(flatten)]
     at: At,
 }
@@ -60,54 +69,96 @@ pub(super) const PHASES: [metrics::Phase; 2] = [metrics::Phase::Mutate, metrics:
 
 impl Admit {
     pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
-        let Self {
-            config,
-            review,
-            phase,
-            policy,
-            answers,
-            cluster,
-            at,
-        } = self;
-        let body = authorize::read(&review)?;
-        let answers = answers.map(|path| RecordedAnswers::of_file(&path)).transpose()?;
-        let path = loading::configuration(config.as_deref())?;
-        let (loaded, faults) = loading::of_configuration(&path);
-        let loaded = loaded.ok_or_else(|| Error::Faulty {
-            path: path.display().to_string(),
-            faults,
-        })?;
+        let answers = self
+            .answers
+            .as_deref()
+            .map(RecordedAnswers::of_file)
+            .transpose()?;
         let answers = answers.unwrap_or_default();
-        if let Some(name) = answers.foreign(loaded.admission.for_cluster(&cluster)).next() {
-            return Err(Error::Usage(format!("there is no webhook `{name}`")));
-        }
-        let phases = match phase {
-            None => &PHASES[..],
-            Some(PhaseArgument::Mutate) => &[metrics::Phase::Mutate],
-            Some(PhaseArgument::Validate) => &[metrics::Phase::Validate],
-        };
-        if let Some(name) = &policy
-            && !loaded.has_policy(&cluster, phases, name)
-        {
-            return Err(Error::Usage(format!(
-                "there is no policy or webhook configuration `{name}` for this endpoint"
-            )));
-        }
+        let review = self.review.as_deref().map(authorize::read_review).transpose()?;
+        let loaded = self.files.load()?;
+        self.refuse_unknown_names(&loaded, &answers)?;
         let asked = OfflineReview {
             loaded: &loaded,
-            cluster: &cluster,
-            phases,
-            only: policy.as_deref(),
-            now: at.time(),
+            cluster: &self.files.cluster,
+            phases: self.phases(),
+            only: self.policy.as_deref(),
+            now: self.at.time(),
             answers: &answers,
         };
-        let answered = asked
-            .answer(&body)
-            .map_err(|error| Error::Usage(format!("cannot answer `{}`: {error}", review.display())))?;
-        output::print(format, AdmitInWords(&answered), &AdmitExplained::new(&answered))?;
-        Ok(match &answered.decided {
-            Ok(decided) if decided.outcome.denial.is_none() => CommandResult::Success,
-            _ => CommandResult::Failure,
-        })
+        match (review, &self.review, &self.manifests.filename) {
+            (Some(_), ..) if self.manifests.is_any_named() => Err(Error::Usage(
+                "a review says itself what is done by whom: `--operation`, `--user` and the like are for `-f`".to_owned(),
+            )),
+            (Some(review), Some(path), _) => {
+                let answered = answer(&asked, path, &review)?;
+                output::print(format, AdmitInWords(&answered), &AdmitExplained::new(&answered))?;
+                Ok(result(&answered))
+            }
+            (_, _, Some(path)) => {
+                let reviews = self.manifests.reviews(path, || self.files.documents())?;
+                answer_all(format, &asked, reviews)
+            }
+            _ => Err(Error::Usage(
+                "name an AdmissionReview with `--review`, or manifests with `-f`".to_owned(),
+            )),
+        }
     }
+
+    fn phases(&self) -> &'static [metrics::Phase] {
+        match self.phase {
+            None => &PHASES,
+            Some(PhaseArgument::Mutate) => &[metrics::Phase::Mutate],
+            Some(PhaseArgument::Validate) => &[metrics::Phase::Validate],
+        }
+    }
+
+    fn refuse_unknown_names(&self, loaded: &LoadedPolicies, answers: &RecordedAnswers) -> Result<(), Error> {
+        let cluster = &self.files.cluster;
+        if let Some(name) = answers.foreign(loaded.admission.for_cluster(cluster)).next() {
+            return Err(Error::Usage(format!("there is no webhook `{name}`")));
+        }
+        match &self.policy {
+            Some(name) if !loaded.has_policy(cluster, self.phases(), name) => Err(Error::Usage(format!(
+                "there is no policy or webhook configuration `{name}` for this endpoint"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn answer(asked: &OfflineReview<'_>, path: &Path, review: &[u8]) -> Result<Answered, Error> {
+    asked
+        .answer(review)
+        .map_err(|error| Error::Usage(format!("cannot answer `{}`: {error}", path.display())))
+}
+
+fn result(answered: &Answered) -> CommandResult {
+    match &answered.decided {
+        Ok(decided) if decided.outcome.denial.is_none() => CommandResult::Success,
+        _ => CommandResult::Failure,
+    }
+}
+
+/// Answers about each object of `-f`. One alone is reported as a review is.
+fn answer_all(
+    format: Format,
+    asked: &OfflineReview<'_>,
+    ReviewsOfManifests { reviews, notes }: ReviewsOfManifests,
+) -> Result<CommandResult, Error> {
+    let mut objects = Vec::new();
+    for about in reviews {
+        let answered = answer(asked, Path::new(&about.file), about.review.as_bytes())?;
+        objects.push(AnsweredObject { about, answered });
+    }
+    let report = AdmitAllExplained::new(&objects, &notes);
+    output::print(format, AdmitAllInWords(&objects, &notes), &report)?;
+    let is_admitted = objects
+        .iter()
+        .all(|object| result(&object.answered) == CommandResult::Success);
+    Ok(if is_admitted {
+        CommandResult::Success
+    } else {
+        CommandResult::Failure
+    })
 }

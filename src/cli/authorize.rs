@@ -8,11 +8,13 @@ use super::authorizers::{self, Opinions};
 use super::explain::{Explained, InWords};
 use super::loading::LoadedPolicies;
 use super::output::{self, Format};
+use super::policy_files::PolicyFiles;
 use super::request::{Misfit, RequestArguments};
-use super::{CommandResult, Error, loading};
+use super::{CommandResult, Error};
 use crate::api::SubjectAccessReview;
-use crate::config::DEFAULT_CLUSTER;
+use crate::document;
 use crate::engine::{Attributes, Decision, Time};
+use crate::field::Faults;
 use crate::manifest::odd_request;
 
 /// Decide one authorization request offline, and explain the decision.
@@ -21,13 +23,9 @@ use crate::manifest::odd_request;
 /// all groups of the user, including `system:authenticated`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Authorize {
-    /// The configuration whose policies decide [default: that of the development set-up]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// The cluster that the request comes from.
-    #[arg(long, default_value = DEFAULT_CLUSTER)]
-    cluster: String,
-    /// A SubjectAccessReview in JSON, `-` for standard input; instead of the flags below.
+    #[command(flatten)]
+    files: PolicyFiles,
+    /// A SubjectAccessReview in JSON or YAML, `-` for standard input; instead of the flags below.
     #[arg(long, value_name = "FILE", conflicts_with = "Flags")]
     review: Option<PathBuf>,
     #[command(flatten)]
@@ -83,15 +81,14 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 impl Authorize {
     pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
         let Self {
-            config,
-            cluster,
+            files,
             review,
             at,
             flags,
         } = self;
         let now = at.time();
         if let Some(review) = review {
-            let bytes = read(&review)?;
+            let bytes = read_review(&review)?;
             let review = SubjectAccessReview::decode(&bytes).map_err(|error| {
                 Error::Usage(format!(
                     "cannot decide `{}`: {}",
@@ -99,25 +96,11 @@ impl Authorize {
                     error.message()
                 ))
             })?;
-            return decide(
-                format,
-                &loaded(config.as_deref())?,
-                &cluster,
-                (&review.attributes, now),
-            );
+            return decide(format, &files.load()?, &files.cluster, (&review.attributes, now));
         }
         let attributes = flags.request().attributes().map_err(|misfits| usage(&misfits))?;
-        decide(format, &loaded(config.as_deref())?, &cluster, (&attributes, now))
+        decide(format, &files.load()?, &files.cluster, (&attributes, now))
     }
-}
-
-fn loaded(config: Option<&Path>) -> Result<LoadedPolicies, Error> {
-    let path = loading::configuration(config)?;
-    let (loaded, faults) = loading::of_configuration(&path);
-    loaded.ok_or_else(|| Error::Faulty {
-        path: path.display().to_string(),
-        faults,
-    })
 }
 
 fn decide(
@@ -146,6 +129,33 @@ fn decide(
         Decision::Allow => CommandResult::Success,
         Decision::Deny | Decision::NoOpinion => CommandResult::Failure,
     })
+}
+
+/// The review in `path`, which may be YAML, as JSON. JSON is passed on as it is.
+pub(super) fn read_review(path: &Path) -> Result<Vec<u8>, Error> {
+    let bytes = read(path)?;
+    if bytes.trim_ascii_start().starts_with(b"{") {
+        return Ok(bytes);
+    }
+    let name = path.display().to_string();
+    let Ok(text) = std::str::from_utf8(&bytes) else {
+        return Ok(bytes);
+    };
+    let documents = document::parse(Some(&name), text).map_err(|fault| {
+        let mut faults = Faults::new();
+        faults.push(fault);
+        Error::Faulty {
+            path: name.clone(),
+            faults,
+        }
+    })?;
+    match documents.as_slice() {
+        [review] => Ok(review.root().to_json().to_string().into_bytes()),
+        several => Err(Error::Usage(format!(
+            "`{name}` has {} documents: write one review",
+            several.len()
+        ))),
+    }
 }
 
 /// What `path` holds; `-` is standard input.

@@ -17,6 +17,8 @@ pub(super) enum Format {
     Json,
     /// SARIF 2.1.0, for code review tools; only for `check`.
     Sarif,
+    /// A matrix of resources and verbs; only for `what-can`.
+    Wide,
 }
 
 /// Writes one result: `text` for people or `value` for programs.
@@ -33,6 +35,7 @@ pub(super) fn print(format: Format, text: impl Display, value: &impl Serialize) 
         }
         Format::Json => print_json(value),
         Format::Sarif => Err(Error::Usage("only `check` supports SARIF".into())),
+        Format::Wide => Err(Error::Usage("only `what-can` supports `-o wide`".into())),
     }
 }
 

@@ -10,7 +10,6 @@ mod admission;
 #[cfg(test)]
 mod agreement;
 mod find;
-mod review;
 mod run;
 mod suite;
 

@@ -4,6 +4,7 @@
 mod owned;
 
 use std::borrow::Cow;
+use std::fmt;
 
 /// One authorization question.
 ///
@@ -131,6 +132,25 @@ impl Operator<'_> {
             Self::Exists => "Exists",
             Self::DoesNotExist => "DoesNotExist",
             Self::Unknown(operator) => operator,
+        }
+    }
+}
+
+/// As kubectl takes it: `team in (a,b)`.
+impl fmt::Display for Requirement<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            key,
+            operator,
+            values,
+        } = self;
+        let values = values.join(",");
+        match operator {
+            Operator::In => write!(f, "{key} in ({values})"),
+            Operator::NotIn => write!(f, "{key} notin ({values})"),
+            Operator::Exists => f.write_str(key),
+            Operator::DoesNotExist => write!(f, "!{key}"),
+            Operator::Unknown(operator) => write!(f, "{key} {operator} ({values})"),
         }
     }
 }

@@ -6,6 +6,7 @@
 //!             └ index: which rules could apply   └ rbac, matching: whether one does
 //! ```
 
+mod access;
 mod answer;
 mod authorize;
 pub mod authorizer;
@@ -29,6 +30,7 @@ mod trace;
 mod version;
 mod walk;
 
+pub use access::{AllowedShare, Grantee, OpenRequest, OpenResource, OpenTarget, Permission, Via, Within};
 pub use answer::{Authorization, Shadow, Unmatched};
 pub use condition::{Condition, ConditionFault};
 pub use control_plane::CONTROL_PLANE;

@@ -1,6 +1,7 @@
 //! `metav1.LabelSelector`, compiled: shared by aggregation and by admission's selectors.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::label_syntax::{is_label_key, is_label_value};
 
@@ -154,11 +155,37 @@ impl LabelSelector {
         })
     }
 
+    /// The values that it lists for the label `key`, to require one of them or to rule them out.
+    pub fn listed_values(&self, key: &str) -> impl Iterator<Item = &str> {
+        let terms = self.terms.iter().filter(move |term| term.key == key);
+        let values = terms.flat_map(|term| match &term.test {
+            LabelTest::In(values) | LabelTest::NotIn(values) => values.as_slice(),
+            LabelTest::Exists | LabelTest::DoesNotExist => &[],
+        });
+        values.map(String::as_str)
+    }
+
     /// Whether labels match, each found by `value_of`, which gives `None` for a label that is absent.
     pub fn matches<V: AsRef<str>>(&self, value_of: impl Fn(&str) -> Option<V>) -> bool {
         self.terms
             .iter()
             .all(|term| term.test.holds(value_of(&term.key).as_ref().map(AsRef::as_ref)))
+    }
+}
+
+/// As kubectl takes it: `tier in (prod),!legacy`.
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, Term { key, test }) in self.terms.iter().enumerate() {
+            f.write_str(if place == 0 { "" } else { "," })?;
+            match test {
+                LabelTest::In(values) => write!(f, "{key} in ({})", values.join(","))?,
+                LabelTest::NotIn(values) => write!(f, "{key} notin ({})", values.join(","))?,
+                LabelTest::Exists => f.write_str(key)?,
+                LabelTest::DoesNotExist => write!(f, "!{key}")?,
+            }
+        }
+        Ok(())
     }
 }
 

@@ -31,6 +31,7 @@ mod validity;
 mod webhook;
 
 pub use asked::odd_request;
+pub use known::{built_in_resource, built_in_resources};
 
 use super::Options;
 use super::admission::AdmissionObject;

@@ -9,7 +9,7 @@ use crate::document::{self, Document, Entry, Node, Value};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// Every object in `source`, in the order written.
-pub(super) fn objects(source: &Source, faults: &mut Faults) -> Vec<Document> {
+pub fn documents(source: &Source, faults: &mut Faults) -> Vec<Document> {
     let mut objects = Vec::new();
     match document::parse(Some(&source.file), &source.text) {
         Ok(documents) => {
@@ -112,7 +112,7 @@ mod tests {
             text: text.into(),
             cluster: None,
         };
-        let objects = objects(&source, &mut faults);
+        let objects = documents(&source, &mut faults);
         (objects.iter().map(Document::object).collect(), faults)
     }
 

@@ -6,8 +6,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::answer::Answered;
+use super::manifests::ReviewOfManifest;
 use super::trace::{Traced, TracedMatch, TracedValue};
-use crate::cli::explain::cause_in_words;
+use crate::cli::explain::{cause_in_words, object};
 use crate::engine::admission;
 
 /// Longest value or expression that is shown to people, in characters.
@@ -24,6 +25,44 @@ pub(super) struct AdmitExplained<'a> {
     unknown: &'a [String],
     trace: &'a [Traced],
 }
+
+/// An object of `-f`, and its answer.
+pub(super) struct AnsweredObject {
+    pub(super) about: ReviewOfManifest,
+    pub(super) answered: Answered,
+}
+
+/// The answers about all objects of `-f` as JSON; one alone is as an answer to a review.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum AdmitAllExplained<'a> {
+    One {
+        #[serde(flatten)]
+        answer: AdmitExplained<'a>,
+        notes: &'a [String],
+    },
+    Many {
+        /// `null` where one is not known.
+        allowed: Option<bool>,
+        objects: Vec<ObjectExplained<'a>>,
+        notes: &'a [String],
+    },
+}
+
+/// An answer about one object of several.
+#[derive(Serialize)]
+pub(super) struct ObjectExplained<'a> {
+    file: &'a str,
+    line: u32,
+    kind: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    #[serde(flatten)]
+    answer: AdmitExplained<'a>,
+}
+
+/// The answers about all objects of `-f`, and notes on them, in words.
+pub(super) struct AdmitAllInWords<'a>(pub(super) &'a [AnsweredObject], pub(super) &'a [String]);
 
 /// An answer in words.
 pub(crate) struct AdmitInWords<'a>(pub(in crate::cli) &'a Answered);
@@ -43,6 +82,51 @@ impl<'a> AdmitExplained<'a> {
             unknown,
             trace: &answered.trace,
         }
+    }
+}
+
+impl<'a> AdmitAllExplained<'a> {
+    pub(super) fn new(objects: &'a [AnsweredObject], notes: &'a [String]) -> Self {
+        if let [one] = objects {
+            let answer = AdmitExplained::new(&one.answered);
+            return Self::One { answer, notes };
+        }
+        let objects: Vec<ObjectExplained<'_>> = objects
+            .iter()
+            .map(|AnsweredObject { about, answered }| ObjectExplained {
+                file: &about.file,
+                line: about.line,
+                kind: &about.kind,
+                namespace: &about.namespace,
+                name: &about.name,
+                answer: AdmitExplained::new(answered),
+            })
+            .collect();
+        let answers = || objects.iter().map(|object| object.answer.allowed);
+        let allowed = if answers().any(|allowed| allowed == Some(false)) {
+            Some(false)
+        } else {
+            answers().all(|allowed| allowed.is_some()).then_some(true)
+        };
+        Self::Many {
+            allowed,
+            objects,
+            notes,
+        }
+    }
+}
+
+impl fmt::Display for AdmitAllInWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(objects, notes) = self;
+        for AnsweredObject { about, answered } in *objects {
+            if objects.len() > 1 {
+                let object = object(&about.kind, &about.namespace, &about.name);
+                writeln!(f, "# {}:{}: {object}", about.file, about.line)?;
+            }
+            writeln!(f, "{}", AdmitInWords(answered))?;
+        }
+        notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
     }
 }
 

@@ -38,7 +38,7 @@ impl Protection {
         path || self.covers_user(&attributes.user)
     }
 
-    fn covers_user(&self, user: &User<'_>) -> bool {
+    pub(super) fn covers_user(&self, user: &User<'_>) -> bool {
         let counts = |group: &str| group != NODES || user.name.starts_with(NODE_PREFIX);
         self.users.contains(user.name.as_ref())
             || user

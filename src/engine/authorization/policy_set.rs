@@ -151,6 +151,12 @@ impl PolicySet {
         policies.map(|listed| (CauseKind::AuthorizationPolicy, &listed.name))
     }
 
+    /// Whether a resource is known to have no namespace.
+    #[must_use]
+    pub fn is_cluster_scoped(&self, group: &str, resource: &str) -> bool {
+        self.cluster_scoped.contains(group, resource)
+    }
+
     /// The roles, aggregated.
     #[must_use]
     pub fn roles(&self) -> &[Role] {

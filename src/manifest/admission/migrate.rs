@@ -23,7 +23,7 @@ pub struct Migrated {
 pub fn migrate(sources: &[Source]) -> (Vec<Migrated>, Faults) {
     let (mut migrated, mut faults) = (Vec::new(), Faults::new());
     for source in sources {
-        for document in stream::objects(source, &mut faults) {
+        for document in stream::documents(source, &mut faults) {
             if document.text("apiVersion") == Some("admissionregistration.k8s.io/v1alpha1") {
                 of_document(&document, &mut migrated, &mut faults);
             }

@@ -152,6 +152,37 @@ pub(super) fn resources_of(group: &str) -> impl Iterator<Item = &'static str> + 
     CATALOG.groups.get(group).into_iter().flatten().copied()
 }
 
+/// Every resource that Kubernetes serves, without subresources, by group and name.
+pub fn built_in_resources() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let served = CATALOG
+        .kinds
+        .keys()
+        .map(|(group, _, resource)| (*group, *resource));
+    let whole: BTreeSet<_> = served.filter(|(_, resource)| !resource.contains('/')).collect();
+    whole.into_iter()
+}
+
+/// The resource, with its group, of which a kind of Kubernetes is, whatever the version; of a
+/// subresource's kind the resource that has it, where it is one alone.
+#[must_use]
+pub fn built_in_resource(group: &str, kind: &str, subresource: &str) -> Option<(&'static str, &'static str)> {
+    let of_kind = CATALOG
+        .kinds
+        .iter()
+        .filter(|(_, own)| **own == kind)
+        .map(|(key, _)| key);
+    let whole = of_kind
+        .clone()
+        .find(|(own, _, resource)| *own == group && !resource.contains('/'));
+    let having = of_kind.filter_map(|(group, _, resource)| {
+        let (resource, own) = resource.split_once('/')?;
+        (own == subresource).then_some((*group, resource))
+    });
+    let having: BTreeSet<_> = having.collect();
+    let alone = having.first().filter(|_| having.len() == 1).copied();
+    whole.map(|(group, _, resource)| (*group, *resource)).or(alone)
+}
+
 /// What is odd about a verb of a rule for resources, if anything.
 pub(super) fn odd_verb(verb: &str) -> Option<String> {
     let is_known = verb == "*" || REQUEST_VERBS.contains(&verb) || SPECIAL_VERBS.contains(&verb);

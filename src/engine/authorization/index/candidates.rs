@@ -109,6 +109,14 @@ impl Candidates {
         }
         candidates
     }
+
+    /// The places of the policies that are about a user; some more than once.
+    pub(crate) fn about(&self, who: &Ids) -> impl Iterator<Item = usize> + use<> {
+        let mut places: Vec<usize> = Vec::new();
+        places.extend(self.resources.about(who).iter().map(|(listed, ..)| listed.place));
+        places.extend(self.paths.about(who).iter().map(|(listed, ..)| listed.place));
+        places.into_iter()
+    }
 }
 
 // === impl RuleBlocks ===
@@ -146,6 +154,48 @@ impl<T: Clone> RuleBlocks<T> {
 }
 
 impl<T> RuleBlocks<T> {
+    /// Every rule with its policy and number, in order.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = (&ListedPolicy, &T, usize)> {
+        let rules = self.0.iter().flat_map(|block| &block.rules);
+        rules.map(|indexed| (&*indexed.listed, &indexed.rule, indexed.number))
+    }
+
+    /// Those that are about a user: one of the policy's subjects, and none that it excludes.
+    pub(crate) fn about(&self, who: &Ids) -> Vec<(&ListedPolicy, &T, usize)> {
+        let mut found = Vec::new();
+        for block in &self.0 {
+            let BlockFields {
+                subjects, excluded, ..
+            } = &block.fields;
+            let bits = subjects
+                .of_any(who.as_slice())
+                .and(excluded.of_any(who.as_slice()).not());
+            let rules = bits.ones().map_while(|bit| block.rules.get(bit));
+            found.extend(rules.map(|indexed| (&*indexed.listed, &indexed.rule, indexed.number)));
+        }
+        found
+    }
+
+    /// Calls `found` with the policy and number of each rule that applies to `query`, whoever asks.
+    pub(crate) fn applying<'s>(
+        &'s self,
+        query: &impl RuleQuery<Rule = T>,
+        found: &mut impl FnMut(&'s ListedPolicy, usize),
+    ) {
+        for block in &self.0 {
+            let selected = query.selected(&block.fields);
+            for bit in query.fitting(&block.fields).ones() {
+                let Some(indexed) = block.rules.get(bit) else {
+                    break;
+                };
+                let effect = indexed.listed.policy.effect;
+                if query.compare(effect, &indexed.rule, selected.has(bit)).is_match() {
+                    found(&indexed.listed, indexed.number);
+                }
+            }
+        }
+    }
+
     /// Calls `found` with each candidate in order. With `all`, every rule is one.
     pub(crate) fn each<'s>(
         &'s self,

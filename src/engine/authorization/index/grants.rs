@@ -111,6 +111,20 @@ impl Grants {
         places
     }
 
+    /// The places of all bindings of `who`, in the order in which they decide, each once.
+    pub(crate) fn held(&self, who: &Ids) -> Vec<usize> {
+        let is_own = |subject: &u32| who.as_slice().contains(subject);
+        let elsewhere = self.namespaced.iter().filter(|((subject, _), _)| is_own(subject));
+        let elsewhere = elsewhere.filter_map(|(_, &node)| self.nodes.get(node as usize));
+        let nodes = self.cluster_nodes(who).chain(elsewhere);
+        let mut places: Vec<usize> = nodes
+            .flat_map(|node| node.bindings.iter().map(|&binding| binding as usize))
+            .collect();
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+
     /// The place of the role of a binding, if there is one.
     pub(crate) fn role_of(&self, binding: usize) -> Option<usize> {
         self.bound

@@ -83,6 +83,11 @@ impl NamespaceSelectors {
 // === impl NamespaceIndex ===
 
 impl NamespaceIndex {
+    /// The namespaces of which labels are known, if a selector asks for labels.
+    pub(in crate::engine::authorization) fn known(&self) -> impl Iterator<Item = &str> {
+        self.known.keys().map(AsRef::as_ref)
+    }
+
     /// In which namespace a request is that is about `name`; empty for none.
     pub(in crate::engine::authorization) fn find(&self, name: &str) -> InNamespace<'_> {
         if name.is_empty() || !self.is_asked {

@@ -124,6 +124,14 @@ impl ClusterScoped {
         })
     }
 
+    /// Each that is known to be cluster-scoped, by group and resource, those built in first.
+    pub fn known(&self) -> impl Iterator<Item = (&str, &str)> {
+        let built_in = CLUSTER_SCOPED.iter();
+        let built_in =
+            built_in.flat_map(|(group, resources)| resources.iter().map(|resource| (*group, *resource)));
+        built_in.chain(self.iter())
+    }
+
     /// Whether `resource` of `group` is known to be cluster-scoped, by its definition or
     /// because it is built in. A `*` is not.
     #[must_use]

@@ -14,6 +14,7 @@ use crate::engine::{
     Selectors, Target, User, Validity,
 };
 
+mod access;
 mod plain;
 
 const VERBS: &[&str] = &["get", "list", "create", "*"];

@@ -1,4 +1,4 @@
-//! Builds an AdmissionReview from a test case.
+//! Builds an AdmissionReview from what matters of it: of a test case, or around a manifest.
 
 use std::collections::BTreeMap;
 
@@ -9,38 +9,38 @@ use serde_json::{Map, Value, json};
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct WrittenReview {
-    operation: String,
-    object: Option<Value>,
-    old_object: Option<Value>,
-    options: Option<Value>,
-    kind: Option<WrittenKind>,
-    resource: Option<WrittenResource>,
-    sub_resource: String,
-    name: Option<String>,
-    namespace: Option<String>,
-    dry_run: bool,
-    user_info: WrittenUser,
+    pub(super) operation: String,
+    pub(super) object: Option<Value>,
+    pub(super) old_object: Option<Value>,
+    pub(super) options: Option<Value>,
+    pub(super) kind: Option<WrittenKind>,
+    pub(super) resource: Option<WrittenResource>,
+    pub(super) sub_resource: String,
+    pub(super) name: Option<String>,
+    pub(super) namespace: Option<String>,
+    pub(super) dry_run: bool,
+    pub(super) user_info: WrittenUser,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct WrittenKind {
+pub(super) struct WrittenKind {
     #[serde(default)]
-    group: String,
-    version: String,
-    kind: String,
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) kind: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct WrittenResource {
+pub(super) struct WrittenResource {
     #[serde(default)]
-    group: String,
-    version: String,
-    resource: String,
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) resource: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct WrittenUser {
+pub(super) struct WrittenUser {
     username: String,
     uid: String,
     groups: Vec<String>,
@@ -61,6 +61,18 @@ impl Default for WrittenReview {
             namespace: None,
             dry_run: false,
             user_info: WrittenUser::default(),
+        }
+    }
+}
+
+// === impl WrittenUser ===
+
+impl WrittenUser {
+    pub(super) fn new(username: String, groups: Vec<String>) -> Self {
+        Self {
+            username,
+            groups,
+            ..Self::default()
         }
     }
 }
@@ -146,7 +158,7 @@ impl WrittenReview {
 
 /// The resource of a kind, as `meta.UnsafeGuessKindToResource` guesses it,
 /// which is right for every kind that Kubernetes has.
-fn plural(kind: &str) -> String {
+pub(super) fn plural(kind: &str) -> String {
     let kind = kind.to_lowercase();
     if kind.ends_with("endpoints") {
         kind

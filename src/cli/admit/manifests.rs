@@ -1,0 +1,330 @@
+//! Reviews around plain manifests: what an API server would ask when they are written to it.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::objects::{fault, faulty, group_and_version, read, required, set_namespace, text, written_text};
+use crate::cli::Error;
+use crate::cli::kinds::{CustomKinds, ServedAs};
+use crate::cli::written_review::{WrittenKind, WrittenResource, WrittenReview, WrittenUser};
+use crate::document::Document;
+use crate::field::{Fault, FaultKind, Faults, FieldPath};
+
+/// `-f`, and what is done with the objects in it.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub(super) struct ManifestArguments {
+    /// Plain manifests in YAML or JSON, `-` for standard input: each is put into a review.
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) filename: Option<std::path::PathBuf>,
+    /// What is done with the objects of `-f` [default: CREATE]
+    #[arg(long, value_enum, ignore_case = true)]
+    operation: Option<OperationArgument>,
+    /// The objects of `-f` as they were before; for UPDATE.
+    #[arg(long, value_name = "FILE")]
+    old: Option<std::path::PathBuf>,
+    /// The user who does it [default: system:admin of the groups system:masters and system:authenticated]
+    #[arg(long)]
+    user: Option<String>,
+    /// A group of the user; repeat for each.
+    #[arg(long = "group", value_name = "GROUP", requires = "user")]
+    groups: Vec<String>,
+    /// The subresource that is written, such as `status`.
+    #[arg(long, value_name = "NAME")]
+    sub_resource: Option<String>,
+    /// The resource of the objects, where their kind does not tell.
+    #[arg(long, value_name = "RESOURCE[.GROUP]")]
+    resource: Option<String>,
+    /// The namespace of objects that name none [default: default]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// As for a request that is not to be stored.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "UPPER")]
+enum OperationArgument {
+    /// The objects are new.
+    Create,
+    /// They replace those of `--old`.
+    Update,
+    /// They are deleted.
+    Delete,
+    /// They are options of a connection, such as PodExecOptions.
+    Connect,
+}
+
+/// A review, and what it is about.
+pub(super) struct ReviewOfManifest {
+    pub(super) file: String,
+    pub(super) line: u32,
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// An AdmissionReview in JSON.
+    pub(super) review: String,
+}
+
+/// Reviews, and what is to be known about them.
+#[derive(Default)]
+pub(super) struct ReviewsOfManifests {
+    pub(super) reviews: Vec<ReviewOfManifest>,
+    pub(super) notes: Vec<String>,
+}
+
+const NO_DEFAULTS: &str =
+    "the manifest is judged as it is written: an API server would fill in defaults first";
+
+// === impl ManifestArguments ===
+
+impl ManifestArguments {
+    /// A review of each object in `-f`. `definitions` are looked for only where a kind is
+    /// not known.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read, or an object cannot be put into a review.
+    pub(super) fn reviews(
+        &self,
+        path: &Path,
+        definitions: impl FnOnce() -> Vec<Document>,
+    ) -> Result<ReviewsOfManifests, Error> {
+        let objects = read(path)?;
+        let mut kinds = CustomKinds::default();
+        let of_others = if objects.iter().any(|object| self.is_unknown(object)) {
+            definitions()
+        } else {
+            Vec::new()
+        };
+        of_others
+            .iter()
+            .chain(&objects)
+            .for_each(|object| kinds.add(object));
+        let old = match (self.operation(), &self.old) {
+            (OperationArgument::Update, Some(old)) => read(old)?,
+            (OperationArgument::Update, None) => {
+                let message = "an UPDATE needs the objects as they were before: add `--old FILE`";
+                return Err(Error::Usage(message.to_owned()));
+            }
+            (_, Some(_)) => {
+                let message = "`--old` is for `--operation UPDATE`; of a DELETE, `-f` has the objects";
+                return Err(Error::Usage(message.to_owned()));
+            }
+            (_, None) => Vec::new(),
+        };
+        let (mut found, mut faults) = (ReviewsOfManifests::default(), Faults::new());
+        for object in &objects {
+            match self.review(object, &old, &kinds, &mut found.notes) {
+                Ok(review) => found.reviews.push(review),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if faults.has_errors() {
+            return Err(faulty(path, faults));
+        }
+        if found.reviews.is_empty() {
+            return Err(Error::Usage(format!(
+                "there is no manifest in `{}`",
+                path.display()
+            )));
+        }
+        found.notes.push(NO_DEFAULTS.to_owned());
+        Ok(found)
+    }
+
+    /// Whether something is said of the objects of `-f`.
+    pub(super) const fn is_any_named(&self) -> bool {
+        let Self {
+            user, operation, old, ..
+        } = self;
+        let is_named = self.sub_resource.is_some() || self.resource.is_some() || self.namespace.is_some();
+        is_named || user.is_some() || operation.is_some() || old.is_some() || self.dry_run
+    }
+
+    fn operation(&self) -> OperationArgument {
+        self.operation.unwrap_or(OperationArgument::Create)
+    }
+
+    fn sub_resource(&self) -> &str {
+        self.sub_resource.as_deref().unwrap_or_default()
+    }
+
+    fn is_unknown(&self, object: &Document) -> bool {
+        let (group, _) = group_and_version(object.text("apiVersion").unwrap_or_default());
+        let kind = object.text("kind").unwrap_or_default();
+        let served = CustomKinds::default().served(group, kind, self.sub_resource());
+        served.is_guess && self.resource.is_none()
+    }
+
+    fn review(
+        &self,
+        object: &Document,
+        old: &[Document],
+        kinds: &CustomKinds,
+        notes: &mut Vec<String>,
+    ) -> Result<ReviewOfManifest, Fault> {
+        let api_version = required(object, &["apiVersion"])?;
+        let kind = required(object, &["kind"])?;
+        let (group, version) = group_and_version(&api_version);
+        let served = self.served(kinds, (group, &kind));
+        let namespace = self.namespace_of(object, &served)?;
+        if served.is_guess {
+            notes.push(format!(
+                "the kind `{kind}` of `{api_version}` is not known: it is taken for the resource `{}` in a namespace; \
+                 add its CustomResourceDefinition to the manifests, or name it with `--resource`",
+                served.resource
+            ));
+        }
+        let name = written_text(object, &["metadata", "name"])?.unwrap_or_default();
+        let mut written = object.root().to_json();
+        set_namespace(&mut written, &namespace);
+        let (new, before) = match self.operation() {
+            OperationArgument::Create | OperationArgument::Connect => (Some(written), None),
+            OperationArgument::Delete => (None, Some(written)),
+            OperationArgument::Update => (Some(written), Some(self.before(object, old, &namespace)?)),
+        };
+        let review = WrittenReview {
+            operation: self.operation().name().to_owned(),
+            object: new,
+            old_object: before,
+            options: self.options(),
+            kind: Some(WrittenKind {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                kind: kind.clone(),
+            }),
+            resource: Some(WrittenResource {
+                // That of a subresource's kind may be another group's.
+                version: if served.group == group {
+                    version.to_owned()
+                } else {
+                    "v1".to_owned()
+                },
+                group: served.group,
+                resource: served.resource,
+            }),
+            sub_resource: self.sub_resource().to_owned(),
+            name: Some(name.clone()),
+            namespace: (!namespace.is_empty()).then(|| namespace.clone()),
+            dry_run: self.dry_run,
+            user_info: self.user_info(),
+        };
+        let review = review
+            .review()
+            .map_err(|message| fault(object, &[], FaultKind::Invalid, message))?;
+        let place = object.place(FieldPath::root());
+        Ok(ReviewOfManifest {
+            file: object.file().map(ToString::to_string).unwrap_or_default(),
+            line: place.line,
+            kind,
+            namespace,
+            name,
+            review,
+        })
+    }
+
+    fn served(&self, kinds: &CustomKinds, (group, kind): (&str, &str)) -> ServedAs {
+        let served = kinds.served(group, kind, self.sub_resource());
+        match &self.resource {
+            None => served,
+            Some(written) => {
+                let (resource, own_group) = written.split_once('.').unwrap_or((written, ""));
+                ServedAs {
+                    group: own_group.to_owned(),
+                    resource: resource.to_owned(),
+                    is_guess: false,
+                    ..served
+                }
+            }
+        }
+    }
+
+    /// As an API server has it: that of the object, or else of the request.
+    fn namespace_of(&self, object: &Document, served: &ServedAs) -> Result<String, Fault> {
+        let path = ["metadata", "namespace"];
+        let own = written_text(object, &path)?.filter(|namespace| !namespace.is_empty());
+        let asked = self
+            .namespace
+            .as_deref()
+            .filter(|namespace| !namespace.is_empty());
+        match (own, asked) {
+            (Some(_), _) if !served.is_namespaced => {
+                let message = format!("`{}` are in no namespace: take it out", served.resource);
+                Err(fault(object, &path, FaultKind::Invalid, message))
+            }
+            _ if !served.is_namespaced => Ok(String::new()),
+            (Some(own), Some(asked)) if own != asked => {
+                let message = format!("`{own}` is not the namespace of `-n {asked}`");
+                Err(fault(object, &path, FaultKind::Invalid, message))
+            }
+            (own, asked) => Ok(own.unwrap_or_else(|| asked.unwrap_or("default").to_owned())),
+        }
+    }
+
+    /// The object of `--old` that `object` replaces.
+    fn before(&self, object: &Document, old: &[Document], namespace: &str) -> Result<Value, Fault> {
+        let group = |document: &Document| {
+            let version = document.text("apiVersion").unwrap_or_default().to_owned();
+            group_and_version(&version).0.to_owned()
+        };
+        let name = |document: &Document| text(document, &["metadata", "name"]);
+        let found = old.iter().find(|before| {
+            let own = text(before, &["metadata", "namespace"]).unwrap_or_else(|| namespace.to_owned());
+            before.text("kind") == object.text("kind")
+                && group(before) == group(object)
+                && name(before) == name(object)
+                && own == namespace
+        });
+        let Some(found) = found else {
+            let message =
+                "`--old` does not have this object: it needs one of the same kind, namespace and name";
+            return Err(fault(object, &[], FaultKind::NotFound, message.to_owned()));
+        };
+        let mut written = found.root().to_json();
+        set_namespace(&mut written, namespace);
+        Ok(written)
+    }
+
+    fn options(&self) -> Option<Value> {
+        let kind = match self.operation() {
+            OperationArgument::Create => "CreateOptions",
+            OperationArgument::Update => "UpdateOptions",
+            OperationArgument::Delete => "DeleteOptions",
+            OperationArgument::Connect => return None,
+        };
+        let mut options = json!({"apiVersion": "meta.k8s.io/v1", "kind": kind});
+        if self.dry_run
+            && let Some(options) = options.as_object_mut()
+        {
+            options.insert("dryRun".to_owned(), json!(["All"]));
+        }
+        Some(options)
+    }
+
+    fn user_info(&self) -> WrittenUser {
+        let administrators = ["system:masters", "system:authenticated"];
+        match &self.user {
+            Some(user) => WrittenUser::new(user.clone(), self.groups.clone()),
+            None => WrittenUser::new(
+                "system:admin".to_owned(),
+                administrators.map(str::to_owned).to_vec(),
+            ),
+        }
+    }
+}
+
+// === impl OperationArgument ===
+
+impl OperationArgument {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}

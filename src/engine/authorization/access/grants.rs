@@ -1,0 +1,182 @@
+//! The rules of bindings and Allow policies that may allow a request.
+
+use std::collections::HashMap;
+
+use crate::engine::authorization::index::{Query, RuleQuery};
+use crate::engine::authorization::listed_policy::ListedPolicy;
+use crate::engine::authorization::rbac::compare_rule;
+use crate::engine::authorization::{Binding, Criterion, Effect, PolicySet, ResourceRule, Role, RuleMatch};
+use crate::engine::{CauseKind, Time};
+
+use super::examples::Part;
+use super::inquiry::{Extent, PolicyRulePlace};
+use super::open_request::{OpenRequest, Within};
+
+/// A rule that may allow a request.
+pub(super) struct GrantingRule<'s> {
+    pub(super) source: GrantSource<'s>,
+    /// Its number among those of the role or policy.
+    pub(super) number: usize,
+    pub(super) extent: Extent<'s>,
+}
+
+/// What grants.
+#[derive(Clone, Copy)]
+pub(super) enum GrantSource<'s> {
+    /// A binding, and the names to which the rule of its role is limited.
+    Binding(&'s Binding, &'s [String]),
+    /// A policy, and its rule for resources.
+    Policy(&'s ListedPolicy, Option<&'s ResourceRule>),
+}
+
+// === impl GrantSource ===
+
+impl<'s> GrantSource<'s> {
+    pub(super) const fn kind(self) -> CauseKind {
+        match self {
+            Self::Binding(binding, _) if binding.namespace.is_empty() => CauseKind::ClusterRoleBinding,
+            Self::Binding(..) => CauseKind::RoleBinding,
+            Self::Policy(..) => CauseKind::AuthorizationPolicy,
+        }
+    }
+
+    /// Its namespace and name.
+    pub(super) fn names(self) -> (&'s str, &'s str) {
+        match self {
+            Self::Binding(binding, _) => (&binding.namespace, &binding.name),
+            Self::Policy(listed, _) => ("", &listed.name),
+        }
+    }
+
+    /// The rule of an Allow policy for resources.
+    pub(super) const fn rule(self) -> Option<&'s ResourceRule> {
+        match self {
+            Self::Binding(..) => None,
+            Self::Policy(_, rule) => rule,
+        }
+    }
+}
+
+// === impl PolicySet ===
+
+impl PolicySet {
+    /// The rules of the bindings at `places` that allow `request`, but perhaps for its name.
+    pub(super) fn granted_by_bindings<'s>(
+        &'s self,
+        request: &'s OpenRequest,
+        places: impl Iterator<Item = usize>,
+    ) -> Vec<GrantingRule<'s>> {
+        let mut fitting: HashMap<usize, Vec<(usize, &'s [String])>> = HashMap::new();
+        let mut granting = Vec::new();
+        for place in places {
+            let (Some(binding), Some(role)) = (self.bindings.get(place), self.grants.role_of(place)) else {
+                continue;
+            };
+            let Some(namespaces) = part_of(request.within(), binding) else {
+                continue;
+            };
+            let rules = fitting.entry(role).or_insert_with(|| {
+                let role = self.roles.get(role);
+                role.map(|role| fitting_rules(role, request)).unwrap_or_default()
+            });
+            granting.extend(rules.iter().map(|&(number, names)| GrantingRule {
+                source: GrantSource::Binding(binding, names),
+                number,
+                extent: Extent {
+                    names: names_of(request, names),
+                    namespaces,
+                    policy: None,
+                },
+            }));
+        }
+        granting
+    }
+
+    /// The rules of Allow policies in force that may allow `request`.
+    pub(super) fn granted_by_policies<'s>(
+        &'s self,
+        request: &'s OpenRequest,
+        now: Time,
+    ) -> Vec<GrantingRule<'s>> {
+        let example = request.example("", request.name(), <_>::default());
+        let granting = |listed: &'s ListedPolicy, rule: Option<&'s ResourceRule>, number| GrantingRule {
+            source: GrantSource::Policy(listed, rule),
+            number,
+            extent: Extent {
+                names: names_of(request, rule.map_or(&[][..], |rule| rule.names.as_slice())),
+                namespaces: Part::Any,
+                policy: Some(PolicyRulePlace {
+                    policy: listed.place,
+                    number,
+                }),
+            },
+        };
+        let in_force = |listed: &ListedPolicy| listed.policy.validity.contains(now);
+        let candidates = &self.allow.candidates;
+        match self.query(&example) {
+            Query::Resource(query) => {
+                let rules = candidates
+                    .resources
+                    .rules()
+                    .filter(|(listed, ..)| in_force(listed));
+                let fitting = rules.filter(|(_, rule, _)| {
+                    let compared = query.compare(Effect::Allow, rule, false);
+                    !matches!(
+                        compared,
+                        RuleMatch::Mismatch(Criterion::Verbs | Criterion::ApiGroups | Criterion::Resources)
+                    )
+                });
+                fitting
+                    .map(|(listed, rule, number)| granting(listed, Some(rule), number))
+                    .collect()
+            }
+            Query::Path(query) => {
+                let mut found = Vec::new();
+                candidates.paths.applying(&query, &mut |listed, number| {
+                    if in_force(listed) {
+                        found.push(granting(listed, None, number));
+                    }
+                });
+                found
+            }
+        }
+    }
+}
+
+/// The rules of a role that allow `request`, but perhaps for its name, and the names to
+/// which each is limited.
+fn fitting_rules<'s>(role: &'s Role, request: &OpenRequest) -> Vec<(usize, &'s [String])> {
+    let example = request.example("", request.name(), <_>::default());
+    let mut fitting = Vec::new();
+    for (number, rule) in role.rules.iter().enumerate() {
+        match compare_rule(rule, &example) {
+            RuleMatch::Match => fitting.push((number, rule.resource_names.as_slice())),
+            RuleMatch::Mismatch(Criterion::Names) if request.is_name_open() => {
+                fitting.push((number, rule.resource_names.as_slice()));
+            }
+            RuleMatch::Mismatch(_) => {}
+        }
+    }
+    fitting
+}
+
+/// In which namespaces a binding grants something; `None` where in none that is asked about.
+pub(super) fn part_of<'s>(within: &'s Within, binding: &'s Binding) -> Option<Part<'s>> {
+    let namespace = binding.namespace.as_str();
+    match within {
+        _ if namespace.is_empty() => Some(Part::Any),
+        Within::NoNamespace => None,
+        Within::Namespace(asked) => (asked == namespace).then_some(Part::Only(namespace)),
+        Within::AnyNamespace => Some(Part::Only(namespace)),
+    }
+}
+
+fn names_of<'s>(request: &'s OpenRequest, names: &'s [String]) -> Part<'s> {
+    if !request.is_name_open() {
+        Part::Only(request.name())
+    } else if names.is_empty() {
+        Part::Any
+    } else {
+        Part::OneOf(names)
+    }
+}
