@@ -37,6 +37,8 @@ mod run;
 mod serve;
 #[path = "cli/test.rs"]
 mod test;
+#[path = "cli/test_runner.rs"]
+mod test_runner;
 #[path = "cli/webhooks.rs"]
 mod webhooks;
 #[path = "cli/who_can.rs"]

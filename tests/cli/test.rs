@@ -50,8 +50,8 @@ fn a_failing_case_is_1_and_says_what_differs_and_why() {
     assert_eq!(run.code, 1, "{run:?}");
     for said in [
         "FAIL policies/readers_test.yaml:8: writes",
-        "decision: expected `deny`, got `noOpinion`",
-        "cause: expected `AuthorizationPolicy/other`, got ``",
+        "  decision:\n  - deny\n  + noOpinion\n",
+        "  cause:\n  - AuthorizationPolicy/other\n",
         "| considered:",
         "1 passed, 1 failed",
     ] {
@@ -216,13 +216,13 @@ fn a_review_that_is_answered_otherwise_says_how() {
     assert_eq!(run.code, 1, "{run:?}");
     for said in [
         "FAIL suite.yaml:5: wrong",
-        "allowed: expected `true`, got `false`",
-        "code: expected `422`, got `403`",
-        "warnings: expected `w`, got ``",
-        "auditAnnotations: expected `owner.who: joe`, got ``",
-        "`object.spec.replicas`: expected `2`, got `1`",
+        "  allowed:\n  - true\n  + false\n",
+        "  code:\n  - 422\n  + 403\n",
+        "  warnings:\n  - w\n",
+        "  auditAnnotations:\n  - owner.who: joe\n",
+        "  `object.spec.replicas`:\n  - 2\n  + 1\n",
         "| deny: ValidatingAdmissionPolicy 'owner'",
-        "policy: expected `nobody`, got ``",
+        "  policy:\n  - nobody\n",
         "0 passed, 2 failed",
     ] {
         assert!(run.stdout.contains(said), "`{said}`: {}", run.stdout);

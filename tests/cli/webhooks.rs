@@ -218,9 +218,9 @@ fn a_case_fails_where_answers_are_missing_or_others_are_called() {
 "
     ));
     for said in [
-        "webhooks: expected `pods/label.example.com`, got ``",
-        "decision: expected `allowed: true`, got `it depends on the answers of pods/labels.example.com",
-        "webhooks: expected ``, got `pods/labels.example.com`",
+        "  webhooks:\n  - pods/label.example.com\n",
+        "  decision:\n  - allowed: true\n  + it depends on the answers of pods/labels.example.com",
+        "  webhooks:\n  + pods/labels.example.com\n",
     ] {
         assert!(run.stdout.contains(said), "`{said}`: {}", run.stdout);
     }

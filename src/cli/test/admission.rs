@@ -111,7 +111,7 @@ impl AdmissionExpectation {
         .filter_map(|(what, expected, actual)| Difference::between(what, expected?, actual))
         .collect();
         differences.extend(self.annotation_differences(decided));
-        differences.extend(self.object_difference(decided));
+        differences.extend(self.object_differences(decided));
         differences
     }
 
@@ -130,40 +130,42 @@ impl AdmissionExpectation {
         self.audit_annotations.iter().filter_map(of).collect()
     }
 
-    fn object_difference(&self, decided: &OfflineDecision) -> Option<Difference> {
-        let expected = self.object.as_ref()?;
-        let actual: Value = decided
-            .object
-            .as_deref()
+    fn object_differences(&self, decided: &OfflineDecision) -> Vec<Difference> {
+        let Some(expected) = &self.object else {
+            return Vec::new();
+        };
+        let object = decided.object.as_deref();
+        let actual: Value = object
             .and_then(|object| serde_json::from_str(object).ok())
             .unwrap_or_default();
-        let path = misfit(expected, &actual, "object")?;
-        let at = |value: &Value| {
-            let pointer = path.trim_start_matches("object").replace('.', "/");
-            value.pointer(&pointer).map(Value::to_string).unwrap_or_default()
-        };
-        let (expected, actual) = (at(expected), at(&actual));
-        Some(Difference::new(format!("`{path}`"), expected, actual))
+        misfits(expected, &actual, "object")
     }
 }
 
-/// The path of the first part of `expected` that `actual` does not have.
+/// Each part of `expected` that `actual` does not have, by its path.
 ///
 /// Of a map, what is expected must be there; null means absent. A list must be
 /// as long, and each item has what is expected of it.
-fn misfit(expected: &Value, actual: &Value, path: &str) -> Option<String> {
+fn misfits(expected: &Value, actual: &Value, path: &str) -> Vec<Difference> {
     match (expected, actual) {
-        (Value::Object(expected), Value::Object(actual)) => expected.iter().find_map(|(key, expected)| {
-            let actual = actual.get(key).unwrap_or(&Value::Null);
-            misfit(expected, actual, &format!("{path}.{key}"))
-        }),
+        (Value::Object(expected), Value::Object(actual)) => {
+            let each = expected.iter().flat_map(|(key, expected)| {
+                let actual = actual.get(key).unwrap_or(&Value::Null);
+                misfits(expected, actual, &format!("{path}.{key}"))
+            });
+            each.collect()
+        }
         (Value::Array(expected), Value::Array(actual)) if expected.len() == actual.len() => {
             let pairs = expected.iter().zip(actual).enumerate();
             pairs
-                .into_iter()
-                .find_map(|(index, (expected, actual))| misfit(expected, actual, &format!("{path}.{index}")))
+                .flat_map(|(index, (expected, actual))| misfits(expected, actual, &format!("{path}.{index}")))
+                .collect()
         }
-        (expected, actual) => (expected != actual).then(|| path.to_owned()),
+        (expected, actual) if expected == actual => Vec::new(),
+        (expected, actual) => {
+            let (expected, actual) = (expected.to_string(), actual.to_string());
+            vec![Difference::new(format!("`{path}`"), expected, actual)]
+        }
     }
 }
 
@@ -177,16 +179,22 @@ mod tests {
     fn a_part_of_the_object_is_enough() {
         let actual = json!({"a": {"b": 1, "c": 2}, "l": [{"x": 1, "y": 2}, 3]});
         for (expected, at) in [
-            (json!({}), None),
-            (json!({"a": {"b": 1}}), None),
-            (json!({"a": {"d": null}}), None),
-            (json!({"l": [{"y": 2}, 3]}), None),
-            (json!({"a": {"b": null}}), Some("object.a.b")),
-            (json!({"a": {"b": "1"}}), Some("object.a.b")),
-            (json!({"l": [{"y": 2}]}), Some("object.l")),
-            (json!({"l": [{"y": 3}, 3]}), Some("object.l.0.y")),
+            (json!({}), &[][..]),
+            (json!({"a": {"b": 1}}), &[]),
+            (json!({"a": {"d": null}}), &[]),
+            (json!({"l": [{"y": 2}, 3]}), &[]),
+            (json!({"a": {"b": null}}), &["`object.a.b`"]),
+            (json!({"a": {"b": "1"}}), &["`object.a.b`"]),
+            (json!({"l": [{"y": 2}]}), &["`object.l`"]),
+            (json!({"l": [{"y": 3}, 3]}), &["`object.l.0.y`"]),
+            (
+                json!({"a": {"b": 2, "c": 3}, "l": [{"y": 3}, 4]}),
+                &["`object.a.b`", "`object.a.c`", "`object.l.0.y`", "`object.l.1`"],
+            ),
         ] {
-            assert_eq!(misfit(&expected, &actual, "object").as_deref(), at, "{expected}");
+            let found = misfits(&expected, &actual, "object");
+            let paths: Vec<&str> = found.iter().map(Difference::what).collect();
+            assert_eq!(paths, at, "{expected}");
         }
     }
 }

@@ -2,24 +2,27 @@
 
 use std::fmt;
 
+use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
 use super::admission::AdmissionCase;
+use super::coverage::Coverage;
 use super::suite::{AccessCase, Case, CaseQuestion, Expectation, PoliciesFrom, Suite};
-use crate::cli::admit::{self, answer::OfflineReview};
+use crate::cli::admit::{self, Traced, answer::OfflineReview};
 use crate::cli::authorizers;
 use crate::cli::explain::{InWords, object};
 use crate::cli::loading::{self, LoadedPolicies};
 use crate::engine::Time;
-use crate::engine::authorization::Authorization;
+use crate::engine::authorization::{Authorization, Trace};
 use crate::field::Faults;
+use crate::{config, manifest, reload};
 
 /// What became of one case.
 #[derive(Debug, Serialize)]
 pub(super) struct CaseOutcome {
-    file: String,
-    line: u32,
-    name: String,
+    pub(super) file: String,
+    pub(super) line: u32,
+    pub(super) name: String,
     passed: bool,
     /// What was decided otherwise than expected; empty where it passed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -37,49 +40,114 @@ pub(super) struct Difference {
     actual: String,
 }
 
-/// Decides every case of `suite`, as at `now` where it names no time. Without
-/// policies to decide by there is none.
-pub(super) fn run(suite: &Suite, now: Time, faults: &mut Faults) -> Vec<CaseOutcome> {
-    let (loaded, found) = match &suite.policies {
-        PoliciesFrom::Manifests(paths) => loading::of_paths(paths),
-        PoliciesFrom::Configuration(path) => loading::of_configuration(path),
-    };
-    // What check warns of is no matter of a test.
-    faults.extend(
-        found
-            .into_iter()
-            .filter(|fault| fault.severity == crate::field::Severity::Error),
-    );
-    let Some(loaded) = loaded else {
-        return Vec::new();
-    };
-    suite
-        .cases
-        .iter()
-        .map(|case| decide(&loaded, &suite.file, case, case.at.unwrap_or(now)))
-        .collect()
+/// Which cases are decided, and what is noted of them.
+pub(super) struct TestRun {
+    /// At which cases that name no time are decided.
+    pub(super) now: Time,
+    /// The cases whose suite and name, as `suite/name`, it matches; all where there is none.
+    pub(super) only: Option<Regex>,
+    /// What they reach, where that is asked for.
+    pub(super) coverage: Option<Coverage>,
 }
 
+/// How a case was decided.
+enum Reached {
+    Access(Trace),
+    Admission(Vec<Traced>),
+    Nothing,
+}
+
+/// What is not as expected, the explanation, and what was reached.
+type Compared = (Vec<Difference>, String, Reached);
+
+// === impl TestRun ===
+
+impl TestRun {
+    /// Decides the cases of `suite`. Without policies to decide by there is none.
+    pub(super) fn run(&mut self, suite: &Suite, faults: &mut Faults) -> Vec<CaseOutcome> {
+        let (loaded, found) = match &suite.policies {
+            PoliciesFrom::Manifests(paths) => loading::of_paths(paths),
+            PoliciesFrom::Configuration(path) => loading::of_configuration(path),
+        };
+        // What check warns of is no matter of a test.
+        faults.extend(
+            found
+                .into_iter()
+                .filter(|fault| fault.severity == crate::field::Severity::Error),
+        );
+        let Some(loaded) = loaded else {
+            return Vec::new();
+        };
+        let mut coverage = self.coverage.is_some().then(|| reachable(&suite.policies));
+        let mut outcomes = Vec::new();
+        for case in suite.cases.iter().filter(|case| self.is_wanted(suite, case)) {
+            let (outcome, reached) = decided(&loaded, &suite.file, case, case.at.unwrap_or(self.now));
+            if let Some(coverage) = &mut coverage {
+                match reached {
+                    Reached::Access(trace) => coverage.note_access(&trace),
+                    Reached::Admission(trace) => coverage.note_admission(&trace),
+                    Reached::Nothing => {}
+                }
+            }
+            outcomes.push(outcome);
+        }
+        if let (Some(all), Some(more)) = (&mut self.coverage, coverage) {
+            all.merge(more);
+        }
+        outcomes
+    }
+
+    fn is_wanted(&self, suite: &Suite, case: &Case) -> bool {
+        let name = format!("{}/{}", suite.name, case.name);
+        self.only
+            .as_ref()
+            .is_none_or(|only| only.is_match(&mut only.create_cache(), name.as_str()))
+    }
+}
+
+/// Everything that the cases of a suite may reach.
+fn reachable(policies: &PoliciesFrom) -> Coverage {
+    let paths = match policies {
+        PoliciesFrom::Manifests(paths) => loading::everywhere(paths),
+        PoliciesFrom::Configuration(path) => config::examine(path).0.manifests,
+    };
+    let mut coverage = Coverage::default();
+    // Their faults were told when they were loaded.
+    let (sources, mut faults) = reload::read_manifests(&paths);
+    for source in &sources {
+        for object in manifest::documents(source, &mut faults) {
+            coverage.add(&object);
+        }
+    }
+    coverage
+}
+
+#[cfg(test)]
 pub(super) fn decide(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> CaseOutcome {
-    let (differences, explanation) = match &case.question {
+    decided(loaded, file, case, now).0
+}
+
+fn decided(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> (CaseOutcome, Reached) {
+    let (differences, explanation, reached) = match &case.question {
         CaseQuestion::Access(asked) => access(loaded, &case.cluster, asked, now),
         CaseQuestion::Admission(asked) => admit(loaded, &case.cluster, asked, now),
     };
     let passed = differences.is_empty();
-    CaseOutcome {
+    let outcome = CaseOutcome {
         file: file.to_owned(),
         line: case.line,
         name: case.name.clone(),
         passed,
         differences,
         explanation: if passed { String::new() } else { explanation },
-    }
+    };
+    (outcome, reached)
 }
 
-fn access(loaded: &LoadedPolicies, cluster: &str, case: &AccessCase, now: Time) -> (Vec<Difference>, String) {
+fn access(loaded: &LoadedPolicies, cluster: &str, case: &AccessCase, now: Time) -> Compared {
     let foreign = none_of(case.opinions.foreign(&loaded.authorizers));
     if !foreign.is_empty() {
-        return (foreign, String::new());
+        return (foreign, String::new(), Reached::Nothing);
     }
     let policies = loaded.policies.for_cluster(cluster);
     let (own, trace) = policies.explain(&case.attributes, now);
@@ -90,10 +158,9 @@ fn access(loaded: &LoadedPolicies, cluster: &str, case: &AccessCase, now: Time) 
         trace: &trace,
         bindings: policies.unmatched(&case.attributes, now).bindings,
     };
-    (
-        differences(&case.expect, &consulted.authorization),
-        words.to_string(),
-    )
+    let explanation = words.to_string();
+    let differences = differences(&case.expect, &consulted.authorization);
+    (differences, explanation, Reached::Access(trace))
 }
 
 /// Recorded answers of webhooks that are not there.
@@ -103,22 +170,17 @@ fn none_of<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Difference> {
         .collect()
 }
 
-fn admit(
-    loaded: &LoadedPolicies,
-    cluster: &str,
-    case: &AdmissionCase,
-    now: Time,
-) -> (Vec<Difference>, String) {
+fn admit(loaded: &LoadedPolicies, cluster: &str, case: &AdmissionCase, now: Time) -> Compared {
     if let Some(name) = &case.policy
         && !loaded.has_policy(cluster, case.phases, name)
     {
         let none = Difference::new("policy".to_owned(), name.clone(), String::new());
-        return (vec![none], String::new());
+        return (vec![none], String::new(), Reached::Nothing);
     }
     let policies = loaded.admission.for_cluster(cluster);
     let foreign = none_of(case.answers.foreign(policies));
     if !foreign.is_empty() {
-        return (foreign, String::new());
+        return (foreign, String::new(), Reached::Nothing);
     }
     let asked = OfflineReview {
         loaded,
@@ -129,14 +191,15 @@ fn admit(
         answers: &case.answers,
     };
     match asked.answer(case.review.as_bytes()) {
-        Ok(answered) => (
-            case.expect.differences(&answered),
-            admit::AdmitInWords(&answered).to_string(),
-        ),
+        Ok(answered) => {
+            let explanation = admit::AdmitInWords(&answered).to_string();
+            let differences = case.expect.differences(&answered);
+            (differences, explanation, Reached::Admission(answered.trace))
+        }
         Err(error) => {
             let expected = "an AdmissionReview".to_owned();
             let wrong = Difference::new("review".to_owned(), expected, error.to_string());
-            (vec![wrong], String::new())
+            (vec![wrong], String::new(), Reached::Nothing)
         }
     }
 }
@@ -186,6 +249,12 @@ impl Difference {
         }
     }
 
+    /// What is otherwise.
+    #[cfg(test)]
+    pub(super) fn what(&self) -> &str {
+        &self.what
+    }
+
     /// None where both are the same.
     pub(super) fn between(what: &str, expected: String, actual: String) -> Option<Self> {
         (expected != actual).then(|| Self::new(what.to_owned(), expected, actual))
@@ -198,9 +267,15 @@ impl CaseOutcome {
     pub(super) const fn passed(&self) -> bool {
         self.passed
     }
+
+    /// What differs, in one line.
+    pub(super) fn summary(&self) -> String {
+        let what: Vec<&str> = self.differences.iter().map(|one| one.what.as_str()).collect();
+        format!("not as expected: {}", what.join(", "))
+    }
 }
 
-/// A failing case: what was expected, what came, and why.
+/// A failing case: what was expected (`-`), what came (`+`), and why.
 impl fmt::Display for CaseOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "FAIL {}:{}: {}", self.file, self.line, self.name)?;
@@ -210,7 +285,11 @@ impl fmt::Display for CaseOutcome {
             actual,
         } in &self.differences
         {
-            writeln!(f, "  {what}: expected `{expected}`, got `{actual}`")?;
+            writeln!(f, "  {what}:")?;
+            let sides = [("-", expected), ("+", actual)];
+            for (sign, text) in sides {
+                text.lines().try_for_each(|line| writeln!(f, "  {sign} {line}"))?;
+            }
         }
         for line in self.explanation.lines() {
             writeln!(f, "  | {line}")?;

@@ -23,6 +23,8 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath};
 pub(super) struct Suite {
     /// The file that it stands in.
     pub(super) file: String,
+    /// `metadata.name`; may be empty.
+    pub(super) name: String,
     pub(super) policies: PoliciesFrom,
     pub(super) cases: Vec<Case>,
 }
@@ -77,8 +79,8 @@ struct WrittenSuite {
     api_version: String,
     #[serde(rename = "kind")]
     _kind: String,
-    #[serde(default, rename = "metadata")]
-    _metadata: Option<WrittenMetadata>,
+    #[serde(default)]
+    metadata: Option<WrittenMetadata>,
     #[serde(default)]
     config: Option<PathBuf>,
     #[serde(default)]
@@ -88,8 +90,8 @@ struct WrittenSuite {
 
 #[derive(Deserialize)]
 struct WrittenMetadata {
-    #[serde(default, rename = "name")]
-    _name: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -184,8 +186,10 @@ pub(super) fn read(document: &Document, faults: &mut Faults) -> Option<Suite> {
         .collect();
     let valid = found.is_empty();
     faults.append(found);
+    let name = written.metadata.and_then(|metadata| metadata.name);
     valid.then_some(Suite {
         file,
+        name: name.unwrap_or_default(),
         policies,
         cases,
     })

@@ -1,0 +1,259 @@
+//! `portcullis test`: which cases run, how they are reported, and what they reach.
+
+use serde_json::{Value, json};
+
+use crate::run::{Portcullis, Run};
+
+const POLICIES: &str = r#"apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: readers}
+spec:
+  effect: Allow
+  subjects: [{kind: Group, name: readers}]
+  resourceRules:
+  - {verbs: [get], apiGroups: [""], resources: [pods]}
+  - {verbs: [get], apiGroups: [""], resources: [secrets]}
+  nonResourceRules:
+  - {verbs: [get], paths: [/metrics]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: writer, namespace: a}
+rules:
+- {verbs: [create], apiGroups: [""], resources: [pods]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: writers, namespace: a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: writer}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: w}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: small}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]}
+  matchConditions:
+  - {name: not-root, expression: "request.userInfo.username != 'root'"}
+  validations:
+  - expression: object.spec.replicas < 5
+  - expression: object.spec.replicas > 0
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: small}
+spec: {policyName: small, validationActions: [Deny]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: one}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]}
+  reinvocationPolicy: Never
+  mutations:
+  - {patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'add', path: '/spec/replicas', value: 1}]"}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: one}
+spec: {policyName: one}
+"#;
+
+const SUITE: &str = "apiVersion: portcullis.dev/v1alpha1
+kind: PolicyTest
+metadata: {name: all}
+manifests: [policies.yaml]
+cases:
+- name: reads pods
+  request: {user: r, groups: [readers], verb: get, resource: pods, namespace: a}
+  expect: {decision: allow}
+- name: reads metrics
+  request: {user: r, groups: [readers], verb: get, path: /metrics}
+  expect: {decision: allow}
+- name: writes <pods>
+  request: {user: w, verb: create, resource: pods, namespace: a}
+  expect: {decision: allow}
+- name: many replicas
+  phase: validate
+  review: {userInfo: {username: jane}, object: {apiVersion: apps/v1, kind: Deployment, metadata: {name: d, namespace: a}, spec: {replicas: 7}}}
+  expect: {allowed: false}
+";
+
+fn run(arguments: &str, suite: &str) -> (Portcullis, Run) {
+    let portcullis = Portcullis::new();
+    portcullis.write("suites/policies.yaml", POLICIES);
+    portcullis.write("suites/all_test.yaml", suite);
+    let run = portcullis.run(&format!("test suites {arguments}"));
+    (portcullis, run)
+}
+
+#[test]
+fn cases_are_chosen_by_suite_and_name() {
+    for (regex, count) in [
+        ("reads", 2),
+        ("^all/reads", 2),
+        ("pods>$", 1),
+        ("^reads", 0),
+        ("all/", 4),
+        ("(?i)READS.M", 1),
+    ] {
+        let (_, run) = run(&format!("--run {regex}"), SUITE);
+        if count == 0 {
+            assert_eq!(run.code, 2, "{run:?}");
+            assert!(
+                run.stderr
+                    .contains("`--run` matches none of the 4 cases in `suites`"),
+                "{run:?}"
+            );
+        } else {
+            assert_eq!(
+                (run.code, run.stdout),
+                (0, format!("{count} passed, 0 failed\n")),
+                "{regex}"
+            );
+        }
+    }
+    assert_eq!(run("--run (", SUITE).1.code, 2);
+}
+
+#[test]
+fn passing_cases_are_listed_on_request() {
+    let (_, run) = run("-v --run reads", SUITE);
+    assert_eq!(
+        run.stdout,
+        "ok suites/all_test.yaml:6: reads pods\nok suites/all_test.yaml:9: reads metrics\n2 passed, 0 failed\n"
+    );
+}
+
+#[test]
+fn junit_has_every_case_and_each_failure() {
+    let failing = SUITE.replacen("decision: allow", "decision: deny", 1);
+    let (portcullis, run) = run("--junit out.xml", &failing);
+    assert_eq!(run.code, 1, "{run:?}");
+    let xml = std::fs::read_to_string(portcullis.path("out.xml")).unwrap();
+    for said in [
+        "<testsuites name=\"portcullis\" tests=\"4\" failures=\"1\" errors=\"0\">",
+        "<testsuite name=\"suites/all_test.yaml\" tests=\"4\" failures=\"1\" errors=\"0\">",
+        "<testcase name=\"writes &lt;pods&gt;\" classname=\"suites/all_test.yaml\" file=\"suites/all_test.yaml\" line=\"12\"/>",
+        "<failure message=\"not as expected: decision\">FAIL suites/all_test.yaml:6: reads pods&#10;",
+    ] {
+        assert!(xml.contains(said), "{said}: {xml}");
+    }
+    let (portcullis, _) = self::run(
+        "--junit out.xml",
+        "apiVersion: portcullis.dev/v1alpha1\nkind: PolicyTest\nmanifests: [gone]\ncases: []\n",
+    );
+    let xml = std::fs::read_to_string(portcullis.path("out.xml")).unwrap();
+    assert!(
+        xml.contains("<testsuite name=\"faults\" tests=\"1\" failures=\"0\" errors=\"1\">"),
+        "{xml}"
+    );
+}
+
+#[test]
+fn what_no_case_reaches_is_named_with_its_line() {
+    let (_, run) = run("--coverage", SUITE);
+    assert_eq!(
+        (run.code, run.stdout.as_str()),
+        (
+            0,
+            "not covered: suites/policies.yaml:9: AuthorizationPolicy/readers: rule 1\n\
+             not covered: suites/policies.yaml:41: MutatingAdmissionPolicy/one: no case applies it\n\
+             not covered: suites/policies.yaml:48: MutatingAdmissionPolicy/one: spec.mutations[0]\n\
+             never false: suites/policies.yaml:31: ValidatingAdmissionPolicy/small: spec.matchConditions `not-root`\n\
+             never true: suites/policies.yaml:33: ValidatingAdmissionPolicy/small: spec.validations[0]\n\
+             never false: suites/policies.yaml:34: ValidatingAdmissionPolicy/small: spec.validations[1]\n\
+             coverage: 72.7 % (policies 2/3, rules 3/4, validations 2/2, mutations 0/1, matchConditions 1/1)\n\
+             4 passed, 0 failed\n"
+        )
+    );
+}
+
+#[test]
+fn too_little_coverage_fails_on_request() {
+    let (_, enough) = run("--coverage --fail-under 72", SUITE);
+    assert_eq!(enough.code, 0, "{enough:?}");
+    let (_, less) = run("--coverage --fail-under 72.8", SUITE);
+    assert_eq!(less.code, 1, "{less:?}");
+    assert!(
+        less.stdout
+            .contains("FAIL: less than 72.8 % is covered\n4 passed, 0 failed\n"),
+        "{less:?}"
+    );
+    assert_eq!(run("--fail-under 72", SUITE).1.code, 2);
+}
+
+#[test]
+fn coverage_as_json_and_by_line() {
+    let (portcullis, run) = run("--coverage --coverage-lcov lcov.info -o json", SUITE);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let coverage = &report["coverage"];
+    assert_eq!(coverage["rules"], json!({"covered": 3, "total": 4}));
+    let percent = coverage["percent"].as_f64().unwrap();
+    assert!((percent - 800.0 / 11.0).abs() < 1e-9, "{percent}");
+    assert_eq!(
+        coverage["missed"][0],
+        json!({"file": "suites/policies.yaml", "line": 9, "object": "AuthorizationPolicy/readers", "field": "rule 1"})
+    );
+    assert_eq!(coverage["oneSided"][1]["never"], true);
+    let lines = std::fs::read_to_string(portcullis.path("lcov.info")).unwrap();
+    assert_eq!(
+        lines,
+        "TN:\nSF:suites/policies.yaml\n\
+         BRDA:31,0,0,1\nBRDA:31,0,1,0\nBRDA:33,1,0,0\nBRDA:33,1,1,1\nBRDA:34,2,0,1\nBRDA:34,2,1,0\nBRF:6\nBRH:3\n\
+         DA:1,2\nDA:8,1\nDA:9,0\nDA:11,1\nDA:17,1\nDA:25,1\nDA:31,1\nDA:33,1\nDA:34,1\nDA:41,0\nDA:48,0\nLF:11\nLH:8\n\
+         end_of_record\n"
+    );
+}
+
+/// Every policy that the project ships is reached by the suites beside it, each
+/// expression with both results.
+#[test]
+fn shipped_policies_are_covered_by_their_suites() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/config/policies");
+    let run = Portcullis::new().run(&format!(
+        "test {folder} --coverage --fail-under 100 -o json --at 2026-12-01T12:00:00Z"
+    ));
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(
+        (run.code, &report["failed"]),
+        (0, &json!(0)),
+        "{:#}",
+        report["coverage"]
+    );
+    let coverage = &report["coverage"];
+    assert_eq!(
+        (&coverage["missed"], &coverage["oneSided"]),
+        (&json!([]), &json!([]))
+    );
+    let total = |part: &str| coverage[part]["total"].as_u64().unwrap();
+    assert_eq!(
+        total("validations"),
+        validations_in(folder.as_ref()),
+        "{coverage:#}"
+    );
+}
+
+/// How many validations the shipped manifests have, suites left out.
+fn validations_in(folder: &std::path::Path) -> u64 {
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            count += validations_in(&path);
+        } else if path.extension().is_some_and(|extension| extension == "yaml") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let lists = text.split("\n  validations:\n").skip(1);
+            count += lists
+                .map(|list| {
+                    list.split("\n---")
+                        .next()
+                        .unwrap()
+                        .matches("  - expression:")
+                        .count() as u64
+                })
+                .sum::<u64>();
+        }
+    }
+    count
+}
