@@ -22,6 +22,7 @@ mod kinds;
 mod loading;
 mod migrate;
 mod output;
+mod pages;
 mod policy_files;
 mod request;
 mod serve;
@@ -34,7 +35,7 @@ mod written_review;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::files;
 use crate::field::Faults;
@@ -66,6 +67,8 @@ enum Command {
     Test(test::Test),
     WhoCan(who_can::WhoCan),
     WhatCan(what_can::WhatCan),
+    Completion(pages::Completion),
+    Man(pages::Man),
 }
 
 /// The result of a command that ran.
@@ -127,6 +130,8 @@ pub fn main() -> ExitCode {
         Command::Test(test) => test.run(output),
         Command::WhoCan(who_can) => who_can.run(output),
         Command::WhatCan(what_can) => what_can.run(output),
+        Command::Completion(completion) => completion.run(Arguments::command()),
+        Command::Man(man) => man.run(output, Arguments::command()),
     };
     match verdict {
         Ok(CommandResult::Success) => ExitCode::SUCCESS,

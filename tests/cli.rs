@@ -29,6 +29,8 @@ mod expressions;
 mod init;
 #[path = "cli/manifests.rs"]
 mod manifests;
+#[path = "cli/pages.rs"]
+mod pages;
 #[path = "cli/renew.rs"]
 mod renew;
 #[path = "cli/run.rs"]

@@ -1,0 +1,61 @@
+//! `portcullis completion` and `portcullis man`: made from the same description of the
+//! arguments by which they are parsed, so that they are never out of date.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap_complete::Shell;
+use serde::Serialize;
+
+use super::output::{self, Format};
+use super::{CommandResult, Error};
+
+/// Print a script by which a shell completes commands and flags.
+#[derive(Debug, clap::Args)]
+pub(super) struct Completion {
+    /// The shell.
+    shell: Shell,
+}
+
+/// Write a man page for each command into a folder.
+#[derive(Debug, clap::Args)]
+pub(super) struct Man {
+    /// The folder, which is made if it is not there; pages that are there are replaced.
+    folder: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+struct ManReport {
+    pages: Vec<String>,
+}
+
+impl Completion {
+    pub(super) fn run(self, mut arguments: clap::Command) -> Result<CommandResult, Error> {
+        let name = arguments.get_name().to_owned();
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut arguments, name, &mut script);
+        let mut out = std::io::stdout().lock();
+        out.write_all(&script)
+            .and_then(|()| out.flush())
+            .map_err(Error::Output)?;
+        Ok(CommandResult::Success)
+    }
+}
+
+impl Man {
+    pub(super) fn run(self, format: Format, arguments: clap::Command) -> Result<CommandResult, Error> {
+        let failed = |source| Error::file("write", &self.folder, source);
+        std::fs::create_dir_all(&self.folder).map_err(failed)?;
+        let arguments = arguments.disable_help_subcommand(true);
+        clap_mangen::generate_to(arguments.clone(), &self.folder).map_err(failed)?;
+        let name = arguments.get_name();
+        let commands = arguments
+            .get_subcommands()
+            .map(|command| format!("{name}-{}.1", command.get_name()));
+        let pages: Vec<String> = std::iter::once(format!("{name}.1")).chain(commands).collect();
+        let folder = self.folder.display();
+        let lines: String = pages.iter().map(|page| format!("{folder}/{page}\n")).collect();
+        output::print(format, lines, &ManReport { pages })?;
+        Ok(CommandResult::Success)
+    }
+}
