@@ -30,10 +30,6 @@ COPY . .
 RUN RUSTUP_TOOLCHAIN=1.95.0 PORTCULLIS_COMMIT="$COMMIT" deploy/release/build /out \
     && mkdir /out/state
 
-# Only the debug information: `--target debug` or `--output`.
-FROM scratch AS debug
-COPY --from=build /out/portcullis.debug /portcullis.debug
-
 # glibc and libgcc, nothing else. 65532 is this image's user `nonroot`.
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /out/portcullis /usr/local/bin/portcullis

@@ -26,6 +26,23 @@ fn manifests_and_chart_have_the_version_of_the_package() {
 }
 
 #[test]
+fn the_image_is_built_by_the_compiler_of_the_project() {
+    let toolchain = text("rust-toolchain.toml");
+    let line = toolchain.lines().find_map(|line| line.strip_prefix("channel = "));
+    let channel = line.unwrap().trim_matches('"');
+    let dockerfile = text("Dockerfile");
+    assert!(
+        dockerfile.contains(&format!("RUSTUP_TOOLCHAIN={channel} ")),
+        "{channel}"
+    );
+    let (minor, _) = channel.rsplit_once('.').unwrap();
+    assert!(
+        dockerfile.contains(&format!("FROM docker.io/library/rust:{minor}-")),
+        "{minor}"
+    );
+}
+
+#[test]
 fn workflows_call_only_recipes_that_exist() {
     let justfile = text("justfile");
     let recipes: BTreeSet<&str> = justfile
