@@ -115,7 +115,7 @@ impl ManifestSource for Clusters {
         (files, faults)
     }
 
-    fn objects(&self, config: &Config) -> Vec<Watched> {
+    fn objects(&self, config: &Config) -> Vec<Arc<Watched>> {
         self.signal.clear();
         let mut known = self.known();
         let watched = |entry: &ClusterEntry| {

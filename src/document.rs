@@ -18,6 +18,7 @@ mod decode;
 mod json;
 mod layout;
 mod node;
+mod packed;
 mod stream;
 mod unreadable;
 #[cfg(feature = "server")]
@@ -28,6 +29,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use node::{Entry, Node, Value};
+pub use packed::PackedDocument;
 #[cfg(feature = "server")]
 pub use write::to_yaml;
 

@@ -1,12 +1,15 @@
 //! Manifests: read, validated, linted and compiled for the engine.
 //!
 //! ```text
-//! Source --stream--> Document --object--> Object --read--> SoundObject --assemble--> Manifests
-//!  file, text,   a YAML stream  kind, decode,  duplicates,       |       Policies, and
-//!  cluster       or a List      defaults,      lint              |       what admission uses
-//!                flattened      validation                      |
-//!                                  what an API server tells of --'
+//! Source --stream--> Document --object--> SourceObjects --> ObjectSet --assemble--> Manifests
+//!  file, text,   a YAML stream  kind, decode,  each source     duplicates,  |     Policies, and
+//!  cluster       or a List      defaults,      by itself       lint         |     what admission
+//!                flattened      validation                                  |     uses
+//!                                              what an API server tells of -'
 //! ```
+//!
+//! What a source says is shared by the sets that have it, and so is each object that stays
+//! as it is in a source that changes: neither is read, validated or compiled again.
 //!
 //! Every step collects all the faults that it finds; the last one happens only if none of
 //! them is an error. Input is text: files are read elsewhere.
@@ -19,6 +22,7 @@ mod assemble;
 mod authorization_policy;
 mod compile;
 mod judge;
+mod kept;
 mod kind;
 mod lint;
 mod metadata;
@@ -26,10 +30,12 @@ pub(crate) mod names;
 mod namespace;
 mod namespace_sources;
 mod object;
+mod object_set;
 mod parameter;
 mod rbac;
 mod report;
 mod selector;
+mod source_objects;
 mod stream;
 mod v1alpha1;
 mod validated;
@@ -38,11 +44,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use admission::{Migrated, migrate};
-pub use assemble::assemble;
+pub use assemble::{ChangedManifests, assemble, assemble_changed};
 pub use judge::{Surroundings, is_judged};
 #[cfg(feature = "cluster")]
 pub(crate) use kind::{KINDS, KnownKind};
 pub use lint::{built_in_resource, built_in_resources, odd_request};
+pub use object_set::{ObjectSet, SetDifference};
+pub use source_objects::SourceObjects;
 pub use stream::documents;
 pub use validated::{ObjectIdentity, ValidatedObject};
 
@@ -109,33 +117,15 @@ pub struct Scope {
 /// are no manifests; warnings are lint, and are returned with valid manifests.
 #[must_use]
 pub fn load(sources: &[Source], options: &Options) -> (Option<Manifests>, Faults) {
-    let (objects, faults) = read(sources, options);
-    (objects.map(|objects| assemble(objects, options)), faults)
+    let (set, faults) = read(sources, options);
+    (set.map(|set| assemble(set.objects(), options)), faults)
 }
 
 /// Like [`load`], as far as the objects that there are.
 #[must_use]
-pub fn read(sources: &[Source], options: &Options) -> (Option<Vec<ValidatedObject>>, Faults) {
-    let mut faults = Faults::new();
-    let objects = objects(sources, &mut faults);
-    namespace_sources::require(&objects, options, &mut faults);
-    if faults.has_errors() {
-        return (None, faults);
-    }
-    lint::lint(&objects, options, &mut faults);
-    (Some(objects.into_iter().map(Into::into).collect()), faults)
-}
-
-fn objects(sources: &[Source], faults: &mut Faults) -> Vec<object::ManifestObject> {
-    let mut objects = Vec::new();
-    for source in sources {
-        let cluster: Option<Arc<str>> = source.cluster.as_deref().map(Into::into);
-        for document in stream::documents(source, faults) {
-            objects.extend(object::read(document, cluster.clone(), faults));
-        }
-    }
-    object::refuse_duplicates(&objects, faults);
-    objects
+pub fn read(sources: &[Source], options: &Options) -> (Option<ObjectSet>, Faults) {
+    let read = |source| Arc::new(SourceObjects::read(source, None));
+    ObjectSet::new(sources.iter().map(read).collect(), options, None)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 //! line. If any file of a set has a fault, the set is not used at all.
 
 mod files;
+mod index;
 mod inspection;
 mod interest;
 mod inventory;
@@ -37,12 +38,12 @@ use crate::config::Config;
 use crate::engine::admission::AdmissionPolicies;
 use crate::engine::authorization::Policies;
 use crate::field::Faults;
-use crate::manifest::{ObjectIdentity, ValidatedObject};
+use crate::manifest::{ObjectIdentity, ObjectSet};
 use crate::tls::TlsContext;
 use crate::upstream::Upstreams;
 
-use files::Revision;
-use inventory::Inventory;
+use files::{ManifestFiles, Revision};
+use index::IndexBasis;
 use last_good::{Saver, Unsaved};
 
 pub use files::read_manifests;
@@ -73,6 +74,7 @@ pub struct Snapshot {
     pub tls: TlsContext,
     /// When the certificates end that the configuration names.
     pub expiries: Arc<[Expiry]>,
+    basis: IndexBasis,
     base: Arc<Base>,
     /// To be saved once it is in force.
     unsaved: Option<Unsaved>,
@@ -81,9 +83,8 @@ pub struct Snapshot {
 /// What the files said, for when only what is beside them changes.
 struct Base {
     revision: Revision,
-    inventory: Inventory,
-    /// Kept only where something can be beside them.
-    objects: Option<Vec<ValidatedObject>>,
+    files: ManifestFiles,
+    objects: ObjectSet,
 }
 
 /// The snapshot in force, and how the last attempt to replace it went.
@@ -244,15 +245,14 @@ impl Snapshot {
     fn since(&self, before: &Self) -> Change {
         Change {
             vanished_denies: self.vanished_denies(before),
-            ..self.base.inventory.since(&before.base.inventory)
+            ..Change::of(&self.base.objects.since(&before.base.objects))
         }
     }
 
     /// The AuthorizationPolicies and AdmissionExceptions of files that hold for `cluster`.
     #[must_use]
     pub fn own_kinds_of_files(&self, cluster: &str) -> BTreeSet<ObjectIdentity> {
-        let objects = self.base.objects.iter().flatten();
-        let own = objects.filter(|object| {
+        let own = self.base.objects.others().filter(|object| {
             let is_own = object.authorization_policy().is_some() || object.admission_exception().is_some();
             is_own && object.cluster().is_none_or(|of| of == cluster)
         });

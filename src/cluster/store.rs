@@ -15,25 +15,21 @@
 
 mod in_force;
 mod schema;
+mod views;
 mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use openssl::sha::Sha256;
-
 use super::kind::{WatchPurpose, WatchedKind};
 use super::object::{Good, Name, Noted, ReceivedObject};
-use crate::config::Selector;
 use crate::field::Faults;
-use crate::reload::{Origin, SourceStatus, Watched};
+use crate::reload::Origin;
 use schema::Definitions;
+use views::LastWatched;
 use withheld::Withheld;
 
 pub(super) use in_force::{Standing, Wanted};
-
-/// How many faults are reported in detail.
-const TOLD: usize = 10;
 
 /// What is known of one cluster. Shared by its watches and whoever reads it.
 pub(super) struct Store {
@@ -46,6 +42,10 @@ struct StoredKinds {
     origin: Origin,
     definitions: Definitions,
     standing: Standing,
+    /// A number that grows with each change of what may hold.
+    version: u64,
+    /// What was asked for last.
+    last: Option<LastWatched>,
 }
 
 /// The objects of one kind.
@@ -111,6 +111,8 @@ impl Store {
                 origin,
                 definitions: Definitions::default(),
                 standing: Standing::default(),
+                version: 0,
+                last: None,
             }),
         };
         for (kind, received) in saved.into_iter().flatten() {
@@ -123,10 +125,17 @@ impl Store {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The same, to change what may hold.
+    fn changing(&self) -> MutexGuard<'_, StoredKinds> {
+        let mut known = self.known();
+        known.version += 1;
+        known
+    }
+
     /// From now on exactly `kinds` are watched. What is held of others is dropped.
     /// Whether anything that holds changed.
     pub(super) fn keep(&self, kinds: &BTreeSet<WatchedKind>) -> bool {
-        let mut known = self.known();
+        let mut known = self.changing();
         let before = known.kinds.len();
         known.kinds.retain(|kind, _| kinds.contains(kind));
         let dropped = known.kinds.len() != before;
@@ -145,7 +154,7 @@ impl Store {
 
     /// The API server does not let this kind be listed. Whether what holds changed.
     pub(super) fn refused(&self, kind: &WatchedKind) -> bool {
-        let mut known = self.known();
+        let mut known = self.changing();
         if let Some(objects) = known.kinds.get_mut(kind) {
             objects.progress = SyncProgress::Refused;
         }
@@ -157,7 +166,7 @@ impl Store {
     fn restore(&self, kind: WatchedKind, received: ReceivedObject) {
         let (name, digest) = (received.name.clone(), received.digest);
         let read = received.read(&self.cluster);
-        let mut known = self.known();
+        let mut known = self.changing();
         let objects = known.kinds.entry(kind).or_default();
         // What is saved is complete.
         objects.known = true;
@@ -171,14 +180,14 @@ impl Store {
     /// Takes an object that is new or changed. Whether what holds changed.
     pub(super) fn apply(&self, kind: &WatchedKind, received: ReceivedObject) -> bool {
         if kind.role == WatchPurpose::Definition {
-            return self.known().define(&self.cluster, &received);
+            return self.changing().define(&self.cluster, &received);
         }
         if self.knows(kind, &received) {
             return false;
         }
         let (name, digest, noted) = (received.name.clone(), received.digest, received.noted.clone());
         let read = received.read(&self.cluster);
-        let mut known = self.known();
+        let mut known = self.changing();
         let schema = known.schema(kind);
         let objects = known.kinds.entry(kind.clone()).or_default();
         let held = objects.objects.entry(name).or_default();
@@ -215,7 +224,7 @@ impl Store {
 
     /// Forgets an object that is gone. Whether what holds changed.
     pub(super) fn delete(&self, kind: &WatchedKind, name: &Name) -> bool {
-        let mut known = self.known();
+        let mut known = self.changing();
         if kind.role == WatchPurpose::Definition {
             return known.undefine(&self.cluster, name);
         }
@@ -233,7 +242,7 @@ impl Store {
         for received in all {
             changed |= self.apply(kind, received);
         }
-        let mut known = self.known();
+        let mut known = self.changing();
         let objects = known.kinds.entry(kind.clone()).or_default();
         let before = objects.objects.len();
         objects.objects.retain(|name, _| names.contains(name));
@@ -252,79 +261,6 @@ impl Store {
         let known = self.known();
         let awaited = |objects: &KindObjects| objects.progress == SyncProgress::Awaited;
         known.is_listed() && !known.kinds.values().any(awaited)
-    }
-
-    /// What holds, of what must be selected as far as `selector` selects it, and
-    /// with AdmissionExceptions only where they are wanted.
-    pub(super) fn watched(&self, selector: Option<&Selector>, exceptions: bool) -> Watched {
-        let mut known = self.known();
-        let mut watched = Watched {
-            cluster: self.cluster.to_string(),
-            ..Watched::default()
-        };
-        if known.origin == Origin::Nowhere {
-            return watched;
-        }
-        let mut digest = Sha256::new();
-        for (kind, objects) in &known.kinds {
-            if let Some(parameters) = kind.param_kind().filter(|_| objects.known) {
-                digest.update(parameters.to_string().as_bytes());
-                watched.parameters.insert(parameters);
-            }
-            for good in objects.objects.values().filter_map(|held| held.good.as_ref()) {
-                // What was saved may be of a time when more was wanted.
-                let is_wanted = match kind.role {
-                    WatchPurpose::Selected => selects(selector, good),
-                    WatchPurpose::Exception => exceptions,
-                    WatchPurpose::ReportedOnly | WatchPurpose::Definition => false,
-                    WatchPurpose::Base | WatchPurpose::Parameter => true,
-                };
-                if !is_wanted {
-                    continue;
-                }
-                digest.update(&good.digest);
-                watched.objects.push(Arc::clone(&good.object));
-            }
-        }
-        watched.cluster_scoped = known.definitions.cluster_scoped();
-        for (group, resource) in watched.cluster_scoped.iter() {
-            digest.update(format!("{resource}.{group}\n").as_bytes());
-        }
-        watched.digest = digest.finish();
-        known.offer();
-        watched
-    }
-
-    /// What holds, as texts, and a digest of them.
-    pub(super) fn texts(&self) -> ([u8; 32], Vec<Box<str>>) {
-        let known = self.known();
-        let kinds = known.kinds.iter().filter(|(kind, _)| !kind.is_optional());
-        let held = kinds.flat_map(|(_, kind)| kind.objects.values());
-        let mut digest = Sha256::new();
-        let mut texts = Vec::new();
-        for good in held.filter_map(|held| held.good.as_ref()) {
-            digest.update(&good.digest);
-            texts.push(good.text.clone());
-        }
-        (digest.finish(), texts)
-    }
-
-    pub(super) fn status(&self) -> SourceStatus {
-        let known = self.known();
-        let held = || known.kinds.values().flat_map(|kind| kind.objects.values());
-        let mut faults: Vec<Faults> = known.definitions.faults(&self.cluster);
-        for (kind, objects) in &known.kinds {
-            let named = objects.objects.iter();
-            faults.extend(named.filter_map(|(name, held)| held.newest.faults(&self.cluster, kind, name)));
-        }
-        SourceStatus {
-            cluster: self.cluster.to_string(),
-            origin: known.origin,
-            objects: held().filter(|held| held.good.is_some()).count(),
-            faulty: faults.len(),
-            failures: 0,
-            faults: faults.into_iter().take(TOLD).collect(),
-        }
     }
 }
 
@@ -374,10 +310,6 @@ impl Newest {
             Self::Withheld(withheld) => withheld.faults(cluster, kind, name),
         }
     }
-}
-
-fn selects(selector: Option<&Selector>, good: &Good) -> bool {
-    selector.is_some_and(|selector| selector.labels.matches(|key| good.labels.get(key)))
 }
 
 fn log_faults(cluster: &str, replaces: bool, faults: &Faults) {

@@ -63,7 +63,7 @@ fn attempt<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> Attemp
     let first_failure = RefCell::new(None);
     let reader = Reader {
         node: document.nearest(path),
-        path: path.clone(),
+        at: Position::Base(path),
         failure: &first_failure,
     };
     let mut unknown = Vec::new();
@@ -103,22 +103,45 @@ fn field_path(base: &FieldPath, path: &serde_ignored::Path<'_>) -> FieldPath {
 /// Hands one node to serde. The innermost reader to fail notes its path.
 struct Reader<'d> {
     node: &'d Node,
-    path: FieldPath,
+    at: Position<'d>,
     failure: &'d RefCell<Option<FieldPath>>,
 }
 
+/// Where a reader is: a path that is written out only where something fails.
+#[derive(Clone, Copy)]
+enum Position<'d> {
+    Base(&'d FieldPath),
+    Field(&'d Position<'d>, &'d str),
+    Index(&'d Position<'d>, usize),
+}
+
+impl Position<'_> {
+    /// The path. Recursion is bounded by the depth of documents.
+    fn path(self) -> FieldPath {
+        match self {
+            Self::Base(path) => path.clone(),
+            Self::Field(parent, name) => parent.path().field(name),
+            Self::Index(parent, index) => parent.path().index(index),
+        }
+    }
+}
+
 impl<'d> Reader<'d> {
-    fn child(&self, node: &'d Node, path: FieldPath) -> Self {
+    /// The same of a part, which lives no longer than this reader.
+    fn child<'c>(&self, node: &'c Node, at: Position<'c>) -> Reader<'c>
+    where
+        'd: 'c,
+    {
         Reader {
             node,
-            path,
+            at,
             failure: self.failure,
         }
     }
 
     fn noting<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
         if result.is_err() {
-            self.failure.borrow_mut().get_or_insert_with(|| self.path.clone());
+            self.failure.borrow_mut().get_or_insert_with(|| self.at.path());
         }
         result
     }
@@ -190,22 +213,22 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     }
 }
 
-struct Items<'r, 'd> {
-    reader: &'r Reader<'d>,
-    items: &'d [Node],
+struct Items<'r> {
+    reader: &'r Reader<'r>,
+    items: &'r [Node],
     next: usize,
 }
 
-impl<'de> SeqAccess<'de> for Items<'_, '_> {
+impl<'de> SeqAccess<'de> for Items<'_> {
     type Error = Failure;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Failure> {
         let Some(item) = self.items.get(self.next) else {
             return Ok(None);
         };
-        let path = self.reader.path.index(self.next);
+        let at = Position::Index(&self.reader.at, self.next);
         self.next += 1;
-        seed.deserialize(self.reader.child(item, path)).map(Some)
+        seed.deserialize(self.reader.child(item, at)).map(Some)
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -213,13 +236,13 @@ impl<'de> SeqAccess<'de> for Items<'_, '_> {
     }
 }
 
-struct Entries<'r, 'd> {
-    reader: &'r Reader<'d>,
-    entries: &'d [Entry],
+struct Entries<'r> {
+    reader: &'r Reader<'r>,
+    entries: &'r [Entry],
     next: usize,
 }
 
-impl<'de> MapAccess<'de> for Entries<'_, '_> {
+impl<'de> MapAccess<'de> for Entries<'_> {
     type Error = Failure;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Failure> {
@@ -235,8 +258,8 @@ impl<'de> MapAccess<'de> for Entries<'_, '_> {
             return Err(Failure::custom("a value without a key"));
         };
         self.next += 1;
-        let path = self.reader.path.field(&entry.key);
-        seed.deserialize(self.reader.child(&entry.value, path))
+        let at = Position::Field(&self.reader.at, &entry.key);
+        seed.deserialize(self.reader.child(&entry.value, at))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -244,19 +267,19 @@ impl<'de> MapAccess<'de> for Entries<'_, '_> {
     }
 }
 
-struct Variant<'r, 'd> {
-    reader: &'r Reader<'d>,
-    entry: &'d Entry,
+struct Variant<'r> {
+    reader: &'r Reader<'r>,
+    entry: &'r Entry,
 }
 
-impl<'r, 'd, 'de> EnumAccess<'de> for Variant<'r, 'd> {
+impl<'r, 'de> EnumAccess<'de> for Variant<'r> {
     type Error = Failure;
-    type Variant = Reader<'d>;
+    type Variant = Reader<'r>;
 
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Reader<'d>), Failure> {
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Reader<'r>), Failure> {
         let key: StrDeserializer<'_, Failure> = self.entry.key.as_str().into_deserializer();
-        let path = self.reader.path.field(&self.entry.key);
-        Ok((seed.deserialize(key)?, self.reader.child(&self.entry.value, path)))
+        let at = Position::Field(&self.reader.at, &self.entry.key);
+        Ok((seed.deserialize(key)?, self.reader.child(&self.entry.value, at)))
     }
 }
 

@@ -69,6 +69,23 @@ impl Node {
         }
     }
 
+    /// Whether both say the same in the same order, on whatever lines.
+    #[must_use]
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        match (&self.value, &other.value) {
+            (Value::List(one), Value::List(other)) => {
+                one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.says_the_same(other))
+            }
+            (Value::Map(one), Value::Map(other)) => {
+                let same = |(one, other): (&Entry, &Entry)| {
+                    one.key == other.key && one.value.says_the_same(&other.value)
+                };
+                one.len() == other.len() && one.iter().zip(other).all(same)
+            }
+            (one, other) => one == other,
+        }
+    }
+
     /// The entry `name` of a mapping.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Self> {

@@ -10,6 +10,7 @@ mod access;
 mod answer;
 mod authorize;
 pub mod authorizer;
+mod binding_list;
 pub mod condition;
 mod control_plane;
 #[cfg(test)]
@@ -36,10 +37,10 @@ pub use condition::{Condition, ConditionFault};
 pub use control_plane::CONTROL_PLANE;
 pub use objects::{
     AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NamespaceLabels, NeverDeny, NonResourceRule,
-    Objects, ResourceRule, Role, Rule, ServiceAccount,
+    Objects, ResourceRule, Role, Rule, ServiceAccount, SharedObjects,
 };
 pub use policies::Policies;
-pub use policy_set::PolicySet;
+pub use policy_set::{PolicySet, PolicySetChange};
 pub use role_ref::{RoleKind, RoleRef};
 pub use rule_match::RuleMatch;
 pub use subject::{Subject, SubjectKind};

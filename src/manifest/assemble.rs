@@ -1,28 +1,26 @@
 //! Assembles validated objects into the sets of each cluster.
 
+mod changed;
+
+pub use changed::{ChangedManifests, assemble_changed};
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::object::Content;
 use super::validated::ValidatedObject;
 use super::{Manifests, Options, Scope};
-use crate::engine::authorization::{Objects, Policies, PolicySet};
+use crate::engine::authorization::{Policies, PolicySet, SharedObjects};
 
 /// Sorts `objects` by cluster and kind, and indexes what decides.
 ///
 /// No two of them may be the same object of one cluster.
 #[must_use]
-pub fn assemble(objects: impl IntoIterator<Item = ValidatedObject>, options: &Options) -> Manifests {
-    let (mut shared, mut clusters) = (Sorted::default(), BTreeMap::<String, Sorted>::new());
-    for cluster in options.cluster_scoped.keys() {
-        clusters.entry(cluster.clone()).or_default();
-    }
-    for object in objects {
-        match &object.cluster {
-            None => shared.add(object),
-            Some(cluster) => clusters.entry(cluster.to_string()).or_default().add(object),
-        }
-    }
+pub fn assemble<'o>(
+    objects: impl IntoIterator<Item = &'o Arc<ValidatedObject>>,
+    options: &Options,
+) -> Manifests {
+    let (shared, mut clusters) = sorted(objects, options);
     Manifests {
         policies: policies(shared.objects, &mut clusters, options),
         shared: shared.scope,
@@ -33,8 +31,25 @@ pub fn assemble(objects: impl IntoIterator<Item = ValidatedObject>, options: &Op
     }
 }
 
+fn sorted<'o>(
+    objects: impl IntoIterator<Item = &'o Arc<ValidatedObject>>,
+    options: &Options,
+) -> (Sorted, BTreeMap<String, Sorted>) {
+    let (mut shared, mut clusters) = (Sorted::default(), BTreeMap::<String, Sorted>::new());
+    for cluster in options.cluster_scoped.keys() {
+        clusters.entry(cluster.clone()).or_default();
+    }
+    for object in objects {
+        match &object.cluster {
+            None => shared.add(object),
+            Some(cluster) => clusters.entry(cluster.to_string()).or_default().add(object),
+        }
+    }
+    (shared, clusters)
+}
+
 /// Where a cluster has no objects of its own that decide, the shared index serves it too.
-fn policies(shared: Objects, clusters: &mut BTreeMap<String, Sorted>, options: &Options) -> Policies {
+fn policies(shared: SharedObjects, clusters: &mut BTreeMap<String, Sorted>, options: &Options) -> Policies {
     let mut own = HashMap::new();
     for (cluster, sorted) in clusters {
         let mut objects = std::mem::take(&mut sorted.objects);
@@ -50,7 +65,7 @@ fn policies(shared: Objects, clusters: &mut BTreeMap<String, Sorted>, options: &
     }
 }
 
-fn is_empty(objects: &Objects) -> bool {
+fn is_empty(objects: &SharedObjects) -> bool {
     objects.roles.is_empty()
         && objects.bindings.is_empty()
         && objects.policies.is_empty()
@@ -58,7 +73,7 @@ fn is_empty(objects: &Objects) -> bool {
         && objects.cluster_scoped.is_empty()
 }
 
-fn together(mut one: Objects, other: Objects) -> Objects {
+fn together(mut one: SharedObjects, other: SharedObjects) -> SharedObjects {
     one.roles.extend(other.roles);
     one.bindings.extend(other.bindings);
     one.policies.extend(other.policies);
@@ -70,28 +85,28 @@ fn together(mut one: Objects, other: Objects) -> Objects {
 /// The objects of one cluster, or of all.
 #[derive(Default)]
 struct Sorted {
-    objects: Objects,
+    objects: SharedObjects,
     scope: Scope,
 }
 
 impl Sorted {
-    fn add(&mut self, object: ValidatedObject) {
-        match object.content {
-            Content::Role(role) => self.objects.roles.push(role),
-            Content::Binding(binding) => self.objects.bindings.push(binding),
-            Content::Policy(policy) => self.objects.policies.push(*policy),
+    fn add(&mut self, object: &ValidatedObject) {
+        match &object.content {
+            Content::Role(role) => self.objects.roles.push(Arc::clone(role)),
+            Content::Binding(binding) => self.objects.bindings.push(Arc::clone(binding)),
+            Content::Policy(policy) => self.objects.policies.push(Arc::clone(policy)),
             Content::Namespace(labels) => {
-                self.scope.admission.namespaces.extend(object.json);
+                self.scope.admission.namespaces.extend(object.json.clone());
                 if let Some(name) = labels.get(super::namespace::NAME_LABEL).cloned() {
-                    self.objects.namespaces.insert(name, labels);
+                    self.objects.namespaces.insert(name, BTreeMap::clone(labels));
                 }
             }
             Content::Exception(exception) => {
                 let exceptions = &mut self.scope.admission.exceptions;
                 if object.is_watched {
-                    exceptions.watched.push(exception);
+                    exceptions.watched.push(Arc::clone(exception));
                 } else {
-                    exceptions.of_files.push(exception);
+                    exceptions.of_files.push(Arc::clone(exception));
                 }
             }
             Content::Admission(admission) => {
@@ -99,9 +114,9 @@ impl Sorted {
                     let watched = &mut self.scope.admission.exceptions.watched_policies;
                     watched.extend(admission.excusable());
                 }
-                admission.add_to(&mut self.scope.admission);
+                admission.clone().add_to(&mut self.scope.admission);
             }
-            Content::Parameter => self.scope.admission.parameters.extend(object.json),
+            Content::Parameter => self.scope.admission.parameters.extend(object.json.clone()),
         }
     }
 }

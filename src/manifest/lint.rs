@@ -12,6 +12,7 @@
 
 mod asked;
 mod binding;
+mod bindings;
 mod bound;
 mod exception;
 mod grants;
@@ -31,86 +32,135 @@ mod validity;
 mod webhook;
 
 pub use asked::odd_request;
+pub(super) use bindings::BindingLint;
 pub use known::{built_in_resource, built_in_resources};
+
+use std::sync::Arc;
 
 use super::Options;
 use super::admission::AdmissionObject;
+use super::kept::KeptDocument;
 use super::object::{Content, ManifestObject};
-use crate::document::Document;
+use super::source_objects::SourceObjects;
 use crate::engine::Time;
-use crate::engine::admission::AdmissionSet;
 use crate::engine::admission::exceptions::Exception;
+use crate::engine::admission::{AdmissionSet, Applicability};
 use crate::engine::authorization::{AuthorizationPolicy, PolicySet};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
-/// Looks at all `objects`, each of which is valid.
-pub(super) fn lint(objects: &[ManifestObject], options: &Options, faults: &mut Faults) {
-    let never_deny = &options.never_deny;
-    let roles = binding::RolesByCluster::new(objects);
-    let grants = binding::RoleGrants::new(&roles, never_deny);
-    let namespaces = webhook::KnownNamespaces::new(objects);
-    let denies = unreachable::Denies::new(objects.iter().filter_map(|object| match &object.content {
-        Content::Policy(policy) => Some((&**policy, object.cluster.as_deref())),
-        _ => None,
-    }));
-    let known = exception::KnownTargets::new(objects);
-    let labellers = labels::Labellers::new(objects, &grants);
-    let spec = FieldPath::root().field("spec");
-    for object in objects {
+/// Looks at all objects of `sources`, each of which is valid.
+pub(super) fn lint(
+    sources: &[Arc<SourceObjects>],
+    options: &Options,
+    earlier: Option<&BindingLint>,
+    faults: &mut Faults,
+) -> BindingLint {
+    let others: Vec<&ManifestObject> = sources.iter().flat_map(|source| source.others()).collect();
+    let bindings = BindingLint::new(sources, options, earlier);
+    let around = LintContext {
+        options,
+        namespaces: webhook::KnownNamespaces::new(&others),
+        denies: unreachable::Denies::new(others.iter().filter_map(|object| match &object.content {
+            Content::Policy(policy) => Some((&**policy, object.cluster.as_deref())),
+            _ => None,
+        })),
+        known: exception::KnownTargets::new(&others),
+        labellers: labels::Labellers::new(&others, bindings.labellers()),
+    };
+    for (source, found) in sources.iter().zip(bindings.found()) {
+        let mut found = found.warnings.iter().peekable();
+        for (place, object) in source.others_in_place() {
+            while let Some((_, warnings)) = found.next_if(|(at, _)| *at < place) {
+                faults.extend(warnings.iter().cloned());
+            }
+            around.lint(object, faults);
+        }
+        faults.extend(found.flat_map(|(_, warnings)| warnings.iter().cloned()));
+    }
+    bound::lint(&others, faults);
+    parameters::lint(&others, faults);
+    unknown_namespaces::lint(&others, options, faults);
+    bindings
+}
+
+/// What the warnings about one object depend on beside it.
+struct LintContext<'o> {
+    options: &'o Options,
+    namespaces: webhook::KnownNamespaces<'o>,
+    denies: unreachable::Denies<'o>,
+    known: exception::KnownTargets,
+    labellers: labels::Labellers<'o>,
+}
+
+impl LintContext<'_> {
+    fn lint(&self, object: &ManifestObject, faults: &mut Faults) {
+        faults.extend(object.warnings.get_or_init(|| alone(object)).iter().cloned());
         let mut lint = Lint {
             document: &object.document,
             faults,
         };
+        let cluster = object.cluster.as_deref();
         match &object.content {
-            Content::Policy(policy) => {
-                policy::lint(policy, never_deny, &mut lint);
-                labels::lint(policy, object.cluster.as_deref(), &labellers, &mut lint);
-                validity::lint(&policy.validity, options.now, &spec, &mut lint);
-                lockout::lint(policy, never_deny, &mut lint);
-                unasked::lint(policy, &options.api_server_webhooks, &mut lint);
-                names::lint_policy(policy, &mut lint);
-                denies.lint(policy, object.cluster.as_deref(), &mut lint);
-            }
-            Content::Role(role) => {
-                binding::lint_role(role, &mut lint);
-                names::lint_role(role, &mut lint);
-                unreachable::lint_role(role, &mut lint);
-            }
+            Content::Policy(policy) => self.lint_policy(policy, cluster, &mut lint),
             Content::Exception(exception) => {
                 // What is watched is not known here.
-                let is_watched = !options.watched.is_empty();
+                let is_watched = !self.options.watched.is_empty();
                 let around = exception::Around {
-                    has: &|name| is_watched || known.policies.contains(name),
-                    has_namespaces: is_watched || known.has_namespaces,
+                    has: &|name| is_watched || self.known.policies.contains(name),
+                    has_namespaces: is_watched || self.known.has_namespaces,
                 };
-                exception::lint(exception, &around, options.now, &mut lint);
-            }
-            Content::Binding(binding) => {
-                binding::lint(binding, object.cluster.as_deref(), &grants, &mut lint)
+                exception::lint(exception, &around, self.options.now, &mut lint);
             }
             Content::Admission(
                 AdmissionObject::ValidatingWebhooks(configuration)
                 | AdmissionObject::MutatingWebhooks(configuration),
-            ) => webhook::lint(configuration, object.cluster.as_deref(), &namespaces, &mut lint),
-            Content::Admission(AdmissionObject::MutatingPolicy(policy)) => {
-                mutation::lint(policy, &mut lint);
-                let path = spec.field("matchConstraints");
-                names::lint_constraints(&policy.applicability.constraints, &path, &mut lint);
-                types::lint(&policy.applicability, &mut lint);
-                left_out::lint(&policy.applicability.constraints, &path, &mut lint);
-            }
-            Content::Admission(AdmissionObject::ValidatingPolicy(policy)) => {
-                let path = spec.field("matchConstraints");
-                names::lint_constraints(&policy.applicability.constraints, &path, &mut lint);
-                types::lint(&policy.applicability, &mut lint);
-                left_out::lint(&policy.applicability.constraints, &path, &mut lint);
-            }
-            Content::Namespace(_) | Content::Admission(_) | Content::Parameter => {}
+            ) => webhook::lint(configuration, cluster, &self.namespaces, &mut lint),
+            _ => {}
         }
     }
-    bound::lint(objects, faults);
-    parameters::lint(objects, faults);
-    unknown_namespaces::lint(objects, options, faults);
+
+    fn lint_policy(&self, policy: &AuthorizationPolicy, cluster: Option<&str>, lint: &mut Lint<'_>) {
+        let never_deny = &self.options.never_deny;
+        let spec = FieldPath::root().field("spec");
+        policy::lint(policy, never_deny, lint);
+        labels::lint(policy, cluster, &self.labellers, lint);
+        validity::lint(&policy.validity, self.options.now, &spec, lint);
+        lockout::lint(policy, never_deny, lint);
+        unasked::lint(policy, &self.options.api_server_webhooks, lint);
+        names::lint_policy(policy, lint);
+        self.denies.lint(policy, cluster, lint);
+    }
+}
+
+/// The warnings about `object` that depend on nothing beside it.
+fn alone(object: &ManifestObject) -> Box<[Fault]> {
+    let mut faults = Faults::new();
+    let mut lint = Lint {
+        document: &object.document,
+        faults: &mut faults,
+    };
+    let path = FieldPath::root().field("spec").field("matchConstraints");
+    let lint_admission = |applicability: &Applicability, lint: &mut Lint<'_>| {
+        names::lint_constraints(&applicability.constraints, &path, lint);
+        types::lint(applicability, lint);
+        left_out::lint(&applicability.constraints, &path, lint);
+    };
+    match &object.content {
+        Content::Role(role) => {
+            binding::lint_role(role, &mut lint);
+            names::lint_role(role, &mut lint);
+            unreachable::lint_role(role, &mut lint);
+        }
+        Content::Admission(AdmissionObject::MutatingPolicy(policy)) => {
+            mutation::lint(policy, &mut lint);
+            lint_admission(&policy.applicability, &mut lint);
+        }
+        Content::Admission(AdmissionObject::ValidatingPolicy(policy)) => {
+            lint_admission(&policy.applicability, &mut lint);
+        }
+        _ => {}
+    }
+    faults.into_iter().collect()
 }
 
 /// Looks at a policy by itself, beside what is in force.
@@ -158,7 +208,7 @@ pub(super) fn exception_alone(
 
 /// Collects the warnings about one object.
 struct Lint<'a> {
-    document: &'a Document,
+    document: &'a KeptDocument,
     faults: &'a mut Faults,
 }
 

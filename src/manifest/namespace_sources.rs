@@ -9,7 +9,7 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// Refuses each `namespaceSelector` that asks for labels of a cluster of whose
 /// Namespaces neither the manifests nor a watch tell.
-pub(super) fn require(objects: &[ManifestObject], options: &Options, faults: &mut Faults) {
+pub(super) fn require(objects: &[&ManifestObject], options: &Options, faults: &mut Faults) {
     let sources = NamespaceSources::new(objects, options);
     for object in objects {
         let Content::Policy(policy) = &object.content else {
@@ -61,7 +61,7 @@ pub(super) struct NamespaceSources<'o> {
 }
 
 impl<'o> NamespaceSources<'o> {
-    pub(super) fn new(objects: &'o [ManifestObject], options: &'o Options) -> Self {
+    pub(super) fn new(objects: &[&'o ManifestObject], options: &'o Options) -> Self {
         let namespaces = objects
             .iter()
             .filter(|object| matches!(object.content, Content::Namespace(_)));

@@ -1,46 +1,68 @@
 //! One object of a manifest: decoded, validated, with its position.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::api::rbac::v1 as rbac_v1;
 use serde::de::DeserializeOwned;
 
 use super::admission::{self, AdmissionObject};
+use super::kept::KeptDocument;
 use super::kind::{self, ManifestKind};
 use super::lint::known::is_namespaced;
 use super::rbac::Rbac;
 use super::report::Report;
-use super::validated::ObjectIdentity;
+use super::validated::{ObjectIdentity, ObjectOrigin, ValidatedObject};
 use super::{admission_exception, authorization_policy, compile, namespace, parameter, rbac, v1alpha1};
 use crate::document::Document;
 use crate::engine::admission::exceptions::Exception;
 use crate::engine::authorization::{AuthorizationPolicy, Binding, Role};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
-/// A valid object.
+/// A valid object and its document.
 #[derive(Debug)]
 pub(super) struct ManifestObject {
     /// As written.
-    pub(super) document: Document,
-    /// The only cluster it holds for; `None` for every cluster.
-    pub(super) cluster: Option<Arc<str>>,
-    pub(super) content: Content,
+    pub(super) document: KeptDocument,
+    /// Shared by every set that has it.
+    pub(super) valid: Arc<ValidatedObject>,
+    /// The warnings that depend on nothing else, once they were found.
+    pub(super) warnings: OnceLock<Box<[Fault]>>,
 }
 
 /// What an object says.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     /// A Role or ClusterRole.
-    Role(Role),
+    Role(Arc<Role>),
     /// A RoleBinding or ClusterRoleBinding.
-    Binding(Binding),
-    Policy(Box<AuthorizationPolicy>),
+    Binding(Arc<Binding>),
+    Policy(Arc<AuthorizationPolicy>),
     Exception(Arc<Exception>),
     /// The labels of the namespace.
-    Namespace(BTreeMap<String, String>),
+    Namespace(Arc<BTreeMap<String, String>>),
     Admission(AdmissionObject),
     Parameter,
+}
+
+impl ManifestObject {
+    /// The object that `document` was read to.
+    pub(super) fn new(document: Document, valid: Arc<ValidatedObject>) -> Self {
+        Self {
+            document: KeptDocument::new(document, &valid.content),
+            valid,
+            warnings: OnceLock::new(),
+        }
+    }
+}
+
+impl Deref for ManifestObject {
+    type Target = ValidatedObject;
+
+    fn deref(&self) -> &ValidatedObject {
+        &self.valid
+    }
 }
 
 /// Reads `document`; what is wrong with it goes to `faults`, and then there is no object.
@@ -49,8 +71,19 @@ pub(super) fn read(
     cluster: Option<Arc<str>>,
     faults: &mut Faults,
 ) -> Option<ManifestObject> {
-    let content = match kind::of(&document) {
-        Ok(kind) => content(kind, &document, faults),
+    let valid = read_alone(&document, cluster, ObjectOrigin::File, faults)?;
+    Some(ManifestObject::new(document, Arc::new(valid)))
+}
+
+/// The same, without its document.
+pub(super) fn read_alone(
+    document: &Document,
+    cluster: Option<Arc<str>>,
+    origin: ObjectOrigin,
+    faults: &mut Faults,
+) -> Option<ValidatedObject> {
+    let content = match kind::of(document) {
+        Ok(kind) => content(kind, document, faults),
         Err(unknown) => {
             faults.push(Fault::error(
                 document.place(unknown.path),
@@ -60,33 +93,30 @@ pub(super) fn read(
             None
         }
     };
-    content.map(|content| ManifestObject {
-        document,
-        cluster,
-        content,
-    })
+    content.map(|content| ValidatedObject::new(document, cluster, content, origin))
 }
 
 fn content(kind: ManifestKind, document: &Document, faults: &mut Faults) -> Option<Content> {
     match kind {
         ManifestKind::Role => rbac_object(document, faults)
             .map(compile::role)
-            .map(Content::Role),
+            .map(|role| Content::Role(Arc::new(role))),
         ManifestKind::ClusterRole => {
             let role: rbac_v1::ClusterRole = rbac_object(document, faults)?;
-            compile::cluster_role(role, &mut Report::new(document, faults)).map(Content::Role)
+            compile::cluster_role(role, &mut Report::new(document, faults))
+                .map(|role| Content::Role(Arc::new(role)))
         }
         ManifestKind::RoleBinding => {
             let binding: rbac_v1::RoleBinding = rbac_object(document, faults)?;
             let mut report = Report::new(document, faults);
             compile::binding(binding.metadata, binding.role_ref, binding.subjects, &mut report)
-                .map(Content::Binding)
+                .map(|binding| Content::Binding(Arc::new(binding)))
         }
         ManifestKind::ClusterRoleBinding => {
             let binding: rbac_v1::ClusterRoleBinding = rbac_object(document, faults)?;
             let mut report = Report::new(document, faults);
             compile::binding(binding.metadata, binding.role_ref, binding.subjects, &mut report)
-                .map(Content::Binding)
+                .map(|binding| Content::Binding(Arc::new(binding)))
         }
         ManifestKind::AuthorizationPolicy => {
             let policy: v1alpha1::AuthorizationPolicy = document.decode(faults)?;
@@ -95,9 +125,7 @@ fn content(kind: ManifestKind, document: &Document, faults: &mut Faults) -> Opti
             if !report.is_valid() {
                 return None;
             }
-            compile::policy(policy, checked, &mut report)
-                .map(Box::new)
-                .map(Content::Policy)
+            compile::policy(policy, checked, &mut report).map(|policy| Content::Policy(Arc::new(policy)))
         }
         ManifestKind::AdmissionException => {
             let exception = document.decode(faults)?;
@@ -105,9 +133,8 @@ fn content(kind: ManifestKind, document: &Document, faults: &mut Faults) -> Opti
             Some(Content::Exception(Arc::new(exception)))
         }
         ManifestKind::PolicyTest => None,
-        ManifestKind::Namespace => {
-            namespace::labels(document, &mut Report::new(document, faults)).map(Content::Namespace)
-        }
+        ManifestKind::Namespace => namespace::labels(document, &mut Report::new(document, faults))
+            .map(|labels| Content::Namespace(Arc::new(labels))),
         ManifestKind::Admission => {
             named(document, faults)?;
             admission::read(document, faults).map(Content::Admission)
@@ -179,10 +206,10 @@ fn unplaced(document: &Document) -> Option<String> {
 // === duplicates ===
 
 /// Reports each object that holds for a cluster together with an earlier one of the same identity.
-pub(super) fn refuse_duplicates(objects: &[ManifestObject], faults: &mut Faults) {
-    let mut seen: HashMap<ObjectIdentity, Vec<&ManifestObject>> = HashMap::with_capacity(objects.len());
+pub(super) fn refuse_duplicates<'o>(objects: impl Iterator<Item = &'o ManifestObject>, faults: &mut Faults) {
+    let mut seen: HashMap<&ObjectIdentity, Vec<&ManifestObject>> = HashMap::new();
     for object in objects {
-        let namesakes = seen.entry(ObjectIdentity::of(&object.document)).or_default();
+        let namesakes = seen.entry(object.identity()).or_default();
         if let Some(first) = namesakes.iter().find(|first| meet(first, object)) {
             let path = FieldPath::root().field("metadata").field("name");
             let message = format!(

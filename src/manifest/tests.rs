@@ -1,5 +1,6 @@
 //! Faults of manifests, each with its place.
 
+mod changes;
 mod exceptions;
 mod namespaces;
 mod policies;
@@ -15,6 +16,18 @@ fn source(text: &str) -> Source {
         text: text.into(),
         cluster: None,
     }
+}
+
+/// The objects of `sources`, whatever in them is worth a warning.
+fn objects(sources: &[Source], faults: &mut Faults) -> Vec<Arc<ValidatedObject>> {
+    let read = |source| SourceObjects::read(source, None);
+    let sources: Vec<SourceObjects> = sources.iter().map(read).collect();
+    for source in &sources {
+        faults.extend(source.faults().iter().cloned());
+    }
+    object::refuse_duplicates(sources.iter().flat_map(SourceObjects::objects), faults);
+    let objects = sources.iter().flat_map(SourceObjects::objects);
+    objects.map(|object| Arc::clone(&object.valid)).collect()
 }
 
 fn faults(text: &str) -> String {

@@ -1,13 +1,14 @@
 //! Validated objects, independent of their documents.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use super::admission::{self, AdmissionObject};
 use super::kind;
-use super::object::{self, Content, ManifestObject};
-use crate::document::Document;
+use super::object::{self, Content};
+use crate::document::{Document, Node, Value};
 use crate::engine::admission::ParamKind;
 use crate::engine::admission::exceptions::Exception;
 use crate::engine::authorization::{AuthorizationPolicy, Effect};
@@ -27,13 +28,20 @@ pub struct ValidatedObject {
     digest: u64,
 }
 
+/// Where an object comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ObjectOrigin {
+    File,
+    ApiServer,
+}
+
 /// What there is once in a cluster: its version does not matter.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectIdentity {
-    group: String,
-    kind: String,
-    namespace: String,
-    name: String,
+    /// Group, kind, namespace and name, one after another.
+    text: Box<str>,
+    /// Where the first three of them end.
+    ends: [u32; 3],
 }
 
 // === impl ValidatedObject ===
@@ -49,19 +57,37 @@ impl ValidatedObject {
     /// `portcullis test`, is one too.
     pub fn read(document: Document, cluster: Arc<str>) -> Result<Self, Faults> {
         let mut faults = Faults::new();
-        let place = document.place(FieldPath::root().field("kind"));
-        match object::read(document, Some(cluster), &mut faults) {
-            Some(object) => Ok(Self {
-                is_watched: true,
-                ..object.into()
-            }),
+        match object::read_alone(&document, Some(cluster), ObjectOrigin::ApiServer, &mut faults) {
+            Some(object) => Ok(object),
             None => {
                 if !faults.has_errors() {
+                    let place = document.place(FieldPath::root().field("kind"));
                     let message = "objects of this kind are not used";
                     faults.push(Fault::error(place, FaultKind::NotSupported, message));
                 }
                 Err(faults)
             }
+        }
+    }
+
+    /// The object that says `content`, as `document` has it.
+    pub(super) fn new(
+        document: &Document,
+        cluster: Option<Arc<str>>,
+        content: Content,
+        origin: ObjectOrigin,
+    ) -> Self {
+        let json = match &content {
+            Content::Namespace(_) | Content::Parameter => admission::json(document),
+            _ => None,
+        };
+        Self {
+            identity: ObjectIdentity::of(document),
+            digest: digest(document),
+            cluster,
+            content,
+            is_watched: origin == ObjectOrigin::ApiServer,
+            json,
         }
     }
 
@@ -124,25 +150,28 @@ impl ValidatedObject {
     }
 }
 
-impl From<ManifestObject> for ValidatedObject {
-    fn from(object: ManifestObject) -> Self {
-        let json = match &object.content {
-            Content::Namespace(_) | Content::Parameter => admission::json(&object.document),
-            _ => None,
-        };
-        Self {
-            identity: ObjectIdentity::of(&object.document),
-            digest: digest(&object.document),
-            cluster: object.cluster,
-            content: object.content,
-            is_watched: false,
-            json,
-        }
-    }
+/// A digest of what `document` says: equal for equal documents, whatever their lines, style or
+/// order of fields.
+pub(super) fn digest(document: &Document) -> u64 {
+    digest_of(document.root())
 }
 
-fn digest(document: &Document) -> u64 {
-    foldhash::fast::FixedState::default().hash_one(document.root().to_json())
+/// Recursion is bounded by the depth of documents.
+fn digest_of(node: &Node) -> u64 {
+    let state = foldhash::fast::FixedState::default();
+    match &node.value {
+        Value::Null => state.hash_one(0_u8),
+        Value::Bool(value) => state.hash_one((1_u8, value)),
+        Value::Number(value) => state.hash_one((2_u8, value)),
+        Value::String(value) => state.hash_one((3_u8, value)),
+        Value::List(items) => items.iter().fold(state.hash_one(4_u8), |digest, item| {
+            state.hash_one((digest, digest_of(item)))
+        }),
+        // A sum is the same in every order.
+        Value::Map(entries) => entries.iter().fold(state.hash_one(5_u8), |digest, entry| {
+            digest.wrapping_add(state.hash_one((&entry.key, digest_of(&entry.value))))
+        }),
+    }
 }
 
 // === impl ObjectIdentity ===
@@ -152,34 +181,80 @@ impl ObjectIdentity {
     #[must_use]
     pub fn of(document: &Document) -> Self {
         let metadata = |field| document.root().get("metadata")?.get(field)?.as_str();
-        let owned = |text: Option<&str>| text.unwrap_or_default().to_owned();
+        let group = kind::group(document.text("apiVersion").unwrap_or_default());
+        let kind = document.text("kind").unwrap_or_default();
+        let namespace = metadata("namespace").unwrap_or_default();
+        let name = metadata("name").unwrap_or_default();
+        // No text of a manifest has 2^32 bytes.
+        let end = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let ends = [
+            group.len(),
+            group.len() + kind.len(),
+            group.len() + kind.len() + namespace.len(),
+        ];
         Self {
-            group: kind::group(document.text("apiVersion").unwrap_or_default()).to_owned(),
-            kind: owned(document.text("kind")),
-            namespace: owned(metadata("namespace")),
-            name: owned(metadata("name")),
+            text: [group, kind, namespace, name].concat().into(),
+            ends: ends.map(end),
         }
     }
 
     /// The API group; empty for the core group.
     #[must_use]
     pub fn group(&self) -> &str {
-        &self.group
+        self.part(0, self.ends[0])
     }
 
     /// The kind.
     #[must_use]
     pub fn kind(&self) -> &str {
-        &self.kind
+        self.part(self.ends[0], self.ends[1])
+    }
+
+    /// The namespace; empty where it has none.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.part(self.ends[1], self.ends[2])
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.text.get(self.ends[2] as usize..).unwrap_or_default()
+    }
+
+    fn part(&self, start: u32, end: u32) -> &str {
+        self.text.get(start as usize..end as usize).unwrap_or_default()
+    }
+
+    /// A digest of it: equal for equal identities. It proves nothing.
+    pub(crate) fn digest(&self) -> u64 {
+        foldhash::fast::FixedState::default().hash_one(self)
+    }
+
+    fn parts(&self) -> [&str; 4] {
+        [self.group(), self.kind(), self.namespace(), self.name()]
+    }
+}
+
+/// By group, kind, namespace and name.
+impl Ord for ObjectIdentity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.parts().cmp(&other.parts())
+    }
+}
+
+impl PartialOrd for ObjectIdentity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
 /// `Kind/name` or `Kind/namespace/name`, as faults name objects.
 impl fmt::Display for ObjectIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.namespace.as_str() {
-            "" => write!(f, "{}/{}", self.kind, self.name),
-            namespace => write!(f, "{}/{namespace}/{}", self.kind, self.name),
+        match self.namespace() {
+            "" => write!(f, "{}/{}", self.kind(), self.name()),
+            namespace => write!(f, "{}/{namespace}/{}", self.kind(), self.name()),
         }
     }
 }

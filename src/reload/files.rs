@@ -1,9 +1,11 @@
 //! The files of a snapshot: which they are, and what the manifests among them say.
 
 mod digest;
+mod manifest_files;
+mod stamp;
 mod walk;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,12 +16,32 @@ use crate::field::{Fault, FaultKind, Faults, Place};
 use crate::manifest::Source;
 use digest::MOST_BYTES;
 pub(super) use digest::{Fingerprint, Revision, fingerprint};
+pub(super) use manifest_files::ManifestFiles;
+pub(super) use stamp::FileTimes;
 use walk::FolderWalk;
 pub(super) use walk::is_manifest;
 
 /// How many files and folders one path of manifests may lead to: links can make
 /// a tree of a few folders that never ends.
 const MOST_FILES: usize = 100_000;
+
+/// How much is read.
+#[derive(Debug, Clone, Copy)]
+struct ReadLimits {
+    /// Files and folders that one path leads to.
+    files: usize,
+    /// Bytes of all files together.
+    bytes: usize,
+}
+
+impl Default for ReadLimits {
+    fn default() -> Self {
+        Self {
+            files: MOST_FILES,
+            bytes: MOST_BYTES,
+        }
+    }
+}
 
 /// Reads every manifest at `paths`, each path's in byte order.
 ///
@@ -29,43 +51,58 @@ const MOST_FILES: usize = 100_000;
 /// cannot be read is a fault; the others are read all the same.
 #[must_use]
 pub fn read_manifests(paths: &[ManifestPath]) -> (Vec<Source>, Faults) {
-    read_within(paths, MOST_FILES, MOST_BYTES)
+    read_within(paths, ReadLimits::default())
 }
 
-fn read_within(paths: &[ManifestPath], most_files: usize, most_bytes: usize) -> (Vec<Source>, Faults) {
-    let mut sources = Vec::new();
+fn read_within(paths: &[ManifestPath], limits: ReadLimits) -> (Vec<Source>, Faults) {
+    each_manifest(paths, limits, |file, entry, left| {
+        let text = text(file, left)?;
+        let source = Source {
+            file: file.display().to_string(),
+            cluster: entry.cluster.clone(),
+            text,
+        };
+        Ok((source.text.len(), source))
+    })
+}
+
+/// What `read` gives for every manifest at `paths`, with its length; it is told how many bytes
+/// may still come.
+fn each_manifest<T>(
+    paths: &[ManifestPath],
+    limits: ReadLimits,
+    mut read: impl FnMut(&Path, &ManifestPath, usize) -> io::Result<(usize, T)>,
+) -> (Vec<T>, Faults) {
+    let mut found = Vec::new();
     let mut faults = Faults::new();
-    let mut left = most_bytes;
+    let mut left = limits.bytes;
     for entry in paths {
-        let (walk, ended) = FolderWalk::of(&entry.path, most_files);
+        let (walk, ended) = FolderWalk::of(&entry.path, limits.files);
         if let Err((path, error)) = ended {
             faults.push(unreadable(&path, &error));
         } else if walk.files.is_empty() {
             faults.push(empty(&entry.path));
         }
         for file in walk.files {
-            match text(&file, left) {
-                Ok(text) => {
-                    left -= text.len();
-                    sources.push(Source {
-                        file: file.display().to_string(),
-                        text,
-                        cluster: entry.cluster.clone(),
-                    });
+            match read(&file, entry, left) {
+                Ok((length, one)) => {
+                    left -= length;
+                    found.push(one);
                 }
                 Err(error) if error.kind() == io::ErrorKind::FileTooLarge && left < MANIFEST_BYTES => {
                     let message = format!(
                         "with this file, the manifests exceed the limit of \
-                         {most_bytes} bytes"
+                         {} bytes",
+                        limits.bytes
                     );
                     faults.push(unreadable(&file, &io::Error::new(error.kind(), message)));
-                    return (sources, faults);
+                    return (found, faults);
                 }
                 Err(error) => faults.push(unreadable(&file, &error)),
             }
         }
     }
-    (sources, faults)
+    (found, faults)
 }
 
 /// The text of a file, where it has no more than `left` bytes.
@@ -95,36 +132,65 @@ fn empty(folder: &Path) -> Fault {
     )
 }
 
-/// Every file that a set was or would be read from.
-pub(super) fn all_files(config_file: &Path, config: &Config, others: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
-    let mut files = vec![config_file.to_owned()];
-    files.extend(others.iter().cloned());
-    files.extend(config.files());
-    for entry in &config.manifests {
-        // A path that cannot be read is a fault of the load; here it counts as absent.
-        let (mut walk, _) = FolderWalk::of(&entry.path, MOST_FILES);
-        files.append(&mut walk.files);
-    }
-    files.sort();
-    files.dedup();
-    files
+/// The files of a set, and where they are.
+#[derive(Debug, Default)]
+pub(super) struct SetFiles {
+    /// Every file that the set was or would be read from, ascending.
+    pub(super) files: Vec<PathBuf>,
+    /// What each is, links followed, as far as that is known.
+    pub(super) real: Vec<PathBuf>,
+    /// The folders whose entries must be watched for the files to be noticed: theirs, those of
+    /// what they are links to, and those in which there may be more.
+    pub(super) folders: BTreeSet<PathBuf>,
 }
 
-/// The folders whose entries must be watched for `files` to be noticed:
-/// theirs, and those of what they are links to.
-pub(super) fn folders_of(config: &Config, files: &[PathBuf]) -> BTreeSet<PathBuf> {
-    let mut folders = BTreeSet::new();
-    for file in files {
-        folders.extend(file.parent().map(Path::to_owned));
-        if let Ok(real) = observed(file, || fs::canonicalize(file)) {
-            folders.extend(real.parent().map(Path::to_owned));
+impl SetFiles {
+    /// Those of `config`, which is at `config_file`, and `others`.
+    pub(super) fn new(config_file: &Path, config: &Config, others: &BTreeSet<PathBuf>) -> Self {
+        let mut found = Self::default();
+        found.files.push(config_file.to_owned());
+        found.files.extend(others.iter().cloned());
+        found.files.extend(config.files());
+        for entry in &config.manifests {
+            // A path that cannot be read is a fault of the load; here it counts as absent.
+            let (mut walk, _) = FolderWalk::of(&entry.path, MOST_FILES);
+            found.files.append(&mut walk.files);
+            found.folders.append(&mut walk.folders);
         }
+        found.files.sort();
+        found.files.dedup();
+        let parents = |paths: &[PathBuf]| -> BTreeSet<PathBuf> {
+            paths
+                .iter()
+                .filter_map(|path| path.parent())
+                .map(Path::to_owned)
+                .collect()
+        };
+        found.real = real_paths(&found.files);
+        found.folders.append(&mut parents(&found.files));
+        found.folders.append(&mut parents(&found.real));
+        found
     }
-    for entry in &config.manifests {
-        let (mut walk, _) = FolderWalk::of(&entry.path, MOST_FILES);
-        folders.append(&mut walk.folders);
+}
+
+/// The files that `files` lead to. Of those that are no links, each folder is looked at once.
+fn real_paths(files: &[PathBuf]) -> Vec<PathBuf> {
+    let mut folders: HashMap<&Path, Option<PathBuf>> = HashMap::new();
+    let mut found = Vec::with_capacity(files.len());
+    for file in files {
+        let is_link = observed(file, || fs::symlink_metadata(file)).map(|found| found.is_symlink());
+        let (Ok(false), Some(parent), Some(name)) = (is_link, file.parent(), file.file_name()) else {
+            found.extend(follow(file));
+            continue;
+        };
+        let folder = folders.entry(parent).or_insert_with(|| follow(parent));
+        found.extend(folder.as_ref().map(|folder| folder.join(name)));
     }
-    folders
+    found
+}
+
+fn follow(path: &Path) -> Option<PathBuf> {
+    observed(path, || fs::canonicalize(path)).ok()
 }
 
 #[cfg(test)]

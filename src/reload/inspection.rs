@@ -10,7 +10,7 @@ use std::{io, thread};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::files::{self, Fingerprint};
+use super::files::{self, FileTimes, Fingerprint, SetFiles};
 use super::interest::Interest;
 use super::{ReloadState, Snapshot, load};
 use crate::authentication::Authenticator;
@@ -77,12 +77,20 @@ impl Inspection {
     /// they were read or the new set names other files.
     fn run(mut self) -> Inspected {
         let current = Arc::clone(&self.state.current());
+        let last = self.last.clone();
+        let times = if self.is_forced {
+            // Who asks for a reload may know of a file system whose times do not tell.
+            self.last = Fingerprint::none();
+            FileTimes::Ignored
+        } else {
+            FileTimes::Believed
+        };
         let mut seen = self.look(&current, self.state.last_failure().is_some());
         let mut loaded = None;
-        if self.is_forced || seen != self.last {
+        if self.is_forced || seen != last {
             for _ in 0..ROUNDS {
                 let at = SystemTime::now();
-                let (snapshot, faults) = load::load(&self.path, self.state.source(), Some(&current), at);
+                let (snapshot, faults) = load::reload(&self.path, self.state.source(), &current, times, at);
                 let after = self.look(snapshot.as_ref().unwrap_or(&current), snapshot.is_none());
                 loaded = Some(Loaded { at, snapshot, faults });
                 if after == seen {
@@ -103,13 +111,16 @@ impl Inspection {
         // Anew: what a faulty configuration names must be noticed, too, when it is mended.
         let (config, _) = config::load(&self.path);
         let config = config.as_ref().unwrap_or(&snapshot.config);
-        let files = self.files(config, snapshot, is_faulty);
-        self.watches.follow(config, &files);
-        files::fingerprint(&files)
+        let found = self.files(config, snapshot, is_faulty);
+        // Before they are read: what is written meanwhile is noticed.
+        self.watches.follow(config, &found);
+        let seen = files::fingerprint(&found.files, &self.last, SystemTime::now());
+        self.last = seen.clone();
+        seen
     }
 
     /// Every file that the set is or would be read from.
-    fn files(&self, config: &Config, snapshot: &Snapshot, is_faulty: bool) -> Vec<PathBuf> {
+    fn files(&self, config: &Config, snapshot: &Snapshot, is_faulty: bool) -> SetFiles {
         let mut others = snapshot.authenticator.files().clone();
         others.extend(upstream::files(config));
         others.extend(snapshot.authorizers.files().iter().cloned());
@@ -120,7 +131,7 @@ impl Inspection {
             let (authorizers, _) = Authorizers::build(config, &config::Disk, None);
             others.extend(authorizers.files().iter().cloned());
         }
-        files::all_files(&self.path, config, &others)
+        SetFiles::new(&self.path, config, &others)
     }
 }
 
@@ -146,11 +157,11 @@ impl Watches {
         }
     }
 
-    fn follow(&mut self, config: &Config, files: &[PathBuf]) {
-        let folders = files::folders_of(config, files);
+    fn follow(&mut self, config: &Config, found: &SetFiles) {
+        let files = found.files.iter().chain(&found.real).cloned();
         let interest = Interest::new(files, config.decision_log.as_ref());
         *self.interest.lock().unwrap_or_else(PoisonError::into_inner) = interest;
-        self.watch(folders);
+        self.watch(found.folders.clone());
     }
 
     fn watch(&mut self, folders: BTreeSet<PathBuf>) {

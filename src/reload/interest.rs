@@ -1,31 +1,29 @@
 //! Decides which changes in the watched folders affect the loaded files.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use notify::EventKind;
 use notify::event::ModifyKind;
 
 use super::files;
-use crate::config::{self, DecisionLog, LogPath};
+use crate::config::{DecisionLog, LogPath};
 
 /// Which of the events in the watched folders matter. A decision log beside the
 /// configuration must not have everything read again with each of its lines.
 #[derive(Debug, Default)]
 pub(super) struct Interest {
-    files: BTreeSet<PathBuf>,
+    files: HashSet<PathBuf>,
     log: Option<PathBuf>,
 }
 
 // === impl Interest ===
 
 impl Interest {
-    pub(super) fn new(files: &[PathBuf], log: Option<&DecisionLog>) -> Self {
-        let real = files
-            .iter()
-            .filter_map(|file| config::files::observed(file, || file.canonicalize()).ok());
+    /// The changes of `files` matter, those of the log do not.
+    pub(super) fn new(files: impl Iterator<Item = PathBuf>, log: Option<&DecisionLog>) -> Self {
         Self {
-            files: files.iter().cloned().chain(real).collect(),
+            files: files.collect(),
             log: log.and_then(|log| match &log.path {
                 LogPath::File(path) => Some(path.clone()),
                 LogPath::Stdout => None,
@@ -60,7 +58,7 @@ mod tests {
             path: LogPath::File("/etc/p/decisions.json".into()),
             trace: LogTrace::None,
         };
-        let interest = Interest::new(&["/etc/p/token".into()], Some(&log));
+        let interest = Interest::new(["/etc/p/token".into()].into_iter(), Some(&log));
         let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));
         let create = EventKind::Create(CreateKind::File);
         let rename = EventKind::Modify(ModifyKind::Name(RenameMode::To));

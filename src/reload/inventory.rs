@@ -1,21 +1,17 @@
-//! The inventory of a snapshot, and the difference between two.
+//! What a reload changed, in the terms of whoever reads the log.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::authorization::{Policies, PolicySet};
-use crate::manifest::{ObjectIdentity, ValidatedObject};
+use crate::manifest::{ObjectIdentity, SetDifference, ValidatedObject};
 
 /// The most names of each sort that a [`Change`] keeps.
 const NAMES: usize = 10;
 
-/// The objects of the files of one set, each with a digest of what it says.
-#[derive(Debug, Default)]
-pub(super) struct Inventory(HashMap<InventoryKey, u64>);
-
 /// An object and the only cluster that it holds for, if any.
-type InventoryKey = (ObjectIdentity, Option<String>);
+type InventoryKey<'o> = (&'o ObjectIdentity, Option<&'o str>);
 
 /// What a reload changed: the objects in files, and the Denies no longer in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,38 +36,10 @@ pub struct LoadedObjects {
     pub names: Vec<String>,
 }
 
-// === impl Inventory ===
-
-impl Inventory {
-    pub(super) fn of(objects: &[ValidatedObject]) -> Self {
-        let entry = |object: &ValidatedObject| {
-            let cluster = object.cluster().map(str::to_owned);
-            ((object.identity().clone(), cluster), object.digest())
-        };
-        Self(objects.iter().map(entry).collect())
-    }
-
-    /// What became different from `before` to this.
-    pub(super) fn since(&self, before: &Self) -> Change {
-        let added = self.0.keys().filter(|key| !before.0.contains_key(key));
-        let removed = before.0.keys().filter(|key| !self.0.contains_key(key));
-        let changed = self.0.iter().filter_map(|(key, digest)| {
-            let earlier = before.0.get(key)?;
-            (earlier != digest).then_some(key)
-        });
-        Change {
-            added: LoadedObjects::of(added),
-            changed: LoadedObjects::of(changed),
-            removed: LoadedObjects::of(removed),
-            vanished_denies: Vec::new(),
-        }
-    }
-}
-
 // === impl LoadedObjects ===
 
 impl LoadedObjects {
-    fn of<'k>(keys: impl Iterator<Item = &'k InventoryKey>) -> Self {
+    fn of<'k>(keys: impl Iterator<Item = &'k InventoryKey<'k>>) -> Self {
         let mut names: Vec<String> = keys
             .map(|(identity, cluster)| match cluster {
                 None => identity.to_string(),
@@ -103,6 +71,24 @@ impl LoadedObjects {
 // === impl Change ===
 
 impl Change {
+    /// What `difference` comes to: an object that says the same as before is none of it, wherever
+    /// it stands now.
+    pub(super) fn of(difference: &SetDifference<'_>) -> Self {
+        let (after, before) = (by_key(&difference.added), by_key(&difference.removed));
+        let added = after.keys().filter(|key| !before.contains_key(key));
+        let removed = before.keys().filter(|key| !after.contains_key(key));
+        let changed = after.iter().filter_map(|(key, digest)| {
+            let earlier = before.get(key)?;
+            (earlier != digest).then_some(key)
+        });
+        Self {
+            added: LoadedObjects::of(added),
+            changed: LoadedObjects::of(changed),
+            removed: LoadedObjects::of(removed),
+            vanished_denies: Vec::new(),
+        }
+    }
+
     /// One line, such as `1 object added, 0 objects changed, 2 objects removed`; with the names of
     /// the objects where `named`.
     #[must_use]
@@ -120,6 +106,12 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.describe(true))
     }
+}
+
+/// What each object says.
+fn by_key<'o>(objects: &[&'o Arc<ValidatedObject>]) -> HashMap<InventoryKey<'o>, u64> {
+    let entry = |object: &&'o Arc<ValidatedObject>| ((object.identity(), object.cluster()), object.digest());
+    objects.iter().map(entry).collect()
 }
 
 /// The policies that deny in `before` and not in `after`, for every cluster or for one.
@@ -146,7 +138,7 @@ fn vanished<'a>(before: &'a Arc<PolicySet>, after: &Arc<PolicySet>) -> BTreeSet<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::{self, Options, Source};
+    use crate::manifest::{self, ObjectSet, Options, Source};
 
     fn mk_policy(name: &str, effect: &str, mode: &str) -> String {
         format!(
@@ -162,12 +154,15 @@ mod tests {
         }
     }
 
-    fn mk_set(sources: &[Source]) -> (Inventory, Policies) {
+    fn mk_set(sources: &[Source]) -> (ObjectSet, Policies) {
         let (objects, faults) = manifest::read(sources, &Options::default());
         let objects = objects.unwrap_or_else(|| panic!("{faults}"));
-        let inventory = Inventory::of(&objects);
-        let manifests = manifest::assemble(objects, &Options::default());
-        (inventory, manifests.policies)
+        let manifests = manifest::assemble(objects.objects(), &Options::default());
+        (objects, manifests.policies)
+    }
+
+    fn since(after: &ObjectSet, before: &ObjectSet) -> Change {
+        Change::of(&after.since(before))
     }
 
     #[test]
@@ -178,13 +173,13 @@ mod tests {
             + &mk_policy("comes", "Allow", "Enforce");
         let (before, _) = mk_set(&[mk_source(one, None)]);
         let (after, _) = mk_set(&[mk_source(two, None)]);
-        let change = after.since(&before);
+        let change = since(&after, &before);
         assert_eq!(
             change.describe(true),
             "1 object added (AuthorizationPolicy/comes), 1 object changed (AuthorizationPolicy/grows), 0 objects removed"
         );
         assert_eq!(
-            before.since(&after).describe(false),
+            since(&before, &after).describe(false),
             "0 objects added, 1 object changed, 1 object removed"
         );
     }
@@ -197,7 +192,7 @@ mod tests {
         );
         let (before, _) = mk_set(&[mk_source(format!("{one}{two}"), None)]);
         let (after, _) = mk_set(&[mk_source(format!("# a comment\n{two}{one}"), None)]);
-        assert_eq!(after.since(&before), Change::default());
+        assert_eq!(since(&after, &before), Change::default());
     }
 
     #[test]

@@ -122,11 +122,15 @@ pub enum Error {
 
 impl Unsaved {
     /// The set of `config` and `sources`; `None` where the configuration wants none saved.
-    pub(super) fn new(config: &Config, sources: &[Source], revision: &str) -> Option<Self> {
+    pub(super) fn new(
+        config: &Config,
+        sources: impl Iterator<Item = Source>,
+        revision: &str,
+    ) -> Option<Self> {
         let path = config.reload.last_good.clone()?;
         let texts = Texts {
             configuration: config.text.to_string(),
-            manifests: sources.iter().map(Manifest::of).collect(),
+            manifests: sources.map(Manifest::from).collect(),
         };
         let texts = serde_json::to_vec(&texts).ok()?;
         let header = Header {
@@ -188,15 +192,17 @@ fn while_any_waits(all: &Mutex<WaitingSave>) {
 
 // === impl Manifest ===
 
-impl Manifest {
-    fn of(source: &Source) -> Self {
+impl From<Source> for Manifest {
+    fn from(source: Source) -> Self {
         Self {
-            file: source.file.clone(),
-            cluster: source.cluster.clone(),
-            text: source.text.clone(),
+            file: source.file,
+            cluster: source.cluster,
+            text: source.text,
         }
     }
+}
 
+impl Manifest {
     fn into_source(self) -> Source {
         Source {
             file: self.file,

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::files::{self, Revision};
-use super::inventory::Inventory;
+use super::files::{self, FileTimes, ManifestFiles, Revision};
+use super::index::Indexed;
 use super::last_good::{self, Unsaved};
 use super::own_thread::on_own_thread;
-use super::source::{self, ManifestSource, Watched};
+use super::source::ManifestSource;
 use super::writable;
 use super::{Base, Snapshot};
 use crate::authentication::Authenticator;
@@ -17,11 +17,10 @@ use crate::authorizers::Authorizers;
 use crate::certificates;
 use crate::config::{self, Config, Disk, ManifestPath};
 use crate::engine::Time;
-use crate::engine::admission::webhook::Webhook;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings};
 use crate::engine::authorization::Policies;
 use crate::field::{Fault, Faults};
-use crate::manifest::{self, Manifests, Source, ValidatedObject};
+use crate::manifest::{self, ObjectSet};
 use crate::tls::TlsContext;
 use crate::upstream::Upstreams;
 
@@ -39,13 +38,26 @@ pub fn load(
     previous: Option<&Snapshot>,
     now: SystemTime,
 ) -> (Option<Snapshot>, Faults) {
-    on_own_thread(|| load_here(path, source, previous, now))
+    on_own_thread(|| load_here(path, source, previous, FileTimes::Believed, now))
+}
+
+/// The same in place of `previous`, where the times of files tell which of them were written
+/// since, or every file is read.
+pub(super) fn reload(
+    path: &Path,
+    source: &dyn ManifestSource,
+    previous: &Snapshot,
+    times: FileTimes,
+    now: SystemTime,
+) -> (Option<Snapshot>, Faults) {
+    on_own_thread(|| load_here(path, source, Some(previous), times, now))
 }
 
 fn load_here(
     path: &Path,
     source: &dyn ManifestSource,
     previous: Option<&Snapshot>,
+    times: FileTimes,
     now: SystemTime,
 ) -> (Option<Snapshot>, Faults) {
     let (config, mut faults) = config::load(path);
@@ -53,9 +65,10 @@ fn load_here(
         return (None, faults);
     };
     faults.extend(config.require_callers().err());
-    let (sources, unreadable) = files::read_manifests(&config.manifests);
+    let earlier = previous.map(|previous| &previous.base.files);
+    let (files, unreadable) = ManifestFiles::read(&config, earlier, times, now);
     faults.append(unreadable);
-    let snapshot = assemble(config, &sources, source, previous, now, &mut faults);
+    let snapshot = assemble(config, files, source, previous, now, &mut faults);
     (snapshot.filter(|_| !faults.has_errors()), faults)
 }
 
@@ -90,7 +103,8 @@ fn last_good_here(
     let (config, mut faults) = config::parse(path, &saved.configuration, folder);
     let snapshot = config.and_then(|config| {
         faults.extend(config.require_callers().err());
-        assemble(config, &saved.manifests, source, None, now, &mut faults)
+        let files = ManifestFiles::of_sources(saved.manifests);
+        assemble(config, files, source, None, now, &mut faults)
     });
     match snapshot.filter(|_| !faults.has_errors()) {
         Some(snapshot) => {
@@ -116,7 +130,8 @@ pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], no
     match examined.config {
         Some(config) => {
             faults.extend(config.require_callers().err());
-            assemble(config, &sources, source, None, now, &mut faults);
+            let files = ManifestFiles::of_sources(sources);
+            assemble(config, files, source, None, now, &mut faults);
         }
         // Too little is known for the rest, but the manifests can be judged.
         None => {
@@ -142,9 +157,9 @@ pub fn policies(
     let (objects, found) = manifest::read(&sources, &options(config, Some(now)));
     faults.append(found);
     let objects = objects.filter(|_| !faults.has_errors());
-    let indexed = objects.map(|own| index(config, own, &source.objects(config)));
+    let indexed = objects.map(|own| Indexed::new(config, &own, source.objects(config), None));
     (
-        indexed.map(|(policies, admission, _)| (policies, admission)),
+        indexed.map(|indexed| (indexed.policies, indexed.admission)),
         faults,
     )
 }
@@ -152,14 +167,20 @@ pub fn policies(
 /// `current` with what `source` has now. What the files say is not read again.
 /// `None` where its configuration names no source.
 pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option<Snapshot> {
-    let own = current.base.objects.clone()?;
+    if current.config.clusters.is_empty() {
+        return None;
+    }
     let watched = source.objects(&current.config);
-    let (policies, admission, webhooks) = index(&current.config, own, &watched);
-    let upstreams = current.upstreams.with(&webhooks, Some(&current.upstreams));
+    let revision = current.base.revision.clone().with(&watched).name();
+    let indexed = Indexed::new(&current.config, &current.base.objects, watched, Some(current));
+    let upstreams = current
+        .upstreams
+        .with(indexed.basis.webhooks.iter(), Some(&current.upstreams));
     Some(Snapshot {
-        revision: current.base.revision.clone().with(&watched).name(),
-        policies,
-        admission,
+        revision,
+        policies: indexed.policies,
+        admission: indexed.admission,
+        basis: indexed.basis,
         config: Arc::clone(&current.config),
         authenticator: Arc::clone(&current.authenticator),
         upstreams,
@@ -174,14 +195,15 @@ pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option
 /// Each part is built even where another has failed: one run reports all faults.
 fn assemble(
     config: Config,
-    sources: &[Source],
+    files: ManifestFiles,
     source: &dyn ManifestSource,
     previous: Option<&Snapshot>,
     now: SystemTime,
     faults: &mut Faults,
 ) -> Option<Snapshot> {
     faults.append(writable::faults(&config));
-    let (objects, found) = manifest::read(sources, &options(&config, Some(now)));
+    let earlier = previous.map(|previous| &previous.base.objects);
+    let (objects, found) = ObjectSet::new(files.objects(), &options(&config, Some(now)), earlier);
     faults.append(found);
     let earlier = previous.map(|previous| &*previous.authenticator);
     let (authenticator, found) = Authenticator::build(&config, earlier, now);
@@ -209,19 +231,23 @@ fn assemble(
     }
     let watched = source.objects(&config);
     let base = Base {
-        revision: Revision::of_files(&config.text, sources),
-        inventory: Inventory::of(&objects),
-        objects: (!config.clusters.is_empty()).then(|| objects.clone()),
+        revision: Revision::of_files(&config.text, &files),
+        objects,
+        files,
     };
-    let (policies, admission, webhooks) = index(&config, objects, &watched);
-    let upstreams = upstreams.with(&webhooks, previous.map(|previous| &previous.upstreams));
-    faults.append(upstreams.warnings(&config));
     let revision = base.revision.clone().with(&watched).name();
+    let indexed = Indexed::new(&config, &base.objects, watched, previous);
+    let upstreams = upstreams.with(
+        indexed.basis.webhooks.iter(),
+        previous.map(|previous| &previous.upstreams),
+    );
+    faults.append(upstreams.warnings(&config));
     Some(Snapshot {
-        unsaved: Unsaved::new(&config, sources, &revision),
+        unsaved: Unsaved::new(&config, base.files.sources(), &revision),
         revision,
-        policies,
-        admission,
+        policies: indexed.policies,
+        admission: indexed.admission,
+        basis: indexed.basis,
         config: Arc::new(config),
         authenticator: Arc::new(authenticator),
         upstreams,
@@ -232,44 +258,8 @@ fn assemble(
     })
 }
 
-/// What the files and the source say together. Warnings are not asked for: whoever calls has told
-/// them, or they are those of the last reload.
-fn index(
-    config: &Config,
-    own: Vec<ValidatedObject>,
-    watched: &[Watched],
-) -> (Policies, AdmissionPolicies, Vec<Arc<Webhook>>) {
-    let cluster_scoped = watched
-        .iter()
-        .map(|watched| (watched.cluster.clone(), watched.cluster_scoped.clone()));
-    let options = manifest::Options {
-        cluster_scoped: cluster_scoped.collect(),
-        ..options(config, None)
-    };
-    let mut manifests = manifest::assemble(source::together(own, watched), &options);
-    for watched in watched {
-        let scope = manifests.clusters.entry(watched.cluster.clone()).or_default();
-        scope.admission.complete_parameters = Some(watched.parameters.clone());
-    }
-    let webhooks = webhooks(&manifests);
-    let admission = manifests.admission(&admission_settings(config));
-    (manifests.policies, admission, webhooks)
-}
-
-fn webhooks(manifests: &Manifests) -> Vec<Arc<Webhook>> {
-    let scopes = [&manifests.shared].into_iter().chain(manifests.clusters.values());
-    let configurations = scopes.flat_map(|scope| {
-        let admission = &scope.admission;
-        let mutating = admission.mutating_webhooks.iter();
-        mutating.chain(&admission.validating_webhooks)
-    });
-    configurations
-        .flat_map(|configuration| configuration.webhooks.iter().cloned())
-        .collect()
-}
-
 /// With a `now`, warnings are found: for these alone the AuthorizationConfiguration is read.
-fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
+pub(super) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
     manifest::Options {
         now: now.map(Time::from),
         clusters: config

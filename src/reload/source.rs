@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::engine::admission::ParamKind;
 use crate::engine::authorization::matching::ClusterScoped;
 use crate::field::Faults;
-use crate::manifest::{ObjectIdentity, ValidatedObject};
+use crate::manifest::{ObjectIdentity, ObjectSet, ValidatedObject};
 
 /// Where objects come from beside the files, and change by themselves.
 ///
@@ -29,7 +29,7 @@ pub trait ManifestSource: Send + Sync {
 
     /// What holds now for each cluster of `config`. Blocks where that must
     /// first be read from a disk; it waits for no server.
-    fn objects(&self, config: &Config) -> Vec<Watched>;
+    fn objects(&self, config: &Config) -> Vec<Arc<Watched>>;
 
     /// `snapshot` is in force: its configuration says what to follow, its
     /// policies which parameters they take. Called again with each snapshot.
@@ -97,7 +97,7 @@ impl ManifestSource for FilesAlone {
         (BTreeSet::new(), Faults::new())
     }
 
-    fn objects(&self, _: &Config) -> Vec<Watched> {
+    fn objects(&self, _: &Config) -> Vec<Arc<Watched>> {
         Vec::new()
     }
 
@@ -111,28 +111,27 @@ impl ManifestSource for FilesAlone {
 /// `own` and what is `watched` beside it, to be one set. The same object cannot
 /// hold twice: that of the files does, since whoever may write to the API
 /// server must not take away what the gateway's own files say.
-pub(super) fn together(own: Vec<ValidatedObject>, watched: &[Watched]) -> Vec<ValidatedObject> {
-    let mut clusters: HashMap<ObjectIdentity, BTreeSet<Option<String>>> = HashMap::new();
+pub(super) fn together<'o>(own: &'o ObjectSet, watched: &'o [Arc<Watched>]) -> Vec<&'o Arc<ValidatedObject>> {
+    let mut clusters: HashMap<&ObjectIdentity, BTreeSet<Option<&str>>> = HashMap::new();
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+    let mut all: Vec<_> = own.objects().collect();
     if !watched.is_empty() {
-        for object in &own {
-            let cluster = object.cluster().map(str::to_owned);
+        for object in &all {
             clusters
-                .entry(object.identity().clone())
+                .entry(object.identity())
                 .or_default()
-                .insert(cluster);
+                .insert(object.cluster());
         }
     }
-    let mut all = own;
     for object in watched.iter().flat_map(|watched| &watched.objects) {
-        let cluster = object.cluster().map(str::to_owned);
+        let cluster = object.cluster();
         let in_files = clusters
             .get(object.identity())
             .is_some_and(|of| of.contains(&None) || of.contains(&cluster));
         if in_files {
             *kinds.entry(object.identity().kind().to_owned()).or_default() += 1;
         } else {
-            all.push(ValidatedObject::clone(object));
+            all.push(object);
         }
     }
     for (kind, count) in kinds {

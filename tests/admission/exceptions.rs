@@ -55,20 +55,21 @@ fn for_legacy(policies: &str, resources: &str) -> String {
     )
 }
 
-fn objects(text: &str) -> Vec<ValidatedObject> {
+fn objects(text: &str) -> Vec<Arc<ValidatedObject>> {
     let (objects, faults) = read(&[inner::source(text)], &Options::default());
-    objects.unwrap_or_else(|| panic!("{faults}"))
+    let objects = objects.unwrap_or_else(|| panic!("{faults}"));
+    objects.objects().cloned().collect()
 }
 
 /// What was watched from the API server of `default`.
-fn watched(text: &str) -> Vec<ValidatedObject> {
+fn watched(text: &str) -> Vec<Arc<ValidatedObject>> {
     let documents = document::parse(None, text).unwrap();
     let read = |document| ValidatedObject::read(document, "default".into()).unwrap();
-    documents.into_iter().map(read).collect()
+    documents.into_iter().map(read).map(Arc::new).collect()
 }
 
-fn set_of(objects: Vec<ValidatedObject>) -> Arc<AdmissionSet> {
-    let manifests = assemble(objects, &Options::default());
+fn set_of(objects: Vec<Arc<ValidatedObject>>) -> Arc<AdmissionSet> {
+    let manifests = assemble(&objects, &Options::default());
     let admission = manifests.admission(&AdmissionSettings::default());
     Arc::clone(admission.for_cluster("default"))
 }

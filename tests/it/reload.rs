@@ -207,7 +207,7 @@ impl ManifestSource for Gate {
         (BTreeSet::new(), Faults::new())
     }
 
-    fn objects(&self, _: &Config) -> Vec<Watched> {
+    fn objects(&self, _: &Config) -> Vec<Arc<Watched>> {
         Vec::new()
     }
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::object::name_of;
 use super::*;
+use crate::config::Selector;
 use crate::engine::LabelSelector;
 
 const ROLES: &str = "ClusterRole";

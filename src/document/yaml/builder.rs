@@ -17,6 +17,9 @@ use super::tree::{Kind, Scalar, Tree, Value};
 /// The most bytes of text that aliases may repeat.
 const MOST_REPEATED: usize = 64 << 20;
 
+/// So many keys are compared one by one: most mappings of manifests have fewer.
+const FEW: usize = 16;
+
 const BINARY: &str = "tag:yaml.org,2002:binary";
 const MERGE: &str = "tag:yaml.org,2002:merge";
 
@@ -48,13 +51,14 @@ struct Builder<'t> {
 #[derive(Default)]
 struct Entries {
     entries: Vec<Entry>,
-    /// Where each key stands in `entries`, and how it came to be there.
-    index: HashMap<String, Origin>,
+    /// How each of them came to be there.
+    origins: Vec<Origin>,
+    /// Where each key stands, once there are more than [`FEW`].
+    index: HashMap<String, usize>,
 }
 
 #[derive(Clone, Copy)]
 struct Origin {
-    at: usize,
     sort: Discriminant<Meaning>,
     /// Not written in the mapping itself, but taken from another.
     merged: bool,
@@ -287,33 +291,46 @@ impl Entries {
     fn add(&mut self, key: Key, place: (u32, usize), value: Node, merged: bool) -> Result<()> {
         let (line, column) = place;
         let Key { text, sort } = key;
-        let entry = Entry {
-            line: line.saturating_add(1),
-            key: text.clone(),
-            value,
+        let origin = Origin { sort, merged };
+        let Some(at) = self.find(&text) else {
+            self.push(text, line, value, origin);
+            return Ok(());
         };
-        let mut origin = Origin {
-            at: self.entries.len(),
-            sort,
-            merged,
+        let (Some(old), Some(known)) = (self.entries.get_mut(at), self.origins.get_mut(at)) else {
+            return Ok(());
         };
-        match self.index.get(&text) {
-            None => self.entries.push(entry),
-            Some(known) => {
-                origin.at = known.at;
-                let Some(old) = self.entries.get_mut(known.at) else {
-                    return Ok(());
-                };
-                // What was merged is replaced by what comes later.
-                if !known.merged {
-                    let message = duplicate(&text, old.line, merged, known.sort == sort);
-                    return Err(Unreadable::new(line, column, Reason::Content, message));
-                }
-                *old = entry;
-            }
+        // What was merged is replaced by what comes later.
+        if !known.merged {
+            let message = duplicate(&text, old.line, merged, known.sort == sort);
+            return Err(Unreadable::new(line, column, Reason::Content, message));
         }
-        self.index.insert(text, origin);
+        (old.line, old.value) = (line.saturating_add(1), value);
+        *known = origin;
         Ok(())
+    }
+
+    fn find(&self, key: &str) -> Option<usize> {
+        if self.entries.len() > FEW {
+            return self.index.get(key).copied();
+        }
+        self.entries.iter().position(|entry| entry.key == key)
+    }
+
+    fn push(&mut self, key: String, line: u32, value: Node, origin: Origin) {
+        let at = self.entries.len();
+        if at == FEW {
+            let keys = self.entries.iter().map(|entry| entry.key.clone());
+            self.index = keys.zip(0..).collect();
+        }
+        if at >= FEW {
+            self.index.insert(key.clone(), at);
+        }
+        self.entries.push(Entry {
+            key,
+            line: line.saturating_add(1),
+            value,
+        });
+        self.origins.push(origin);
     }
 }
 

@@ -21,6 +21,7 @@ mod namespaces;
 mod query;
 mod subjects;
 mod symbols;
+mod texts;
 
 use std::collections::HashMap;
 

@@ -9,5 +9,5 @@ use super::objects::AuthorizationPolicy;
 pub(super) struct ListedPolicy {
     pub(super) place: usize,
     pub(super) name: Arc<str>,
-    pub(super) policy: AuthorizationPolicy,
+    pub(super) policy: Arc<AuthorizationPolicy>,
 }

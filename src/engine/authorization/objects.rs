@@ -4,6 +4,7 @@
 //! types. What has no meaning cannot be expressed; a missing role grants nothing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -29,6 +30,21 @@ pub struct Objects {
     /// The labels of Namespaces, by name, that of the name among them.
     pub namespaces: NamespaceLabels,
     /// The custom resources that are known to have no namespace.
+    pub cluster_scoped: ClusterScoped,
+}
+
+/// The same, each shared with other sets that have it.
+#[derive(Debug, Clone, Default)]
+pub struct SharedObjects {
+    /// Roles and ClusterRoles.
+    pub roles: Vec<Arc<Role>>,
+    /// RoleBindings and ClusterRoleBindings.
+    pub bindings: Vec<Arc<Binding>>,
+    /// AuthorizationPolicies.
+    pub policies: Vec<Arc<AuthorizationPolicy>>,
+    /// As of [`Objects`].
+    pub namespaces: NamespaceLabels,
+    /// As of [`Objects`].
     pub cluster_scoped: ClusterScoped,
 }
 
@@ -187,6 +203,20 @@ pub struct ServiceAccount {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+// === impl SharedObjects ===
+
+impl From<Objects> for SharedObjects {
+    fn from(objects: Objects) -> Self {
+        Self {
+            roles: objects.roles.into_iter().map(Arc::new).collect(),
+            bindings: objects.bindings.into_iter().map(Arc::new).collect(),
+            policies: objects.policies.into_iter().map(Arc::new).collect(),
+            namespaces: objects.namespaces,
+            cluster_scoped: objects.cluster_scoped,
+        }
+    }
 }
 
 // === impl Binding ===

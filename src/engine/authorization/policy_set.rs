@@ -11,12 +11,16 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::binding_list::BindingList;
 use super::index::{Candidates, Grants, NamespaceIndex, NamespaceSelectors, Subjects, Symbols};
 use super::listed_policy::ListedPolicy;
 use super::matching::ClusterScoped;
 use super::never_deny::Protection;
 use super::periods::Periods;
-use super::{AuthorizationPolicy, Binding, Effect, Mode, NeverDeny, Objects, Role, rbac};
+use super::{
+    AuthorizationPolicy, Binding, Effect, Mode, NamespaceLabels, NeverDeny, Objects, Role, SharedObjects,
+    rbac,
+};
 use crate::engine::{Attributes, CauseKind, Time};
 
 /// The roles, bindings and policies of one cluster.
@@ -25,19 +29,18 @@ use crate::engine::{Attributes, CauseKind, Time};
 /// follows the rules that could apply to the request, not those that are
 /// loaded.
 pub struct PolicySet {
-    pub(super) roles: Vec<Role>,
-    /// In the order in which they decide.
-    pub(super) bindings: Vec<Binding>,
+    pub(super) roles: Arc<Vec<Arc<Role>>>,
+    pub(super) bindings: BindingList,
     pub(super) grants: Grants,
     /// Those in Shadow, then those that deny, then those that allow, each by name.
-    policies: Vec<Arc<ListedPolicy>>,
-    pub(super) periods: Periods,
-    pub(super) shadow: PolicyGroup,
-    pub(super) deny: PolicyGroup,
-    pub(super) allow: PolicyGroup,
-    pub(super) protection: Protection,
+    policies: Arc<Vec<Arc<ListedPolicy>>>,
+    pub(super) periods: Arc<Periods>,
+    pub(super) shadow: Arc<PolicyGroup>,
+    pub(super) deny: Arc<PolicyGroup>,
+    pub(super) allow: Arc<PolicyGroup>,
+    pub(super) protection: Arc<Protection>,
     never_deny: NeverDeny,
-    pub(super) namespaces: NamespaceIndex,
+    pub(super) namespaces: Arc<NamespaceIndex>,
     pub(super) cluster_scoped: ClusterScoped,
     /// Whether the labels of any namespace are known.
     knows_namespaces: bool,
@@ -52,6 +55,34 @@ pub(super) struct PolicyGroup {
     pub(super) candidates: Candidates,
 }
 
+/// The policies of a set and what is made of them.
+struct IndexedPolicies {
+    all: Arc<Vec<Arc<ListedPolicy>>>,
+    periods: Arc<Periods>,
+    shadow: Arc<PolicyGroup>,
+    deny: Arc<PolicyGroup>,
+    allow: Arc<PolicyGroup>,
+    namespaces: Arc<NamespaceIndex>,
+    knows_namespaces: bool,
+}
+
+/// What becomes different in a set. Its roles stay.
+#[derive(Debug, Default)]
+pub struct PolicySetChange {
+    /// The bindings that go: the very objects that the set has.
+    pub removed_bindings: Vec<Arc<Binding>>,
+    /// Those that come.
+    pub added_bindings: Vec<Arc<Binding>>,
+    /// All policies and the labels of all namespaces, where one of either is different.
+    pub policies: Option<(Vec<Arc<AuthorizationPolicy>>, NamespaceLabels)>,
+    /// The custom resources that are known to have no namespace.
+    pub cluster_scoped: ClusterScoped,
+}
+
+/// So many texts may come with changes, and more in a large set, before it is built again:
+/// those that are not in it any more stay until then.
+const MOST_ADDED: usize = 10_000;
+
 /// No policies at all, and no opinion.
 impl Default for PolicySet {
     fn default() -> Self {
@@ -65,45 +96,85 @@ impl PolicySet {
     /// Bindings decide in the order of their names, ClusterRoleBindings first,
     /// where kube-apiserver takes them as its caches give them.
     #[must_use]
-    pub fn new(objects: Objects, never_deny: &NeverDeny) -> Self {
-        let Objects {
+    pub fn new(objects: impl Into<SharedObjects>, never_deny: &NeverDeny) -> Self {
+        let SharedObjects {
             mut roles,
-            mut bindings,
-            mut policies,
+            bindings,
+            policies,
             namespaces: labels,
             cluster_scoped,
-        } = objects;
+        } = objects.into();
         rbac::aggregate(&mut roles);
-        bindings.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
-        policies.sort_by(|one, other| (rank(one), &one.name).cmp(&(rank(other), &other.name)));
-        let policies: Vec<Arc<ListedPolicy>> = policies.into_iter().enumerate().map(listed).collect();
         let (mut subjects, mut symbols) = (Subjects::default(), Symbols::default());
-        let mut selectors = NamespaceSelectors::default();
+        let bindings = BindingList::new(bindings);
         let grants = Grants::new(&roles, &bindings, &mut subjects, &mut symbols);
-        let mut group = |wanted| {
-            let own = policies.iter().filter(|listed| rank(&listed.policy) == wanted);
-            let policies: Vec<Arc<ListedPolicy>> = own.cloned().collect();
-            PolicyGroup {
-                candidates: Candidates::new(&policies, &mut selectors, &mut subjects, &mut symbols),
-                policies,
-            }
-        };
+        let policies = IndexedPolicies::new(policies, &labels, &mut subjects, &mut symbols);
+        subjects.share();
+        symbols.share();
         Self {
-            shadow: group(Rank::Shadow),
-            deny: group(Rank::Deny),
-            allow: group(Rank::Allow),
-            protection: Protection::new(never_deny),
-            never_deny: never_deny.clone(),
-            periods: Periods::new(policies.iter().map(|listed| listed.policy.validity)),
-            knows_namespaces: !labels.is_empty(),
-            namespaces: selectors.resolve(&labels),
-            cluster_scoped,
-            roles,
+            roles: Arc::new(roles),
             bindings,
             grants,
-            policies,
+            protection: Arc::new(Protection::new(never_deny)),
+            never_deny: never_deny.clone(),
+            policies: policies.all,
+            periods: policies.periods,
+            shadow: policies.shadow,
+            deny: policies.deny,
+            allow: policies.allow,
+            namespaces: policies.namespaces,
+            knows_namespaces: policies.knows_namespaces,
+            cluster_scoped,
             subjects,
             symbols,
+        }
+    }
+
+    /// This set after `change`, at the price of what changed: the rest is shared by both. It
+    /// decides as one that is built from nothing. `None` where so much changed since one was
+    /// that it is better built again, or where what is to go is not there.
+    #[must_use]
+    pub fn changed(&self, change: PolicySetChange) -> Option<Self> {
+        let (mut subjects, mut symbols) = (self.subjects.clone(), self.symbols.clone());
+        let bindings = self
+            .bindings
+            .changed(&change.removed_bindings, &change.added_bindings)?;
+        let grants = self.grants.changed(&bindings, &mut subjects, &mut symbols);
+        let policies = match change.policies {
+            Some((policies, labels)) => IndexedPolicies::new(policies, &labels, &mut subjects, &mut symbols),
+            None => self.indexed_policies(),
+        };
+        if subjects.added() + symbols.added() > MOST_ADDED + bindings.len() / 8 {
+            return None;
+        }
+        Some(Self {
+            roles: Arc::clone(&self.roles),
+            bindings,
+            grants,
+            protection: Arc::clone(&self.protection),
+            never_deny: self.never_deny.clone(),
+            policies: policies.all,
+            periods: policies.periods,
+            shadow: policies.shadow,
+            deny: policies.deny,
+            allow: policies.allow,
+            namespaces: policies.namespaces,
+            knows_namespaces: policies.knows_namespaces,
+            cluster_scoped: change.cluster_scoped,
+            subjects,
+            symbols,
+        })
+    }
+
+    fn indexed_policies(&self) -> IndexedPolicies {
+        IndexedPolicies {
+            all: Arc::clone(&self.policies),
+            periods: Arc::clone(&self.periods),
+            shadow: Arc::clone(&self.shadow),
+            deny: Arc::clone(&self.deny),
+            allow: Arc::clone(&self.allow),
+            namespaces: Arc::clone(&self.namespaces),
+            knows_namespaces: self.knows_namespaces,
         }
     }
 
@@ -127,7 +198,13 @@ impl PolicySet {
 
     /// The AuthorizationPolicies.
     pub fn authorization_policies(&self) -> impl Iterator<Item = &AuthorizationPolicy> {
-        self.policies.iter().map(|listed| &listed.policy)
+        self.policies.iter().map(|listed| &*listed.policy)
+    }
+
+    /// The custom resources that are known to have no namespace.
+    #[must_use]
+    pub const fn cluster_scoped(&self) -> &ClusterScoped {
+        &self.cluster_scoped
     }
 
     /// Whether the labels of any namespace are known.
@@ -159,14 +236,45 @@ impl PolicySet {
 
     /// The roles, aggregated.
     #[must_use]
-    pub fn roles(&self) -> &[Role] {
+    pub fn roles(&self) -> &[Arc<Role>] {
         &self.roles
     }
 
     /// The bindings, in the order in which they decide.
-    #[must_use]
-    pub fn bindings(&self) -> &[Binding] {
-        &self.bindings
+    pub fn bindings(&self) -> impl Iterator<Item = &Binding> {
+        self.bindings.iter().map(|(_, binding)| binding)
+    }
+}
+
+// === impl IndexedPolicies ===
+
+impl IndexedPolicies {
+    fn new(
+        mut policies: Vec<Arc<AuthorizationPolicy>>,
+        labels: &NamespaceLabels,
+        subjects: &mut Subjects,
+        symbols: &mut Symbols,
+    ) -> Self {
+        policies.sort_by(|one, other| (rank(one), &one.name).cmp(&(rank(other), &other.name)));
+        let policies: Vec<Arc<ListedPolicy>> = policies.into_iter().enumerate().map(listed).collect();
+        let mut selectors = NamespaceSelectors::default();
+        let mut group = |wanted| {
+            let own = policies.iter().filter(|listed| rank(&listed.policy) == wanted);
+            let policies: Vec<Arc<ListedPolicy>> = own.cloned().collect();
+            Arc::new(PolicyGroup {
+                candidates: Candidates::new(&policies, &mut selectors, subjects, symbols),
+                policies,
+            })
+        };
+        Self {
+            shadow: group(Rank::Shadow),
+            deny: group(Rank::Deny),
+            allow: group(Rank::Allow),
+            periods: Arc::new(Periods::new(policies.iter().map(|listed| listed.policy.validity))),
+            knows_namespaces: !labels.is_empty(),
+            namespaces: Arc::new(selectors.resolve(labels)),
+            all: Arc::new(policies),
+        }
     }
 }
 
@@ -196,7 +304,7 @@ const fn rank(policy: &AuthorizationPolicy) -> Rank {
     }
 }
 
-fn listed((place, policy): (usize, AuthorizationPolicy)) -> Arc<ListedPolicy> {
+fn listed((place, policy): (usize, Arc<AuthorizationPolicy>)) -> Arc<ListedPolicy> {
     let name = policy.name.as_str().into();
     Arc::new(ListedPolicy { place, name, policy })
 }

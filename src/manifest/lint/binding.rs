@@ -2,19 +2,21 @@
 //! bindings that grant too much.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::grants::{Impersonation, danger, impersonations, is_everybody};
 use super::{Lint, labels};
 use crate::engine::authorization::rbac::{Roles, aggregate};
 use crate::engine::authorization::{Binding, NeverDeny, Role, Subject, SubjectKind};
 use crate::field::{FaultKind, FieldPath};
-use crate::manifest::object::{Content, ManifestObject};
+use crate::manifest::object::Content;
+use crate::manifest::source_objects::SourceObjects;
 
 /// The group that may do everything before any authorizer is asked.
 const MASTERS: &str = "system:masters";
 
 /// The roles of each cluster, aggregated; under `None` those that hold for every cluster.
-pub(super) struct RolesByCluster<'o>(BTreeMap<Option<&'o str>, Vec<Role>>);
+pub(super) struct RolesByCluster<'o>(BTreeMap<Option<&'o str>, Vec<Arc<Role>>>);
 
 /// The same, to be found by reference, with what their rules grant.
 pub(super) struct RoleGrants<'r> {
@@ -49,13 +51,14 @@ pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
 }
 
 impl<'o> RolesByCluster<'o> {
-    pub(super) fn new(objects: &'o [ManifestObject]) -> Self {
-        let mut clusters: BTreeMap<Option<&str>, Vec<Role>> = BTreeMap::from([(None, Vec::new())]);
-        for object in objects {
-            let roles = clusters.entry(object.cluster.as_deref()).or_default();
-            if let Content::Role(role) = &object.content {
-                roles.push(role.clone());
-            }
+    pub(super) fn new(sources: &'o [Arc<SourceObjects>]) -> Self {
+        let mut clusters: BTreeMap<Option<&str>, Vec<Arc<Role>>> = BTreeMap::from([(None, Vec::new())]);
+        for source in sources {
+            let roles = clusters.entry(source.cluster()).or_default();
+            roles.extend(source.others().filter_map(|object| match &object.content {
+                Content::Role(role) => Some(Arc::clone(role)),
+                _ => None,
+            }));
         }
         let shared = clusters.get(&None).cloned().unwrap_or_default();
         for (cluster, roles) in &mut clusters {

@@ -30,7 +30,7 @@ enum Sort {
     Mutating,
 }
 
-pub(super) fn lint(objects: &[ManifestObject], faults: &mut Faults) {
+pub(super) fn lint(objects: &[&ManifestObject], faults: &mut Faults) {
     let names = BoundNames::new(objects);
     for object in objects {
         let Content::Admission(admission) = &object.content else {
@@ -69,7 +69,7 @@ fn binding(admission: &AdmissionObject) -> Option<(Sort, &str)> {
 // === impl BoundNames ===
 
 impl<'o> BoundNames<'o> {
-    fn new(objects: &'o [ManifestObject]) -> Self {
+    fn new(objects: &[&'o ManifestObject]) -> Self {
         let mut names = Self::default();
         for object in objects {
             let Content::Admission(admission) = &object.content else {

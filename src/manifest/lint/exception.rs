@@ -23,7 +23,7 @@ pub(super) struct KnownTargets {
 }
 
 impl KnownTargets {
-    pub(super) fn new(objects: &[ManifestObject]) -> Self {
+    pub(super) fn new(objects: &[&ManifestObject]) -> Self {
         let admission = objects.iter().filter_map(|object| match &object.content {
             Content::Admission(admission) => Some(admission.excusable()),
             _ => None,

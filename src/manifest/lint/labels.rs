@@ -2,7 +2,6 @@
 //! of Namespaces.
 
 use super::Lint;
-use super::binding::RoleGrants;
 use crate::engine::authorization::matching::{RequestedResource, ResourcePattern};
 use crate::engine::authorization::rbac::{Roles, WildcardSet};
 use crate::engine::authorization::{
@@ -30,17 +29,19 @@ const RESOURCES: [&str; 5] = [
 pub(super) struct Labellers<'o>(Vec<(Option<&'o str>, String)>);
 
 impl<'o> Labellers<'o> {
-    pub(super) fn new(objects: &'o [ManifestObject], grants: &RoleGrants<'o>) -> Self {
-        let mut labellers = Vec::new();
+    /// Those of the policies among `objects`, and who is `bound` to roles.
+    pub(super) fn new(
+        objects: &[&'o ManifestObject],
+        bound: impl Iterator<Item = (Option<&'o str>, &'o str)>,
+    ) -> Self {
+        let mut labellers: Vec<_> = bound.map(|(cluster, who)| (cluster, who.to_owned())).collect();
         for object in objects {
-            let cluster = object.cluster.as_deref();
-            let subjects: &[Subject] = match &object.content {
-                Content::Binding(binding) if grants.labels_namespaces(binding, cluster) => &binding.subjects,
-                Content::Policy(policy) if allows(policy) => &policy.subjects,
-                _ => continue,
-            };
-            let named = subjects.iter().filter(|subject| subject.name != "system:masters");
-            labellers.extend(named.map(|subject| (cluster, name(subject))));
+            if let Content::Policy(policy) = &object.content
+                && allows(policy)
+            {
+                let cluster = object.cluster.as_deref();
+                labellers.extend(names(&policy.subjects).map(|who| (cluster, who)));
+            }
         }
         labellers.sort();
         labellers.dedup();
@@ -55,7 +56,7 @@ impl<'o> Labellers<'o> {
             let role = role.and_then(|place| set.roles().get(place));
             role.is_some_and(|role| are_changed_by(&role.rules))
         };
-        let bindings = set.bindings().iter().filter(labels);
+        let bindings = set.bindings().filter(labels);
         let bound = bindings.flat_map(|binding| &binding.subjects);
         let policies = set.authorization_policies();
         let allowed = policies
@@ -139,6 +140,12 @@ fn allows(policy: &AuthorizationPolicy) -> bool {
 
 fn changes(verbs: &WildcardSet, groups: &WildcardSet) -> bool {
     VERBS.iter().any(|verb| verbs.includes(verb)) && groups.includes("")
+}
+
+/// The subjects as they are named; of the group that may do everything nobody asks.
+pub(super) fn names(subjects: &[Subject]) -> impl Iterator<Item = String> {
+    let named = subjects.iter().filter(|subject| subject.name != "system:masters");
+    named.map(name)
 }
 
 fn name(subject: &Subject) -> String {

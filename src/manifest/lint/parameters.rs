@@ -6,18 +6,17 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use crate::manifest::object::{Content, ManifestObject};
 
 /// Warns of each parameter of a kind for which no admission policy asks by `paramKind`.
-pub(super) fn lint(objects: &[ManifestObject], faults: &mut Faults) {
-    let read: HashSet<_> = objects.iter().filter_map(param_kind).collect();
+pub(super) fn lint(objects: &[&ManifestObject], faults: &mut Faults) {
+    let read: HashSet<_> = objects.iter().filter_map(|object| param_kind(object)).collect();
     for object in objects
         .iter()
         .filter(|object| matches!(object.content, Content::Parameter))
     {
-        let (Some(api_version), Some(kind)) =
-            (object.document.text("apiVersion"), object.document.text("kind"))
-        else {
+        let document = object.document.get();
+        let (Some(api_version), Some(kind)) = (document.text("apiVersion"), document.text("kind")) else {
             continue;
         };
-        if !read.contains(&(api_version, kind)) {
+        if !read.contains(&(api_version.to_owned(), kind.to_owned())) {
             let place = object.document.place(FieldPath::root().field("kind"));
             let message = format!(
                 "no policy here uses `{kind}` of `{api_version}` as a parameter: move it out of the manifests"
@@ -27,9 +26,9 @@ pub(super) fn lint(objects: &[ManifestObject], faults: &mut Faults) {
     }
 }
 
-fn param_kind(object: &ManifestObject) -> Option<(&str, &str)> {
-    let spec =
-        matches!(object.content, Content::Admission(_)).then(|| object.document.root().get("spec"))??;
-    let kind = spec.get("paramKind")?;
-    Some((kind.get("apiVersion")?.as_str()?, kind.get("kind")?.as_str()?))
+fn param_kind(object: &ManifestObject) -> Option<(String, String)> {
+    let document = matches!(object.content, Content::Admission(_)).then(|| object.document.get())?;
+    let kind = document.root().get("spec")?.get("paramKind")?;
+    let text = |field| kind.get(field)?.as_str().map(str::to_owned);
+    Some((text("apiVersion")?, text("kind")?))
 }

@@ -18,7 +18,7 @@ const MOST_TYPES: usize = 10;
 
 /// Checks the expressions of the policy in `lint.document`.
 pub(super) fn lint(policy: &Applicability, lint: &mut Lint<'_>) {
-    let document = lint.document;
+    let document = lint.document.get();
     let Some(spec) = document.root().get("spec") else {
         return;
     };
@@ -134,7 +134,7 @@ impl TypeCheck<'_, '_> {
 
     fn warn(&mut self, path: &FieldPath, error: &CompileError) {
         let meant = self.meant(&error.message);
-        let (place, wrong) = within(self.lint.document, path, error);
+        let (place, wrong) = within(&self.lint.document.get(), path, error);
         let message = format!("for objects of {}: {wrong}{meant}", self.kind);
         self.lint
             .faults

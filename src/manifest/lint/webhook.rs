@@ -34,7 +34,7 @@ pub(super) fn lint(
     namespaces: &KnownNamespaces<'_>,
     lint: &mut Lint<'_>,
 ) {
-    let list = match lint.document.text("kind") {
+    let list = match lint.document.get().text("kind") {
         Some("ExternalAdmissionHookConfiguration") => "externalAdmissionHooks",
         _ => "webhooks",
     };
@@ -139,9 +139,9 @@ fn says(webhook: &Webhook, word: &str) -> bool {
 }
 
 impl<'o> KnownNamespaces<'o> {
-    pub(super) fn new(objects: &'o [ManifestObject]) -> Self {
+    pub(super) fn new(objects: &[&'o ManifestObject]) -> Self {
         let labels = objects.iter().filter_map(|object| match &object.content {
-            Content::Namespace(labels) => Some((object.cluster.as_deref(), labels)),
+            Content::Namespace(labels) => Some((object.cluster.as_deref(), &**labels)),
             _ => None,
         });
         Self(labels.collect())
@@ -194,7 +194,9 @@ fn dry_runs(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
 /// Only of what is written: the default of v1beta1 says nothing of the webhook.
 fn slowness(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
     let path = path.field("timeoutSeconds");
-    if webhook.timeout > USUAL_DEADLINE && matches!(lint.document.nearest(&path).value, Value::Number(_)) {
+    if webhook.timeout > USUAL_DEADLINE
+        && matches!(lint.document.get().nearest(&path).value, Value::Number(_))
+    {
         let message = "the API server waits 10 seconds for the gateway, including all webhooks, \
                        unless the gateway's own registration has another `timeoutSeconds`: use 10 or \
                        less, or raise it there";

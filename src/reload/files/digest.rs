@@ -2,40 +2,72 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use openssl::sha::Sha256;
+use openssl::sha::{Sha256, sha256};
 
+use super::manifest_files::ManifestFiles;
+use super::stamp::FileStamp;
 use crate::config::files::{MANIFEST_BYTES, read};
-use crate::manifest::Source;
 use crate::reload::source::Watched;
 
 /// The most bytes of all manifests together.
 pub(super) const MOST_BYTES: usize = 512 << 20;
 
-/// The files of a set and a digest of their names and content.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fingerprint([u8; 32]);
+/// The files of a set, each with a digest of its content. Two are equal where the files and
+/// what they say are, whenever that was read.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fingerprint(Vec<SeenFile>);
+
+/// A file that was looked at.
+#[derive(Debug, Clone)]
+struct SeenFile {
+    path: PathBuf,
+    stamp: Option<FileStamp>,
+    /// The digest and the length; `None`: it cannot be read.
+    content: Option<([u8; 32], usize)>,
+}
 
 impl Fingerprint {
     /// Of no files at all.
     pub(crate) fn none() -> Self {
-        fingerprint(&[])
+        Self::default()
     }
 }
 
-/// A digest of the names and content of `files`; one that cannot be read counts as absent,
-/// and so does what is beyond the bytes of a set.
-pub(crate) fn fingerprint(files: &[PathBuf]) -> Fingerprint {
-    let mut digest = Sha256::new();
-    let mut left = MOST_BYTES;
-    for file in files {
-        let content = read(file, left.min(MANIFEST_BYTES)).ok();
-        left -= content.as_ref().map_or(0, Vec::len);
-        part(&mut digest, file.as_os_str().as_encoded_bytes());
-        digest.update(&[u8::from(content.is_some())]);
-        part(&mut digest, content.as_deref().unwrap_or_default());
+impl PartialEq for Fingerprint {
+    fn eq(&self, other: &Self) -> bool {
+        let same =
+            |(one, other): (&SeenFile, &SeenFile)| one.path == other.path && one.content == other.content;
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
     }
-    Fingerprint(digest.finish())
+}
+
+/// A digest of the content of each of `files`, which ascend; one that cannot be read counts as
+/// absent, and so does what is beyond the bytes of a set. Files that are as `earlier` saw them
+/// are not read.
+pub(crate) fn fingerprint(files: &[PathBuf], earlier: &Fingerprint, now: SystemTime) -> Fingerprint {
+    let mut left = MOST_BYTES;
+    let mut known = earlier.0.iter().peekable();
+    let seen = |path: &PathBuf| {
+        while known.next_if(|known| known.path < *path).is_some() {}
+        let stamp = FileStamp::of(path, now);
+        let earlier = known.next_if(|known| known.path == *path && stamp.is_some() && known.stamp == stamp);
+        let content = earlier
+            .and_then(|known| known.content)
+            .filter(|(_, length)| *length <= left);
+        let content = content.or_else(|| {
+            let content = read(path, left.min(MANIFEST_BYTES)).ok()?;
+            Some((sha256(&content), content.len()))
+        });
+        left -= content.map_or(0, |(_, length)| length);
+        SeenFile {
+            path: path.clone(),
+            stamp,
+            content,
+        }
+    };
+    Fingerprint(files.iter().map(seen).collect())
 }
 
 /// What the revision of a set is made of: its configuration and manifests,
@@ -47,21 +79,18 @@ pub(crate) struct Revision(Sha256);
 
 impl Revision {
     /// Of a set of files alone.
-    pub(crate) fn of_files(config_text: &str, sources: &[Source]) -> Self {
+    pub(crate) fn of_files(config_text: &str, files: &ManifestFiles) -> Self {
         let mut digest = Sha256::new();
         part(&mut digest, config_text.as_bytes());
-        for source in sources {
-            part(
-                &mut digest,
-                source.cluster.as_deref().unwrap_or_default().as_bytes(),
-            );
-            part(&mut digest, source.text.as_bytes());
+        for (cluster, text) in files.digests() {
+            part(&mut digest, cluster.as_bytes());
+            part(&mut digest, text);
         }
         Self(digest)
     }
 
     /// With what is beside the files.
-    pub(crate) fn with(mut self, watched: &[Watched]) -> Self {
+    pub(crate) fn with(mut self, watched: &[Arc<Watched>]) -> Self {
         for watched in watched {
             part(&mut self.0, &watched.digest);
         }

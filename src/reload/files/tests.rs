@@ -1,5 +1,8 @@
 //! Folders as they are, with links, pipes and devices in them.
 
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
 use super::*;
 use crate::reload::source::Watched;
 
@@ -77,7 +80,10 @@ fn what_is_no_regular_file_is_a_fault_that_names_it() {
         assert!(faults.contains(fault), "{faults}");
     }
     let files = [path("fifo.yaml"), path("zero.json")];
-    assert_ne!(fingerprint(&files), Fingerprint::none());
+    assert_ne!(
+        fingerprint(&files, &Fingerprint::none(), SystemTime::now()),
+        Fingerprint::none()
+    );
 }
 
 #[test]
@@ -91,7 +97,7 @@ fn a_set_has_bounds_which_a_fault_names() {
         cluster: None,
     };
     let read = |files, bytes| {
-        let (sources, faults) = read_within(std::slice::from_ref(&entry), files, bytes);
+        let (sources, faults) = read_within(std::slice::from_ref(&entry), ReadLimits { files, bytes });
         (sources.len(), faults.to_string())
     };
     assert_eq!(read(4, 33), (3, String::new()));
@@ -117,7 +123,9 @@ fn the_revision_is_of_the_text_and_its_cluster() {
         text: text.into(),
         cluster: cluster.map(str::to_owned),
     };
-    let revision = |config: &str, sources: &[Source]| Revision::of_files(config, sources).name();
+    let revision = |config: &str, sources: &[Source]| {
+        Revision::of_files(config, &ManifestFiles::of_sources(sources.to_vec())).name()
+    };
     let one = revision("c", &[source("a", None)]);
     assert_eq!(one.len(), 12);
     assert_ne!(one, revision("c", &[source("a", Some("east"))]));
@@ -127,10 +135,12 @@ fn the_revision_is_of_the_text_and_its_cluster() {
 
 #[test]
 fn the_revision_is_of_what_is_beside_the_files_too() {
-    let files = Revision::of_files("c", &[]);
-    let watched = |byte| Watched {
-        digest: [byte; 32],
-        ..Watched::default()
+    let files = Revision::of_files("c", &ManifestFiles::default());
+    let watched = |byte| {
+        Arc::new(Watched {
+            digest: [byte; 32],
+            ..Watched::default()
+        })
     };
     let names = [
         files.clone().name(),
@@ -158,4 +168,26 @@ fn links_to_files_and_folders_are_followed() {
             String::new()
         )
     );
+}
+
+#[test]
+fn files_are_looked_at_again_only_where_their_times_tell() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["a.yaml", "b.yaml"].map(|name| folder.path().join(name));
+    let later = SystemTime::now() + Duration::from_secs(3600);
+    let none = Fingerprint::none();
+    fs::write(&files[0], "a: 1").unwrap();
+    let absent = fingerprint(&files, &none, later);
+    fs::write(&files[1], "b: 1").unwrap();
+    let both = fingerprint(&files, &absent, later);
+    assert_ne!(both, absent);
+    assert_eq!(
+        fingerprint(&files, &both, later),
+        fingerprint(&files, &none, later)
+    );
+    fs::write(&files[0], "a: 2").unwrap();
+    assert_ne!(fingerprint(&files, &both, later), both);
+    assert_ne!(fingerprint(&files, &both, SystemTime::now()), both);
+    fs::write(&files[0], "a: 1").unwrap();
+    assert_eq!(fingerprint(&files, &both, later), both);
 }

@@ -36,10 +36,20 @@ impl FolderWalk {
     }
 
     fn enter(&mut self, path: &Path, depth: usize) -> Result<(), (PathBuf, io::Error)> {
+        let looked = is_folder(path).map_err(|error| (path.to_owned(), error));
+        self.take(path, looked, depth)
+    }
+
+    fn take(
+        &mut self,
+        path: &Path,
+        looked: Result<bool, (PathBuf, io::Error)>,
+        depth: usize,
+    ) -> Result<(), (PathBuf, io::Error)> {
         let at_path = |error| (path.to_owned(), error);
         let more = self.left.checked_sub(1);
         self.left = more.ok_or_else(|| at_path(io::Error::other("too many files, or circular links")))?;
-        if !is_folder(path).map_err(at_path)? {
+        if !looked? {
             self.files.push(path.to_owned());
             return Ok(());
         }
@@ -48,10 +58,11 @@ impl FolderWalk {
             return Err(at_path(io::Error::other(message)));
         }
         self.folders.insert(path.to_owned());
-        for entry in entries(path).map_err(at_path)? {
-            let is_folder = is_folder(&entry).map_err(|error| (entry.clone(), error))?;
-            if is_folder || is_manifest(&entry) {
-                self.enter(&entry, depth - 1)?;
+        for (entry, known) in entries(path).map_err(at_path)? {
+            let known = known.map_or_else(|| is_folder(&entry), Ok);
+            let known = known.map_err(|error| (entry.clone(), error))?;
+            if known || is_manifest(&entry) {
+                self.take(&entry, Ok(known), depth - 1)?;
             }
         }
         Ok(())
@@ -62,15 +73,17 @@ fn is_folder(path: &Path) -> io::Result<bool> {
     observed(path, || fs::metadata(path)).map(|metadata| metadata.is_dir())
 }
 
-/// What is in a folder and not hidden, in byte order.
-fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let read = || -> io::Result<Vec<PathBuf>> {
-        fs::read_dir(folder)?
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect()
+/// What is in a folder and not hidden, in byte order, and whether it is a folder, where that is
+/// known without following a link.
+fn entries(folder: &Path) -> io::Result<Vec<(PathBuf, Option<bool>)>> {
+    let entry = |entry: io::Result<fs::DirEntry>| {
+        let entry = entry?;
+        let sort = entry.file_type().ok().filter(|sort| !sort.is_symlink());
+        Ok((entry.path(), sort.map(|sort| sort.is_dir())))
     };
+    let read = || -> io::Result<Vec<_>> { fs::read_dir(folder)?.map(entry).collect() };
     let mut entries = observed(folder, read)?;
-    entries.retain(|entry| !hidden(entry));
+    entries.retain(|(entry, _)| !hidden(entry));
     entries.sort();
     Ok(entries)
 }

@@ -64,7 +64,7 @@ impl PolicySet {
     pub(super) fn granted_by_bindings<'s>(
         &'s self,
         request: &'s OpenRequest,
-        places: impl Iterator<Item = usize>,
+        places: impl Iterator<Item = u32>,
     ) -> Vec<GrantingRule<'s>> {
         let mut fitting: HashMap<usize, Vec<(usize, &'s [String])>> = HashMap::new();
         let mut granting = Vec::new();

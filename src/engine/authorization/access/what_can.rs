@@ -129,7 +129,7 @@ impl PolicySet {
         most
     }
 
-    fn bindings_of(&self, user: &User<'_>) -> Vec<usize> {
+    fn bindings_of(&self, user: &User<'_>) -> Vec<u32> {
         self.grants.held(&self.subjects.find(user))
     }
 

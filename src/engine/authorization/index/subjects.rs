@@ -3,14 +3,15 @@
 use crate::engine::User;
 use crate::engine::authorization::{Subject, SubjectKind};
 
+use super::Ids;
 use super::symbols::Prefixes;
-use super::{FastMap, Ids};
+use super::texts::NumberedTexts;
 
 /// The subjects of all bindings and policies, numbered. A service account is a user.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Subjects {
-    users: FastMap<Box<str>, u32>,
-    groups: FastMap<Box<str>, u32>,
+    users: NumberedTexts,
+    groups: NumberedTexts,
     user_prefixes: Prefixes,
     group_prefixes: Prefixes,
     count: u32,
@@ -33,7 +34,7 @@ impl Subjects {
     pub(super) fn bound(&mut self, subject: &Subject, namespace: &str) -> Option<u32> {
         match subject.kind {
             SubjectKind::User => Some(self.user(&subject.name)),
-            SubjectKind::Group => Some(numbered(&mut self.groups, &mut self.count, &subject.name)),
+            SubjectKind::Group => Some(self.group(&subject.name)),
             SubjectKind::ServiceAccount => {
                 let namespace = if subject.namespace.is_empty() {
                     namespace
@@ -69,12 +70,12 @@ impl Subjects {
     /// each group, and for each length of prefix.
     pub(crate) fn find(&self, user: &User<'_>) -> Ids {
         let mut ids = Ids::default();
-        if let Some(&id) = self.users.get(user.name.as_ref()) {
+        if let Some(id) = self.users.get(user.name.as_ref()) {
             ids.push(id);
         }
         self.user_prefixes.each(&user.name, |id| ids.push(id));
         for group in &user.groups {
-            if let Some(&id) = self.groups.get(group.as_ref()) {
+            if let Some(id) = self.groups.get(group.as_ref()) {
                 ids.push(id);
             }
             self.group_prefixes.each(group, |id| ids.push(id));
@@ -82,19 +83,28 @@ impl Subjects {
         ids
     }
 
-    fn user(&mut self, name: &str) -> u32 {
-        numbered(&mut self.users, &mut self.count, name)
+    /// From now on what there is is shared by clones.
+    pub(in crate::engine::authorization) fn share(&mut self) {
+        self.users.share();
+        self.groups.share();
+        self.user_prefixes.share();
+        self.group_prefixes.share();
     }
-}
 
-fn numbered(names: &mut FastMap<Box<str>, u32>, count: &mut u32, name: &str) -> u32 {
-    match names.get(name) {
-        Some(&id) => id,
-        None => {
-            let id = next(count);
-            names.insert(name.into(), id);
-            id
-        }
+    /// How many subjects came since.
+    pub(in crate::engine::authorization) fn added(&self) -> usize {
+        let prefixes = self.user_prefixes.added() + self.group_prefixes.added();
+        self.users.added() + self.groups.added() + prefixes
+    }
+
+    fn user(&mut self, name: &str) -> u32 {
+        let count = &mut self.count;
+        self.users.intern(name, |_| next(count))
+    }
+
+    fn group(&mut self, name: &str) -> u32 {
+        let count = &mut self.count;
+        self.groups.intern(name, |_| next(count))
     }
 }
 

@@ -2,19 +2,20 @@
 
 use crate::engine::authorization::rbac::PathPattern;
 
-use super::{FastMap, Ids};
+use super::Ids;
+use super::texts::NumberedTexts;
 
 /// The texts that rules contain, numbered.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Symbols {
-    exact: FastMap<Box<str>, u32>,
+    exact: NumberedTexts,
     prefixes: Prefixes,
 }
 
 /// Texts that stand for everything that begins with them, numbered.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Prefixes {
-    by_text: FastMap<Box<str>, u32>,
+    by_text: NumberedTexts,
     /// Each length there is, ascending.
     lengths: Vec<usize>,
 }
@@ -31,7 +32,7 @@ impl Symbols {
     pub(super) const UNKNOWN: u32 = u32::MAX;
 
     pub(super) fn intern(&mut self, text: &str) -> u32 {
-        intern(&mut self.exact, text, numbered)
+        self.exact.intern(text, numbered)
     }
 
     /// The number of everything that begins with `prefix`.
@@ -50,7 +51,18 @@ impl Symbols {
 
     /// The number of a text; [`Symbols::UNKNOWN`] of one that no rule has.
     pub(super) fn find(&self, text: &str) -> u32 {
-        self.exact.get(text).copied().unwrap_or(Self::UNKNOWN)
+        self.exact.get(text).unwrap_or(Self::UNKNOWN)
+    }
+
+    /// From now on what there is is shared by clones.
+    pub(in crate::engine::authorization) fn share(&mut self) {
+        self.exact.share();
+        self.prefixes.share();
+    }
+
+    /// How many texts came since.
+    pub(in crate::engine::authorization) fn added(&self) -> usize {
+        self.exact.added() + self.prefixes.added()
     }
 
     /// The numbers of the prefixes of `text`.
@@ -64,7 +76,7 @@ impl Symbols {
 impl Default for Symbols {
     fn default() -> Self {
         let mut symbols = Self {
-            exact: FastMap::default(),
+            exact: NumberedTexts::default(),
             prefixes: Prefixes::default(),
         };
         let star = symbols.intern("*");
@@ -81,7 +93,15 @@ impl Prefixes {
         if let Err(place) = self.lengths.binary_search(&prefix.len()) {
             self.lengths.insert(place, prefix.len());
         }
-        intern(&mut self.by_text, prefix, number)
+        self.by_text.intern(prefix, number)
+    }
+
+    pub(super) fn share(&mut self) {
+        self.by_text.share();
+    }
+
+    pub(super) fn added(&self) -> usize {
+        self.by_text.added()
     }
 
     /// Calls `found` with the number of each prefix of `text`: one look-up for
@@ -90,19 +110,8 @@ impl Prefixes {
         for &length in self.lengths.iter().take_while(|&&length| length <= text.len()) {
             // Within a character there is no prefix.
             if let Some(id) = text.get(..length).and_then(|prefix| self.by_text.get(prefix)) {
-                found(*id);
+                found(id);
             }
-        }
-    }
-}
-
-fn intern(texts: &mut FastMap<Box<str>, u32>, text: &str, number: impl FnOnce(usize) -> u32) -> u32 {
-    match texts.get(text) {
-        Some(&id) => id,
-        None => {
-            let id = number(texts.len());
-            texts.insert(text.into(), id);
-            id
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Aggregated ClusterRoles, as the controller manager computes them
 //! (`pkg/controller/clusterroleaggregation`).
 
+use std::borrow::Borrow;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use crate::engine::authorization::{Role, Rule};
 
@@ -9,10 +11,11 @@ use crate::engine::authorization::{Role, Rule};
 /// in order, those of every other matching ClusterRole by name, each rule once.
 /// `None` where `role` is not aggregated.
 #[must_use]
-pub fn aggregated_rules(role: &Role, roles: &[Role]) -> Option<Vec<Rule>> {
+pub fn aggregated_rules(role: &Role, roles: &[impl Borrow<Role>]) -> Option<Vec<Rule>> {
     let selectors = role.aggregation.as_ref()?;
     let mut others: Vec<&Role> = roles
         .iter()
+        .map(Borrow::borrow)
         .filter(|other| other.namespace.is_empty() && other.name != role.name)
         .collect();
     others.sort_by(|one, other| one.name.cmp(&other.name));
@@ -33,7 +36,7 @@ pub fn aggregated_rules(role: &Role, roles: &[Role]) -> Option<Vec<Rule>> {
 /// roles can be made of aggregated roles; this ends where it would: with
 /// nothing more to add. Roles that are made of each other share what either
 /// has from others.
-pub fn aggregate(roles: &mut [Role]) {
+pub fn aggregate(roles: &mut [Arc<Role>]) {
     let aggregated: Vec<usize> = roles
         .iter()
         .enumerate()
@@ -42,7 +45,7 @@ pub fn aggregate(roles: &mut [Role]) {
         .collect();
     for &at in &aggregated {
         if let Some(role) = roles.get_mut(at) {
-            role.rules.clear();
+            Arc::make_mut(role).rules.clear();
         }
     }
     // Each pass completes at least one more role of the longest chain.
@@ -57,13 +60,15 @@ pub fn aggregate(roles: &mut [Role]) {
     }
 }
 
-fn refresh(roles: &mut [Role], at: usize) -> bool {
+fn refresh(roles: &mut [Arc<Role>], at: usize) -> bool {
     let Some(rules) = roles.get(at).and_then(|role| aggregated_rules(role, roles)) else {
         return false;
     };
     roles.get_mut(at).is_some_and(|role| {
         let changed = role.rules != rules;
-        role.rules = rules;
+        if changed {
+            Arc::make_mut(role).rules = rules;
+        }
         changed
     })
 }
@@ -120,7 +125,8 @@ mod tests {
                 namespace: "ns".into(),
                 ..role("w", &["a"], &["w"])
             },
-        ];
+        ]
+        .map(Arc::new);
         aggregate(&mut roles);
         assert_eq!(verbs(&roles[0]), ["x", "z", "y"]);
     }
@@ -132,7 +138,8 @@ mod tests {
             of(&["to-edit"], role("edit", &["to-admin"], &[])),
             of(&["to-view"], role("view", &["to-edit"], &[])),
             role("pods", &["to-view"], &["get"]),
-        ];
+        ]
+        .map(Arc::new);
         aggregate(&mut roles);
         assert_eq!(verbs(&roles[0]), ["get"]);
     }
@@ -143,7 +150,8 @@ mod tests {
             of(&["l"], role("a", &["l"], &["own-a"])),
             of(&["l"], role("b", &["l"], &["own-b"])),
             role("c", &["l"], &["get"]),
-        ];
+        ]
+        .map(Arc::new);
         aggregate(&mut roles);
         assert_eq!((verbs(&roles[0]), verbs(&roles[1])), (vec!["get"], vec!["get"]));
     }
@@ -153,7 +161,8 @@ mod tests {
         let mut roles = [
             of(&["l"], role("a", &["l"], &["get"])),
             of(&[], role("b", &[], &["get"])),
-        ];
+        ]
+        .map(Arc::new);
         aggregate(&mut roles);
         assert!(roles.iter().all(|role| role.rules.is_empty()));
         assert_eq!(aggregated_rules(&role("plain", &[], &["get"]), &roles), None);

@@ -1,6 +1,7 @@
 //! Resolves bindings to the rules that they grant (`VisitRulesFor` of
 //! `pkg/registry/rbac/validation/rule.go`).
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 
 use crate::engine::User;
@@ -80,9 +81,9 @@ impl RoleFault {
 impl<'o> Roles<'o> {
     /// Finds each role later by its place in `roles`; of two of the same name, the first.
     #[must_use]
-    pub fn new(roles: &'o [Role]) -> Self {
+    pub fn new(roles: &'o [impl Borrow<Role>]) -> Self {
         let mut places = HashMap::with_capacity(roles.len());
-        for (place, role) in roles.iter().enumerate() {
+        for (place, role) in roles.iter().map(Borrow::borrow).enumerate() {
             places
                 .entry((role.namespace.as_str(), role.name.as_str()))
                 .or_insert(place);

@@ -29,7 +29,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     }
 
     /// What a binding that applies to the user comes to, for the record.
-    fn binding_event(&self, place: usize) -> Option<Event> {
+    fn binding_event(&self, place: u32) -> Option<Event> {
         let binding = self.request.set.bindings.get(place)?;
         let finding = match self.rules_of(place) {
             Some(rules) => match self.nearest_rule(rules) {
@@ -54,7 +54,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     }
 
     /// The rules that a binding grants, if its role is there.
-    pub(super) fn rules_of(&self, place: usize) -> Option<&'s [Rule]> {
+    pub(super) fn rules_of(&self, place: u32) -> Option<&'s [Rule]> {
         let set = self.request.set;
         set.grants
             .role_of(place)

@@ -33,7 +33,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     }
 
     /// Notes the bindings; the roles among theirs that are missing.
-    fn note_bindings(&self, bindings: &[usize], nearest: &mut NearMisses<'s>) -> Vec<String> {
+    fn note_bindings(&self, bindings: &[u32], nearest: &mut NearMisses<'s>) -> Vec<String> {
         let mut errors = Vec::new();
         let mut left = MAX_CONSIDERED;
         for &place in bindings.iter().take(MAX_CONSIDERED) {

@@ -15,6 +15,7 @@ use crate::engine::{
 };
 
 mod access;
+mod changes;
 mod plain;
 
 const VERBS: &[&str] = &["get", "list", "create", "*"];

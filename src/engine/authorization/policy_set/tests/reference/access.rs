@@ -364,7 +364,7 @@ fn check_permissions(
         .iter()
         .filter(|permission| is_in(&permission.via, &asked.target))
     {
-        let binding = set.bindings().iter().find(|binding| {
+        let binding = set.bindings().find(|binding| {
             permission.via.kind != CauseKind::AuthorizationPolicy
                 && (&binding.namespace, &binding.name) == (&permission.via.namespace, &permission.via.name)
         });

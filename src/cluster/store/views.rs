@@ -1,0 +1,126 @@
+//! What is held, for those who ask.
+
+use std::sync::Arc;
+
+use openssl::sha::Sha256;
+
+use super::{Good, Store, StoredKinds};
+use crate::cluster::kind::WatchPurpose;
+use crate::config::Selector;
+use crate::field::Faults;
+use crate::reload::{Origin, SourceStatus, Watched};
+
+/// How many faults are reported in detail.
+const TOLD: usize = 10;
+
+/// What was given to whoever asked last.
+pub(super) struct LastWatched {
+    version: u64,
+    selector: Option<Selector>,
+    exceptions: bool,
+    watched: Arc<Watched>,
+}
+
+// === impl Store ===
+
+impl Store {
+    /// What holds, of what must be selected as far as `selector` selects it, and
+    /// with AdmissionExceptions only where they are wanted.
+    ///
+    /// As long as nothing changes, it is the same.
+    pub(in crate::cluster) fn watched(&self, selector: Option<&Selector>, exceptions: bool) -> Arc<Watched> {
+        let mut known = self.known();
+        let is_same = |last: &&LastWatched| {
+            last.version == known.version
+                && last.selector.as_ref() == selector
+                && last.exceptions == exceptions
+        };
+        let watched = match known.last.as_ref().filter(is_same) {
+            Some(last) => Arc::clone(&last.watched),
+            None => Arc::new(self.watched_of(&known, selector, exceptions)),
+        };
+        known.last = Some(LastWatched {
+            version: known.version,
+            selector: selector.cloned(),
+            exceptions,
+            watched: Arc::clone(&watched),
+        });
+        if known.origin != Origin::Nowhere {
+            known.offer();
+        }
+        watched
+    }
+
+    fn watched_of(&self, known: &StoredKinds, selector: Option<&Selector>, exceptions: bool) -> Watched {
+        let mut watched = Watched {
+            cluster: self.cluster.to_string(),
+            ..Watched::default()
+        };
+        if known.origin == Origin::Nowhere {
+            return watched;
+        }
+        let mut digest = Sha256::new();
+        for (kind, objects) in &known.kinds {
+            if let Some(parameters) = kind.param_kind().filter(|_| objects.known) {
+                digest.update(parameters.to_string().as_bytes());
+                watched.parameters.insert(parameters);
+            }
+            for good in objects.objects.values().filter_map(|held| held.good.as_ref()) {
+                // What was saved may be of a time when more was wanted.
+                let is_wanted = match kind.role {
+                    WatchPurpose::Selected => selects(selector, good),
+                    WatchPurpose::Exception => exceptions,
+                    WatchPurpose::ReportedOnly | WatchPurpose::Definition => false,
+                    WatchPurpose::Base | WatchPurpose::Parameter => true,
+                };
+                if !is_wanted {
+                    continue;
+                }
+                digest.update(&good.digest);
+                watched.objects.push(Arc::clone(&good.object));
+            }
+        }
+        watched.cluster_scoped = known.definitions.cluster_scoped();
+        for (group, resource) in watched.cluster_scoped.iter() {
+            digest.update(format!("{resource}.{group}\n").as_bytes());
+        }
+        watched.digest = digest.finish();
+        watched
+    }
+
+    /// What holds, as texts, and a digest of them.
+    pub(in crate::cluster) fn texts(&self) -> ([u8; 32], Vec<Box<str>>) {
+        let known = self.known();
+        let kinds = known.kinds.iter().filter(|(kind, _)| !kind.is_optional());
+        let held = kinds.flat_map(|(_, kind)| kind.objects.values());
+        let mut digest = Sha256::new();
+        let mut texts = Vec::new();
+        for good in held.filter_map(|held| held.good.as_ref()) {
+            digest.update(&good.digest);
+            texts.push(good.text.clone());
+        }
+        (digest.finish(), texts)
+    }
+
+    pub(in crate::cluster) fn status(&self) -> SourceStatus {
+        let known = self.known();
+        let held = || known.kinds.values().flat_map(|kind| kind.objects.values());
+        let mut faults: Vec<Faults> = known.definitions.faults(&self.cluster);
+        for (kind, objects) in &known.kinds {
+            let named = objects.objects.iter();
+            faults.extend(named.filter_map(|(name, held)| held.newest.faults(&self.cluster, kind, name)));
+        }
+        SourceStatus {
+            cluster: self.cluster.to_string(),
+            origin: known.origin,
+            objects: held().filter(|held| held.good.is_some()).count(),
+            faulty: faults.len(),
+            failures: 0,
+            faults: faults.into_iter().take(TOLD).collect(),
+        }
+    }
+}
+
+fn selects(selector: Option<&Selector>, good: &Good) -> bool {
+    selector.is_some_and(|selector| selector.labels.matches(|key| good.labels.get(key)))
+}

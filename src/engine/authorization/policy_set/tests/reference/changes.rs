@@ -1,0 +1,80 @@
+//! A set that came about by changes decides and explains as one that is built from nothing.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::engine::authorization::{Binding, PolicySetChange};
+
+/// What changes at once: all bindings, and perhaps policies and namespaces.
+type SetStep = (Vec<Binding>, Option<(Vec<AuthorizationPolicy>, NamespaceLabels)>);
+
+fn step() -> BoxedStrategy<SetStep> {
+    (
+        bindings(),
+        prop::option::weighted(0.3, (policies(), namespaces())),
+    )
+        .boxed()
+}
+
+/// The set of `objects`, which those of before become by what is different in them.
+fn changed(
+    before: &PolicySet,
+    objects: &mut SharedObjects,
+    (bindings, others): SetStep,
+) -> Option<PolicySet> {
+    let is_in =
+        |binding: &Binding, bindings: &[Arc<Binding>]| bindings.iter().any(|other| **other == *binding);
+    let bindings: Vec<Arc<Binding>> = bindings.into_iter().map(Arc::new).collect();
+    let (kept, removed_bindings): (Vec<_>, Vec<_>) = objects
+        .bindings
+        .drain(..)
+        .partition(|binding| is_in(binding, &bindings));
+    let added_bindings: Vec<_> = bindings
+        .into_iter()
+        .filter(|binding| !is_in(binding, &kept))
+        .collect();
+    objects.bindings = [kept, added_bindings.clone()].concat();
+    let policies = others.map(|(policies, namespaces)| {
+        objects.policies = policies.into_iter().map(Arc::new).collect();
+        objects.namespaces = namespaces;
+        (objects.policies.clone(), objects.namespaces.clone())
+    });
+    before.changed(PolicySetChange {
+        removed_bindings,
+        added_bindings,
+        policies,
+        cluster_scoped: objects.cluster_scoped.clone(),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_changed_set_decides_as_one_built_from_nothing(
+        roles in roles(),
+        first in step(),
+        steps in prop::collection::vec(step(), 1..5),
+        asked in prop::collection::vec((asked(), instant()), 8),
+    ) {
+        let (policies, namespaces) = first.1.unwrap_or_default();
+        let objects = Objects { roles, bindings: first.0, policies, namespaces, ..Objects::default() };
+        let mut objects = SharedObjects::from(objects);
+        let mut set = PolicySet::new(objects.clone(), &NeverDeny::default());
+        for step in steps {
+            set = changed(&set, &mut objects, step).unwrap();
+            let anew = PolicySet::new(objects.clone(), &NeverDeny::default());
+            let bindings = |set: &PolicySet| set.bindings().cloned().collect::<Vec<_>>();
+            prop_assert_eq!(bindings(&set), bindings(&anew));
+            let policies = |set: &PolicySet| set.policies().map(|(_, name)| name.to_string()).collect::<Vec<_>>();
+            prop_assert_eq!(policies(&set), policies(&anew));
+            for (asked, now) in &asked {
+                let told = |set: &PolicySet| {
+                    let (explained, trace) = set.explain(asked, *now);
+                    format!("{:?} {explained:?} {trace:?} {:?}", set.authorize(asked, *now), set.unmatched(asked, *now))
+                };
+                prop_assert_eq!(told(&set), told(&anew), "{:?}", asked);
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The objects of all sources together, without fault.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::lint::{self, BindingLint};
+use super::object::{self, ManifestObject};
+use super::source_objects::SourceObjects;
+use super::validated::ValidatedObject;
+use super::{Options, namespace_sources};
+use crate::field::Faults;
+
+/// The objects of some sources, valid by themselves and together.
+pub struct ObjectSet {
+    sources: Vec<Arc<SourceObjects>>,
+    bindings: BindingLint,
+}
+
+/// What is in one set and not in another, which has another object in its place or none.
+#[derive(Debug, Default)]
+pub struct SetDifference<'s> {
+    /// In the set alone.
+    pub added: Vec<&'s Arc<ValidatedObject>>,
+    /// In the earlier set alone.
+    pub removed: Vec<&'s Arc<ValidatedObject>>,
+}
+
+impl ObjectSet {
+    /// The set of `sources`, and everything that is wrong with it: the same, in the same
+    /// order, whatever is known of `earlier` sets. Where one fault is an error there is no
+    /// set.
+    #[must_use]
+    pub fn new(
+        sources: Vec<Arc<SourceObjects>>,
+        options: &Options,
+        earlier: Option<&Self>,
+    ) -> (Option<Self>, Faults) {
+        let mut faults = Faults::new();
+        for source in &sources {
+            faults.extend(source.faults().iter().cloned());
+        }
+        if may_have_duplicates(&sources, earlier) {
+            object::refuse_duplicates(sources.iter().flat_map(|source| source.objects()), &mut faults);
+        }
+        let others: Vec<&ManifestObject> = sources.iter().flat_map(|source| source.others()).collect();
+        namespace_sources::require(&others, options, &mut faults);
+        if faults.has_errors() {
+            return (None, faults);
+        }
+        let bindings = earlier.map(|earlier| &earlier.bindings);
+        let bindings = lint::lint(&sources, options, bindings, &mut faults);
+        (Some(Self { sources, bindings }), faults)
+    }
+
+    /// The sources, in order.
+    #[must_use]
+    pub fn sources(&self) -> &[Arc<SourceObjects>] {
+        &self.sources
+    }
+
+    /// The objects, in order.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
+        let objects = self.sources.iter().flat_map(|source| source.objects());
+        objects.map(|object| &object.valid)
+    }
+
+    /// Those that are no role bindings, in order.
+    pub fn others(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
+        let objects = self.sources.iter().flat_map(|source| source.others());
+        objects.map(|object| &object.valid)
+    }
+
+    /// Whether an object of this set may have one of `identities`, by their digests.
+    #[must_use]
+    pub fn may_have(&self, identities: &HashSet<u64>) -> bool {
+        let mut own = self.sources.iter().flat_map(|source| source.identities());
+        !identities.is_empty() && own.any(|identity| identities.contains(identity))
+    }
+
+    /// What became different from `earlier` to this, at the price of the sources that did.
+    #[must_use]
+    pub fn since<'s>(&'s self, earlier: &'s Self) -> SetDifference<'s> {
+        let of = |set: &Self| -> HashSet<_> { set.sources.iter().map(Arc::as_ptr).collect() };
+        let (ours, theirs) = (of(self), of(earlier));
+        let own = |set: &'s Self, others: &HashSet<*const SourceObjects>| -> Vec<&'s Arc<ValidatedObject>> {
+            let own = set
+                .sources
+                .iter()
+                .filter(|source| !others.contains(&Arc::as_ptr(source)));
+            own.flat_map(|source| source.objects())
+                .map(|object| &object.valid)
+                .collect()
+        };
+        let (mut added, mut removed) = (own(self, &theirs), own(earlier, &ours));
+        let pointers = |objects: &[&Arc<ValidatedObject>]| -> HashSet<_> {
+            objects.iter().map(|object| Arc::as_ptr(object)).collect()
+        };
+        let (come, gone) = (pointers(&added), pointers(&removed));
+        added.retain(|object| !gone.contains(&Arc::as_ptr(object)));
+        removed.retain(|object| !come.contains(&Arc::as_ptr(object)));
+        SetDifference { added, removed }
+    }
+}
+
+/// Whether two objects of `sources` may have the same identity. As `earlier` has no
+/// duplicates, one of them would be in a source that is new.
+fn may_have_duplicates(sources: &[Arc<SourceObjects>], earlier: Option<&ObjectSet>) -> bool {
+    let known: HashSet<_> = earlier
+        .iter()
+        .flat_map(|set| &set.sources)
+        .map(Arc::as_ptr)
+        .collect();
+    let mut seen_sources = HashSet::new();
+    let (old, new): (Vec<_>, Vec<_>) = sources
+        .iter()
+        // A source that stands twice is new where it stands again.
+        .partition(|source| known.contains(&Arc::as_ptr(source)) && seen_sources.insert(Arc::as_ptr(source)));
+    let mut identities: HashSet<u64, foldhash::fast::FixedState> = HashSet::default();
+    let mut added = new.iter().flat_map(|source| source.identities());
+    if !added.all(|identity| identities.insert(*identity)) {
+        return true;
+    }
+    let mut kept = old.iter().flat_map(|source| source.identities());
+    kept.any(|identity| identities.contains(identity))
+}

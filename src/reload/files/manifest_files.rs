@@ -1,0 +1,253 @@
+//! The files of manifests as they were read, so that one that did not change is not read,
+//! and one that says the same not parsed again.
+
+use std::collections::HashMap;
+use std::io;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::SystemTime;
+
+use openssl::sha::sha256;
+
+use super::stamp::{FileStamp, FileTimes};
+use super::{ReadLimits, each_manifest, text};
+use crate::config::{Config, ManifestPath};
+use crate::field::Faults;
+use crate::manifest::{Source, SourceObjects};
+
+/// Every file of manifests of a set, in order.
+#[derive(Default)]
+pub(crate) struct ManifestFiles(Vec<Arc<ManifestFile>>);
+
+/// A file as it was read.
+pub(crate) struct ManifestFile {
+    path: PathBuf,
+    cluster: Option<String>,
+    /// By which it is known again; `None`: it must be read.
+    stamp: Option<FileStamp>,
+    digest: [u8; 32],
+    length: usize,
+    /// Kept only where the set is saved.
+    text: Option<Arc<str>>,
+    objects: Arc<SourceObjects>,
+}
+
+/// A file that was looked at.
+enum FoundFile<'e> {
+    /// It was not written since.
+    Same(&'e Arc<ManifestFile>),
+    Read {
+        path: PathBuf,
+        source: Source,
+        stamp: Option<FileStamp>,
+        earlier: Option<&'e Arc<ManifestFile>>,
+    },
+}
+
+/// The most threads that parse files.
+const MOST_THREADS: usize = 8;
+
+/// The files of an earlier set.
+struct EarlierFiles<'e> {
+    known: HashMap<(&'e Path, Option<&'e str>), &'e Arc<ManifestFile>>,
+    times: FileTimes,
+    /// When they are looked at.
+    now: SystemTime,
+}
+
+// === impl ManifestFiles ===
+
+impl ManifestFiles {
+    /// Reads the manifests of `config`, as far as they are not as in `earlier`; and which could
+    /// not be read.
+    pub(crate) fn read(
+        config: &Config,
+        earlier: Option<&Self>,
+        times: FileTimes,
+        now: SystemTime,
+    ) -> (Self, Faults) {
+        let keeps_texts = config.reload.last_good.is_some();
+        let earlier = EarlierFiles {
+            times,
+            ..EarlierFiles::new(earlier, now)
+        };
+        Self::read_paths(&config.manifests, keeps_texts, earlier)
+    }
+
+    fn read_paths(paths: &[ManifestPath], keeps_texts: bool, earlier: EarlierFiles<'_>) -> (Self, Faults) {
+        let (files, faults) = each_manifest(paths, ReadLimits::default(), |path, entry, left| {
+            let file = earlier.look_at(path, entry.cluster.as_deref(), keeps_texts, left)?;
+            Ok((file.length(), file))
+        });
+        (Self(in_parallel(files, |file| file.finish(keeps_texts))), faults)
+    }
+
+    /// The files of which the texts are `sources`, whatever there is on the disk.
+    pub(crate) fn of_sources(sources: Vec<Source>) -> Self {
+        let file = |source: Source| ManifestFile::new(source.file.clone().into(), source, None, true, None);
+        Self(in_parallel(sources, |source| Arc::new(file(source))))
+    }
+
+    /// What each says, in order.
+    pub(crate) fn objects(&self) -> Vec<Arc<SourceObjects>> {
+        self.0.iter().map(|file| Arc::clone(&file.objects)).collect()
+    }
+
+    /// Each file's cluster and the digest of its text, in order.
+    pub(crate) fn digests(&self) -> impl Iterator<Item = (&str, &[u8; 32])> {
+        self.0
+            .iter()
+            .map(|file| (file.cluster.as_deref().unwrap_or_default(), &file.digest))
+    }
+
+    /// The texts, where they are kept.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = Source> {
+        self.0.iter().filter_map(|file| {
+            Some(Source {
+                file: file.path.display().to_string(),
+                text: file.text.as_deref()?.to_owned(),
+                cluster: file.cluster.clone(),
+            })
+        })
+    }
+}
+
+// === impl EarlierFiles ===
+
+impl<'e> EarlierFiles<'e> {
+    fn new(files: Option<&'e ManifestFiles>, now: SystemTime) -> Self {
+        let files = files.into_iter().flat_map(|files| &files.0);
+        let entry = |file: &'e Arc<ManifestFile>| ((file.path.as_path(), file.cluster.as_deref()), file);
+        Self {
+            known: files.map(entry).collect(),
+            times: FileTimes::Believed,
+            now,
+        }
+    }
+
+    fn look_at(
+        &self,
+        path: &Path,
+        cluster: Option<&str>,
+        keeps_texts: bool,
+        left: usize,
+    ) -> io::Result<FoundFile<'e>> {
+        // Before it is read: what is written meanwhile gives it another.
+        let stamp = FileStamp::of(path, self.now);
+        let earlier = self.known.get(&(path, cluster)).copied();
+        let is_complete =
+            |file: &&Arc<ManifestFile>| file.length <= left && (file.text.is_some() || !keeps_texts);
+        if let Some(file) = earlier.filter(is_complete)
+            && self.times == FileTimes::Believed
+            && stamp.is_some()
+            && file.stamp == stamp
+        {
+            return Ok(FoundFile::Same(file));
+        }
+        let source = Source {
+            file: path.display().to_string(),
+            text: text(path, left)?,
+            cluster: cluster.map(str::to_owned),
+        };
+        Ok(FoundFile::Read {
+            path: path.to_owned(),
+            source,
+            stamp,
+            earlier,
+        })
+    }
+}
+
+// === impl FoundFile ===
+
+impl FoundFile<'_> {
+    fn length(&self) -> usize {
+        match self {
+            Self::Same(file) => file.length,
+            Self::Read { source, .. } => source.text.len(),
+        }
+    }
+
+    /// Parses it, where it does not say the same as before.
+    fn finish(self, keeps_text: bool) -> Arc<ManifestFile> {
+        match self {
+            Self::Same(file) => Arc::clone(file),
+            Self::Read {
+                path,
+                source,
+                stamp,
+                earlier,
+            } => Arc::new(ManifestFile::new(path, source, stamp, keeps_text, earlier)),
+        }
+    }
+}
+
+/// What `finish` makes of each of `all`, in order, on as many threads as there are processors.
+fn in_parallel<T: Send, R: Send>(all: Vec<T>, finish: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let threads = thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(MOST_THREADS);
+    let next = Mutex::new(all.into_iter().enumerate());
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            // Taken in turns: files differ in length.
+            let taken = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((place, one)) = taken else { return done };
+            done.push((place, finish(one)));
+        }
+    };
+    let mut done = thread::scope(|scope| {
+        // Without a thread to be had, the others do its work.
+        let helpers: Vec<_> = (1..threads)
+            .filter_map(|_| {
+                thread::Builder::new()
+                    .name("load".to_owned())
+                    .spawn_scoped(scope, work)
+                    .ok()
+            })
+            .collect();
+        let mut done = work();
+        for helper in helpers {
+            done.extend(helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        done
+    });
+    done.sort_unstable_by_key(|(place, _)| *place);
+    done.into_iter().map(|(_, one)| one).collect()
+}
+
+// === impl ManifestFile ===
+
+impl ManifestFile {
+    fn new(
+        path: PathBuf,
+        source: Source,
+        stamp: Option<FileStamp>,
+        keeps_text: bool,
+        earlier: Option<&Arc<Self>>,
+    ) -> Self {
+        let digest = sha256(source.text.as_bytes());
+        let objects = match earlier {
+            Some(earlier) if earlier.digest == digest => Arc::clone(&earlier.objects),
+            _ => Arc::new(SourceObjects::read(
+                &source,
+                earlier.map(|earlier| &*earlier.objects),
+            )),
+        };
+        Self {
+            path,
+            cluster: source.cluster,
+            stamp,
+            digest,
+            length: source.text.len(),
+            text: keeps_text.then(|| source.text.into()),
+            objects,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
