@@ -141,5 +141,9 @@ alerts:
 bench *ARGS:
     cargo bench --locked {{ ARGS }}
 
+# Measure how decisions, loads, changes and memory grow with a set (ROWS: bindings, policies, namespaces, a number)
+growth *ROWS:
+    cargo bench --locked --bench growth -- {{ ROWS }}
+
 # Run everything that CI runs
 ci: fmt-check lint inner no-clusters test doc conformance oracle apiserver compose alerts deny fuzz-smoke

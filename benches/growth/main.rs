@@ -1,0 +1,151 @@
+//! What grows with the size of a set, and what does not: `just growth`.
+//!
+//! One row for each size: a decision, the start from files, a change to one object in a
+//! small file beside the others, and memory. Each row is a process of its own, so that
+//! its memory is that of this size alone. Changes go the way that they go in the gateway:
+//! the file is written, the watch notices, and the time ends when the set is in force.
+//!
+//! Arguments, after `--`: `bindings`, `policies` or `namespaces` for these rows alone, and
+//! a number for one size alone.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a measurement that cannot be made ends at once"
+)]
+
+mod process;
+mod setup;
+
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant, SystemTime};
+
+use portcullis::engine::authorization::PolicySet;
+use portcullis::engine::{Attributes, ResourceAttributes, Target, Time, User};
+use portcullis::reload::{self, FilesAlone, ReloadAttempt, ReloadState, Reloader, Snapshot};
+
+use setup::{Setup, Size, Sort};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Makes this program measure one row.
+const ROW: &str = "--row";
+
+/// How often an object is changed.
+const CHANGES: u32 = 10;
+
+/// How long freed memory is given to return to the system.
+const IDLE: Duration = Duration::from_secs(4);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|one| one != "--bench").collect();
+    if arguments.first().map(String::as_str) == Some(ROW) {
+        return row(&size(arguments.get(1), arguments.get(2)).expect("a sort and a number"));
+    }
+    println!(
+        "| | decision (ns) | start (s) | start, CPU (s) | change in force (s) | change, CPU (ms) | resident (MB) | peak ÷ resident |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    let program = std::env::current_exe().expect("this program");
+    for one in Size::ALL.iter().filter(|one| one.is_meant(&arguments)) {
+        let mut row = Command::new(&program);
+        row.arg(ROW).arg(one.sort.name()).arg(one.count.to_string());
+        let status = row.status().expect("a process");
+        assert!(
+            status.success(),
+            "{} {} could not be measured",
+            one.count,
+            one.sort.name()
+        );
+    }
+}
+
+fn size(sort: Option<&String>, count: Option<&String>) -> Option<Size> {
+    let sort = Sort::parse(sort?)?;
+    Some(Size {
+        sort,
+        count: count?.parse().ok()?,
+    })
+}
+
+fn row(size: &Size) {
+    let setup = Setup::new(size);
+    let (start, start_cpu, snapshot) = measured(|| load(&setup));
+    let decision = decision(snapshot.policies.for_cluster(""));
+    let state = ReloadState::new(snapshot, std::sync::Arc::new(FilesAlone));
+    let (ended, reloads) = channel();
+    let observer = Box::new(move |attempt: ReloadAttempt<'_>| {
+        let is_reloaded = matches!(attempt, ReloadAttempt::Reloaded(_));
+        let _ = ended.send(is_reloaded);
+    });
+    let reloader = Reloader::start(
+        std::sync::Arc::clone(&state),
+        setup.configuration(),
+        reload::LIMIT,
+        observer,
+    );
+    let reloader = reloader.expect("a thread");
+    std::thread::sleep(IDLE);
+    let (resident, peak) = process::memory();
+    let (mut in_force, mut cpu) = (Duration::ZERO, Duration::ZERO);
+    for round in 0..CHANGES {
+        let (taken, used, is_reloaded) = measured(|| {
+            setup.change(round);
+            reloads.recv_timeout(reload::LIMIT).expect("a reload")
+        });
+        assert!(is_reloaded, "the change was refused");
+        in_force += taken;
+        cpu += used;
+    }
+    drop(reloader);
+    println!(
+        "| {} {} | {decision:.0} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.2} |",
+        size.count,
+        size.sort.name(),
+        start.as_secs_f64(),
+        start_cpu.as_secs_f64(),
+        (in_force / CHANGES).as_secs_f64(),
+        1e3 * (cpu / CHANGES).as_secs_f64(),
+        resident,
+        peak / resident,
+    );
+}
+
+fn load(setup: &Setup) -> Snapshot {
+    let (snapshot, faults) = reload::load(&setup.configuration(), &FilesAlone, None, SystemTime::now());
+    snapshot.unwrap_or_else(|| panic!("{faults}"))
+}
+
+/// What `work` gives, how long it took, and the processor time of this process in it.
+fn measured<T>(work: impl FnOnce() -> T) -> (Duration, Duration, T) {
+    let (cpu, start) = (process::cpu(), Instant::now());
+    let done = work();
+    (start.elapsed(), process::cpu().saturating_sub(cpu), done)
+}
+
+/// Nanoseconds of a decision that a RoleBinding allows.
+fn decision(set: &PolicySet) -> f64 {
+    const ROUNDS: u32 = 200_000;
+    let target = ResourceAttributes {
+        verb: "get".into(),
+        version: "v1".into(),
+        resource: "pods".into(),
+        namespace: "team-7".into(),
+        ..ResourceAttributes::default()
+    };
+    let request = Attributes {
+        user: User {
+            name: "user-7".into(),
+            groups: vec!["team-7".into(), "system:authenticated".into()],
+            ..User::default()
+        },
+        target: Target::Resource(Box::new(target)),
+    };
+    let start = Instant::now();
+    for _ in 0..ROUNDS {
+        std::hint::black_box(set.authorize(std::hint::black_box(&request), Time::UNIX_EPOCH));
+    }
+    start.elapsed().as_secs_f64() * 1e9 / f64::from(ROUNDS)
+}

@@ -1,0 +1,33 @@
+//! What `/proc` says of this process.
+
+use std::time::Duration;
+
+/// Clock ticks a second of `/proc/self/stat`: 100 on every Linux there is.
+const TICKS: f64 = 100.0;
+
+/// Processor time since the start of the process, ended threads included.
+pub(crate) fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("/proc/self/stat");
+    let (_, fields) = stat.rsplit_once(')').expect("the name of the program");
+    // utime and stime are fields 14 and 15 of stat(5), 11 and 12 after the name.
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    let ticks: f64 = ticks.filter_map(|field| field.parse::<f64>().ok()).sum();
+    Duration::from_secs_f64(ticks / TICKS)
+}
+
+/// Memory that is resident now and that was at most, in megabytes.
+pub(crate) fn memory() -> (f64, f64) {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc/self/status");
+    let megabytes = |field: &str| {
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(field))
+            .expect("a field");
+        let kilobytes = line
+            .split_whitespace()
+            .next()
+            .and_then(|text| text.parse::<f64>().ok());
+        kilobytes.expect("a number") / 1024.0
+    };
+    (megabytes("VmRSS:"), megabytes("VmHWM:"))
+}
