@@ -14,7 +14,10 @@ const USERS: &[&str] = &[
     "x",
     "u*",
     "*",
+    "system:serviceaccount:a:*",
     "system:serviceaccount:a:s",
+    "system:serviceaccount:b:*",
+    "system:serviceaccount:b:s",
     "system:node:n",
 ];
 const USER_GROUPS: &[&[&str]] = &[
@@ -30,7 +33,7 @@ const USER_GROUPS: &[&[&str]] = &[
     &["g1", "h"],
 ];
 const OBJECT_NAMES: &[&str] = &["", "n1", "n2", "n9", "*", "a"];
-const OBJECT_NAMESPACES: &[&str] = &["", "a", "a9", "ab", "ab9", "b", "unknown", "zz"];
+const OBJECT_NAMESPACES: &[&str] = &["", "a", "a*9", "a9", "ab", "ab9", "b", "unknown", "zz"];
 
 /// A user with the groups that an API server adds.
 fn realistic(name: &str, groups: &[&str]) -> User<'static> {
@@ -129,6 +132,7 @@ fn requests(open: &OpenRequest, objects: &Objects) -> Vec<Target<'static>> {
     let about_many = ["list", "create", "*"].contains(&open.verb.as_str());
     let names: Vec<&str> = match &asked.name {
         Some(name) => vec![name],
+        None if is_namespaces => [OBJECT_NAMES, OBJECT_NAMESPACES].concat(),
         None => OBJECT_NAMES.to_vec(),
     };
     let mut found = Vec::new();
@@ -284,7 +288,7 @@ fn plain_policies() -> BoxedStrategy<Vec<AuthorizationPolicy>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whoever_is_allowed_is_listed_and_what_is_unlimited_is_allowed(
