@@ -120,7 +120,6 @@ where
 {
     let mut keepalive = Keepalive::new(h2.ping_pong(), timeouts);
     let mut exchanges = Exchanges::new();
-    let mut begun = Vec::new();
     let mut tally = Tally::default();
     let link = Rc::new(Link::new(timeouts));
     poll_fn(|context| {
@@ -132,12 +131,14 @@ where
                 let Some((request, respond)) = next else {
                     return Poll::Ready(Ok(()));
                 };
-                if tally.is_too_many(exchanges.len() + begun.len(), &connection) {
+                if tally.is_too_many(exchanges.len(), &connection) {
                     tally.end(&mut h2);
                 } else if let Some((parts, body, respond)) = accept(request, respond) {
-                    let answer = app(&request::head(&parts, &connection), body);
-                    let is_head = parts.method == Method::HEAD;
-                    begun.push(exchange::run(answer, respond, is_head, Rc::clone(&link)));
+                    exchanges.begin(|| {
+                        let answer = app(&request::head(&parts, &connection), body);
+                        let is_head = parts.method == Method::HEAD;
+                        exchange::run(answer, respond, is_head, Rc::clone(&link))
+                    });
                 }
             }
             let at_once = if connection.is_proven() {
@@ -147,21 +148,17 @@ where
             };
             let held_back = allowance.is_used_up();
             allowance.grant(at_once);
-            if held_back && begun.len() <= at_once {
+            if held_back && exchanges.begun() <= at_once {
                 // Their bodies may be among what was held back.
                 continue;
             }
             // Only now: what is answered is written at the next look for requests, and
             // the answers to all of these shall be written together.
             let mut has_ended = false;
-            let mut end = |outcome| {
+            exchanges.run(context, |outcome| {
                 has_ended = true;
                 tally.count(outcome);
-            };
-            for exchange in begun.drain(..) {
-                exchanges.begin(exchange, context).into_iter().for_each(&mut end);
-            }
-            exchanges.poll_ended(context, end);
+            });
             if !has_ended && !held_back {
                 break;
             }

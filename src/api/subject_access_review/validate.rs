@@ -74,9 +74,9 @@ fn accepted<'a>(
 }
 
 fn spec(raw: &Raw<'_>, faults: &mut Faults) {
-    let path = FieldPath::root().field("spec");
     let mut refuse = |field: &str, kind: FaultKind, message: &str| {
-        faults.push(fault(path.field(field), kind, message));
+        let path = FieldPath::root().field("spec").field(field);
+        faults.push(fault(path, kind, message));
     };
     match (&raw.spec.resource, &raw.spec.non_resource) {
         (Some(_), Some(_)) => refuse(

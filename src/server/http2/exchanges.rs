@@ -1,8 +1,8 @@
 //! The exchanges of one connection that have not ended.
 //!
 //! Nearly every request arrives with its body and is answered at once. Its exchange runs
-//! where the one before it ran, and costs no allocation; only one that has to wait is
-//! kept, and is polled again when it is woken.
+//! where one before it ran, and costs no allocation; only one that has to wait is kept,
+//! and is polled again when it is woken.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,45 +11,63 @@ use std::task::{Context, Poll};
 use futures_util::Stream as _;
 use futures_util::stream::FuturesUnordered;
 
-/// Exchanges that wait, and a place for the next one.
+/// The exchanges, and places for those to come.
 pub(super) struct Exchanges<E> {
+    /// Not run yet.
+    begun: Vec<ExchangePlace<E>>,
     waiting: FuturesUnordered<ExchangePlace<E>>,
-    spare: Option<ExchangePlace<E>>,
+    spare: Vec<ExchangePlace<E>>,
 }
 
 /// Where an exchange runs.
 struct ExchangePlace<E>(Pin<Box<Option<E>>>);
+
+/// How many places an idle connection keeps: some kilobytes each.
+const SPARE: usize = 4;
 
 // === impl Exchanges ===
 
 impl<E: Future> Exchanges<E> {
     pub(super) fn new() -> Self {
         Self {
+            begun: Vec::new(),
             waiting: FuturesUnordered::new(),
-            spare: None,
+            spare: Vec::new(),
         }
     }
 
-    /// How many wait.
+    /// How many have not ended.
     pub(super) fn len(&self) -> usize {
-        self.waiting.len()
+        self.begun.len() + self.waiting.len()
     }
 
-    /// Begins `exchange`; what came of it, if it has ended at once.
-    pub(super) fn begin(&mut self, exchange: E, context: &mut Context<'_>) -> Option<E::Output> {
-        let mut place = self.spare.take().unwrap_or_else(|| ExchangePlace(Box::pin(None)));
-        place.0.set(Some(exchange));
-        if let Poll::Ready(outcome) = Pin::new(&mut place).poll(context) {
-            place.0.set(None);
-            self.spare = Some(place);
-            return Some(outcome);
+    /// How many have not run yet.
+    pub(super) fn begun(&self) -> usize {
+        self.begun.len()
+    }
+
+    /// Puts the exchange that `mk_exchange` makes where it runs.
+    pub(super) fn begin(&mut self, mk_exchange: impl FnOnce() -> E) {
+        let mut place = self.spare.pop().unwrap_or_else(|| ExchangePlace(Box::pin(None)));
+        place.0.set(Some(mk_exchange()));
+        self.begun.push(place);
+    }
+
+    /// Runs those that have not run yet and those that can go on; tells `end` what came
+    /// of each that has ended.
+    pub(super) fn run(&mut self, context: &mut Context<'_>, mut end: impl FnMut(E::Output)) {
+        for mut place in self.begun.drain(..) {
+            match Pin::new(&mut place).poll(context) {
+                Poll::Ready(outcome) => {
+                    end(outcome);
+                    if self.spare.len() < SPARE {
+                        place.0.set(None);
+                        self.spare.push(place);
+                    }
+                }
+                Poll::Pending => self.waiting.push(place),
+            }
         }
-        self.waiting.push(place);
-        None
-    }
-
-    /// Runs those that can go on; tells `end` what came of each that has ended.
-    pub(super) fn poll_ended(&mut self, context: &mut Context<'_>, mut end: impl FnMut(E::Output)) {
         while !self.waiting.is_empty()
             && let Poll::Ready(Some(outcome)) = Pin::new(&mut self.waiting).poll_next(context)
         {
@@ -93,18 +111,25 @@ mod tests {
                 }
             })
         };
-        assert_eq!(exchanges.begin(mk_exchange(1), &mut context), Some(1));
-        assert_eq!(exchanges.begin(mk_exchange(2), &mut context), Some(2));
+        let mut run = |exchanges: &mut Exchanges<_>| {
+            let mut ended = Vec::new();
+            exchanges.run(&mut context, |number| ended.push(number));
+            ended.sort_unstable();
+            ended
+        };
+        exchanges.begin(|| mk_exchange(1));
+        exchanges.begin(|| mk_exchange(2));
+        assert_eq!((exchanges.len(), exchanges.begun()), (2, 2));
+        assert_eq!(run(&mut exchanges), [1, 2]);
+        assert_eq!(exchanges.len(), 0);
         may_end.set(false);
-        assert_eq!(exchanges.begin(mk_exchange(3), &mut context), None);
-        assert_eq!(exchanges.begin(mk_exchange(4), &mut context), None);
-        let mut ended = Vec::new();
-        exchanges.poll_ended(&mut context, |number| ended.push(number));
-        assert_eq!((exchanges.len(), ended.len()), (2, 0));
+        exchanges.begin(|| mk_exchange(3));
+        exchanges.begin(|| mk_exchange(4));
+        assert_eq!(run(&mut exchanges), [0_u32; 0]);
+        assert_eq!((exchanges.len(), exchanges.begun()), (2, 0));
         may_end.set(true);
-        assert_eq!(exchanges.begin(mk_exchange(5), &mut context), Some(5));
-        exchanges.poll_ended(&mut context, |number| ended.push(number));
-        ended.sort_unstable();
-        assert_eq!((exchanges.len(), ended), (0, vec![3, 4]));
+        exchanges.begin(|| mk_exchange(5));
+        assert_eq!(run(&mut exchanges), [3, 4, 5]);
+        assert_eq!(exchanges.len(), 0);
     }
 }

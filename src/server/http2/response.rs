@@ -18,12 +18,34 @@ pub(super) fn head(reply: &Reply) -> Response<()> {
     *response.version_mut() = Version::HTTP_2;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(respond::JSON));
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(reply.body.len()));
+    headers.insert(CONTENT_LENGTH, content_length(reply.body.len()));
     if let Some(field) = &reply.field {
         add(headers, field);
     }
     add_date(headers);
     response
+}
+
+/// Lengths below this are written once on each thread: those of most replies.
+const SHORT: usize = 1024;
+
+/// The header `Content-Length`.
+fn content_length(length: usize) -> HeaderValue {
+    thread_local! {
+        static WRITTEN: RefCell<Vec<Option<HeaderValue>>> = const { RefCell::new(Vec::new()) };
+    }
+    if length >= SHORT {
+        return HeaderValue::from(length);
+    }
+    WRITTEN.with_borrow_mut(|written| {
+        if written.len() <= length {
+            written.resize(length + 1, None);
+        }
+        match written.get_mut(length) {
+            Some(value) => value.get_or_insert_with(|| HeaderValue::from(length)).clone(),
+            None => HeaderValue::from(length),
+        }
+    })
 }
 
 fn add(headers: &mut HeaderMap, field: &ReplyField) {
@@ -110,6 +132,13 @@ mod tests {
             expected.extend(common);
             expected.sort_unstable();
             assert_eq!(fields_of(code, Some(field)), expected);
+        }
+    }
+
+    #[test]
+    fn a_length_is_written_as_it_is() {
+        for length in [0, 300, SHORT - 1, SHORT, 10 * SHORT, 300, 7] {
+            assert_eq!(content_length(length), length.to_string(), "{length}");
         }
     }
 

@@ -84,11 +84,11 @@ impl ListBudget {
 impl<'a> Reader<'a> {
     /// An object; `null` changes nothing.
     pub(super) fn fill<T: JsonFields<'a>>(&mut self, into: &mut T, items: &ListItems) -> Result<(), Error> {
-        if self.take_null()? {
-            return Ok(());
-        }
         if !self.take(b'{') {
-            return Err(self.expected(T::EXPECTED));
+            return match self.take_null()? {
+                true => Ok(()),
+                false => Err(self.expected(T::EXPECTED)),
+            };
         }
         let mut is_first = true;
         while let Some(key) = self.key(is_first)? {
@@ -113,6 +113,10 @@ impl<'a> Reader<'a> {
 
     /// A string; `null` changes nothing.
     pub(super) fn text(&mut self, into: &mut Cow<'a, str>) -> Result<(), Error> {
+        if let Some(text) = self.plain_string() {
+            *into = Cow::Borrowed(text);
+            return Ok(());
+        }
         match self.peek() {
             Some(b'n') => self.literal("null"),
             _ => self.string("a string").map(|text| *into = text),
@@ -201,11 +205,11 @@ impl<'a> Reader<'a> {
         expected: &'static str,
         mut read_item: impl FnMut(&mut Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        if self.take_null()? {
-            return Ok(());
-        }
         if !self.take(b'[') {
-            return Err(self.expected(expected));
+            return match self.take_null()? {
+                true => Ok(()),
+                false => Err(self.expected(expected)),
+            };
         }
         let mut is_first = true;
         while self.item(is_first)? {

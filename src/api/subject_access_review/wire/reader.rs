@@ -51,6 +51,14 @@ impl<'a> Reader<'a> {
     /// The first byte of the next token.
     #[inline]
     pub(super) fn peek(&mut self) -> Option<u8> {
+        match self.byte() {
+            // As an API server writes, without space.
+            Some(byte) if byte > b' ' => Some(byte),
+            _ => self.peek_after_space(),
+        }
+    }
+
+    fn peek_after_space(&mut self) -> Option<u8> {
         loop {
             match self.byte() {
                 Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
@@ -86,7 +94,10 @@ impl<'a> Reader<'a> {
             _ if !is_first => return Err(self.expected("`,` or `}`")),
             _ => {}
         }
-        let key = self.string("a key")?;
+        let key = match self.plain_string() {
+            Some(key) => Cow::Borrowed(key),
+            None => self.string("a key")?,
+        };
         if !self.take(b':') {
             return Err(self.expected("`:`"));
         }
@@ -109,17 +120,29 @@ impl<'a> Reader<'a> {
 
     /// A string.
     pub(super) fn string(&mut self, expected: &'static str) -> Result<Cow<'a, str>, Error> {
-        if !self.take(b'"') {
+        if self.peek() != Some(b'"') {
             return Err(self.expected(expected));
         }
-        let begin = self.at;
-        self.skip_plain();
-        if self.byte() != Some(b'"') {
-            return self.string_with_escapes(begin).map(Cow::Owned);
+        if let Some(string) = self.plain_string() {
+            return Ok(Cow::Borrowed(string));
         }
-        let string = self.since(begin);
         self.at += 1;
-        Ok(Cow::Borrowed(string))
+        let begin = self.at;
+        self.at += plain_length(self.rest().as_bytes());
+        self.string_with_escapes(begin).map(Cow::Owned)
+    }
+
+    /// The string that begins right here, if it has no escapes and no fault.
+    #[inline]
+    pub(super) fn plain_string(&mut self) -> Option<&'a str> {
+        let after = self.text.get(self.at..)?.strip_prefix('"')?;
+        let length = plain_length(after.as_bytes());
+        let (string, rest) = after.split_at_checked(length)?;
+        if !rest.starts_with('"') {
+            return None;
+        }
+        self.at += length + 2;
+        Some(string)
     }
 
     /// Whether the container that is next ends with `close` right where it begins.
@@ -232,7 +255,7 @@ impl<'a> Reader<'a> {
                 None => return Err(self.expected("the end of the string")),
             }
             let begin = self.at;
-            self.skip_plain();
+            self.at += plain_length(self.rest().as_bytes());
             string.push_str(self.since(begin));
         }
     }
@@ -287,30 +310,6 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// To the next quote, backslash or control character: eight bytes at a time.
-    fn skip_plain(&mut self) {
-        const ONES: u64 = 0x0101_0101_0101_0101;
-        const HIGHS: u64 = 0x8080_8080_8080_8080;
-        let has_zero = |bytes: u64| bytes.wrapping_sub(ONES) & !bytes & HIGHS;
-        let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
-        let (eights, tail) = rest.as_chunks();
-        for eight in eights {
-            let eight = u64::from_le_bytes(*eight);
-            let control = eight.wrapping_sub(ONES * 0x20) & !eight & HIGHS;
-            let quote = has_zero(eight ^ (ONES * u64::from(b'"')));
-            let backslash = has_zero(eight ^ (ONES * u64::from(b'\\')));
-            let found = control | quote | backslash;
-            if found != 0 {
-                // The lowest mark is right; those above it may be carried over.
-                self.at += found.trailing_zeros() as usize / 8;
-                return;
-            }
-            self.at += 8;
-        }
-        let is_plain = |byte: &&u8| **byte >= b' ' && **byte != b'"' && **byte != b'\\';
-        self.at += tail.iter().take_while(is_plain).count();
-    }
-
     fn byte(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
@@ -322,6 +321,31 @@ impl<'a> Reader<'a> {
     fn rest(&self) -> &'a str {
         self.text.get(self.at..).unwrap_or_default()
     }
+}
+
+/// How many bytes there are before the next quote, backslash or control character: looked
+/// for eight at a time.
+#[inline]
+fn plain_length(bytes: &[u8]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = 0x8080_8080_8080_8080;
+    let has_zero = |bytes: u64| bytes.wrapping_sub(ONES) & !bytes & HIGHS;
+    let (eights, tail) = bytes.as_chunks();
+    let mut length = 0;
+    for eight in eights {
+        let eight = u64::from_le_bytes(*eight);
+        let control = eight.wrapping_sub(ONES * 0x20) & !eight & HIGHS;
+        let quote = has_zero(eight ^ (ONES * u64::from(b'"')));
+        let backslash = has_zero(eight ^ (ONES * u64::from(b'\\')));
+        let found = control | quote | backslash;
+        if found != 0 {
+            // The lowest mark is right; those above it may be carried over.
+            return length + found.trailing_zeros() as usize / 8;
+        }
+        length += 8;
+    }
+    let is_plain = |byte: &&u8| **byte >= b' ' && **byte != b'"' && **byte != b'\\';
+    length + tail.iter().take_while(is_plain).count()
 }
 
 // === impl Containers ===
