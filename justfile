@@ -145,5 +145,9 @@ bench *ARGS:
 growth *ROWS:
     cargo bench --locked --bench growth -- {{ ROWS }}
 
+# Count instructions and allocations and compare with benches/instructions.txt, or `--record` them there
+instructions *ARGS:
+    cargo run --quiet --locked --profile instructions --package portcullis-instructions -- {{ ARGS }}
+
 # Run everything that CI runs
-ci: fmt-check lint inner no-clusters test doc conformance oracle apiserver compose alerts deny fuzz-smoke
+ci: fmt-check lint inner no-clusters test doc conformance oracle apiserver compose alerts deny instructions fuzz-smoke
