@@ -115,17 +115,20 @@ fn is_coloured(no_color: Option<&str>, terminal: bool) -> bool {
     terminal && no_color.is_none_or(str::is_empty)
 }
 
-/// What actix writes for each malformed request: an unauthenticated client could fill the log
-/// with it. Only a filter that names this target gets it.
-const OF_STRANGERS: &str = "actix_http";
+/// What actix and h2 write for malformed requests and frames: an unauthenticated client could
+/// fill the log with it. Only a filter that names such a target gets it.
+const OF_STRANGERS: [&str; 2] = ["actix_http", "h2"];
 
 fn filter(value: Option<&str>) -> Result<EnvFilter, Error> {
     let value = value.filter(|value| !value.is_empty()).unwrap_or(DEFAULT_FILTER);
-    let with_ours = if value.contains(OF_STRANGERS) {
-        value.to_owned()
-    } else {
-        format!("{OF_STRANGERS}=off,{value}")
+    let is_named = |target: &str| {
+        let mut targets = value.split([',', '=', '[']).map(str::trim);
+        targets.any(|named| named == target || named.starts_with(&format!("{target}::")))
     };
+    let ours = OF_STRANGERS.iter().filter(|target| !is_named(target));
+    let mut with_ours: Vec<String> = ours.map(|target| format!("{target}=off")).collect();
+    with_ours.push(value.to_owned());
+    let with_ours = with_ours.join(",");
     EnvFilter::try_new(with_ours).map_err(|source| Error::Filter {
         value: value.to_owned(),
         source,
@@ -190,13 +193,18 @@ mod tests {
             filter.split(',').map(str::to_owned).collect::<BTreeSet<_>>()
         };
         let of = |text: &str| text.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
-        let default = format!("actix_http=off,{DEFAULT_FILTER}");
+        let default = format!("actix_http=off,h2=off,{DEFAULT_FILTER}");
         assert_eq!(directives(None), of(&default));
         assert_eq!(
-            directives(Some("portcullis=debug")),
-            of("actix_http=off,portcullis=debug")
+            directives(Some("portcullis::server::http2=debug")),
+            of("actix_http=off,h2=off,portcullis::server::http2=debug")
         );
-        assert_eq!(directives(Some("actix_http=debug")), of("actix_http=debug"));
+        assert_eq!(
+            directives(Some("actix_http=debug")),
+            of("actix_http=debug,h2=off")
+        );
+        let within = format!("info,{}=debug", ["h2", "proto"].join("::"));
+        assert_eq!(directives(Some(&within)), of(&format!("actix_http=off,{within}")));
         assert!(filter(Some("a=b=c")).unwrap_err().to_string().contains("`a=b=c`"));
         assert!(!is_json(None).unwrap());
         assert!(is_json(Some("json")).unwrap());

@@ -7,6 +7,7 @@ use std::time::Duration;
 use openssl::ssl::{SslContextBuilder, SslVersion};
 
 use crate::h2::{Connection as Http2, block_on};
+use crate::support::frames::{ACK, Frames, PING};
 use crate::support::{Builder, Client, Gateway, JANE_GETS, get, until, v1};
 
 /// Open connections in this state.
@@ -237,6 +238,20 @@ fn malformed_requests_do_not_fill_the_log() {
         stranger.send(b"\x00\x01\x02\r\n\r\n");
         assert_eq!(stranger.receive().unwrap().status, 400);
     }
+    let mut frames = Frames::open(&process.stranger(), process.server, &[]).unwrap();
+    for _ in 0..50 {
+        // Answers to PINGs that nobody has sent.
+        frames.send(PING, ACK, 0, &[0; 8]).unwrap();
+    }
+    // The answer to a question: the others have been read.
+    frames.send(PING, 0, 0, &[1; 8]).unwrap();
+    while frames.receive().unwrap().kind != PING {}
+    // A line that comes after all others.
+    assert_eq!(
+        process.stranger().connect(process.server).authorize("{}").status,
+        401
+    );
+    until("the log is written", || process.log().contains("no credential"));
     let log = process.log();
     assert!(log.lines().count() < 10, "{log}");
 }
