@@ -104,10 +104,7 @@ pub fn load(path: &Path) -> (Option<Config>, Faults) {
 #[must_use]
 pub fn load_from(files: &dyn Files, path: &Path) -> (Option<Config>, Faults) {
     let unreadable = |message: String| {
-        let place = Place {
-            file: Some(path.display().to_string().into()),
-            ..Place::default()
-        };
+        let place = Place::of_file(path);
         (None, one(Fault::error(place, FaultKind::Unreadable, message)))
     };
     let bytes = match files.read(path) {

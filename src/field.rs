@@ -5,6 +5,7 @@
 //! instead of stopping at the first.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Where in a document a value stands, such as `spec.resourceRules[0].verbs`.
@@ -219,6 +220,15 @@ impl FaultKind {
 // === impl Place ===
 
 impl Place {
+    /// The file at `path`, as a whole.
+    #[must_use]
+    pub fn of_file(path: &Path) -> Self {
+        Self {
+            file: Some(path.display().to_string().into()),
+            ..Self::default()
+        }
+    }
+
     /// The same place, at `path`.
     #[must_use]
     pub fn at(&self, path: FieldPath) -> Self {

@@ -161,16 +161,6 @@ impl Upstreams {
         of_others
     }
 
-    /// Those in shadow by `config`, as `configuration/name`.
-    pub fn in_shadow<'u>(&'u self, config: &'u Config) -> impl Iterator<Item = &'u str> {
-        let shadow = &config.upstreams.shadow;
-        let ids = self.webhooks.keys().map(String::as_str);
-        ids.filter(|id| {
-            let name = id.split_once('/').map_or(*id, |(_, name)| name);
-            shadow.contains(*id) || shadow.contains(name)
-        })
-    }
-
     /// What deserves a look: webhooks that can never be called, and names in
     /// `shadow` of `config` that no webhook has.
     #[must_use]

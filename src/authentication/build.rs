@@ -133,11 +133,7 @@ impl Builder<'_> {
             }
             Err(error) => (FaultKind::Unreadable, error.to_string()),
         };
-        let place = Place {
-            file: Some(path.display().to_string().into()),
-            path: FieldPath::root().field("server").field("tls").field("clientCA"),
-            ..Place::default()
-        };
+        let place = Place::of_file(path).at(FieldPath::root().field("server").field("tls").field("clientCA"));
         self.faults.push(Fault::error(place, kind, message));
     }
 

@@ -48,6 +48,13 @@ pub(super) struct Misfit {
     pub(super) message: String,
 }
 
+/// Group, resource and subresource of `RESOURCE[.GROUP][/SUBRESOURCE]`; empty where left out.
+pub(super) fn split_resource(written: &str) -> (&str, &str, &str) {
+    let (resource, subresource) = written.split_once('/').unwrap_or((written, ""));
+    let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+    (group, resource, subresource)
+}
+
 // === impl RequestArguments ===
 
 impl RequestArguments {
@@ -105,8 +112,7 @@ impl RequestArguments {
                 "a resource such as `deployments.apps/scale`, or a path, is required",
             ));
         }
-        let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
-        let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+        let (group, resource, subresource) = split_resource(&self.resource);
         let selectors = self.selectors(misfits);
         Target::Resource(Box::new(ResourceAttributes {
             verb: self.verb.clone().into(),

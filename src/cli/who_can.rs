@@ -6,6 +6,7 @@ use super::access::{NamespaceArguments, ViaReport, deny_lines, limits_in_words, 
 use super::at::At;
 use super::output::{self, Format};
 use super::policy_files::PolicyFiles;
+use super::request::split_resource;
 use super::table::TextTable;
 use super::{CommandResult, Error};
 use crate::engine::authorization::{Grantee, OpenRequest, OpenResource, OpenTarget, PolicySet, SubjectKind};
@@ -93,8 +94,7 @@ impl WhoCan {
             let target = OpenTarget::Path(self.target.clone());
             return Ok(OpenRequest { verb, target });
         }
-        let (resource, subresource) = self.target.split_once('/').unwrap_or((&self.target, ""));
-        let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+        let (group, resource, subresource) = split_resource(&self.target);
         if verb.is_empty() || resource.is_empty() {
             let message = "name a verb and a resource, such as `get pods`, or a verb and a path";
             return Err(Error::Usage(message.to_owned()));

@@ -56,10 +56,7 @@ pub fn read(files: &dyn Files, path: &Path) -> (Kubeconfig, Faults) {
 fn open(files: &dyn Files, path: &Path, act: impl FnOnce(&Section<'_>)) -> Faults {
     let mut faults = Faults::new();
     let fault = |kind, message: String| {
-        let place = Place {
-            file: Some(path.display().to_string().into()),
-            ..Place::default()
-        };
+        let place = Place::of_file(path);
         Fault::error(place, kind, message)
     };
     let bytes = match files.read(path).map(Zeroizing::new) {

@@ -180,12 +180,13 @@ fn parameter(document: &Document, faults: &mut Faults) -> Option<Content> {
             "not a Kubernetes object, so it is ignored: move it out of the manifests",
         );
     }
-    if let Some(message) = unplaced(document) {
-        ignore("namespace", &message);
+    let unplaced = unplaced(document);
+    if let Some(message) = &unplaced {
+        ignore("namespace", message);
     }
     let mut report = Report::new(document, faults);
     parameter::validate(document, &mut report);
-    let is_usable = report.is_valid() && unplaced(document).is_none();
+    let is_usable = report.is_valid() && unplaced.is_none();
     is_usable.then_some(Content::Parameter)
 }
 

@@ -112,18 +112,12 @@ fn text(file: &Path, left: usize) -> io::Result<String> {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Fault {
-    let place = Place {
-        file: Some(path.display().to_string().into()),
-        ..Place::default()
-    };
+    let place = Place::of_file(path);
     Fault::error(place, FaultKind::Unreadable, describe(error))
 }
 
 fn empty(folder: &Path) -> Fault {
-    let place = Place {
-        file: Some(folder.display().to_string().into()),
-        ..Place::default()
-    };
+    let place = Place::of_file(folder);
     Fault::warning(
         place,
         FaultKind::NotFound,

@@ -16,12 +16,12 @@ type Unwritable = (FaultKind, String);
 /// last good set or a cluster's snapshot it does start, so those are warnings.
 pub(super) fn faults(config: &Config) -> Faults {
     let mut faults = Faults::default();
-    let root = FieldPath::root();
+    let (place, root) = (Place::of_file(&config.file), FieldPath::root());
     if let Some(log) = &config.decision_log
         && let LogPath::File(path) = &log.path
         && let Some((kind, message)) = unusable_log(path)
     {
-        let place = place(config).at(root.field("decisionLog").field("path"));
+        let place = place.at(root.field("decisionLog").field("path"));
         faults.push(Fault::error(place, kind, message));
     }
     let snapshots = config.clusters.iter().enumerate().filter_map(|(index, cluster)| {
@@ -32,17 +32,10 @@ pub(super) fn faults(config: &Config) -> Faults {
     let last_good = last_good.map(|path| (root.field("reload").field("lastGood"), path));
     for (field, path) in last_good.into_iter().chain(snapshots) {
         if let Some((kind, message)) = irreplaceable(path) {
-            faults.push(Fault::warning(place(config).at(field), kind, message));
+            faults.push(Fault::warning(place.at(field), kind, message));
         }
     }
     faults
-}
-
-fn place(config: &Config) -> Place {
-    Place {
-        file: Some(config.file.display().to_string().into()),
-        ..Place::default()
-    }
 }
 
 /// A log is opened, and made where it is missing; its folder is not made.

@@ -88,7 +88,6 @@ impl Counters {
         }));
         let authorizers = &snapshot.authorizers;
         authorizers.record_to(snapshot.upstreams.observe(metrics, authorizers.names()));
-        metrics.shadow_webhooks(snapshot.upstreams.in_shadow(&snapshot.config));
         let policies = &snapshot.policies;
         let sets: Vec<_> = [&policies.shared]
             .into_iter()
@@ -98,6 +97,8 @@ impl Counters {
             .into_iter()
             .chain(snapshot.admission.clusters.values())
             .collect();
+        let shadows = admission.iter().flat_map(|set| set.shadow_webhooks());
+        metrics.shadow_webhooks(shadows.map(|webhook| webhook.id()));
         let ends = sets.iter().flat_map(|set| set.ends());
         let ends = ends.map(|(name, end)| (CauseKind::AuthorizationPolicy, name, end));
         let exceptions = admission.iter().flat_map(|set| set.exception_ends());

@@ -288,17 +288,16 @@ impl Metrics {
 
     /// These webhooks, and no others, are in shadow from now on: their series exist, and those of
     /// others end.
-    pub fn shadow_webhooks<'a>(&self, webhooks: impl IntoIterator<Item = &'a str>) {
+    pub fn shadow_webhooks(&self, webhooks: impl IntoIterator<Item = String>) {
         let family = &self.families.shadow_webhooks;
-        let mut names = HashSet::new();
-        for webhook in webhooks {
-            names.insert(webhook);
+        let names: HashSet<String> = webhooks.into_iter().collect();
+        for webhook in &names {
             for decision in ADMISSION_DECISIONS {
                 family.with_label_values(&[webhook, decision.as_str()]);
             }
         }
         for (webhook, decision) in label_pairs(family, "webhook", "decision") {
-            if !names.contains(webhook.as_str()) {
+            if !names.contains(&webhook) {
                 // An error means that the series is gone already.
                 let _gone = family.remove_label_values(&[&webhook, &decision]);
             }

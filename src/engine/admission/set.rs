@@ -150,6 +150,12 @@ impl AdmissionSet {
         }
     }
 
+    /// The webhooks of both phases that decide nothing.
+    pub fn shadow_webhooks(&self) -> impl Iterator<Item = &Arc<Webhook>> {
+        let all = [&self.mutating_webhooks, &self.validating_webhooks];
+        all.into_iter().flat_map(Webhooks::shadows)
+    }
+
     /// Whether there is a ValidatingAdmissionPolicy, bound or not, of this name, or
     /// a validating webhook `configuration/webhook`.
     #[must_use]

@@ -102,6 +102,12 @@ impl Webhooks {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Webhook>> {
         self.listed.iter().map(|listed| &listed.webhook)
     }
+
+    /// Those in shadow.
+    pub(super) fn shadows(&self) -> impl Iterator<Item = &Arc<Webhook>> {
+        let shadows = self.listed.iter().filter(|listed| listed.is_shadow);
+        shadows.map(|listed| &listed.webhook)
+    }
 }
 
 fn is_among(place: usize, candidates: &[(usize, Arc<Listed>)]) -> bool {

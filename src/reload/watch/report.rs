@@ -14,10 +14,7 @@ pub(super) fn hanging(limit: Duration) -> Vec<Fault> {
         return vec![fault(message)];
     }
     let of = |path: PathBuf| Fault {
-        place: Place {
-            file: Some(path.display().to_string().into()),
-            ..Place::default()
-        },
+        place: Place::of_file(&path),
         ..fault(format!(
             "the reload has not finished after {limit:?} and is reading this file: check its file system"
         ))
