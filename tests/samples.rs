@@ -29,5 +29,7 @@ mod kubeconfigs;
 mod policies;
 #[path = "samples/project.rs"]
 mod project;
+#[path = "samples/recipes.rs"]
+mod recipes;
 #[path = "samples/release.rs"]
 mod release;

@@ -182,7 +182,7 @@ fn is_repository_path(span: &str) -> bool {
 /// Whether a code span is the name of a test, which is a sentence.
 fn is_test_name(span: &str) -> bool {
     span.matches('_').count() > 2
-        && !["portcullis_", "process_", "…"]
+        && !["portcullis_", "process_", "apiserver_", "…"]
             .iter()
             .any(|start| span.starts_with(start))
         && span
