@@ -30,6 +30,7 @@ mod server;
 mod upstreams;
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,7 +41,7 @@ pub use authorization::Authorization;
 pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
 pub(crate) use callers::one_cluster;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
-pub use clusters::{ClusterEntry, Selector};
+pub use clusters::{ClusterEntry, ClusterFile, ClusterFolder, Selector};
 pub use decision_log::{DecisionLog, LogPath, LogTrace};
 pub(crate) use duration::parse_duration;
 pub use files::{Disk, Files};
@@ -55,6 +56,7 @@ pub use upstreams::{Breaker, Upstreams};
 
 use crate::document::{self, Document};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use clusters::ReadFolder;
 use section::{Reading, Section};
 
 /// `apiVersion` of the file.
@@ -79,6 +81,8 @@ pub struct Config {
     pub manifests: Vec<ManifestPath>,
     /// API servers that further manifests are watched from.
     pub clusters: Vec<ClusterEntry>,
+    /// The folder that `clusters` names, where it names one.
+    pub cluster_folder: Option<ClusterFolder>,
     /// What holds for authorization beside the manifests.
     pub authorization: Authorization,
     /// What holds for admission beside the manifests.
@@ -150,7 +154,7 @@ fn examine_faulty(path: &Path) -> Option<Examined> {
     let reading = Reading::new(documents.first()?, absolute.parent()?);
     let root = reading.root(&FIELDS);
     Some(Examined {
-        config: sections(path, &text, &root),
+        config: sections(path, &text, &root, &clusters::read_folder),
         manifests: manifests::manifests(&root),
     })
 }
@@ -173,9 +177,30 @@ pub fn last_good(path: &Path) -> Result<Option<PathBuf>, Fault> {
     Ok(reload::reload(&reading.root(&FIELDS)).last_good)
 }
 
-/// Reads `text`, the content of `file`, whose relative paths start at `folder`.
+/// Reads `text`, the content of `file`, whose relative paths start at `folder`. A folder that
+/// `clusters` names is read from the disk.
 #[must_use]
 pub fn parse(file: &Path, text: &str, folder: &Path) -> (Option<Config>, Faults) {
+    parse_with(file, text, folder, &clusters::read_folder)
+}
+
+/// Like [`parse`], with `cluster_files` for what is in the folder that `clusters` names.
+#[must_use]
+pub fn parse_saved(
+    file: &Path,
+    text: &str,
+    folder: &Path,
+    cluster_files: &[ClusterFile],
+) -> (Option<Config>, Faults) {
+    parse_with(file, text, folder, &|_| (cluster_files.to_vec(), Faults::new()))
+}
+
+fn parse_with(
+    file: &Path,
+    text: &str,
+    folder: &Path,
+    read_folder: ReadFolder<'_>,
+) -> (Option<Config>, Faults) {
     let name = file.display().to_string();
     let documents = match document::parse(Some(&name), text) {
         Ok(documents) => documents,
@@ -186,7 +211,7 @@ pub fn parse(file: &Path, text: &str, folder: &Path) -> (Option<Config>, Faults)
         ..Place::default()
     };
     match documents.as_slice() {
-        [document] => resolve(file, text, document, folder),
+        [document] => resolve(file, text, document, folder, read_folder),
         [] => (
             None,
             one(Fault::error(
@@ -231,21 +256,27 @@ const FIELDS: [&str; 13] = [
     "decisionLog",
 ];
 
-fn resolve(file: &Path, text: &str, document: &Document, folder: &Path) -> (Option<Config>, Faults) {
+fn resolve(
+    file: &Path,
+    text: &str,
+    document: &Document,
+    folder: &Path,
+    read_folder: ReadFolder<'_>,
+) -> (Option<Config>, Faults) {
     let reading = Reading::new(document, folder);
-    let config = sections(file, text, &reading.root(&FIELDS));
+    let config = sections(file, text, &reading.root(&FIELDS), read_folder);
     let faults = reading.into_faults();
     (config.filter(|_| !faults.has_errors()), faults)
 }
 
 /// Reads every section, whatever is wrong with those before.
-fn sections(file: &Path, text: &str, root: &Section<'_>) -> Option<Config> {
+fn sections(file: &Path, text: &str, root: &Section<'_>, read_folder: ReadFolder<'_>) -> Option<Config> {
     type_meta(root);
     let server = server::server(root);
     let admin = server::admin(root, server.as_ref());
     let callers = callers::callers(root, server.as_ref());
     let manifests = manifests::manifests(root);
-    let clusters = clusters::clusters(root);
+    let (clusters, cluster_folder) = clusters::clusters(root, read_folder);
     let authorization = authorization::authorization(root);
     let admission = admission::admission(root);
     let upstreams = upstreams::upstreams(root);
@@ -260,6 +291,7 @@ fn sections(file: &Path, text: &str, root: &Section<'_>) -> Option<Config> {
         callers,
         manifests,
         clusters,
+        cluster_folder,
         authorization,
         admission,
         upstreams,
@@ -288,6 +320,12 @@ impl Config {
         let digest = sha256(self.text.as_bytes());
         let digits = digest.iter().take(8).map(|byte| format!("{byte:02x}"));
         format!("portcullis-{}", digits.collect::<String>())
+    }
+
+    /// What stands in the file, and in those of the folder that `clusters` names.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let of_clusters = self.cluster_folder.iter().flat_map(|folder| &folder.files);
+        iter::once(&*self.text).chain(of_clusters.map(|file| file.text.as_str()))
     }
 
     /// The files that this section-by-section reading took for granted: itself

@@ -1,7 +1,13 @@
-//! `clusters`: API servers that manifests are watched from.
+//! `clusters`: API servers that manifests are watched from, in a list or in a folder with a file
+//! for each.
+
+mod folder;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+
+pub use folder::{ClusterFile, ClusterFolder};
+pub(super) use folder::{ReadFolder, read_folder};
 
 use super::section::{ListItem, Section};
 use crate::document::{Node, Value};
@@ -27,6 +33,16 @@ pub struct ClusterEntry {
     pub writes_status: bool,
 }
 
+/// The fields of an entry.
+const FIELDS: [&str; 6] = [
+    "name",
+    "kubeconfig",
+    "snapshot",
+    "selector",
+    "exceptions",
+    "writeStatus",
+];
+
 /// A label selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
@@ -36,38 +52,50 @@ pub struct Selector {
     pub labels: LabelSelector,
 }
 
-pub(super) fn clusters(root: &Section<'_>) -> Vec<ClusterEntry> {
+/// Reads the entries of `clusters`, a list or the name of a folder whose files `read_folder` reads.
+pub(super) fn clusters(
+    root: &Section<'_>,
+    read_folder: ReadFolder<'_>,
+) -> (Vec<ClusterEntry>, Option<ClusterFolder>) {
     if cfg!(not(feature = "cluster")) && root.value("clusters").is_some() {
         let message =
             "this program was built without the feature `cluster`, which is needed to watch API servers";
         root.fault("clusters", FaultKind::NotSupported, message);
-        return Vec::new();
+        return (Vec::new(), None);
     }
-    let mut clusters: Vec<ClusterEntry> = Vec::new();
+    let mut clusters = Vec::new();
+    if root.value("clusters").is_some_and(|node| node.as_str().is_some()) {
+        let folder = folder::clusters(root, read_folder, |section| add(section, &mut clusters));
+        return (clusters, folder);
+    }
     for item in root.items("clusters") {
-        let section = item.section(&[
-            "name",
-            "kubeconfig",
-            "snapshot",
-            "selector",
-            "exceptions",
-            "writeStatus",
-        ]);
-        let Some(cluster) = cluster(&section) else {
-            continue;
-        };
-        if clusters.iter().any(|other| other.name == cluster.name) {
-            let message = format!("`{}` is used twice", cluster.name);
-            section.fault("name", FaultKind::Duplicate, message);
-        }
-        let saved = |other: &ClusterEntry| other.snapshot.is_some() && other.snapshot == cluster.snapshot;
-        if clusters.iter().any(saved) {
-            let message = "another cluster uses this file: each cluster needs its own";
-            section.fault("snapshot", FaultKind::Duplicate, message);
-        }
-        clusters.push(cluster);
+        add(&item.section(&FIELDS), &mut clusters);
     }
-    clusters
+    (clusters, None)
+}
+
+/// Adds an entry to those before it, from which it must differ.
+fn add(section: &Section<'_>, clusters: &mut Vec<ClusterEntry>) {
+    let Some(cluster) = cluster(section) else { return };
+    if let Some(other) = clusters.iter().find(|other| other.name == cluster.name) {
+        let message = format!("`{}` is used twice{}", cluster.name, elsewhere(other, &cluster));
+        section.fault("name", FaultKind::Duplicate, message);
+    }
+    let saved = |other: &&ClusterEntry| other.snapshot.is_some() && other.snapshot == cluster.snapshot;
+    if let Some(other) = clusters.iter().find(saved) {
+        let file = elsewhere(other, &cluster);
+        let message = format!("another cluster uses this file: each cluster needs its own{file}");
+        section.fault("snapshot", FaultKind::Duplicate, message);
+    }
+    clusters.push(cluster);
+}
+
+/// Which file `other` is in, where that is not the one of `cluster`.
+fn elsewhere(other: &ClusterEntry, cluster: &ClusterEntry) -> String {
+    match &other.place.file {
+        Some(file) if other.place.file != cluster.place.file => format!(" (here and in `{file}`)"),
+        _ => String::new(),
+    }
 }
 
 fn cluster(section: &Section<'_>) -> Option<ClusterEntry> {

@@ -5,11 +5,15 @@
 //! All configured files are read here. Only regular files of bounded size are accepted:
 //! reading a FIFO would block until somebody writes to it, and a device never ends.
 
+mod walk;
+
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, BufWriter, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub(crate) use walk::{FolderWalk, is_manifest};
 
 /// The most bytes of a configuration, kubeconfig, certificate, key, token or JWKS.
 pub const CONFIGURATION_BYTES: usize = 16 << 20;

@@ -50,10 +50,14 @@ impl<'d> Reading<'d> {
         Section::new(self, FieldPath::root(), self.document.root(), None)
     }
 
-    /// What was found, in the order of the lines.
+    /// What was found, in the order of the lines, those of other files last.
     pub(super) fn into_faults(self) -> Faults {
         let mut faults: Vec<Fault> = self.faults.into_inner().into_iter().collect();
-        faults.sort_by_key(|fault| fault.place.line);
+        let own = self.document.place(FieldPath::root()).file;
+        faults.sort_by_key(|fault| match fault.place.file == own {
+            true => (None, fault.place.line),
+            false => (fault.place.file.clone(), fault.place.line),
+        });
         let mut sorted = Faults::new();
         sorted.extend(faults);
         sorted
@@ -137,6 +141,11 @@ impl<'r> Section<'r> {
         };
         let fault = Fault::error(place, FaultKind::Invalid, message);
         self.reading.faults.borrow_mut().push(fault);
+    }
+
+    /// Notes the faults of another file that this one names.
+    pub(super) fn append(&self, faults: Faults) {
+        self.reading.faults.borrow_mut().append(faults);
     }
 
     /// Notes what is wrong with this section as a whole.

@@ -249,6 +249,91 @@ fn clusters_need_their_feature() {
     assert_eq!(faults("clusters: [{name: east, kubeconfig: k}]"), expected);
 }
 
+/// A folder of `clusters` with these files, and what a configuration says that names it.
+#[cfg(feature = "cluster")]
+fn with_cluster_folder(files: &[(&str, &str)]) -> (tempfile::TempDir, Option<Config>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join("clusters.d").join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let text = format!("{HEAD}{SERVER}clusters: clusters.d\n");
+    let (config, faults) = parse(Path::new("gateway.yaml"), &text, folder.path());
+    let faults = faults.to_string().replace(folder.path().to_str().unwrap(), "");
+    (folder, config, faults)
+}
+
+#[test]
+#[cfg(feature = "cluster")]
+fn a_folder_of_clusters_has_a_file_for_each() {
+    let (folder, config, faults) = with_cluster_folder(&[
+        (
+            "west.yml",
+            "{name: west, kubeconfig: west.kubeconfig, snapshot: ../state/west}",
+        ),
+        (
+            "east/east.yaml",
+            "name: east\nkubeconfig: /etc/east\nsnapshot: s\n",
+        ),
+        (".hidden.yaml", "not: read"),
+        ("west.kubeconfig", "kind: Config"),
+    ]);
+    assert_eq!(faults, "");
+    let config = config.unwrap();
+    let names: Vec<_> = config
+        .clusters
+        .iter()
+        .map(|cluster| cluster.name.as_str())
+        .collect();
+    assert_eq!(names, ["east", "west"]);
+    let clusters = folder.path().join("clusters.d");
+    assert_eq!(config.clusters[0].snapshot, Some(clusters.join("east/s")));
+    assert_eq!(config.clusters[1].kubeconfig, clusters.join("west.kubeconfig"));
+    assert_eq!(
+        config.clusters[1].snapshot,
+        Some(folder.path().join("state/west"))
+    );
+
+    let saved = config.cluster_folder.as_ref().unwrap().files.clone();
+    std::fs::remove_dir_all(&clusters).unwrap();
+    let (again, _) = parse_saved(&config.file, &config.text, folder.path(), &saved);
+    assert_eq!(again, Some(config), "as it was saved");
+}
+
+#[test]
+#[cfg(feature = "cluster")]
+fn faults_of_a_cluster_are_told_in_its_file() {
+    let (_, config, faults) = with_cluster_folder(&[
+        ("a.yaml", "name: east\nkubeconfig: k\nsnapshot: s\n"),
+        ("b.yaml", "name: east\nkubeconfig: k\nsnapshot: s\nwhat: 1\n"),
+        ("c.yaml", "name: x\n---\nname: y\n"),
+        ("d.yaml", "name: ["),
+    ]);
+    assert_eq!(config, None);
+    for expected in [
+        "/clusters.d/b.yaml:1: name: Duplicate value: `east` is used twice (here and in `/clusters.d/a.yaml`)",
+        "/clusters.d/b.yaml:3: snapshot: Duplicate value: another cluster uses this file",
+        "/clusters.d/b.yaml:4: what: Unsupported value: unknown field `what`",
+        "/clusters.d/c.yaml: Invalid value: 2 documents: one entry of `clusters` to a file",
+        "/clusters.d/d.yaml:1",
+    ] {
+        assert!(faults.contains(expected), "{expected}\n{faults}");
+    }
+    let (_, config, faults) = with_cluster_folder(&[("README.md", "")]);
+    assert_eq!(config.unwrap().clusters, []);
+    assert!(
+        faults.contains("clusters: warning: Not found: this folder holds no file"),
+        "{faults}"
+    );
+    let (_, config, faults) = with_cluster_folder(&[]);
+    assert_eq!(config, None);
+    assert!(
+        faults.contains("/clusters.d: Unreadable: there is no such"),
+        "{faults}"
+    );
+}
+
 #[test]
 #[cfg(feature = "cluster")]
 fn clusters_are_api_servers_to_watch() {

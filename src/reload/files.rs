@@ -3,14 +3,13 @@
 mod digest;
 mod manifest_files;
 mod stamp;
-mod walk;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::files::{MANIFEST_BYTES, describe, observed, read};
+use crate::config::files::{FolderWalk, MANIFEST_BYTES, describe, observed, read};
 use crate::config::{Config, ManifestPath};
 use crate::field::{Fault, FaultKind, Faults, Place};
 use crate::manifest::Source;
@@ -18,8 +17,6 @@ use digest::MOST_BYTES;
 pub(super) use digest::{Fingerprint, Revision, fingerprint};
 pub(super) use manifest_files::ManifestFiles;
 pub(super) use stamp::FileTimes;
-use walk::FolderWalk;
-pub(super) use walk::is_manifest;
 
 /// How many files and folders one path of manifests may lead to: links can make
 /// a tree of a few folders that never ends.
@@ -145,9 +142,11 @@ impl SetFiles {
         found.files.push(config_file.to_owned());
         found.files.extend(others.iter().cloned());
         found.files.extend(config.files());
-        for entry in &config.manifests {
+        let of_clusters = config.cluster_folder.iter().map(|folder| folder.path.as_path());
+        let manifests = config.manifests.iter().map(|entry| entry.path.as_path());
+        for path in manifests.chain(of_clusters) {
             // A path that cannot be read is a fault of the load; here it counts as absent.
-            let (mut walk, _) = FolderWalk::of(&entry.path, MOST_FILES);
+            let (mut walk, _) = FolderWalk::of(path, MOST_FILES);
             found.files.append(&mut walk.files);
             found.folders.append(&mut walk.folders);
         }

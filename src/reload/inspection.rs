@@ -109,8 +109,8 @@ impl Inspection {
     /// Reads what the files say now, and watches the folders they are in.
     pub(super) fn look(&mut self, snapshot: &Snapshot, is_faulty: bool) -> Fingerprint {
         // Anew: what a faulty configuration names must be noticed, too, when it is mended.
-        let (config, _) = config::load(&self.path);
-        let config = config.as_ref().unwrap_or(&snapshot.config);
+        let (examined, _) = config::examine(&self.path);
+        let config = examined.config.as_ref().unwrap_or(&snapshot.config);
         let found = self.files(config, snapshot, is_faulty);
         // Before they are read: what is written meanwhile is noticed.
         self.watches.follow(config, &found);

@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use notify::EventKind;
 use notify::event::ModifyKind;
 
-use super::files;
-use crate::config::{DecisionLog, LogPath};
+use crate::config::{DecisionLog, LogPath, files};
 
 /// Which of the events in the watched folders matter. A decision log beside the
 /// configuration must not have everything read again with each of its lines.

@@ -13,7 +13,7 @@ use std::thread;
 use openssl::sha::sha256;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, files};
+use crate::config::{ClusterFile, Config, files};
 use crate::manifest::Source;
 
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
@@ -36,7 +36,17 @@ struct Header {
 #[serde(deny_unknown_fields)]
 struct Texts {
     configuration: String,
+    /// Those of the folder that `clusters` names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    clusters: Vec<SavedClusterFile>,
     manifests: Vec<Manifest>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedClusterFile {
+    file: PathBuf,
+    text: String,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +82,8 @@ pub(super) struct Saved {
     pub(super) revision: String,
     /// The text of the configuration.
     pub(super) configuration: String,
+    /// The files of the folder that its `clusters` names.
+    pub(super) cluster_files: Vec<ClusterFile>,
     /// The manifests, in the order in which they were read.
     pub(super) manifests: Vec<Source>,
 }
@@ -130,6 +142,11 @@ impl Unsaved {
         let path = config.reload.last_good.clone()?;
         let texts = Texts {
             configuration: config.text.to_string(),
+            clusters: config
+                .cluster_folder
+                .iter()
+                .flat_map(|folder| folder.files.iter().cloned().map(SavedClusterFile::from))
+                .collect(),
             manifests: sources.map(Manifest::from).collect(),
         };
         let texts = serde_json::to_vec(&texts).ok()?;
@@ -190,6 +207,26 @@ fn while_any_waits(all: &Mutex<WaitingSave>) {
     }
 }
 
+// === impl SavedClusterFile ===
+
+impl From<ClusterFile> for SavedClusterFile {
+    fn from(file: ClusterFile) -> Self {
+        Self {
+            file: file.path,
+            text: file.text,
+        }
+    }
+}
+
+impl From<SavedClusterFile> for ClusterFile {
+    fn from(saved: SavedClusterFile) -> Self {
+        Self {
+            path: saved.file,
+            text: saved.text,
+        }
+    }
+}
+
 // === impl Manifest ===
 
 impl From<Source> for Manifest {
@@ -243,6 +280,7 @@ fn parse(content: &[u8]) -> Result<Saved, &'static str> {
     Ok(Saved {
         revision: header.revision,
         configuration: texts.configuration,
+        cluster_files: texts.clusters.into_iter().map(ClusterFile::from).collect(),
         manifests: texts.manifests.into_iter().map(Manifest::into_source).collect(),
     })
 }
@@ -263,6 +301,10 @@ mod tests {
         let path = folder.path().join("state/last-good");
         let texts = Texts {
             configuration: "kind: GatewayConfiguration\n".into(),
+            clusters: vec![SavedClusterFile {
+                file: "/etc/p/clusters.d/east.yaml".into(),
+                text: "name: east\n".into(),
+            }],
             manifests: vec![Manifest {
                 file: "policies/a.yaml".into(),
                 cluster: Some("east".into()),
@@ -291,6 +333,11 @@ mod tests {
         let saved = read(&path).unwrap();
         assert_eq!(saved.revision, "0123456789ab");
         assert_eq!(saved.configuration, "kind: GatewayConfiguration\n");
+        let cluster_files = [ClusterFile {
+            path: "/etc/p/clusters.d/east.yaml".into(),
+            text: "name: east\n".into(),
+        }];
+        assert_eq!(saved.cluster_files, cluster_files);
         let manifests: Vec<_> = saved
             .manifests
             .iter()

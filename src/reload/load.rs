@@ -100,7 +100,7 @@ fn last_good_here(
     let saved = last_good::read(&file)?;
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = absolute.parent().unwrap_or(&absolute);
-    let (config, mut faults) = config::parse(path, &saved.configuration, folder);
+    let (config, mut faults) = config::parse_saved(path, &saved.configuration, folder, &saved.cluster_files);
     let snapshot = config.and_then(|config| {
         faults.extend(config.require_callers().err());
         let files = ManifestFiles::of_sources(saved.manifests);
@@ -231,7 +231,7 @@ fn assemble(
     }
     let watched = source.objects(&config);
     let base = Base {
-        revision: Revision::of_files(&config.text, &files),
+        revision: Revision::of_files(config.texts(), &files),
         objects,
         files,
     };

@@ -24,15 +24,15 @@ pub(super) fn faults(config: &Config) -> Faults {
         let place = place.at(root.field("decisionLog").field("path"));
         faults.push(Fault::error(place, kind, message));
     }
-    let snapshots = config.clusters.iter().enumerate().filter_map(|(index, cluster)| {
-        let field = root.field("clusters").index(index).field("snapshot");
-        Some((field, cluster.snapshot.as_deref()?))
+    let snapshots = config.clusters.iter().filter_map(|cluster| {
+        let place = cluster.place.at(cluster.place.path.field("snapshot"));
+        Some((place, cluster.snapshot.as_deref()?))
     });
     let last_good = config.reload.last_good.as_deref();
-    let last_good = last_good.map(|path| (root.field("reload").field("lastGood"), path));
-    for (field, path) in last_good.into_iter().chain(snapshots) {
+    let last_good = last_good.map(|path| (place.at(root.field("reload").field("lastGood")), path));
+    for (place, path) in last_good.into_iter().chain(snapshots) {
         if let Some((kind, message)) = irreplaceable(path) {
-            faults.push(Fault::warning(place.at(field), kind, message));
+            faults.push(Fault::warning(place, kind, message));
         }
     }
     faults

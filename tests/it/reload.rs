@@ -94,6 +94,39 @@ fn a_faulty_file_keeps_the_last_good_set_until_it_is_corrected() {
 }
 
 #[test]
+#[cfg(feature = "cluster")]
+fn a_cluster_comes_and_goes_with_its_file() {
+    let gateway = Gateway::usual();
+    let names = || -> Vec<String> {
+        let snapshot = gateway.state.current();
+        let clusters = snapshot.config.clusters.iter();
+        clusters.map(|cluster| cluster.name.clone()).collect()
+    };
+    let file = |name: &str| gateway.file("clusters.d").join(name);
+    let entry = |name: &str| format!("name: {name}\nkubeconfig: k\nsnapshot: {name}.json\n");
+    let configured = fs::read_to_string(gateway.file("config.yaml")).unwrap();
+    fs::create_dir(gateway.file("clusters.d")).unwrap();
+    fs::write(file("east.yaml"), "name: east\n").unwrap();
+    // What a configuration names that cannot be used yet is watched, too.
+    let with_folder = configured.replace("clusters: []", "clusters: clusters.d");
+    fs::write(gateway.file("config.yaml"), with_folder).unwrap();
+    until("the fault is found", || gateway.state.last_failure().is_some());
+    let faults = gateway.state.last_failure().unwrap().faults.to_string();
+    assert!(
+        faults.contains("clusters.d/east.yaml:1: kubeconfig: Required value: "),
+        "{faults}"
+    );
+    fs::write(file("east.yaml"), entry("east")).unwrap();
+    until("it is mended", || names() == ["east"]);
+    let revision = gateway.state.current().revision.clone();
+    fs::write(file("west.yaml"), entry("west")).unwrap();
+    until("another is added", || names() == ["east", "west"]);
+    assert_ne!(revision, gateway.state.current().revision);
+    fs::remove_file(file("east.yaml")).unwrap();
+    until("one is gone", || names() == ["west"]);
+}
+
+#[test]
 fn a_token_that_a_file_replaces_is_accepted_at_once_and_the_old_one_still() {
     let gateway = Gateway::usual();
     let ask = v1(JANE_GETS);

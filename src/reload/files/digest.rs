@@ -78,10 +78,15 @@ pub(crate) struct Revision(Sha256);
 // === impl Revision ===
 
 impl Revision {
-    /// Of a set of files alone.
-    pub(crate) fn of_files(config_text: &str, files: &ManifestFiles) -> Self {
+    /// Of a set of files alone, with the texts of its configuration.
+    pub(crate) fn of_files<'t>(
+        config_texts: impl IntoIterator<Item = &'t str>,
+        files: &ManifestFiles,
+    ) -> Self {
         let mut digest = Sha256::new();
-        part(&mut digest, config_text.as_bytes());
+        for text in config_texts {
+            part(&mut digest, text.as_bytes());
+        }
         for (cluster, text) in files.digests() {
             part(&mut digest, cluster.as_bytes());
             part(&mut digest, text);

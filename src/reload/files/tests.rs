@@ -124,7 +124,7 @@ fn the_revision_is_of_the_text_and_its_cluster() {
         cluster: cluster.map(str::to_owned),
     };
     let revision = |config: &str, sources: &[Source]| {
-        Revision::of_files(config, &ManifestFiles::of_sources(sources.to_vec())).name()
+        Revision::of_files([config], &ManifestFiles::of_sources(sources.to_vec())).name()
     };
     let one = revision("c", &[source("a", None)]);
     assert_eq!(one.len(), 12);
@@ -135,7 +135,7 @@ fn the_revision_is_of_the_text_and_its_cluster() {
 
 #[test]
 fn the_revision_is_of_what_is_beside_the_files_too() {
-    let files = Revision::of_files("c", &ManifestFiles::default());
+    let files = Revision::of_files(["c"], &ManifestFiles::default());
     let watched = |byte| {
         Arc::new(Watched {
             digest: [byte; 32],

@@ -1,21 +1,22 @@
-//! The walk through the folders of manifests.
+//! The walk through a folder that the configuration names.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::files::observed;
+use super::observed;
 
 /// How deep folders may be nested: a link that leads back up ends here.
 const DEPTH: usize = 32;
 
-/// A walk through the folders of manifests.
-pub(super) struct FolderWalk {
-    /// The manifests.
-    pub(super) files: Vec<PathBuf>,
+/// What is in a folder and the folders below it: `*.yaml`, `*.yml` and `*.json`, symbolic links
+/// followed, names that begin with a dot ignored.
+pub(crate) struct FolderWalk {
+    /// The files, each folder's in byte order.
+    pub(crate) files: Vec<PathBuf>,
     /// The folders on the way.
-    pub(super) folders: BTreeSet<PathBuf>,
+    pub(crate) folders: BTreeSet<PathBuf>,
     /// How many of either may still come.
     left: usize,
 }
@@ -25,7 +26,7 @@ pub(super) struct FolderWalk {
 impl FolderWalk {
     /// What is at and under `path`, at most so many files and folders; with the error, if
     /// there is one, what came before it.
-    pub(super) fn of(path: &Path, most: usize) -> (Self, Result<(), (PathBuf, io::Error)>) {
+    pub(crate) fn of(path: &Path, most: usize) -> (Self, Result<(), (PathBuf, io::Error)>) {
         let mut walk = Self {
             files: Vec::new(),
             folders: BTreeSet::new(),
@@ -93,6 +94,7 @@ fn hidden(path: &Path) -> bool {
         .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
+/// Whether a folder's file of this name counts.
 pub(crate) fn is_manifest(path: &Path) -> bool {
     path.extension()
         .and_then(|extension| extension.to_str())
