@@ -26,6 +26,7 @@ mod pages;
 mod policy_files;
 mod request;
 mod serve;
+mod suggest;
 mod table;
 mod test;
 mod version;
@@ -67,6 +68,7 @@ enum Command {
     Test(test::Test),
     WhoCan(who_can::WhoCan),
     WhatCan(what_can::WhatCan),
+    Suggest(suggest::Suggest),
     Completion(pages::Completion),
     Man(pages::Man),
 }
@@ -130,6 +132,7 @@ pub fn main() -> ExitCode {
         Command::Test(test) => test.run(output),
         Command::WhoCan(who_can) => who_can.run(output),
         Command::WhatCan(what_can) => what_can.run(output),
+        Command::Suggest(suggest) => suggest.run(output),
         Command::Completion(completion) => completion.run(Arguments::command()),
         Command::Man(man) => man.run(output, Arguments::command()),
     };

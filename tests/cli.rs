@@ -37,6 +37,8 @@ mod renew;
 mod run;
 #[path = "cli/serve.rs"]
 mod serve;
+#[path = "cli/suggest.rs"]
+mod suggest;
 #[path = "cli/test.rs"]
 mod test;
 #[path = "cli/test_runner.rs"]

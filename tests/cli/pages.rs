@@ -2,7 +2,7 @@
 
 use crate::run::Portcullis;
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "serve",
     "init",
     "check",
@@ -11,6 +11,7 @@ const COMMANDS: [&str; 10] = [
     "test",
     "who-can",
     "what-can",
+    "suggest",
     "completion",
     "man",
 ];

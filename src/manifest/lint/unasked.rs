@@ -36,6 +36,13 @@ pub(super) fn lint(policy: &AuthorizationPolicy, asked: &[Authorizer], lint: &mu
     }
 }
 
+/// Whether the matchConditions of every one of `asked`, the API server's own authorization webhooks,
+/// leave out `subject`. A name with a `*` at its end, a prefix in some kinds, is never left out.
+#[must_use]
+pub fn is_never_asked_about(subject: &Subject, asked: &[Authorizer]) -> bool {
+    !asked.is_empty() && skipped_by(subject, asked).is_some()
+}
+
 /// The condition that is false of every request of `subject`.
 fn skipped_by(subject: &Subject, asked: &[Authorizer]) -> Option<String> {
     let user = user(subject)?;

@@ -1,0 +1,227 @@
+//! `portcullis suggest`: the least RBAC that allows what a decision log shows.
+//!
+//! ```text
+//! log: lines ─▶ usage: what each user was allowed ─▶ roles: rules, objects ─▶ report
+//!          └──▶ unused: what decided nothing ────────────────────────────────┘
+//! ```
+
+mod log;
+mod report;
+mod roles;
+mod unused;
+mod usage;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::loading::{self, LoadedPolicies};
+use super::output::{self, Format};
+use super::{CommandResult, Error};
+use crate::config::{self, DEFAULT_CLUSTER};
+use crate::engine::authorization::authorizer::Authorizer;
+use log::LoggedDecision;
+use report::{LogLine, Seen, SuggestReport, SuggestedRoles};
+use roles::RoleNames;
+use unused::{Causes, Unused};
+use usage::{AllowedRequests, LeftOut, Widening};
+
+/// Suggest the least RBAC that allows what a decision log shows.
+///
+/// For each user and service account: Roles, ClusterRoles and bindings that allow what the log shows
+/// that it was allowed by RBAC, and nothing else. With `--config` or `--manifests` also which of
+/// their bindings, rules and policies decided nothing. A line of the log is a question that the API
+/// server asked, not something that was done.
+#[derive(Debug, clap::Args)]
+pub(super) struct Suggest {
+    /// Decision logs; `-` for standard input.
+    #[arg(required = true, value_name = "DECISION-LOG")]
+    logs: Vec<PathBuf>,
+    /// Whatever allowed it: AuthorizationPolicies and other authorizers too.
+    #[arg(long)]
+    all: bool,
+    /// Write what is sensitive (secrets, impersonate, bind, escalate, exec …) not as comments.
+    #[arg(long)]
+    with_sensitive: bool,
+    #[command(flatten)]
+    widening: Widening,
+    /// The cluster whose decisions are looked at [default: that of the log]
+    #[arg(long)]
+    cluster: Option<String>,
+    /// The configuration of the gateway, to say what decided nothing.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Manifests, as files or folders, to say what decided nothing.
+    #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "config")]
+    manifests: Vec<PathBuf>,
+}
+
+/// What was gathered from the logs.
+#[derive(Debug, Default)]
+struct Gathered {
+    /// By cluster.
+    usage: BTreeMap<String, AllowedRequests>,
+    causes: BTreeMap<String, Causes>,
+    left_out: BTreeMap<LeftOut, (usize, LogLine)>,
+    seen: Seen,
+}
+
+/// So many broken lines are named one by one.
+const MOST_NAMED: usize = 10;
+
+// === impl Suggest ===
+
+impl Suggest {
+    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
+        let mut gathered = Gathered::default();
+        for path in &self.logs {
+            self.gather(path, &mut gathered)?;
+        }
+        let cluster = self.chosen_cluster(&gathered)?;
+        let usage = gathered.usage.remove(&cluster).unwrap_or_default();
+        let causes = gathered.causes.remove(&cluster).unwrap_or_default();
+        let asked = self
+            .config
+            .as_deref()
+            .map(config::authorizers::beside)
+            .unwrap_or_default();
+        let unused = self
+            .loaded()?
+            .map(|loaded| Unused::of(&loaded, &cluster, &causes, &asked));
+        let report = SuggestReport {
+            roles: self.suggested(&usage),
+            seen: gathered.seen,
+            left_out: gathered.left_out,
+            never_asked: never_asked(&asked),
+            unused,
+            with_sensitive: self.with_sensitive,
+        };
+        output::print(format, report.in_words(), &report.for_programs())?;
+        Ok(CommandResult::Success)
+    }
+
+    fn gather(&self, path: &Path, gathered: &mut Gathered) -> Result<(), Error> {
+        let file = path.display().to_string();
+        let mut broken = 0_usize;
+        let mut lines = 0_usize;
+        log::read(
+            path,
+            &mut |number, line| {
+                lines += 1;
+                let place = LogLine {
+                    file: file.clone(),
+                    line: number,
+                };
+                self.take(line, place, gathered)
+            },
+            &mut |number, why| {
+                broken += 1;
+                if broken <= MOST_NAMED {
+                    output::complain(format_args!("warning: {file}:{number}: skipped: {why}"));
+                }
+            },
+        )?;
+        if broken > MOST_NAMED {
+            let more = broken - MOST_NAMED;
+            output::complain(format_args!("warning: {file}: {more} more lines were skipped"));
+        }
+        if lines == 0 && broken > 0 {
+            return Err(Error::Usage(format!(
+                "`{file}` is not a decision log: name the file of `decisionLog.path`"
+            )));
+        }
+        gathered.seen.files += 1;
+        gathered.seen.broken += broken;
+        Ok(())
+    }
+
+    fn take(&self, line: &LoggedDecision<'_>, place: LogLine, gathered: &mut Gathered) -> Result<(), Error> {
+        let cluster = line.cluster.to_string();
+        if self.cluster.as_ref().is_some_and(|chosen| *chosen != cluster) {
+            return Ok(());
+        }
+        let seen = &mut gathered.seen;
+        seen.lines += 1;
+        seen.time(&line.time);
+        gathered.causes.entry(cluster.clone()).or_default().add(line);
+        let usage = gathered.usage.entry(cluster).or_default();
+        if line.endpoint != "authorize" || line.decision != "allow" {
+            return Ok(());
+        }
+        seen.allowed += 1;
+        if let Err(reason) = usage.add(line, self.all, self.widening) {
+            gathered.left_out.entry(reason).or_insert((0, place)).0 += 1;
+        }
+        if usage.is_full() {
+            return Err(Error::Usage(format!(
+                "the logs have more than {} different requests: name fewer of them, or set `--max-names`",
+                usage::MOST_REQUESTS
+            )));
+        }
+        Ok(())
+    }
+
+    /// The cluster named, or the only one of the logs.
+    fn chosen_cluster(&self, gathered: &Gathered) -> Result<String, Error> {
+        if let Some(cluster) = &self.cluster {
+            return Ok(cluster.clone());
+        }
+        let clusters: BTreeSet<&str> = gathered.usage.keys().map(String::as_str).collect();
+        if clusters.len() > 1 {
+            let clusters = Vec::from_iter(clusters).join("`, `");
+            return Err(Error::Usage(format!(
+                "the logs have decisions for the clusters `{clusters}`: choose one by `--cluster`"
+            )));
+        }
+        let only = clusters.into_iter().next();
+        Ok(only.unwrap_or(DEFAULT_CLUSTER).to_owned())
+    }
+
+    fn loaded(&self) -> Result<Option<LoadedPolicies>, Error> {
+        let (paths, (loaded, faults)) = match &self.config {
+            Some(config) => {
+                let config = loading::configuration(Some(config))?;
+                (config.display().to_string(), loading::of_configuration(&config))
+            }
+            None if self.manifests.is_empty() => return Ok(None),
+            None => {
+                for path in &self.manifests {
+                    loading::readable(path)?;
+                }
+                let paths: Vec<String> = self
+                    .manifests
+                    .iter()
+                    .map(|path| path.display().to_string())
+                    .collect();
+                (paths.join("`, `"), loading::of_paths(&self.manifests))
+            }
+        };
+        let loaded = loaded.ok_or(Error::Faulty { path: paths, faults })?;
+        Ok(Some(loaded))
+    }
+
+    fn suggested(&self, usage: &AllowedRequests) -> SuggestedRoles {
+        let mut names = RoleNames::default();
+        let mut suggested = SuggestedRoles::default();
+        for (user, used) in &usage.users {
+            let name = names.name(user);
+            let (plain, sensitive) = used.settled(self.widening).split();
+            let objects = roles::objects(user, &format!("suggested:{name}"), &plain);
+            suggested.objects.extend(objects);
+            let apart = roles::objects(user, &format!("suggested-sensitive:{name}"), &sensitive);
+            suggested.sensitive.extend(apart);
+        }
+        suggested
+    }
+}
+
+/// The conditions under which the API server asks at all.
+fn never_asked(asked: &[Authorizer]) -> Vec<String> {
+    let conditions = asked.iter().flat_map(|authorizer| &authorizer.match_conditions);
+    let on_one_line = |expression: &str| expression.split_whitespace().collect::<Vec<_>>().join(" ");
+    conditions
+        .map(|condition| on_one_line(condition.expression()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! What `suggest` prints: manifests with remarks, or JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::unused::Unused;
+use super::usage::LeftOut;
+use crate::document;
+use crate::engine::Time;
+
+/// Everything that is said.
+pub(super) struct SuggestReport {
+    pub(super) roles: SuggestedRoles,
+    pub(super) seen: Seen,
+    pub(super) left_out: BTreeMap<LeftOut, (usize, LogLine)>,
+    /// The matchConditions of the API server's own webhooks, as far as they are known.
+    pub(super) never_asked: Vec<String>,
+    pub(super) unused: Option<Unused>,
+    /// Whether what is sensitive is suggested like the rest.
+    pub(super) with_sensitive: bool,
+}
+
+/// Roles and their bindings.
+#[derive(Debug, Default)]
+pub(super) struct SuggestedRoles {
+    pub(super) objects: Vec<Value>,
+    /// Those that somebody must look at.
+    pub(super) sensitive: Vec<Value>,
+}
+
+/// How much was looked at.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Seen {
+    pub(super) files: usize,
+    pub(super) lines: usize,
+    /// Lines that could not be read.
+    pub(super) broken: usize,
+    /// Requests that were allowed, by whatever.
+    pub(super) allowed: usize,
+    /// The first and the last time.
+    pub(super) from: Option<String>,
+    pub(super) to: Option<String>,
+}
+
+/// A line of a file.
+#[derive(Debug, Serialize)]
+pub(super) struct LogLine {
+    pub(super) file: String,
+    pub(super) line: u64,
+}
+
+const QUESTIONS: &str = "\
+# Each line of the log is a question that the API server asked, not something that was done: a
+# request may have failed later, and `kubectl auth can-i` asks too. What somebody needs but did not
+# do in that time is missing here.
+";
+
+/// What holds where the AuthorizationConfiguration is not known.
+const UNSEEN: &str = "\
+# The API server never asks about system:masters, nor about those whom its
+# AuthorizationConfiguration leaves out (as `portcullis init` writes it: nodes, the API server
+# itself, kube-controller-manager, kube-scheduler and the service accounts of kube-system). They
+# are in no log, and keep what they have.
+";
+
+const SENSITIVE: &str = "\
+# Sensitive: who may do what follows can read credentials or become somebody else. These are
+# comments; take away the `# ` of those that are needed.
+";
+
+// === impl Seen ===
+
+impl Seen {
+    /// Adds the time of a line.
+    pub(super) fn time(&mut self, time: &str) {
+        let Some(parsed) = Time::parse(time) else {
+            return;
+        };
+        let is_before = |other: &String| Time::parse(other).is_some_and(|other| parsed < other);
+        let is_after = |other: &String| Time::parse(other).is_some_and(|other| parsed > other);
+        if self.from.as_ref().is_none_or(is_before) {
+            self.from = Some(time.to_owned());
+        }
+        if self.to.as_ref().is_none_or(is_after) {
+            self.to = Some(time.to_owned());
+        }
+    }
+
+    fn period(&self) -> String {
+        match (&self.from, &self.to) {
+            (Some(from), Some(to)) => format!("from {from} to {to}"),
+            _ => "no time".to_owned(),
+        }
+    }
+}
+
+// === impl SuggestReport ===
+
+impl SuggestReport {
+    /// A stream of YAML, which can be loaded as it is.
+    pub(super) fn in_words(&self) -> String {
+        let mut text = self.heading();
+        for object in &self.roles.objects {
+            let _ = write!(text, "---\n{}", document::to_yaml(object));
+        }
+        if !self.roles.sensitive.is_empty() && self.with_sensitive {
+            for object in &self.roles.sensitive {
+                let _ = write!(text, "---\n{}", document::to_yaml(object));
+            }
+        } else if !self.roles.sensitive.is_empty() {
+            let _ = write!(text, "\n{SENSITIVE}");
+            for object in &self.roles.sensitive {
+                text.push_str("# ---\n");
+                for line in document::to_yaml(object).lines() {
+                    let _ = writeln!(text, "# {line}");
+                }
+            }
+        }
+        if let Some(unused) = &self.unused {
+            self.unused_in_words(unused, &mut text);
+        }
+        text
+    }
+
+    fn heading(&self) -> String {
+        let seen = &self.seen;
+        let period = seen.period();
+        let mut text = format!(
+            "# Suggested from {} lines of decision logs, {} of which allow a request,\n# {period}.\n{QUESTIONS}",
+            seen.lines, seen.allowed
+        );
+        if self.never_asked.is_empty() {
+            text.push_str(UNSEEN);
+        } else {
+            text.push_str(
+                "# The API server never asks about system:masters, and only if all of these hold. Whoever is\n\
+                 # left out is in no log, and keeps what it has:\n",
+            );
+            for condition in &self.never_asked {
+                let _ = writeln!(text, "#   {condition}");
+            }
+        }
+        for (reason, (count, first)) in &self.left_out {
+            let _ = writeln!(
+                text,
+                "# Left out ({count}, the first at {}:{}): {}.",
+                printable(&first.file),
+                first.line,
+                reason.in_words()
+            );
+        }
+        if self.roles.objects.is_empty() && self.roles.sensitive.is_empty() {
+            text.push_str(
+                "# Nothing to suggest: only where the gateway has the RBAC objects does its log say what they\n\
+                 # allow.\n",
+            );
+        }
+        text
+    }
+
+    fn unused_in_words(&self, unused: &Unused, text: &mut String) {
+        let period = self.seen.period();
+        let _ = writeln!(
+            text,
+            "\n# What decided no request of the log,\n# {period}.\n\
+             # Policies in Shadow count as if they decided. Of objects that allow the same, one decides."
+        );
+        for object in &unused.objects {
+            let _ = writeln!(text, "#   {}", printable(object));
+        }
+        for rule in &unused.rules {
+            let of = rule.role.as_ref().map(|role| format!(" of {role}"));
+            let of = of.unwrap_or_default();
+            let _ = writeln!(
+                text,
+                "#   {}, rule {}{}",
+                printable(&rule.object),
+                rule.rule,
+                printable(&of)
+            );
+        }
+        if unused.objects.is_empty() && unused.rules.is_empty() {
+            text.push_str("#   nothing: all of them did\n");
+        }
+        if !unused.unseen.is_empty() {
+            text.push_str("# Unseen, so nothing is known of their use:\n");
+        }
+        for unseen in &unused.unseen {
+            let _ = writeln!(
+                text,
+                "#   {}: the API server never asks about {}",
+                printable(&unseen.object),
+                printable(&unseen.subject)
+            );
+        }
+    }
+
+    pub(super) fn for_programs(&self) -> Value {
+        let left_out: Vec<Value> = self
+            .left_out
+            .iter()
+            .map(|(reason, (lines, first))| json!({"reason": reason, "lines": lines, "first": first}))
+            .collect();
+        json!({
+            "objects": self.roles.objects,
+            "sensitive": self.roles.sensitive,
+            "seen": self.seen,
+            "leftOut": left_out,
+            "neverAsked": self.never_asked,
+            "unused": self.unused,
+        })
+    }
+}
+
+/// `text` on one line, so that it stays within a comment.
+fn printable(text: &str) -> String {
+    let is_break =
+        |character: char| character.is_control() || matches!(character, '\u{85}' | '\u{2028}' | '\u{2029}');
+    text.chars()
+        .map(|character| if is_break(character) { ' ' } else { character })
+        .collect()
+}

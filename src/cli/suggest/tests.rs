@@ -1,0 +1,385 @@
+//! A suggestion allows what its lines were allowed, and nothing else.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::engine::authorization::PolicySet;
+use crate::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User};
+use crate::manifest::{self, Options, Source};
+
+const USERS: [&str; 4] = ["jane", "a/b", "a-b", "system:serviceaccount:shop:web"];
+const VERBS: [&str; 4] = ["get", "list", "delete", "bind"];
+const RESOURCES: [(&str, &str, &str); 5] = [
+    ("", "pods", ""),
+    ("", "pods", "log"),
+    ("", "pods", "exec"),
+    ("", "secrets", ""),
+    ("apps", "deployments", ""),
+];
+const NAMESPACES: [&str; 3] = ["", "shop", "live"];
+const NAMES: [&str; 3] = ["", "x", "y"];
+const PATHS: [&str; 3] = ["/metrics", "/metrics/x", "/debug/"];
+
+/// A request by the places of its parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Asked {
+    Resource {
+        user: usize,
+        verb: usize,
+        resource: usize,
+        namespace: usize,
+        name: usize,
+    },
+    Path {
+        user: usize,
+        verb: usize,
+        path: usize,
+    },
+}
+
+impl Asked {
+    fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for user in 0..USERS.len() {
+            for verb in 0..VERBS.len() {
+                for resource in 0..RESOURCES.len() {
+                    for namespace in 0..NAMESPACES.len() {
+                        all.extend((0..NAMES.len()).map(|name| Self::Resource {
+                            user,
+                            verb,
+                            resource,
+                            namespace,
+                            name,
+                        }));
+                    }
+                }
+                all.extend((0..PATHS.len()).map(|path| Self::Path { user, verb, path }));
+            }
+        }
+        all
+    }
+
+    fn line(self) -> Value {
+        let (user, attributes) = match self {
+            Self::Resource {
+                user,
+                verb,
+                resource,
+                namespace,
+                name,
+            } => {
+                let (group, resource, subresource) = RESOURCES[resource];
+                let attributes = json!({"verb": VERBS[verb], "group": group, "resource": resource,
+                    "subresource": subresource, "namespace": NAMESPACES[namespace], "name": NAMES[name]});
+                (user, attributes)
+            }
+            Self::Path { user, verb, path } => (user, json!({"verb": VERBS[verb], "path": PATHS[path]})),
+        };
+        json!({"time": "2026-11-21T10:15:02.123456Z", "cluster": "default", "endpoint": "authorize",
+            "user": USERS[user], "attributes": attributes, "decision": "allow", "reason": "",
+            "cause": {"kind": "RoleBinding", "name": "b", "rule": 0}, "shadow": [], "durationSeconds": 0.1})
+    }
+
+    fn attributes(self) -> Attributes<'static> {
+        let (user, target) = match self {
+            Self::Resource {
+                user,
+                verb,
+                resource,
+                namespace,
+                name,
+            } => {
+                let (group, resource, subresource) = RESOURCES[resource];
+                let resource = ResourceAttributes {
+                    verb: VERBS[verb].into(),
+                    group: group.into(),
+                    resource: resource.into(),
+                    subresource: subresource.into(),
+                    namespace: NAMESPACES[namespace].into(),
+                    name: NAMES[name].into(),
+                    ..ResourceAttributes::default()
+                };
+                (user, Target::Resource(Box::new(resource)))
+            }
+            Self::Path { user, verb, path } => {
+                let (path, verb) = (PATHS[path].into(), VERBS[verb].into());
+                (user, Target::NonResource { path, verb })
+            }
+        };
+        let user = User {
+            name: USERS[user].into(),
+            ..User::default()
+        };
+        Attributes { user, target }
+    }
+
+    /// Whether RBAC cannot allow `self` without `other`: no name is every name, and no namespace
+    /// every namespace.
+    fn implies(self, other: Self) -> bool {
+        match (self, other) {
+            (
+                Self::Resource {
+                    user,
+                    verb,
+                    resource,
+                    namespace,
+                    name,
+                },
+                Self::Resource {
+                    user: other_user,
+                    verb: other_verb,
+                    resource: other_resource,
+                    namespace: other_namespace,
+                    name: other_name,
+                },
+            ) => {
+                (user, verb, resource) == (other_user, other_verb, other_resource)
+                    && (namespace == 0 || namespace == other_namespace)
+                    && (name == 0 || name == other_name)
+            }
+            _ => self == other,
+        }
+    }
+
+    fn is_sensitive(self) -> bool {
+        match self {
+            Self::Resource { verb, resource, .. } => VERBS[verb] == "bind" || matches!(resource, 2 | 3),
+            Self::Path { .. } => false,
+        }
+    }
+}
+
+fn suggest(arguments: Widening) -> Suggest {
+    Suggest {
+        logs: Vec::new(),
+        all: false,
+        with_sensitive: false,
+        widening: arguments,
+        cluster: None,
+        config: None,
+        manifests: Vec::new(),
+    }
+}
+
+fn report(lines: &str, widening: Widening, with_sensitive: bool) -> SuggestReport {
+    let folder = tempfile::tempdir().unwrap();
+    let log: PathBuf = folder.path().join("decisions.log");
+    std::fs::write(&log, lines).unwrap();
+    let command = suggest(widening);
+    let mut gathered = Gathered::default();
+    command.gather(&log, &mut gathered).unwrap();
+    let cluster = command.chosen_cluster(&gathered).unwrap();
+    SuggestReport {
+        roles: command.suggested(&gathered.usage.remove(&cluster).unwrap_or_default()),
+        seen: gathered.seen,
+        left_out: gathered.left_out,
+        never_asked: Vec::new(),
+        unused: None,
+        with_sensitive,
+    }
+}
+
+fn text_of(lines: impl Iterator<Item = Asked>) -> String {
+    lines.map(|asked| format!("{}\n", asked.line())).collect()
+}
+
+fn allowed_by(text: &str) -> BTreeSet<Asked> {
+    let source = Source {
+        file: "suggested.yaml".into(),
+        text: text.into(),
+        cluster: None,
+    };
+    let (manifests, faults) = manifest::load(&[source], &Options::default());
+    let manifests = manifests.unwrap_or_else(|| panic!("{faults}\n{text}"));
+    let set: &PolicySet = manifests.policies.for_cluster("default");
+    let is_allowed = |asked: &Asked| {
+        let decided = set.authorize(&asked.attributes(), Time::UNIX_EPOCH);
+        decided.decision == Decision::Allow
+    };
+    Asked::all().into_iter().filter(is_allowed).collect()
+}
+
+fn implied_by(lines: &[Asked]) -> BTreeSet<Asked> {
+    let is_implied = |asked: &Asked| lines.iter().any(|line| line.implies(*asked));
+    Asked::all().into_iter().filter(is_implied).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_suggestion_allows_what_was_asked_and_nothing_else(
+        lines in prop::collection::vec(prop::sample::select(Asked::all()), 0..24)
+    ) {
+        let text = text_of(lines.iter().copied());
+        let whole = report(&text, Widening::default(), true).in_words();
+        prop_assert!(!whole.contains('*'), "{}", whole);
+        prop_assert_eq!(allowed_by(&whole), implied_by(&lines), "{}", whole);
+
+        let plain: Vec<Asked> = lines.iter().copied().filter(|asked| !asked.is_sensitive()).collect();
+        let without = report(&text, Widening::default(), false).in_words();
+        prop_assert_eq!(allowed_by(&without), implied_by(&plain), "{}", without);
+    }
+
+    #[test]
+    fn what_is_commented_out_is_all_that_was_sensitive(
+        lines in prop::collection::vec(prop::sample::select(Asked::all()), 0..24)
+    ) {
+        let text = text_of(lines.iter().copied());
+        let words = report(&text, Widening::default(), false).in_words();
+        let uncommented: String = match words.split_once("# Sensitive:") {
+            Some((plain, comments)) => {
+                let lines = comments.lines().skip_while(|line| *line != "# ---");
+                let lines = lines.map(|line| format!("{}\n", line.strip_prefix("# ").unwrap()));
+                plain.to_owned() + &lines.collect::<String>()
+            }
+            None => words,
+        };
+        prop_assert_eq!(allowed_by(&uncommented), implied_by(&lines), "{}", uncommented);
+    }
+}
+
+#[test]
+fn rules_are_widened_where_that_is_asked_for() {
+    let pod = |namespace: &str, name: &str| {
+        let mut line = Asked::all()[0].line();
+        line["attributes"]["namespace"] = namespace.into();
+        line["attributes"]["name"] = name.into();
+        format!("{line}\n")
+    };
+    let lines = pod("a", "x") + &pod("a", "y") + &pod("b", "z") + &pod("b", "z");
+    let objects = |max_names, max_namespaces| {
+        let widening = Widening {
+            max_names,
+            max_namespaces,
+        };
+        report(&lines, widening, false).roles.objects
+    };
+    let rules = |objects: &[Value]| -> Vec<Value> {
+        let roles = objects.iter().filter(|object| object.get("rules").is_some());
+        roles
+            .map(|role| json!([role["metadata"]["namespace"], role["rules"][0]["resourceNames"]]))
+            .collect()
+    };
+    let exact = json!([["a", ["x", "y"]], ["b", ["z"]]]);
+    assert_eq!(json!(rules(&objects(None, None))), exact);
+    assert_eq!(json!(rules(&objects(Some(2), Some(2)))), exact);
+    assert_eq!(
+        json!(rules(&objects(Some(1), None))),
+        json!([["a", null], ["b", ["z"]]])
+    );
+    assert_eq!(
+        json!(rules(&objects(None, Some(1)))),
+        json!([[null, ["x", "y", "z"]]])
+    );
+    assert_eq!(json!(rules(&objects(Some(2), Some(1)))), json!([[null, null]]));
+}
+
+#[test]
+fn what_cannot_be_allowed_exactly_is_left_out() {
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let mut line = Asked::all()[0].line();
+        change(&mut line);
+        format!("{line}\n")
+    };
+    for (lines, reason) in [
+        (
+            changed(&|line| line["attributes"]["verb"] = "*".into()),
+            LeftOut::Wildcard,
+        ),
+        (
+            changed(&|line| line["attributes"]["resource"] = "*".into()),
+            LeftOut::Wildcard,
+        ),
+        (
+            changed(&|line| line["attributes"]["subresource"] = "*".into()),
+            LeftOut::Wildcard,
+        ),
+        (
+            changed(&|line| line["attributes"] = json!({"verb": "get", "path": "/x/*"})),
+            LeftOut::Wildcard,
+        ),
+        (
+            changed(&|line| line["attributes"] = json!({"verb": "get"})),
+            LeftOut::Incomplete,
+        ),
+        (changed(&|line| line["user"] = "".into()), LeftOut::Incomplete),
+        (
+            changed(&|line| line["cause"]["kind"] = "AuthorizationPolicy".into()),
+            LeftOut::NotByRbac,
+        ),
+        (
+            changed(&|line| {
+                line["user"] = "x…".into();
+                line["truncated"] = true.into();
+            }),
+            LeftOut::Truncated,
+        ),
+    ] {
+        let report = report(&lines, Widening::default(), true);
+        assert_eq!(report.roles.objects, Vec::<Value>::new(), "{lines}");
+        let left_out: Vec<_> = report.left_out.keys().copied().collect();
+        assert_eq!(left_out, [reason], "{lines}");
+    }
+}
+
+#[test]
+fn what_a_policy_allowed_for_its_selector_is_no_grant() {
+    let mut line = Asked::all()[0].line();
+    line["cause"]["kind"] = "AuthorizationPolicy".into();
+    line["attributes"]["labelSelector"] = json!({"requirements": []});
+    let mut usage = AllowedRequests::default();
+    let text = line.to_string();
+    let logged: LoggedDecision<'_> = serde_json::from_str(&text).unwrap();
+    let all = usage.add(&logged, true, Widening::default());
+    assert_eq!(all, Err(LeftOut::Selectors));
+    line["cause"]["kind"] = "RoleBinding".into();
+    let text = line.to_string();
+    let logged: LoggedDecision<'_> = serde_json::from_str(&text).unwrap();
+    assert_eq!(usage.add(&logged, false, Widening::default()), Ok(()));
+}
+
+#[test]
+fn a_users_name_stays_what_it_is() {
+    for name in [
+        "a\nb: c",
+        "# x",
+        "\u{2028}---",
+        "yes",
+        "*",
+        "'",
+        "\u{85}",
+        "system:serviceaccount:x",
+    ] {
+        let mut line = Asked::all()[0].line();
+        line["user"] = name.into();
+        line["attributes"]["resource"] = "secrets".into();
+        let text = format!("{line}\n");
+        for with_sensitive in [true, false] {
+            let words = report(&text, Widening::default(), with_sensitive).in_words();
+            let mut faults = crate::field::Faults::new();
+            let source = Source {
+                file: "f".into(),
+                text: words.clone(),
+                cluster: None,
+            };
+            let documents = manifest::documents(&source, &mut faults);
+            assert_eq!(faults.to_string(), "", "{words}");
+            let subjects: Vec<Value> = documents
+                .iter()
+                .filter_map(|document| document.root().to_json().get("subjects").cloned())
+                .collect();
+            let expected = match with_sensitive {
+                true => {
+                    vec![json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}])]
+                }
+                false => Vec::new(),
+            };
+            assert_eq!(subjects, expected, "{words}");
+        }
+    }
+}

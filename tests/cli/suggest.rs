@@ -1,0 +1,281 @@
+//! `portcullis suggest`.
+
+use serde_json::{Value, json};
+
+use crate::run::{Portcullis, Run};
+
+/// The log behind what `docs/cli.md` shows.
+fn log() -> String {
+    let deployment = json!({"verb": "get", "namespace": "shop", "group": "apps", "version": "v1",
+        "resource": "deployments", "name": "web"});
+    let pods = json!({"verb": "list", "namespace": "shop", "version": "v1", "resource": "pods"});
+    let secret =
+        json!({"verb": "get", "namespace": "shop", "version": "v1", "resource": "secrets", "name": "db"});
+    let metrics = json!({"verb": "get", "path": "/metrics"});
+    let (developers, prometheus) = (
+        json!({"kind": "RoleBinding", "namespace": "shop", "name": "developers", "rule": 0}),
+        json!({"kind": "ClusterRoleBinding", "name": "prometheus", "rule": 0}),
+    );
+    let rota = json!({"kind": "AuthorizationPolicy", "name": "rota", "rule": 0});
+    let scraper = "system:serviceaccount:monitoring:prometheus";
+    [
+        line("08:00", "jane", &deployment, "allow", &developers),
+        line("08:01", "jane", &pods, "allow", &developers),
+        line("08:02", "jane", &secret, "allow", &developers),
+        line("08:03", scraper, &metrics, "allow", &prometheus),
+        line("08:04", "jane", &secret, "allow", &rota),
+        line("08:05", "jane", &metrics, "noOpinion", &Value::Null),
+    ]
+    .concat()
+}
+
+fn line(time: &str, user: &str, attributes: &Value, decision: &str, cause: &Value) -> String {
+    let mut line = json!({"time": format!("2026-11-21T{time}:00.000000Z"), "revision": "8f2c41d09a7b",
+        "cluster": "default", "caller": "kube-apiserver", "endpoint": "authorize", "uid": "", "user": user,
+        "groups": ["system:authenticated"], "attributes": attributes, "decision": decision, "reason": "",
+        "shadow": [], "durationSeconds": 0.000001});
+    if !cause.is_null() {
+        line["cause"] = cause.clone();
+    }
+    format!("{line}\n")
+}
+
+const POLICIES: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: developer, namespace: shop}
+rules:
+- {apiGroups: ["", apps], resources: [pods, deployments, secrets], verbs: [get, list]}
+- {apiGroups: [""], resources: [configmaps], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: developers, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: developer}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: dev}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reader}
+rules: [{nonResourceURLs: [/metrics], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: readers}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: readers}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: controllers}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}
+subjects: [{kind: ServiceAccount, namespace: kube-system, name: generic-garbage-collector}]
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: rota}
+spec:
+  effect: Allow
+  subjects: [{kind: User, name: jane}]
+  resourceRules: [{verbs: [get], apiGroups: [""], resources: [secrets]}]
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: no-exec}
+spec:
+  effect: Deny
+  subjects: [{kind: Group, name: dev}]
+  resourceRules: [{verbs: [create], apiGroups: [""], resources: [pods/exec]}]
+"#;
+
+fn suggest(arguments: &str) -> Run {
+    let portcullis = Portcullis::new();
+    portcullis.write("decisions.log", &log());
+    portcullis.write("policies/shop.yaml", POLICIES);
+    portcullis.run(&format!("suggest {arguments}"))
+}
+
+fn json_of(run: &Run) -> Value {
+    assert_eq!(run.code, 0, "{run:?}");
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+#[test]
+fn the_documents_show_what_it_prints() {
+    let run = suggest("decisions.log --manifests policies");
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    let shown = include_str!("../../docs/cli.md");
+    let transcript = format!(
+        "$ portcullis suggest decisions.log --manifests policies\n{}",
+        run.stdout
+    );
+    assert!(shown.contains(&transcript), "{transcript}");
+}
+
+#[test]
+fn what_is_suggested_has_no_fault() {
+    let portcullis = Portcullis::new();
+    portcullis.write("decisions.log", &log());
+    for flags in ["", "--all --with-sensitive"] {
+        let suggested = portcullis.run(&format!("suggest decisions.log {flags}"));
+        portcullis.write("suggested/rbac.yaml", &suggested.stdout);
+        let check = portcullis.run("check suggested");
+        assert_eq!(check.code, 0, "{check:?} {suggested:?}");
+        let ask = |arguments: &str| {
+            let run = portcullis.run(&format!(
+                "authorize --manifests suggested --user jane {arguments}"
+            ));
+            run.code
+        };
+        let secret = "--verb get --resource secrets -n shop --name db";
+        let expected = i32::from(flags.is_empty());
+        assert_eq!(ask(secret), expected, "{}", suggested.stdout);
+        assert_eq!(
+            ask("--verb get --resource deployments.apps -n shop --name web"),
+            0
+        );
+        assert_eq!(
+            ask("--verb get --resource deployments.apps -n shop --name other"),
+            1
+        );
+    }
+}
+
+#[test]
+fn programs_get_the_objects_and_what_was_left_out() {
+    let report = json_of(&suggest("decisions.log -o json"));
+    let kinds = |list: &str| -> Vec<String> {
+        let objects = report[list].as_array().unwrap().iter();
+        objects
+            .map(|object| format!("{}/{}", object["kind"], object["metadata"]["name"]).replace('"', ""))
+            .collect()
+    };
+    assert_eq!(
+        kinds("objects"),
+        [
+            "Role/suggested:jane",
+            "RoleBinding/suggested:jane",
+            "ClusterRole/suggested:monitoring:prometheus",
+            "ClusterRoleBinding/suggested:monitoring:prometheus",
+        ]
+    );
+    assert_eq!(
+        kinds("sensitive"),
+        [
+            "Role/suggested-sensitive:jane",
+            "RoleBinding/suggested-sensitive:jane"
+        ]
+    );
+    assert_eq!(
+        report["seen"],
+        json!({"files": 1, "lines": 6, "broken": 0, "allowed": 5,
+            "from": "2026-11-21T08:00:00.000000Z", "to": "2026-11-21T08:05:00.000000Z"})
+    );
+    assert_eq!(
+        report["leftOut"],
+        json!([{"reason": "notByRbac", "lines": 1, "first": {"file": "decisions.log", "line": 5}}])
+    );
+    assert_eq!(report["unused"], Value::Null);
+    assert_eq!(
+        json_of(&suggest("decisions.log --all -o json"))["leftOut"],
+        json!([])
+    );
+}
+
+#[test]
+fn what_decided_nothing_is_listed() {
+    let unused = &json_of(&suggest("decisions.log --manifests policies -o json"))["unused"];
+    assert_eq!(
+        *unused,
+        json!({
+            "objects": ["ClusterRoleBinding/controllers", "ClusterRoleBinding/readers", "AuthorizationPolicy/no-exec"],
+            "rules": [{"object": "RoleBinding/shop/developers", "role": "Role/shop/developer", "rule": 1}],
+            "unseen": [],
+        })
+    );
+}
+
+#[test]
+fn of_those_about_whom_nobody_asks_nothing_is_said() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init gate").code, 0);
+    portcullis.write("gate/policies/shop.yaml", POLICIES);
+    portcullis.write("decisions.log", &log());
+    let run = portcullis.run("suggest decisions.log --config gate/portcullis.yaml -o json");
+    let report = json_of(&run);
+    assert_eq!(
+        report["unused"]["unseen"],
+        json!([{
+            "object": "ClusterRoleBinding/controllers",
+            "subject": "ServiceAccount/kube-system/generic-garbage-collector",
+        }]),
+        "{run:?}"
+    );
+    let conditions = report["neverAsked"].as_array().unwrap();
+    let mut conditions = conditions.iter().filter_map(Value::as_str);
+    assert!(conditions.any(|condition| condition.contains("system:serviceaccounts:kube-system")));
+}
+
+#[test]
+fn a_broken_line_is_named_and_skipped() {
+    let portcullis = Portcullis::new();
+    let whole = log();
+    let cut = &whole[..whole.len() - 30];
+    let broken = format!("{{\"user\": 1}}\n\n{cut}");
+    portcullis.write("decisions.log", &broken);
+    let run = portcullis.run("suggest decisions.log -o json");
+    assert_eq!(json_of(&run)["seen"]["lines"], 5);
+    assert_eq!(json_of(&run)["seen"]["broken"], 2);
+    let told: Vec<&str> = run.stderr.lines().collect();
+    assert!(
+        told[0].starts_with("portcullis: warning: decisions.log:1: skipped: not a line of a decision log: "),
+        "{run:?}"
+    );
+    assert_eq!(
+        told[1],
+        "portcullis: warning: decisions.log:8: skipped: cut off: the program ended while it wrote the line"
+    );
+}
+
+#[test]
+fn what_is_no_decision_log_is_refused() {
+    for (content, told) in [
+        (&b"hello\n"[..], "is not a decision log"),
+        (&[0x1f, 0x8b, 8, 0][..], "is compressed: decompress it"),
+    ] {
+        let portcullis = Portcullis::new();
+        std::fs::write(portcullis.path("log"), content).unwrap();
+        let run = portcullis.run("suggest log");
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+        assert!(run.stderr.contains(told), "{run:?}");
+    }
+    let missing = Portcullis::new().run("suggest nowhere.log");
+    assert_eq!(missing.code, 2, "{missing:?}");
+    assert_eq!(Portcullis::new().run("suggest").code, 2);
+}
+
+#[test]
+fn the_cluster_is_chosen_where_the_log_has_several() {
+    let portcullis = Portcullis::new();
+    let other = log().replace("\"cluster\":\"default\"", "\"cluster\":\"east\"");
+    portcullis.write("decisions.log", &(log() + &other.replace("jane", "june")));
+    let run = portcullis.run("suggest decisions.log");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(
+        run.stderr
+            .contains("`default`, `east`: choose one by `--cluster`"),
+        "{run:?}"
+    );
+    let run = portcullis.run("suggest decisions.log --cluster east");
+    assert!(
+        run.stdout.contains("june") && !run.stdout.contains("jane"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn standard_input_is_a_log_too() {
+    let run = Portcullis::new().run_with(&["suggest", "-"], &log());
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(run.stdout.matches("\"suggested:jane\"").count(), 3, "{run:?}");
+}
