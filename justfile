@@ -71,6 +71,11 @@ attacks *NAMES:
     cargo build --locked --release
     tests/attacks/run target/release/portcullis {{ NAMES }}
 
+# Load a gateway for so many seconds while everything changes, then let faults happen to it (Python)
+soak SECONDS *FAULTS:
+    cargo build --locked --release
+    tests/endurance/run target/release/portcullis {{ SECONDS }} {{ FAULTS }}
+
 # Build the API documentation, with broken links as errors
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib

@@ -1,4 +1,4 @@
-"""A gateway of its own for each attack: its files, its process, what it says and holds."""
+"""A gateway of its own for each attack or fault: its files, its process, what it says and holds."""
 
 import base64
 import json
@@ -63,8 +63,9 @@ def kubeconfig(token):
 class Gateway:
     """`portcullis serve`, until it is left."""
 
-    def __init__(self, program, *, connections=None, descriptors=None, unread_log=False):
-        self.folder = Path(tempfile.mkdtemp(prefix="attack-"))
+    def __init__(self, program, *, connections=None, descriptors=None, unread_log=False, more=None):
+        """`more`: sections of the configuration in place of the usual ones."""
+        self.folder = Path(tempfile.mkdtemp(prefix="portcullis-"))
         self.port, self.admin = free_port(), free_port()
         self.program = str(Path(program).resolve())
         subprocess.run([self.program, "init", "set-up", "--host", "localhost"], cwd=self.folder, check=True,
@@ -87,11 +88,17 @@ class Gateway:
             ],
             "manifests": ["policies"],
             "decisionLog": {"path": "decisions.log"},
+            **(more or {}),
         }
-        (self.set_up / "attacked.yaml").write_text(json.dumps(config))
+        (self.set_up / "gateway.yaml").write_text(json.dumps(config))
         self.descriptors, self.unread_log = descriptors, unread_log
 
     def __enter__(self):
+        self.start()
+        return self
+
+    def start(self):
+        """Returns as soon as it is ready."""
         def limit():
             if self.descriptors:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptors, self.descriptors))
@@ -99,9 +106,9 @@ class Gateway:
         if self.unread_log:
             environment["PORTCULLIS_LOG"] = "trace"
         self.log = self.folder / "stderr.log"
-        errors = subprocess.PIPE if self.unread_log else self.log.open("wb")
+        errors = subprocess.PIPE if self.unread_log else self.log.open("ab")
         self.process = subprocess.Popen(
-            [self.program, "serve", "--config", "attacked.yaml"], cwd=self.set_up, env=environment,
+            [self.program, "serve", "--config", "gateway.yaml"], cwd=self.set_up, env=environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=limit)
         deadline = time.monotonic() + 60
         while True:
@@ -113,7 +120,6 @@ class Gateway:
             if time.monotonic() > deadline or self.process.poll() is not None:
                 raise RuntimeError(f"the gateway does not serve; see {self.log}")
             time.sleep(0.05)
-        return self
 
     def __exit__(self, *_):
         self.process.kill()
@@ -141,6 +147,9 @@ class Gateway:
             if line.startswith(field + ":"):
                 return int(line.split()[1]) / 1024
         raise KeyError(field)
+
+    def descriptors_open(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
     def log_lines(self):
         return 0 if self.unread_log else self.log.read_bytes().count(b"\n")

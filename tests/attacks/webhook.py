@@ -33,13 +33,10 @@ class Webhook:
                 review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 user, name = review["request"]["userInfo"]["username"], review["request"]["name"]
                 outer.calls.append((user, name))
-                if user == "dropper":
-                    self.close_connection = True
-                    return reset(self.request)
-                if user.startswith("slow"):
-                    time.sleep(outer.slow)
+                if not outer.is_answering(self, user):
+                    return
                 reply = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {
-                    "uid": review["request"]["uid"], "allowed": name != "bad"}}).encode()
+                    "uid": review["request"]["uid"], "allowed": name not in ("bad", "evil")}}).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(reply)))
@@ -58,6 +55,16 @@ class Webhook:
 
         self.server = Server(("127.0.0.1", self.port), Handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def is_answering(self, handler, user):
+        """Whether a request is answered as its name deserves, after what its user gets instead or before."""
+        if user == "dropper":
+            handler.close_connection = True
+            reset(handler.request)
+            return False
+        if user.startswith("slow"):
+            time.sleep(self.slow)
+        return True
 
     def stop(self):
         self.server.shutdown()
