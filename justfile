@@ -80,6 +80,15 @@ soak SECONDS *FAULTS:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib
 
+# Build the documentation as a book in target/book, and check its links (mdBook)
+book *FOLDER:
+    docs/build-book {{ FOLDER }}
+
+# Write the pages of docs/reference from what the program reads and says
+reference:
+    PORTCULLIS_WRITE_REFERENCE=1 cargo test --locked --test samples reference
+    cargo test --locked --test samples reference
+
 # Check licences, sources and banned crates
 deny:
     cargo deny --locked check bans licenses sources
@@ -155,4 +164,4 @@ instructions *ARGS:
     cargo run --quiet --locked --profile instructions --package portcullis-instructions -- {{ ARGS }}
 
 # Run everything that CI runs
-ci: fmt-check lint inner no-clusters test doc conformance oracle apiserver compose alerts deny instructions fuzz-smoke
+ci: fmt-check lint inner no-clusters test doc book conformance oracle apiserver compose alerts deny instructions fuzz-smoke

@@ -20,6 +20,8 @@ mod layout;
 mod node;
 mod packed;
 mod stream;
+#[cfg(test)]
+pub(crate) mod struct_fields;
 mod unreadable;
 #[cfg(feature = "server")]
 mod write;

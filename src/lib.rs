@@ -44,3 +44,9 @@ pub mod upstream;
 #[cfg(feature = "server")]
 #[path = "../tests/harness/pki.rs"]
 mod pki;
+
+/// The validator of `config/schemas`, the same for tests in here and in `tests/`.
+#[cfg(test)]
+#[cfg(feature = "server")]
+#[path = "../tests/harness/json_schema.rs"]
+mod json_schema;

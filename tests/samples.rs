@@ -23,6 +23,8 @@ mod configuration;
 mod dashboard;
 #[path = "samples/flags.rs"]
 mod flags;
+#[path = "harness/json_schema.rs"]
+mod json_schema;
 #[path = "samples/kubeconfigs.rs"]
 mod kubeconfigs;
 #[path = "samples/policies.rs"]
@@ -31,5 +33,11 @@ mod policies;
 mod project;
 #[path = "samples/recipes.rs"]
 mod recipes;
+#[path = "samples/reference.rs"]
+mod reference;
 #[path = "samples/release.rs"]
 mod release;
+#[path = "samples/schemas.rs"]
+mod schemas;
+#[path = "samples/tutorial.rs"]
+mod tutorial;

@@ -7,12 +7,21 @@
 mod values;
 
 use std::cell::RefCell;
+#[cfg(test)]
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use crate::document::{Document, Node, Value};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use values::not_a_string;
 pub(super) use values::one_of;
+
+#[cfg(test)]
+thread_local! {
+    /// The fields that each mapping may have, by its path without positions in lists: of
+    /// everything that this thread has read.
+    pub(super) static FIELDS_READ: RefCell<BTreeMap<String, BTreeSet<String>>> = RefCell::default();
+}
 
 /// One run over one document.
 pub(super) struct Reading<'d> {
@@ -88,6 +97,8 @@ impl<'d> Reading<'d> {
 impl<'r> Section<'r> {
     /// `fields`: those that may be there; `None`: any.
     fn new(reading: &'r Reading<'r>, path: FieldPath, node: &'r Node, fields: Option<&[&str]>) -> Self {
+        #[cfg(test)]
+        note_fields(&path, fields);
         match &node.value {
             Value::Map(entries) => {
                 let unknown = |key: &str| fields.is_some_and(|fields| !fields.contains(&key));
@@ -244,6 +255,15 @@ impl<'r> Section<'r> {
         let fault = Fault::warning(self.reading.place(self.path.field(name)), kind, message);
         self.reading.faults.borrow_mut().push(fault);
     }
+}
+
+#[cfg(test)]
+fn note_fields(path: &FieldPath, fields: Option<&[&str]>) {
+    let Some(fields) = fields else { return };
+    let path = path.to_string();
+    let parts: Vec<&str> = path.split(['[', ']']).step_by(2).collect();
+    let fields = fields.iter().map(|field| (*field).to_owned());
+    FIELDS_READ.with_borrow_mut(|read| read.entry(parts.join("[]")).or_default().extend(fields));
 }
 
 /// One item of a list.

@@ -1,6 +1,7 @@
 //! Every field, and what is absent.
 
 mod refused;
+mod schema;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

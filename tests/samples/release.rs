@@ -96,3 +96,27 @@ fn the_summary_lists_every_page() {
         .collect();
     assert_eq!(listed, pages);
 }
+
+/// Cargo wants to know which program of the repository is meant, since there are several.
+#[test]
+fn the_readme_says_how_to_get_what_a_release_has() {
+    let readme = project::text(&project::path("README.md"));
+    let install = project::text(&project::path("docs/install/README.md"));
+    for page in [&readme, &install] {
+        let commands = page.matches("cargo install --locked --git URL").count();
+        assert!(commands > 0);
+        assert_eq!(
+            page.matches("cargo install --locked --git URL portcullis`")
+                .count(),
+            commands
+        );
+    }
+    let archive = project::text(&project::path("deploy/release/archive"));
+    assert!(archive.contains("name=portcullis-$version-linux-$architecture\n"));
+    assert!(archive.contains(r#">"$name.sha256""#));
+    assert!(readme.contains("/portcullis-VERSION-linux-amd64.{tar.gz,sha256}\n"));
+    assert!(readme.contains("$ portcullis-VERSION-linux-amd64/portcullis\n"));
+    let release = project::text(&project::path(".github/workflows/release.yml"));
+    assert!(release.contains("IMAGE: ghcr.io/") && readme.contains("ghcr.io/OWNER/portcullis:VERSION"));
+    assert!(release.contains("dist/*.tar.gz") && release.contains("dist/*.sha256"));
+}

@@ -394,3 +394,6 @@ fn decision(text: &str) -> Option<Decision> {
         .into_iter()
         .find(|decision| decision.as_str() == text)
 }
+
+#[cfg(test)]
+mod tests;

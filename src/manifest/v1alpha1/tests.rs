@@ -2,44 +2,10 @@
 
 use k8s_openapi::api::admissionregistration::v1::NamedRuleWithOperations;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
-use serde::de::Visitor;
-use serde::forward_to_deserialize_any;
 use serde_json::Value;
 
 use super::*;
-
-/// Tells of the fields of a struct, and has no value.
-struct Fields<'f>(&'f mut Vec<&'static str>);
-
-impl<'de> Deserializer<'de> for Fields<'_> {
-    type Error = serde::de::value::Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
-        Err(serde::de::Error::custom("no value"))
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Self::Error> {
-        self.0.extend(fields);
-        Fields(self.0).deserialize_any(visitor)
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit
-        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
-    }
-}
-
-fn fields<'de, T: Deserialize<'de>>() -> Vec<&'static str> {
-    let mut found = Vec::new();
-    let _ = T::deserialize(Fields(&mut found));
-    found.sort_unstable();
-    found
-}
+use crate::document::struct_fields::struct_fields as fields;
 
 /// The properties of a schema below `spec` of a shipped definition.
 fn properties(definition: &str, pointer: &str) -> Vec<String> {

@@ -16,6 +16,7 @@ use crate::engine::{
     Attributes, Cause, CauseKind, Decision, Operator, Requirement, ResourceAttributes, Selectors, Target,
     User,
 };
+use crate::json_schema;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -92,6 +93,10 @@ fn mk_record<'a>(attributes: &'a Attributes<'a>) -> Record<'a> {
 fn line(record: &Record<'_>) -> String {
     let mut line = String::new();
     record.with_line(|bytes| line.push_str(str::from_utf8(bytes).unwrap()));
+    let schema = include_str!("../../../config/schemas/decision-log.json");
+    let value = serde_json::from_str(&line).unwrap();
+    let violations = json_schema::violations(&serde_json::from_str(schema).unwrap(), &value);
+    assert!(violations.is_empty(), "{line}: {violations:?}");
     line
 }
 

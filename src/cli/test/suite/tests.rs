@@ -1,0 +1,61 @@
+//! The schema of PolicyTest for editors has the fields that are read, and no others.
+
+use serde_json::Value;
+
+use super::*;
+use crate::cli::written_review::{WrittenKind, WrittenResource, WrittenUser};
+use crate::document::struct_fields::struct_fields;
+
+#[test]
+fn the_schema_has_every_field_that_is_read_and_no_other() {
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../../config/schemas/policytest.json")).unwrap();
+    let case = "/properties/cases/items";
+    let review = format!("{case}/properties/review");
+    let types = [
+        (String::new(), struct_fields::<WrittenSuite>()),
+        ("/properties/metadata".into(), struct_fields::<WrittenMetadata>()),
+        (case.into(), struct_fields::<WrittenCase>()),
+        (
+            format!("{case}/properties/request"),
+            struct_fields::<RequestArguments>(),
+        ),
+        (
+            format!("{case}/properties/expect"),
+            struct_fields::<WrittenExpectation>(),
+        ),
+        (review.clone(), struct_fields::<WrittenReview>()),
+        (
+            format!("{review}/properties/kind"),
+            struct_fields::<WrittenKind>(),
+        ),
+        (
+            format!("{review}/properties/resource"),
+            struct_fields::<WrittenResource>(),
+        ),
+        (
+            format!("{review}/properties/userInfo"),
+            struct_fields::<WrittenUser>(),
+        ),
+    ];
+    for (pointer, read) in &types {
+        let properties = schema.pointer(&format!("{pointer}/properties"));
+        let properties = properties.and_then(Value::as_object);
+        let mut properties: Vec<&str> = properties
+            .unwrap_or_else(|| panic!("{pointer}"))
+            .keys()
+            .map(String::as_str)
+            .collect();
+        properties.sort_unstable();
+        assert_eq!(&properties, read, "{pointer}");
+    }
+    let closed = schema
+        .to_string()
+        .matches(r#""additionalProperties":false"#)
+        .count();
+    assert_eq!(
+        closed,
+        types.len(),
+        "a mapping of the schema that no type is read from"
+    );
+}

@@ -1,0 +1,224 @@
+//! `docs/reference`: pages that are written from what the program reads and says. `just
+//! reference` writes them; without it, these tests compare.
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::project;
+
+/// Compares a page with what it must be, or writes it.
+fn page(name: &str, text: &str) {
+    let path = project::path(&format!("docs/reference/{name}.md"));
+    if std::env::var_os("PORTCULLIS_WRITE_REFERENCE").is_some() {
+        std::fs::write(path, text).unwrap();
+        return;
+    }
+    let found = std::fs::read_to_string(path).unwrap_or_default();
+    let differs = found
+        .lines()
+        .zip(text.lines())
+        .find(|(found, text)| found != text);
+    assert!(
+        found == text,
+        "docs/reference/{name}.md is out of date: run `just reference`. {differs:?}"
+    );
+}
+
+fn json_file(path: &str) -> Value {
+    serde_json::from_str(&project::text(&project::path(path))).unwrap()
+}
+
+/// The schema that stands for this one: of a list, that of its items.
+fn items(schema: &Value) -> &Value {
+    schema.get("items").unwrap_or(schema)
+}
+
+/// Each mapping below `schema`, with its properties, in the order of the schema.
+fn fields<'s>(schema: &'s Value, path: &str, found: &mut Vec<(String, &'s Value, bool)>) {
+    let choices = schema
+        .get("anyOf")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let mappings = std::iter::once(schema).chain(choices);
+    for mapping in mappings.filter(|mapping| mapping.get("properties").is_some()) {
+        let required = mapping.get("required").and_then(Value::as_array);
+        for (key, property) in mapping["properties"].as_object().unwrap() {
+            let below = format!("{path}{}{key}", if path.is_empty() { "" } else { "." });
+            let is_required = required.is_some_and(|names| names.iter().any(|name| name == key));
+            found.push((below.clone(), property, is_required));
+            let is_list = property.get("items").is_some();
+            let brackets = if is_list { "[]" } else { "" };
+            fields(items(property), &format!("{below}{brackets}"), found);
+        }
+    }
+}
+
+fn type_of(schema: &Value) -> String {
+    if schema.get("$ref").is_some() {
+        return "duration".to_owned();
+    }
+    if let Some(choices) = schema.get("anyOf").and_then(Value::as_array)
+        && schema.get("type").is_none()
+    {
+        let types: Vec<String> = choices.iter().map(type_of).collect();
+        return types.join(" or ");
+    }
+    match schema.get("type").and_then(Value::as_str) {
+        Some("array") => format!("list of {}", type_of(&schema["items"])),
+        Some("object") => "mapping".to_owned(),
+        Some(other) => other.to_owned(),
+        None if schema.get("properties").is_some() => "mapping".to_owned(),
+        None => "string".to_owned(),
+    }
+}
+
+/// A value as it is written in YAML, on one line.
+fn written(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("`{text}`"),
+        Value::Array(items) => items.iter().map(written).collect::<Vec<_>>().join(", "),
+        other => format!("`{other}`"),
+    }
+}
+
+fn row(path: &str, schema: &Value, is_required: bool) -> String {
+    let default = schema.get("default").map(written);
+    let default = default.unwrap_or_else(|| {
+        if is_required {
+            "required".into()
+        } else {
+            String::new()
+        }
+    });
+    let mut meaning = schema["description"]
+        .as_str()
+        .unwrap_or_default()
+        .trim()
+        .to_owned();
+    let choices = items(schema).get("enum").and_then(Value::as_array);
+    if let Some(choices) = choices {
+        let choices: Vec<String> = choices.iter().map(written).collect();
+        write!(meaning, " One of {}.", choices.join(", ")).unwrap();
+    }
+    if let Some(only) = schema.get("const") {
+        write!(meaning, " Always {}.", written(only)).unwrap();
+    }
+    let line = format!("| `{path}` | {} | {default} | {meaning} |", type_of(schema));
+    line.replace("||", "\\|\\|").replace('\n', " ")
+}
+
+fn table(schema: &Value) -> String {
+    let mut found = Vec::new();
+    fields(schema, "", &mut found);
+    assert!(found.len() > 10);
+    let rows = found
+        .iter()
+        .map(|(path, schema, is_required)| row(path, schema, *is_required));
+    let rows: Vec<String> = rows.collect();
+    format!(
+        "| field | type | default | meaning |\n|---|---|---|---|\n{}\n",
+        rows.join("\n")
+    )
+}
+
+#[test]
+fn the_page_of_the_configuration_is_true() {
+    let text = format!(
+        "# Every field of the configuration\n\n\
+         The fields of a GatewayConfiguration (`config.portcullis.dev/v1alpha1`), with types and\n\
+         defaults. `[]` stands for each item of a list. [Configuration](../configuration.md) explains\n\
+         them; [the schema](../../config/schemas/gatewayconfiguration.json) has the same for editors\n\
+         ([how](README.md#in-an-editor)).\n\n{}",
+        table(&json_file("config/schemas/gatewayconfiguration.json"))
+    );
+    page("configuration", &text);
+}
+
+#[test]
+fn the_page_of_suites_is_true() {
+    let text = format!(
+        "# Every field of a test suite\n\n\
+         The fields of a PolicyTest (`portcullis.dev/v1alpha1`), which `portcullis test` runs.\n\
+         [Command line](../cli.md#portcullis-test-path) explains them;\n\
+         [the schema](../../config/schemas/policytest.json) has the same for editors\n\
+         ([how](README.md#in-an-editor)).\n\n{}",
+        table(&json_file("config/schemas/policytest.json"))
+    );
+    page("policytest", &text);
+}
+
+#[test]
+fn the_page_of_the_decision_log_is_true() {
+    let text = format!(
+        "# Every field of the decision log\n\n\
+         The fields of a line. [Decision log](../decision-log.md) explains them;\n\
+         [the schema](../../config/schemas/decision-log.json) has the same for programs.\n\n{}",
+        table(&json_file("config/schemas/decision-log.json"))
+    );
+    page("decision-log", &text);
+}
+
+#[test]
+fn the_page_of_custom_resources_is_true() {
+    let mut text = "# Every field of AuthorizationPolicy and AdmissionException\n\n\
+         The fields of `spec`, from the CustomResourceDefinitions in\n\
+         [config/crd](../../config/crd/kustomization.yaml). [RBAC and\n\
+         AuthorizationPolicy](../policies.md) and [Exceptions](../admission.md#exceptions) explain\n\
+         them. `kubectl explain authorizationpolicy.spec` shows the same.\n"
+        .to_owned();
+    for (kind, file) in [
+        ("AuthorizationPolicy", "authorizationpolicies"),
+        ("AdmissionException", "admissionexceptions"),
+    ] {
+        let documents = project::documents(&project::path(&format!("config/crd/{file}.yaml")));
+        let definition = documents[0].root().to_json();
+        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let spec = &schema["properties"]["spec"];
+        write!(text, "\n## {kind}\n\n{}", table(spec)).unwrap();
+    }
+    page("resources", &text);
+}
+
+fn help(arguments: &[&str]) -> String {
+    let run = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+        .args(arguments)
+        .arg("--help")
+        .output()
+        .unwrap();
+    assert!(run.status.success());
+    let text = String::from_utf8(run.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn the_page_of_the_commands_is_true() {
+    let main = help(&[]);
+    let list = main
+        .split("Commands:\n")
+        .nth(1)
+        .unwrap()
+        .split("\n\n")
+        .next()
+        .unwrap();
+    let names = list.lines().filter_map(|line| line.split_whitespace().next());
+    let mut text = format!(
+        "# Every command and flag\n\n\
+         What `--help` says. [Command line](../cli.md) explains the commands; `portcullis man FOLDER`\n\
+         writes the same as man pages.\n\n```text\n{}\n```\n",
+        main.trim_end()
+    );
+    for name in names.filter(|name| *name != "help") {
+        let help = help(&[name]);
+        write!(
+            text,
+            "\n## portcullis {name}\n\n```text\n{}\n```\n",
+            help.trim_end()
+        )
+        .unwrap();
+    }
+    page("cli", &text);
+}
