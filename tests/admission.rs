@@ -21,6 +21,8 @@ mod judge;
 mod mutation;
 #[path = "harness/reviews.rs"]
 mod reviews;
+#[path = "admission/statics.rs"]
+mod statics;
 
 use std::sync::Arc;
 

@@ -53,7 +53,9 @@ pub use mutating::MutatingPolicy;
 pub use outcome::Outcome;
 pub use parameters::{NotFound, ParamFault, ParamKind, ParamRef, ParamTarget, Parameters};
 pub use phase::Phase;
-pub use policy::{Applicability, CompiledMatchCondition, FailurePolicy, PolicyBinding, ValidationAction};
+pub use policy::{
+    Applicability, CompiledMatchCondition, FailurePolicy, PolicyBinding, STATIC_SUFFIX, ValidationAction,
+};
 pub use reinvocation::Reinvocation;
 pub use request::{GroupVersionKind, GroupVersionResource, Operation, Request};
 pub use run::Run;

@@ -123,30 +123,35 @@ fn together(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
 /// shape and defaults, v1alpha1 one default more ([`binding::default_v1alpha1`]).
 const V1: &str = "admissionregistration.k8s.io/v1";
 
-/// Reads the object; what is wrong with it goes to `faults`, and then there is none.
-pub(super) fn read(document: &Document, faults: &mut Faults) -> Option<AdmissionObject> {
+/// Reads the object, which is static or not; what is wrong with it goes to `faults`, and then
+/// there is none.
+pub(super) fn read(document: &Document, is_static: bool, faults: &mut Faults) -> Option<AdmissionObject> {
     match document.text("kind").unwrap_or_default() {
         "ValidatingAdmissionPolicy" => {
             let policy = document.in_version(V1).decode(faults)?;
-            let policy = validating::read(policy, &mut Report::new(document, faults))?;
+            let mut policy = validating::read(policy, &mut Report::new(document, faults))?;
+            policy.applicability.is_static = is_static;
             Some(AdmissionObject::ValidatingPolicy(Arc::new(policy)))
         }
         "ValidatingAdmissionPolicyBinding" => {
             let mut binding: ValidatingAdmissionPolicyBinding = document.in_version(V1).decode(faults)?;
             binding::default_v1alpha1(document, binding.spec.param_ref.as_mut());
-            let binding = binding::read_validating(binding, &mut Report::new(document, faults))?;
+            let mut binding = binding::read_validating(binding, &mut Report::new(document, faults))?;
+            binding.is_static = is_static;
             Some(AdmissionObject::ValidatingBinding(Arc::new(binding)))
         }
         "MutatingAdmissionPolicy" => {
             let policy = document.in_version(V1).decode(faults)?;
-            let policy = mutating::read(policy, &mut Report::new(document, faults))?;
+            let mut policy = mutating::read(policy, &mut Report::new(document, faults))?;
+            policy.applicability.is_static = is_static;
             Some(AdmissionObject::MutatingPolicy(Arc::new(policy)))
         }
         "MutatingAdmissionPolicyBinding" => {
             let mut binding: MutatingAdmissionPolicyBinding = document.in_version(V1).decode(faults)?;
             let spec = binding.spec.as_mut();
             binding::default_v1alpha1(document, spec.and_then(|spec| spec.param_ref.as_mut()));
-            let binding = binding::read_mutating(binding, &mut Report::new(document, faults))?;
+            let mut binding = binding::read_mutating(binding, &mut Report::new(document, faults))?;
+            binding.is_static = is_static;
             Some(AdmissionObject::MutatingBinding(Arc::new(binding)))
         }
         "InitializerConfiguration" => {
@@ -156,11 +161,14 @@ pub(super) fn read(document: &Document, faults: &mut Faults) -> Option<Admission
             ))))
         }
         "ValidatingWebhookConfiguration" => {
-            let configuration = webhooks::read(document, webhooks::ConfigurationKind::Validating, faults)?;
+            let mut configuration =
+                webhooks::read(document, webhooks::ConfigurationKind::Validating, faults)?;
+            configuration.is_static = is_static;
             Some(AdmissionObject::ValidatingWebhooks(Arc::new(configuration)))
         }
         "MutatingWebhookConfiguration" => {
-            let configuration = webhooks::read(document, webhooks::ConfigurationKind::Mutating, faults)?;
+            let mut configuration = webhooks::read(document, webhooks::ConfigurationKind::Mutating, faults)?;
+            configuration.is_static = is_static;
             Some(AdmissionObject::MutatingWebhooks(Arc::new(configuration)))
         }
         "ExternalAdmissionHookConfiguration" => {

@@ -7,7 +7,8 @@
 //! `binding` at a binding with the role that it grants, `mutation` at one
 //! MutatingAdmissionPolicy, `bound` at admission policies and their bindings,
 //! `webhook` at one configuration of webhooks, `parameters` at what no policy reads,
-//! `left_out` at what the API server never asks about. `unknown_namespaces` at selectors
+//! `left_out` at what the API server never asks about, `excluded` at what nobody is shown,
+//! `statics` at what is in files alone. `unknown_namespaces` at selectors
 //! that ask for labels which nothing tells. `asked` looks at one request.
 
 mod asked;
@@ -15,6 +16,7 @@ mod binding;
 mod bindings;
 mod bound;
 mod exception;
+mod excluded;
 mod grants;
 pub(super) mod known;
 mod labels;
@@ -24,6 +26,7 @@ mod mutation;
 mod names;
 mod parameters;
 mod policy;
+mod statics;
 mod types;
 mod unasked;
 mod unknown_namespaces;
@@ -48,6 +51,7 @@ use crate::engine::admission::exceptions::Exception;
 use crate::engine::admission::{AdmissionSet, Applicability};
 use crate::engine::authorization::{AuthorizationPolicy, PolicySet};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use excluded::RuleOwner;
 
 /// Looks at all objects of `sources`, each of which is valid.
 pub(super) fn lint(
@@ -142,10 +146,22 @@ fn alone(object: &ManifestObject) -> Box<[Fault]> {
     };
     let path = FieldPath::root().field("spec").field("matchConstraints");
     let lint_admission = |applicability: &Applicability, lint: &mut Lint<'_>| {
+        let rules = &applicability.constraints.rules;
+        let rules_path = path.field("resourceRules");
+        excluded::lint(
+            rules,
+            RuleOwner::Policy,
+            applicability.is_static,
+            &rules_path,
+            lint,
+        );
         names::lint_constraints(&applicability.constraints, &path, lint);
         types::lint(applicability, lint);
         left_out::lint(&applicability.constraints, &path, lint);
     };
+    if let Content::Admission(admission) = &object.content {
+        statics::lint(admission, &mut lint);
+    }
     match &object.content {
         Content::Role(role) => {
             binding::lint_role(role, &mut lint);

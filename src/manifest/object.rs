@@ -16,6 +16,7 @@ use super::report::Report;
 use super::validated::{ObjectIdentity, ObjectOrigin, ValidatedObject};
 use super::{admission_exception, authorization_policy, compile, namespace, parameter, rbac, v1alpha1};
 use crate::document::Document;
+use crate::engine::admission::STATIC_SUFFIX;
 use crate::engine::admission::exceptions::Exception;
 use crate::engine::authorization::{AuthorizationPolicy, Binding, Role};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
@@ -83,7 +84,7 @@ pub(super) fn read_alone(
     faults: &mut Faults,
 ) -> Option<ValidatedObject> {
     let content = match kind::of(document) {
-        Ok(kind) => content(kind, document, faults),
+        Ok(kind) => content(kind, document, origin, faults),
         Err(unknown) => {
             faults.push(Fault::error(
                 document.place(unknown.path),
@@ -96,7 +97,12 @@ pub(super) fn read_alone(
     content.map(|content| ValidatedObject::new(document, cluster, content, origin))
 }
 
-fn content(kind: ManifestKind, document: &Document, faults: &mut Faults) -> Option<Content> {
+fn content(
+    kind: ManifestKind,
+    document: &Document,
+    origin: ObjectOrigin,
+    faults: &mut Faults,
+) -> Option<Content> {
     match kind {
         ManifestKind::Role => rbac_object(document, faults)
             .map(compile::role)
@@ -136,8 +142,9 @@ fn content(kind: ManifestKind, document: &Document, faults: &mut Faults) -> Opti
         ManifestKind::Namespace => namespace::labels(document, &mut Report::new(document, faults))
             .map(|labels| Content::Namespace(Arc::new(labels))),
         ManifestKind::Admission => {
-            named(document, faults)?;
-            admission::read(document, faults).map(Content::Admission)
+            let name = named(document, faults)?;
+            let is_static = origin == ObjectOrigin::File && name.ends_with(STATIC_SUFFIX);
+            admission::read(document, is_static, faults).map(Content::Admission)
         }
         ManifestKind::Parameter => parameter(document, faults),
     }
@@ -150,16 +157,14 @@ fn rbac_object<T: Rbac + DeserializeOwned>(document: &Document, faults: &mut Fau
     report.is_valid().then_some(object)
 }
 
-fn named(document: &Document, faults: &mut Faults) -> Option<()> {
+fn named<'d>(document: &'d Document, faults: &mut Faults) -> Option<&'d str> {
     let name = document
         .root()
         .get("metadata")
         .and_then(|metadata| metadata.get("name"));
-    if name
-        .and_then(|name| name.as_str())
-        .is_some_and(|name| !name.is_empty())
-    {
-        return Some(());
+    let name = name.and_then(|name| name.as_str());
+    if let Some(name) = name.filter(|name| !name.is_empty()) {
+        return Some(name);
     }
     let path = FieldPath::root().field("metadata").field("name");
     Report::new(document, faults).required(&path, "an object needs a name");

@@ -184,6 +184,7 @@ fn set(webhooks: Vec<Webhook>, manifests: &[Value]) -> AdmissionSet {
             Some(own) => own.webhooks.push(Arc::new(webhook)),
             None => configurations.push(WebhookConfiguration {
                 name: webhook.configuration.clone(),
+                is_static: false,
                 webhooks: vec![Arc::new(webhook)],
             }),
         }

@@ -9,7 +9,8 @@ use super::trace::{MatchFinding, Recorder, TraceStep};
 use super::{MutatingPolicy, Request, ValidatingPolicy};
 use crate::engine::CauseKind;
 
-/// Policies of one kind with their bindings, by name.
+/// Policies of one kind with their bindings, static ones first, then by name
+/// (`apiserver/pkg/admission/plugin/policy/generic/composite_policy_source.go`).
 #[derive(Debug)]
 pub(super) struct BoundPolicies<P> {
     bound: Vec<Arc<Bound<P>>>,
@@ -49,7 +50,7 @@ impl<P: Policy> BoundPolicies<P> {
             .into_iter()
             .map(|policy| (policy.applicability().name.clone(), policy))
             .collect();
-        let (mut bound, mut unbound) = (Vec::new(), BTreeSet::new());
+        let (mut bound, mut unbound) = (Vec::<Arc<Bound<P>>>::new(), BTreeSet::new());
         for (name, policy) in named {
             match by_policy.remove(&name) {
                 Some(bindings) => bound.push(Arc::new(Bound {
@@ -61,6 +62,7 @@ impl<P: Policy> BoundPolicies<P> {
                 }
             }
         }
+        bound.sort_by_key(|bound| !bound.is_static());
         let constraints = bound
             .iter()
             .map(|bound: &Arc<Bound<P>>| (&bound.policy.applicability().constraints, Arc::clone(bound)));
@@ -72,15 +74,18 @@ impl<P: Policy> BoundPolicies<P> {
         }
     }
 
-    /// Those that could apply, by name, each with its place.
+    /// Those that could apply, in order, each with its place. Of policies and bindings only
+    /// static ones do (`Dispatch` of `apiserver/pkg/admission/plugin/policy/generic/plugin.go`).
     pub(super) fn candidates(
         &self,
         request: &Request<'_>,
         only: Option<&str>,
     ) -> impl Iterator<Item = (usize, &Bound<P>)> {
         let candidates = self.index.candidates(request).into_iter();
+        let are_all_meant = !request.request_resource.is_policy();
         candidates
             .map(|(place, bound)| (place, &**bound))
+            .filter(move |(_, bound)| are_all_meant || bound.is_static())
             .filter(move |(_, bound)| only.is_none_or(|only| bound.policy.applicability().name == only))
     }
 
@@ -94,11 +99,18 @@ impl<P: Policy> BoundPolicies<P> {
         recorder: &dyn Recorder,
     ) {
         let candidates = self.index.candidates(request);
+        let are_all_meant = !request.request_resource.is_policy();
+        let miss = |(place, policy): (usize, &'_ Applicability)| {
+            if !are_all_meant && !policy.is_static {
+                return Some(Mismatch::NotStatic);
+            }
+            let is_candidate = candidates.iter().any(|(candidate, _)| *candidate == place);
+            (!is_candidate).then_some(Mismatch::Rules)
+        };
         let others = self
-            .names()
+            .applicabilities()
             .enumerate()
-            .filter(|(place, _)| !candidates.iter().any(|(candidate, _)| candidate == place));
-        let others = others.map(|(_, name)| (name, Mismatch::Rules));
+            .filter_map(|(place, policy)| Some((policy.name.as_str(), miss((place, policy))?)));
         let unbound = self.unbound.iter().map(|name| (name.as_str(), Mismatch::Unbound));
         for (name, miss) in others.chain(unbound) {
             if only.is_none_or(|only| only == name) {
@@ -121,6 +133,21 @@ impl<P: Policy> BoundPolicies<P> {
     /// When those that are bound apply, by place.
     pub(super) fn applicabilities(&self) -> impl Iterator<Item = &Applicability> {
         self.bound.iter().map(|bound| bound.policy.applicability())
+    }
+}
+
+// === impl Bound ===
+
+impl<P: Policy> Bound<P> {
+    /// The bindings that count for `request`: where it is about a policy or binding, static ones.
+    pub(super) fn bindings_for(&self, request: &Request<'_>) -> impl Iterator<Item = &Arc<PolicyBinding>> {
+        let are_all_meant = !request.request_resource.is_policy();
+        let bindings = self.bindings.iter();
+        bindings.filter(move |binding| are_all_meant || binding.is_static)
+    }
+
+    fn is_static(&self) -> bool {
+        self.policy.applicability().is_static
     }
 }
 

@@ -102,6 +102,7 @@ fn bound(configuration: &InitializerConfiguration, policy: &Arc<MutatingPolicy>)
         policy: Arc::clone(policy),
         bindings: vec![Arc::new(PolicyBinding {
             name: configuration.name.clone(),
+            is_static: false,
             policy: policy.applicability.name.clone(),
             param_ref: None,
             constraints: None,

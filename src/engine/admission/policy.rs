@@ -4,6 +4,10 @@ use super::environment::Expression;
 use super::matching::Constraints;
 use super::parameters::{ParamKind, ParamRef};
 
+/// The end of the names of static policies, bindings and webhook configurations, which no API
+/// server stores under such names: they come from files alone (KEP-5793).
+pub const STATIC_SUFFIX: &str = ".static.k8s.io";
+
 /// `FailurePolicyType`: what an error in a policy does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum FailurePolicy {
@@ -19,6 +23,9 @@ pub enum FailurePolicy {
 pub struct Applicability {
     /// `metadata.name`, by which policies are ordered.
     pub name: String,
+    /// Whether it comes from a file under a name with [`STATIC_SUFFIX`]: it goes before
+    /// others, and judges policies and bindings too, which others never see.
+    pub is_static: bool,
     /// `spec.failurePolicy`.
     pub failure_policy: FailurePolicy,
     /// `spec.matchConstraints`.
@@ -43,6 +50,9 @@ pub struct CompiledMatchCondition {
 pub struct PolicyBinding {
     /// `metadata.name`, by which the bindings of a policy are ordered.
     pub name: String,
+    /// Whether it comes from a file under a name with [`STATIC_SUFFIX`]: only such a one
+    /// has its policy judge policies and bindings.
+    pub is_static: bool,
     /// `spec.policyName`.
     pub policy: String,
     /// `spec.paramRef`.

@@ -191,7 +191,7 @@ impl GroupVersionResource<'_> {
         }
     }
 
-    /// Whether it is a policy or binding. Policies never see them
+    /// Whether it is a policy or binding. Of policies only static ones see them
     /// (`isExcludedFromAPIHooks` of `apiserver/pkg/admission/plugin/policy/generic/plugin.go`).
     #[must_use]
     pub fn is_policy(&self) -> bool {

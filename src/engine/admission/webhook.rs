@@ -23,6 +23,10 @@ use crate::json::Document;
 pub struct WebhookConfiguration {
     /// `metadata.name`, by whose bytes configurations are ordered.
     pub name: String,
+    /// Whether it comes from a file under a name with
+    /// [`STATIC_SUFFIX`](super::STATIC_SUFFIX): its webhooks go before others, and see what
+    /// configures admission too, which others never do.
+    pub is_static: bool,
     /// Its webhooks, in the order written.
     pub webhooks: Vec<Arc<Webhook>>,
 }

@@ -8,9 +8,10 @@ use super::matching::{Equivalents, Index, Mismatch};
 use super::trace::{MatchFinding, Recorder, TraceStep};
 use super::webhook::{Webhook, WebhookConfiguration};
 
-/// Webhooks in the order in which they are asked: that of the names of their
-/// configurations, then of the lists
-/// (`apiserver/pkg/admission/configuration/{mutating,validating}_webhook_manager.go`).
+/// Webhooks in the order in which they are asked: those of static configurations first, then
+/// that of the names of their configurations, then of the lists
+/// (`apiserver/pkg/admission/configuration/{mutating,validating}_webhook_manager.go`,
+/// `…/plugin/webhook/generic/composite_webhook_source.go`).
 #[derive(Debug)]
 pub(super) struct Webhooks {
     listed: Vec<Arc<Listed>>,
@@ -27,6 +28,8 @@ pub(super) struct Listed {
     pub(super) position: usize,
     /// Whether it decides nothing.
     pub(super) is_shadow: bool,
+    /// Whether its configuration is static.
+    is_static: bool,
 }
 
 // === impl Webhooks ===
@@ -37,12 +40,14 @@ impl Webhooks {
         shadow: &BTreeSet<String>,
         equivalents: &Equivalents,
     ) -> Self {
-        configurations.sort_by(|one, other| one.name.cmp(&other.name));
+        configurations
+            .sort_by(|one, other| (!one.is_static, &one.name).cmp(&(!other.is_static, &other.name)));
         let of = |configuration: &Arc<WebhookConfiguration>| {
             let webhooks = configuration.webhooks.iter().enumerate();
             let listed = webhooks.map(|(position, webhook)| Listed {
                 webhook: Arc::clone(webhook),
                 position,
+                is_static: configuration.is_static,
                 is_shadow: shadow.contains(&webhook.name) || shadow.contains(&webhook.id()),
             });
             listed.map(Arc::new).collect::<Vec<_>>()
@@ -61,15 +66,17 @@ impl Webhooks {
         }
     }
 
-    /// Those that could match, each with its place, rising. Admission itself and what
-    /// is nowhere stored is shown to none.
+    /// Those that could match, each with its place, rising. What is nowhere stored is shown to
+    /// none, what configures admission to those of static configurations alone.
     pub(super) fn candidates(&self, request: &Request<'_>, only: Option<&str>) -> Vec<(usize, Arc<Listed>)> {
-        if self.listed.is_empty() || is_exempt(request) {
+        if self.listed.is_empty() {
             return Vec::new();
         }
         let candidates = self.index.candidates(request).into_iter();
         candidates
-            .filter(|(_, listed)| only.is_none_or(|only| listed.is_of(only)))
+            .filter(|(_, listed)| {
+                only.is_none_or(|only| listed.is_of(only)) && listed.exemption(request).is_none()
+            })
             .map(|(place, listed)| (place, Arc::clone(listed)))
             .collect()
     }
@@ -78,16 +85,11 @@ impl Webhooks {
     #[cold]
     pub(super) fn record_others(&self, request: &Request<'_>, only: Option<&str>, recorder: &dyn Recorder) {
         let candidates = self.candidates(request, only);
-        let miss = if is_exempt(request) {
-            Mismatch::Exempt
-        } else {
-            Mismatch::Rules
-        };
         for (place, listed) in self.listed.iter().enumerate() {
             if only.is_none_or(|only| listed.is_of(only)) && !is_among(place, &candidates) {
                 recorder.record(TraceStep::Webhook {
                     webhook: &listed.webhook,
-                    finding: MatchFinding::Misses(miss),
+                    finding: MatchFinding::Misses(listed.exemption(request).unwrap_or(Mismatch::Rules)),
                 });
             }
         }
@@ -114,14 +116,19 @@ fn is_among(place: usize, candidates: &[(usize, Arc<Listed>)]) -> bool {
     candidates.iter().any(|(candidate, _)| *candidate == place)
 }
 
-fn is_exempt(request: &Request<'_>) -> bool {
-    request.is_admission_configuration() || request.request_resource.is_virtual()
-}
-
 // === impl Listed ===
 
 impl Listed {
     fn is_of(&self, configuration: &str) -> bool {
         self.webhook.configuration == configuration
+    }
+
+    /// Why it is not shown such objects whatever its rules say (`Dispatch` of
+    /// `apiserver/pkg/admission/plugin/webhook/generic/webhook.go`).
+    fn exemption(&self, request: &Request<'_>) -> Option<Mismatch> {
+        if request.request_resource.is_virtual() {
+            return Some(Mismatch::Exempt);
+        }
+        (request.is_admission_configuration() && !self.is_static).then_some(Mismatch::NotStatic)
     }
 }

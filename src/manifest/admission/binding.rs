@@ -48,6 +48,7 @@ pub(super) fn read_validating(
     let actions = read_actions(&spec.validation_actions, &path.field("validationActions"), report);
     let binding = PolicyBinding {
         name,
+        is_static: false,
         policy: spec.policy_name,
         param_ref,
         constraints,
@@ -70,6 +71,7 @@ pub(super) fn read_mutating(
     let constraints = read_constraints(spec.match_resources, true, &path, report);
     let binding = PolicyBinding {
         name,
+        is_static: false,
         policy,
         param_ref,
         constraints,

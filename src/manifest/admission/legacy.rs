@@ -167,7 +167,11 @@ pub(crate) fn read_hooks(
         &path,
         &mut report,
     );
-    let compiled = WebhookConfiguration { name, webhooks };
+    let compiled = WebhookConfiguration {
+        name,
+        is_static: false,
+        webhooks,
+    };
     report.is_valid().then_some((configuration, compiled))
 }
 

@@ -69,6 +69,7 @@ pub(super) fn read(
     );
     let applicability = Applicability {
         name: name.to_owned(),
+        is_static: false,
         failure_policy,
         constraints: constraints.unwrap_or_default(),
         match_conditions,

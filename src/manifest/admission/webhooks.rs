@@ -101,9 +101,12 @@ pub(super) fn read(
         refuse_reinvocation(&configuration.webhooks, &path, report);
     }
     let webhooks = read_webhooks(&name, configuration.webhooks, &dialect, &path, report);
-    report
-        .is_valid()
-        .then_some(WebhookConfiguration { name, webhooks })
+    let configuration = WebhookConfiguration {
+        name,
+        is_static: false,
+        webhooks,
+    };
+    report.is_valid().then_some(configuration)
 }
 
 /// Validating webhooks have no such field.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Lint;
+use super::excluded::{self, RuleOwner};
 use crate::cel::UrlValue;
 use crate::document::Value;
 use crate::engine::admission::matching::{MatchRule, RuleTarget};
@@ -46,6 +47,8 @@ pub(super) fn lint(
             leases(webhook, selects, &path, lint);
             own_pods(webhook, selects, &path, lint);
         }
+        let (rules, is_static) = (&webhook.constraints.rules, configuration.is_static);
+        excluded::lint(rules, RuleOwner::Webhook, is_static, &path.field("rules"), lint);
         loopback(webhook, &path, lint);
         dry_runs(webhook, &path, lint);
         slowness(webhook, &path, lint);

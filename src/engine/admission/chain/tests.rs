@@ -18,7 +18,7 @@ use crate::engine::admission::webhook::{
 };
 use crate::engine::admission::{
     AdmissionObjects, AdmissionSettings, CompiledMatchCondition, Deadline, Denial, ExpressionEnvironment,
-    FailurePolicy, GroupVersionKind, GroupVersionResource, Operation, Phase, StatusDetails,
+    FailurePolicy, GroupVersionKind, GroupVersionResource, Operation, Phase, STATIC_SUFFIX, StatusDetails,
 };
 use crate::engine::authorization::PolicySet;
 use crate::engine::{CauseKind, LabelSelector, User};
@@ -71,6 +71,7 @@ fn mk_set_with(webhooks: Vec<Webhook>, settings: &AdmissionSettings) -> Admissio
             Some(configuration) => configuration.webhooks.push(Arc::new(webhook)),
             None => configurations.push(WebhookConfiguration {
                 name: webhook.configuration.clone(),
+                is_static: webhook.configuration.ends_with(STATIC_SUFFIX),
                 webhooks: vec![Arc::new(webhook)],
             }),
         }

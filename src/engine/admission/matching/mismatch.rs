@@ -15,8 +15,10 @@ pub enum Mismatch {
     Object,
     /// There is no parameter, which the binding allows.
     NoParameter,
-    /// Webhooks do not see what configures admission, nor reviews of access.
+    /// Reviews of access and of tokens are shown to no webhook.
     Exempt,
+    /// What configures admission is shown to static policies and webhooks alone.
+    NotStatic,
 }
 
 impl Mismatch {
@@ -31,6 +33,9 @@ impl Mismatch {
             Self::Object => "objectSelector selects neither the object nor the old one",
             Self::NoParameter => "there is no parameter, which the binding allows",
             Self::Exempt => "no webhook is shown such objects",
+            Self::NotStatic => {
+                "only those of files with names that end in `.static.k8s.io` see what configures admission"
+            }
         }
     }
 }

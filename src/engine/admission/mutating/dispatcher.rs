@@ -7,14 +7,15 @@
 //! ```
 //!
 //! `apiserver/pkg/admission/plugin/policy/mutating/dispatcher.go` and
-//! `reinvocationcontext.go`. Policies run in order of their names, and so do their
-//! bindings and parameters.
+//! `reinvocationcontext.go`. Static policies run first; otherwise policies run in order of
+//! their names, and so do their bindings and parameters.
 
 use std::sync::Arc;
 
 use super::MutatingPolicy;
 use super::state::{MutationState, PolicyRefusal};
 use crate::engine::StatusReason;
+use crate::engine::admission::AdmissionSet;
 use crate::engine::admission::bound::Bound;
 use crate::engine::admission::conditions::MatchConditions;
 use crate::engine::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs};
@@ -23,7 +24,6 @@ use crate::engine::admission::policy::{FailurePolicy, PolicyBinding};
 use crate::engine::admission::reinvocation::Reinvocation;
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::variables::{Inputs, NamespaceObject, RequestView};
-use crate::engine::admission::{AdmissionSet, Request};
 use crate::engine::{CauseKind, PolicyResult};
 use crate::json::{Document, Node};
 
@@ -58,7 +58,7 @@ impl AdmissionSet {
         context: RunContext<'_>,
         is_second: bool,
     ) -> bool {
-        if is_exempt(context.request) {
+        if context.request.request_resource.is_virtual() {
             return false;
         }
         if is_second && !state.are_to_run_again() {
@@ -115,7 +115,7 @@ impl AdmissionSet {
             Ok(None) => return pass.state.evaluated(place, PolicyResult::NoMatch),
             Err(why) => return pass.unusable(place, policy, None, &why),
         };
-        for binding in &bound.bindings {
+        for binding in bound.bindings_for(request) {
             match binding_matches(binding, subject, run) {
                 Ok(true) => {}
                 Ok(false) => continue,
@@ -285,9 +285,4 @@ impl<'p> Pass<'p> {
             reason,
         });
     }
-}
-
-/// Reviews of access and policies are shown to no policy.
-pub(super) fn is_exempt(request: &Request<'_>) -> bool {
-    request.request_resource.is_virtual() || request.request_resource.is_policy()
 }

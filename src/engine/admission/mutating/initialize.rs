@@ -1,12 +1,12 @@
 //! Runs initializers after policies and webhooks.
 
-use super::dispatcher::{Pass, is_exempt};
+use super::dispatcher::Pass;
 use super::state::{MutationState, PolicyRefusal};
 use crate::engine::StatusReason;
-use crate::engine::admission::AdmissionSet;
 use crate::engine::admission::initializers::{self, Installed};
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
+use crate::engine::admission::{AdmissionSet, Request};
 use crate::json::{Document, Node, patch};
 
 impl AdmissionSet {
@@ -87,6 +87,11 @@ impl MutationState {
             }),
         }
     }
+}
+
+/// Reviews of access and policies are objects of no initializer.
+fn is_exempt(request: &Request<'_>) -> bool {
+    request.request_resource.is_virtual() || request.request_resource.is_policy()
 }
 
 /// The object after the JSON Patch `completion`.

@@ -6,8 +6,8 @@
 //!       denial, warnings, audit annotations ◀── validationActions ◀── decisions
 //! ```
 //!
-//! `apiserver/pkg/admission/plugin/policy/validating/dispatcher.go`. Policies run in
-//! order of their names, which upstream does not define.
+//! `apiserver/pkg/admission/plugin/policy/validating/dispatcher.go`. Static policies run
+//! first; otherwise policies run in order of their names, which upstream does not define.
 
 use super::audit::{Failures, PolicyAnnotations};
 use super::{Validated, ValidatingPolicy, ValidationDecision};
@@ -47,7 +47,7 @@ impl AdmissionSet {
             failures: Failures::default(),
             excuses: Excuses::default(),
         };
-        if request.request_resource.is_virtual() || request.request_resource.is_policy() {
+        if request.request_resource.is_virtual() {
             return dispatch.outcome;
         }
         if let Some(recorder) = run.recorder {
@@ -89,7 +89,7 @@ impl AdmissionSet {
         };
         let mut evaluation = PolicyResult::NoMatch;
         let mut annotations = PolicyAnnotations::default();
-        for binding in &bound.bindings {
+        for binding in bound.bindings_for(request) {
             let one = self
                 .validate_binding(policy, binding, &matched, (&mut *dispatch, &mut annotations))
                 .unwrap_or_else(|why| dispatch.unusable(&policy.applicability, Some(binding), &why));

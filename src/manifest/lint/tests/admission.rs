@@ -243,3 +243,81 @@ spec: {{policyName: replicas, validationActions: [Deny], matchResources: {{names
     let (_, faults) = load(&[source(&bound(prod, prod), None)], &options);
     assert!(faults.to_string().contains("no namespace has them"), "{faults}");
 }
+
+/// A ValidatingAdmissionPolicy and its binding.
+fn bound(name: &str, spec: &str, binding: &str, binding_spec: &str) -> String {
+    let head = "apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy";
+    format!(
+        "{{{head}, metadata: {{name: {name}}}, spec: {{{spec}, validations: [{{expression: 'true'}}]}}}}\n---\n\
+         {{{head}Binding, metadata: {{name: {binding}}}, spec: {{policyName: {name}, validationActions: [Deny]\
+         {binding_spec}}}}}"
+    )
+}
+
+fn rules(group: &str, resource: &str) -> String {
+    format!(
+        "matchConstraints: {{resourceRules: [{{apiGroups: [{group}], apiVersions: [v1], operations: [CREATE], \
+         resources: [configmaps, {resource}]}}]}}"
+    )
+}
+
+#[test]
+fn a_policy_s_rules_that_name_what_no_policy_sees() {
+    let named = |group: &str, resource: &str| bound("p", &rules(group, resource), "p", "");
+    let path = "spec.matchConstraints.resourceRules[0].resources[1]";
+    let groups = "'', authentication.k8s.io";
+    warns(
+        &named(groups, "tokenreviews"),
+        path,
+        "are never shown to policies",
+    );
+    let groups = "'', admissionregistration.k8s.io";
+    let policies = named(groups, "mutatingadmissionpolicies");
+    warns(&policies, path, "are shown only to static policies and webhooks");
+    // Policies are shown configurations of webhooks, and wildcards mean more than what is excluded.
+    silent(&named(groups, "validatingwebhookconfigurations"));
+    silent(&named(groups, "'*'"));
+    silent(&named("'*'", "validatingadmissionpolicies"));
+    let name = "p.static.k8s.io";
+    silent(&bound(
+        name,
+        &rules(groups, "mutatingadmissionpolicies"),
+        name,
+        "",
+    ));
+}
+
+#[test]
+fn a_static_policy_must_do_without_what_the_api_server_stores() {
+    let rules = rules("''", "secrets");
+    let name = "p.static.k8s.io";
+    silent(&bound(name, &rules, name, ""));
+    let with_kind = format!("paramKind: {{apiVersion: v1, kind: ConfigMap}}, {rules}");
+    warns(
+        &bound(name, &with_kind, name, ""),
+        "spec.paramKind",
+        "takes no parameters",
+    );
+    let reference = ", paramRef: {name: a, parameterNotFoundAction: Deny}";
+    warns(
+        &bound(name, &rules, name, reference),
+        "spec.paramRef",
+        "has no parameters",
+    );
+    silent(&bound("p", &with_kind, "p", reference));
+}
+
+#[test]
+fn a_static_policy_and_its_binding_are_both_static() {
+    let rules = rules("''", "secrets");
+    warns(
+        &bound("p.static.k8s.io", &rules, "p", ""),
+        "spec.policyName",
+        "`p.static.k8s.io` is static, and this binding is not",
+    );
+    warns(
+        &bound("p", &rules, "p.static.k8s.io", ""),
+        "spec.policyName",
+        "binds static policies alone",
+    );
+}

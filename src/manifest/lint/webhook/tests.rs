@@ -211,3 +211,35 @@ fn a_namespace_of_another_cluster_says_nothing() {
         Vec::<String>::new()
     );
 }
+
+#[test]
+fn rules_that_name_what_no_webhook_sees() {
+    let path = "webhooks[0].rules[0].resources[0]";
+    let review = webhook(&rule("authorization.k8s.io", "v1", "subjectaccessreviews"));
+    warns(&review, path, "are never shown to webhooks");
+    for resource in [
+        "mutatingwebhookconfigurations",
+        "validatingadmissionpolicybindings",
+    ] {
+        let configuration = webhook(&rule("admissionregistration.k8s.io", "v1", resource));
+        warns(
+            &configuration,
+            path,
+            "are shown only to static policies and webhooks",
+        );
+        silent(&configuration.replace("{name: c}", "{name: c.static.k8s.io}"));
+    }
+    silent(&webhook(&rule("authorization.k8s.io", "v1", "*")));
+    silent(&webhook(&rule("example.com", "v1", "subjectaccessreviews")));
+}
+
+#[test]
+fn a_static_webhook_with_a_service() {
+    let by_service = webhook("clientConfig: {service: {namespace: tools, name: hook}}");
+    silent(&by_service);
+    warns(
+        &by_service.replace("{name: c}", "{name: c.static.k8s.io}"),
+        "webhooks[0].clientConfig.service",
+        "is called by `url`",
+    );
+}

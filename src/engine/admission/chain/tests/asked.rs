@@ -5,17 +5,44 @@ use super::*;
 #[test]
 fn nobody_is_shown_what_configures_admission_or_is_not_stored() {
     let object = pod();
-    let mut configuration = mk_request(&object);
-    configuration.request_kind.group = "admissionregistration.k8s.io".into();
-    configuration.request_kind.kind = "MutatingWebhookConfiguration".into();
-    let mut review = mk_request(&object);
-    review.request_resource.group = "authorization.k8s.io".into();
-    review.request_resource.resource = "subjectaccessreviews".into();
     for phase in Phase::ALL {
-        for request in [&configuration, &review] {
+        for request in [&configuration(&object), &review(&object)] {
             let (outcome, asked) = run(phase, &mk_set(vec![mk_webhook("deny")]), request);
             assert!(asked.is_empty() && outcome.denial.is_none());
         }
+    }
+}
+
+fn configuration<'o>(object: &'o Document<'static>) -> Request<'o> {
+    let mut request = mk_request(object);
+    request.request_kind.group = "admissionregistration.k8s.io".into();
+    request.request_kind.kind = "MutatingWebhookConfiguration".into();
+    request.kind = request.request_kind.clone();
+    request
+}
+
+fn review<'o>(object: &'o Document<'static>) -> Request<'o> {
+    let mut request = mk_request(object);
+    request.request_resource.group = "authorization.k8s.io".into();
+    request.request_resource.resource = "subjectaccessreviews".into();
+    request
+}
+
+#[test]
+fn webhooks_of_static_configurations_go_first_and_see_what_configures_admission() {
+    let of = |configuration: &str, name: &str| Webhook {
+        configuration: configuration.into(),
+        ..mk_webhook(name)
+    };
+    let object = pod();
+    for phase in Phase::ALL {
+        let asked = |request: &Request<'_>| {
+            let set = mk_set(vec![of("a", "noop"), of("b.static.k8s.io", "set s=1")]);
+            run(phase, &set, request).1
+        };
+        assert_eq!(asked(&mk_request(&object)), ["set s=1", "noop"]);
+        assert_eq!(asked(&configuration(&object)), ["set s=1"]);
+        assert!(asked(&review(&object)).is_empty());
     }
 }
 
