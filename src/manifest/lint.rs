@@ -8,7 +8,8 @@
 //! MutatingAdmissionPolicy, `bound` at admission policies and their bindings,
 //! `webhook` at one configuration of webhooks, `parameters` at what no policy reads,
 //! `left_out` at what the API server never asks about, `excluded` at what nobody is shown,
-//! `statics` at what is in files alone. `unknown_namespaces` at selectors
+//! `statics` at what is in files alone,
+//! `impersonation` at who may be impersonated. `unknown_namespaces` at selectors
 //! that ask for labels which nothing tells. `asked` looks at one request.
 
 mod asked;
@@ -18,6 +19,7 @@ mod bound;
 mod exception;
 mod excluded;
 mod grants;
+mod impersonation;
 pub(super) mod known;
 mod labels;
 mod left_out;

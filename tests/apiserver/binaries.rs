@@ -40,6 +40,42 @@ pub(crate) fn find() -> Option<Binaries> {
     })
 }
 
+/// The programs, where kube-apiserver is of this version or a later one; else says what is not
+/// run and which version it needs.
+///
+/// # Panics
+/// Without the programs, when `PORTCULLIS_REQUIRE_APISERVER` is `1`.
+pub(crate) fn since(major: u32, minor: u32) -> Option<Binaries> {
+    let found = find()?;
+    let version = version(&found);
+    if version >= (major, minor) {
+        return Some(found);
+    }
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    let _ = writeln!(
+        std::io::stderr(),
+        "NOT RUN: {test}: it needs kube-apiserver {major}.{minor} or later, and this is {}.{}",
+        version.0,
+        version.1
+    );
+    None
+}
+
+/// The major and minor version of its kube-apiserver.
+fn version(binaries: &Binaries) -> (u32, u32) {
+    let output = std::process::Command::new(&binaries.kube_apiserver)
+        .arg("--version")
+        .output();
+    let said = String::from_utf8(output.unwrap().stdout).unwrap();
+    let version = said
+        .trim()
+        .strip_prefix("Kubernetes v")
+        .unwrap_or_else(|| panic!("{said}"));
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
 /// Likewise the programs that make a cluster of an API server.
 ///
 /// # Panics

@@ -28,6 +28,7 @@ mod decisions;
 mod differential;
 mod failures;
 mod hostile;
+mod impersonation;
 mod in_cluster;
 mod installs;
 mod lease;

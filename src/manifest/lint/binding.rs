@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::grants::{Impersonation, danger, impersonations, is_everybody};
+use super::grants::{danger, is_everybody};
+use super::impersonation::{Impersonation, impersonations};
 use super::{Lint, labels};
 use crate::engine::authorization::rbac::{Roles, aggregate};
 use crate::engine::authorization::{Binding, NeverDeny, Role, Subject, SubjectKind};

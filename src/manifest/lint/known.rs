@@ -5,6 +5,7 @@
 //! A group, resource or verb is doubted only where nothing could ever serve it, or where it
 //! is nearly one that is served.
 
+mod modes;
 mod similar;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
+pub(super) use modes::CONSTRAINED;
 pub(super) use similar::nearest;
 
 /// Verbs of requests for resources, by which the API server asks about anything it serves.
@@ -45,13 +47,14 @@ const METHODS: [&str; 8] = [
 ];
 
 /// Resources that are asked about and not served, by group.
-const VIRTUAL: [(&str, &str); 11] = [
+const VIRTUAL: [(&str, &str); 12] = [
     ("", "users"),
     ("", "groups"),
     ("", "uids"),
     ("authentication.k8s.io", "users"),
     ("authentication.k8s.io", "groups"),
     ("authentication.k8s.io", "uids"),
+    ("authentication.k8s.io", "userextras"),
     ("authentication.k8s.io", "nodes"),
     ("authentication.k8s.io", "serviceaccounts"),
     ("certificates.k8s.io", "signers"),
@@ -185,9 +188,11 @@ pub fn built_in_resource(group: &str, kind: &str, subresource: &str) -> Option<(
 
 /// What is odd about a verb of a rule for resources, if anything.
 pub(super) fn odd_verb(verb: &str) -> Option<String> {
-    let is_known = verb == "*" || REQUEST_VERBS.contains(&verb) || SPECIAL_VERBS.contains(&verb);
-    if is_known || verb.starts_with("impersonate:") || verb.starts_with("impersonate-on:") {
+    if verb == "*" || REQUEST_VERBS.contains(&verb) || SPECIAL_VERBS.contains(&verb) {
         return None;
+    }
+    if let Some(odd) = modes::odd_verb(verb, odd_verb) {
+        return odd;
     }
     if ["head", "post", "put", "options"].contains(&verb) {
         return Some(format!(
@@ -203,6 +208,9 @@ pub(super) fn odd_verb(verb: &str) -> Option<String> {
 pub(super) fn odd_method(verb: &str) -> Option<String> {
     if verb == "*" || METHODS.contains(&verb) {
         return None;
+    }
+    if let Some(odd) = modes::odd_verb(verb, odd_method) {
+        return odd;
     }
     if ["list", "watch", "create", "update", "deletecollection"].contains(&verb) {
         return Some(format!(
@@ -289,6 +297,8 @@ fn is_served(group: &str, resource: &str) -> bool {
                     .iter()
                     .any(|(_, known)| *known == subresource)
         }
+        // The subresource is the key of what is extra.
+        Some(("userextras", _)) => catalog.serves(group, "userextras"),
         Some((name, "*")) => catalog.serves(group, name),
         Some((name, subresource)) => {
             catalog.serves(group, resource) || UNLISTED_SUBRESOURCES.contains(&(name, subresource))

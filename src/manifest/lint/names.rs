@@ -3,8 +3,10 @@
 use std::fmt::Display;
 
 use super::Lint;
-use super::known::{odd_group, odd_method, odd_resource, odd_verb};
+use super::impersonation::GROUP;
+use super::known::{CONSTRAINED, odd_group, odd_method, odd_resource, odd_verb};
 use crate::engine::admission::matching::Constraints;
+use crate::engine::authorization::rbac::WildcardSet;
 use crate::engine::authorization::{AuthorizationPolicy, Role};
 use crate::field::FieldPath;
 
@@ -22,6 +24,7 @@ pub(super) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
             each(rule.verbs.as_slice(), &path.field("verbs"), odd_method, lint);
         }
         let (groups, of_rule) = (rule.api_groups.as_slice(), rule.resources.as_slice());
+        group_of_impersonation(&rule.verbs, &rule.api_groups, &path, lint);
         resources(groups, of_rule, &path, lint);
     }
 }
@@ -32,6 +35,7 @@ pub(super) fn lint_policy(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
     for (index, rule) in policy.resource_rules.iter().enumerate() {
         let path = spec.field("resourceRules").index(index);
         each(rule.verbs.as_slice(), &path.field("verbs"), odd_verb, lint);
+        group_of_impersonation(&rule.verbs, &rule.api_groups, &path, lint);
         resources(rule.api_groups.as_slice(), &rule.resources, &path, lint);
     }
     for (index, rule) in policy.non_resource_rules.iter().enumerate() {
@@ -51,6 +55,15 @@ pub(super) fn lint_constraints(constraints: &Constraints, path: &FieldPath, lint
             let path = path.field(field).index(index);
             resources(&rule.api_groups, &rule.resources, &path, lint);
         }
+    }
+}
+
+/// A verb of constrained impersonation that no request of the rule's groups has.
+fn group_of_impersonation(verbs: &WildcardSet, groups: &WildcardSet, path: &FieldPath, lint: &mut Lint<'_>) {
+    let verb = verbs.named().find(|verb| verb.starts_with(CONSTRAINED));
+    if let Some(verb) = verb.filter(|_| !groups.is_empty() && !groups.includes(GROUP)) {
+        let message = format!("kube-apiserver asks with `{verb}` only in the group `{GROUP}`: add it");
+        lint.suspicious(&path.field("apiGroups"), message);
     }
 }
 

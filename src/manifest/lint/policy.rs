@@ -1,7 +1,9 @@
 //! Warnings about AuthorizationPolicies.
 
 use super::Lint;
-use super::grants::{danger, impersonations, is_everybody};
+use super::grants::{danger, is_everybody};
+use super::impersonation::{self, impersonations};
+use super::known::CONSTRAINED;
 use crate::engine::authorization::matching::{
     NamespacePattern, ResourcePattern, Wildcard, asks_for_collection, is_known_cluster_scoped,
 };
@@ -16,7 +18,10 @@ pub(super) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
     for (index, rule) in policy.resource_rules.iter().enumerate() {
         let path = spec.field("resourceRules").index(index);
         names_on_create(rule, &path, lint);
-        literal_stars(&rule.names, &path.field("names"), lint);
+        // With these verbs `*` is asked about: all groups, or whichever node is one's own.
+        if !rule.verbs.named().any(|verb| verb.starts_with(CONSTRAINED)) {
+            literal_stars(&rule.names, &path.field("names"), lint);
+        }
         if policy.effect == Effect::Allow {
             lists_of_all_namespaces(rule, &path, lint);
         } else {
@@ -33,9 +38,12 @@ pub(super) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
     match policy.effect {
         Effect::Allow => {
             dangerous_grant(policy, &spec, lint);
-            impersonation(policy, never_deny, &spec, lint);
+            allowed_impersonation(policy, never_deny, &spec, lint);
         }
-        Effect::Deny => denies_nobody(policy, never_deny, &spec.field("subjects"), lint),
+        Effect::Deny => {
+            denies_nobody(policy, never_deny, &spec.field("subjects"), lint);
+            impersonation::lint_deny(policy, lint);
+        }
     }
 }
 
@@ -214,7 +222,7 @@ fn dangerous_grant(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Li
     }
 }
 
-fn impersonation(
+fn allowed_impersonation(
     policy: &AuthorizationPolicy,
     never_deny: &NeverDeny,
     path: &FieldPath,

@@ -13,7 +13,9 @@ fn verbs_that_no_request_has_are_odd() {
         "*",
         "bind",
         "impersonate:user-info",
+        "impersonate:associated-node",
         "impersonate-on:user-info:get",
+        "impersonate-on:arbitrary-node:knit",
         "knit",
     ] {
         assert_eq!(odd_verb(verb), None, "{verb}");
@@ -22,6 +24,12 @@ fn verbs_that_no_request_has_are_odd() {
         ("gett", "did you mean `get`?"),
         ("GET", "`get`"),
         ("post", "HTTP method"),
+        ("impersonate:userinfo", "did you mean `user-info`?"),
+        ("impersonate:*", "the modes are `associated-node`, "),
+        ("impersonate-on:node:get", "no mode `node`"),
+        ("impersonate-on:user-info", "has no verb of a request"),
+        ("impersonate-on:user-info:*", "there are no wildcards"),
+        ("impersonate-on:serviceaccount:lsit", "did you mean `list`?"),
     ] {
         assert!(
             odd_verb(verb).is_some_and(|odd| odd.contains(words)),
@@ -30,6 +38,8 @@ fn verbs_that_no_request_has_are_odd() {
         );
     }
     assert_eq!(odd_method("post"), None);
+    assert_eq!(odd_method("impersonate-on:user-info:post"), None);
+    assert!(odd_method("impersonate-on:user-info:list").is_some_and(|odd| odd.contains("HTTP methods")));
     assert!(odd_method("list").is_some_and(|odd| odd.contains("HTTP methods")));
 }
 

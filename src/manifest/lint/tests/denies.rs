@@ -101,3 +101,48 @@ fn a_deny_for_everybody_that_breaks_a_cluster_names_the_affected_users() {
         silent(&silent_one);
     }
 }
+
+#[test]
+fn a_deny_on_impersonation_that_misses_the_constrained_modes() {
+    let deny = |rules: &str| {
+        policy(
+            "Deny",
+            "{kind: User, name: jane}",
+            &format!("resourceRules: [{rules}]"),
+        )
+    };
+    let legacy = |resource: &str, rest: &str| {
+        format!("{{verbs: [impersonate], apiGroups: [\"\"], resources: [{resource}]{rest}}}")
+    };
+    let at = "spec.resourceRules[0].verbs";
+    warns(
+        &deny(&legacy("users, groups", "")),
+        at,
+        "`verbs: [\"impersonate:user-info\", \"impersonate:arbitrary-node\", \"impersonate:associated-node\"]`, \
+         `apiGroups: [authentication.k8s.io]` and `resources: [users, nodes, groups]`",
+    );
+    warns(
+        &deny(&legacy("serviceaccounts", "")),
+        at,
+        "`resources: [serviceaccounts]`",
+    );
+    warns(
+        &deny(&legacy("users", ", names: [kim]")),
+        at,
+        "`resources: [users]`",
+    );
+    warns(
+        &deny(&legacy("users", ", names: ['system:node:a']")),
+        at,
+        "`resources: [nodes]`",
+    );
+    // Every group, and still the legacy verb alone.
+    let everywhere = "{verbs: [impersonate], apiGroups: ['*'], resources: ['*']}";
+    warns(&deny(everywhere), at, "impersonate:serviceaccount");
+
+    let constrained = "{verbs: ['impersonate:user-info', 'impersonate:arbitrary-node', \
+                       'impersonate:associated-node'], apiGroups: [authentication.k8s.io], resources: \
+                       [users, nodes, groups]}";
+    silent(&deny(&format!("{}, {constrained}", legacy("users, groups", ""))));
+    silent(&deny("{verbs: ['*'], apiGroups: ['*'], resources: ['*']}").replace("jane", "kim"));
+}

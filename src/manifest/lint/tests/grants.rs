@@ -30,6 +30,66 @@ fn impersonation_of_those_never_denied() {
     silent(&rule("uids", ""));
 }
 
+#[test]
+fn constrained_impersonation_of_those_never_denied() {
+    let at = "spec.resourceRules[0]";
+    let rule = |mode: &str, resource: &str, rest: &str| {
+        allow(&format!(
+            "verbs: ['impersonate:{mode}'], apiGroups: [authentication.k8s.io], resources: [{resource}], {rest}"
+        ))
+    };
+    for (mode, resource, rest, whom) in [
+        (
+            "user-info",
+            "users",
+            "",
+            "the user `system:kube-controller-manager`",
+        ),
+        (
+            "user-info",
+            "users",
+            "names: [system:kube-scheduler]",
+            "`system:kube-scheduler`",
+        ),
+        ("arbitrary-node", "nodes", "", "nodes, by their group"),
+        (
+            "arbitrary-node",
+            "nodes",
+            "names: [node-1]",
+            "nodes, by their group",
+        ),
+        (
+            "associated-node",
+            "nodes",
+            "names: ['*']",
+            "nodes, by their group",
+        ),
+        (
+            "serviceaccount",
+            "serviceaccounts",
+            "namespaces: [kube-*]",
+            "`kube-system/namespace-controller`",
+        ),
+    ] {
+        warns(&rule(mode, resource, rest), at, whom);
+    }
+    // Nobody who is impersonated in this mode is a node, or a service account.
+    silent(&rule("user-info", "groups", "names: [system:nodes]"));
+    silent(&rule("user-info", "users", "names: [jane]"));
+    silent(&rule("serviceaccount", "serviceaccounts", "namespaces: [team-a]"));
+    silent(&rule("associated-node", "nodes", "names: [node-1]"));
+    silent(
+        &rule("user-info", "users", "names: [jane]")
+            .replace("'impersonate:user-info'", "'impersonate-on:user-info:get'"),
+    );
+    silent(&rule("user-info", "userextras/scopes, uids", ""));
+    warns(
+        &rule("user-info", "users", "names: [jane]").replace("authentication.k8s.io", "\"\""),
+        "spec.resourceRules[0].apiGroups",
+        "only in the group `authentication.k8s.io`",
+    );
+}
+
 /// A ClusterRole `r` with `rules`, bound to `subjects`, in `namespace` if there is one.
 fn bound(rules: &str, namespace: &str, subjects: &str) -> String {
     let (kind, metadata) = match namespace {
@@ -58,6 +118,14 @@ fn impersonation_granted_by_rbac() {
         "roleRef.name",
         "namespace-controller",
     );
+    let constrained = "[{verbs: ['impersonate:serviceaccount'], apiGroups: [authentication.k8s.io], resources: \
+                       [serviceaccounts]}]";
+    warns(
+        &bound(constrained, "kube-system", jane),
+        "roleRef.name",
+        "the impersonation of the service account `kube-system/namespace-controller`",
+    );
+    silent(&bound(constrained, "team-a", jane));
     silent(&bound(&impersonate("serviceaccounts"), "team-a", jane));
     silent(&bound(&impersonate("users"), "kube-system", jane));
     // These may do everything before anybody is asked.
@@ -102,6 +170,13 @@ fn too_much_for_everybody() {
         "team-a",
         "{kind: Group, name: system:serviceaccounts:team-a}",
     ));
+    let impersonate = "[{verbs: ['impersonate:user-info'], apiGroups: [authentication.k8s.io], resources: [users], \
+                       resourceNames: [jane]}]";
+    warns(
+        &bound(impersonate, "", "{kind: Group, name: system:authenticated}"),
+        "subjects[0]",
+        "`impersonate:user-info`, by which rights grow",
+    );
     // RBAC has no patterns: nobody is called `*`.
     silent(&bound(escalate, "team-a", "{kind: Group, name: '*'}"));
     let rule = "verbs: [bind], apiGroups: ['*'], resources: [roles]";

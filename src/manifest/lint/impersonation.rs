@@ -1,0 +1,244 @@
+//! Impersonation, by the legacy verb and by the constrained modes that kube-apiserver has asked
+//! about since 1.36 (KEP-5284).
+//!
+//! A user is impersonated where one mode is allowed throughout. The legacy one asks `impersonate`
+//! of users, groups and service accounts in the core group. Each other mode asks
+//! `impersonate:MODE` in `authentication.k8s.io`, and `impersonate-on:MODE:VERB` about the request
+//! itself (`apiserver/pkg/endpoints/filters/impersonation/mode.go`).
+
+use super::Lint;
+use super::known::CONSTRAINED;
+use crate::engine::authorization::matching::{
+    ClusterScoped, Narrowness, RequestedResource, compare_resource_rule,
+};
+use crate::engine::authorization::rbac::rule_allows;
+use crate::engine::authorization::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Rule};
+use crate::engine::{Attributes, ResourceAttributes, Selected, Selectors, Target, User};
+use crate::field::FieldPath;
+
+/// The legacy verb.
+const IMPERSONATE: &str = "impersonate";
+/// The group in which the constrained modes are asked about.
+pub(super) const GROUP: &str = "authentication.k8s.io";
+
+const NODE: &str = "system:node:";
+const NODES: &str = "system:nodes";
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+/// What the legacy verb is asked of, with what a constrained mode asks instead.
+struct Counterpart {
+    group: &'static str,
+    resource: &'static str,
+    mode: &'static str,
+    constrained: &'static str,
+}
+
+const COUNTERPARTS: [Counterpart; 6] = [
+    counterpart("", "users", "user-info", "users"),
+    counterpart("", "users", "arbitrary-node", "nodes"),
+    counterpart("", "users", "associated-node", "nodes"),
+    counterpart("", "groups", "user-info", "groups"),
+    counterpart("", "serviceaccounts", "serviceaccount", "serviceaccounts"),
+    counterpart(GROUP, "uids", "user-info", "uids"),
+];
+
+const fn counterpart(
+    group: &'static str,
+    resource: &'static str,
+    mode: &'static str,
+    constrained: &'static str,
+) -> Counterpart {
+    Counterpart {
+        group,
+        resource,
+        mode,
+        constrained,
+    }
+}
+
+// === who may be impersonated ===
+
+/// The impersonation of somebody whom no Deny can hold up: a question of one mode.
+pub(super) struct Impersonation {
+    request: ResourceAttributes<'static>,
+    /// Whether it means somebody whatever the name.
+    is_of_any_name: bool,
+    /// The kind and name of whoever is impersonated.
+    pub(super) whom: String,
+}
+
+/// Those of each name of `never_deny` that can be impersonated.
+pub(super) fn impersonations(never_deny: &NeverDeny) -> Vec<Impersonation> {
+    let users = never_deny.users.iter().flat_map(|name| of_user(name));
+    let groups = never_deny.groups.iter().flat_map(|name| of_group(name));
+    let accounts = never_deny.service_accounts.iter().flat_map(|account| {
+        let whom = format!("the service account `{}/{}`", account.namespace, account.name);
+        of_account(&account.namespace, &account.name, &whom)
+    });
+    users.chain(groups).chain(accounts).collect()
+}
+
+fn of_user(name: &str) -> Vec<Impersonation> {
+    let whom = format!("the user `{name}`");
+    let account = name.strip_prefix(SERVICE_ACCOUNT);
+    if let Some((namespace, name)) = account.and_then(|account| account.split_once(':')) {
+        return of_account(namespace, name, &whom);
+    }
+    let legacy = Impersonation::of(IMPERSONATE, "", "users", name, &whom);
+    let constrained = match name.strip_prefix(NODE) {
+        Some(node) => Impersonation::of("impersonate:arbitrary-node", GROUP, "nodes", node, &whom),
+        None => Impersonation::of("impersonate:user-info", GROUP, "users", name, &whom),
+    };
+    vec![legacy, constrained]
+}
+
+fn of_group(name: &str) -> Vec<Impersonation> {
+    let whom = format!("the group `{name}`");
+    let legacy = Impersonation::of(IMPERSONATE, "", "groups", name, &whom);
+    if name == NODES {
+        // Whoever is impersonated as a node is a member, and nobody else's membership counts.
+        let whom = format!("nodes, by their group `{NODES}`");
+        let any = Impersonation {
+            is_of_any_name: true,
+            ..Impersonation::of("impersonate:arbitrary-node", GROUP, "nodes", "", &whom)
+        };
+        let own = Impersonation::of("impersonate:associated-node", GROUP, "nodes", "*", &whom);
+        return vec![legacy, any, own];
+    }
+    // Of four groups and more it is asked whether all may be impersonated.
+    let constrained =
+        [name, "*"].map(|name| Impersonation::of("impersonate:user-info", GROUP, "groups", name, &whom));
+    [legacy].into_iter().chain(constrained).collect()
+}
+
+fn of_account(namespace: &str, name: &str, whom: &str) -> Vec<Impersonation> {
+    let questions = [(IMPERSONATE, ""), ("impersonate:serviceaccount", GROUP)];
+    let asked = questions.map(|(verb, group)| {
+        let mut asked = Impersonation::of(verb, group, "serviceaccounts", name, whom);
+        asked.request.namespace = namespace.to_owned().into();
+        asked
+    });
+    asked.into()
+}
+
+impl Impersonation {
+    fn of(verb: &'static str, group: &'static str, resource: &'static str, name: &str, whom: &str) -> Self {
+        Self {
+            request: ResourceAttributes {
+                verb: verb.into(),
+                group: group.into(),
+                resource: resource.into(),
+                name: name.to_owned().into(),
+                ..ResourceAttributes::default()
+            },
+            is_of_any_name: false,
+            whom: whom.to_owned(),
+        }
+    }
+
+    /// The namespace that a RoleBinding must have to grant this; empty where none can.
+    pub(super) fn namespace(&self) -> &str {
+        &self.request.namespace
+    }
+
+    /// Whether RBAC's `rule` allows it.
+    pub(super) fn is_granted_by(&self, rule: &Rule) -> bool {
+        let target = Target::Resource(Box::new(self.asked_of(&rule.resource_names)));
+        let user = User::default();
+        rule_allows(rule, &Attributes { user, target })
+    }
+
+    /// Whether an Allow with `rule` allows it.
+    pub(super) fn is_allowed_by(&self, rule: &ResourceRule) -> bool {
+        // By its labels, any namespace may be one that is selected.
+        let selected = |_: &_| {
+            if self.request.namespace.is_empty() {
+                Selected::No
+            } else {
+                Selected::Yes
+            }
+        };
+        let none = Selectors::default();
+        compare_resource_rule(
+            Effect::Allow,
+            rule,
+            &self.asked_of(&rule.names),
+            selected,
+            &Narrowness::new(&none),
+            &ClusterScoped::default(),
+        )
+        .is_match()
+    }
+
+    /// The question, about one of `names` where any means somebody.
+    fn asked_of(&self, names: &[String]) -> ResourceAttributes<'static> {
+        let mut request = self.request.clone();
+        if let Some(name) = names.first().filter(|_| self.is_of_any_name) {
+            request.name = name.clone().into();
+        }
+        request
+    }
+}
+
+// === what a Deny misses ===
+
+/// Warns of a Deny on the legacy verb that leaves constrained modes alone.
+pub(super) fn lint_deny(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
+    for (index, rule) in policy.resource_rules.iter().enumerate() {
+        if !rule.verbs.named().any(|verb| verb == IMPERSONATE) {
+            continue;
+        }
+        let is_missed = |one: &&Counterpart| {
+            one.is_of(rule) && !policy.resource_rules.iter().any(|other| one.is_denied_by(other))
+        };
+        let missed: Vec<&Counterpart> = COUNTERPARTS.iter().filter(is_missed).collect();
+        if missed.is_empty() {
+            continue;
+        }
+        let message = format!(
+            "kube-apiserver since 1.36 also allows impersonation by other verbs, which this Deny misses: add a \
+             rule with `verbs: [{}]`, `apiGroups: [{GROUP}]` and `resources: [{}]`",
+            listed(missed.iter().map(|one| format!("\"{CONSTRAINED}{}\"", one.mode))),
+            listed(missed.iter().map(|one| one.constrained.to_owned())),
+        );
+        let path = FieldPath::root().field("spec").field("resourceRules");
+        lint.suspicious(&path.index(index).field("verbs"), message);
+    }
+}
+
+/// Each word once, in order.
+fn listed(words: impl Iterator<Item = String>) -> String {
+    let mut once: Vec<String> = Vec::new();
+    for word in words {
+        if !once.contains(&word) {
+            once.push(word);
+        }
+    }
+    once.join(", ")
+}
+
+impl Counterpart {
+    /// Whether it is about users that `rule` names by the legacy verb.
+    fn is_of(&self, rule: &ResourceRule) -> bool {
+        let is_node = |name: &String| name.starts_with(NODE);
+        let is_named = match self.constrained {
+            "nodes" => rule.names.is_empty() || rule.names.iter().any(is_node),
+            "users" => rule.names.is_empty() || !rule.names.iter().all(is_node),
+            _ => true,
+        };
+        is_named && covers(rule, self.group, self.resource)
+    }
+
+    fn is_denied_by(&self, rule: &ResourceRule) -> bool {
+        let verb = format!("{CONSTRAINED}{}", self.mode);
+        rule.verbs.includes(&verb) && covers(rule, GROUP, self.constrained)
+    }
+}
+
+fn covers(rule: &ResourceRule, group: &str, resource: &str) -> bool {
+    let requested = RequestedResource {
+        resource,
+        subresource: "".into(),
+    };
+    rule.api_groups.includes(group) && rule.resources.iter().any(|pattern| pattern.includes(&requested))
+}
