@@ -88,6 +88,24 @@ pub fn check(file: &str, text: &str, folder: &Path, types: AuthorizerTypes<'_>) 
 /// API server's to judge.
 #[must_use]
 pub fn beside(file: &Path) -> Vec<Authorizer> {
+    let (entries, faults) = read_beside(file);
+    if faults.has_errors() {
+        return Vec::new();
+    }
+    entries.into_iter().map(|entry| entry.rules).collect()
+}
+
+/// The warnings about that AuthorizationConfiguration; none where it has faults.
+#[must_use]
+pub fn warnings_beside(file: &Path) -> Faults {
+    let (_, faults) = read_beside(file);
+    if faults.has_errors() {
+        return Faults::new();
+    }
+    faults
+}
+
+fn read_beside(file: &Path) -> (Vec<AuthorizerEntry>, Faults) {
     const TYPES: AuthorizerTypes<'_> = AuthorizerTypes {
         known: &["Webhook", "Node", "RBAC", "ABAC", "AlwaysAllow", "AlwaysDeny"],
         repeatable: &["Webhook"],
@@ -100,17 +118,14 @@ pub fn beside(file: &Path) -> Vec<Authorizer> {
         .ok()
         .and_then(|bytes| String::from_utf8(bytes).ok());
     let documents = text
-        .and_then(|text| document::parse(None, &text).ok())
+        .and_then(|text| document::parse(path.to_str(), &text).ok())
         .unwrap_or_default();
     let Some(document) = documents.first() else {
-        return Vec::new();
+        return (Vec::new(), Faults::new());
     };
     let reading = Reading::new(document, folder);
     let entries = authorizers(&reading.foreign_root(), "authorizers", TYPES);
-    if reading.into_faults().has_errors() {
-        return Vec::new();
-    }
-    entries.into_iter().map(|entry| entry.rules).collect()
+    (entries, reading.into_faults())
 }
 
 /// The valid entries of type Webhook in the list `field`.
@@ -170,8 +185,23 @@ fn name<'r>(section: &Section<'r>, seen: &mut BTreeSet<&'r str>) -> Option<&'r s
         section.fault("name", FaultKind::Duplicate, format!("`{name}` is used twice"));
     } else if let Err(rule) = names::dns_subdomain(name) {
         section.fault("name", FaultKind::Invalid, format!("`{name}`: {rule}"));
+    } else if let Some(domain) = reserved(name) {
+        let message = format!(
+            "`{name}`: names in `{domain}` are reserved for Kubernetes, and kube-apiserver from 1.38 on warns of \
+             them: use a domain of your own"
+        );
+        section.warn("name", FaultKind::Suspicious, message);
     }
     Some(name)
+}
+
+/// The domain of Kubernetes itself that `name` is in.
+fn reserved(name: &str) -> Option<&'static str> {
+    let is_in = |domain: &&str| {
+        name.strip_suffix(*domain)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    ["k8s.io", "kubernetes.io"].into_iter().find(is_in)
 }
 
 /// Each field is read even where another is wrong: one run reports all faults.

@@ -224,6 +224,7 @@ fn assemble(
     let expiries = certificates::of_configuration(&config, &Disk);
     faults.append(certificates::warnings(&expiries, now));
     faults.append(certificates::misfits(&config, &Disk));
+    faults.append(config::authorizers::warnings_beside(&config.file));
     faults.append(source.check(&config).1);
     let (objects, tls) = (objects?, tls?);
     if faults.has_errors() {

@@ -183,6 +183,23 @@ fn keys_are_case_sensitive_and_unknown_ones_skipped() {
     );
 }
 
+/// Conditional authorization (KEP-5681) is to add fields at each level.
+#[test]
+fn fields_of_later_versions_change_nothing_in_what_is_asked() {
+    let resource = json!({"verb": "create", "resource": "pods", "namespace": "a"});
+    let plain = v1(json!({"user": "u", "groups": ["g"], "resourceAttributes": resource}));
+    let mut later: serde_json::Value = serde_json::from_str(&plain).unwrap();
+    let conditional =
+        json!({"enabled": true, "mode": "HumanReadable", "conditions": [{"id": "a.example.com/b"}]});
+    later["spec"]["conditionalAuthorization"] = conditional.clone();
+    later["spec"]["resourceAttributes"]["options"] = conditional.clone();
+    later["status"] = json!({"allowed": true, "conditionSetChain": [conditional]});
+    later["evaluation"] = json!({"admit": {"object": null}});
+    let later = later.to_string();
+    let asked = |body: &str| format!("{:?}", decode(body).attributes);
+    assert_eq!(asked(&later), asked(&plain));
+}
+
 #[test]
 fn text_that_go_forgives_becomes_the_replacement_character() {
     for (text, expected) in [

@@ -228,3 +228,41 @@ fn types_and_names_are_unique_where_they_must_be() {
         );
     }
 }
+
+#[test]
+fn names_in_the_domains_of_kubernetes_are_warned_of() {
+    let named = |name: &str| faults_of(&webhook(&[]).replace("name: w,", &format!("name: {name},")));
+    for (name, domain) in [
+        ("k8s.io", "k8s.io"),
+        ("gate.k8s.io", "k8s.io"),
+        ("a.b.kubernetes.io", "kubernetes.io"),
+    ] {
+        let said = named(name);
+        assert!(
+            said.contains(&format!("names in `{domain}` are reserved")),
+            "{said}"
+        );
+    }
+    for name in ["portcullis", "k8s.io.example.com", "myk8s.io"] {
+        assert_eq!(named(name), "", "{name}");
+    }
+}
+
+#[test]
+fn the_api_server_s_own_configuration_is_warned_of_too() {
+    let folder = folder();
+    let write = |name: &str, more: &str| {
+        let entry = webhook(&[]).replace("name: w,", &format!("name: {name},"));
+        let text = format!("kind: AuthorizationConfiguration\nauthorizers:\n- {entry}\n{more}");
+        fs::write(folder.path().join("authorization-configuration.yaml"), text).unwrap();
+        warnings_beside(&folder.path().join("portcullis.yaml")).to_string()
+    };
+    let said = write("gate.k8s.io", "");
+    assert!(
+        said.contains("authorization-configuration.yaml:3: authorizers[0].name"),
+        "{said}"
+    );
+    assert_eq!(write("gate", ""), "");
+    // What has faults is the API server's to judge.
+    assert_eq!(write("gate.k8s.io", "- {type: Unknown, name: a}\n"), "");
+}
