@@ -40,4 +40,6 @@ mod routes;
 mod scenario;
 mod schema;
 mod selectors;
+mod services;
+mod static_manifests;
 mod webhooks;

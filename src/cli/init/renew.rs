@@ -95,8 +95,8 @@ fn trust_both(directory: &Path, now: SystemTime) -> Result<Renewed, Error> {
         files.push(file.path);
     }
     let next = "both CAs are trusted from now on.\n\nnext: copy pki/ to each API server's machine, \
-                apply the registrations again (kubectl apply -f webhooks.yaml; static manifests are \
-                read again automatically), restart API servers before 1.36, and run this command \
+                apply the registrations again (kubectl apply -f webhooks.yaml; static manifests: copy \
+                static/, replacing each file by mv), restart API servers before 1.36, and run this command \
                 again in ten minutes or later.\n";
     Ok(Renewed {
         files,

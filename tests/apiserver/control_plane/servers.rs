@@ -194,10 +194,25 @@ impl SetUp {
     /// Has `init` write a set-up, gives it ports that are free, and has it enforce the
     /// project's examples.
     pub(crate) fn make(folder: &Path) -> Self {
+        let set_up = Self::init(folder, &["--in-cluster", OWN_NAMESPACE]);
+        set_up.rewrite("portcullis.yaml", |text| {
+            text + "admission: {missingNamespace: NameOnly}\n"
+        });
+        fs::write(folder.join("policies/namespaces.yaml"), NAMESPACES).unwrap();
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/policies");
+        for from in [examples.clone(), examples.join("pod-security/baseline")] {
+            set_up.enforce(&from);
+        }
+        set_up
+    }
+
+    /// Has `init` write a set-up on loopback, and gives it ports that are free.
+    pub(crate) fn init(folder: &Path, arguments: &[&str]) -> Self {
         let output = Command::new(env!("CARGO_BIN_EXE_portcullis"))
             .arg("init")
             .arg(folder)
-            .args(["--host", "127.0.0.1", "--in-cluster", OWN_NAMESPACE])
+            .args(["--host", "127.0.0.1"])
+            .args(arguments)
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -206,24 +221,19 @@ impl SetUp {
             server: ports::free(),
             admin: ports::free(),
         };
-        for file in [
+        let files = [
             "portcullis.yaml",
             "webhooks.yaml",
+            "static/mutating/portcullis.yaml",
+            "static/validating/portcullis.yaml",
             "kubeconfigs/authorization.kubeconfig",
             "kubeconfigs/admission.kubeconfig",
-        ] {
+        ];
+        for file in files.into_iter().filter(|file| folder.join(file).exists()) {
             set_up.rewrite(file, |text| {
                 text.replace(":8443", &format!(":{}", set_up.server.port()))
                     .replace(":9090", &format!(":{}", set_up.admin.port()))
             });
-        }
-        set_up.rewrite("portcullis.yaml", |text| {
-            text + "admission: {missingNamespace: NameOnly}\n"
-        });
-        fs::write(folder.join("policies/namespaces.yaml"), NAMESPACES).unwrap();
-        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/policies");
-        for from in [examples.clone(), examples.join("pod-security/baseline")] {
-            set_up.enforce(&from);
         }
         set_up
     }
@@ -249,10 +259,13 @@ impl SetUp {
         });
     }
 
+    /// Replaces a file at once: whoever reads it meanwhile finds none of it empty.
     pub(crate) fn rewrite(&self, file: &str, change: impl FnOnce(String) -> String) {
         let path = self.folder.join(file);
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(path, change(text)).unwrap();
+        let new = path.with_extension("new");
+        fs::write(&new, change(text)).unwrap();
+        fs::rename(new, path).unwrap();
     }
 
     /// Waits until its gateway is ready; `false` if that takes too long.

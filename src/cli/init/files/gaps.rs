@@ -54,10 +54,7 @@ pub(super) fn filling<'a>(directory: &'a Path, set_up: &SetUp<'_>, hosts: &[Host
         ("put-to-use", put_to_use(set_up).to_owned()),
         ("registered", registered(set_up).to_owned()),
         ("directory", output::argument(directory)),
-        (
-            "match-conditions",
-            include_str!("../templates/match-conditions.yaml").to_owned(),
-        ),
+        ("match-conditions", match_conditions(set_up)),
         ("static-validating", plugin("validating")),
         ("static-mutating", plugin("mutating")),
         ("exempt", exempt(set_up)),
@@ -74,6 +71,15 @@ pub(super) fn filling<'a>(directory: &'a Path, set_up: &SetUp<'_>, hosts: &[Host
         ("ca", STANDARD.encode(&ca.certificate)),
     ];
     Filling::new(directory, values)
+}
+
+/// What the registrations leave out by what is asked.
+fn match_conditions(set_up: &SetUp<'_>) -> String {
+    let mut conditions = include_str!("../templates/match-conditions.yaml").to_owned();
+    if set_up.is_static {
+        conditions.push_str(include_str!("../templates/static/match-conditions.yaml"));
+    }
+    conditions
 }
 
 /// The namespaces whose objects the registrations leave out.
@@ -107,7 +113,7 @@ fn exempt(set_up: &SetUp<'_>) -> String {
 /// How the README says to put the registrations in force.
 const fn registered(set_up: &SetUp<'_>) -> &'static str {
     if set_up.is_static {
-        "| `static/` | read by the API server (1.37 and later), as the file above says |"
+        "| `static/` | read by the API server (1.37 and later), as `admission-configuration.yaml` says. If you applied a `webhooks.yaml` before, delete those registrations, or each request comes twice |"
     } else {
         "| `webhooks.yaml` | `kubectl apply -f webhooks.yaml`, once the gateway serves |"
     }
