@@ -25,6 +25,8 @@ mod output;
 mod pages;
 mod policy_files;
 mod request;
+mod sarif;
+mod scan;
 mod serve;
 mod suggest;
 mod table;
@@ -69,6 +71,7 @@ enum Command {
     WhoCan(who_can::WhoCan),
     WhatCan(what_can::WhatCan),
     Suggest(suggest::Suggest),
+    Scan(scan::Scan),
     Completion(pages::Completion),
     Man(pages::Man),
 }
@@ -133,6 +136,7 @@ pub fn main() -> ExitCode {
         Command::WhoCan(who_can) => who_can.run(output),
         Command::WhatCan(what_can) => what_can.run(output),
         Command::Suggest(suggest) => suggest.run(output),
+        Command::Scan(scan) => scan.run(output),
         Command::Completion(completion) => completion.run(Arguments::command()),
         Command::Man(man) => man.run(output, Arguments::command()),
     };

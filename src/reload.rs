@@ -46,7 +46,7 @@ use files::{ManifestFiles, Revision};
 use index::IndexBasis;
 use last_good::{Saver, Unsaved};
 
-pub use files::read_manifests;
+pub use files::{manifest_files, read_manifest, read_manifests};
 pub use inventory::{Change, LoadedObjects};
 pub use last_good::Error as LastGoodError;
 pub use load::{admission_settings, check, last_good, load, policies};

@@ -35,6 +35,10 @@ mod pages;
 mod renew;
 #[path = "cli/run.rs"]
 mod run;
+#[path = "cli/sarif.rs"]
+mod sarif;
+#[path = "cli/scan.rs"]
+mod scan;
 #[path = "cli/serve.rs"]
 mod serve;
 #[path = "cli/suggest.rs"]

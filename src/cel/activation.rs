@@ -55,6 +55,12 @@ impl<'a> Activation<'a> {
         self.put(slot, Variable::Expression(program));
     }
 
+    /// Says that nobody knows the variable `slot`, which expressions call `name`: looking
+    /// at it is [`EvalError::Unknown`].
+    pub fn set_unknown(&mut self, slot: usize, name: &'static str) {
+        self.put(slot, Variable::Failed(EvalError::Unknown(name)));
+    }
+
     /// What the variable `slot` came to; `None` as long as it has no value.
     #[must_use]
     pub fn outcome(&self, slot: usize) -> Option<Result<&Value<'a>, &EvalError>> {

@@ -20,6 +20,10 @@ pub enum EvalError {
     /// `||` and the macros built on them may absorb it.
     #[error("{0}")]
     Failed(Box<str>),
+    /// The expression looked at what nobody knows, named here. It may be absorbed, too:
+    /// then the value is the same whatever that is.
+    #[error("{0} is not known")]
+    Unknown(&'static str),
     /// A function met what upstream's own cannot stand: nothing absorbs that.
     #[error("internal error: {0}")]
     Internal(&'static str),
@@ -65,6 +69,6 @@ impl EvalError {
 
     /// Whether `&&`, `||` and comprehensions may absorb it.
     pub(crate) const fn is_absorbable(&self) -> bool {
-        matches!(self, Self::Failed(_))
+        matches!(self, Self::Failed(_) | Self::Unknown(_))
     }
 }

@@ -319,6 +319,7 @@ impl<'a> Evaluation<'_, 'a> {
         }
         let outcome = match result {
             Err(error @ (EvalError::Interrupted | EvalError::OutOfBudget)) => return Err(error),
+            Err(error @ EvalError::Unknown(_)) => Err(error),
             Err(error) => {
                 let name = program.name.as_deref().unwrap_or_default();
                 Err(EvalError::failed(format!(

@@ -2,7 +2,7 @@
 
 pub(super) mod answer;
 mod explain;
-mod manifests;
+pub(super) mod manifests;
 mod objects;
 mod trace;
 
@@ -85,6 +85,8 @@ impl Admit {
             only: self.policy.as_deref(),
             now: self.at.time(),
             answers: &answers,
+            nobody_asks: false,
+            recorder: None,
         };
         match (review, &self.review, &self.manifests.filename) {
             (Some(_), ..) if self.manifests.is_any_named() => Err(Error::Usage(

@@ -96,8 +96,12 @@ fn report(format: Format, faults: &Faults) -> Result<(), Error> {
     };
     let summary = match (errors, warnings) {
         (0, 0) => "valid".to_owned(),
-        (0, warnings) => format!("valid, {}", count(warnings, "warning")),
-        (errors, warnings) => format!("{}, {}", count(errors, "error"), count(warnings, "warning")),
+        (0, warnings) => format!("valid, {}", output::count(warnings as u64, "warning")),
+        (errors, warnings) => format!(
+            "{}, {}",
+            output::count(errors as u64, "error"),
+            output::count(warnings as u64, "warning")
+        ),
     };
     let report = CheckReport {
         errors,
@@ -105,11 +109,6 @@ fn report(format: Format, faults: &Faults) -> Result<(), Error> {
         faults: faults.iter().map(FaultReport::from).collect(),
     };
     output::print(format, format_args!("{lines}{summary}\n"), &report)
-}
-
-fn count(number: usize, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{plural}")
 }
 
 impl<'a> From<&'a Fault> for FaultReport<'a> {

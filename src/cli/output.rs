@@ -15,8 +15,12 @@ pub(super) enum Format {
     Text,
     /// One JSON document, for programs.
     Json,
-    /// SARIF 2.1.0, for code review tools; only for `check`.
+    /// SARIF 2.1.0, for code review tools; only for `check` and `scan`.
     Sarif,
+    /// JUnit's XML, for CI services; only for `scan`.
+    Junit,
+    /// Report and ClusterReport of openreports.io/v1alpha1, as JSON; only for `scan`.
+    Openreports,
     /// A matrix of resources and verbs; only for `what-can`.
     Wide,
 }
@@ -34,7 +38,10 @@ pub(super) fn print(format: Format, text: impl Display, value: &impl Serialize) 
             written.and_then(|()| out.flush()).map_err(Error::Output)
         }
         Format::Json => print_json(value),
-        Format::Sarif => Err(Error::Usage("only `check` supports SARIF".into())),
+        Format::Sarif => Err(Error::Usage("only `check` and `scan` support SARIF".into())),
+        Format::Junit | Format::Openreports => Err(Error::Usage(
+            "only `scan` supports `-o junit` and `-o openreports`".into(),
+        )),
         Format::Wide => Err(Error::Usage("only `what-can` supports `-o wide`".into())),
     }
 }
@@ -51,6 +58,12 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), Error> {
         .and_then(|()| writeln!(out))
         .and_then(|()| out.flush())
         .map_err(Error::Output)
+}
+
+/// `1 object`, `2 objects`.
+pub(super) fn count(number: u64, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
 }
 
 /// This program as a shell finds it again: as it was called, by a path such as

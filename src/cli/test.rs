@@ -11,7 +11,7 @@ mod admission;
 mod agreement;
 mod coverage;
 mod find;
-mod junit;
+pub(super) mod junit;
 mod run;
 mod suite;
 

@@ -16,6 +16,7 @@ mod authorizer;
 mod bound;
 pub mod chain;
 pub mod conditions;
+mod decision;
 mod denial;
 mod environment;
 mod evaluation;

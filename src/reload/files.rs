@@ -51,6 +51,23 @@ pub fn read_manifests(paths: &[ManifestPath]) -> (Vec<Source>, Faults) {
     read_within(paths, ReadLimits::default())
 }
 
+/// The manifests at `paths`, as [`read_manifests`] finds them, without reading them.
+#[must_use]
+pub fn manifest_files(paths: &[ManifestPath]) -> (Vec<PathBuf>, Faults) {
+    each_manifest(paths, ReadLimits::default(), |file, _, _| {
+        Ok((0, file.to_owned()))
+    })
+}
+
+/// The text of one of them.
+///
+/// # Errors
+///
+/// It cannot be read, is too long or is not UTF-8.
+pub fn read_manifest(file: &Path) -> io::Result<String> {
+    text(file, MANIFEST_BYTES)
+}
+
 fn read_within(paths: &[ManifestPath], limits: ReadLimits) -> (Vec<Source>, Faults) {
     each_manifest(paths, limits, |file, entry, left| {
         let text = text(file, left)?;

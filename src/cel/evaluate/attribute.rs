@@ -223,8 +223,19 @@ const fn absent(test: bool) -> Value<'static> {
     if test { Value::Bool(false) } else { Value::none() }
 }
 
+/// That somebody knows the field `name`, if there is one.
+fn known(value: &Value<'_>, name: &str) -> Result<(), EvalError> {
+    match value {
+        Value::Map(Map::Object(object)) => object
+            .unknown(name)
+            .map_or(Ok(()), |name| Err(EvalError::Unknown(name))),
+        _ => Ok(()),
+    }
+}
+
 /// The field or text key `name`.
 fn field<'a>(value: &Value<'a>, name: &str, lenient: bool) -> Result<Option<Value<'a>>, EvalError> {
+    known(value, name)?;
     match value {
         Value::Map(map) => match map.field(name) {
             None if map.object_type().is_some() && !lenient => Ok(Some(Value::Null)),
@@ -239,6 +250,9 @@ fn field<'a>(value: &Value<'a>, name: &str, lenient: bool) -> Result<Option<Valu
 
 /// The item or entry `key`.
 fn select<'a>(value: &Value<'a>, key: &Value<'_>, lenient: bool) -> Result<Option<Value<'a>>, EvalError> {
+    if let Value::String(name) = key {
+        known(value, name)?;
+    }
     match value {
         Value::Map(map) => match map.get(key) {
             None if !lenient => Err(EvalError::no_such_key(KeyText(key))),

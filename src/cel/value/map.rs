@@ -35,6 +35,12 @@ pub trait Object: Sync {
 
     /// The names of the fields that have a value.
     fn fields(&self) -> Vec<&str>;
+
+    /// How to call `field` where nobody knows its value: selecting it is
+    /// [`EvalError::Unknown`](crate::cel::EvalError::Unknown).
+    fn unknown(&self, _field: &str) -> Option<&'static str> {
+        None
+    }
 }
 
 /// Keys and values in the order they were added, each key once.

@@ -32,6 +32,10 @@ pub(crate) struct OfflineReview<'a> {
     pub(crate) now: Time,
     /// What webhooks answer.
     pub(crate) answers: &'a RecordedAnswers,
+    /// Nobody knows who asks, nor what was there before.
+    pub(crate) nobody_asks: bool,
+    /// Takes the steps, in place of the trace of the answer.
+    pub(crate) recorder: Option<&'a dyn Recorder>,
 }
 
 /// What came of a review.
@@ -141,6 +145,8 @@ impl Running<'_> {
             cluster,
             only,
             now,
+            nobody_asks,
+            recorder,
             ..
         } = self.asked;
         let tape = StepRecorder::new(phase);
@@ -150,7 +156,8 @@ impl Running<'_> {
         );
         let run = Run {
             only,
-            recorder: Some(&tape),
+            nobody_asks,
+            recorder: Some(recorder.unwrap_or(&tape)),
             judge: Some(&surroundings),
             ..Run::new(&**loaded.policies.for_cluster(cluster), now)
         };

@@ -12,9 +12,9 @@ use crate::document::Document;
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// `-f`, and what is done with the objects in it.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[group(skip)]
-pub(super) struct ManifestArguments {
+pub(in crate::cli) struct ManifestArguments {
     /// Plain manifests in YAML or JSON, `-` for standard input: each is put into a review.
     #[arg(short, long, value_name = "FILE")]
     pub(super) filename: Option<std::path::PathBuf>,
@@ -58,14 +58,14 @@ enum OperationArgument {
 }
 
 /// A review, and what it is about.
-pub(super) struct ReviewOfManifest {
-    pub(super) file: String,
-    pub(super) line: u32,
-    pub(super) kind: String,
-    pub(super) namespace: String,
-    pub(super) name: String,
+pub(in crate::cli) struct ReviewOfManifest {
+    pub(in crate::cli) file: String,
+    pub(in crate::cli) line: u32,
+    pub(in crate::cli) kind: String,
+    pub(in crate::cli) namespace: String,
+    pub(in crate::cli) name: String,
     /// An AdmissionReview in JSON.
-    pub(super) review: String,
+    pub(in crate::cli) review: String,
 }
 
 /// Reviews, and what is to be known about them.
@@ -81,6 +81,14 @@ const NO_DEFAULTS: &str =
 // === impl ManifestArguments ===
 
 impl ManifestArguments {
+    /// Objects are created; those that name no namespace in this one.
+    pub(in crate::cli) fn in_namespace(namespace: Option<String>) -> Self {
+        Self {
+            namespace,
+            ..Self::default()
+        }
+    }
+
     /// A review of each object in `-f`. `definitions` are looked for only where a kind is
     /// not known.
     ///
@@ -159,7 +167,12 @@ impl ManifestArguments {
         served.is_guess && self.resource.is_none()
     }
 
-    fn review(
+    /// A review of `object`, with more to be known about it in `notes`.
+    ///
+    /// # Errors
+    ///
+    /// What is missing or wrong in the object.
+    pub(in crate::cli) fn review(
         &self,
         object: &Document,
         old: &[Document],

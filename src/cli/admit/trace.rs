@@ -190,6 +190,8 @@ impl Recorder for StepRecorder {
                 cost,
                 took,
             },
+            // Its expressions say the same.
+            TraceStep::Decided(_) => return,
             TraceStep::Changed { patch, empty } => Traced::Changed {
                 patch: raw(patch),
                 empty,

@@ -1,25 +1,14 @@
-//! Faults as SARIF 2.1.0, which code review tools show next to the lines concerned.
+//! Faults as SARIF 2.1.0.
 
 use serde_json::{Value, json};
 
+use crate::cli::sarif;
 use crate::field::{Fault, FaultKind, Faults, Place, Severity};
 
 /// The log of one run.
 pub(super) fn log(faults: &Faults) -> Value {
-    let results: Vec<Value> = faults.iter().map(result).collect();
-    json!({
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [{
-            "tool": {"driver": {
-                "name": "portcullis",
-                "version": env!("CARGO_PKG_VERSION"),
-                "rules": FaultKind::ALL.map(rule),
-            }},
-            "columnKind": "unicodeCodePoints",
-            "results": results,
-        }],
-    })
+    let rules = FaultKind::ALL.map(rule).to_vec();
+    sarif::log(rules, faults.iter().map(result).collect())
 }
 
 fn rule(kind: FaultKind) -> Value {
@@ -48,28 +37,8 @@ fn result(fault: &Fault) -> Value {
 
 /// Where a fault is; none where it is in no file.
 fn location(place: &Place) -> Option<Value> {
-    let artifact = json!({"uri": uri(place.file.as_ref()?)});
-    let physical = match (place.line, place.column) {
-        (0, _) => json!({"artifactLocation": artifact}),
-        (line, 0) => json!({"artifactLocation": artifact, "region": {"startLine": line}}),
-        (line, column) => {
-            let region = json!({"startLine": line, "startColumn": column});
-            json!({"artifactLocation": artifact, "region": region})
-        }
-    };
+    let physical = sarif::physical_location(place.file.as_ref()?, place.line, place.column)?;
     Some(json!({"physicalLocation": physical}))
-}
-
-/// A path as a relative reference of a URI.
-fn uri(path: &str) -> String {
-    let path = path.strip_prefix("./").unwrap_or(path);
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte);
-    path.bytes()
-        .map(|byte| match plain(byte) {
-            true => char::from(byte).to_string(),
-            false => format!("%{byte:02X}"),
-        })
-        .collect()
 }
 
 #[cfg(test)]

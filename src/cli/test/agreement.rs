@@ -255,6 +255,8 @@ proptest! {
                 only: None,
                 now,
                 answers: &answers,
+                nobody_asks: false,
+                recorder: None,
             };
             let answered = of_admit.answer(review.as_bytes()).unwrap();
             let decided = answered.decided.unwrap();

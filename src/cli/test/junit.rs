@@ -67,7 +67,7 @@ fn write_case(xml: &mut String, case: &CaseOutcome) {
 }
 
 /// As text or within quotes. What no XML may have is replaced.
-fn escaped(text: &str) -> String {
+pub(in crate::cli) fn escaped(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     for char in text.chars() {
         match char {

@@ -189,6 +189,8 @@ fn admit(loaded: &LoadedPolicies, cluster: &str, case: &AdmissionCase, now: Time
         only: case.policy.as_deref(),
         now,
         answers: &case.answers,
+        nobody_asks: false,
+        recorder: None,
     };
     match asked.answer(case.review.as_bytes()) {
         Ok(answered) => {

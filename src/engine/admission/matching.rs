@@ -26,6 +26,7 @@ pub use index::Index;
 pub(super) use labels::label;
 pub use labels::selects_object;
 pub use mismatch::Mismatch;
+pub(super) use namespace::LayeredNamespaces;
 pub use namespace::{FixedNamespaces, MissingNamespace, Namespaces, selects_namespace};
 pub use rule::{MatchRule, Operations, RuleScope, RuleTarget};
 

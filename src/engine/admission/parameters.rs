@@ -100,13 +100,18 @@ impl Parameters {
     #[must_use]
     pub fn new(objects: impl IntoIterator<Item = Arc<Document<'static>>>) -> Self {
         let mut parameters = Self::default();
+        parameters.extend(objects);
+        parameters
+    }
+
+    /// Adds these, each in place of one of the same kind, namespace and name.
+    pub(super) fn extend(&mut self, objects: impl IntoIterator<Item = Arc<Document<'static>>>) {
         for document in objects {
             match identity(&document) {
-                Some((kind, namespace, name)) => parameters.add(kind, namespace, name, document),
-                None => parameters.has_nameless = true,
+                Some((kind, namespace, name)) => self.add(kind, namespace, name, document),
+                None => self.has_nameless = true,
             }
         }
-        parameters
     }
 
     /// The same, where only of these kinds every object is known: of others a

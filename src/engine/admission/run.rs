@@ -20,6 +20,11 @@ pub struct Run<'r> {
     pub access: &'r dyn AccessChecker,
     /// Who judges the gateway's own kinds, if anybody.
     pub judge: Option<&'r dyn Judge>,
+    /// The object is there already, or only proposed: nobody knows who asks, nor what was there
+    /// before. Expressions that look at `request.userInfo`, `authorizer` or `oldObject` have no
+    /// value ([`EvalError::Unknown`](crate::cel::EvalError::Unknown)), and no exception with
+    /// subjects applies.
+    pub nobody_asks: bool,
     /// The recorder of each step.
     pub recorder: Option<&'r dyn Recorder>,
 }
@@ -42,6 +47,7 @@ impl<'r> Run<'r> {
             now,
             access,
             judge: None,
+            nobody_asks: false,
             recorder: None,
         }
     }

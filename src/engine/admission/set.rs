@@ -6,12 +6,14 @@ use std::sync::Arc;
 use super::bound::BoundPolicies;
 use super::exceptions::{ExceptionObjects, Exceptions};
 use super::initializers::{InitializerConfiguration, Initializers};
-use super::matching::{Equivalents, FixedNamespaces, MatchSubject, MissingNamespace, Namespaces};
+use super::matching::{
+    Equivalents, FixedNamespaces, LayeredNamespaces, MatchRule, MatchSubject, MissingNamespace, Namespaces,
+};
 use super::parameters::ParamKind;
 use super::policy::{FailurePolicy, PolicyBinding};
 use super::webhook::{Webhook, WebhookConfiguration};
 use super::webhooks::Webhooks;
-use super::{ExpressionEnvironment, MutatingPolicy, Parameters, Phase, Request, ValidatingPolicy};
+use super::{ExpressionEnvironment, MutatingPolicy, Operation, Parameters, Phase, Request, ValidatingPolicy};
 use crate::engine::Time;
 use crate::json::{Document, Node};
 
@@ -104,6 +106,11 @@ impl AdmissionPolicies {
     pub fn for_cluster(&self, cluster: &str) -> &Arc<AdmissionSet> {
         self.clusters.get(cluster).unwrap_or(&self.shared)
     }
+
+    /// The same to change; none where others have it too.
+    pub fn for_cluster_mut(&mut self, cluster: &str) -> Option<&mut AdmissionSet> {
+        Arc::get_mut(self.clusters.get_mut(cluster).unwrap_or(&mut self.shared))
+    }
 }
 
 // === impl AdmissionSet ===
@@ -130,6 +137,39 @@ impl AdmissionSet {
             missing_namespace: settings.missing_namespace,
             equivalents,
         }
+    }
+
+    /// Adds Namespaces and parameters, each in place of one of the same name.
+    pub fn add(&mut self, namespaces: Vec<Arc<Document<'static>>>, parameters: Vec<Arc<Document<'static>>>) {
+        let under = Arc::clone(&self.namespaces);
+        self.namespaces = Arc::new(LayeredNamespaces {
+            over: FixedNamespaces::new(namespaces),
+            under,
+        });
+        self.parameters.extend(parameters);
+    }
+
+    /// Takes the webhooks out, those in shadow too, and names them as `configuration/webhook`.
+    pub fn take_webhooks(&mut self) -> BTreeSet<String> {
+        let none = || Webhooks::new(Vec::new(), &BTreeSet::new(), &self.equivalents);
+        let taken = [
+            std::mem::replace(&mut self.mutating_webhooks, none()),
+            std::mem::replace(&mut self.validating_webhooks, none()),
+        ];
+        let ids = |webhooks: &Webhooks| webhooks.iter().map(|webhook| webhook.id()).collect::<Vec<_>>();
+        taken.iter().flat_map(ids).collect()
+    }
+
+    /// The bound ValidatingAdmissionPolicies that judge nothing that is made, by name: their
+    /// rules are about changes, deletions and connections alone.
+    pub fn never_at_creation(&self) -> impl Iterator<Item = &str> {
+        let policies = self.validating.applicabilities();
+        let never = policies.filter(|policy| {
+            let rules = &policy.constraints.rules;
+            let creates = |rule: &MatchRule| rule.operations.contains(Operation::Create);
+            !rules.is_empty() && !rules.iter().any(creates)
+        });
+        never.map(|policy| policy.name.as_str())
     }
 
     /// Whether there is a policy, bound or not, or a webhook configuration of

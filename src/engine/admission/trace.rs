@@ -3,8 +3,10 @@
 //! Recording does not change the run: a recorder only observes its steps.
 
 use super::GroupVersionResource;
-use super::exceptions::NotExcused;
+use super::decision::ValidationDecision;
+use super::exceptions::{Exception, NotExcused};
 use super::matching::Mismatch;
+use super::policy::ValidationAction;
 use super::to_json;
 use super::webhook::{Call, Webhook, WebhookResult};
 use crate::cel::{EvalError, Value};
@@ -66,6 +68,8 @@ pub enum TraceStep<'s> {
         /// What it cost, the variables that it needed first included.
         cost: u64,
     },
+    /// A binding acted on a validation of its policy, or on an error of the whole.
+    Decided(Decided<'s>),
     /// A mutation changed the object.
     Changed {
         /// What changed, as a JSON Patch.
@@ -110,6 +114,24 @@ pub enum TraceStep<'s> {
         /// Whether there is such a policy.
         is_there: bool,
     },
+}
+
+/// What a ValidatingAdmissionPolicy says, and what its binding makes of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Decided<'s> {
+    /// The name of the policy.
+    pub policy: &'s str,
+    /// The name of the binding; none for an error that concerns all of them.
+    pub binding: Option<&'s str>,
+    /// The place of the validation among those of the policy, unless it is an error that
+    /// concerns all of them.
+    pub index: Option<usize>,
+    /// What it says.
+    pub decision: &'s ValidationDecision,
+    /// What the binding does where that does not admit.
+    pub actions: &'s [ValidationAction],
+    /// What lets it pass nevertheless.
+    pub exception: Option<&'s Exception>,
 }
 
 /// Whether a policy or binding applies, or why not.

@@ -7,6 +7,7 @@ mod audit;
 mod dispatcher;
 
 use super::conditions::{self, MatchConditions};
+pub use super::decision::ValidationDecision;
 use super::environment::{Expression, ExpressionEnvironment};
 use super::evaluation::{Deadline, Evaluated};
 use super::policy::{Applicability, FailurePolicy};
@@ -60,30 +61,6 @@ pub struct Validated {
     pub decisions: Vec<ValidationDecision>,
     /// For each audit annotation.
     pub annotations: Vec<Annotation>,
-}
-
-/// What became of one validation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ValidationDecision {
-    /// It holds.
-    Admit,
-    /// It does not.
-    Deny {
-        /// What to tell the user.
-        message: String,
-        /// Why to say that the request is refused.
-        reason: StatusReason,
-    },
-    /// It could not be evaluated, and the failure policy refuses the request.
-    Error {
-        /// Why.
-        message: String,
-    },
-    /// It could not be evaluated, and the failure policy lets that pass.
-    Ignored {
-        /// Why.
-        message: String,
-    },
 }
 
 /// What became of one audit annotation.

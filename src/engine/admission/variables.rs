@@ -35,6 +35,7 @@ pub(super) struct RequestView<'r> {
     request_kind: KindView<'r>,
     request_resource: ResourceView<'r>,
     user: UserView<'r>,
+    nobody_asks: bool,
 }
 
 #[derive(Debug)]
@@ -100,6 +101,11 @@ impl<'g> Inputs<'g> {
         values[AUTHORIZER] = Some(self.access.authorizer.clone());
         values[REQUEST_RESOURCE] = Some(self.access.request_resource.clone());
         let mut activation = Activation::of(environment.cel(), values);
+        if self.request.nobody_asks {
+            activation.set_unknown(OLD_OBJECT, "`oldObject`");
+            activation.set_unknown(AUTHORIZER, "`authorizer`, which answers about the user,");
+            activation.set_unknown(REQUEST_RESOURCE, "`authorizer`, which answers about the user,");
+        }
         for variable in environment.variables() {
             activation.set_lazy(variable.slot, variable.expression.program());
         }
@@ -120,6 +126,12 @@ impl<'r> RequestView<'r> {
         Self::with_resource(request, &request.request_resource, &matched.kind)
     }
 
+    /// The same, where nobody knows the user.
+    pub(super) fn asked_by_nobody(mut self, nobody_asks: bool) -> Self {
+        self.nobody_asks = nobody_asks;
+        self
+    }
+
     fn with_resource(
         request: &'r Request<'r>,
         resource: &'r GroupVersionResource<'r>,
@@ -135,6 +147,7 @@ impl<'r> RequestView<'r> {
                 user: &request.user,
                 extra: ExtraView(&request.user),
             },
+            nobody_asks: false,
         }
     }
 }
@@ -156,6 +169,10 @@ impl Object for RequestView<'_> {
             "options" => Some(request.options.map_or(Value::Null, Value::json)),
             _ => None,
         }
+    }
+
+    fn unknown(&self, field: &str) -> Option<&'static str> {
+        (self.nobody_asks && field == "userInfo").then_some("`request.userInfo`")
     }
 
     fn fields(&self) -> Vec<&str> {

@@ -64,6 +64,7 @@ impl PendingReview {
             now: self.received.time.into(),
             access: self.access(),
             judge: Some(&surroundings),
+            nobody_asks: false,
             recorder: None,
         };
         let progress = chain.advance(self.policies(), request, run, answers);

@@ -20,6 +20,13 @@ pub trait Namespaces: std::fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Default)]
 pub struct FixedNamespaces(HashMap<String, Arc<Document<'static>>>);
 
+/// Namespaces, and others where one is not among them.
+#[derive(Debug)]
+pub(in crate::engine::admission) struct LayeredNamespaces {
+    pub(in crate::engine::admission) over: FixedNamespaces,
+    pub(in crate::engine::admission) under: Arc<dyn Namespaces>,
+}
+
 /// `admission.missingNamespace`: what holds when a selector asks about a
 /// namespace that is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -48,6 +55,12 @@ impl FixedNamespaces {
 impl Namespaces for FixedNamespaces {
     fn namespace(&self, name: &str) -> Option<Arc<Document<'static>>> {
         self.0.get(name).cloned()
+    }
+}
+
+impl Namespaces for LayeredNamespaces {
+    fn namespace(&self, name: &str) -> Option<Arc<Document<'static>>> {
+        self.over.namespace(name).or_else(|| self.under.namespace(name))
     }
 }
 

@@ -193,7 +193,7 @@ impl<'p> Pass<'p> {
 
     fn conditions(&self, invocation: &Invocation<'_>) -> MatchConditions {
         let RunContext { request, access, run } = self.context;
-        let view = RequestView::for_conditions(request, &invocation.matched);
+        let view = RequestView::for_conditions(request, &invocation.matched).asked_by_nobody(run.nobody_asks);
         let inputs = Inputs {
             object: self.state.object_of(request),
             old_object: request.old_object,
@@ -212,7 +212,7 @@ impl<'p> Pass<'p> {
         let mut is_changed = false;
         for (index, mutation) in invocation.policy.mutations.iter().enumerate() {
             let changed = {
-                let view = RequestView::new(request, &invocation.matched);
+                let view = RequestView::new(request, &invocation.matched).asked_by_nobody(run.nobody_asks);
                 let inputs = Inputs {
                     object: self.state.object_of(request),
                     old_object: request.old_object,

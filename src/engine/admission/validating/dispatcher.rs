@@ -9,15 +9,18 @@
 //! `apiserver/pkg/admission/plugin/policy/validating/dispatcher.go`. Static policies run
 //! first; otherwise policies run in order of their names, which upstream does not define.
 
+use std::sync::Arc;
+
 use super::audit::{Failures, PolicyAnnotations};
 use super::{Validated, ValidatingPolicy, ValidationDecision};
 use crate::engine::StatusReason;
 use crate::engine::admission::bound::Bound;
-use crate::engine::admission::exceptions::{self, Excuses};
+use crate::engine::admission::exceptions::{self, Exception, Excuses};
 use crate::engine::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs, worse};
 use crate::engine::admission::matching::MatchedResource;
 use crate::engine::admission::policy::{Applicability, FailurePolicy, PolicyBinding, ValidationAction};
 use crate::engine::admission::run::RunContext;
+use crate::engine::admission::trace::{Decided, TraceStep};
 use crate::engine::admission::variables::{Inputs, NamespaceObject, RequestView};
 use crate::engine::admission::{AdmissionSet, Outcome, status};
 use crate::engine::{Cause, CauseKind, PolicyResult};
@@ -121,8 +124,8 @@ impl AdmissionSet {
         as_sent(binding, matched, context).map_err(Unusable::Version)?;
         let namespace = self.namespace_of(request);
         let (view, condition_view) = (
-            RequestView::new(request, matched),
-            RequestView::for_conditions(request, matched),
+            RequestView::new(request, matched).asked_by_nobody(run.nobody_asks),
+            RequestView::for_conditions(request, matched).asked_by_nobody(run.nobody_asks),
         );
         let mut evaluation = PolicyResult::NoMatch;
         for param in &params {
@@ -163,22 +166,25 @@ impl Dispatch<'_> {
         validated: &Validated,
         annotations: &mut PolicyAnnotations,
     ) {
+        let name = &policy.applicability.name;
         for (index, decision) in validated.decisions.iter().enumerate() {
-            let Some((message, reason)) = decision.failure() else {
-                continue;
-            };
-            for action in &binding.actions {
-                match action {
-                    ValidationAction::Deny if self.is_excused(&policy.applicability, decision) => {}
-                    ValidationAction::Deny => {
-                        self.deny(&policy.applicability, Some(binding), message, reason, Some(index))
-                    }
-                    ValidationAction::Warn => self.warn(&policy.applicability, binding, message),
-                    ValidationAction::Audit => self.failures.push(binding, index, message),
-                }
-            }
+            let exception = self.act(&policy.applicability, binding, (index, decision));
+            self.context.run.record(|| {
+                TraceStep::Decided(Decided {
+                    policy: name,
+                    binding: Some(&binding.name),
+                    index: Some(index),
+                    decision,
+                    actions: &binding.actions,
+                    exception: exception.as_deref(),
+                })
+            });
         }
         for failure in annotations.take(&validated.annotations) {
+            let error = ValidationDecision::Error {
+                message: failure.clone(),
+            };
+            self.record_error(name, Some(binding), &error);
             self.deny(
                 &policy.applicability,
                 Some(binding),
@@ -189,18 +195,55 @@ impl Dispatch<'_> {
         }
     }
 
-    /// Whether an exception lets pass that a validation does not hold. An error is
+    /// Does what the binding says where the validation does not hold. The exception
+    /// that lets it pass, if one does.
+    fn act(
+        &mut self,
+        policy: &Applicability,
+        binding: &PolicyBinding,
+        (index, decision): (usize, &ValidationDecision),
+    ) -> Option<Arc<Exception>> {
+        let (message, reason) = decision.failure()?;
+        let mut exception = None;
+        for action in &binding.actions {
+            match action {
+                ValidationAction::Deny => {
+                    exception = self.excuse(policy, decision);
+                    if exception.is_none() {
+                        self.deny(policy, Some(binding), message, reason, Some(index));
+                    }
+                }
+                ValidationAction::Warn => self.warn(policy, binding, message),
+                ValidationAction::Audit => self.failures.push(binding, index, message),
+            }
+        }
+        exception
+    }
+
+    /// The exception that lets pass that a validation does not hold. An error is
     /// no such thing.
-    fn is_excused(&mut self, policy: &Applicability, decision: &ValidationDecision) -> bool {
+    fn excuse(&mut self, policy: &Applicability, decision: &ValidationDecision) -> Option<Arc<Exception>> {
         if !matches!(decision, ValidationDecision::Deny { .. }) {
-            return false;
+            return None;
         }
-        let excused = self.excuses.find(&policy.name, self.set, self.context);
-        let is_excused = excused.is_some();
-        if let Some(excused) = excused {
-            exceptions::note(&mut self.outcome.exceptions, excused);
-        }
-        is_excused
+        let excused = self.excuses.find(&policy.name, self.set, self.context)?;
+        let exception = Arc::clone(&excused.exception);
+        exceptions::note(&mut self.outcome.exceptions, excused);
+        Some(exception)
+    }
+
+    /// Records an error that concerns more than one validation.
+    fn record_error(&self, policy: &str, binding: Option<&PolicyBinding>, decision: &ValidationDecision) {
+        self.context.run.record(|| {
+            TraceStep::Decided(Decided {
+                policy,
+                binding: binding.map(|binding| binding.name.as_str()),
+                index: None,
+                decision,
+                actions: &[ValidationAction::Deny],
+                exception: None,
+            })
+        });
     }
 
     fn warn(&mut self, policy: &Applicability, binding: &PolicyBinding, message: &str) {
@@ -216,6 +259,12 @@ impl Dispatch<'_> {
         binding: Option<&PolicyBinding>,
         why: &Unusable,
     ) -> PolicyResult {
+        let message = why.to_string();
+        let decision = match policy.failure_policy {
+            FailurePolicy::Fail => ValidationDecision::Error { message },
+            FailurePolicy::Ignore => ValidationDecision::Ignored { message },
+        };
+        self.record_error(&policy.name, binding, &decision);
         if policy.failure_policy == FailurePolicy::Fail {
             self.deny(policy, binding, &why.to_string(), StatusReason::Invalid, None);
         }
@@ -268,17 +317,6 @@ impl Validated {
             PolicyResult::NoMatch
         } else {
             PolicyResult::Match
-        }
-    }
-}
-
-impl ValidationDecision {
-    /// Message and reason, if the request is to be refused.
-    fn failure(&self) -> Option<(&str, StatusReason)> {
-        match self {
-            Self::Admit | Self::Ignored { .. } => None,
-            Self::Deny { message, reason } => Some((message, *reason)),
-            Self::Error { message } => Some((message, StatusReason::Invalid)),
         }
     }
 }

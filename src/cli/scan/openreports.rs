@@ -1,0 +1,206 @@
+//! Findings as Report, one for each namespace, and ClusterReport of `openreports.io/v1alpha1`
+//! (github.com/openreports/reports-api).
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::finding::{ScanFinding, ScanOutcome, ScanSummary};
+use crate::engine::Time;
+use crate::engine::text::truncate;
+
+/// The API version of the reports.
+pub(super) const API_VERSION: &str = "openreports.io/v1alpha1";
+/// The name of each report, and of who writes it.
+pub(super) const NAME: &str = "portcullis";
+/// The label by which the reports of a scan are found again.
+pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// The most results that a report has: it is one object in etcd.
+const MOST_RESULTS: usize = 1000;
+/// The longest message in one, in bytes.
+const MESSAGE_BYTES: usize = 1 << 10;
+
+/// What is reported, gravest first.
+const REPORTED: [ScanOutcome; 4] = [
+    ScanOutcome::Fail,
+    ScanOutcome::Error,
+    ScanOutcome::Warn,
+    ScanOutcome::Skip,
+];
+
+/// The reports so far, by namespace; that without name is the cluster's.
+pub(super) struct OpenReports {
+    now: Time,
+    namespaces: BTreeMap<String, NamespaceReport>,
+}
+
+/// At most as many results of each sort as a report takes.
+#[derive(Default)]
+struct NamespaceReport {
+    summary: ScanSummary,
+    results: [Vec<Value>; REPORTED.len()],
+}
+
+impl OpenReports {
+    /// Reports of a scan at `now`.
+    pub(super) const fn new(now: Time) -> Self {
+        Self {
+            now,
+            namespaces: BTreeMap::new(),
+        }
+    }
+
+    /// Counts the finding, and keeps it as long as there is a place.
+    pub(super) fn add(&mut self, finding: &ScanFinding) {
+        let (seconds, nanos) = (self.now.as_seconds() as i64, 0);
+        // A Namespace is in none, but reported where people look for it.
+        let namespace = match (&*finding.kind, &*finding.api_version) {
+            ("Namespace", "v1") => &finding.name,
+            _ => &finding.namespace,
+        };
+        let report = self.namespaces.entry(namespace.to_string()).or_default();
+        report.summary.count(finding.result);
+        let sorts = REPORTED.iter().zip(&mut report.results);
+        let kept = sorts.filter(|(sort, _)| **sort == finding.result);
+        for (_, kept) in kept.filter(|(_, kept)| kept.len() < MOST_RESULTS) {
+            kept.push(result(finding, (seconds, nanos)));
+        }
+    }
+
+    /// The reports, ready to be written.
+    pub(super) fn objects(&self) -> Vec<Value> {
+        let reports = self.namespaces.iter();
+        reports
+            .map(|(namespace, report)| report.object(namespace))
+            .collect()
+    }
+}
+
+impl NamespaceReport {
+    fn object(&self, namespace: &str) -> Value {
+        let results: Vec<&Value> = self.results.iter().flatten().take(MOST_RESULTS).collect();
+        let labels = json!({MANAGED_BY: NAME});
+        let (kind, metadata) = match namespace {
+            "" => ("ClusterReport", json!({"name": NAME, "labels": labels})),
+            namespace => (
+                "Report",
+                json!({"name": NAME, "namespace": namespace, "labels": labels}),
+            ),
+        };
+        json!({
+            "apiVersion": API_VERSION,
+            "kind": kind,
+            "metadata": metadata,
+            "source": NAME,
+            "configuration": {"limits": {
+                "maxResults": MOST_RESULTS,
+                "statusFilter": REPORTED.map(ScanOutcome::as_str),
+            }},
+            "summary": self.summary,
+            "results": results,
+        })
+    }
+}
+
+fn result(finding: &ScanFinding, (seconds, nanos): (i64, u32)) -> Value {
+    let mut resource = json!({
+        "apiVersion": &*finding.api_version, "kind": &*finding.kind, "name": &*finding.name,
+    });
+    let mut properties = json!({});
+    let optional = |object: &mut Value, fields: &[(&str, &str)]| {
+        let object = object.as_object_mut();
+        let said = fields.iter().filter(|(_, text)| !text.is_empty());
+        if let Some(object) = object {
+            object.extend(said.map(|(name, text)| ((*name).to_owned(), json!(text))));
+        }
+    };
+    optional(
+        &mut resource,
+        &[("namespace", &finding.namespace), ("uid", &finding.uid)],
+    );
+    let line = match finding.line {
+        0 => String::new(),
+        line => line.to_string(),
+    };
+    optional(
+        &mut properties,
+        &[
+            ("binding", &finding.binding),
+            ("exception", &finding.exception),
+            ("file", &finding.file),
+            ("line", &line),
+        ],
+    );
+    json!({
+        // The field is required; the gateway itself refuses under its own name.
+        "policy": if finding.policy.is_empty() { NAME } else { &finding.policy },
+        "result": finding.result,
+        "scored": finding.result != ScanOutcome::Warn,
+        "timestamp": {"seconds": seconds, "nanos": nanos},
+        "resources": [resource],
+        "message": truncate(&finding.message, MESSAGE_BYTES),
+        "properties": properties,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(namespace: &str, result: ScanOutcome) -> ScanFinding {
+        ScanFinding {
+            file: "".into(),
+            line: 0,
+            kind: "Pod".into(),
+            namespace: namespace.into(),
+            name: "p".into(),
+            policy: "owner".into(),
+            binding: "owner".into(),
+            result,
+            message: "m".into(),
+            exception: "".into(),
+            api_version: "v1".into(),
+            uid: "u".into(),
+        }
+    }
+
+    #[test]
+    fn a_report_has_what_is_gravest_and_counts_the_rest() {
+        let mut reports = OpenReports::new(Time::UNIX_EPOCH);
+        for _ in 0..MOST_RESULTS {
+            reports.add(&finding("shop", ScanOutcome::Skip));
+            reports.add(&finding("shop", ScanOutcome::Warn));
+        }
+        reports.add(&finding("shop", ScanOutcome::Pass));
+        reports.add(&finding("shop", ScanOutcome::Fail));
+        reports.add(&finding("", ScanOutcome::Error));
+        let objects = reports.objects();
+        let [cluster, shop] = &objects[..] else {
+            panic!("{objects:?}")
+        };
+        assert_eq!(cluster["kind"], "ClusterReport");
+        assert_eq!(shop["kind"], "Report");
+        assert_eq!(shop["metadata"]["namespace"], "shop");
+        let results = shop["results"].as_array().unwrap();
+        assert_eq!(results.len(), MOST_RESULTS);
+        assert_eq!(results[0]["result"], "fail");
+        assert!(results[1..].iter().all(|result| result["result"] == "warn"));
+        assert_eq!(
+            shop["summary"],
+            json!({"pass": 1, "fail": 1, "warn": 1000, "error": 0, "skip": 1000})
+        );
+    }
+
+    #[test]
+    fn a_result_names_the_object_and_the_binding() {
+        let written = result(&finding("shop", ScanOutcome::Warn), (7, 8));
+        assert_eq!(
+            written["resources"],
+            json!([{"apiVersion": "v1", "kind": "Pod", "namespace": "shop", "name": "p", "uid": "u"}])
+        );
+        assert_eq!(written["properties"], json!({"binding": "owner"}));
+        assert_eq!(written["timestamp"], json!({"seconds": 7, "nanos": 8}));
+        assert_eq!(written["scored"], false);
+    }
+}

@@ -1,0 +1,194 @@
+//! Prints findings as they come, or keeps what a report in the end consists of.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufWriter, Stdout, Write};
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::finding::{ScanFinding, ScanOutcome, ScanSummary};
+use super::junit::JunitReport;
+use super::openreports::OpenReports;
+use super::sarif;
+use crate::cli::Error;
+use crate::cli::explain::object;
+use crate::cli::output::{self, Format};
+
+/// Takes findings, in order.
+pub(super) struct ScanReport {
+    out: BufWriter<Stdout>,
+    form: ReportForm,
+    summary: ScanSummary,
+    objects: u64,
+}
+
+enum ReportForm {
+    /// Refusals and warnings at once; what was skipped at the end, by policy and reason.
+    Text(BTreeMap<(Arc<str>, Arc<str>), SkippedObjects>),
+    /// Whether there was a finding before.
+    Json(bool),
+    Junit(JunitReport),
+    /// What does not pass.
+    Sarif(Vec<ScanFinding>),
+    OpenReports(OpenReports),
+}
+
+/// How many, and the first of them.
+struct SkippedObjects {
+    count: u64,
+    first: String,
+}
+
+impl ScanReport {
+    /// # Errors
+    ///
+    /// The format is of other commands.
+    pub(super) fn new(format: Format, reports: OpenReports) -> Result<Self, Error> {
+        let form = match format {
+            Format::Text => ReportForm::Text(BTreeMap::new()),
+            Format::Json => ReportForm::Json(false),
+            Format::Junit => ReportForm::Junit(JunitReport::default()),
+            Format::Sarif => ReportForm::Sarif(Vec::new()),
+            Format::Openreports => ReportForm::OpenReports(reports),
+            Format::Wide => return Err(Error::Usage("only `what-can` supports `-o wide`".into())),
+        };
+        Ok(Self {
+            out: BufWriter::new(io::stdout()),
+            form,
+            summary: ScanSummary::default(),
+            objects: 0,
+        })
+    }
+
+    /// Takes findings about no object.
+    ///
+    /// # Errors
+    ///
+    /// Standard output takes no more.
+    pub(super) fn skipped(&mut self, findings: &[ScanFinding]) -> Result<(), Error> {
+        let mut findings = findings.iter();
+        findings
+            .try_for_each(|finding| self.finding(finding))
+            .map_err(Error::Output)
+    }
+
+    /// Takes the findings about one object.
+    ///
+    /// # Errors
+    ///
+    /// Standard output takes no more.
+    pub(super) fn object(&mut self, findings: &[ScanFinding]) -> Result<(), Error> {
+        self.objects += 1;
+        if let (ReportForm::Junit(junit), Some(first)) = (&mut self.form, findings.first()) {
+            junit.object(first, findings);
+        }
+        findings
+            .iter()
+            .try_for_each(|finding| self.finding(finding))
+            .map_err(Error::Output)
+    }
+
+    fn finding(&mut self, finding: &ScanFinding) -> io::Result<()> {
+        self.summary.count(finding.result);
+        match &mut self.form {
+            ReportForm::Text(skipped) => match finding.result {
+                ScanOutcome::Pass => Ok(()),
+                ScanOutcome::Skip => {
+                    let key = (Arc::clone(&finding.policy), Arc::clone(&finding.message));
+                    let skipped = skipped.entry(key).or_insert_with(|| SkippedObjects {
+                        count: 0,
+                        first: place_and_object(finding),
+                    });
+                    skipped.count += 1;
+                    Ok(())
+                }
+                _ => writeln!(self.out, "{}", line(finding)),
+            },
+            ReportForm::Json(has_one) => {
+                let before = if *has_one { ",\n  " } else { "{\"results\": [\n  " };
+                *has_one = true;
+                write!(self.out, "{before}{}", serde_json::to_string(finding)?)
+            }
+            ReportForm::Junit(_) => Ok(()),
+            ReportForm::Sarif(kept) => {
+                if finding.result.refuses() || finding.result == ScanOutcome::Warn {
+                    kept.push(finding.clone());
+                }
+                Ok(())
+            }
+            ReportForm::OpenReports(reports) => {
+                reports.add(finding);
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the report. True if nothing would be refused.
+    ///
+    /// # Errors
+    ///
+    /// Standard output takes no more.
+    pub(super) fn finish(mut self) -> Result<bool, Error> {
+        let summary = self.summary;
+        self.end().map_err(Error::Output)?;
+        Ok(summary.is_sound())
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        let summary = self.summary;
+        match &self.form {
+            ReportForm::Text(skipped) => {
+                for ((policy, message), SkippedObjects { count, first }) in skipped {
+                    let others = match count {
+                        1 => String::new(),
+                        count => format!(" and {} more", count - 1),
+                    };
+                    writeln!(self.out, "skip: policy `{policy}`: {message}: {first}{others}")?;
+                }
+                let objects = output::count(self.objects, "object");
+                writeln!(self.out, "{objects}: {summary}")?;
+            }
+            ReportForm::Json(has_one) => {
+                let before = if *has_one { "\n" } else { "{\"results\": [" };
+                let summary = serde_json::to_string(&summary)?;
+                writeln!(self.out, "{before}], \"summary\": {summary}}}")?;
+            }
+            ReportForm::Junit(junit) => write!(self.out, "{junit}")?,
+            ReportForm::Sarif(kept) => {
+                serde_json::to_writer_pretty(&mut self.out, &sarif::log(kept))?;
+                writeln!(self.out)?;
+            }
+            ReportForm::OpenReports(reports) => {
+                let list = json!({"apiVersion": "v1", "kind": "List", "items": reports.objects()});
+                serde_json::to_writer_pretty(&mut self.out, &list)?;
+                writeln!(self.out)?;
+            }
+        }
+        self.out.flush()
+    }
+}
+
+/// `FILE:LINE: Kind/namespace/name`; of a cluster without the former.
+fn place_and_object(finding: &ScanFinding) -> String {
+    let object = object(&finding.kind, &finding.namespace, &finding.name);
+    match finding.line {
+        0 => object,
+        line => format!("{}:{line}: {object}", finding.file),
+    }
+}
+
+fn line(finding: &ScanFinding) -> String {
+    let by = match (&*finding.policy, &*finding.binding) {
+        ("", _) => String::new(),
+        (policy, "") => format!(" (policy `{policy}`)"),
+        (policy, binding) => format!(" (policy `{policy}`, binding `{binding}`)"),
+    };
+    // One finding, one line.
+    let message: Vec<&str> = finding.message.split_whitespace().collect();
+    format!(
+        "{}: {}: {}{by}",
+        place_and_object(finding),
+        finding.result,
+        message.join(" ")
+    )
+}

@@ -1,0 +1,313 @@
+//! Takes down what each policy makes of one object.
+//!
+//! ```text
+//! Run ─▶ expressions (which of them needed what nobody knows?) ─▶ Decided, for each validation
+//!                               └──────────── one judgement for policy and binding ◀──┘
+//! ```
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::finding::ScanOutcome;
+use crate::cel::{EvalError, Value};
+use crate::engine::CauseKind;
+use crate::engine::admission::ValidationAction;
+use crate::engine::admission::exceptions::NotExcused;
+use crate::engine::admission::trace::{Decided, PolicyExpression, Recorder, TraceStep};
+use crate::engine::admission::validating::ValidationDecision;
+
+/// What one policy with one binding makes of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Judgement {
+    pub(super) policy: String,
+    pub(super) binding: String,
+    pub(super) result: ScanOutcome,
+    pub(super) message: String,
+    pub(super) exception: String,
+}
+
+/// All that was taken down.
+#[derive(Debug, Default)]
+pub(super) struct Judgements {
+    /// Of ValidatingAdmissionPolicies, in their order.
+    pub(super) validating: Vec<Judgement>,
+    /// The MutatingAdmissionPolicies of which nobody knows what they do to the object.
+    pub(super) unsettled: Vec<Judgement>,
+}
+
+/// The recorder of one object's run.
+#[derive(Debug, Default)]
+pub(super) struct ScanTape(RefCell<TapeState>);
+
+#[derive(Debug, Default)]
+struct TapeState {
+    mutates: bool,
+    open: Option<PolicyRun>,
+    judgements: Judgements,
+    /// By policy: the exceptions that do not apply, because they are for some subjects.
+    for_subjects: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// One run of a policy, as far as it has come.
+#[derive(Debug)]
+struct PolicyRun {
+    policy: String,
+    binding: String,
+    /// A match condition is false.
+    misses: bool,
+    /// What a match condition would have to know.
+    condition: Option<&'static str>,
+    /// Why a match condition has no value.
+    failure: Option<String>,
+    /// What each validation would have to know.
+    validations: BTreeMap<usize, &'static str>,
+    /// What anything else would have to know.
+    other: Option<&'static str>,
+    decided: Vec<Judgement>,
+}
+
+// === impl ScanTape ===
+
+impl ScanTape {
+    pub(super) fn into_judgements(self) -> Judgements {
+        let mut state = self.0.into_inner();
+        state.close();
+        state.judgements
+    }
+}
+
+impl Recorder for ScanTape {
+    fn record(&self, step: TraceStep<'_>) {
+        let mut state = self.0.borrow_mut();
+        match step {
+            TraceStep::Policy { kind, .. } => {
+                state.close();
+                state.mutates = kind == CauseKind::MutatingAdmissionPolicy;
+            }
+            TraceStep::Run { policy, binding, .. } => {
+                state.close();
+                state.open = Some(PolicyRun::new(policy, binding));
+            }
+            TraceStep::Expression { part, result, .. } => {
+                if let Some(open) = &mut state.open {
+                    open.evaluated(part, result);
+                }
+            }
+            TraceStep::Exception {
+                name,
+                policy,
+                found: Err(NotExcused::Subjects),
+            } => {
+                let names = state.for_subjects.entry(policy.to_owned()).or_default();
+                names.insert(name.to_owned());
+            }
+            TraceStep::Decided(decided) => state.decided(&decided),
+            _ => {}
+        }
+    }
+}
+
+// === impl TapeState ===
+
+impl TapeState {
+    fn decided(&mut self, decided: &Decided<'_>) {
+        let for_subjects = self.for_subjects.get(decided.policy);
+        let binding = decided.binding.unwrap_or_default();
+        let own = self
+            .open
+            .as_mut()
+            .filter(|open| open.policy == decided.policy && open.binding == binding);
+        match own {
+            Some(open) => {
+                let needs = open.needs(decided.index);
+                open.decided.push(judgement(decided, needs, for_subjects));
+            }
+            None => {
+                let judgement = judgement(decided, None, for_subjects);
+                self.judgements.add(judgement);
+            }
+        }
+    }
+
+    /// Judges the run that has ended, if there is one.
+    fn close(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        if open.misses {
+            return;
+        }
+        if self.mutates {
+            let needs = open.condition.or(open.other);
+            self.judgements
+                .unsettled
+                .extend(needs.map(|needs| open.skip(needs)));
+        } else {
+            self.judgements.add(open.judged());
+        }
+    }
+}
+
+impl Judgements {
+    /// Adds what a policy makes of the object with one parameter to what it makes of it with
+    /// others.
+    fn add(&mut self, judgement: Judgement) {
+        let same = |own: &&mut Judgement| own.policy == judgement.policy && own.binding == judgement.binding;
+        match self.validating.iter_mut().find(same) {
+            Some(own) => own.merge(judgement),
+            None => self.validating.push(judgement),
+        }
+    }
+}
+
+// === impl PolicyRun ===
+
+impl PolicyRun {
+    fn new(policy: &str, binding: &str) -> Self {
+        Self {
+            policy: policy.to_owned(),
+            binding: binding.to_owned(),
+            misses: false,
+            condition: None,
+            failure: None,
+            validations: BTreeMap::new(),
+            other: None,
+            decided: Vec::new(),
+        }
+    }
+
+    fn evaluated(&mut self, part: PolicyExpression<'_>, result: Result<&Value<'_>, &EvalError>) {
+        let needs = match result {
+            Err(EvalError::Unknown(needs)) => Some(*needs),
+            _ => None,
+        };
+        match (part, result) {
+            (PolicyExpression::Condition(_), Ok(value)) => self.misses |= value.as_bool() == Some(false),
+            (PolicyExpression::Condition(_), Err(_)) if needs.is_some() => {
+                self.condition = self.condition.or(needs);
+            }
+            (PolicyExpression::Condition(_), Err(error)) => self.failure = Some(error.to_string()),
+            (PolicyExpression::Validation(index), _) => {
+                self.validations.extend(needs.map(|needs| (index, needs)));
+            }
+            // A fixed message, or the expression itself, stands in.
+            (PolicyExpression::Message(_), _) => {}
+            (PolicyExpression::Annotation(_) | PolicyExpression::Mutation(_), _) => {
+                self.other = self.other.or(needs);
+            }
+        }
+    }
+
+    /// What the decision at `index` would have to know.
+    fn needs(&self, index: Option<usize>) -> Option<&'static str> {
+        match index {
+            Some(index) => self.validations.get(&index).copied(),
+            None => self.other,
+        }
+    }
+
+    fn skip(&self, needs: &str) -> Judgement {
+        Judgement {
+            policy: self.policy.clone(),
+            binding: self.binding.clone(),
+            result: ScanOutcome::Skip,
+            message: unknown(needs),
+            exception: String::new(),
+        }
+    }
+
+    fn judged(self) -> Judgement {
+        if let Some(needs) = self.condition {
+            return self.skip(needs);
+        }
+        let mut judgement = Judgement {
+            result: ScanOutcome::Pass,
+            message: String::new(),
+            ..self.skip("")
+        };
+        if let (Some(failure), true) = (&self.failure, self.decided.is_empty()) {
+            judgement.result = ScanOutcome::Warn;
+            judgement.message = ignored(failure);
+        }
+        self.decided.into_iter().for_each(|one| judgement.merge(one));
+        judgement
+    }
+}
+
+// === impl Judgement ===
+
+impl Judgement {
+    /// The graver of both, with what each says where they are the same.
+    fn merge(&mut self, other: Self) {
+        if other.result > self.result {
+            *self = other;
+        } else if other.result == self.result {
+            if !other.message.is_empty() && !self.message.split("; ").any(|own| own == other.message) {
+                let separator = if self.message.is_empty() { "" } else { "; " };
+                self.message = format!("{}{separator}{}", self.message, other.message);
+            }
+            if self.exception.is_empty() {
+                self.exception = other.exception;
+            }
+        }
+    }
+}
+
+fn unknown(needs: &str) -> String {
+    format!("{needs} is not known to a scan")
+}
+
+fn ignored(why: &str) -> String {
+    format!("has no result, which the failure policy lets pass: {why}")
+}
+
+fn judgement(
+    decided: &Decided<'_>,
+    needs: Option<&'static str>,
+    for_subjects: Option<&BTreeSet<String>>,
+) -> Judgement {
+    let refuses = decided.actions.contains(&ValidationAction::Deny);
+    let graver = |grave| if refuses { grave } else { ScanOutcome::Warn };
+    let (result, message) = match decided.decision {
+        ValidationDecision::Admit => (ScanOutcome::Pass, String::new()),
+        ValidationDecision::Error { .. } | ValidationDecision::Ignored { .. } if needs.is_some() => {
+            (ScanOutcome::Skip, unknown(needs.unwrap_or_default()))
+        }
+        ValidationDecision::Error { message } => (graver(ScanOutcome::Error), message.clone()),
+        ValidationDecision::Ignored { message } => (ScanOutcome::Warn, ignored(message)),
+        ValidationDecision::Deny { message, .. } => match decided.exception {
+            Some(exception) => (
+                ScanOutcome::Skip,
+                format!(
+                    "AdmissionException `{}` lets pass: {message} (until {}: {})",
+                    exception.name, exception.not_after, exception.reason
+                ),
+            ),
+            None => (
+                graver(ScanOutcome::Fail),
+                format!("{message}{}", not_applying(for_subjects)),
+            ),
+        },
+    };
+    let exception = decided
+        .exception
+        .map(|exception| exception.name.clone())
+        .unwrap_or_default();
+    Judgement {
+        policy: decided.policy.to_owned(),
+        binding: decided.binding.unwrap_or_default().to_owned(),
+        result,
+        message,
+        exception,
+    }
+}
+
+/// That exceptions for some subjects do not count.
+fn not_applying(for_subjects: Option<&BTreeSet<String>>) -> String {
+    let Some(names) = for_subjects else {
+        return String::new();
+    };
+    let names = names.iter().map(|name| format!("`{name}`"));
+    format!(
+        " (AdmissionException {} does not apply: it has subjects, and a scan knows no user)",
+        names.collect::<Vec<_>>().join(", ")
+    )
+}

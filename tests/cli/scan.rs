@@ -1,0 +1,337 @@
+//! `portcullis scan`.
+
+use serde_json::{Value, json};
+
+use crate::run::{Portcullis, Run};
+
+const POLICIES: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: owner}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: ["", apps], apiVersions: ["*"], operations: [CREATE, UPDATE], resources: [pods, deployments]}]}
+  validations: [{expression: "'owner' in object.metadata.?labels.orValue({})", message: no owner}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: owner-prod}
+spec: {policyName: owner, validationActions: [Deny], matchResources: {namespaceSelector: {matchLabels: {tier: prod}}}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: owner-elsewhere}
+spec: {policyName: owner, validationActions: [Warn, Audit], matchResources: {namespaceSelector: {matchExpressions: [{key: tier, operator: NotIn, values: [prod]}]}}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: root}
+spec:
+  paramKind: {apiVersion: v1, kind: ConfigMap}
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  validations:
+  - expression: "!has(object.spec.hostPID) || params.data.hostPID == 'allow'"
+    messageExpression: "'host PID of ' + object.metadata.ownerReferences[0].name"
+  - expression: "object.spec.containers.size() < 3 || request.userInfo.username == 'root'"
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: root}
+spec: {policyName: root, validationActions: [Deny], paramRef: {name: limits, namespace: shop, parameterNotFoundAction: Deny}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: immutable}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [services]}]}
+  validations: [{expression: "oldObject == null || oldObject.spec == object.spec"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: immutable}
+spec: {policyName: immutable, validationActions: [Deny]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: keep}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [DELETE], resources: [services]}]}
+  validations: [{expression: "false"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: keep}
+spec: {policyName: keep, validationActions: [Deny]}
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AdmissionException
+metadata: {name: legacy-db}
+spec:
+  policies: [owner]
+  match: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments], resourceNames: [db]}]}
+  notAfter: 2027-01-31T00:00:00Z
+  reason: SEC-123
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AdmissionException
+metadata: {name: for-dba}
+spec:
+  policies: [owner]
+  subjects: [{kind: Group, name: dba}]
+  match: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments], resourceNames: [web]}]}
+  notAfter: 2027-01-31T00:00:00Z
+  reason: SEC-124
+"#;
+
+/// As helm renders a chart: comments, empty documents, a list.
+const CHART: &str = r#"---
+# Source: shop/templates/empty.yaml
+---
+# Source: shop/templates/namespace.yaml
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {tier: prod}}
+---
+---
+# Source: shop/templates/limits.yaml
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: limits, namespace: shop}
+data: {hostPID: deny}
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: apps/v1
+  kind: Deployment
+  metadata: {name: web, namespace: shop}
+  spec:
+    template:
+      metadata: {labels: {owner: shop}}
+      spec: {hostPID: true, containers: [{name: a}]}
+- apiVersion: apps/v1
+  kind: Deployment
+  metadata: {name: db, namespace: shop}
+  spec:
+    template:
+      metadata: {labels: {owner: shop}}
+      spec: {containers: [{name: a}, {name: b}, {name: c}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: tool, namespace: shop, labels: {owner: me}}
+spec: {containers: [{name: a}]}
+"#;
+
+const AT: &str = "--at 2026-12-01T00:00:00Z";
+
+fn set_up() -> Portcullis {
+    let portcullis = Portcullis::new();
+    portcullis.write("policies/policies.yaml", POLICIES);
+    portcullis.write("chart/all.yaml", CHART);
+    portcullis
+}
+
+fn scan(arguments: &str, input: &str) -> Run {
+    let arguments = format!("scan --manifests policies {AT} {arguments}");
+    set_up().run_with(&arguments.split_whitespace().collect::<Vec<_>>(), input)
+}
+
+#[test]
+fn each_object_is_judged_with_what_the_same_input_says() {
+    let run = scan("-f -", CHART);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert_eq!(
+        run.stdout,
+        "\
+-:19: Deployment/shop/web: fail: no owner (AdmissionException `for-dba` does not apply: it has subjects, and a scan knows no user) (policy `owner`, binding `owner-prod`)
+-:19: Deployment/shop/web: fail: the Pod that it makes: host PID of web (policy `root`, binding `root`)
+skip: policy `immutable`: `oldObject` is not known to a scan: -:34: Service/shop/web
+skip: policy `keep`: its rules are not about the creation of objects: ValidatingAdmissionPolicy/keep
+skip: policy `owner`: AdmissionException `legacy-db` lets pass: no owner (until 2027-01-31T00:00:00Z: SEC-123): -:26: Deployment/shop/db
+skip: policy `root`: the Pod that it makes: `request.userInfo` is not known to a scan: -:26: Deployment/shop/db
+6 objects: 4 pass, 2 fail, 0 warn, 0 error, 4 skip
+"
+    );
+}
+
+#[test]
+fn json_is_as_documented() {
+    let run = scan("-f chart -o json", "");
+    assert_eq!(run.code, 1, "{run:?}");
+    let printed: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(
+        printed["summary"],
+        json!({"pass": 4, "fail": 2, "warn": 0, "error": 0, "skip": 4})
+    );
+    let results = printed["results"].as_array().unwrap();
+    assert_eq!(results.len(), 10);
+    assert_eq!(
+        results[4],
+        json!({
+            "file": "chart/all.yaml", "line": 26, "kind": "Deployment", "namespace": "shop", "name": "db",
+            "policy": "owner", "binding": "owner-prod", "result": "skip",
+            "message": "AdmissionException `legacy-db` lets pass: no owner (until 2027-01-31T00:00:00Z: SEC-123)",
+            "exception": "legacy-db",
+        })
+    );
+}
+
+#[test]
+fn what_only_warns_is_sound() {
+    let chart = CHART
+        .replace("tier: prod", "tier: test")
+        .replace("hostPID: true, ", "");
+    let run = scan("-f -", &chart);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(
+        run.stdout.contains(
+            "-:19: Deployment/shop/web: warn: no owner (policy `owner`, binding `owner-elsewhere`)"
+        ),
+        "{}",
+        run.stdout
+    );
+    let empty = scan("-f - -o json", "# nothing\n---\n");
+    assert_eq!(empty.code, 0, "{empty:?}");
+    let printed: Value = serde_json::from_str(&empty.stdout).unwrap();
+    assert_eq!(printed["results"].as_array().map(Vec::len), Some(1), "{empty:?}");
+}
+
+#[test]
+fn what_cannot_be_said_of_a_namespace_is_an_error() {
+    let run = scan(
+        "-f -",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: lost}\nspec: {containers: []}\n",
+    );
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.contains("-:1: Pod/lost/p: error:"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("(policy `owner`, binding `owner-prod`)"),
+        "{}",
+        run.stdout
+    );
+}
+
+#[test]
+fn sarif_names_file_and_line() {
+    let run = scan("-f chart -o sarif", "");
+    assert_eq!(run.code, 1, "{run:?}");
+    let log: Value = serde_json::from_str(&run.stdout).unwrap();
+    crate::sarif::assert_valid(&log);
+    let results = log["runs"][0]["results"].as_array().unwrap();
+    assert_eq!(results.len(), 2);
+    assert_eq!(results[1]["ruleId"], "root");
+    let physical = &results[1]["locations"][0]["physicalLocation"];
+    assert_eq!(physical["artifactLocation"]["uri"], "chart/all.yaml");
+    assert_eq!(physical["region"]["startLine"], 19);
+}
+
+#[test]
+fn junit_has_a_case_for_each_object() {
+    let run = scan("-f chart -o junit", "");
+    assert_eq!(run.code, 1, "{run:?}");
+    for said in [
+        r#"<testsuite name="portcullis scan" tests="4" failures="1" errors="0" skipped="2">"#,
+        r#"<testcase name="Deployment/shop/web" classname="chart/all.yaml" file="chart/all.yaml" line="19">"#,
+        r#"<failure message="owner: fail: no owner "#,
+        r#"<testcase name="Pod/shop/tool" classname="chart/all.yaml" file="chart/all.yaml" line="39"/>"#,
+    ] {
+        assert!(run.stdout.contains(said), "`{said}`: {}", run.stdout);
+    }
+}
+
+#[test]
+fn open_reports_are_one_a_namespace() {
+    let run = scan("-f chart -o openreports", "");
+    assert_eq!(run.code, 1, "{run:?}");
+    let list: Value = serde_json::from_str(&run.stdout).unwrap();
+    let items = list["items"].as_array().unwrap();
+    let kinds: Vec<&Value> = items.iter().map(|item| &item["kind"]).collect();
+    assert_eq!(kinds, ["ClusterReport", "Report"]);
+    assert_eq!(items[1]["metadata"]["namespace"], "shop");
+    assert_eq!(
+        items[1]["summary"],
+        json!({"pass": 4, "fail": 2, "warn": 0, "error": 0, "skip": 3})
+    );
+    assert_eq!(items[1]["results"].as_array().map(Vec::len), Some(5));
+    assert_eq!(
+        items[1]["configuration"]["limits"],
+        json!({"maxResults": 1000, "statusFilter": ["fail", "error", "warn", "skip"]})
+    );
+}
+
+#[test]
+fn a_mutation_comes_first_and_one_that_needs_the_user_leaves_nothing_to_say() {
+    let mutation = |expression: &str| {
+        format!(
+            "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicy\nmetadata: {{name: label}}\n\
+             spec:\n  matchConstraints: {{resourceRules: [{{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}}]}}\n  \
+             reinvocationPolicy: Never\n  mutations: [{{patchType: JSONPatch, jsonPatch: {{expression: \"[JSONPatch{{op: 'add', path: '/metadata/labels', value: {{'owner': {expression}}}}}]\"}}}}]\n\
+             ---\napiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicyBinding\nmetadata: {{name: label}}\nspec: {{policyName: label}}\n"
+        )
+    };
+    let portcullis = set_up();
+    portcullis.write("policies/label.yaml", &mutation("'somebody'"));
+    let scan = format!("scan --manifests policies {AT} -f chart");
+    let run = portcullis.run(&scan);
+    assert!(!run.stdout.contains("no owner"), "{}", run.stdout);
+    portcullis.write("policies/label.yaml", &mutation("request.userInfo.username"));
+    let run = portcullis.run(&scan);
+    assert!(!run.stdout.contains("no owner"), "{}", run.stdout);
+    let said = "skip: policy `label`: `request.userInfo` is not known to a scan: what this MutatingAdmissionPolicy makes of \
+                the object, and the other policies of that, cannot be said: chart/all.yaml:19: Deployment/shop/web and 1 more";
+    assert!(run.stdout.contains(said), "{}", run.stdout);
+}
+
+#[test]
+fn webhooks_are_not_called_and_that_is_said() {
+    let portcullis = set_up();
+    portcullis.write(
+        "policies/hooks.yaml",
+        "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nmetadata: {name: guard}\n\
+         webhooks: [{name: h.example.com, sideEffects: None, admissionReviewVersions: [v1], clientConfig: {url: 'https://h.example.com/'}, \
+         rules: [{apiGroups: ['*'], apiVersions: ['*'], operations: ['*'], resources: ['*']}]}]\n",
+    );
+    let run = portcullis.run(&format!("scan --manifests policies {AT} -f chart"));
+    assert!(
+        run.stdout
+            .ends_with("6 objects: 4 pass, 2 fail, 0 warn, 0 error, 4 skip\n"),
+        "{run:?}"
+    );
+    assert!(
+        run.stderr.contains(
+            "note: webhooks are not called, so what they refuse or change is not seen: guard/h.example.com"
+        ),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_2() {
+    let portcullis = set_up();
+    portcullis.write(
+        "bad/a.yaml",
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: shop}\nspec: {containers: []}\n",
+    );
+    portcullis.write("bad/values.yaml", "replicas: 3\n");
+    let run = portcullis.run(&format!("scan --manifests policies {AT} -f bad"));
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("bad/values.yaml:1"), "{run:?}");
+    assert!(
+        run.stdout.contains("Pod/shop/p"),
+        "the others are judged: {run:?}"
+    );
+    for wrong in [
+        "scan --manifests policies",
+        "scan --manifests policies -f nowhere",
+        "scan --manifests policies -f - -f -",
+        "scan --manifests policies -f chart -o wide",
+        "scan -f chart",
+    ] {
+        assert_eq!(portcullis.run(wrong).code, 2, "{wrong}");
+    }
+}
