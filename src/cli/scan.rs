@@ -6,6 +6,8 @@
 //!                                  the Pods that workloads make ─▶┘
 //! ```
 
+#[cfg(test)]
+mod agreement;
 mod finding;
 mod input;
 mod judge;

@@ -2,7 +2,7 @@
 
 use crate::run::Portcullis;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "serve",
     "init",
     "check",
@@ -12,6 +12,7 @@ const COMMANDS: [&str; 11] = [
     "who-can",
     "what-can",
     "suggest",
+    "scan",
     "completion",
     "man",
 ];

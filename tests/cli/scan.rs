@@ -335,3 +335,63 @@ fn what_cannot_be_read_is_2() {
         assert_eq!(portcullis.run(wrong).code, 2, "{wrong}");
     }
 }
+
+/// The policies and the chart of docs/cli.md.
+const DOCUMENTED: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: no-privileged}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  validations:
+  - expression: "object.spec.containers.all(c, !c.?securityContext.privileged.orValue(false))"
+    message: containers must not run privileged
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: no-privileged}
+spec: {policyName: no-privileged, validationActions: [Deny]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: only-deployers}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE], resources: [deployments]}]}
+  validations: [{expression: "request.userInfo.groups.exists(g, g == 'deployers')"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: only-deployers}
+spec: {policyName: only-deployers, validationActions: [Deny]}
+"#;
+
+const DOCUMENTED_CHART: &str = "\
+apiVersion: v1
+kind: Pod
+metadata: {name: tool, namespace: shop}
+spec: {containers: [{name: a}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec: {template: {spec: {containers: [{name: a, securityContext: {privileged: true}}]}}}
+";
+
+#[test]
+fn what_is_shown_in_the_documentation_is_what_is_printed() {
+    let documentation = include_str!("../../docs/cli.md");
+    let portcullis = Portcullis::new();
+    portcullis.write("policies/policies.yaml", DOCUMENTED);
+    portcullis.write("shop.yaml", DOCUMENTED_CHART);
+    let mut shown = 0;
+    for block in documentation.split("```console\n$ portcullis scan ").skip(1) {
+        let (arguments, output) = block.split_once('\n').unwrap();
+        let output = output.split("```").next().unwrap();
+        if arguments.contains("kubeconfig") {
+            continue;
+        }
+        shown += 1;
+        assert_eq!(portcullis.run(&format!("scan {arguments}")).stdout, output);
+    }
+    assert_eq!(shown, 1);
+}

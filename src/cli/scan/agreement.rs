@@ -1,0 +1,240 @@
+//! Tests that a scan says what `admit` says, whoever asks and whatever was there before,
+//! or that it cannot say.
+
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use serde_json::{Value, json};
+
+use super::finding::ScanOutcome;
+use super::judge::{CREATED, Judge};
+use crate::cli::admit::answer::OfflineReview;
+use crate::cli::admit::manifests::ManifestArguments;
+use crate::cli::answers::RecordedAnswers;
+use crate::cli::kinds::CustomKinds;
+use crate::cli::loading::LoadedPolicies;
+use crate::document::{Document, Node};
+use crate::engine::Time;
+use crate::engine::admission::AdmissionSettings;
+use crate::manifest::{Options, Source, load};
+
+/// Expressions that look at the object alone, and ones that look at what a scan does not know.
+const EXPRESSIONS: [&str; 16] = [
+    "true",
+    "false",
+    "has(object.metadata.labels.a)",
+    "object.metadata.labels.a == '1'",
+    "object.metadata.labels.b == '1' || object.metadata.labels.a == '1'",
+    "request.userInfo.username == 'jane'",
+    "has(request.userInfo.extra)",
+    "request.?userInfo.username.orValue('') != 'jane'",
+    "has(object.metadata.labels.a) || 'dba' in request.userInfo.groups",
+    "request.userInfo.groups.exists(g, g == 'dba') && has(object.metadata.labels.b)",
+    "oldObject == null || oldObject == object",
+    "has(object.metadata.labels.a) || has(oldObject.metadata.labels.a)",
+    "authorizer.group('').resource('pods').namespace('n').check('get').allowed()",
+    "authorizer.requestResource.check('delete').allowed() || has(object.metadata.labels.b)",
+    "variables.jane",
+    "!variables.labelled || variables.jane",
+];
+const USERS: [(&str, &[&str]); 3] = [("jane", &["dba"]), ("bob", &[]), ("root", &["system:masters"])];
+
+#[derive(Debug, Clone)]
+struct ScannedPolicy {
+    conditions: Vec<&'static str>,
+    validations: Vec<&'static str>,
+    failure_policy: &'static str,
+    actions: Vec<&'static str>,
+}
+
+fn policy() -> impl Strategy<Value = ScannedPolicy> {
+    // Match conditions come before the variables.
+    let conditions = &EXPRESSIONS[..EXPRESSIONS.len() - 2];
+    (
+        prop::collection::vec(select(conditions), 0..=2),
+        prop::collection::vec(select(&EXPRESSIONS[..]), 1..=2),
+        select(vec!["Fail", "Ignore"]),
+        select(vec![vec!["Deny"], vec!["Warn"], vec!["Deny", "Audit"]]),
+    )
+        .prop_map(
+            |(conditions, validations, failure_policy, actions)| ScannedPolicy {
+                conditions,
+                validations,
+                failure_policy,
+                actions,
+            },
+        )
+}
+
+impl ScannedPolicy {
+    fn manifests(&self, index: usize) -> [Value; 2] {
+        let conditions: Vec<Value> = (self.conditions.iter().enumerate())
+            .map(|(place, expression)| json!({"name": format!("c{place}"), "expression": expression}))
+            .collect();
+        let validations: Vec<Value> = (self.validations.iter())
+            .map(|expression| json!({"expression": expression}))
+            .collect();
+        let api_version = "admissionregistration.k8s.io/v1";
+        let name = format!("p{index}");
+        let policy = json!({
+            "apiVersion": api_version, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
+            "spec": {
+                "failurePolicy": self.failure_policy,
+                "matchConstraints": {"resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["pods"]},
+                ]},
+                "matchConditions": conditions,
+                "variables": [
+                    {"name": "jane", "expression": "request.userInfo.username == 'jane'"},
+                    {"name": "labelled", "expression": "has(object.metadata.labels.a)"},
+                ],
+                "validations": validations,
+            },
+        });
+        let binding = json!({
+            "apiVersion": api_version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": self.actions},
+        });
+        [policy, binding]
+    }
+}
+
+/// An exception from the first policy, for nobody in particular or for some.
+fn exception(subjects: bool) -> Value {
+    let subjects = if subjects {
+        json!([{"kind": "Group", "name": "dba"}])
+    } else {
+        json!([])
+    };
+    json!({
+        "apiVersion": "portcullis.dev/v1alpha1", "kind": "AdmissionException", "metadata": {"name": "e"},
+        "spec": {
+            "policies": ["p0"], "subjects": subjects, "notAfter": "2027-01-01T00:00:00Z", "reason": "r",
+            "match": {"resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"], "resourceNames": ["p"]},
+            ]},
+        },
+    })
+}
+
+fn loaded(manifests: &[Value]) -> LoadedPolicies {
+    let source = Source {
+        file: "policies.json".into(),
+        text: json!({"apiVersion": "v1", "kind": "List", "items": manifests}).to_string(),
+        cluster: None,
+    };
+    let (manifests, faults) = load(&[source], &Options::default());
+    let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
+    LoadedPolicies {
+        admission: manifests.admission(&AdmissionSettings::default()),
+        policies: manifests.policies,
+        authorizers: Vec::new(),
+    }
+}
+
+fn pod(labels: &[&str]) -> Value {
+    let labels: serde_json::Map<_, _> = labels
+        .iter()
+        .map(|label| ((*label).to_owned(), json!("1")))
+        .collect();
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n", "labels": labels}})
+}
+
+/// Whether `admit` allows what `review` says, by this user, with this object before.
+fn admits(judge: &Judge, review: &str, user: (&str, &[&str]), before: Option<&Value>) -> bool {
+    let mut review: Value = serde_json::from_str(review).unwrap();
+    let request = &mut review["request"];
+    request["userInfo"] = json!({"username": user.0, "groups": user.1});
+    if let Some(before) = before {
+        request["operation"] = json!("UPDATE");
+        request["oldObject"] = before.clone();
+    }
+    let answers = RecordedAnswers::default();
+    let asked = OfflineReview {
+        loaded: &judge.loaded,
+        cluster: &judge.cluster,
+        phases: CREATED,
+        only: None,
+        now: judge.now,
+        answers: &answers,
+        nobody_asks: false,
+        recorder: None,
+    };
+    let answered = asked.answer(review.to_string().as_bytes()).unwrap();
+    answered.decided.unwrap().outcome.denial.is_none()
+}
+
+proptest! {
+    #[test]
+    fn a_scan_says_what_admit_says_whoever_asks(
+        policies in prop::collection::vec(policy(), 1..=3),
+        excepted in prop::option::weighted(0.3, any::<bool>()),
+        labels in subsequence(vec!["a", "b"], 0..=2),
+        before in subsequence(vec!["a", "b"], 0..=2),
+    ) {
+        let mut manifests: Vec<Value> = policies.iter().enumerate()
+            .flat_map(|(index, policy)| policy.manifests(index)).collect();
+        manifests.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]}));
+        manifests.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "r"}, "subjects": [{"kind": "User", "name": "bob", "apiGroup": "rbac.authorization.k8s.io"}],
+            "roleRef": {"kind": "ClusterRole", "name": "r", "apiGroup": "rbac.authorization.k8s.io"}}));
+        manifests.extend(excepted.map(exception));
+        let judge = Judge {
+            loaded: loaded(&manifests),
+            cluster: "c".into(),
+            now: Time::parse("2026-12-01T00:00:00Z").unwrap(),
+            kinds: CustomKinds::default(),
+            manifests: ManifestArguments::default(),
+            phases: CREATED,
+        };
+        let object = pod(&labels);
+        let document = Document::new(None, Node::from_json(object));
+        let findings = judge.judge(&document).unwrap().findings;
+        let refuses = findings.iter().any(|finding| finding.result.refuses());
+        let is_unknown = findings.iter()
+            .any(|finding| finding.result == ScanOutcome::Skip && finding.exception.is_empty());
+        // An exception for some may let pass what a scan says is refused.
+        let may_be_excused = excepted == Some(true);
+        let review = judge.manifests.review(&document, &[], &judge.kinds, &mut Vec::new()).unwrap().review;
+        for user in USERS {
+            for before in [None, Some(pod(&before))] {
+                let admitted = admits(&judge, &review, user, before.as_ref());
+                if refuses && !may_be_excused {
+                    prop_assert!(!admitted, "{:?} {:?}: {:?}", user, before, findings);
+                }
+                if !refuses && !is_unknown {
+                    prop_assert!(admitted, "{:?} {:?}: {:?}", user, before, findings);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn where_nothing_is_unknown_a_scan_says_what_admit_says(
+        policies in prop::collection::vec(policy(), 1..=3),
+        labels in subsequence(vec!["a", "b"], 0..=2),
+    ) {
+        let known = |expressions: &[&'static str]| -> Vec<&'static str> {
+            expressions.iter().copied().filter(|one| EXPRESSIONS[..5].contains(one)).collect()
+        };
+        let manifests: Vec<Value> = policies.iter().enumerate().flat_map(|(index, policy)| {
+            let mut validations = known(&policy.validations);
+            validations.push("object.metadata.labels.b == '1'");
+            ScannedPolicy { conditions: known(&policy.conditions), validations, ..policy.clone() }.manifests(index)
+        }).collect();
+        let judge = Judge {
+            loaded: loaded(&manifests),
+            cluster: "c".into(),
+            now: Time::parse("2026-12-01T00:00:00Z").unwrap(),
+            kinds: CustomKinds::default(),
+            manifests: ManifestArguments::default(),
+            phases: CREATED,
+        };
+        let document = Document::new(None, Node::from_json(pod(&labels)));
+        let findings = judge.judge(&document).unwrap().findings;
+        let review = judge.manifests.review(&document, &[], &judge.kinds, &mut Vec::new()).unwrap().review;
+        prop_assert!(findings.iter().all(|finding| finding.result != ScanOutcome::Skip), "{:?}", findings);
+        let refuses = findings.iter().any(|finding| finding.result.refuses());
+        prop_assert_eq!(admits(&judge, &review, USERS[2], None), !refuses, "{:?}", findings);
+    }
+}
