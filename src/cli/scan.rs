@@ -31,7 +31,7 @@ use crate::document::Document;
 use crate::engine::admission::ParamKind;
 use crate::field::{Fault, Faults};
 use input::{InputPart, ScanInput};
-use judge::{CREATED, Judge, JudgedObject};
+use judge::{CREATED, JudgedObject, ObjectJudge};
 use openreports::OpenReports;
 use report::ScanReport;
 use workers::in_order;
@@ -92,7 +92,7 @@ impl Scan {
 
     /// What judges the objects of `input`, by the policies and by what it says about Namespaces
     /// and parameters.
-    fn judge(&self, input: &ScanInput) -> Result<Judge, Error> {
+    fn judge(&self, input: &ScanInput) -> Result<ObjectJudge, Error> {
         let mut loaded = self.files.load()?;
         let cluster = self.files.cluster.clone();
         let shared = || Error::Usage("the policies cannot be changed for a scan".to_owned());
@@ -110,7 +110,7 @@ impl Scan {
                 "note: webhooks are not called, so what they refuse or change is not seen: {names}"
             ));
         }
-        Ok(Judge {
+        Ok(ObjectJudge {
             loaded,
             cluster,
             now: self.at.time(),
@@ -124,7 +124,7 @@ impl Scan {
 type Judged = (Vec<JudgedObject>, Faults);
 
 /// The findings of each part. Many files are judged side by side, a long one in pieces.
-fn in_order_of_parts(judge: &Judge, parts: &[InputPart]) -> Vec<Judged> {
+fn in_order_of_parts(judge: &ObjectJudge, parts: &[InputPart]) -> Vec<Judged> {
     if let [part] = parts {
         let mut faults = Faults::new();
         let objects = part.objects(&mut faults);

@@ -6,7 +6,7 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 use super::finding::ScanOutcome;
-use super::judge::{CREATED, Judge};
+use super::judge::{CREATED, ObjectJudge};
 use crate::cli::admit::answer::OfflineReview;
 use crate::cli::admit::manifests::ManifestArguments;
 use crate::cli::answers::RecordedAnswers;
@@ -140,7 +140,7 @@ fn pod(labels: &[&str]) -> Value {
 }
 
 /// Whether `admit` allows what `review` says, by this user, with this object before.
-fn admits(judge: &Judge, review: &str, user: (&str, &[&str]), before: Option<&Value>) -> bool {
+fn admits(judge: &ObjectJudge, review: &str, user: (&str, &[&str]), before: Option<&Value>) -> bool {
     let mut review: Value = serde_json::from_str(review).unwrap();
     let request = &mut review["request"];
     request["userInfo"] = json!({"username": user.0, "groups": user.1});
@@ -179,7 +179,7 @@ proptest! {
             "metadata": {"name": "r"}, "subjects": [{"kind": "User", "name": "bob", "apiGroup": "rbac.authorization.k8s.io"}],
             "roleRef": {"kind": "ClusterRole", "name": "r", "apiGroup": "rbac.authorization.k8s.io"}}));
         manifests.extend(excepted.map(exception));
-        let judge = Judge {
+        let judge = ObjectJudge {
             loaded: loaded(&manifests),
             cluster: "c".into(),
             now: Time::parse("2026-12-01T00:00:00Z").unwrap(),
@@ -222,7 +222,7 @@ proptest! {
             validations.push("object.metadata.labels.b == '1'");
             ScannedPolicy { conditions: known(&policy.conditions), validations, ..policy.clone() }.manifests(index)
         }).collect();
-        let judge = Judge {
+        let judge = ObjectJudge {
             loaded: loaded(&manifests),
             cluster: "c".into(),
             now: Time::parse("2026-12-01T00:00:00Z").unwrap(),

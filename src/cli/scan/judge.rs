@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::finding::{ScanFinding, ScanOutcome};
-use super::tape::{Judgement, ScanTape};
+use super::tape::{PolicyJudgement, ScanTape};
 use super::template::pod_of;
 use crate::cli::admit::answer::{Answered, OfflineReview};
 use crate::cli::admit::manifests::{ManifestArguments, ReviewOfManifest};
@@ -16,7 +16,7 @@ use crate::engine::{CauseKind, Time};
 use crate::field::Fault;
 
 /// How objects are judged.
-pub(super) struct Judge {
+pub(super) struct ObjectJudge {
     pub(super) loaded: LoadedPolicies,
     pub(super) cluster: String,
     pub(super) now: Time,
@@ -44,7 +44,7 @@ const LOCAL_GROUPS: [&str; 3] = [
     "config.portcullis.dev",
 ];
 
-impl Judge {
+impl ObjectJudge {
     /// What the policies make of `object`, and of the Pods that it would make.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Judge {
         set.never_at_creation().map(finding).collect()
     }
 
-    fn judgements(&self, about: &ReviewOfManifest, phases: &'static [Phase]) -> Vec<Judgement> {
+    fn judgements(&self, about: &ReviewOfManifest, phases: &'static [Phase]) -> Vec<PolicyJudgement> {
         let (tape, answers) = (ScanTape::default(), RecordedAnswers::default());
         let asked = OfflineReview {
             loaded: &self.loaded,
@@ -120,11 +120,12 @@ impl Judge {
             Ok(answered) => denial(&answered),
             Err(error) => Some(refusal(error.to_string(), ScanOutcome::Error)),
         };
-        let refuses = |one: &Judgement| one.result.refuses();
-        let is_unknown = |one: &Judgement| one.result == ScanOutcome::Skip && one.exception.is_empty();
+        let refuses = |one: &PolicyJudgement| one.result.refuses();
+        let is_unknown = |one: &PolicyJudgement| one.result == ScanOutcome::Skip && one.exception.is_empty();
         // What refuses the object and is no validation: a mutation, the gateway itself.
         judgements.extend(denial.filter(|denial| {
-            let explains = |one: &Judgement| refuses(one) || (is_unknown(one) && one.policy == denial.policy);
+            let explains =
+                |one: &PolicyJudgement| refuses(one) || (is_unknown(one) && one.policy == denial.policy);
             !judgements.iter().any(explains)
         }));
         judgements
@@ -132,21 +133,21 @@ impl Judge {
 }
 
 /// Why the object is refused.
-fn denial(answered: &Answered) -> Option<Judgement> {
+fn denial(answered: &Answered) -> Option<PolicyJudgement> {
     let decided = match &answered.decided {
         Ok(decided) => decided,
         Err(missing) => return Some(refusal(missing.to_string(), ScanOutcome::Error)),
     };
     let denial = decided.outcome.denial.as_ref()?;
     let cause = decided.outcome.cause.as_ref();
-    Some(Judgement {
+    Some(PolicyJudgement {
         policy: cause.map(|cause| cause.name.clone()).unwrap_or_default(),
         ..refusal(denial.message.clone(), ScanOutcome::Fail)
     })
 }
 
-const fn refusal(message: String, result: ScanOutcome) -> Judgement {
-    Judgement {
+const fn refusal(message: String, result: ScanOutcome) -> PolicyJudgement {
+    PolicyJudgement {
         policy: String::new(),
         binding: String::new(),
         result,
@@ -155,7 +156,7 @@ const fn refusal(message: String, result: ScanOutcome) -> Judgement {
     }
 }
 
-fn without_mutation(mut judgement: Judgement) -> Judgement {
+fn without_mutation(mut judgement: PolicyJudgement) -> PolicyJudgement {
     judgement.message.push_str(
         ": what this MutatingAdmissionPolicy makes of the object, and the other policies of that, cannot be said",
     );
@@ -183,8 +184,8 @@ impl Reported {
         })
     }
 
-    fn findings(&self, judgements: Vec<Judgement>, what: &str) -> Vec<ScanFinding> {
-        let finding = |one: Judgement| ScanFinding {
+    fn findings(&self, judgements: Vec<PolicyJudgement>, what: &str) -> Vec<ScanFinding> {
+        let finding = |one: PolicyJudgement| ScanFinding {
             policy: one.policy.into(),
             binding: one.binding.into(),
             result: one.result,

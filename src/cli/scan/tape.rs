@@ -13,12 +13,12 @@ use crate::cel::{EvalError, Value};
 use crate::engine::CauseKind;
 use crate::engine::admission::ValidationAction;
 use crate::engine::admission::exceptions::NotExcused;
-use crate::engine::admission::trace::{Decided, PolicyExpression, Recorder, TraceStep};
+use crate::engine::admission::trace::{BindingDecision, PolicyExpression, Recorder, TraceStep};
 use crate::engine::admission::validating::ValidationDecision;
 
 /// What one policy with one binding makes of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Judgement {
+pub(super) struct PolicyJudgement {
     pub(super) policy: String,
     pub(super) binding: String,
     pub(super) result: ScanOutcome,
@@ -30,9 +30,9 @@ pub(super) struct Judgement {
 #[derive(Debug, Default)]
 pub(super) struct Judgements {
     /// Of ValidatingAdmissionPolicies, in their order.
-    pub(super) validating: Vec<Judgement>,
+    pub(super) validating: Vec<PolicyJudgement>,
     /// The MutatingAdmissionPolicies of which nobody knows what they do to the object.
-    pub(super) unsettled: Vec<Judgement>,
+    pub(super) unsettled: Vec<PolicyJudgement>,
 }
 
 /// The recorder of one object's run.
@@ -63,7 +63,7 @@ struct PolicyRun {
     validations: BTreeMap<usize, &'static str>,
     /// What anything else would have to know.
     other: Option<&'static str>,
-    decided: Vec<Judgement>,
+    decided: Vec<PolicyJudgement>,
 }
 
 // === impl ScanTape ===
@@ -110,7 +110,7 @@ impl Recorder for ScanTape {
 // === impl TapeState ===
 
 impl TapeState {
-    fn decided(&mut self, decided: &Decided<'_>) {
+    fn decided(&mut self, decided: &BindingDecision<'_>) {
         let for_subjects = self.for_subjects.get(decided.policy);
         let binding = decided.binding.unwrap_or_default();
         let own = self
@@ -149,8 +149,9 @@ impl TapeState {
 impl Judgements {
     /// Adds what a policy makes of the object with one parameter to what it makes of it with
     /// others.
-    fn add(&mut self, judgement: Judgement) {
-        let same = |own: &&mut Judgement| own.policy == judgement.policy && own.binding == judgement.binding;
+    fn add(&mut self, judgement: PolicyJudgement) {
+        let same =
+            |own: &&mut PolicyJudgement| own.policy == judgement.policy && own.binding == judgement.binding;
         match self.validating.iter_mut().find(same) {
             Some(own) => own.merge(judgement),
             None => self.validating.push(judgement),
@@ -204,8 +205,8 @@ impl PolicyRun {
         }
     }
 
-    fn skip(&self, needs: &str) -> Judgement {
-        Judgement {
+    fn skip(&self, needs: &str) -> PolicyJudgement {
+        PolicyJudgement {
             policy: self.policy.clone(),
             binding: self.binding.clone(),
             result: ScanOutcome::Skip,
@@ -214,11 +215,11 @@ impl PolicyRun {
         }
     }
 
-    fn judged(self) -> Judgement {
+    fn judged(self) -> PolicyJudgement {
         if let Some(needs) = self.condition {
             return self.skip(needs);
         }
-        let mut judgement = Judgement {
+        let mut judgement = PolicyJudgement {
             result: ScanOutcome::Pass,
             message: String::new(),
             ..self.skip("")
@@ -232,9 +233,9 @@ impl PolicyRun {
     }
 }
 
-// === impl Judgement ===
+// === impl PolicyJudgement ===
 
-impl Judgement {
+impl PolicyJudgement {
     /// The graver of both, with what each says where they are the same.
     fn merge(&mut self, other: Self) {
         if other.result > self.result {
@@ -260,10 +261,10 @@ fn ignored(why: &str) -> String {
 }
 
 fn judgement(
-    decided: &Decided<'_>,
+    decided: &BindingDecision<'_>,
     needs: Option<&'static str>,
     for_subjects: Option<&BTreeSet<String>>,
-) -> Judgement {
+) -> PolicyJudgement {
     let refuses = decided.actions.contains(&ValidationAction::Deny);
     let graver = |grave| if refuses { grave } else { ScanOutcome::Warn };
     let (result, message) = match decided.decision {
@@ -291,7 +292,7 @@ fn judgement(
         .exception
         .map(|exception| exception.name.clone())
         .unwrap_or_default();
-    Judgement {
+    PolicyJudgement {
         policy: decided.policy.to_owned(),
         binding: decided.binding.unwrap_or_default().to_owned(),
         result,

@@ -69,7 +69,7 @@ pub enum TraceStep<'s> {
         cost: u64,
     },
     /// A binding acted on a validation of its policy, or on an error of the whole.
-    Decided(Decided<'s>),
+    Decided(BindingDecision<'s>),
     /// A mutation changed the object.
     Changed {
         /// What changed, as a JSON Patch.
@@ -118,7 +118,7 @@ pub enum TraceStep<'s> {
 
 /// What a ValidatingAdmissionPolicy says, and what its binding makes of it.
 #[derive(Debug, Clone, Copy)]
-pub struct Decided<'s> {
+pub struct BindingDecision<'s> {
     /// The name of the policy.
     pub policy: &'s str,
     /// The name of the binding; none for an error that concerns all of them.

@@ -20,7 +20,7 @@ use crate::engine::admission::invocation::{Unusable, as_sent, binding_matches, p
 use crate::engine::admission::matching::MatchedResource;
 use crate::engine::admission::policy::{Applicability, FailurePolicy, PolicyBinding, ValidationAction};
 use crate::engine::admission::run::RunContext;
-use crate::engine::admission::trace::{Decided, TraceStep};
+use crate::engine::admission::trace::{BindingDecision, TraceStep};
 use crate::engine::admission::variables::{Inputs, NamespaceObject, RequestView};
 use crate::engine::admission::{AdmissionSet, Outcome, status};
 use crate::engine::{Cause, CauseKind, PolicyResult};
@@ -170,7 +170,7 @@ impl Dispatch<'_> {
         for (index, decision) in validated.decisions.iter().enumerate() {
             let exception = self.act(&policy.applicability, binding, (index, decision));
             self.context.run.record(|| {
-                TraceStep::Decided(Decided {
+                TraceStep::Decided(BindingDecision {
                     policy: name,
                     binding: Some(&binding.name),
                     index: Some(index),
@@ -235,7 +235,7 @@ impl Dispatch<'_> {
     /// Records an error that concerns more than one validation.
     fn record_error(&self, policy: &str, binding: Option<&PolicyBinding>, decision: &ValidationDecision) {
         self.context.run.record(|| {
-            TraceStep::Decided(Decided {
+            TraceStep::Decided(BindingDecision {
                 policy,
                 binding: binding.map(|binding| binding.name.as_str()),
                 index: None,
