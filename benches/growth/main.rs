@@ -5,7 +5,7 @@
 //! its memory is that of this size alone. Changes go the way that they go in the gateway:
 //! the file is written, the watch notices, and the time ends when the set is in force.
 //!
-//! Arguments, after `--`: `bindings`, `policies` or `namespaces` for these rows alone, and
+//! Arguments, after `--`: `bindings`, `policies`, `namespaces` or `clusters` for these rows alone, and
 //! a number for one size alone.
 
 #![allow(
@@ -73,7 +73,7 @@ fn size(sort: Option<&String>, count: Option<&String>) -> Option<Size> {
 fn row(size: &Size) {
     let setup = Setup::new(size);
     let (start, start_cpu, snapshot) = measured(|| load(&setup));
-    let decision = decision(snapshot.policies.for_cluster(""));
+    let decision = decision(snapshot.policies.for_cluster(&setup.cluster()));
     let state = ReloadState::new(snapshot, std::sync::Arc::new(FilesAlone));
     let (ended, reloads) = channel();
     let observer = Box::new(move |attempt: ReloadAttempt<'_>| {

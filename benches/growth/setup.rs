@@ -8,12 +8,18 @@ use std::process::Command;
 /// The objects of one file.
 const OF_ONE_FILE: usize = 1_000;
 
+/// The bindings of each cluster, and the policies that all share.
+const OF_ONE_CLUSTER: usize = 500;
+const OF_ALL_CLUSTERS: usize = 200;
+
 /// What there is much of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sort {
     Bindings,
     Policies,
     Namespaces,
+    /// Each with bindings of its own; policies are shared.
+    Clusters,
 }
 
 pub(crate) struct Size {
@@ -23,6 +29,7 @@ pub(crate) struct Size {
 
 pub(crate) struct Setup {
     folder: tempfile::TempDir,
+    clusters: usize,
 }
 
 impl Sort {
@@ -31,17 +38,18 @@ impl Sort {
             Self::Bindings => "bindings",
             Self::Policies => "policies",
             Self::Namespaces => "namespaces",
+            Self::Clusters => "clusters",
         }
     }
 
     pub(crate) fn parse(name: &str) -> Option<Self> {
-        let all = [Self::Bindings, Self::Policies, Self::Namespaces];
+        let all = [Self::Bindings, Self::Policies, Self::Namespaces, Self::Clusters];
         all.into_iter().find(|sort| sort.name() == name)
     }
 }
 
 impl Size {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::new(Sort::Bindings, 100),
         Self::new(Sort::Bindings, 1_000),
         Self::new(Sort::Bindings, 10_000),
@@ -53,6 +61,10 @@ impl Size {
         Self::new(Sort::Namespaces, 100),
         Self::new(Sort::Namespaces, 1_000),
         Self::new(Sort::Namespaces, 10_000),
+        Self::new(Sort::Clusters, 1),
+        Self::new(Sort::Clusters, 10),
+        Self::new(Sort::Clusters, 100),
+        Self::new(Sort::Clusters, 1_000),
     ];
 
     const fn new(sort: Sort, count: usize) -> Self {
@@ -67,7 +79,13 @@ impl Size {
     }
 
     fn of(&self, sort: Sort) -> usize {
-        if self.sort == sort { self.count } else { 10 }
+        match sort {
+            sort if self.sort == sort => self.count,
+            Sort::Clusters => 0,
+            Sort::Bindings if self.sort == Sort::Clusters => 0,
+            Sort::Policies if self.sort == Sort::Clusters => OF_ALL_CLUSTERS,
+            _ => 10,
+        }
     }
 }
 
@@ -81,28 +99,45 @@ impl Setup {
             .status()
             .expect("portcullis starts");
         assert!(status.success(), "portcullis init failed");
-        let setup = Self { folder };
-        let configuration = "apiVersion: config.portcullis.dev/v1alpha1\n\
+        let clusters = size.of(Sort::Clusters);
+        let setup = Self { folder, clusters };
+        let mut configuration = "apiVersion: config.portcullis.dev/v1alpha1\n\
              kind: GatewayConfiguration\n\
              server:\n\
              \x20 address: 127.0.0.1:0\n\
              \x20 tls: {certificate: pki/server.crt, privateKey: pki/server.key, clientCA: pki/ca.crt}\n\
              callers:\n\
              - {kubeconfig: kubeconfigs/authorization.kubeconfig, endpoints: [authorize, validate, mutate]}\n\
-             manifests: [set]\n";
+             manifests:\n\
+             - set\n"
+            .to_owned();
+        for cluster in 0..clusters {
+            let _ = writeln!(
+                configuration,
+                "- {{path: clusters/{cluster}, cluster: {}}}",
+                cluster_name(cluster)
+            );
+            fs::create_dir_all(setup.path(&format!("clusters/{cluster}"))).expect("a folder");
+            setup.write(&format!("clusters/{cluster}/bindings"), OF_ONE_CLUSTER, binding);
+        }
         fs::create_dir(setup.path("set")).expect("a folder");
         fs::write(setup.configuration(), configuration).expect("a configuration");
-        setup.write("roles", 1, |_| role());
-        setup.write("bindings", size.of(Sort::Bindings), binding);
-        setup.write("policies", size.of(Sort::Policies) / 2, authorization_policy);
-        setup.write("admission", size.of(Sort::Policies) / 2, admission_policy);
-        setup.write("namespaces", size.of(Sort::Namespaces), namespace);
+        setup.write("set/roles", 1, |_| role());
+        setup.write("set/bindings", size.of(Sort::Bindings), binding);
+        setup.write("set/policies", size.of(Sort::Policies) / 2, authorization_policy);
+        setup.write("set/admission", size.of(Sort::Policies) / 2, admission_policy);
+        setup.write("set/namespaces", size.of(Sort::Namespaces), namespace);
         setup.change(u32::MAX);
         setup
     }
 
     pub(crate) fn configuration(&self) -> PathBuf {
         self.path("growth.yaml")
+    }
+
+    /// The cluster that is asked, and changed where there are several.
+    pub(crate) fn cluster(&self) -> String {
+        cluster_name(self.clusters / 2)
     }
 
     /// Changes the one object of the small file.
@@ -116,7 +151,11 @@ impl Setup {
         ));
         let aside = self.path("changing");
         fs::write(&aside, text).expect("a file");
-        fs::rename(aside, self.path("set/changing.yaml")).expect("a file");
+        let folder = match self.clusters {
+            0 => "set".to_owned(),
+            clusters => format!("clusters/{}", clusters / 2),
+        };
+        fs::rename(aside, self.path(&format!("{folder}/changing.yaml"))).expect("a file");
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -128,9 +167,13 @@ impl Setup {
             let end = count.min(start + OF_ONE_FILE);
             let mut text = String::new();
             (start..end).for_each(|index| text.push_str(&document(&object(index))));
-            fs::write(self.path(&format!("set/{name}-{start}.yaml")), text).expect("a file");
+            fs::write(self.path(&format!("{name}-{start}.yaml")), text).expect("a file");
         }
     }
+}
+
+fn cluster_name(cluster: usize) -> String {
+    format!("cluster-{cluster}")
 }
 
 fn document(object: &str) -> String {
