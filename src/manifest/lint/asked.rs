@@ -1,6 +1,7 @@
-//! Requests for what Kubernetes does not have: to whoever asks offline, a typing error looks
-//! like a refusal.
+//! Requests for what Kubernetes does not have, or not only: to whoever asks offline, a typing
+//! error looks like a refusal.
 
+use super::impersonation;
 use super::known::{odd_group, odd_method, odd_resource, odd_verb};
 use crate::engine::authorization::PolicySet;
 use crate::engine::{ResourceAttributes, Target};
@@ -28,7 +29,8 @@ fn odd_resource_request(asked: &ResourceAttributes<'_>, policies: &PolicySet) ->
     let group = odd_group(&asked.group).filter(|_| !named(&asked.group, |rule| rule.groups));
     let groups = [asked.group.to_string()];
     // A rule for several groups names resources that are of one of them alone.
-    [verb, group, odd_resource(&groups, &resource)]
+    let others = impersonation::other_questions(&asked.verb, &asked.group, &resource);
+    [verb, group, odd_resource(&groups, &resource), others]
         .into_iter()
         .flatten()
         .collect()

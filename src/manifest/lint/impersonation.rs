@@ -206,6 +206,24 @@ pub(super) fn lint_deny(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
     }
 }
 
+/// What else to ask about, where the legacy verb is asked about alone.
+pub(super) fn other_questions(verb: &str, group: &str, resource: &str) -> Option<String> {
+    let is_meant = |one: &&Counterpart| one.group == group && one.resource == resource;
+    let others = COUNTERPARTS
+        .iter()
+        .filter(is_meant)
+        .filter(|_| verb == IMPERSONATE);
+    let others: Vec<String> = others
+        .map(|one| format!("`{CONSTRAINED}{} {}.{GROUP}`", one.mode, one.constrained))
+        .collect();
+    (!others.is_empty()).then(|| {
+        format!(
+            "kube-apiserver since 1.36 also allows this impersonation where it allows {}: ask about that, too",
+            others.join(" or ")
+        )
+    })
+}
+
 /// Each word once, in order.
 fn listed(words: impl Iterator<Item = String>) -> String {
     let mut once: Vec<String> = Vec::new();
