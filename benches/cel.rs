@@ -66,7 +66,7 @@ impl Bench {
     fn new() -> Self {
         let variables = AdmissionVariables::default();
         let environment =
-            Environment::admission(Version::DEFAULT, variables).lazy_variable("all", Type::list(Type::Dyn));
+            Environment::admission(Version::NEWEST, variables).lazy_variable("all", Type::list(Type::Dyn));
         let all_program = environment.compile(ALL, &[]).unwrap();
         let slot = |name| environment.slot(name).unwrap();
         Self {

@@ -10,7 +10,7 @@
 //! ```
 //! use portcullis::cel::{Activation, Budget, Environment, Type, Value, Version};
 //!
-//! let environment = Environment::new(Version::DEFAULT).variable("replicas", Type::Int);
+//! let environment = Environment::new(Version::NEWEST).variable("replicas", Type::Int);
 //! let program = environment.compile("replicas <= 5", &[Type::Bool]).unwrap();
 //!
 //! let mut activation = Activation::new(&environment);
@@ -49,6 +49,7 @@ pub use activation::Activation;
 pub use authorize::{AccessAnswer, AccessCheck, AccessQuestion, AuthorizeAccess};
 pub use budget::Budget;
 pub use declarations::AdmissionVariables;
+pub(crate) use environment::PerVersion;
 pub use environment::{Environment, Version};
 pub use error::{CompileError, EvalError};
 pub use program::Program;

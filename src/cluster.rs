@@ -33,6 +33,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch::{Sender, channel};
 use tokio::task::AbortHandle;
 
+use crate::cel::Version;
 use crate::config::kubeconfig::client::{Context, of_context};
 use crate::config::{ClusterEntry, Config, Disk};
 use crate::engine::admission::AdmissionSet;
@@ -122,7 +123,8 @@ impl ManifestSource for Clusters {
             let cluster = known
                 .clusters
                 .entry(entry.name.clone())
-                .or_insert_with(|| FollowedCluster::new(entry, &self.signal));
+                .or_insert_with(|| FollowedCluster::new(entry, config.admission.cel_version, &self.signal));
+            cluster.store.compile_for(config.admission.cel_version);
             cluster.store.watched(entry.selector.as_ref(), entry.exceptions)
         };
         config.clusters.iter().map(watched).collect()
@@ -184,13 +186,13 @@ impl Drop for Clusters {
 
 impl FollowedCluster {
     /// With what was saved of it.
-    fn new(entry: &ClusterEntry, signal: &Arc<Signal>) -> Self {
+    fn new(entry: &ClusterEntry, cel_version: Version, signal: &Arc<Signal>) -> Self {
         let saved = entry
             .snapshot
             .as_deref()
             .and_then(|path| restore(path, &entry.name));
         Self {
-            store: Arc::new(Store::new(&entry.name, saved)),
+            store: Arc::new(Store::new(&entry.name, saved, cel_version)),
             reporter: Reporter::new(&entry.name, Arc::clone(signal)),
             followed: None,
         }

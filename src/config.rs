@@ -277,8 +277,8 @@ fn sections(file: &Path, text: &str, root: &Section<'_>, read_folder: ReadFolder
     let callers = callers::callers(root, server.as_ref());
     let manifests = manifests::manifests(root);
     let (clusters, cluster_folder) = clusters::clusters(root, read_folder);
-    let authorization = authorization::authorization(root);
     let admission = admission::admission(root);
+    let authorization = authorization::authorization(root, admission.cel_version);
     let upstreams = upstreams::upstreams(root);
     let limits = limits::limits(root);
     let reload = reload::reload(root);

@@ -54,6 +54,7 @@ pub use source_objects::SourceObjects;
 pub use stream::documents;
 pub use validated::{ObjectIdentity, ValidatedObject};
 
+use crate::cel::Version;
 use crate::engine::Time;
 use crate::engine::admission::AdmissionObjects;
 use crate::engine::admission::matching::MissingNamespace;
@@ -86,6 +87,8 @@ pub struct Options {
     pub cluster_scoped: BTreeMap<String, ClusterScoped>,
     /// What becomes of requests in a namespace of which nothing tells, to warn of it.
     pub missing_namespace: MissingNamespace,
+    /// What expressions are compiled for.
+    pub cel_version: Version,
     /// When it is read, to warn of what holds no more; `None`: of nothing.
     pub now: Option<Time>,
     /// The webhooks of the API server's own AuthorizationConfiguration, to warn of Denies that it
@@ -124,7 +127,7 @@ pub fn load(sources: &[Source], options: &Options) -> (Option<Manifests>, Faults
 /// Like [`load`], as far as the objects that there are.
 #[must_use]
 pub fn read(sources: &[Source], options: &Options) -> (Option<ObjectSet>, Faults) {
-    let read = |source| Arc::new(SourceObjects::read(source, None));
+    let read = |source| Arc::new(SourceObjects::read(source, options.cel_version, None));
     ObjectSet::new(sources.iter().map(read).collect(), options, None)
 }
 

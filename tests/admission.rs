@@ -175,6 +175,37 @@ fn warnings_and_audit_let_the_request_pass() {
 }
 
 #[test]
+fn audit_lists_the_first_fifty_failures() {
+    let validations = vec!["{expression: 'false'}"; 30].join(", ");
+    let text = mk_policy(&format!("  validations: [{validations}]"), "Audit");
+    let second = "\n---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: c}
+spec: {policyName: p, validationActions: [Audit]}
+";
+    let outcome = validated(&mk_set(&(text + second)), &mk_review(&json!({})));
+    assert_eq!(message(&outcome), "allowed");
+    let failures: Vec<Value> = serde_json::from_str(
+        &outcome.audit_annotations["validation.policy.admission.k8s.io/validation_failure"],
+    )
+    .unwrap();
+    let listed: Vec<_> = failures
+        .iter()
+        .map(|failure| {
+            (
+                failure["binding"].as_str().unwrap(),
+                failure["expressionIndex"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    let expected = (0..30)
+        .map(|index| ("b", index))
+        .chain((0..20).map(|index| ("c", index)));
+    assert_eq!(listed, expected.collect::<Vec<_>>());
+}
+
+#[test]
 fn match_conditions_decide_whether_the_policy_applies() {
     let text = mk_policy(
         "  matchConditions: [{name: devs, expression: \"'devs' in request.userInfo.groups\"}]

@@ -44,6 +44,7 @@ pub(crate) fn compile(
         root,
         output,
         locals: checker.locals,
+        version: environment.version(),
         name: None,
     })
 }

@@ -1,7 +1,8 @@
 //! The environment of expressions: variables, functions, types.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, LazyLock};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use super::check;
 use super::error::CompileError;
@@ -10,11 +11,19 @@ use super::library;
 use super::program::Program;
 use super::types::{ObjectType, Type};
 
-/// A minor version of Kubernetes 1: which libraries there are.
+/// A minor version of Kubernetes 1: which libraries there are, and what its cel-go makes of them.
 ///
-/// An API server compiles new expressions for the version before its own.
+/// It is what an API server of this version runs the expressions that it has stored with
+/// (`StoredExpressions` of apiserver `pkg/cel/environment`). New ones it compiles without what it
+/// added itself, so that the version before can run them, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(u32);
+
+/// Something made for a version when it is first asked for.
+pub(crate) struct PerVersion<T>([OnceLock<T>; PLACES]);
+
+/// From [`Version::OLDEST`] to [`Version::NEWEST`].
+const PLACES: usize = (Version::NEWEST.0 - Version::OLDEST.0 + 1) as usize;
 
 /// The variables, functions and types that an expression is compiled against.
 #[derive(Debug, Clone)]
@@ -35,12 +44,7 @@ pub(crate) struct Declaration {
     pub(crate) lazy: bool,
 }
 
-/// The functions of each version that was asked for, made once.
-static FUNCTIONS: LazyLock<Vec<Arc<Functions>>> = LazyLock::new(|| {
-    (Version::OLDEST.0..=Version::NEWEST.0)
-        .map(|minor| Arc::new(library::functions(Version(minor))))
-        .collect()
-});
+static FUNCTIONS: PerVersion<Arc<Functions>> = PerVersion::new();
 
 // === impl Version ===
 
@@ -51,8 +55,9 @@ impl Version {
     /// The last version that is known; newer ones have what this one has.
     pub const NEWEST: Self = Self(37);
 
-    /// What an API server of version 1.36 compiles new expressions for.
-    pub const DEFAULT: Self = Self(35);
+    /// Those whose API servers' environment this is, unit for unit. Versions before these have
+    /// an older cel-go: of them only the libraries are known.
+    pub const EXACT: [Self; 4] = [Self(34), Self(35), Self(36), Self::NEWEST];
 
     /// The first whose API server has cel-go 0.29, where some functions are stricter or cost
     /// something else. Those before have what cel-go 0.26 has.
@@ -63,6 +68,41 @@ impl Version {
     pub const fn new(minor: u32) -> Self {
         Self(minor)
     }
+
+    /// The same, or the nearest one that is known.
+    fn known(self) -> Self {
+        self.clamp(Self::OLDEST, Self::NEWEST)
+    }
+}
+
+/// The newest that is known.
+impl Default for Version {
+    fn default() -> Self {
+        Self::NEWEST
+    }
+}
+
+/// `1.37`.
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "1.{}", self.0)
+    }
+}
+
+// === impl PerVersion ===
+
+impl<T> PerVersion<T> {
+    pub(crate) const fn new() -> Self {
+        Self([const { OnceLock::new() }; PLACES])
+    }
+
+    /// That of `version`; `make` gets the nearest one that is known.
+    pub(crate) fn of(&self, version: Version, make: impl FnOnce(Version) -> T) -> &T {
+        let version = version.known();
+        let place = (version.0 - Version::OLDEST.0) as usize;
+        #[expect(clippy::indexing_slicing, reason = "a known version is from OLDEST to NEWEST")]
+        self.0[place].get_or_init(|| make(version))
+    }
 }
 
 // === impl Environment ===
@@ -71,11 +111,10 @@ impl Environment {
     /// The functions of Kubernetes in this version, and no variables yet.
     #[must_use]
     pub fn new(version: Version) -> Self {
-        let known = version.0.clamp(Version::OLDEST.0, Version::NEWEST.0) - Version::OLDEST.0;
-        let functions = FUNCTIONS.get(known as usize).cloned().unwrap_or_default();
+        let functions = FUNCTIONS.of(version, |version| Arc::new(library::functions(version)));
         Self {
             version,
-            functions,
+            functions: Arc::clone(functions),
             variables: Vec::new(),
             slots: HashMap::new(),
             types: BTreeMap::new(),
@@ -176,7 +215,9 @@ impl Environment {
         check::compile(self, expression, expected)
     }
 
-    pub(crate) const fn version(&self) -> Version {
+    /// The version that was asked for.
+    #[must_use]
+    pub const fn version(&self) -> Version {
         self.version
     }
 

@@ -16,6 +16,7 @@ mod tests;
 use super::activation::{Activation, Variable};
 use super::budget::{BYTES_PER_STEP, Budget, FREE_STEPS, LONG, LOOK, ROUND, STEPS_PER_UNIT};
 use super::cost;
+use super::environment::Version;
 use super::error::EvalError;
 use super::program::{ListNode, MapEntry, Node, ObjectNode, Program};
 use super::regex::Meter;
@@ -25,8 +26,11 @@ use super::value::{Entries, Key, Value};
 pub(crate) struct Evaluation<'e, 'a> {
     variables: &'e mut Activation<'a>,
     locals: Vec<Value<'a>>,
-    /// For each local variable of `optMap` what its first use costs.
-    deferred: Vec<u64>,
+    /// For each local variable that may be one of `optMap`.
+    deferred: Vec<Deferred>,
+    /// Whether an optional that is named or chosen is taken apart, as before cel-go 0.29: one in
+    /// another becomes one, and what is no value of cel-go's own cannot be put back.
+    takes_optionals_apart: bool,
     cost: u64,
     limit: u64,
     /// What variables that are expressions have cost so far.
@@ -37,6 +41,15 @@ pub(crate) struct Evaluation<'e, 'a> {
     steps: u64,
     until_look: u64,
     expired: Option<&'e dyn Fn() -> bool>,
+}
+
+/// What a local variable of `optMap` costs.
+#[derive(Clone, Copy, Default)]
+struct Deferred {
+    /// Its first use.
+    due: u64,
+    /// First uses so far, of each variable in this place.
+    paid: u64,
 }
 
 impl Program {
@@ -54,6 +67,7 @@ impl Program {
             variables: activation,
             locals: vec![Value::Null; self.locals],
             deferred: Vec::new(),
+            takes_optionals_apart: self.version < Version::CEL_GO_0_29,
             cost: 0,
             limit: budget.per_expression.min(budget.remaining),
             composed: 0,
@@ -286,7 +300,8 @@ impl<'a> Evaluation<'_, 'a> {
         match self.value(&sides.0)? {
             Value::Optional(None) => self.value(&sides.1),
             Value::Optional(Some(inner)) if unwrap => Ok((*inner).clone()),
-            other => Ok(other),
+            other if self.takes_optionals_apart || matches!(other, Value::Optional(_)) => Ok(other),
+            _ => Err(EvalError::no_such_overload()),
         }
     }
 

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::environment::Version;
 use super::function::{Cost, Overload};
 use super::library::Prepared;
 use super::types::{ObjectType, Type};
@@ -19,6 +20,8 @@ pub struct Program {
     pub(crate) output: Type,
     /// How many local variables it needs at most.
     pub(crate) locals: usize,
+    /// The version that it was compiled for.
+    pub(crate) version: Version,
     /// The variable whose expression it is.
     pub(crate) name: Option<Box<str>>,
 }

@@ -11,7 +11,7 @@ use crate::json::Document;
 const STACK: usize = 1 << 20;
 
 fn environment() -> Environment {
-    Environment::new(Version::DEFAULT)
+    Environment::new(Version::new(35))
         .variable("object", Type::Dyn)
         .variable("x", Type::Bool)
 }
@@ -178,7 +178,7 @@ fn rounds_of_several_expressions_count_together() {
 
 #[test]
 fn a_variable_that_is_an_expression_is_evaluated_once() {
-    let environment = Environment::new(Version::DEFAULT).variable("object", Type::Dyn);
+    let environment = Environment::new(Version::new(35)).variable("object", Type::Dyn);
     let size = environment.compile("object.a.size()", &[]).unwrap();
     let environment = environment.lazy_variable("size", size.output().clone());
     let double = environment.compile("variables.size * 2", &[]).unwrap();
@@ -201,7 +201,7 @@ fn a_variable_that_is_an_expression_is_evaluated_once() {
 
 #[test]
 fn a_variable_that_fails_fails_each_time() {
-    let environment = Environment::new(Version::DEFAULT).lazy_variable("broken", Type::Dyn);
+    let environment = Environment::new(Version::new(35)).lazy_variable("broken", Type::Dyn);
     let broken = environment.compile("1 / 0", &[]).unwrap().named("broken");
     let myself = environment
         .compile("variables.broken", &[])

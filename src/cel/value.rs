@@ -218,6 +218,12 @@ impl<'a> Value<'a> {
             Self::Optional(Some(inner)) => match &*inner {
                 Self::Optional(None) => Self::some(Self::Null),
                 Self::Optional(Some(_)) => (*inner).clone().collapsed(),
+                // A type is put back as its name.
+                Self::Type(of) => {
+                    let name = of.to_string();
+                    let name = name.split('(').next().unwrap_or_default();
+                    Self::some(Self::String(Text::from(name.to_owned())))
+                }
                 _ => Self::Optional(Some(inner)),
             },
             other => other,

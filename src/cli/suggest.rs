@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use super::loading::{self, LoadedPolicies};
 use super::output::{self, Format};
 use super::{CommandResult, Error};
+use crate::cel::Version;
 use crate::config::{self, DEFAULT_CLUSTER};
 use crate::engine::authorization::authorizer::Authorizer;
 use log::LoggedDecision;
@@ -82,7 +83,7 @@ impl Suggest {
         let asked = self
             .config
             .as_deref()
-            .map(config::authorizers::beside)
+            .map(|path| config::authorizers::beside(path, Version::NEWEST))
             .unwrap_or_default();
         let unused = self
             .loaded()?

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::condition::NotedCondition;
 use super::definition::{self, CustomDefinition};
 use super::kind::{WatchPurpose, WatchedKind};
+use crate::cel::Version;
 use crate::document::{Document, Node};
 use crate::field::{Fault, FaultKind, Faults, Place};
 use crate::manifest::ValidatedObject;
@@ -48,6 +49,14 @@ pub(super) struct Good {
     /// Only of what must be selected by them.
     pub(super) labels: BTreeMap<String, String>,
     pub(super) object: Arc<ValidatedObject>,
+}
+
+/// An object with faults.
+#[derive(Debug)]
+pub(super) struct RefusedObject {
+    /// As [`Good::text`]; `None` where it is no JSON.
+    pub(super) text: Option<Box<str>>,
+    pub(super) faults: Faults,
 }
 
 // === impl ReceivedObject ===
@@ -96,27 +105,43 @@ impl ReceivedObject {
         CustomDefinition::examined(self.value.as_ref().ok()?)
     }
 
+    /// The object `text`, as [`Good::text`] has it.
+    pub(super) fn of_text(name: Name, digest: [u8; 32], text: &str) -> Self {
+        Self {
+            name,
+            value: serde_json::from_str(text).map_err(|error| error.to_string()),
+            digest,
+            noted: Noted::default(),
+        }
+    }
+
     /// Reads and checks it. Blocks for as long as its expressions take to compile.
     ///
     /// # Errors
     ///
     /// Every fault of the object.
-    pub(super) fn read(self, cluster: &Arc<str>) -> Result<Good, Faults> {
+    pub(super) fn read(self, cluster: &Arc<str>, version: Version) -> Result<Good, RefusedObject> {
         let source: Arc<str> = format!("cluster {cluster}").into();
-        let value = self
-            .value
-            .map_err(|message| unreadable(&source, &self.name, message))?;
+        let value = self.value.map_err(|message| RefusedObject {
+            text: None,
+            faults: unreadable(&source, &self.name, message),
+        })?;
         let text = value.to_string().into_boxed_str();
         let labels = labels_of(&value);
         let document = Document::new(Some(source), Node::from_json(value));
-        let object = ValidatedObject::read(document, Arc::clone(cluster))?;
-        Ok(Good {
-            name: self.name,
-            text,
-            digest: self.digest,
-            labels,
-            object: Arc::new(object),
-        })
+        match ValidatedObject::read(document, Arc::clone(cluster), version) {
+            Ok(object) => Ok(Good {
+                name: self.name,
+                text,
+                digest: self.digest,
+                labels,
+                object: Arc::new(object),
+            }),
+            Err(faults) => Err(RefusedObject {
+                text: Some(text),
+                faults,
+            }),
+        }
     }
 }
 

@@ -130,6 +130,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::cel::Version;
 
     const ROLE: &str = r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"a","namespace":"n"},"rules":[]}"#;
     const LIMIT: &str = r#"{"apiVersion":"example.com/v2","kind":"Limit","max":3,"metadata":{"name":"b"}}"#;
@@ -149,7 +150,7 @@ mod tests {
         assert_eq!(kinds, ["Role.rbac.authorization.k8s.io", "Limit.example.com"]);
         let texts: Vec<_> = read
             .into_iter()
-            .map(|(_, received)| received.read(&"east".into()).unwrap().text)
+            .map(|(_, received)| received.read(&"east".into(), Version::NEWEST).unwrap().text)
             .collect();
         assert_eq!(texts, [ROLE.into(), LIMIT.into()] as [Box<str>; 2]);
     }

@@ -14,6 +14,7 @@
 //! set has been read: grants must not take effect while denials are still on their way.
 
 mod in_force;
+mod recompile;
 mod schema;
 mod views;
 mod withheld;
@@ -22,7 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::kind::{WatchPurpose, WatchedKind};
-use super::object::{Good, Name, Noted, ReceivedObject};
+use super::object::{Good, Name, Noted, ReceivedObject, RefusedObject};
+use crate::cel::Version;
 use crate::field::Faults;
 use crate::reload::Origin;
 use schema::Definitions;
@@ -42,6 +44,8 @@ struct StoredKinds {
     origin: Origin,
     definitions: Definitions,
     standing: Standing,
+    /// What expressions are compiled for.
+    cel_version: Version,
     /// A number that grows with each change of what may hold.
     version: u64,
     /// What was asked for last.
@@ -91,14 +95,19 @@ enum Newest {
 struct ObjectFault {
     /// Of that version.
     digest: [u8; 32],
-    faults: Faults,
+    refused: RefusedObject,
 }
 
 // === impl Store ===
 
 impl Store {
-    /// A store that knows nothing yet, or what was `saved`.
-    pub(super) fn new(cluster: &str, saved: Option<Vec<(WatchedKind, ReceivedObject)>>) -> Self {
+    /// A store that knows nothing yet, or what was `saved`. It compiles expressions for
+    /// `cel_version`.
+    pub(super) fn new(
+        cluster: &str,
+        saved: Option<Vec<(WatchedKind, ReceivedObject)>>,
+        cel_version: Version,
+    ) -> Self {
         let origin = if saved.is_some() {
             Origin::Saved
         } else {
@@ -111,6 +120,7 @@ impl Store {
                 origin,
                 definitions: Definitions::default(),
                 standing: Standing::default(),
+                cel_version,
                 version: 0,
                 last: None,
             }),
@@ -165,15 +175,15 @@ impl Store {
     /// Takes an object as it was saved: it holds, whatever is known of the API server's schema.
     fn restore(&self, kind: WatchedKind, received: ReceivedObject) {
         let (name, digest) = (received.name.clone(), received.digest);
-        let read = received.read(&self.cluster);
         let mut known = self.changing();
+        let read = received.read(&self.cluster, known.cel_version);
         let objects = known.kinds.entry(kind).or_default();
         // What is saved is complete.
         objects.known = true;
         let held = objects.objects.entry(name).or_default();
         match read {
             Ok(good) => held.good = Some(good),
-            Err(faults) => held.refuse(&self.cluster, digest, faults),
+            Err(refused) => held.refuse(&self.cluster, digest, refused),
         }
     }
 
@@ -186,19 +196,22 @@ impl Store {
             return false;
         }
         let (name, digest, noted) = (received.name.clone(), received.digest, received.noted.clone());
-        let read = received.read(&self.cluster);
+        let cel_version = self.known().cel_version;
+        let read = received.read(&self.cluster, cel_version);
         let mut known = self.changing();
         let schema = known.schema(kind);
         let objects = known.kinds.entry(kind.clone()).or_default();
         let held = objects.objects.entry(name).or_default();
         held.noted = noted;
-        match read {
+        let changed = match read {
             Ok(good) => held.take(&self.cluster, kind, good, &schema),
-            Err(faults) => {
-                held.refuse(&self.cluster, digest, faults);
+            Err(refused) => {
+                held.refuse(&self.cluster, digest, refused);
                 false
             }
-        }
+        };
+        // What was compiled meanwhile for another version is compiled again.
+        changed | (known.cel_version != cel_version && known.compile_anew(&self.cluster))
     }
 
     /// Whether this very version was read before, and is the last that was. What the API
@@ -293,9 +306,9 @@ impl StoredKinds {
 
 impl HeldObject {
     /// Keeps the version before, and why.
-    fn refuse(&mut self, cluster: &str, digest: [u8; 32], faults: Faults) {
-        log_faults(cluster, self.good.is_some(), &faults);
-        self.newest = Newest::Faulty(ObjectFault { digest, faults });
+    fn refuse(&mut self, cluster: &str, digest: [u8; 32], refused: RefusedObject) {
+        log_faults(cluster, self.good.is_some(), &refused.faults);
+        self.newest = Newest::Faulty(ObjectFault { digest, refused });
     }
 }
 
@@ -306,7 +319,7 @@ impl Newest {
     fn faults(&self, cluster: &Arc<str>, kind: &WatchedKind, name: &Name) -> Option<Faults> {
         match self {
             Self::Good => None,
-            Self::Faulty(fault) => Some(fault.faults.clone()),
+            Self::Faulty(fault) => Some(fault.refused.faults.clone()),
             Self::Withheld(withheld) => withheld.faults(cluster, kind, name),
         }
     }

@@ -1,6 +1,7 @@
 //! `admission`: settings of admission that are not in manifests.
 
 use super::section::Section;
+use crate::cel::Version;
 use crate::engine::admission::FailurePolicy;
 use crate::engine::admission::matching::MissingNamespace;
 
@@ -11,16 +12,21 @@ pub struct AdmissionDefaults {
     pub failure_policy: FailurePolicy,
     /// When a namespaceSelector asks about a namespace that no manifest describes.
     pub missing_namespace: MissingNamespace,
+    /// What expressions are compiled for, those of authorization too.
+    pub cel_version: Version,
 }
 
 pub(super) fn admission(root: &Section<'_>) -> AdmissionDefaults {
-    let section = root.section("admission", &["failurePolicy", "missingNamespace"]);
+    let section = root.section("admission", &["failurePolicy", "missingNamespace", "celVersion"]);
     let policies = [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore)];
     let missing = [
         ("Fail", MissingNamespace::Fail),
         ("NameOnly", MissingNamespace::NameOnly),
     ];
+    let names = Version::EXACT.map(|version| version.to_string());
+    let versions: Vec<_> = names.iter().map(String::as_str).zip(Version::EXACT).collect();
     AdmissionDefaults {
+        cel_version: section.choice("celVersion", &versions).unwrap_or_default(),
         failure_policy: section.choice("failurePolicy", &policies).unwrap_or_default(),
         missing_namespace: section.choice("missingNamespace", &missing).unwrap_or_default(),
     }

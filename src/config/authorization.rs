@@ -2,6 +2,7 @@
 
 use super::authorizers::{self, AuthorizerEntry, AuthorizerTypes};
 use super::section::Section;
+use crate::cel::Version;
 use crate::engine::authorization::rbac::AlwaysAllowPaths;
 use crate::engine::authorization::{NeverDeny, ServiceAccount};
 use crate::field::FaultKind;
@@ -15,14 +16,14 @@ pub struct Authorization {
     pub webhooks: Vec<AuthorizerEntry>,
 }
 
-/// What `webhooks` may hold.
-const WEBHOOKS: AuthorizerTypes<'_> = AuthorizerTypes {
-    known: &["Webhook"],
-    repeatable: &["Webhook"],
-    in_cluster: false,
-};
-
-pub(super) fn authorization(root: &Section<'_>) -> Authorization {
+/// Conditions are compiled for `cel_version`.
+pub(super) fn authorization(root: &Section<'_>, cel_version: Version) -> Authorization {
+    let types = AuthorizerTypes {
+        known: &["Webhook"],
+        repeatable: &["Webhook"],
+        in_cluster: false,
+        cel_version,
+    };
     let section = root.section("authorization", &["neverDeny", "webhooks"]);
     let fields = ["groups", "users", "serviceAccounts", "paths"];
     let never_deny = section
@@ -33,7 +34,7 @@ pub(super) fn authorization(root: &Section<'_>) -> Authorization {
     }
     Authorization {
         never_deny: never_deny.unwrap_or_default(),
-        webhooks: authorizers::authorizers(&section, "webhooks", WEBHOOKS),
+        webhooks: authorizers::authorizers(&section, "webhooks", types),
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::section::{ListItem, Reading, Section};
 use super::{Disk, Files as _, files};
+use crate::cel::Version;
 use crate::document;
 use crate::engine::authorization::authorizer::Authorizer;
 use crate::engine::authorization::{Condition, ConditionFault, FailurePolicy, SubjectAccessReviewVersion};
@@ -52,6 +53,8 @@ pub struct AuthorizerTypes<'a> {
     pub repeatable: &'a [&'a str],
     /// Whether a webhook may be called with what a pod finds in its container.
     pub in_cluster: bool,
+    /// What their `matchConditions` are compiled for.
+    pub cel_version: Version,
 }
 
 /// How a webhook is reached.
@@ -85,10 +88,10 @@ pub fn check(file: &str, text: &str, folder: &Path, types: AuthorizerTypes<'_>) 
 
 /// The webhooks of the AuthorizationConfiguration beside the configuration `file`, under the name
 /// that `portcullis init` gives it; none where there is no such file, or it has faults: it is the
-/// API server's to judge.
+/// API server's to judge. Conditions are compiled for `cel_version`.
 #[must_use]
-pub fn beside(file: &Path) -> Vec<Authorizer> {
-    let (entries, faults) = read_beside(file);
+pub fn beside(file: &Path, cel_version: Version) -> Vec<Authorizer> {
+    let (entries, faults) = read_beside(file, cel_version);
     if faults.has_errors() {
         return Vec::new();
     }
@@ -97,19 +100,20 @@ pub fn beside(file: &Path) -> Vec<Authorizer> {
 
 /// The warnings about that AuthorizationConfiguration; none where it has faults.
 #[must_use]
-pub fn warnings_beside(file: &Path) -> Faults {
-    let (_, faults) = read_beside(file);
+pub fn warnings_beside(file: &Path, cel_version: Version) -> Faults {
+    let (_, faults) = read_beside(file, cel_version);
     if faults.has_errors() {
         return Faults::new();
     }
     faults
 }
 
-fn read_beside(file: &Path) -> (Vec<AuthorizerEntry>, Faults) {
-    const TYPES: AuthorizerTypes<'_> = AuthorizerTypes {
+fn read_beside(file: &Path, cel_version: Version) -> (Vec<AuthorizerEntry>, Faults) {
+    let types = AuthorizerTypes {
         known: &["Webhook", "Node", "RBAC", "ABAC", "AlwaysAllow", "AlwaysDeny"],
         repeatable: &["Webhook"],
         in_cluster: false,
+        cel_version,
     };
     let folder = file.parent().unwrap_or(Path::new(""));
     let path = folder.join("authorization-configuration.yaml");
@@ -124,7 +128,7 @@ fn read_beside(file: &Path) -> (Vec<AuthorizerEntry>, Faults) {
         return (Vec::new(), Faults::new());
     };
     let reading = Reading::new(document, folder);
-    let entries = authorizers(&reading.foreign_root(), "authorizers", TYPES);
+    let entries = authorizers(&reading.foreign_root(), "authorizers", types);
     (entries, reading.into_faults())
 }
 
@@ -239,7 +243,7 @@ fn webhook(entry: &Section<'_>, name: Option<&str>, types: AuthorizerTypes<'_>) 
     ];
     let failure_policy = required_choice(&section, "failurePolicy", &policies);
     let connection = connection(&section, types);
-    let match_conditions = match_conditions(&section);
+    let match_conditions = match_conditions(&section, types.cel_version);
     let ConnectionInfo::Kubeconfig(kubeconfig) = connection? else {
         return None;
     };
@@ -341,7 +345,7 @@ fn kubeconfig(section: &Section<'_>, field: &str) -> Option<PathBuf> {
     None
 }
 
-fn match_conditions(section: &Section<'_>) -> Vec<Condition> {
+fn match_conditions(section: &Section<'_>, version: Version) -> Vec<Condition> {
     const FIELD: &str = "matchConditions";
     let items = section.items(FIELD);
     if items.len() > MOST_CONDITIONS {
@@ -358,7 +362,7 @@ fn match_conditions(section: &Section<'_>) -> Vec<Condition> {
             fault(FaultKind::Duplicate, "is used twice".to_owned());
             return None;
         }
-        match Condition::compile(&format!("{FIELD}[{index}]"), expression) {
+        match Condition::compile(version, &format!("{FIELD}[{index}]"), expression) {
             Ok(condition) => return Some(condition),
             Err(ConditionFault::Empty) => fault(FaultKind::Required, "must not be blank".to_owned()),
             Err(ConditionFault::Invalid(error)) => {

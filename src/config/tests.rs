@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
+use crate::cel::Version;
 use crate::engine::admission::FailurePolicy;
 use crate::engine::admission::matching::MissingNamespace;
 use crate::engine::authorization::rbac::AlwaysAllowPaths;
@@ -59,7 +60,7 @@ manifests:
 - {path: /east, cluster: east}
 authorization:
   neverDeny: {groups: [g], users: [u], serviceAccounts: [ns/sa], paths: [/a, /b/*]}
-admission: {failurePolicy: Ignore, missingNamespace: NameOnly}
+admission: {failurePolicy: Ignore, missingNamespace: NameOnly, celVersion: '1.36'}
 limits: {bodyBytes: 1024, inFlight: 2, inFlightBytes: 4096}
 reload: {interval: 1m30s}
 decisionLog: {path: log.jsonl, trace: nearMisses}
@@ -140,6 +141,7 @@ decisionLog: {path: log.jsonl, trace: nearMisses}
     assert_eq!(never_deny.paths, AlwaysAllowPaths::new(&["/a"], &["/b/"]));
     assert_eq!(config.admission.failure_policy, FailurePolicy::Ignore);
     assert_eq!(config.admission.missing_namespace, MissingNamespace::NameOnly);
+    assert_eq!(config.admission.cel_version, Version::new(36));
     assert_eq!(
         config.limits,
         Limits {
@@ -174,6 +176,7 @@ fn what_is_absent_has_the_documented_default() {
     assert_eq!(config.admission, AdmissionDefaults::default());
     assert_eq!(config.admission.failure_policy, FailurePolicy::Fail);
     assert_eq!(config.admission.missing_namespace, MissingNamespace::Fail);
+    assert_eq!(config.admission.cel_version, Version::NEWEST);
     let limits = Limits {
         body_bytes: 33_554_432,
         in_flight: 1024,

@@ -26,6 +26,7 @@ pub(super) use rules::{compile_match_resources, default_match_resources, validat
 
 use super::report::Report;
 use super::{Manifests, Scope};
+use crate::cel::Version;
 use crate::document::Document;
 use crate::engine::admission::webhook::WebhookConfiguration;
 use crate::engine::admission::{
@@ -123,13 +124,19 @@ fn together(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
 /// shape and defaults, v1alpha1 one default more ([`binding::default_v1alpha1`]).
 const V1: &str = "admissionregistration.k8s.io/v1";
 
-/// Reads the object, which is static or not; what is wrong with it goes to `faults`, and then
-/// there is none.
-pub(super) fn read(document: &Document, is_static: bool, faults: &mut Faults) -> Option<AdmissionObject> {
+/// Reads the object, which is static or not, and compiles its expressions for `version`; what is
+/// wrong with it goes to `faults`, and then there is none.
+pub(super) fn read(
+    document: &Document,
+    is_static: bool,
+    version: Version,
+    faults: &mut Faults,
+) -> Option<AdmissionObject> {
     match document.text("kind").unwrap_or_default() {
         "ValidatingAdmissionPolicy" => {
             let policy = document.in_version(V1).decode(faults)?;
-            let mut policy = validating::read(policy, &mut Report::new(document, faults))?;
+            let mut report = Report::new(document, faults).compiling_for(version);
+            let mut policy = validating::read(policy, &mut report)?;
             policy.applicability.is_static = is_static;
             Some(AdmissionObject::ValidatingPolicy(Arc::new(policy)))
         }
@@ -142,7 +149,8 @@ pub(super) fn read(document: &Document, is_static: bool, faults: &mut Faults) ->
         }
         "MutatingAdmissionPolicy" => {
             let policy = document.in_version(V1).decode(faults)?;
-            let mut policy = mutating::read(policy, &mut Report::new(document, faults))?;
+            let mut report = Report::new(document, faults).compiling_for(version);
+            let mut policy = mutating::read(policy, &mut report)?;
             policy.applicability.is_static = is_static;
             Some(AdmissionObject::MutatingPolicy(Arc::new(policy)))
         }
@@ -161,13 +169,14 @@ pub(super) fn read(document: &Document, is_static: bool, faults: &mut Faults) ->
             ))))
         }
         "ValidatingWebhookConfiguration" => {
-            let mut configuration =
-                webhooks::read(document, webhooks::ConfigurationKind::Validating, faults)?;
+            let kind = webhooks::ConfigurationKind::Validating;
+            let mut configuration = webhooks::read(document, kind, version, faults)?;
             configuration.is_static = is_static;
             Some(AdmissionObject::ValidatingWebhooks(Arc::new(configuration)))
         }
         "MutatingWebhookConfiguration" => {
-            let mut configuration = webhooks::read(document, webhooks::ConfigurationKind::Mutating, faults)?;
+            let kind = webhooks::ConfigurationKind::Mutating;
+            let mut configuration = webhooks::read(document, kind, version, faults)?;
             configuration.is_static = is_static;
             Some(AdmissionObject::MutatingWebhooks(Arc::new(configuration)))
         }

@@ -141,7 +141,7 @@ fn compile_condition(
         return None;
     }
     let text = &condition.expression;
-    authorization::Condition::compile(&condition.name, text)
+    authorization::Condition::compile(report.cel_version(), &condition.name, text)
         .map_err(|fault| match fault {
             ConditionFault::Invalid(error) => report.does_not_compile(path, text, &error),
             fault => report.fault(FaultKind::Invalid, path, fault.to_string()),

@@ -55,7 +55,7 @@ impl<'s> Surroundings<'s> {
             }
         };
         let document = Document::new(None, Node::from_json(as_written(value)));
-        if let Some(object) = object::read(document, None, &mut faults) {
+        if let Some(object) = object::read(document, None, self.admission.cel_version(), &mut faults) {
             self.look_around(&object, now, &mut faults);
         }
         faults

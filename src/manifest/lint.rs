@@ -147,7 +147,7 @@ fn alone(object: &ManifestObject) -> Box<[Fault]> {
         faults: &mut faults,
     };
     let path = FieldPath::root().field("spec").field("matchConstraints");
-    let lint_admission = |applicability: &Applicability, lint: &mut Lint<'_>| {
+    let lint_admission = |applicability: &Applicability, version, lint: &mut Lint<'_>| {
         let rules = &applicability.constraints.rules;
         let rules_path = path.field("resourceRules");
         excluded::lint(
@@ -158,7 +158,7 @@ fn alone(object: &ManifestObject) -> Box<[Fault]> {
             lint,
         );
         names::lint_constraints(&applicability.constraints, &path, lint);
-        types::lint(applicability, lint);
+        types::lint(applicability, version, lint);
         left_out::lint(&applicability.constraints, &path, lint);
     };
     if let Content::Admission(admission) = &object.content {
@@ -172,10 +172,10 @@ fn alone(object: &ManifestObject) -> Box<[Fault]> {
         }
         Content::Admission(AdmissionObject::MutatingPolicy(policy)) => {
             mutation::lint(policy, &mut lint);
-            lint_admission(&policy.applicability, &mut lint);
+            lint_admission(&policy.applicability, policy.environment.version(), &mut lint);
         }
         Content::Admission(AdmissionObject::ValidatingPolicy(policy)) => {
-            lint_admission(&policy.applicability, &mut lint);
+            lint_admission(&policy.applicability, policy.environment.version(), &mut lint);
         }
         _ => {}
     }

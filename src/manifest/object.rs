@@ -15,6 +15,7 @@ use super::rbac::Rbac;
 use super::report::Report;
 use super::validated::{ObjectIdentity, ObjectOrigin, ValidatedObject};
 use super::{admission_exception, authorization_policy, compile, namespace, parameter, rbac, v1alpha1};
+use crate::cel::Version;
 use crate::document::Document;
 use crate::engine::admission::STATIC_SUFFIX;
 use crate::engine::admission::exceptions::Exception;
@@ -66,13 +67,14 @@ impl Deref for ManifestObject {
     }
 }
 
-/// Reads `document`; what is wrong with it goes to `faults`, and then there is no object.
+/// Reads `document`, and compiles its expressions for `version`; what is wrong with it goes to `faults`, and then there is no object.
 pub(super) fn read(
     document: Document,
     cluster: Option<Arc<str>>,
+    version: Version,
     faults: &mut Faults,
 ) -> Option<ManifestObject> {
-    let valid = read_alone(&document, cluster, ObjectOrigin::File, faults)?;
+    let valid = read_alone(&document, cluster, ObjectOrigin::File, version, faults)?;
     Some(ManifestObject::new(document, Arc::new(valid)))
 }
 
@@ -81,10 +83,11 @@ pub(super) fn read_alone(
     document: &Document,
     cluster: Option<Arc<str>>,
     origin: ObjectOrigin,
+    version: Version,
     faults: &mut Faults,
 ) -> Option<ValidatedObject> {
     let content = match kind::of(document) {
-        Ok(kind) => content(kind, document, origin, faults),
+        Ok(kind) => content(kind, document, (origin, version), faults),
         Err(unknown) => {
             faults.push(Fault::error(
                 document.place(unknown.path),
@@ -100,7 +103,7 @@ pub(super) fn read_alone(
 fn content(
     kind: ManifestKind,
     document: &Document,
-    origin: ObjectOrigin,
+    (origin, version): (ObjectOrigin, Version),
     faults: &mut Faults,
 ) -> Option<Content> {
     match kind {
@@ -126,7 +129,7 @@ fn content(
         }
         ManifestKind::AuthorizationPolicy => {
             let policy: v1alpha1::AuthorizationPolicy = document.decode(faults)?;
-            let mut report = Report::new(document, faults);
+            let mut report = Report::new(document, faults).compiling_for(version);
             let checked = authorization_policy::validate(&policy, &mut report);
             if !report.is_valid() {
                 return None;
@@ -135,7 +138,8 @@ fn content(
         }
         ManifestKind::AdmissionException => {
             let exception = document.decode(faults)?;
-            let exception = admission_exception::read(exception, &mut Report::new(document, faults))?;
+            let mut report = Report::new(document, faults).compiling_for(version);
+            let exception = admission_exception::read(exception, &mut report)?;
             Some(Content::Exception(Arc::new(exception)))
         }
         ManifestKind::PolicyTest => None,
@@ -144,7 +148,7 @@ fn content(
         ManifestKind::Admission => {
             let name = named(document, faults)?;
             let is_static = origin == ObjectOrigin::File && name.ends_with(STATIC_SUFFIX);
-            admission::read(document, is_static, faults).map(Content::Admission)
+            admission::read(document, is_static, version, faults).map(Content::Admission)
         }
         ManifestKind::Parameter => parameter(document, faults),
     }

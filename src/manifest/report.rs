@@ -1,6 +1,6 @@
 //! Collects the faults of one object.
 
-use crate::cel::CompileError;
+use crate::cel::{CompileError, Version};
 use crate::document::Document;
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
@@ -11,6 +11,7 @@ pub(super) struct Report<'a> {
     document: &'a Document,
     faults: &'a mut Faults,
     errors: usize,
+    cel_version: Version,
 }
 
 impl<'a> Report<'a> {
@@ -19,7 +20,21 @@ impl<'a> Report<'a> {
             document,
             faults,
             errors: 0,
+            cel_version: Version::NEWEST,
         }
+    }
+
+    /// The same of a document whose expressions are compiled for `version`, not the newest.
+    pub(super) const fn compiling_for(self, version: Version) -> Self {
+        Self {
+            cel_version: version,
+            ..self
+        }
+    }
+
+    /// What expressions of the document are compiled for.
+    pub(super) const fn cel_version(&self) -> Version {
+        self.cel_version
     }
 
     /// Whether nothing was wrong since [`Report::new`].

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use super::object::{self, Content, ManifestObject};
 use super::validated::{ValidatedObject, digest};
 use super::{Source, stream};
+use crate::cel::Version;
 use crate::document::Document;
 use crate::field::Faults;
 
 /// What one source says, whatever others say. Sets that have the same source share it.
 pub struct SourceObjects {
     cluster: Option<Arc<str>>,
+    /// What its expressions are compiled for.
+    version: Version,
     /// In the order written.
     objects: Vec<ManifestObject>,
     /// The places of those that are no bindings.
@@ -22,22 +25,23 @@ pub struct SourceObjects {
 }
 
 impl SourceObjects {
-    /// Reads `source`. Objects that are as `earlier` has them, the same file as it was
-    /// before, are shared with it, and neither validated nor compiled again.
+    /// Reads `source`, and compiles its expressions for `version`. Objects that are as `earlier`
+    /// has them, the same file as it was before, are shared with it, and neither validated nor
+    /// compiled again where that was read for the same version.
     ///
     /// Blocks for as long as expressions take to compile.
     #[must_use]
-    pub fn read(source: &Source, earlier: Option<&Self>) -> Self {
+    pub fn read(source: &Source, version: Version, earlier: Option<&Self>) -> Self {
         let cluster: Option<Arc<str>> = source.cluster.as_deref().map(Into::into);
         let known = earlier
-            .filter(|earlier| earlier.cluster == cluster)
+            .filter(|earlier| earlier.cluster == cluster && earlier.version == version)
             .map(KnownObjects::new);
         let mut faults = Faults::new();
         let mut objects = Vec::new();
         for document in stream::documents(source, &mut faults) {
             match known.as_ref().and_then(|known| known.find(&document)) {
                 Some(valid) => objects.push(ManifestObject::new(document, valid)),
-                None => objects.extend(object::read(document, cluster.clone(), &mut faults)),
+                None => objects.extend(object::read(document, cluster.clone(), version, &mut faults)),
             }
         }
         let is_other =
@@ -51,9 +55,16 @@ impl SourceObjects {
                 .collect(),
             identities: objects.iter().map(|object| object.identity().digest()).collect(),
             cluster,
+            version,
             objects,
             faults,
         }
+    }
+
+    /// What its expressions are compiled for.
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        self.version
     }
 
     /// The only cluster that its objects hold for; `None` for every cluster.

@@ -5,8 +5,10 @@ mod exceptions;
 mod namespaces;
 mod policies;
 mod rbac;
+mod versions;
 
 use super::*;
+use crate::cel::Version;
 use crate::engine::{Attributes, Decision, ResourceAttributes, Target, User, Validity};
 use crate::field::FaultKind;
 
@@ -20,7 +22,7 @@ fn source(text: &str) -> Source {
 
 /// The objects of `sources`, whatever in them is worth a warning.
 fn objects(sources: &[Source], faults: &mut Faults) -> Vec<Arc<ValidatedObject>> {
-    let read = |source| SourceObjects::read(source, None);
+    let read = |source| SourceObjects::read(source, Version::NEWEST, None);
     let sources: Vec<SourceObjects> = sources.iter().map(read).collect();
     for source in &sources {
         faults.extend(source.faults().iter().cloned());

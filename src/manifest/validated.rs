@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::admission::{self, AdmissionObject};
 use super::kind;
 use super::object::{self, Content};
+use crate::cel::Version;
 use crate::document::{Document, Node, Value};
 use crate::engine::admission::ParamKind;
 use crate::engine::admission::exceptions::Exception;
@@ -47,7 +48,8 @@ pub struct ObjectIdentity {
 // === impl ValidatedObject ===
 
 impl ValidatedObject {
-    /// Reads one object that came by itself, of the only `cluster` it holds for.
+    /// Reads one object that came by itself, of the only `cluster` it holds for, and compiles its
+    /// expressions for `version`.
     ///
     /// Blocks for as long as its expressions take to compile.
     ///
@@ -55,9 +57,10 @@ impl ValidatedObject {
     ///
     /// Every fault of the object; what decides nothing, such as cases for
     /// `portcullis test`, is one too.
-    pub fn read(document: Document, cluster: Arc<str>) -> Result<Self, Faults> {
+    pub fn read(document: Document, cluster: Arc<str>, version: Version) -> Result<Self, Faults> {
         let mut faults = Faults::new();
-        match object::read_alone(&document, Some(cluster), ObjectOrigin::ApiServer, &mut faults) {
+        let origin = ObjectOrigin::ApiServer;
+        match object::read_alone(&document, Some(cluster), origin, version, &mut faults) {
             Some(object) => Ok(object),
             None => {
                 if !faults.has_errors() {
@@ -126,6 +129,15 @@ impl ValidatedObject {
             Content::Exception(exception) => Some(exception),
             _ => None,
         }
+    }
+
+    /// Whether it is of a kind that has expressions.
+    #[must_use]
+    pub const fn has_expressions(&self) -> bool {
+        matches!(
+            self.content,
+            Content::Policy(_) | Content::Exception(_) | Content::Admission(_)
+        )
     }
 
     /// Whether it can let pass what would not without it, and is of Portcullis' own kinds.

@@ -165,11 +165,14 @@ impl<'o> Indexing<'o> {
             missing_namespace,
             failure_policy,
             shadow_webhooks,
+            // What was watched before was compiled for another.
+            cel_version,
             // Those that come with the program.
             equivalents: _,
         } = &self.settings;
         *missing_namespace == before.missing_namespace
             && *failure_policy == before.failure_policy
+            && *cel_version == before.cel_version
             && *shadow_webhooks == before.shadow_webhooks
     }
 

@@ -103,7 +103,7 @@ fn last_good_here(
     let (config, mut faults) = config::parse_saved(path, &saved.configuration, folder, &saved.cluster_files);
     let snapshot = config.and_then(|config| {
         faults.extend(config.require_callers().err());
-        let files = ManifestFiles::of_sources(saved.manifests);
+        let files = ManifestFiles::of_sources(saved.manifests, config.admission.cel_version);
         assemble(config, files, source, None, now, &mut faults)
     });
     match snapshot.filter(|_| !faults.has_errors()) {
@@ -130,7 +130,7 @@ pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], no
     match examined.config {
         Some(config) => {
             faults.extend(config.require_callers().err());
-            let files = ManifestFiles::of_sources(sources);
+            let files = ManifestFiles::of_sources(sources, config.admission.cel_version);
             assemble(config, files, source, None, now, &mut faults);
         }
         // Too little is known for the rest, but the manifests can be judged.
@@ -224,7 +224,10 @@ fn assemble(
     let expiries = certificates::of_configuration(&config, &Disk);
     faults.append(certificates::warnings(&expiries, now));
     faults.append(certificates::misfits(&config, &Disk));
-    faults.append(config::authorizers::warnings_beside(&config.file));
+    faults.append(config::authorizers::warnings_beside(
+        &config.file,
+        config.admission.cel_version,
+    ));
     faults.append(source.check(&config).1);
     let (objects, tls) = (objects?, tls?);
     if faults.has_errors() {
@@ -272,7 +275,10 @@ pub(super) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Opt
         cluster_scoped: BTreeMap::new(),
         never_deny: config.authorization.never_deny.clone(),
         missing_namespace: config.admission.missing_namespace,
-        api_server_webhooks: now.map_or_else(Vec::new, |_| config::authorizers::beside(&config.file)),
+        cel_version: config.admission.cel_version,
+        api_server_webhooks: now.map_or_else(Vec::new, |_| {
+            config::authorizers::beside(&config.file, config.admission.cel_version)
+        }),
     }
 }
 
@@ -282,6 +288,7 @@ pub fn admission_settings(config: &Config) -> AdmissionSettings {
     AdmissionSettings {
         missing_namespace: config.admission.missing_namespace,
         failure_policy: config.admission.failure_policy,
+        cel_version: config.admission.cel_version,
         shadow_webhooks: config.upstreams.shadow.clone(),
         ..AdmissionSettings::default()
     }

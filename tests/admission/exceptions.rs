@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use portcullis::api::AdmissionReview;
+use portcullis::cel::Version;
 use portcullis::document;
 use portcullis::engine::Time;
 use portcullis::engine::admission::webhook::{CallFailure, WebhookAnswer, WebhookReply};
@@ -64,7 +65,7 @@ fn objects(text: &str) -> Vec<Arc<ValidatedObject>> {
 /// What was watched from the API server of `default`.
 fn watched(text: &str) -> Vec<Arc<ValidatedObject>> {
     let documents = document::parse(None, text).unwrap();
-    let read = |document| ValidatedObject::read(document, "default".into()).unwrap();
+    let read = |document| ValidatedObject::read(document, "default".into(), Version::NEWEST).unwrap();
     documents.into_iter().map(read).map(Arc::new).collect()
 }
 

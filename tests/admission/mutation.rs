@@ -167,3 +167,29 @@ fn a_policy_runs_again_if_others_changed_the_object_after_it() {
     assert_eq!(seen("Never"), false);
     assert_eq!(seen("IfNeeded"), true);
 }
+
+#[test]
+fn values_of_patches_are_the_json_that_an_api_server_makes() {
+    let patch = |value: &str| {
+        let expression = format!("[JSONPatch{{op: 'add', path: '/data', value: {value}}}]");
+        mutated(&mk_mutation("a", "Never", &expression), &json!({}))
+    };
+    let made = patch(
+        "{'t': dyn(timestamp('2020-01-01T00:00:00.5Z')), 'd': dyn(duration('90m')), 'o': dyn(optional.of('1'))}",
+    );
+    assert_eq!(made.denial, None);
+    assert_eq!(
+        serde_json::from_str::<Value>(&made.patch).unwrap(),
+        json!([{"op": "add", "path": "/data", "value": {
+            "t": "2020-01-01T00:00:00.5Z", "d": "5400s", "o": "1",
+        }}])
+    );
+    for refused in [
+        "{1: 'a'}",
+        "{true: 'a'}",
+        "{'q': quantity('1')}",
+        "{'o': optional.none()}",
+    ] {
+        assert!(patch(refused).denial.is_some(), "{refused}");
+    }
+}

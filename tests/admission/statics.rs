@@ -1,6 +1,7 @@
 //! Policies of files whose names end in `.static.k8s.io`: they judge policies, and no other does.
 
 use super::*;
+use portcullis::cel::Version;
 use portcullis::document;
 use portcullis::manifest::{ObjectSet, Options, ValidatedObject, assemble, read};
 
@@ -65,7 +66,8 @@ fn only_a_static_policy_bound_by_a_static_binding_judges_policies() {
 fn what_is_watched_never_judges_policies_whatever_its_name() {
     let text = refusing("p.static.k8s.io", "p.static.k8s.io");
     let watched = document::parse(None, &text).unwrap().into_iter();
-    let watched = watched.map(|document| ValidatedObject::read(document, "default".into()).unwrap());
+    let watched =
+        watched.map(|document| ValidatedObject::read(document, "default".into(), Version::NEWEST).unwrap());
     let set = set_of(watched.map(Arc::new).collect());
     assert_eq!(message(&validated(&set, &of_a_policy())), "allowed");
     let config_map = mk_review(&json!({"metadata": {"name": "c"}}));

@@ -25,7 +25,21 @@ pub(crate) struct Controllers {
 /// # Panics
 /// Without them, when `PORTCULLIS_REQUIRE_APISERVER` is `1`.
 pub(crate) fn find() -> Option<Binaries> {
-    let folder = folder();
+    find_in(&folder(), "PORTCULLIS_REQUIRE_APISERVER")
+}
+
+/// Those of the oldest version that is tested, from `target/apiserver-1.36`.
+///
+/// # Panics
+/// Without them, when `PORTCULLIS_REQUIRE_OLDER_APISERVER` is `1`.
+pub(crate) fn older() -> Option<Binaries> {
+    find_in(
+        &target().join("apiserver-1.36"),
+        "PORTCULLIS_REQUIRE_OLDER_APISERVER",
+    )
+}
+
+fn find_in(folder: &Path, required: &str) -> Option<Binaries> {
     let program = |name: &str| Some(folder.join(name)).filter(|path| path.is_file());
     let found = || {
         Some(Binaries {
@@ -35,7 +49,7 @@ pub(crate) fn find() -> Option<Binaries> {
         })
     };
     found().or_else(|| {
-        not_run(&folder, "kube-apiserver, etcd and kubectl");
+        not_run(folder, "kube-apiserver, etcd and kubectl", required);
         None
     })
 }
@@ -90,7 +104,8 @@ pub(crate) fn controllers() -> Option<Controllers> {
         })
     };
     found().or_else(|| {
-        not_run(&folder, "kube-controller-manager and kube-scheduler");
+        let programs = "kube-controller-manager and kube-scheduler";
+        not_run(&folder, programs, "PORTCULLIS_REQUIRE_APISERVER");
         None
     })
 }
@@ -98,14 +113,15 @@ pub(crate) fn controllers() -> Option<Controllers> {
 fn folder() -> PathBuf {
     match env::var_os("KUBEBUILDER_ASSETS") {
         Some(folder) if !folder.is_empty() => PathBuf::from(folder),
-        _ => Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .parent()
-            .unwrap()
-            .join("apiserver"),
+        _ => target().join("apiserver"),
     }
 }
 
-fn not_run(folder: &Path, programs: &str) {
+fn target() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
+}
+
+fn not_run(folder: &Path, programs: &str, required: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
     let folder = folder.display();
@@ -113,7 +129,7 @@ fn not_run(folder: &Path, programs: &str) {
         "NOT RUN: {test}: no {programs} in {folder}; \
          make them with tests/apiserver/build or set KUBEBUILDER_ASSETS"
     );
-    let required = env::var("PORTCULLIS_REQUIRE_APISERVER").is_ok_and(|value| value == "1");
+    let required = env::var(required).is_ok_and(|value| value == "1");
     assert!(!required, "{message}");
     let _ = writeln!(std::io::stderr(), "{message}");
 }

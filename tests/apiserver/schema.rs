@@ -1,49 +1,97 @@
-//! The tables of built-in types and resources, against what the API server says of them.
+//! The tables of built-in types and resources, against what API servers say of them. They have
+//! what each version that is tested has.
 
+mod contained;
 mod definitions;
 mod resources;
 
-use crate::binaries;
+use crate::binaries::{self, Binaries};
 use crate::cluster::Cluster;
 use crate::harness::folder::Folder;
 use definitions::Definitions;
+use portcullis::engine::admission::matching::Equivalents;
+use resources::Resources;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Set to write the table instead of comparing it.
+/// Set to write the tables instead of comparing them.
 const WRITE: &str = "PORTCULLIS_WRITE_SCHEMA";
 
 const TYPES: &str = "src/engine/admission/apply/schema.txt";
 const RESOURCES: &str = "src/manifest/lint/known/resources.txt";
 
+/// What one API server says.
+struct Said {
+    version: String,
+    definitions: Definitions,
+    resources: Resources,
+}
+
 #[test]
-fn the_tables_of_types_and_resources_are_what_the_api_server_says() {
+fn every_type_and_resource_of_the_api_server_is_in_the_tables() {
     let Some(binaries) = binaries::find() else { return };
+    let said = said(&binaries);
+    let missing = contained::missing(&committed(TYPES), &said.definitions.table(&said.version));
+    assert_eq!(
+        missing,
+        BTreeSet::new(),
+        "{TYPES}: run tests/apiserver/write-schema"
+    );
+    let missing = said.resources.missing(&committed(RESOURCES));
+    assert_eq!(missing, [""; 0], "{RESOURCES}: run tests/apiserver/write-schema");
+    let unequal = said.resources.unequal(&Equivalents::kubernetes());
+    assert_eq!(unequal, [""; 0], "src/engine/admission/matching/builtin.rs");
+}
+
+#[test]
+fn the_tables_are_what_the_api_servers_of_all_versions_say_together() {
+    let (Some(newest), Some(older)) = (binaries::find(), binaries::older()) else {
+        return;
+    };
+    let (mut newest, older) = (said(&newest), said(&older));
+    if newest.version == older.version {
+        // The older one is tested as if it were the newest.
+        return;
+    }
+    let servers = format!("{} or {}", older.version, newest.version);
+    newest.definitions.join(older.definitions);
+    newest.resources.join(older.resources);
+    compare(TYPES, &newest.definitions.table(&servers));
+    compare(RESOURCES, &newest.resources.table(&servers));
+}
+
+fn said(binaries: &Binaries) -> Said {
     let flags = [
         "--authorization-mode=RBAC".to_owned(),
         "--runtime-config=api/all=true".to_owned(),
     ];
-    let cluster = Cluster::start(&binaries, Folder::new("schema"), &[], &flags);
-    let version = get(&cluster, "/version");
-    let version = version["gitVersion"].as_str().unwrap();
-    compare(TYPES, &definitions(&cluster).table(version));
-    compare(RESOURCES, &resources::list(&cluster, version));
+    let cluster = Cluster::start(binaries, Folder::new("schema"), &[], &flags);
+    Said {
+        version: get(&cluster, "/version")["gitVersion"]
+            .as_str()
+            .unwrap()
+            .to_owned(),
+        definitions: definitions(&cluster),
+        resources: Resources::of(&cluster),
+    }
+}
+
+fn path(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
+}
+
+fn committed(file: &str) -> String {
+    fs::read_to_string(path(file)).unwrap()
 }
 
 fn compare(file: &str, table: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     if std::env::var_os(WRITE).is_some() {
-        fs::write(path, table).unwrap();
+        fs::write(path(file), table).unwrap();
         return;
     }
-    let committed = fs::read_to_string(path).unwrap();
-    // The first line names the version: other binaries have other types.
-    assert_eq!(
-        committed.lines().next(),
-        table.lines().next(),
-        "{file} is of another API server: run tests/apiserver/write-schema"
-    );
+    let committed = committed(file);
     let differs = committed
         .lines()
         .zip(table.lines())

@@ -38,11 +38,6 @@ impl AuthorizeAccess for Host {
     }
 }
 
-/// What expressions may name, as a 1.36 API server compiles new ones.
-pub(crate) fn environment() -> Environment {
-    environment_of(Version::DEFAULT)
-}
-
 /// What expressions may name in this version.
 pub(crate) fn environment_of(version: Version) -> Environment {
     let variables = AdmissionVariables {

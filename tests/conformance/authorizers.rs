@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use portcullis::authorizers::{Authorizers, ConsultationStep};
+use portcullis::cel::Version;
 use portcullis::config::{self, AuthorizerTypes, Disk};
 use portcullis::engine::authorization::PolicySet;
 use portcullis::engine::{Attributes, Decision, ResourceAttributes, Target, User};
@@ -44,6 +45,7 @@ fn validate(case: &Case<'_>) -> Result<(), Mismatch> {
         known: &types("knownTypes"),
         repeatable: &types("repeatableTypes"),
         in_cluster: true,
+        cel_version: Version::new(35),
     };
     let faults = config::authorizers::check("f.json", &text, Path::new("/"), types);
     let actual: Vec<_> = faults

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use portcullis::cel::Version;
 use portcullis::config::{AuthorizerTypes, authorizers};
 use portcullis::engine::authorization::authorizer::{Authorizer, Relevance};
 use portcullis::engine::authorization::{Condition, FailurePolicy};
@@ -38,7 +39,7 @@ pub(crate) fn without_selectors(case: &Case<'_>) -> bool {
 }
 
 fn compiles(case: &Case<'_>) -> Result<(), Mismatch> {
-    let compiled = Condition::compile("c", expressions(case)[0]);
+    let compiled = Condition::compile(Version::new(35), "c", expressions(case)[0]);
     case.same("ok", &compiled.is_ok(), &case.expect()["ok"].as_bool().unwrap())
 }
 
@@ -64,6 +65,7 @@ fn validate(case: &Case<'_>) -> Result<(), Mismatch> {
         known: &["Webhook"],
         repeatable: &["Webhook"],
         in_cluster: true,
+        cel_version: Version::new(35),
     };
     let faults = authorizers::check("f.json", &configuration.to_string(), Path::new("/"), types);
     case.same(
@@ -84,7 +86,7 @@ fn validate(case: &Case<'_>) -> Result<(), Mismatch> {
 /// Whether the webhook is asked, and what comes of it where conditions fail.
 fn combine(case: &Case<'_>) -> Result<(), Mismatch> {
     let compile = |expression: &str| {
-        let compiled = Condition::compile(expression, expression);
+        let compiled = Condition::compile(Version::new(35), expression, expression);
         compiled.map_err(|fault| Mismatch::new(fault.to_string()))
     };
     let authorizer = Authorizer {

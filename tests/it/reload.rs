@@ -11,7 +11,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use portcullis::config::Config;
+use portcullis::document;
 use portcullis::field::Faults;
+use portcullis::manifest::ValidatedObject;
 use portcullis::reload::{ManifestSource, Snapshot, SourceStatus, Trigger, Watched};
 
 use crate::support::{Builder, Gateway, JANE_GETS, get, until, v1};
@@ -302,4 +304,93 @@ fn a_reload_that_ends_late_takes_effect() {
     gate.release();
     until("it takes effect", || joe_may(&gateway));
     until("all is well", || gateway.state.last_failure().is_none());
+}
+
+/// Joe may get `/x`, says this policy, where there is what Kubernetes 1.37 added to CEL.
+const JOE_MAY_AS_OF_1_37: &str = "
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: joe-may}
+spec:
+  effect: Allow
+  subjects: [{kind: User, name: joe}]
+  nonResourceRules: [{verbs: [get], paths: [/x]}]
+  conditions: [{name: joe, expression: \"['joe'].includes(request.user)\"}]
+";
+
+#[test]
+fn another_version_of_cel_compiles_every_file_anew() {
+    let gateway = Gateway::usual();
+    fs::write(gateway.file("policies/joe.yaml"), JOE_MAY_AS_OF_1_37).unwrap();
+    until("the policy is in force", || joe_may(&gateway));
+
+    let path = gateway.file("config.yaml");
+    let newest = fs::read_to_string(&path).unwrap();
+    let older = format!("{newest}\nadmission: {{celVersion: '1.36'}}\n");
+    fs::write(&path, older).unwrap();
+    until("the fault is found", || gateway.state.last_failure().is_some());
+    let faults = gateway.state.last_failure().unwrap().faults.to_string();
+    assert!(
+        faults.contains(": AuthorizationPolicy/joe-may: spec.conditions[0].expression: "),
+        "{faults}"
+    );
+    assert!(joe_may(&gateway), "the last good set stays in force");
+
+    let without = JOE_MAY_AS_OF_1_37.replace("['joe'].includes(request.user)", "request.user != 'joe'");
+    fs::write(gateway.file("policies/joe.yaml"), without).unwrap();
+    until("a policy that compiles is in force", || !joe_may(&gateway));
+}
+
+/// A cluster with one policy, compiled for the version that the configuration says. Joe may get
+/// `/x` before cel-go 0.29.
+struct OnePolicy;
+
+const JOE_MIGHT: &str = "
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: joe-might}
+spec:
+  effect: Allow
+  subjects: [{kind: User, name: joe}]
+  nonResourceRules: [{verbs: [get], paths: [/x]}]
+  conditions: [{name: empty, expression: 'lists.range(-1).size() == 0'}]
+";
+
+impl ManifestSource for OnePolicy {
+    fn start(&self, _: Trigger) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn check(&self, _: &Config) -> (BTreeSet<PathBuf>, Faults) {
+        (BTreeSet::new(), Faults::new())
+    }
+
+    fn objects(&self, config: &Config) -> Vec<Arc<Watched>> {
+        let document = document::parse(None, JOE_MIGHT).unwrap().remove(0);
+        let version = config.admission.cel_version;
+        let object = ValidatedObject::read(document, "default".into(), version).unwrap();
+        vec![Arc::new(Watched {
+            cluster: "default".to_owned(),
+            objects: vec![Arc::new(object)],
+            ..Watched::default()
+        })]
+    }
+
+    fn follow(&self, _: &Snapshot) {}
+
+    fn status(&self) -> Vec<SourceStatus> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn another_version_of_cel_holds_for_watched_objects_too() {
+    let gateway = Builder::new().source(Arc::new(OnePolicy)).start();
+    assert!(!joe_may(&gateway));
+    let newest = fs::read_to_string(gateway.file("config.yaml")).unwrap();
+    let older = format!("{newest}\nadmission: {{celVersion: '1.36'}}\n");
+    gateway.reload(&[("config.yaml", older.as_bytes())]);
+    assert!(joe_may(&gateway));
+    gateway.reload(&[("config.yaml", newest.as_bytes())]);
+    assert!(!joe_may(&gateway));
 }

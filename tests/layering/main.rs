@@ -50,6 +50,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "authentication",
             "authorizers",
+            "cel",
             "certificates",
             "config",
             "document",
@@ -63,7 +64,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     (
         "cluster",
-        &["config", "document", "engine", "field", "manifest", "reload"],
+        &[
+            "cel", "config", "document", "engine", "field", "manifest", "reload",
+        ],
     ),
     (
         "server",

@@ -40,9 +40,6 @@ type celAnswer struct {
 	Functions []string `json:"functions,omitempty"`
 }
 
-// What kube-apiserver 1.36 compiles new expressions for.
-var celVersion = version.MajorMinor(1, 35)
-
 // The variables beside those of JSON, by their types.
 var typed = map[string]*cel.Type{
 	"i":   cel.IntType,
@@ -61,7 +58,12 @@ var typed = map[string]*cel.Type{
 // The variables that the question gives as JSON.
 var untyped = []string{"object", "oldObject", "params"}
 
-func newCEL() (answerer, error) {
+// newCEL has the environment of the version `1.MINOR`.
+func newCEL(of string) (answerer, error) {
+	celVersion, err := version.ParseGeneric(of)
+	if err != nil {
+		return nil, err
+	}
 	var options []cel.EnvOption
 	for name, of := range typed {
 		options = append(options, cel.Variable(name, of))
@@ -81,7 +83,7 @@ func newCEL() (answerer, error) {
 		return nil, err
 	}
 	variables := variablesOf(map[string]any{})
-	return of(func(question celQuestion) celAnswer {
+	return answering(func(question celQuestion) celAnswer {
 		if question.Functions {
 			return celAnswer{Functions: slices.Sorted(maps.Keys(env.Functions()))}
 		}

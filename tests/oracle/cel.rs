@@ -4,16 +4,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use portcullis::cel::Environment;
+use portcullis::cel::{Environment, Version};
 use portcullis::json::Document;
 use serde_json::json;
 
 use crate::differences::Difference;
 use crate::grammar::Grammar;
 use crate::outcome::{Answer, Outcome};
-use crate::program::Oracle;
+use crate::program::{NEWEST, Oracle};
 use crate::random::{Random, cases};
-use crate::variables::{environment, untyped};
+use crate::variables::{environment_of, untyped};
 
 /// How many differences are printed; all of them are written to a file.
 const SHOWN: usize = 40;
@@ -40,14 +40,16 @@ struct Both {
 
 impl Both {
     /// None where the program was not built.
-    fn start() -> Option<Self> {
-        let mut oracle = Oracle::start("cel")?;
+    ///
+    /// The environment that the Kubernetes `server` has for `version`, and ours.
+    fn start(server: &str, version: Version) -> Option<Self> {
+        let mut oracle = Oracle::of_expressions(server, version)?;
         let text = untyped();
         let values: serde_json::Value = serde_json::from_str(&text).unwrap();
         let _: Vec<Answer> = oracle.ask(&[json!({ "variables": values })]);
         Some(Self {
             oracle,
-            environment: environment(),
+            environment: environment_of(version),
             variables: Document::parse(text).unwrap(),
         })
     }
@@ -77,17 +79,37 @@ impl Both {
 }
 
 #[test]
-fn random_expressions_are_what_kubernetes_makes_of_them() {
-    let Some(mut both) = Both::start() else {
+fn random_expressions_are_what_kubernetes_1_37_makes_of_them() {
+    compare("1.37", 37, 20_000);
+}
+
+#[test]
+fn random_expressions_are_what_kubernetes_1_36_makes_of_them() {
+    compare("1.36", 36, 20_000);
+}
+
+/// Their cel-go is that of 1.36, and so is their code of libraries, but for comments.
+#[test]
+fn random_expressions_are_what_kubernetes_1_34_and_1_35_make_of_them() {
+    for minor in [34, 35] {
+        compare("1.36", minor, 3_000);
+    }
+}
+
+/// Expressions in the environment that the Kubernetes `server` has for 1.`minor`.
+fn compare(server: &str, minor: u32, count: usize) {
+    let version = Version::new(minor);
+    assert!(Version::EXACT.contains(&version));
+    let Some(mut both) = Both::start(server, version) else {
         return;
     };
-    let known = Difference::all();
+    let known = Difference::all_of(version);
     let grammar = Grammar::read();
-    let mut random = Random::of(3);
+    let mut random = Random::of(u64::from(minor));
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     let mut times = vec![0; known.len()];
     let mut found = Vec::new();
-    let count = cases(20_000);
+    let count = cases(count);
     for start in (0..count).step_by(1000) {
         let expressions: Vec<String> = (start..count.min(start + 1000))
             .map(|_| grammar.expression(&mut random))
@@ -111,7 +133,7 @@ fn random_expressions_are_what_kubernetes_makes_of_them() {
             }
         }
     }
-    println!("{count} expressions: {kinds:?}");
+    println!("{count} expressions for {version}: {kinds:?}");
     for (known, times) in known.iter().zip(times) {
         println!("{times} times: {}", known.reason);
     }
@@ -121,30 +143,33 @@ fn random_expressions_are_what_kubernetes_makes_of_them() {
         "{} times: Kubernetes comes to another outcome each time",
         all - found.len()
     );
-    report(found, count);
+    report(found, count, version);
 }
 
 #[test]
 fn every_difference_of_the_table_is_still_one() {
-    let Some(mut both) = Both::start() else {
-        return;
-    };
-    let known = Difference::all();
-    let examples: Vec<String> = known.iter().map(|known| known.example.clone()).collect();
-    let outcomes = both.outcomes(&examples);
-    for (known, (kubernetes, here)) in known.iter().zip(outcomes) {
-        let differ = !kubernetes.is_same(&here) && known.explains(&known.example, &kubernetes, &here);
-        assert!(
-            differ,
-            "{}\n  Kubernetes {kubernetes:?}\n  here       {here:?}",
-            known.example
-        );
+    for (server, minor) in [("1.36", 36), (NEWEST, 37)] {
+        let version = Version::new(minor);
+        let Some(mut both) = Both::start(server, version) else {
+            return;
+        };
+        let known = Difference::all_of(version);
+        let examples: Vec<String> = known.iter().map(|known| known.example.clone()).collect();
+        let outcomes = both.outcomes(&examples);
+        for (known, (kubernetes, here)) in known.iter().zip(outcomes) {
+            let differ = !kubernetes.is_same(&here) && known.explains(&known.example, &kubernetes, &here);
+            assert!(
+                differ,
+                "{} for {version}\n  Kubernetes {kubernetes:?}\n  here       {here:?}",
+                known.example
+            );
+        }
     }
 }
 
 #[test]
 fn the_grammar_calls_every_function_of_kubernetes() {
-    let Some(mut oracle) = Oracle::start("cel") else {
+    let Some(mut oracle) = Oracle::of_expressions(NEWEST, Version::NEWEST) else {
         return;
     };
     let answers: Vec<Answer> = oracle.ask(&[json!({ "functions": true })]);
@@ -161,7 +186,7 @@ fn the_grammar_calls_every_function_of_kubernetes() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-fn report(mut found: Vec<Found>, count: usize) {
+fn report(mut found: Vec<Found>, count: usize, version: Version) {
     found.sort_by_key(|found| (found.expression.len(), found.expression.clone()));
     found.dedup_by(|one, other| one.expression == other.expression);
     let all: Vec<String> = found
@@ -175,11 +200,11 @@ fn report(mut found: Vec<Found>, count: usize) {
             format!("{expression}\n  Kubernetes {kubernetes:?}\n  here       {here:?}")
         })
         .collect();
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("oracle-cel-differences.txt");
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("oracle-cel-differences-{version}.txt"));
     std::fs::write(&file, all.join("\n")).unwrap();
     assert!(
         all.is_empty(),
-        "{} of {count} differ, all in {}; the shortest:\n{}",
+        "{} of {count} differ for {version}, all in {}; the shortest:\n{}",
         all.len(),
         file.display(),
         all.iter()

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use portcullis::cel::Version;
 use portcullis::cel::regex::Regex;
 
 use crate::outcome::Outcome;
@@ -11,6 +12,8 @@ pub(crate) struct Difference {
     pub(crate) reason: String,
     /// An expression that shows it.
     pub(crate) example: String,
+    /// The versions that have it; none: all.
+    versions: Vec<String>,
     /// Whether nothing but the cost differs.
     cost_only: bool,
     expression: Option<Regex>,
@@ -21,11 +24,11 @@ pub(crate) struct Difference {
 // === impl Difference ===
 
 impl Difference {
-    /// All of the table.
+    /// Those of the table that `version` has.
     ///
     /// # Panics
     /// Where the table is not as its head says.
-    pub(crate) fn all() -> Vec<Self> {
+    pub(crate) fn all_of(version: Version) -> Vec<Self> {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/differences.txt");
         let text = std::fs::read_to_string(file).unwrap();
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
@@ -33,7 +36,12 @@ impl Difference {
             .split(|line| line.is_empty())
             .filter(|block| !block.is_empty())
             .map(Self::read)
+            .filter(|difference| difference.is_of(version))
             .collect()
+    }
+
+    fn is_of(&self, version: Version) -> bool {
+        self.versions.is_empty() || self.versions.contains(&version.to_string())
     }
 
     fn read(block: &[&str]) -> Self {
@@ -59,6 +67,11 @@ impl Difference {
         Self {
             reason: required("reason"),
             example: required("example"),
+            versions: field("versions")
+                .into_iter()
+                .flat_map(|versions| versions.split(' '))
+                .map(str::to_owned)
+                .collect(),
             cost_only: field("only").is_some_and(|only| only == "cost"),
             expression: pattern("expression"),
             kubernetes: pattern("kubernetes"),

@@ -2,10 +2,11 @@
 // on the standard input, its answer a line on the standard output. The first
 // argument says what is asked about:
 //
-//	oracle regex    Go's regular expressions
-//	oracle cel      expressions in the environment of kube-apiserver
-//	oracle yaml     YAML as sigs.k8s.io/yaml reads it
-//	oracle tables   the Unicode tables of Go's regular expressions
+//	oracle regex         Go's regular expressions
+//	oracle cel VERSION   expressions in the environment that this kube-apiserver has for
+//	                     VERSION, such as 1.36
+//	oracle yaml          YAML as sigs.k8s.io/yaml reads it
+//	oracle tables        the Unicode tables of Go's regular expressions
 //
 // `oracle write-tables` asks nothing: it writes those tables.
 package main
@@ -20,7 +21,8 @@ import (
 // An answerer makes an answer of a question, both of its own shape.
 type answerer func(question []byte) (any, error)
 
-var answerers = map[string]func() (answerer, error){
+// Each takes the second argument, if there is one.
+var answerers = map[string]func(string) (answerer, error){
 	"cel":    newCEL,
 	"regex":  newRegex,
 	"tables": newTables,
@@ -38,10 +40,14 @@ func run(arguments []string) error {
 	if len(arguments) == 1 && arguments[0] == "write-tables" {
 		return writeTables(os.Stdout)
 	}
-	if len(arguments) != 1 || answerers[arguments[0]] == nil {
-		return fmt.Errorf("one of cel, regex, tables and yaml is the one argument, not %q", arguments)
+	if len(arguments) == 0 || answerers[arguments[0]] == nil || len(arguments) > 2 {
+		return fmt.Errorf("cel VERSION, regex, tables or yaml is asked about, not %q", arguments)
 	}
-	answer, err := answerers[arguments[0]]()
+	parameter := ""
+	if len(arguments) == 2 {
+		parameter = arguments[1]
+	}
+	answer, err := answerers[arguments[0]](parameter)
 	if err != nil {
 		return err
 	}
@@ -74,8 +80,8 @@ func run(arguments []string) error {
 	}
 }
 
-// of turns a function of a question and an answer into an answerer.
-func of[Q, A any](answer func(Q) A) answerer {
+// answering turns a function of a question and an answer into an answerer.
+func answering[Q, A any](answer func(Q) A) answerer {
 	return func(line []byte) (any, error) {
 		var question Q
 		if err := json.Unmarshal(line, &question); err != nil {

@@ -5,8 +5,12 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use portcullis::cel::Version;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+/// The newest Kubernetes that there is a program of.
+pub(crate) const NEWEST: &str = "1.37";
 
 /// A running program that is asked about one subject: `regex`, `cel`, `yaml`.
 pub(crate) struct Oracle {
@@ -18,7 +22,7 @@ pub(crate) struct Oracle {
 // === impl Oracle ===
 
 impl Oracle {
-    /// The program, asked about `subject`.
+    /// The program with the newest Kubernetes' code, asked about `subject`.
     ///
     /// Where it was not built, says on the standard error (past the capture of
     /// test output) what is not run, and returns `None`.
@@ -26,13 +30,23 @@ impl Oracle {
     /// # Panics
     /// Where it was not built, when `PORTCULLIS_REQUIRE_ORACLE` is `1`.
     pub(crate) fn start(subject: &str) -> Option<Self> {
-        let program = path();
+        Self::of(NEWEST, &[subject])
+    }
+
+    /// The program with the code of the Kubernetes `server`, asked about expressions in the
+    /// environment that it has for `version`; else like [`Oracle::start`].
+    pub(crate) fn of_expressions(server: &str, version: Version) -> Option<Self> {
+        Self::of(server, &["cel", &version.to_string()])
+    }
+
+    fn of(server: &str, arguments: &[&str]) -> Option<Self> {
+        let program = path(server);
         if !program.is_file() {
             not_run(&program);
             return None;
         }
         let mut child = Command::new(&program)
-            .arg(subject)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -81,11 +95,9 @@ fn read<A: DeserializeOwned>(answers: &mut impl BufRead) -> A {
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in the answer {line:?}"))
 }
 
-fn path() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .parent()
-        .unwrap()
-        .join("oracle/oracle")
+fn path(server: &str) -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    target.join("oracle").join(server).join("oracle")
 }
 
 fn not_run(program: &Path) {

@@ -17,8 +17,8 @@ type regexAnswer struct {
 	Found [][][]int `json:"found,omitempty"`
 }
 
-func newRegex() (answerer, error) {
-	return of(func(question regexQuestion) regexAnswer {
+func newRegex(string) (answerer, error) {
+	return answering(func(question regexQuestion) regexAnswer {
 		pattern, err := regexp.Compile(string(question.Pattern))
 		if err != nil {
 			return regexAnswer{Error: err.Error()}

@@ -15,12 +15,12 @@ type tablesAnswer struct {
 	Text string `json:"text"`
 }
 
-func newTables() (answerer, error) {
+func newTables(string) (answerer, error) {
 	var text strings.Builder
 	if err := writeTables(&text); err != nil {
 		return nil, err
 	}
-	return of(func(struct{}) tablesAnswer {
+	return answering(func(struct{}) tablesAnswer {
 		return tablesAnswer{text.String()}
 	}), nil
 }

@@ -24,8 +24,8 @@ type yamlAnswer struct {
 	Error  string `json:"error,omitempty"`
 }
 
-func newYAML() (answerer, error) {
-	return of(func(question yamlQuestion) (answer yamlAnswer) {
+func newYAML(string) (answerer, error) {
+	return answering(func(question yamlQuestion) (answer yamlAnswer) {
 		// go-yaml panics on some texts; kubectl ends there.
 		defer func() {
 			if cause := recover(); cause != nil {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use portcullis::cel::Version;
 use portcullis::engine::authorization::Condition;
 use portcullis::engine::authorization::condition::RequestActivation;
 use portcullis::engine::{Attributes, ResourceAttributes, Target, User};
@@ -90,7 +91,7 @@ impl Webhook {
         };
         let activation = RequestActivation::new(&attributes);
         self.match_conditions.iter().all(|condition| {
-            Condition::compile("match", &condition.expression)
+            Condition::compile(Version::NEWEST, "match", &condition.expression)
                 .unwrap()
                 .evaluate(&activation)
                 .unwrap()

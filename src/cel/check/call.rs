@@ -342,6 +342,7 @@ fn evaluate_now(call: Node) -> Result<Value<'static>, EvalError> {
         root: call,
         output: Type::Dyn,
         locals: 0,
+        version: Version::NEWEST,
         name: None,
     };
     let value = program.evaluate(&mut Activation::default(), &mut Budget::new(u64::MAX))?;

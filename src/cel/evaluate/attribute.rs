@@ -33,10 +33,11 @@ impl<'a> Evaluation<'_, 'a> {
     }
 
     fn resolve_attribute(&mut self, attribute: &'a Attribute) -> Result<Value<'a>, EvalError> {
-        let base = self.base(&attribute.base)?.collapsed();
+        let base = self.base(&attribute.base)?;
         if attribute.qualifiers.is_empty() && !attribute.test && is_conditional(&attribute.base) {
-            return taken_back(base);
+            return self.chosen(base);
         }
+        let base = self.named(base);
         if attribute.qualifiers.is_empty() {
             return Ok(if attribute.test { Value::Bool(true) } else { base });
         }
@@ -66,14 +67,39 @@ impl<'a> Evaluation<'_, 'a> {
     }
 
     fn local(&mut self, slot: usize) -> Result<Value<'a>, EvalError> {
-        if let Some(units) = self.deferred.get_mut(slot) {
-            let units = std::mem::take(units);
-            self.charge(units)?;
+        if let Some(deferred) = self.deferred.get_mut(slot) {
+            let due = std::mem::take(&mut deferred.due);
+            deferred.paid = deferred.paid.saturating_add(due);
+            self.charge(due)?;
         }
         self.locals
             .get(slot)
             .cloned()
             .ok_or_else(|| EvalError::failed("no such attribute"))
+    }
+
+    /// What is named, before anything is selected from it.
+    fn named(&self, value: Value<'a>) -> Value<'a> {
+        if self.takes_optionals_apart {
+            value.collapsed()
+        } else {
+            value
+        }
+    }
+
+    /// The result of a conditional: where an optional was taken apart, what it held cannot always
+    /// be put back.
+    pub(super) fn chosen(&self, value: Value<'a>) -> Result<Value<'a>, EvalError> {
+        let value = self.named(value);
+        match &value {
+            Value::Optional(Some(held)) if self.takes_optionals_apart && !is_selectable(held) => {
+                let of = held.type_of();
+                Err(EvalError::failed(format!(
+                    "unsupported conversion to ref.Val: {of}"
+                )))
+            }
+            _ => Ok(value),
+        }
     }
 
     fn qualify(
@@ -86,7 +112,7 @@ impl<'a> Evaluation<'_, 'a> {
         let mut value = match base {
             Value::Optional(None) => return Ok(absent(test)),
             Value::Optional(Some(inner)) => {
-                if !is_selectable(&inner) {
+                if self.takes_optionals_apart && !is_selectable(&inner) {
                     return Err(self.unselectable(&inner, qualifiers));
                 }
                 optional = true;
@@ -205,18 +231,6 @@ fn is_conditional(base: &AttributeBase) -> bool {
 /// takes it out in a form that it cannot always take back.
 fn is_selectable(value: &Value<'_>) -> bool {
     matches!(value, Value::Opaque(Opaque::Format(_))) || !matches!(value, Value::Opaque(_))
-}
-
-/// The result of a conditional: upstream takes an optional apart and cannot always
-/// take what it held back.
-pub(super) fn taken_back(value: Value<'_>) -> Result<Value<'_>, EvalError> {
-    match &value {
-        Value::Optional(Some(held)) if !is_selectable(held) => Err(EvalError::failed(format!(
-            "unsupported conversion to ref.Val: {}",
-            held.type_of()
-        ))),
-        _ => Ok(value),
-    }
 }
 
 const fn absent(test: bool) -> Value<'static> {

@@ -4,8 +4,7 @@
 //! loop that charges the cost of the steps of that expansion: reading the accumulator
 //! (1), `@not_strictly_false` (1), `!` (1), a list of one (10), appending (1).
 
-use super::Evaluation;
-use super::attribute::taken_back;
+use super::{Deferred, Evaluation};
 use crate::cel::cost;
 use crate::cel::error::EvalError;
 use crate::cel::library::lists;
@@ -226,9 +225,10 @@ impl<'a> Evaluation<'_, 'a> {
     /// `target.hasValue() ? optional.of(body) : optional.none()`, where the
     /// variable's first use reads the target again.
     fn optional_map(&mut self, fold: &'a Fold) -> Result<Value<'a>, EvalError> {
-        let before = self.cost;
+        // What variables around it are made of is only worked out once.
+        let before = (self.cost, self.paid_before(fold.first));
         let target = self.value(&fold.range);
-        let reading = self.cost - before;
+        let reading = (self.cost - before.0).saturating_sub(self.paid_before(fold.first) - before.1);
         let target = self.settle(target, 1)?;
         let Value::Optional(target) = target else {
             return Err(EvalError::no_such_overload());
@@ -239,21 +239,28 @@ impl<'a> Evaluation<'_, 'a> {
         };
         self.bind(fold.first, (*target).clone());
         if self.deferred.len() <= fold.first {
-            self.deferred.resize(fold.first + 1, 0);
+            self.deferred.resize(fold.first + 1, Deferred::default());
         }
-        if let Some(units) = self.deferred.get_mut(fold.first) {
-            *units = reading + 1;
-        }
+        self.defer(fold.first, reading + 1);
         let result = self.value(&fold.body);
-        if let Some(units) = self.deferred.get_mut(fold.first) {
-            *units = 0;
-        }
+        self.defer(fold.first, 0);
         if fold.kind == FoldKind::OptionalFlatMap {
-            return result.map(Value::collapsed).and_then(taken_back);
+            return result.and_then(|value| self.chosen(value));
         }
-        self.settle(result, 1)
-            .map(|value| Value::some(value).collapsed())
-            .and_then(taken_back)
+        let result = self.settle(result, 1)?;
+        self.chosen(Value::some(result))
+    }
+
+    fn defer(&mut self, slot: usize, due: u64) {
+        if let Some(deferred) = self.deferred.get_mut(slot) {
+            deferred.due = due;
+        }
+    }
+
+    /// What first uses of the variables in the places before `slot` have cost so far.
+    fn paid_before(&self, slot: usize) -> u64 {
+        let places = self.deferred.iter().take(slot);
+        places.fold(0, |paid, deferred| paid.saturating_add(deferred.paid))
     }
 
     /// `known` is whether the type of the keys is.

@@ -116,7 +116,7 @@ impl StoredKinds {
         };
         match &held.newest {
             Newest::Faulty(fault) => {
-                return Some((false, "Faulty", format!("{}{but}", texts(&fault.faults))));
+                return Some((false, "Faulty", format!("{}{but}", texts(&fault.refused.faults))));
             }
             Newest::Withheld(withheld) => {
                 return Some((false, "Withheld", format!("{}{but}", withheld.why()?)));

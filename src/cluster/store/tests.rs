@@ -1,4 +1,5 @@
 mod in_force;
+mod recompile;
 mod schema;
 
 use serde_json::{Value, json};
@@ -60,7 +61,7 @@ fn shipped() -> Vec<ReceivedObject> {
 /// A store of a cluster whose every kind was listed, without objects but for the shipped
 /// definitions.
 fn mk_store() -> Store {
-    let store = Store::new("east", None);
+    let store = Store::new("east", None, Version::NEWEST);
     let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(true, false).into_iter().collect();
     list_all(&store, &kinds);
     store
@@ -188,7 +189,7 @@ fn a_list_replaces_what_was_known_of_its_kind() {
 
 #[test]
 fn nothing_is_shown_before_every_kind_was_listed() {
-    let store = Store::new("east", None);
+    let store = Store::new("east", None, Version::NEWEST);
     let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(false, false).into_iter().collect();
     store.keep(&kinds);
     let (last, others) = (kind(POLICIES), kinds.iter().filter(|kind| kind.kind != POLICIES));
@@ -217,7 +218,7 @@ fn a_saved_set_is_shown_until_its_kinds_are_listed() {
         (kind(ROLES), mk_role("a", "get")),
         (kind(POLICIES), mk_policy("p", "Deny")),
     ];
-    let store = Store::new("east", Some(saved));
+    let store = Store::new("east", Some(saved), Version::NEWEST);
     assert_eq!(names(&store), ["AuthorizationPolicy/p", "ClusterRole/a"]);
     assert_eq!(store.status().origin, Origin::Saved);
     store.keep(&WatchedKind::fixed(false, false).into_iter().collect());

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use super::schema::SchemaState;
 use super::{HeldObject, Newest, log_faults};
+use crate::cel::Version;
 use crate::cluster::kind::WatchedKind;
-use crate::cluster::object::{Good, Name, Noted, ReceivedObject};
+use crate::cluster::object::{Good, Name, Noted, ReceivedObject, RefusedObject};
 use crate::field::{Fault, FaultKind, Faults, Place};
 
 /// A version that is withheld.
@@ -76,6 +77,20 @@ impl Withheld {
     pub(super) fn is_of(&self, received: &ReceivedObject) -> bool {
         self.good.digest == received.digest
             && (!self.may_lack_fields || self.noted.is_as_written(&received.noted))
+    }
+
+    /// Its expressions, for another version of CEL.
+    ///
+    /// # Errors
+    ///
+    /// Every fault of the object, and its digest.
+    pub(super) fn compile_anew(
+        &mut self,
+        cluster: &Arc<str>,
+        version: Version,
+    ) -> Result<(), ([u8; 32], RefusedObject)> {
+        let compiled = self.good.compile_anew(cluster, version);
+        compiled.map_err(|refused| (self.good.digest, refused))
     }
 
     fn report(&self, cluster: &Arc<str>, kind: &WatchedKind, replaces: bool) {

@@ -6,6 +6,7 @@ const ANY: AuthorizerTypes<'_> = AuthorizerTypes {
     known: &["Webhook", "RBAC"],
     repeatable: &["Webhook"],
     in_cluster: true,
+    cel_version: Version::NEWEST,
 };
 
 /// A folder with `k` in it, a kubeconfig for what is read here.
@@ -255,7 +256,7 @@ fn the_api_server_s_own_configuration_is_warned_of_too() {
         let entry = webhook(&[]).replace("name: w,", &format!("name: {name},"));
         let text = format!("kind: AuthorizationConfiguration\nauthorizers:\n- {entry}\n{more}");
         fs::write(folder.path().join("authorization-configuration.yaml"), text).unwrap();
-        warnings_beside(&folder.path().join("portcullis.yaml")).to_string()
+        warnings_beside(&folder.path().join("portcullis.yaml"), Version::NEWEST).to_string()
     };
     let said = write("gate.k8s.io", "");
     assert!(

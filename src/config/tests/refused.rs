@@ -20,7 +20,7 @@ callers:
 - jwt: {issuer: i, algorithms: [none, HS256], leeway: 1x, claims: {sub: }}
 manifests: [{paht: a}, 7, a, a]
 authorization: {neverDeny: {users: ['a*', ''], serviceAccounts: [a], paths: [x, /a*b]}}
-admission: {failurePolicy: fail, missingNamespace: true}
+admission: {failurePolicy: fail, missingNamespace: true, celVersion: '1.33'}
 limits: {bodyBytes: 0, inFlight: -1, inFlightBytes: 1k}
 reload: {interval: 0s}
 decisionLog: {}
@@ -61,6 +61,7 @@ gateway.yaml:15: authorization.neverDeny: warning: Suspicious: replaces the defa
 `system:kube-controller-manager`, `system:kube-scheduler`, `system:apiserver`, `kube-apiserver-kubelet-client`, \
 `kube-system/namespace-controller`, `kube-system/generic-garbage-collector`, `/healthz`, `/healthz/*`, `/livez`, `/livez/*`, \
 `/readyz`, `/readyz/*`, `/version`: add them here, or remove `neverDeny`
+gateway.yaml:16: admission.celVersion: Unsupported value: `1.33`: supported values: `1.34`, `1.35`, `1.36`, `1.37`
 gateway.yaml:16: admission.failurePolicy: Unsupported value: `fail`: supported values: `Fail`, `Ignore`
 gateway.yaml:16: admission.missingNamespace: Invalid type: must be a string: put it in quotes
 gateway.yaml:17: limits.bodyBytes: Invalid value: `0`: must be a whole number from 1

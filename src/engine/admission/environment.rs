@@ -6,9 +6,9 @@
 //!
 //! Facts: `apiserver/pkg/admission/plugin/cel/{compile,composition}.go`.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use crate::cel::{self, AdmissionVariables, CompileError, Program, Type, Version};
+use crate::cel::{self, AdmissionVariables, CompileError, PerVersion, Program, Type, Version};
 
 /// The object that is to be: `object`.
 pub(super) const OBJECT: usize = 0;
@@ -68,21 +68,25 @@ impl Expression {
 // === impl ExpressionEnvironment ===
 
 impl ExpressionEnvironment {
-    /// The variables of every admission expression, and `params` where the
-    /// policy has a `paramKind`.
+    /// The functions of `version`, the variables of every admission expression, and `params`
+    /// where the policy has a `paramKind`.
     #[must_use]
-    pub fn new(has_params: bool) -> Self {
-        static WITH: LazyLock<[cel::Environment; 2]> =
-            LazyLock::new(|| [environment(false, true), environment(true, true)]);
-        static WITHOUT: LazyLock<[cel::Environment; 2]> =
-            LazyLock::new(|| [environment(false, false), environment(true, false)]);
-        let [plain, params] = &*WITH;
-        let [plain_without, params_without] = &*WITHOUT;
-        Self {
-            with_authorizer: if has_params { params } else { plain }.clone(),
-            without_authorizer: if has_params { params_without } else { plain_without }.clone(),
+    pub fn new(version: Version, has_params: bool) -> Self {
+        static PLAIN: PerVersion<ExpressionEnvironment> = PerVersion::new();
+        static WITH_PARAMS: PerVersion<ExpressionEnvironment> = PerVersion::new();
+        let made = if has_params { &WITH_PARAMS } else { &PLAIN };
+        let make = |version| Self {
+            with_authorizer: environment(version, has_params, true),
+            without_authorizer: environment(version, has_params, false),
             variables: Vec::new(),
-        }
+        };
+        made.of(version, make).clone()
+    }
+
+    /// The version of which it has the functions.
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        self.with_authorizer.version()
     }
 
     /// The same where `object` and `oldObject` are of a type that is known: only to find what
@@ -237,7 +241,7 @@ fn declared(of: &Type) -> Type {
     }
 }
 
-fn environment(has_params: bool, has_authorizer: bool) -> cel::Environment {
+fn environment(version: Version, has_params: bool, has_authorizer: bool) -> cel::Environment {
     // A name that no expression can write keeps the place of what is not to be had.
     let params = if has_params { "params" } else { "-params" };
     let [authorizer, resource] = if has_authorizer {
@@ -245,7 +249,7 @@ fn environment(has_params: bool, has_authorizer: bool) -> cel::Environment {
     } else {
         ["-authorizer", "-authorizer.requestResource"]
     };
-    cel::Environment::admission(Version::NEWEST, AdmissionVariables::default())
+    cel::Environment::admission(version, AdmissionVariables::default())
         .variable(params, Type::Dyn)
         .variable(authorizer, Type::Opaque("kubernetes.authorization.Authorizer"))
         .variable(resource, Type::Opaque("kubernetes.authorization.ResourceCheck"))
@@ -258,7 +262,7 @@ mod tests {
     #[test]
     fn variables_stand_at_the_same_places_everywhere() {
         for has_authorizer in [true, false] {
-            let environment = environment(true, has_authorizer);
+            let environment = environment(Version::NEWEST, true, has_authorizer);
             for (name, slot) in [
                 ("object", OBJECT),
                 ("oldObject", OLD_OBJECT),
@@ -269,7 +273,7 @@ mod tests {
                 assert_eq!(environment.slot(name), Some(slot), "{name}");
             }
         }
-        let environment = environment(false, true);
+        let environment = environment(Version::NEWEST, false, true);
         assert_eq!(environment.slot("authorizer"), Some(AUTHORIZER));
         assert_eq!(
             environment.slot("authorizer.requestResource"),
@@ -281,7 +285,7 @@ mod tests {
     fn messages_cannot_ask_the_authorizer() {
         let (asks, environment) = (
             "authorizer.path('/x').check('get')",
-            ExpressionEnvironment::new(false),
+            ExpressionEnvironment::new(Version::NEWEST, false),
         );
         assert!(environment.condition(&format!("{asks}.allowed()")).is_ok());
         assert!(environment.message(&format!("{asks}.reason()")).is_err());
@@ -290,9 +294,13 @@ mod tests {
     #[test]
     fn only_mutations_escape_keys() {
         let text = "jsonpatch.escapeKey('a/b') == 'a~1b'";
-        assert!(ExpressionEnvironment::new(false).condition(text).is_err());
         assert!(
-            ExpressionEnvironment::new(false)
+            ExpressionEnvironment::new(Version::NEWEST, false)
+                .condition(text)
+                .is_err()
+        );
+        assert!(
+            ExpressionEnvironment::new(Version::NEWEST, false)
                 .mutation()
                 .condition(text)
                 .is_ok()

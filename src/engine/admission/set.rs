@@ -14,6 +14,7 @@ use super::policy::{FailurePolicy, PolicyBinding};
 use super::webhook::{Webhook, WebhookConfiguration};
 use super::webhooks::Webhooks;
 use super::{ExpressionEnvironment, MutatingPolicy, Operation, Parameters, Phase, Request, ValidatingPolicy};
+use crate::cel::Version;
 use crate::engine::Time;
 use crate::json::{Document, Node};
 
@@ -53,6 +54,8 @@ pub struct AdmissionSettings {
     pub failure_policy: FailurePolicy,
     /// Which resources are the same.
     pub equivalents: Arc<Equivalents>,
+    /// What expressions are compiled for that are read with a set in force.
+    pub cel_version: Version,
     /// The webhooks that decide nothing, by their own name or as
     /// `configuration/name`: what they would have said is only compared.
     pub shadow_webhooks: BTreeSet<String>,
@@ -93,6 +96,7 @@ impl Default for AdmissionSettings {
             missing_namespace: MissingNamespace::default(),
             failure_policy: FailurePolicy::default(),
             equivalents: Arc::new(Equivalents::kubernetes()),
+            cel_version: Version::default(),
             shadow_webhooks: BTreeSet::new(),
         }
     }
@@ -126,7 +130,7 @@ impl AdmissionSet {
         Self {
             validating_webhooks: webhooks(objects.validating_webhooks),
             mutating_webhooks: webhooks(objects.mutating_webhooks),
-            webhook_environment: ExpressionEnvironment::new(false),
+            webhook_environment: ExpressionEnvironment::new(settings.cel_version, false),
             validating: BoundPolicies::new(objects.validating, objects.validating_bindings, &equivalents),
             initializers: Initializers::new(objects.initializers, &objects.mutating),
             exceptions: Exceptions::new(objects.exceptions),
@@ -170,6 +174,12 @@ impl AdmissionSet {
             !rules.is_empty() && !rules.iter().any(creates)
         });
         never.map(|policy| policy.name.as_str())
+    }
+
+    /// What expressions are compiled for that are to join this set.
+    #[must_use]
+    pub const fn cel_version(&self) -> Version {
+        self.webhook_environment.version()
     }
 
     /// Whether there is a policy, bound or not, or a webhook configuration of

@@ -22,6 +22,10 @@ pub(super) fn write(out: &mut String, value: &Value<'_>) -> Result<(), String> {
         Value::Uint(value) => out.push_str(&value.to_string()),
         Value::Double(value) if value.is_finite() => out.push_str(&value.to_string()),
         Value::String(text) => write_string(out, text),
+        // As protobuf writes them.
+        Value::Timestamp(time) => write_string(out, &time.to_string()),
+        Value::Duration(duration) => write_string(out, &duration.to_string()),
+        Value::Optional(Some(value)) => write(out, value)?,
         Value::Bytes(bytes) => write_string(out, &STANDARD.encode(&**bytes)),
         Value::List(List::Json(node)) => out.push_str(node.raw()),
         Value::List(list) => write_list(out, list)?,
@@ -60,9 +64,6 @@ fn write_map(out: &mut String, map: &Map<'_>) -> Result<(), String> {
         }
         match key {
             Value::String(text) => write_string(out, &text),
-            Value::Bool(value) => write_string(out, &value.to_string()),
-            Value::Int(value) => write_string(out, &value.to_string()),
-            Value::Uint(value) => write_string(out, &value.to_string()),
             other => return Err(format!("a key of type {} is not JSON", other.type_of())),
         }
         out.push(':');

@@ -172,6 +172,7 @@ impl Consultation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cel::Version;
     use crate::engine::{Target, User};
 
     fn nothing() -> Authorization {
@@ -193,7 +194,8 @@ mod tests {
     }
 
     fn authorizer(failure_policy: FailurePolicy, conditions: &[&str]) -> Authorizer {
-        let compile = |expression: &&str| Condition::compile(expression, expression).unwrap();
+        let compile =
+            |expression: &&str| Condition::compile(Version::NEWEST, expression, expression).unwrap();
         Authorizer {
             name: "w".into(),
             match_conditions: conditions.iter().map(compile).collect(),

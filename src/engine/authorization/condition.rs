@@ -15,7 +15,7 @@ mod environment;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::cel::{CompileError, EvalError, Program, Type, Value};
+use crate::cel::{CompileError, EvalError, Program, Type, Value, Version};
 
 pub use activation::RequestActivation;
 
@@ -77,19 +77,19 @@ pub(super) enum Conditions<'c> {
 // === impl Condition ===
 
 impl Condition {
-    /// Compiles the condition `name`.
+    /// Compiles the condition `name` in the environment of `version`.
     ///
     /// # Errors
     /// The first reason why `expression` cannot be used. Names that no request
     /// has are refused here rather than at each evaluation.
-    pub fn compile(name: &str, expression: &str) -> Result<Self, ConditionFault> {
+    pub fn compile(version: Version, name: &str, expression: &str) -> Result<Self, ConditionFault> {
         if expression.trim().is_empty() {
             return Err(ConditionFault::Empty);
         }
         if nesting(expression) > MAX_NESTING {
             return Err(ConditionFault::TooDeep);
         }
-        let program = environment::environment().compile(expression, &[Type::Bool])?;
+        let program = environment::environment(version).compile(expression, &[Type::Bool])?;
         let (name, expression) = (name.to_owned(), expression.to_owned());
         Ok(Self {
             compiled: Arc::new(Compiled {

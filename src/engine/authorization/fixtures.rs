@@ -5,6 +5,7 @@ use super::{
     AuthorizationPolicy, Binding, Condition, Effect, FailurePolicy, Mode, NeverDeny, NonResourceRule,
     Objects, PolicySet, ResourceRule, Role, RoleKind, RoleRef, Rule, Subject,
 };
+use crate::cel::Version;
 use crate::engine::{Attributes, ResourceAttributes, Target, User, Validity};
 
 pub(super) fn texts(texts: &[&str]) -> Vec<String> {
@@ -126,7 +127,7 @@ pub(super) fn paths(verbs: &[&str], paths: &[&str]) -> NonResourceRule {
 }
 
 pub(super) fn condition(expression: &str) -> Condition {
-    Condition::compile("c", expression).unwrap()
+    Condition::compile(Version::NEWEST, "c", expression).unwrap()
 }
 
 pub(super) fn set(objects: Objects) -> PolicySet {

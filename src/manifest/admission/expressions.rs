@@ -65,7 +65,7 @@ pub(crate) fn conditions(
         let message = format!("{}: must have at most {MOST_CONDITIONS} items", written.len());
         report.fault(FaultKind::TooMany, path, message);
     }
-    let environment = ExpressionEnvironment::new(has_params);
+    let environment = ExpressionEnvironment::new(report.cel_version(), has_params);
     let mut compiled: Vec<CompiledMatchCondition> = Vec::new();
     let mut seen = std::collections::BTreeSet::new();
     for (index, condition) in written.iter().enumerate() {

@@ -60,7 +60,7 @@ pub(super) fn read(
         param_kind.is_some(),
         report,
     );
-    let mut environment = ExpressionEnvironment::new(param_kind.is_some());
+    let mut environment = ExpressionEnvironment::new(report.cel_version(), param_kind.is_some());
     expressions::variables(
         common.variables.as_deref(),
         &path.field("variables"),

@@ -20,6 +20,7 @@ use super::super::report::Report;
 use super::super::{names, selector};
 use super::rules::{self, MATCH_POLICIES, compile_rule, compile_selector, match_policy, one_of};
 use super::{expressions, policy};
+use crate::cel::Version;
 use crate::document::Document;
 use crate::engine::admission::FailurePolicy;
 use crate::engine::admission::Reinvocation;
@@ -84,6 +85,7 @@ pub(super) const V1ALPHA1: Dialect = Dialect {
 pub(super) fn read(
     document: &Document,
     kind: ConfigurationKind,
+    version: Version,
     faults: &mut Faults,
 ) -> Option<WebhookConfiguration> {
     let configuration: written::Configuration = document.decode(faults)?;
@@ -91,7 +93,7 @@ pub(super) fn read(
         Some("admissionregistration.k8s.io/v1beta1") => V1BETA1,
         _ => V1,
     };
-    let mut report = Report::new(document, faults);
+    let mut report = Report::new(document, faults).compiling_for(version);
     let report = &mut report;
     let metadata = configuration.metadata;
     metadata::validate_cluster_scoped(&metadata, report);

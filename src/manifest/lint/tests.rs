@@ -5,6 +5,7 @@ mod denies;
 mod grants;
 mod words;
 
+use crate::cel::Version;
 use crate::engine::Time;
 use crate::engine::authorization::authorizer::Authorizer;
 use crate::engine::authorization::condition::Condition;
@@ -41,7 +42,7 @@ fn webhooks() -> Vec<Authorizer> {
     let expression = "!('system:skipped' in request.groups)";
     vec![Authorizer {
         name: "portcullis".into(),
-        match_conditions: vec![Condition::compile("not-skipped", expression).unwrap()],
+        match_conditions: vec![Condition::compile(Version::NEWEST, "not-skipped", expression).unwrap()],
         failure_policy: FailurePolicy::Deny,
     }]
 }

@@ -6,7 +6,7 @@
 
 use super::Lint;
 use super::known::{kind_of, nearest};
-use crate::cel::{CompileError, Type};
+use crate::cel::{CompileError, Type, Version};
 use crate::document::{Node, Value};
 use crate::engine::admission::apply::Schemas;
 use crate::engine::admission::{Applicability, Expression, ExpressionEnvironment, GroupVersionKind};
@@ -17,7 +17,7 @@ use crate::manifest::report::within;
 const MOST_TYPES: usize = 10;
 
 /// Checks the expressions of the policy in `lint.document`.
-pub(super) fn lint(policy: &Applicability, lint: &mut Lint<'_>) {
+pub(super) fn lint(policy: &Applicability, version: Version, lint: &mut Lint<'_>) {
     let document = lint.document.get();
     let Some(spec) = document.root().get("spec") else {
         return;
@@ -26,7 +26,8 @@ pub(super) fn lint(policy: &Applicability, lint: &mut Lint<'_>) {
         if let Some(of) = Schemas::builtin().declared(&kind) {
             let mut check = TypeCheck {
                 kind: written(&kind),
-                environment: ExpressionEnvironment::new(policy.param_kind.is_some()).for_objects_of(&of),
+                environment: ExpressionEnvironment::new(version, policy.param_kind.is_some())
+                    .for_objects_of(&of),
                 of,
                 lint: &mut *lint,
             };

@@ -140,6 +140,7 @@ impl Before {
                 Some((earlier, objects)) if earlier == source => Arc::clone(objects),
                 _ => Arc::new(SourceObjects::read(
                     source,
+                    Version::NEWEST,
                     earlier.map(|(_, objects)| &**objects),
                 )),
             };

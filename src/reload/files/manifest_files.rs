@@ -13,6 +13,7 @@ use openssl::sha::sha256;
 
 use super::stamp::{FileStamp, FileTimes};
 use super::{ReadLimits, each_manifest, text};
+use crate::cel::Version;
 use crate::config::{Config, ManifestPath};
 use crate::field::Faults;
 use crate::manifest::{Source, SourceObjects};
@@ -53,6 +54,8 @@ const MOST_THREADS: usize = 8;
 struct EarlierFiles<'e> {
     known: HashMap<(&'e Path, Option<&'e str>), &'e Arc<ManifestFile>>,
     times: FileTimes,
+    /// What expressions are compiled for.
+    version: Version,
     /// When they are looked at.
     now: SystemTime,
 }
@@ -71,7 +74,7 @@ impl ManifestFiles {
         let keeps_texts = config.reload.last_good.is_some();
         let earlier = EarlierFiles {
             times,
-            ..EarlierFiles::new(earlier, now)
+            ..EarlierFiles::new(earlier, config.admission.cel_version, now)
         };
         Self::read_paths(&config.manifests, keeps_texts, earlier)
     }
@@ -81,12 +84,17 @@ impl ManifestFiles {
             let file = earlier.look_at(path, entry.cluster.as_deref(), keeps_texts, left)?;
             Ok((file.length(), file))
         });
-        (Self(in_parallel(files, |file| file.finish(keeps_texts))), faults)
+        let finish = |file: FoundFile<'_>| file.finish(keeps_texts, earlier.version);
+        (Self(in_parallel(files, finish)), faults)
     }
 
-    /// The files of which the texts are `sources`, whatever there is on the disk.
-    pub(crate) fn of_sources(sources: Vec<Source>) -> Self {
-        let file = |source: Source| ManifestFile::new(source.file.clone().into(), source, None, true, None);
+    /// The files of which the texts are `sources`, whatever there is on the disk, with
+    /// expressions compiled for `version`.
+    pub(crate) fn of_sources(sources: Vec<Source>, version: Version) -> Self {
+        let file = |source: Source| {
+            let path = PathBuf::from(&source.file);
+            ManifestFile::new(path, source, None, true, (version, None))
+        };
         Self(in_parallel(sources, |source| Arc::new(file(source))))
     }
 
@@ -117,12 +125,15 @@ impl ManifestFiles {
 // === impl EarlierFiles ===
 
 impl<'e> EarlierFiles<'e> {
-    fn new(files: Option<&'e ManifestFiles>, now: SystemTime) -> Self {
+    /// As far as they were compiled for the same version.
+    fn new(files: Option<&'e ManifestFiles>, version: Version, now: SystemTime) -> Self {
         let files = files.into_iter().flat_map(|files| &files.0);
+        let files = files.filter(|file| file.objects.version() == version);
         let entry = |file: &'e Arc<ManifestFile>| ((file.path.as_path(), file.cluster.as_deref()), file);
         Self {
             known: files.map(entry).collect(),
             times: FileTimes::Believed,
+            version,
             now,
         }
     }
@@ -171,7 +182,7 @@ impl FoundFile<'_> {
     }
 
     /// Parses it, where it does not say the same as before.
-    fn finish(self, keeps_text: bool) -> Arc<ManifestFile> {
+    fn finish(self, keeps_text: bool, version: Version) -> Arc<ManifestFile> {
         match self {
             Self::Same(file) => Arc::clone(file),
             Self::Read {
@@ -179,7 +190,13 @@ impl FoundFile<'_> {
                 source,
                 stamp,
                 earlier,
-            } => Arc::new(ManifestFile::new(path, source, stamp, keeps_text, earlier)),
+            } => Arc::new(ManifestFile::new(
+                path,
+                source,
+                stamp,
+                keeps_text,
+                (version, earlier),
+            )),
         }
     }
 }
@@ -227,13 +244,14 @@ impl ManifestFile {
         source: Source,
         stamp: Option<FileStamp>,
         keeps_text: bool,
-        earlier: Option<&Arc<Self>>,
+        (version, earlier): (Version, Option<&Arc<Self>>),
     ) -> Self {
         let digest = sha256(source.text.as_bytes());
         let objects = match earlier {
             Some(earlier) if earlier.digest == digest => Arc::clone(&earlier.objects),
             _ => Arc::new(SourceObjects::read(
                 &source,
+                version,
                 earlier.map(|earlier| &*earlier.objects),
             )),
         };

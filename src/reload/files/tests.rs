@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::*;
+use crate::cel::Version;
 use crate::reload::source::Watched;
 
 fn names(folder: &Path, cluster: Option<&str>) -> (Vec<String>, Faults) {
@@ -124,7 +125,8 @@ fn the_revision_is_of_the_text_and_its_cluster() {
         cluster: cluster.map(str::to_owned),
     };
     let revision = |config: &str, sources: &[Source]| {
-        Revision::of_files([config], &ManifestFiles::of_sources(sources.to_vec())).name()
+        let files = ManifestFiles::of_sources(sources.to_vec(), Version::NEWEST);
+        Revision::of_files([config], &files).name()
     };
     let one = revision("c", &[source("a", None)]);
     assert_eq!(one.len(), 12);

@@ -11,6 +11,7 @@
 mod configurations;
 mod policies;
 mod requests;
+mod values;
 
 use super::servers::{self, Servers};
 use super::{custom_resources, pods};
@@ -42,6 +43,7 @@ fn namespace() -> Value {
 /// The manifest for the gateway: the random policies, and the namespace.
 pub(super) fn manifest() -> String {
     let mut objects = policies::generate(&mut Random::new(seed()));
+    objects.extend(values::policies());
     objects.push(namespace());
     documents(&objects)
 }
@@ -69,6 +71,7 @@ fn random_requests_come_out_as_by_the_policies_of_the_api_server() {
     for number in 0..OBJECTS {
         comparison.live(&mut random, number);
     }
+    values::compare(&mut comparison);
     comparison.conclude();
 }
 
@@ -77,7 +80,9 @@ fn random_requests_come_out_as_by_the_policies_of_the_api_server() {
 fn load(cluster: &Cluster) {
     prepare(cluster);
     custom_resources::define(cluster);
-    let random = documents(&policies::generate(&mut Random::new(seed())));
+    let mut random = policies::generate(&mut Random::new(seed()));
+    random.extend(values::policies());
+    let random = documents(&random);
     let file = cluster.folder().join("admission-policies.yaml");
     let all = [pods::POLICIES, custom_resources::POLICIES, &random].join("\n---\n");
     std::fs::write(&file, all).unwrap();
@@ -97,21 +102,18 @@ fn load(cluster: &Cluster) {
     let target = format!("{}?dryRun=All", widget.collection);
     let admitted = || cluster.admin().post(&target, &widget.object).unwrap().status == 201;
     assert!(eventually(admitted), "no widget is admitted");
-    for number in 0..policies::COUNT {
-        let labels = json!({
-            policies::VALIDATING: policies::validating(number),
-            policies::MUTATING: policies::mutating(number),
-        });
-        for (label, is_in_force) in [
-            (policies::VALIDATING, is_judged as fn(&Response) -> bool),
-            (policies::MUTATING, is_changed),
-        ] {
-            let labels = json!({label: labels[label]});
-            let probe = requests::of_kind(&mut any, "ConfigMap", policies::PROBE, labels);
-            let target = format!("{}?dryRun=All", probe.collection);
-            let heard = || is_in_force(&cluster.admin().post(&target, &probe.object).unwrap());
-            assert!(eventually(heard), "{label} {number} is not in force");
-        }
+    let judging = (0..policies::COUNT).map(policies::validating);
+    let changing = (0..policies::COUNT)
+        .map(policies::mutating)
+        .chain(values::names());
+    let judging = judging.map(|name| (policies::VALIDATING, name, is_judged as fn(&Response) -> bool));
+    let changing = changing.map(|name| (policies::MUTATING, name, is_changed as fn(&Response) -> bool));
+    for (label, name, is_in_force) in judging.chain(changing) {
+        let labels = json!({label: name});
+        let probe = requests::of_kind(&mut any, "ConfigMap", policies::PROBE, labels);
+        let target = format!("{}?dryRun=All", probe.collection);
+        let heard = || is_in_force(&cluster.admin().post(&target, &probe.object).unwrap());
+        assert!(eventually(heard), "{name} is not in force");
     }
 }
 
@@ -185,6 +187,26 @@ impl<'s> Comparison<'s> {
         }
         let are_stored = answers.iter().all(|answer| answer.status < 300);
         are_stored.then(|| answers.map(|answer| answer.json()))
+    }
+
+    /// Creates an object, but for storing it, and compares code and object. `what` happens is
+    /// admitted where it `is_fine`.
+    fn dry_run(&mut self, created: &requests::Created, what: &str, is_fine: bool) {
+        let target = format!("{}?dryRun=All", created.collection);
+        let [theirs, ours] = [self.theirs, self.ours].map(|cluster| {
+            let answer = cluster.admin().post(&target, &created.object).unwrap();
+            // A service that is not stored has an address all the same, another each time.
+            let mut told = Told::of(&answer, "POST");
+            for field in ["clusterIP", "clusterIPs"] {
+                told.object["spec"].as_object_mut().map(|spec| spec.remove(field));
+            }
+            told
+        });
+        let is_expected = (theirs.code < 400) == is_fine;
+        if !is_expected || theirs.code != ours.code || theirs.object != ours.object {
+            self.differences
+                .push(format!("{what}\n  theirs {theirs:?}\n  ours   {ours:?}"));
+        }
     }
 
     fn conclude(self) {

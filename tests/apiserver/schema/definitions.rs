@@ -53,12 +53,30 @@ impl Definitions {
         }
     }
 
-    /// The table.
-    pub(super) fn table(&self, server: &str) -> String {
+    /// Adds what an older server has beside: kinds, definitions, and fields. Where both have
+    /// something, it is as here.
+    pub(super) fn join(&mut self, older: Self) {
+        self.kinds.extend(older.kinds);
+        for (name, schema) in older.by_name {
+            let Some(own) = self.by_name.get_mut(&name) else {
+                self.by_name.insert(name, schema);
+                continue;
+            };
+            let Some(own) = own.get_mut("properties").and_then(Value::as_object_mut) else {
+                continue;
+            };
+            for (field, of) in schema["properties"].as_object().into_iter().flatten() {
+                own.entry(field).or_insert_with(|| of.clone());
+            }
+        }
+    }
+
+    /// The table, of the versions named.
+    pub(super) fn table(&self, servers: &str) -> String {
         let classes = self.classes();
         let name = |name: &str| short(&classes[name]);
         let mut table = format!(
-            "# How kube-apiserver {server} merges its types. Written by tests/apiserver/write-schema.\n"
+            "# How kube-apiserver {servers} merges its types. Written by tests/apiserver/write-schema.\n"
         );
         let mut used = BTreeSet::new();
         for (version, kind, definition) in &self.kinds {

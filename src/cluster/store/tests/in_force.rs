@@ -107,7 +107,7 @@ fn an_object_that_stands_in_the_files_too_says_so() {
 
 #[test]
 fn an_exception_that_is_not_taken_says_so() {
-    let store = Store::new("east", None);
+    let store = Store::new("east", None, Version::NEWEST);
     let reported_only = WatchedKind::reported_only();
     let fixed = WatchedKind::fixed(false, false).into_iter();
     let kinds: BTreeSet<WatchedKind> = fixed.chain([reported_only.clone()]).collect();
@@ -133,7 +133,7 @@ fn a_withheld_grant_says_so() {
 #[test]
 fn nothing_is_said_before_everything_is_known() {
     let saved = vec![(kind(POLICIES), mk_policy("p", "Deny"))];
-    let store = Store::new("east", Some(saved));
+    let store = Store::new("east", Some(saved), Version::NEWEST);
     put_in_force(&store);
     assert_eq!(said(&store), Vec::<String>::new());
 }

@@ -34,7 +34,7 @@ fn mk_written(effect: &str, generation: u64) -> ReceivedObject {
 /// A store that knows everything but the definitions, with these policies; and how many of
 /// the lists changed what holds.
 fn mk_without_definitions(policies: impl Fn() -> Vec<ReceivedObject>) -> (Store, usize) {
-    let store = Store::new("east", None);
+    let store = Store::new("east", None, Version::NEWEST);
     let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(false, false).into_iter().collect();
     store.keep(&kinds);
     let definitions = WatchedKind::definitions();
@@ -173,7 +173,7 @@ fn definitions_that_may_not_be_listed_withhold_grants_and_hold_nothing_else_up()
 #[test]
 fn what_was_saved_holds_whatever_the_definition_lacks() {
     let saved = vec![(kind(POLICIES), mk_policy("a", "Allow"))];
-    let store = Store::new("east", Some(saved));
+    let store = Store::new("east", Some(saved), Version::NEWEST);
     store.keep(&WatchedKind::fixed(false, false).into_iter().collect());
     store.replace(&WatchedKind::definitions(), vec![older(false)]);
     store.replace(
@@ -196,7 +196,7 @@ fn without_its_definition_a_grant_is_withheld() {
 
 #[test]
 fn exceptions_are_withheld_like_grants() {
-    let store = Store::new("east", None);
+    let store = Store::new("east", None, Version::NEWEST);
     let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(false, true).into_iter().collect();
     list_all(&store, &kinds);
     let mut definition = mk_definition("admissionexceptions");

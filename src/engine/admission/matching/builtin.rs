@@ -1,5 +1,5 @@
-//! The resources of Kubernetes itself that have more than one name, as an API
-//! server of version 1.36 registers them (its `api/openapi-spec/swagger.json`,
+//! The resources of Kubernetes itself that have more than one name, as API
+//! servers of version 1.36 and 1.37 register them (their `api/openapi-spec/swagger.json`,
 //! and `pkg/kubeapiserver/default_storage_factory_builder.go` for groups that
 //! share what is stored).
 
@@ -9,7 +9,7 @@ use crate::engine::groups;
 
 /// Resources with more than one version: group, resource, kind, versions,
 /// and whether there is a `status` of each.
-const SEVERAL: [(&str, &str, &str, &[&str], bool); 15] = [
+const SEVERAL: [(&str, &str, &str, &[&str], bool); 19] = [
     (
         groups::ADMISSION,
         "mutatingadmissionpolicies",
@@ -35,8 +35,15 @@ const SEVERAL: [(&str, &str, &str, &[&str], bool); 15] = [
         "certificates.k8s.io",
         "clustertrustbundles",
         "ClusterTrustBundle",
-        &["v1alpha1", "v1beta1"],
+        POLICY,
         false,
+    ),
+    (
+        "certificates.k8s.io",
+        "podcertificaterequests",
+        "PodCertificateRequest",
+        BETA,
+        true,
     ),
     (
         "coordination.k8s.io",
@@ -73,9 +80,11 @@ const SEVERAL: [(&str, &str, &str, &[&str], bool); 15] = [
         "resource.k8s.io",
         "devicetaintrules",
         "DeviceTaintRule",
-        &["v1alpha3", "v1beta2"],
+        &["v1", "v1alpha3", "v1beta2"],
         true,
     ),
+    ("scheduling.k8s.io", "podgroups", "PodGroup", GROUPS, true),
+    ("scheduling.k8s.io", "workloads", "Workload", GROUPS, false),
     (
         "storage.k8s.io",
         "volumeattributesclasses",
@@ -83,10 +92,18 @@ const SEVERAL: [(&str, &str, &str, &[&str], bool); 15] = [
         BETA,
         false,
     ),
+    (
+        "storagemigration.k8s.io",
+        "storageversionmigrations",
+        "StorageVersionMigration",
+        BETA,
+        true,
+    ),
     ("", "events", "Event", &["v1"], false),
     ("events.k8s.io", "events", "Event", &["v1"], false),
 ];
 
+const GROUPS: &[&str] = &["v1alpha2", "v1alpha3", "v1beta1"];
 const POLICY: &[&str] = &["v1", "v1alpha1", "v1beta1"];
 const BETA: &[&str] = &["v1", "v1beta1"];
 const DEVICES: &[&str] = &["v1", "v1beta1", "v1beta2"];

@@ -1,11 +1,11 @@
-//! The versions of Kubernetes' own groups, as an API server of version 1.36
-//! serves them (its `api/openapi-spec/swagger.json`).
+//! The versions of Kubernetes' own groups, as API servers of version 1.36
+//! and 1.37 serve them (their `api/openapi-spec/swagger.json`).
 
 use crate::engine::admission::GroupVersionResource;
 
 /// The groups and their versions. Of a version that is not here, such as one of
 /// an older API server, nothing is known.
-const VERSIONS: [(&str, &[&str]); 23] = [
+const VERSIONS: [(&str, &[&str]); 24] = [
     ("", &["v1"]),
     ("admissionregistration.k8s.io", &["v1", "v1alpha1", "v1beta1"]),
     ("apiextensions.k8s.io", &["v1"]),
@@ -21,14 +21,15 @@ const VERSIONS: [(&str, &[&str]); 23] = [
     ("events.k8s.io", &["v1"]),
     ("flowcontrol.apiserver.k8s.io", &["v1"]),
     ("internal.apiserver.k8s.io", &["v1alpha1"]),
+    ("lifecycle.k8s.io", &["v1alpha1"]),
     ("networking.k8s.io", &["v1", "v1beta1"]),
     ("node.k8s.io", &["v1"]),
     ("policy", &["v1"]),
     ("rbac.authorization.k8s.io", &["v1"]),
     ("resource.k8s.io", &["v1", "v1alpha3", "v1beta1", "v1beta2"]),
-    ("scheduling.k8s.io", &["v1", "v1alpha2"]),
+    ("scheduling.k8s.io", &["v1", "v1alpha2", "v1alpha3", "v1beta1"]),
     ("storage.k8s.io", &["v1", "v1beta1"]),
-    ("storagemigration.k8s.io", &["v1beta1"]),
+    ("storagemigration.k8s.io", &["v1", "v1beta1"]),
 ];
 
 /// Whether Kubernetes itself has the resource under this name alone.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
 
-use crate::cel::{self, Budget, Entries, EvalError, Key, Program, Text, Value, cost};
+use crate::cel::{self, Budget, Entries, EvalError, Key, Program, Text, Value, Version, cost};
 use crate::engine::{Attributes, Requirement, ResourceAttributes, Target, User};
 
 use super::environment::{REQUEST, environment};
@@ -31,7 +31,8 @@ impl<'r> RequestActivation<'r> {
     }
 
     pub(super) fn evaluate<'v>(&'v self, program: &'v Program) -> Result<Value<'v>, EvalError> {
-        let environment = environment();
+        // Where `request` stands is the same in each.
+        let environment = environment(Version::NEWEST);
         let mut variables = cel::Activation::new(environment);
         if let Some(slot) = environment.slot(REQUEST) {
             variables.set(

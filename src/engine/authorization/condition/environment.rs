@@ -1,14 +1,11 @@
 //! The CEL environment of conditions.
 
-use std::sync::LazyLock;
-
-use crate::cel::{Environment, Version};
+use crate::cel::{Environment, PerVersion, Version};
 
 /// The one variable.
 pub(super) const REQUEST: &str = "request";
 
-pub(super) fn environment() -> &'static Environment {
-    static ENVIRONMENT: LazyLock<Environment> =
-        LazyLock::new(|| Environment::authorization(Version::DEFAULT));
-    &ENVIRONMENT
+pub(super) fn environment(version: Version) -> &'static Environment {
+    static ENVIRONMENTS: PerVersion<Environment> = PerVersion::new();
+    ENVIRONMENTS.of(version, Environment::authorization)
 }

@@ -32,8 +32,8 @@ fn path(path: &str) -> Attributes<'_> {
 }
 
 fn evaluate(expression: &str, attributes: &Attributes<'_>) -> Result<bool, EvaluationFault> {
-    let condition =
-        Condition::compile("c", expression).unwrap_or_else(|fault| panic!("{expression}: {fault}"));
+    let condition = Condition::compile(Version::NEWEST, "c", expression)
+        .unwrap_or_else(|fault| panic!("{expression}: {fault}"));
     condition.evaluate(&RequestActivation::new(attributes))
 }
 
@@ -122,7 +122,11 @@ fn what_is_absent_is_an_error_not_false() {
 
 #[test]
 fn what_cannot_be_a_condition_is_refused_at_load() {
-    let fault = |expression: &str| Condition::compile("c", expression).unwrap_err().to_string();
+    let fault = |expression: &str| {
+        Condition::compile(Version::NEWEST, "c", expression)
+            .unwrap_err()
+            .to_string()
+    };
     assert_eq!(fault(" \n"), "the expression is empty");
     for (expression, reported) in [
         ("request.user ==", "1:16"),
@@ -177,7 +181,7 @@ fn the_deepest_expressions_fit_a_thread_of_two_mebibytes() {
     ];
     for chain in chains {
         let run = move || {
-            if let Ok(condition) = Condition::compile("c", &chain) {
+            if let Ok(condition) = Condition::compile(Version::NEWEST, "c", &chain) {
                 let _ = condition.evaluate(&RequestActivation::new(&path("/x")));
             }
         };
@@ -201,12 +205,17 @@ fn cost_is_bounded_for_each_condition_and_for_all_of_a_request() {
         ..path("/x")
     };
     assert_eq!(evaluate("request.groups.all(g, g == 'g')", &attributes), Ok(true));
-    let nested = Condition::compile("c", "request.groups.all(a, request.groups.all(b, a == b))").unwrap();
+    let nested = Condition::compile(
+        Version::NEWEST,
+        "c",
+        "request.groups.all(a, request.groups.all(b, a == b))",
+    )
+    .unwrap();
     let activation = RequestActivation::new(&attributes);
     for _ in 0..20 {
         assert!(nested.evaluate(&activation).is_err());
     }
-    let cheap = Condition::compile("c", "request.user == ''").unwrap();
+    let cheap = Condition::compile(Version::NEWEST, "c", "request.user == ''").unwrap();
     assert!(cheap.evaluate(&activation).is_err(), "nothing is left");
     assert_eq!(cheap.evaluate(&RequestActivation::new(&attributes)), Ok(true));
 }

@@ -16,7 +16,7 @@ fn read(folder: &Path, earlier: Option<&ManifestFiles>, keeps_texts: bool, now: 
         path: folder.to_owned(),
         cluster: None,
     };
-    let earlier = EarlierFiles::new(earlier, now);
+    let earlier = EarlierFiles::new(earlier, Version::NEWEST, now);
     let (files, faults) = ManifestFiles::read_paths(&[entry], keeps_texts, earlier);
     assert_eq!(faults.to_string(), "");
     files
@@ -77,13 +77,28 @@ fn every_file_is_read_where_times_are_not_believed() {
     };
     let earlier = EarlierFiles {
         times: FileTimes::Ignored,
-        ..EarlierFiles::new(Some(&before), later())
+        ..EarlierFiles::new(Some(&before), Version::NEWEST, later())
     };
     let (after, _) = ManifestFiles::read_paths(&[entry], false, earlier);
     assert_eq!(
         (same(&after, &before), same_objects(&after, &before)),
         (vec![false], vec![true])
     );
+}
+
+#[test]
+fn files_are_read_again_for_another_version_of_cel() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.yaml"), binding("a", "jane")).unwrap();
+    let before = read(folder.path(), None, false, later());
+    let entry = ManifestPath {
+        path: folder.path().to_owned(),
+        cluster: None,
+    };
+    let earlier = EarlierFiles::new(Some(&before), Version::new(36), later());
+    let (after, _) = ManifestFiles::read_paths(&[entry], false, earlier);
+    assert_eq!(same_objects(&after, &before), [false]);
+    assert_eq!(after.objects()[0].version(), Version::new(36));
 }
 
 #[test]

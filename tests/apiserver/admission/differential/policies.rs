@@ -180,7 +180,8 @@ fn validation(random: &mut Random) -> Value {
     validation
 }
 
-fn object(kind: &str, name: &str, spec: Value) -> Value {
+/// A policy or a binding.
+pub(super) fn object(kind: &str, name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,

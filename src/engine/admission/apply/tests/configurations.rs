@@ -4,7 +4,7 @@ use super::*;
 
 /// What `then` makes of the value of an expression over `object`.
 fn evaluated<T>(expression: &str, object: Value<'_>, then: impl FnOnce(Value<'_>) -> T) -> T {
-    let environment = Environment::new(Version::DEFAULT)
+    let environment = Environment::new(Version::new(35))
         .variable("object", Type::Dyn)
         .mutation();
     let program = environment

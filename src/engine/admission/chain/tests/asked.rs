@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::cel::Version;
 
 #[test]
 fn nobody_is_shown_what_configures_admission_or_is_not_stored() {
@@ -166,7 +167,7 @@ fn a_condition_without_time_lets_nothing_pass() {
     let object = pod();
     let condition = || CompiledMatchCondition {
         name: "c".into(),
-        expression: ExpressionEnvironment::new(false)
+        expression: ExpressionEnvironment::new(Version::NEWEST, false)
             .condition("[1, 2].all(n, n > 0)")
             .unwrap(),
     };
