@@ -26,6 +26,7 @@ mod cluster_source;
 mod control_plane;
 mod decisions;
 mod differential;
+mod excluded;
 mod failures;
 mod hostile;
 mod impersonation;
