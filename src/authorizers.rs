@@ -26,7 +26,7 @@ use crate::config::{Config, Files};
 use crate::field::Faults;
 use crate::telemetry::metrics::UpstreamRecorder;
 
-pub use consult::{ConsultationStep, Pending};
+pub use consult::{ConsultationEnd, ConsultationStep, Pending};
 
 use entry::WebhookAuthorizer;
 

@@ -38,6 +38,7 @@ mod function;
 mod library;
 mod program;
 mod quote;
+mod reads;
 pub mod regex;
 mod syntax;
 #[cfg(test)]
@@ -54,6 +55,7 @@ pub use environment::{Environment, Version};
 pub use error::{CompileError, EvalError};
 pub use program::Program;
 pub use quote::{quote, quote_joined};
+pub use reads::{Read, ReadExtent, ReadStep};
 pub use syntax::{MAX_DEPTH, MAX_LENGTH, MAX_NESTING, is_identifier};
 pub use types::{ObjectType, Type};
 pub use value::{

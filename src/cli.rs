@@ -24,6 +24,7 @@ mod migrate;
 mod output;
 mod pages;
 mod policy_files;
+mod replay;
 mod request;
 mod sarif;
 mod scan;
@@ -72,6 +73,7 @@ enum Command {
     WhatCan(what_can::WhatCan),
     Suggest(suggest::Suggest),
     Scan(scan::Scan),
+    Replay(replay::Replay),
     Completion(pages::Completion),
     Man(pages::Man),
 }
@@ -137,6 +139,7 @@ pub fn main() -> ExitCode {
         Command::WhatCan(what_can) => what_can.run(output),
         Command::Suggest(suggest) => suggest.run(output),
         Command::Scan(scan) => scan.run(output),
+        Command::Replay(replay) => replay.run(output),
         Command::Completion(completion) => completion.run(Arguments::command()),
         Command::Man(man) => man.run(output, Arguments::command()),
     };

@@ -22,6 +22,7 @@ mod jwt;
 pub mod kubeconfig;
 mod limits;
 mod manifests;
+mod recording;
 mod reload;
 mod san;
 mod secret;
@@ -48,6 +49,7 @@ pub use files::{Disk, Files};
 pub use jwt::Jwt;
 pub use limits::Limits;
 pub use manifests::ManifestPath;
+pub use recording::{PathStep, RecordingSettings, Redact};
 pub use reload::Reload;
 pub use san::SanPattern;
 pub use secret::Secret;
@@ -95,6 +97,8 @@ pub struct Config {
     pub reload: Reload,
     /// Where each decision is written, if anywhere.
     pub decision_log: Option<DecisionLog>,
+    /// Where whole reviews are kept, if anywhere.
+    pub recording: Option<RecordingSettings>,
 }
 
 /// Reads the configuration at `path`, with every fault that it has. There is no
@@ -240,7 +244,7 @@ fn one(fault: Fault) -> Faults {
     faults
 }
 
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 14] = [
     "apiVersion",
     "kind",
     "server",
@@ -254,6 +258,7 @@ const FIELDS: [&str; 13] = [
     "limits",
     "reload",
     "decisionLog",
+    "recording",
 ];
 
 fn resolve(
@@ -283,6 +288,7 @@ fn sections(file: &Path, text: &str, root: &Section<'_>, read_folder: ReadFolder
     let limits = limits::limits(root);
     let reload = reload::reload(root);
     let decision_log = decision_log::decision_log(root);
+    let recording = recording::recording(root, &manifests);
     Some(Config {
         file: file.to_owned(),
         text: text.into(),
@@ -298,6 +304,7 @@ fn sections(file: &Path, text: &str, root: &Section<'_>, read_folder: ReadFolder
         limits,
         reload,
         decision_log,
+        recording,
     })
 }
 

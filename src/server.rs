@@ -77,7 +77,7 @@ fn describe(error: &io::Error) -> String {
 /// How long connections get to close once nothing is in flight.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// How long the decision log gets to write what is queued.
+/// How long the decision log gets to write what is queued, and the recording.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// Why the gateway does not serve.
@@ -262,5 +262,8 @@ fn flush(shared: &Shared) {
         && !log.flush(FLUSH)
     {
         tracing::warn!("some lines of the decision log were not written");
+    }
+    if !shared.recordings.flush(FLUSH) {
+        tracing::warn!("some reviews were not recorded");
     }
 }

@@ -8,6 +8,8 @@ pub mod decision_log;
 mod line_queue;
 pub mod logging;
 pub mod metrics;
+mod write_queue;
 
 pub use decision_log::DecisionLog;
 pub use metrics::Metrics;
+pub(crate) use write_queue::{BatchWriter, QueueSettings, WriteQueue};

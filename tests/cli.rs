@@ -33,6 +33,8 @@ mod manifests;
 mod pages;
 #[path = "cli/renew.rs"]
 mod renew;
+#[path = "cli/replay.rs"]
+mod replay;
 #[path = "cli/run.rs"]
 mod run;
 #[path = "cli/sarif.rs"]

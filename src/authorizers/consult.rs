@@ -10,14 +10,25 @@ use super::entry::WebhookAuthorizer;
 use super::question::{AuthorizerQuestion, CacheKey};
 use crate::engine::Attributes;
 use crate::engine::authorization::Authorization;
-use crate::engine::authorization::authorizer::{Consultation, Opinion, Relevance};
+use crate::engine::authorization::authorizer::{Consultation, NamedOpinion, Opinion, Relevance};
 use crate::upstream::end_of_calls;
+
+/// The end of a consultation.
+#[derive(Debug)]
+pub struct ConsultationEnd {
+    /// The answer.
+    pub authorization: Authorization,
+    /// What went wrong on the way; empty if nothing did.
+    pub error: String,
+    /// What each authorizer came to, in the order asked, where that is wanted.
+    pub opinions: Vec<NamedOpinion>,
+}
 
 /// How far a consultation came without waiting.
 #[derive(Debug)]
 pub enum ConsultationStep {
-    /// To its end: the answer, and what went wrong on the way.
-    Done(Authorization, String),
+    /// To its end.
+    Done(ConsultationEnd),
     /// To an authorizer that must be asked.
     Ask(Box<Pending>),
 }
@@ -34,20 +45,18 @@ pub struct Pending {
 // === impl Authorizers ===
 
 impl Authorizers {
-    /// Consults them about the request of `review`, from `cluster`, on which
-    /// `own` has no opinion, as far as that goes without waiting: by
-    /// matchConditions, and by answers that are good at `now`.
+    /// Consults them about the request of `review`, from `cluster`, as far as that goes
+    /// without waiting: by matchConditions, and by answers that are good at `now`.
     ///
-    /// `is_protected`: whether no Deny can hold the request up.
+    /// Of `consultation` the opinions are kept that it keeps.
     #[must_use]
     pub fn consult(
         &self,
         cluster: &str,
         attributes: &Attributes<'_>,
-        (own, is_protected): (Authorization, bool),
+        mut consultation: Consultation,
         now: Instant,
     ) -> ConsultationStep {
-        let mut consultation = Consultation::new(own, is_protected);
         // Not needed where every one is passed over.
         let key = LazyCell::new(|| CacheKey::new(cluster, attributes));
         let mut entries = self.entries.iter();
@@ -72,8 +81,7 @@ impl Authorizers {
                 break;
             }
         }
-        let (authorization, error) = consultation.finish();
-        ConsultationStep::Done(authorization, error)
+        ConsultationStep::Done(ConsultationEnd::of(consultation))
     }
 }
 
@@ -81,9 +89,9 @@ impl Authorizers {
 
 impl Pending {
     /// Asks on, until somebody allows or denies. An authorizer whose answer is
-    /// not there in time for `deadline` comes to its failurePolicy. The answer,
-    /// what went wrong on the way, and what it was about.
-    pub async fn ask(self, deadline: Instant) -> (Authorization, String, Attributes<'static>) {
+    /// not there in time for `deadline` comes to its failurePolicy. The end, and
+    /// what it was about.
+    pub async fn ask(self, deadline: Instant) -> (ConsultationEnd, Attributes<'static>) {
         let Self {
             mut consultation,
             question,
@@ -99,8 +107,21 @@ impl Pending {
                 break;
             }
         }
+        (ConsultationEnd::of(consultation), question.into_attributes())
+    }
+}
+
+// === impl ConsultationEnd ===
+
+impl ConsultationEnd {
+    fn of(mut consultation: Consultation) -> Self {
+        let opinions = consultation.taken();
         let (authorization, error) = consultation.finish();
-        (authorization, error, question.into_attributes())
+        Self {
+            authorization,
+            error,
+            opinions,
+        }
     }
 }
 

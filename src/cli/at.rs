@@ -18,6 +18,6 @@ impl At {
     }
 }
 
-fn parse(text: &str) -> Result<Time, &'static str> {
+pub(super) fn parse(text: &str) -> Result<Time, &'static str> {
     Time::parse(text).ok_or("expected a time in RFC 3339, such as `2026-12-01T08:00:00Z`")
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::engine::authorization::SubjectAccessReviewVersion;
-use crate::engine::authorization::authorizer::{Authorizer, Consultation, Opinion, Relevance};
+use crate::engine::authorization::authorizer::{Authorizer, Consultation, NamedOpinion, Opinion, Relevance};
 use crate::engine::authorization::{Authorization, PolicySet};
 use crate::engine::{Attributes, Decision};
 use crate::field::FieldPath;
@@ -116,6 +116,15 @@ impl Opinions {
                 Ok(opinion) => drop(opinions.insert(name.clone(), opinion)),
                 Err(error) => fault(path.key(name), error.to_string()),
             }
+        }
+        Self(opinions)
+    }
+
+    /// What was recorded; of several by one authorizer, the first.
+    pub(super) fn of(recorded: Vec<NamedOpinion>) -> Self {
+        let mut opinions = BTreeMap::new();
+        for NamedOpinion { name, opinion } in recorded {
+            opinions.entry(name).or_insert(opinion);
         }
         Self(opinions)
     }

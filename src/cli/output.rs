@@ -17,7 +17,7 @@ pub(super) enum Format {
     Json,
     /// SARIF 2.1.0, for code review tools; only for `check` and `scan`.
     Sarif,
-    /// JUnit's XML, for CI services; only for `scan`.
+    /// JUnit's XML, for CI services; only for `replay` and `scan`.
     Junit,
     /// Report and ClusterReport of openreports.io/v1alpha1, as JSON; only for `scan`.
     Openreports,
@@ -39,9 +39,8 @@ pub(super) fn print(format: Format, text: impl Display, value: &impl Serialize) 
         }
         Format::Json => print_json(value),
         Format::Sarif => Err(Error::Usage("only `check` and `scan` support SARIF".into())),
-        Format::Junit | Format::Openreports => Err(Error::Usage(
-            "only `scan` supports `-o junit` and `-o openreports`".into(),
-        )),
+        Format::Junit => Err(Error::Usage("only `replay` and `scan` support `-o junit`".into())),
+        Format::Openreports => Err(Error::Usage("only `scan` supports `-o openreports`".into())),
         Format::Wide => Err(Error::Usage("only `what-can` supports `-o wide`".into())),
     }
 }

@@ -31,6 +31,7 @@ mod outcome;
 mod parameters;
 mod phase;
 mod policy;
+mod reads;
 mod reinvocation;
 mod request;
 mod run;
@@ -57,6 +58,7 @@ pub use phase::Phase;
 pub use policy::{
     Applicability, CompiledMatchCondition, FailurePolicy, PolicyBinding, STATIC_SUFFIX, ValidationAction,
 };
+pub use reads::may_read;
 pub use reinvocation::Reinvocation;
 pub use request::{GroupVersionKind, GroupVersionResource, Operation, Request};
 pub use run::Run;

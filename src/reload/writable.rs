@@ -2,18 +2,20 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use crate::config::{Config, LogPath, files};
+use crate::config::{Config, LogPath, ManifestPath, files};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 /// What is wrong with a path, and the words for it.
 type Unwritable = (FaultKind, String);
 
-/// A decision log that cannot be opened is an error, since `serve` would not start. Without the
-/// last good set or a cluster's snapshot it does start, so those are warnings.
+/// A decision log that cannot be opened and a folder that cannot be recorded to are errors, since
+/// `serve` would not start. Without the last good set or a cluster's snapshot it does start, so
+/// those are warnings.
 pub(super) fn faults(config: &Config) -> Faults {
     let mut faults = Faults::default();
     let (place, root) = (Place::of_file(&config.file), FieldPath::root());
@@ -22,6 +24,12 @@ pub(super) fn faults(config: &Config) -> Faults {
         && let Some((kind, message)) = unusable_log(path)
     {
         let place = place.at(root.field("decisionLog").field("path"));
+        faults.push(Fault::error(place, kind, message));
+    }
+    if let Some(recording) = &config.recording
+        && let Some((kind, message)) = unusable_recording(&recording.folder, &config.manifests)
+    {
+        let place = place.at(root.field("recording").field("folder"));
         faults.push(Fault::error(place, kind, message));
     }
     let snapshots = config.clusters.iter().filter_map(|cluster| {
@@ -62,6 +70,44 @@ fn unusable_log(path: &Path) -> Option<Unwritable> {
             );
             Some((FaultKind::NotFound, message))
         }
+    }
+}
+
+/// A folder is made, for its owner alone, where it is missing. One that is there must be so
+/// already, and lead nowhere that manifests are read from.
+fn unusable_recording(folder: &Path, manifests: &[ManifestPath]) -> Option<Unwritable> {
+    let nearest = folder.ancestors().find(|folder| folder.exists());
+    let real = nearest.and_then(|folder| folder.canonicalize().ok());
+    let is_read = |manifest: &&ManifestPath| {
+        let manifest = manifest.path.canonicalize();
+        let starts = |real: &PathBuf| manifest.as_ref().is_ok_and(|manifest| real.starts_with(manifest));
+        real.as_ref().is_some_and(starts)
+    };
+    if let Some(manifest) = manifests.iter().find(is_read) {
+        let message = format!(
+            "recordings do not go where manifests are read from, `{}`: use another folder",
+            manifest.path.display()
+        );
+        return Some((FaultKind::Invalid, message));
+    }
+    match std::fs::metadata(folder) {
+        Ok(found) if !found.is_dir() => {
+            let message = format!("`{}` is not a folder", folder.display());
+            Some((FaultKind::Invalid, message))
+        }
+        Ok(found) if found.permissions().mode() & 0o077 != 0 => {
+            let message = format!(
+                "others may use `{0}`, where whole reviews are kept: `chmod 700 {0}`, or name a folder within \
+                 it, which is then created",
+                folder.display()
+            );
+            Some((FaultKind::Invalid, message))
+        }
+        Ok(_) => {
+            let error = access(folder, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).err()?;
+            Some(refused(folder, &error.into()))
+        }
+        Err(_) => unwritable(nearest.unwrap_or(Path::new("."))),
     }
 }
 

@@ -20,6 +20,7 @@ mod settle;
 mod shadow;
 mod step;
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use actix_web::web::Data;
@@ -51,6 +52,7 @@ pub(super) async fn answer(
         phase,
         only,
         since: Instant::now(),
+        calls: Mutex::default(),
     };
     asked.check_name()?;
     if asked.is_for_the_pool() {
@@ -61,11 +63,17 @@ pub(super) async fn answer(
     let end = asked.received.deadline.min(asked.since + TRIAL);
     let is_over = || Instant::now() >= end;
     let tried = asked.advance(shared, review.review(), Chain::new(phase), Vec::new(), &is_over);
-    if let Some(JobStep::Settled(reply, None)) = tried {
-        return Ok(reply);
-    }
-    let job = Job::new(asked, review);
     let step = match tried {
+        Some(JobStep::Settled(settled)) if settled.unlogged.is_none() => {
+            if let Some(unrecorded) = settled.unrecorded {
+                unrecorded.record(shared, Arc::new(review));
+            }
+            return Ok(settled.reply);
+        }
+        step => step,
+    };
+    let job = Job::new(asked, review);
+    let step = match step {
         Some(step) => step,
         None => job.begin_anew(shared).await?,
     };

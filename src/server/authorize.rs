@@ -15,11 +15,13 @@ use super::gateway::Shared;
 use super::receive::ReceivedReview;
 use super::respond::Rejection;
 use crate::api::{SubjectAccessReview, SubjectAccessReviewReply};
-use crate::authorizers::{self, Pending};
-use crate::config::LogTrace;
+use crate::authorizers::{ConsultationEnd, ConsultationStep, Pending};
+use crate::config::{Endpoint, LogTrace};
 use crate::engine::authorization::SubjectAccessReviewVersion;
+use crate::engine::authorization::authorizer::{Consultation, NamedOpinion};
 use crate::engine::authorization::{Authorization, PolicySet, Unmatched};
 use crate::engine::{Attributes, Decision};
+use crate::recording::{RecordedBody, RecordedDecision, RecordedReview};
 use crate::telemetry::decision_log::{DecisionLog, LoggedQuestion, Record, ShadowDecision};
 
 /// How far a review came without waiting for anybody.
@@ -44,6 +46,8 @@ struct Settled<'r> {
     authorization: &'r Authorization,
     /// What went wrong on the way; empty if nothing did.
     error: &'r str,
+    /// What other authorizers said, where that is recorded.
+    opinions: Vec<NamedOpinion>,
     took: Duration,
 }
 
@@ -62,13 +66,16 @@ pub(super) fn answer(shared: &Shared, received: &ReceivedReview) -> Result<Autho
     };
     let now = received.time.into();
     let mut authorization = policies.authorize_observed(&review.attributes, now, &mut count);
-    let mut error = String::new();
+    let (mut error, mut opinions) = (String::new(), Vec::new());
     let authorizers = &received.snapshot.authorizers;
     if authorization.decision == Decision::NoOpinion && !authorizers.is_empty() {
-        let own = (authorization, policies.is_protected(&review.attributes));
-        match authorizers.consult(&received.caller.cluster, &review.attributes, own, since) {
-            authorizers::ConsultationStep::Done(decided, wrong) => (authorization, error) = (decided, wrong),
-            authorizers::ConsultationStep::Ask(pending) => {
+        let consultation = Consultation::new(authorization, policies.is_protected(&review.attributes))
+            .keeping(shared.recordings.is_on());
+        match authorizers.consult(&received.caller.cluster, &review.attributes, consultation, since) {
+            ConsultationStep::Done(end) => {
+                (authorization, error, opinions) = (end.authorization, end.error, end.opinions);
+            }
+            ConsultationStep::Ask(pending) => {
                 return Ok(AuthorizeStep::Unsettled(Unsettled {
                     version: review.version,
                     pending,
@@ -82,6 +89,7 @@ pub(super) fn answer(shared: &Shared, received: &ReceivedReview) -> Result<Autho
         attributes: &review.attributes,
         authorization: &authorization,
         error: &error,
+        opinions,
         took: since.elapsed(),
     };
     Ok(AuthorizeStep::Answered(settled.conclude(shared, received)))
@@ -93,12 +101,18 @@ impl Unsettled {
     /// Asks, and replies within the caller's deadline.
     pub(super) async fn ask(self, shared: &Shared, received: &ReceivedReview) -> Bytes {
         let asking = self.pending.ask(received.deadline);
-        let (authorization, error, attributes) = asking.await;
+        let (end, attributes) = asking.await;
+        let ConsultationEnd {
+            authorization,
+            error,
+            opinions,
+        } = end;
         let settled = Settled {
             version: self.version,
             attributes: &attributes,
             authorization: &authorization,
             error: &error,
+            opinions,
             took: self.since.elapsed(),
         };
         settled.conclude(shared, received)
@@ -108,8 +122,8 @@ impl Unsettled {
 // === impl Settled ===
 
 impl Settled<'_> {
-    /// Counts and logs it; the reply.
-    fn conclude(&self, shared: &Shared, received: &ReceivedReview) -> Bytes {
+    /// Counts, logs and records it; the reply.
+    fn conclude(mut self, shared: &Shared, received: &ReceivedReview) -> Bytes {
         shared
             .metrics
             .authorization(self.authorization.decision, self.took);
@@ -117,12 +131,35 @@ impl Settled<'_> {
             let policies = received.snapshot.policies.for_cluster(&received.caller.cluster);
             self.record(log, received, policies);
         }
+        let opinions = std::mem::take(&mut self.opinions);
+        shared.recordings.record(|| self.recorded(received, opinions));
         encoded(&SubjectAccessReviewReply {
             version: self.version,
             decision: self.authorization.decision,
             reason: &self.authorization.reason,
             evaluation_error: self.error,
         })
+    }
+
+    fn recorded(&self, received: &ReceivedReview, opinions: Vec<NamedOpinion>) -> RecordedReview {
+        RecordedReview {
+            time: received.time,
+            endpoint: Endpoint::Authorize,
+            name: None,
+            cluster: received.caller.cluster.to_string(),
+            caller: received.caller.name.to_string(),
+            revision: received.snapshot.revision.clone(),
+            decision: RecordedDecision {
+                decision: self.authorization.decision,
+                reason: self.authorization.reason.clone(),
+                cause: self.authorization.cause.clone(),
+                error: self.error.to_owned(),
+                patch: String::new(),
+            },
+            opinions,
+            calls: Vec::new(),
+            body: RecordedBody::Access(received.body.to_vec().into_boxed_slice()),
+        }
     }
 
     fn record(&self, log: &DecisionLog, received: &ReceivedReview, policies: &PolicySet) {

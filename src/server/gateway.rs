@@ -12,6 +12,7 @@ use super::counters::CountersInForce;
 use super::lifecycle::Lifecycle;
 use super::pool::Pool;
 use super::refusals::Refusals;
+use crate::recording::Recordings;
 use crate::reload::ReloadState;
 use crate::telemetry::metrics::Endpoint;
 use crate::telemetry::{DecisionLog, Metrics};
@@ -33,6 +34,7 @@ pub(super) struct Shared {
     pub(super) start: Instant,
     pub(super) metrics: Arc<Metrics>,
     pub(super) decision_log: Option<DecisionLog>,
+    pub(super) recordings: Arc<Recordings>,
     pub(super) lifecycle: Lifecycle,
     pub(super) refusals: Refusals,
     /// `portcullis_in_flight_requests` of `/authorize`.
@@ -61,6 +63,14 @@ impl Shared {
         let counters = Arc::new(CountersInForce::new(Arc::clone(&metrics)));
         let observer = Arc::clone(&counters);
         state.observe(move |snapshot| observer.begin(snapshot));
+        let recordings = Arc::new(Recordings::new(metrics.recording_dropped()));
+        recordings.follow(state.current().config.recording.as_ref())?;
+        let following = Arc::clone(&recordings);
+        state.observe(move |snapshot| {
+            if let Err(error) = following.follow(snapshot.config.recording.as_ref()) {
+                tracing::error!(%error, "cannot record: no reviews are recorded until the next reload");
+            }
+        });
         Ok(Self {
             authorizing: metrics.in_flight(Endpoint::Authorize),
             validating: metrics.in_flight(Endpoint::Validate),
@@ -70,6 +80,7 @@ impl Shared {
             lifecycle: Lifecycle::new(Connections::new(Some(metrics.connections()))),
             refusals: Refusals::new(),
             counters,
+            recordings,
             start: Instant::now(),
             state,
             metrics,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use prometheus::IntCounter;
 
-use super::line_queue::{LineQueue, LogSink, QueueSettings, WriteFailure};
+use super::line_queue::{LineQueue, LineQueueSettings, LogSink, WriteFailure};
 
 pub use record::{LoggedQuestion, Record, ShadowDecision};
 
@@ -51,7 +51,7 @@ impl DecisionLog {
         dropped: IntCounter,
         limit: usize,
     ) -> io::Result<Self> {
-        let settings = QueueSettings {
+        let settings = LineQueueSettings {
             thread: "decision-log",
             limit,
             dropped,

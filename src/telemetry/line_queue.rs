@@ -1,34 +1,24 @@
 //! A queue of lines for a file or pipe that may be slow, full or stuck.
-//!
-//! ```text
-//! worker ──line──▶ [pending bytes, bounded] ──batch──▶ writer thread ──▶ file or pipe
-//!                        └── full: dropped and counted
-//! ```
-//!
-//! Writing a line appends it to memory and never waits for a disk or for the reader of a
-//! pipe.
-
-mod writer;
 
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prometheus::IntCounter;
+
+use super::write_queue::{self, BatchWriter, WriteQueue};
 
 /// Where lines go.
 pub(super) type LogSink = Box<dyn Write + Send>;
 
+/// Memory kept for the next batch.
+const SPARE_BYTES: usize = 256 << 10;
+
 /// Takes lines. Cheap to clone; the writer ends with the last clone.
 #[derive(Debug, Clone)]
-pub(super) struct LineQueue {
-    queue: Arc<Queue>,
-    _last: Arc<Closer>,
-}
+pub(super) struct LineQueue(WriteQueue<Vec<u8>>);
 
-/// What a queue is like.
-pub(super) struct QueueSettings {
+/// What a queue of lines is like.
+pub(super) struct LineQueueSettings {
     /// The name of the writer's thread.
     pub(super) thread: &'static str,
     /// Bytes that may wait for the writer.
@@ -48,30 +38,13 @@ pub(super) enum WriteFailure {
     Write,
 }
 
-/// Ends the writer when the last clone is gone.
-#[derive(Debug)]
-struct Closer(Arc<Queue>);
-
-/// What those who have lines and the writer share.
-#[derive(Debug)]
-struct Queue {
-    state: Mutex<State>,
-    /// There is something to write, or the queue ends.
-    wake: Condvar,
-    /// Everything so far is written.
-    written: Condvar,
-    dropped: IntCounter,
-    limit: usize,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    pending: Vec<u8>,
-    lines: u64,
-    /// The writer holds a batch.
-    writing: bool,
-    reopen: bool,
-    closed: bool,
+/// Writes lines to a sink.
+struct LineWriter<R> {
+    sink: LogSink,
+    reopen: R,
+    report: fn(WriteFailure, &io::Error),
+    /// The last write failed.
+    broken: bool,
 }
 
 // === impl LineQueue ===
@@ -85,83 +58,71 @@ impl LineQueue {
     pub(super) fn start(
         sink: LogSink,
         reopen: impl Fn() -> io::Result<LogSink> + Send + 'static,
-        settings: QueueSettings,
+        settings: LineQueueSettings,
     ) -> io::Result<Self> {
-        let queue = Arc::new(Queue {
-            state: Mutex::default(),
-            wake: Condvar::new(),
-            written: Condvar::new(),
-            dropped: settings.dropped,
+        let writer = LineWriter {
+            sink,
+            reopen,
+            report: settings.report,
+            broken: false,
+        };
+        let settings = write_queue::QueueSettings {
+            thread: settings.thread,
             limit: settings.limit,
-        });
-        let writers = Arc::clone(&queue);
-        thread::Builder::new()
-            .name(settings.thread.to_owned())
-            .spawn(move || writer::run(&writers, sink, &reopen, settings.report))?;
-        Ok(Self {
-            _last: Arc::new(Closer(Arc::clone(&queue))),
-            queue,
-        })
+            dropped: settings.dropped,
+        };
+        WriteQueue::start(writer, settings).map(Self)
     }
 
     /// Queues a line, which ends in a line break, or drops and counts it when the queue is full.
     pub(super) fn push(&self, line: &[u8]) {
-        self.queue.push(line);
+        self.0.push(line.len(), |pending| pending.extend_from_slice(line));
     }
 
     /// Has the sink made anew before the next line.
     pub(super) fn reopen(&self) {
-        self.queue.state().reopen = true;
+        self.0.reopen();
     }
 
     /// Waits until every line so far is written, `limit` at most. Whether it is.
     pub(super) fn flush(&self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
-        let mut state = self.queue.state();
-        while state.writing || !state.pending.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            state = match self.queue.written.wait_timeout(state, left) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
-        }
-        true
+        self.0.flush(limit)
     }
 }
 
-impl Drop for Closer {
-    fn drop(&mut self) {
-        self.0.state().closed = true;
-        self.0.wake.notify_one();
+// === impl LineWriter ===
+
+impl<R: Fn() -> io::Result<LogSink> + Send + 'static> BatchWriter<Vec<u8>> for LineWriter<R> {
+    fn write(&mut self, lines: &mut Vec<u8>, count: u64) -> u64 {
+        let written = self.write_lines(lines);
+        lines.clear();
+        lines.shrink_to(SPARE_BYTES);
+        let Err(error) = written else {
+            self.broken = false;
+            return 0;
+        };
+        if !self.broken {
+            (self.report)(WriteFailure::Write, &error);
+        }
+        self.broken = true;
+        count
+    }
+
+    fn reopen(&mut self) {
+        match (self.reopen)() {
+            Ok(fresh) => (self.sink, self.broken) = (fresh, false),
+            Err(error) => (self.report)(WriteFailure::Reopen, &error),
+        }
     }
 }
 
-// === impl Queue ===
-
-impl Queue {
-    /// The state. No code that holds it can panic, so poisoning means nothing here.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn push(&self, line: &[u8]) {
-        let mut state = self.state();
-        if state.pending.len() + line.len() > self.limit {
-            drop(state);
-            self.dropped.inc();
-            return;
+impl<R> LineWriter<R> {
+    /// Writes whole lines. After a failure the last one may be cut: a line break ends it.
+    fn write_lines(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.broken {
+            self.sink.write_all(b"\n")?;
         }
-        let was_empty = state.pending.is_empty();
-        state.pending.extend_from_slice(line);
-        state.lines += 1;
-        // A writer that holds a batch looks again by itself.
-        let wake = was_empty && !state.writing;
-        drop(state);
-        if wake {
-            self.wake.notify_one();
-        }
+        self.sink.write_all(lines)?;
+        self.sink.flush()
     }
 }

@@ -12,7 +12,7 @@ use thiserror::Error;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::line_queue::{LineQueue, QueueSettings};
+use super::line_queue::{LineQueue, LineQueueSettings};
 
 /// Which events are logged, as `tracing_subscriber::EnvFilter` reads it: `info`,
 /// `portcullis::reload=debug,warn`, …; absent, `info` of Portcullis and warnings of the rest.
@@ -71,7 +71,7 @@ struct LogWriter(LineQueue);
 pub fn start(dropped: IntCounter) -> Result<Log, Error> {
     let filter = filter(env::var(FILTER_VARIABLE).ok().as_deref())?;
     let json = is_json(env::var(FORMAT_VARIABLE).ok().as_deref())?;
-    let settings = QueueSettings {
+    let settings = LineQueueSettings {
         thread: "log",
         limit: PENDING_BYTES,
         dropped,

@@ -316,6 +316,12 @@ impl Metrics {
         self.families.decision_log_dropped.clone()
     }
 
+    /// The count of reviews that the recording lost.
+    #[must_use]
+    pub fn recording_dropped(&self) -> IntCounter {
+        self.families.recording_dropped.clone()
+    }
+
     /// When each certificate in use ends, by file, name and use. Series of others end.
     pub fn certificates<T: AsRef<str>>(&self, expiries: impl IntoIterator<Item = ([T; 3], SystemTime)>) {
         self.families.certificate_expiry.reset();

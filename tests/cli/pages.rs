@@ -2,7 +2,7 @@
 
 use crate::run::Portcullis;
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "serve",
     "init",
     "check",
@@ -13,6 +13,7 @@ const COMMANDS: [&str; 12] = [
     "what-can",
     "suggest",
     "scan",
+    "replay",
     "completion",
     "man",
 ];

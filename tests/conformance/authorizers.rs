@@ -11,6 +11,7 @@ use portcullis::authorizers::{Authorizers, ConsultationStep};
 use portcullis::cel::Version;
 use portcullis::config::{self, AuthorizerTypes, Disk};
 use portcullis::engine::authorization::PolicySet;
+use portcullis::engine::authorization::authorizer::Consultation;
 use portcullis::engine::{Attributes, Decision, ResourceAttributes, Target, User};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -292,16 +293,16 @@ authorization:
     ) -> Outcome {
         let before = self.authorizer.asked().len();
         let own = PolicySet::default().authorize(attributes, Time::UNIX_EPOCH);
-        let (authorization, error) =
-            match authorizers.consult("default", attributes, (own, false), Instant::now()) {
-                ConsultationStep::Done(authorization, error) => (authorization, error),
-                ConsultationStep::Ask(pending) => {
-                    let deadline = Instant::now() + time_limit;
-                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                    let (authorization, error, _) = runtime.unwrap().block_on(pending.ask(deadline));
-                    (authorization, error)
-                }
-            };
+        let consultation = Consultation::new(own, false);
+        let end = match authorizers.consult("default", attributes, consultation, Instant::now()) {
+            ConsultationStep::Done(end) => end,
+            ConsultationStep::Ask(pending) => {
+                let deadline = Instant::now() + time_limit;
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                runtime.unwrap().block_on(pending.ask(deadline)).0
+            }
+        };
+        let (authorization, error) = (end.authorization, end.error);
         Outcome {
             decision: match authorization.decision {
                 Decision::Allow => "Allow",

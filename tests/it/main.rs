@@ -25,6 +25,7 @@ mod h2;
 mod hostile;
 mod limits;
 mod process;
+mod recording;
 mod reload;
 mod seeing;
 mod tls;

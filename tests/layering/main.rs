@@ -45,6 +45,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "authorizers",
         &["api", "config", "engine", "field", "telemetry", "upstream"],
     ),
+    ("recording", &["api", "config", "engine", "json", "telemetry"]),
     (
         "reload",
         &[
@@ -81,6 +82,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "field",
             "json",
             "manifest",
+            "recording",
             "reload",
             "telemetry",
             "tls",
@@ -102,6 +104,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "field",
             "json",
             "manifest",
+            "recording",
             "reload",
             "server",
             "telemetry",
@@ -136,6 +139,7 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
             "src/cli/",
             "src/cluster/",
             "src/config/",
+            "src/recording/",
             "src/reload/",
             "src/server/",
             "src/tls/",

@@ -41,6 +41,12 @@ fn the_full_configuration_shows_the_defaults() {
     assert_eq!(full.admission, smallest.admission);
     assert_eq!(full.limits, smallest.limits);
     assert_eq!(full.reload.interval, smallest.reload.interval);
+    let recording = full.recording.unwrap();
+    assert_eq!(
+        (recording.bytes, recording.age),
+        (1 << 30, Duration::from_secs(86_400))
+    );
+    assert!(smallest.recording.is_none());
     assert!(smallest.reload.last_good.is_none() && full.reload.last_good.is_some());
 }
 
@@ -58,6 +64,7 @@ fn the_full_configuration_has_every_section() {
         "limits",
         "reload",
         "decisionLog",
+        "recording",
     ] {
         assert!(text.contains(&format!("\n{section}:")), "{section}");
     }

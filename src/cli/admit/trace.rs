@@ -174,7 +174,7 @@ impl Recorder for StepRecorder {
                     namespace => format!("{namespace}/{name}"),
                 }),
             },
-            TraceStep::Variable { name, result } => Traced::Variable {
+            TraceStep::Variable { name, result, .. } => Traced::Variable {
                 name: name.to_owned(),
                 result: TracedValue::from(result),
             },
@@ -183,6 +183,7 @@ impl Recorder for StepRecorder {
                 text,
                 result,
                 cost,
+                ..
             } => Traced::Expression {
                 part: part_in_words(part),
                 expression: text.to_owned(),

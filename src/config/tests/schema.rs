@@ -76,6 +76,7 @@ fn defaults(schema: &Value) -> Option<Value> {
 fn its_defaults_are_those_that_are_read() {
     let mut written = defaults(&schema()).unwrap();
     let optional = written.as_object_mut().unwrap().remove("decisionLog").unwrap();
+    let recording = written.as_object_mut().unwrap().remove("recording").unwrap();
     written["apiVersion"] = json!(API_VERSION);
     written["kind"] = json!(KIND);
     written["server"]["tls"] = json!({"certificate": "s.crt", "privateKey": "s.key", "clientCA": "ca.crt"});
@@ -87,6 +88,12 @@ fn its_defaults_are_those_that_are_read() {
     assert_eq!(config, least);
     assert_eq!(optional, json!({"trace": "none"}));
     assert_eq!(LogTrace::default(), LogTrace::None);
+    let recorded = |text: &str| super::config(text).recording.unwrap();
+    let (bytes, age) = (&recording["bytes"], &recording["age"]);
+    assert_eq!(
+        recorded(&format!("recording: {{folder: r, bytes: {bytes}, age: {age}}}")),
+        recorded("recording: {folder: r}")
+    );
 }
 
 /// Calls `each` with the path, as a JSON pointer, of every value in `value`.

@@ -115,6 +115,7 @@ impl<'a> Sequence<'a> {
             recorder.record(TraceStep::Expression {
                 part,
                 text: expression.text(),
+                program: expression.program(),
                 result: result.as_ref(),
                 cost: before.saturating_sub(budget.remaining()),
             });
@@ -139,6 +140,7 @@ impl<'a> Sequence<'a> {
                 self.recorded.push(variable.slot);
                 recorder.record(TraceStep::Variable {
                     name: &variable.name,
+                    program: variable.expression.program(),
                     result,
                 });
             }

@@ -9,7 +9,7 @@ use super::matching::Mismatch;
 use super::policy::ValidationAction;
 use super::to_json;
 use super::webhook::{Call, Webhook, WebhookResult};
-use crate::cel::{EvalError, Value};
+use crate::cel::{EvalError, Program, Value};
 use crate::engine::CauseKind;
 use crate::json::write_string;
 
@@ -54,6 +54,8 @@ pub enum TraceStep<'s> {
     Variable {
         /// Its name.
         name: &'s str,
+        /// Its expression, compiled.
+        program: &'s Program,
         /// What it came to.
         result: Result<&'s Value<'s>, &'s EvalError>,
     },
@@ -63,6 +65,8 @@ pub enum TraceStep<'s> {
         part: PolicyExpression<'s>,
         /// As written.
         text: &'s str,
+        /// It, compiled.
+        program: &'s Program,
         /// What it came to.
         result: Result<&'s Value<'s>, &'s EvalError>,
         /// What it cost, the variables that it needed first included.

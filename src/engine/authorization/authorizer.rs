@@ -52,6 +52,15 @@ pub struct Opinion {
     pub error: Option<String>,
 }
 
+/// What an authorizer came to, and its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedOpinion {
+    /// `name` of the authorizer.
+    pub name: String,
+    /// What it came to.
+    pub opinion: Opinion,
+}
+
 /// The authorizers' opinions about one request, as they come in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Consultation {
@@ -59,6 +68,8 @@ pub struct Consultation {
     is_protected: bool,
     reasons: Vec<String>,
     errors: Vec<String>,
+    /// What was taken so far, where that is kept.
+    taken: Option<Vec<NamedOpinion>>,
 }
 
 // === impl Authorizer ===
@@ -104,12 +115,32 @@ impl Consultation {
             is_protected,
             reasons: Vec::new(),
             errors: Vec::new(),
+            taken: None,
         }
+    }
+
+    /// The same, which keeps what it takes ([`Consultation::taken`]) if `keeps`.
+    #[must_use]
+    pub fn keeping(self, keeps: bool) -> Self {
+        let taken = keeps.then(Vec::new);
+        Self { taken, ..self }
+    }
+
+    /// The opinions so far, in the order in which they were taken; none where they are not kept.
+    #[must_use]
+    pub fn taken(&mut self) -> Vec<NamedOpinion> {
+        self.taken.take().unwrap_or_default()
     }
 
     /// Takes what the authorizer `name` came to. Whether that decides: nobody
     /// else needs to be asked then.
     pub fn take(&mut self, name: &str, opinion: Opinion) -> bool {
+        if let Some(taken) = &mut self.taken {
+            taken.push(NamedOpinion {
+                name: name.to_owned(),
+                opinion: opinion.clone(),
+            });
+        }
         let Opinion {
             decision,
             reason,

@@ -13,6 +13,7 @@ use futures_util::future::join_all;
 
 use super::calls::{Asking, CallQuestion, Returned, questions};
 use super::pending::PendingReview;
+use super::settle::SettledReview;
 use super::shadow;
 use super::step::JobStep;
 use crate::api::OwnedAdmissionReview;
@@ -80,9 +81,16 @@ impl Job {
         loop {
             match step {
                 JobStep::Asks(asking) => step = self.ask(shared, *asking).await?,
-                JobStep::Settled(reply, unlogged) => {
+                JobStep::Settled(settled) => {
+                    let SettledReview {
+                        reply,
+                        unlogged,
+                        unrecorded,
+                    } = settled;
                     if let Some(unlogged) = unlogged {
-                        shadow::spawn(shared, &self.asked, &self.review, *unlogged);
+                        shadow::spawn(shared, &self.asked, &self.review, *unlogged, unrecorded);
+                    } else if let Some(unrecorded) = unrecorded {
+                        unrecorded.record(shared, Arc::clone(&self.review));
                     }
                     return Ok(reply);
                 }
@@ -120,7 +128,14 @@ impl Job {
         let (job, of_step) = (Arc::clone(self), shared.clone());
         let work = move |is_over: &dyn Fn() -> bool| {
             let phase = job.asked.phase;
-            let answers = returned.into_iter().map(|one| one.answer(phase).1);
+            let keeps = of_step.recordings.is_on();
+            let answers = returned.into_iter().map(|one| {
+                let (call, answer) = one.answer(phase);
+                if keeps {
+                    job.asked.keep_call(call, answer.clone());
+                }
+                answer
+            });
             let answers: Vec<WebhookAnswer> = answers.collect();
             let step = job.step(&of_step, chain.clone(), answers.clone(), is_over);
             step.ok_or((chain, answers))

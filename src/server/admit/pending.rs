@@ -1,12 +1,14 @@
 //! A review to be answered, and the policies that answer it.
 
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::api::OwnedAdmissionReview;
+use crate::engine::admission::webhook::{Call, WebhookAnswer};
 use crate::engine::admission::{AdmissionSet, Phase};
 use crate::engine::authorization::PolicySet;
+use crate::recording::RecordedCall;
 use crate::server::receive::ReceivedReview;
 use crate::server::respond::Rejection;
 
@@ -17,6 +19,8 @@ pub(super) struct PendingReview {
     /// The only policy or webhook configuration that is to be asked.
     pub(super) only: Option<String>,
     pub(super) since: Instant,
+    /// The webhooks that have answered so far, where reviews are recorded.
+    pub(super) calls: Mutex<Vec<RecordedCall>>,
 }
 
 impl PendingReview {
@@ -24,6 +28,21 @@ impl PendingReview {
     pub(super) fn read(&mut self) -> Result<OwnedAdmissionReview, Rejection> {
         let body = mem::take(&mut self.received.body);
         Ok(OwnedAdmissionReview::read(Vec::from(body))?)
+    }
+
+    /// Keeps what a webhook answered, to be recorded with the review.
+    pub(super) fn keep_call(&self, call: Call, answer: WebhookAnswer) {
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.push(RecordedCall {
+            call,
+            answer,
+            is_shadow: false,
+        });
+    }
+
+    /// What was kept.
+    pub(super) fn take_calls(&self) -> Vec<RecordedCall> {
+        mem::take(&mut self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn check_name(&self) -> Result<(), Rejection> {

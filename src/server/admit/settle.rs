@@ -1,22 +1,45 @@
 //! The end of a review: metrics, decision log, reply.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::pending::PendingReview;
-use crate::api::AdmissionReview;
+use crate::api::{AdmissionReview, OwnedAdmissionReview};
 use crate::authentication::Caller;
 use crate::engine::Decision;
 use crate::engine::admission::{Outcome, Phase, Request};
+use crate::recording::{RecordedBody, RecordedCall, RecordedDecision, RecordedReview};
 use crate::reload::Snapshot;
 use crate::server::gateway::Shared;
 use crate::server::receive::ReceivedReview;
 use crate::telemetry::decision_log::{DecisionLog, LoggedQuestion, Record, ShadowDecision};
+
+/// A review that is answered, and what is left to do about it.
+pub(super) struct SettledReview {
+    pub(super) reply: Vec<u8>,
+    /// Once webhooks in shadow have answered.
+    pub(super) unlogged: Option<Box<Unlogged>>,
+    /// With the review, where reviews are recorded.
+    pub(super) unrecorded: Option<Box<Unrecorded>>,
+}
 
 /// What was decided, for a line that waits for webhooks in shadow.
 pub(super) struct Unlogged {
     pub(super) outcome: Outcome,
     pub(super) time: SystemTime,
     pub(super) took: Duration,
+}
+
+/// An answer that is to be recorded.
+pub(super) struct Unrecorded {
+    decision: RecordedDecision,
+    pub(super) calls: Vec<RecordedCall>,
+    time: SystemTime,
+    phase: Phase,
+    name: Option<String>,
+    cluster: String,
+    caller: String,
+    revision: Arc<str>,
 }
 
 /// Whose decision it was, and what it was about.
@@ -30,13 +53,13 @@ pub(super) struct About<'a> {
 // === impl PendingReview ===
 
 impl PendingReview {
-    /// The reply, and what is left to log once webhooks in shadow have answered.
+    /// The reply, and what is left to do.
     pub(super) fn settle(
         &self,
         shared: &Shared,
         review: &AdmissionReview<'_>,
         outcome: Outcome,
-    ) -> (Vec<u8>, Option<Box<Unlogged>>) {
+    ) -> SettledReview {
         let ReceivedReview { snapshot, caller, .. } = &self.received;
         let decided = Unlogged {
             outcome: review.within_version(outcome),
@@ -44,9 +67,17 @@ impl PendingReview {
             took: self.since.elapsed(),
         };
         self.count(shared, &decided);
-        let reply = review.reply(&decided.outcome);
+        let mut settled = SettledReview {
+            reply: review.reply(&decided.outcome),
+            unlogged: None,
+            unrecorded: shared
+                .recordings
+                .is_on()
+                .then(|| Box::new(self.unrecorded(&decided.outcome))),
+        };
         if !decided.outcome.shadows.is_empty() {
-            return (reply, Some(Box::new(decided)));
+            settled.unlogged = Some(Box::new(decided));
+            return settled;
         }
         if let Some(log) = &shared.decision_log {
             let about = About {
@@ -57,7 +88,33 @@ impl PendingReview {
             };
             decided.record(log, &about, &[]);
         }
-        (reply, None)
+        settled
+    }
+
+    fn unrecorded(&self, outcome: &Outcome) -> Unrecorded {
+        let ReceivedReview {
+            snapshot,
+            caller,
+            time,
+            ..
+        } = &self.received;
+        let (decision, reason) = decision(outcome);
+        Unrecorded {
+            decision: RecordedDecision {
+                decision,
+                reason: reason.to_owned(),
+                cause: outcome.cause.clone(),
+                error: String::new(),
+                patch: outcome.patch.clone(),
+            },
+            calls: self.take_calls(),
+            time: *time,
+            phase: self.phase,
+            name: self.only.clone(),
+            cluster: caller.cluster.to_string(),
+            caller: caller.name.to_string(),
+            revision: Arc::clone(&snapshot.revision),
+        }
     }
 
     fn count(&self, shared: &Shared, decided: &Unlogged) {
@@ -77,10 +134,7 @@ impl PendingReview {
 impl Unlogged {
     /// Writes the line.
     pub(super) fn record(&self, log: &DecisionLog, about: &About<'_>, shadow: &[ShadowDecision<'_>]) {
-        let (decision, reason) = match &self.outcome.denial {
-            None => (Decision::Allow, ""),
-            Some(denial) => (Decision::Deny, denial.message.as_str()),
-        };
+        let (decision, reason) = decision(&self.outcome);
         log.record(&Record {
             time: self.time,
             revision: &about.snapshot.revision,
@@ -97,5 +151,33 @@ impl Unlogged {
             evaluation_error: "",
             duration: self.took,
         });
+    }
+}
+
+// === impl Unrecorded ===
+
+impl Unrecorded {
+    /// Records it with the review that it is about.
+    pub(super) fn record(self, shared: &Shared, review: Arc<OwnedAdmissionReview>) {
+        shared.recordings.record(|| RecordedReview {
+            time: self.time,
+            endpoint: self.phase.endpoint(),
+            name: self.name,
+            cluster: self.cluster,
+            caller: self.caller,
+            revision: self.revision,
+            decision: self.decision,
+            opinions: Vec::new(),
+            calls: self.calls,
+            body: RecordedBody::Admission(review),
+        });
+    }
+}
+
+/// The decision, and the reason for a denial.
+fn decision(outcome: &Outcome) -> (Decision, &str) {
+    match &outcome.denial {
+        None => (Decision::Allow, ""),
+        Some(denial) => (Decision::Deny, denial.message.as_str()),
     }
 }

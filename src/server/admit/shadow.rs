@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 
 use super::calls::{CallQuestion, Returned, questions};
 use super::pending::PendingReview;
-use super::settle::{About, Unlogged};
+use super::settle::{About, Unlogged, Unrecorded};
 use crate::api::OwnedAdmissionReview;
 use crate::authentication::Caller;
 use crate::engine::Decision;
@@ -22,6 +22,7 @@ use crate::engine::admission::Phase;
 use crate::engine::admission::chain::compare;
 use crate::engine::admission::webhook::{Call, CallFailure};
 use crate::engine::text::truncate_with_mark;
+use crate::recording::RecordedCall;
 use crate::reload::Snapshot;
 use crate::server::deadline::LONGEST;
 use crate::server::gateway::Shared;
@@ -46,6 +47,7 @@ struct Waiting {
     phase: Phase,
     read: Arc<OwnedAdmissionReview>,
     decided: Unlogged,
+    unrecorded: Option<Box<Unrecorded>>,
     decisions: Vec<WebhookDecision>,
 }
 
@@ -63,6 +65,7 @@ pub(super) fn spawn(
     review: &PendingReview,
     read: &Arc<OwnedAdmissionReview>,
     mut decided: Unlogged,
+    unrecorded: Option<Box<Unrecorded>>,
 ) {
     let calls = std::mem::take(&mut decided.outcome.shadows);
     let waiting = Waiting {
@@ -72,6 +75,7 @@ pub(super) fn spawn(
         phase: review.phase,
         read: Arc::clone(read),
         decided,
+        unrecorded,
         decisions: Vec::new(),
     };
     let limiter = &shared.lifecycle.shadow;
@@ -108,11 +112,15 @@ impl Waiting {
             });
             let returned = join_all(put).await;
             let (read, phase) = (Arc::clone(&self.read), self.phase);
-            let compare = move |_: &dyn Fn() -> bool| decisions(&read, returned, phase);
+            let keeps = self.unrecorded.is_some();
+            let compare = move |_: &dyn Fn() -> bool| decisions(&read, returned, phase, keeps);
             let comparing = self.shared.pool.run(Size::Large, soon(), compare);
-            let Ok(decisions) = comparing.await else {
+            let Ok((decisions, calls)) = comparing.await else {
                 return;
             };
+            if let Some(unrecorded) = &mut self.unrecorded {
+                unrecorded.calls.extend(calls);
+            }
             for decided in &decisions {
                 let metrics = &self.shared.metrics;
                 metrics.shadow_webhook(&decided.webhook, decided.decision);
@@ -144,6 +152,9 @@ impl Drop for Waiting {
         if let Some(log) = &self.shared.decision_log {
             self.record(log);
         }
+        if let Some(unrecorded) = self.unrecorded.take() {
+            unrecorded.record(&self.shared, Arc::clone(&self.read));
+        }
     }
 }
 
@@ -162,14 +173,26 @@ fn written(
     (questions, left)
 }
 
-/// What each would have said that could be asked.
-fn decisions(read: &OwnedAdmissionReview, returned: Vec<Returned>, phase: Phase) -> Vec<WebhookDecision> {
+/// What each would have said that could be asked, and the answers, if that `keeps` them.
+fn decisions(
+    read: &OwnedAdmissionReview,
+    returned: Vec<Returned>,
+    phase: Phase,
+    keeps: bool,
+) -> (Vec<WebhookDecision>, Vec<RecordedCall>) {
     let request = &read.review().request;
-    let mut decisions = Vec::with_capacity(returned.len());
+    let (mut decisions, mut calls) = (Vec::with_capacity(returned.len()), Vec::new());
     for returned in returned {
         let (call, answer) = returned.answer(phase);
         if matches!(answer.result, Err(CallFailure::NotMade(_))) {
             continue;
+        }
+        if keeps {
+            calls.push(RecordedCall {
+                call: call.clone(),
+                answer: answer.clone(),
+                is_shadow: true,
+            });
         }
         let comparison = compare(&call, request, answer);
         let decision = if comparison.allows() {
@@ -183,5 +206,5 @@ fn decisions(read: &OwnedAdmissionReview, returned: Vec<Returned>, phase: Phase)
             reason: truncate_with_mark(comparison.reason(), REASON).into_owned(),
         });
     }
-    decisions
+    (decisions, calls)
 }

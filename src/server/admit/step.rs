@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use super::calls::Asking;
 use super::pending::PendingReview;
-use super::settle::Unlogged;
+use super::settle::SettledReview;
 use crate::api::AdmissionReview;
 use crate::engine::admission::webhook::WebhookAnswer;
 use crate::engine::admission::{Chain, Deadline, Progress, Request, Run};
@@ -14,7 +14,7 @@ use crate::server::gateway::Shared;
 /// How far a step brought a review.
 pub(super) enum JobStep {
     /// To its reply, and to what is left for afterwards.
-    Settled(Vec<u8>, Option<Box<Unlogged>>),
+    Settled(SettledReview),
     /// To webhooks, whose answers it needs.
     Asks(Box<Asking>),
 }
@@ -37,10 +37,7 @@ impl PendingReview {
                 &review.request,
                 &self.received.permit,
             ))),
-            Progress::Done(outcome) => {
-                let (reply, unlogged) = self.settle(shared, review, *outcome);
-                JobStep::Settled(reply, unlogged)
-            }
+            Progress::Done(outcome) => JobStep::Settled(self.settle(shared, review, *outcome)),
         })
     }
 

@@ -41,6 +41,7 @@ pub(super) struct Families {
     pub(super) shadow_dropped: IntCounter,
     pub(super) shadow_webhooks: IntCounterVec,
     pub(super) decision_log_dropped: IntCounter,
+    pub(super) recording_dropped: IntCounter,
     pub(super) connections: IntGaugeVec,
     pub(super) certificate_expiry: GaugeVec,
     pub(super) cluster_synced: IntGaugeVec,
@@ -104,6 +105,9 @@ impl Families {
                 "What shadow webhooks would have decided.")?,
             decision_log_dropped: make.counter("decision_log_dropped_total",
                 "Decision log lines that were dropped, because the queue was full or writing failed.")?,
+            recording_dropped: make.counter("recording_dropped_total",
+                "Reviews that were not recorded, because the queue was full, writing failed, or they \
+                 could not be redacted.")?,
             connections: make.gauges("connections", &["state"],
                 "Connections in their TLS handshake, unauthenticated, and authenticated.")?,
             certificate_expiry: make.register(GaugeVec::new(

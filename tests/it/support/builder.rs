@@ -70,6 +70,7 @@ pub(crate) struct Builder {
     pub(super) reload_limit: Duration,
     more_callers: &'static str,
     clusters: &'static str,
+    recording: &'static str,
 }
 
 impl Builder {
@@ -89,6 +90,7 @@ impl Builder {
             reload_limit: reload::LIMIT,
             more_callers: "",
             clusters: "[]",
+            recording: "null",
         }
     }
 
@@ -165,6 +167,11 @@ impl Builder {
     /// `clusters` of the configuration, as YAML in one line.
     pub(crate) fn clusters(self, clusters: &'static str) -> Self {
         Self { clusters, ..self }
+    }
+
+    /// `recording` of the configuration, as YAML in one line.
+    pub(crate) fn recording(self, recording: &'static str) -> Self {
+        Self { recording, ..self }
     }
 
     /// What comes from elsewhere than files.
@@ -256,6 +263,7 @@ reload: {{interval: {reload}}}
 upstreams: {upstreams}
 decisionLog: {{path: decisions.log}}
 clusters: {clusters}
+recording: {recording}
 ",
             address = self.address,
             authorization = self.authorization,
@@ -266,6 +274,7 @@ clusters: {clusters}
             reload = self.reload,
             more_callers = self.more_callers,
             clusters = self.clusters,
+            recording = self.recording,
             upstreams = self.upstreams,
         )
     }

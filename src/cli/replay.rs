@@ -1,0 +1,150 @@
+//! `portcullis replay`: decides recorded reviews again, by other policies.
+//!
+//! ```text
+//! files ─line─▶ RecordLine ─▶ decided by NEW ──────────────┐
+//!                   └───────▶ recorded, or decided by OLD ─┴─▶ same · flip · unknown
+//! ```
+//!
+//! Nobody is called: webhooks and authorizers answer as they are recorded to have answered.
+
+mod decide;
+mod flips;
+mod report;
+mod source;
+mod watch;
+
+use std::path::{Path, PathBuf};
+
+use regex_automata::hybrid::regex::Regex;
+
+use super::loading::{self, LoadedPolicies};
+use super::output::{self, Format};
+use super::{CommandResult, Error};
+use crate::engine::Time;
+use crate::field::Faults;
+use crate::json::Document;
+use crate::recording::RecordLine;
+use decide::{Deciding, ReplayDecision};
+use flips::{Replayed, ReviewComparison};
+use report::ReplayReport;
+use source::{RecordingFile, ReplayProgress};
+
+/// Decide recorded reviews again, and show which decisions flip.
+///
+/// Each review is decided for the time at which it was recorded. Webhooks and other authorizers
+/// are not called: their recorded answers are used. A review whose decision depends on something
+/// that was redacted or not recorded counts as unknown.
+#[derive(Debug, clap::Args)]
+pub(super) struct Replay {
+    /// The configuration whose policies decide [default: that of the development set-up]
+    #[arg(long, value_name = "NEW")]
+    config: Option<PathBuf>,
+    /// Manifests, as files or folders, that decide in place of a configuration.
+    #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "config")]
+    manifests: Vec<PathBuf>,
+    /// Compare with what this configuration decides, instead of with what was recorded.
+    #[arg(long, value_name = "OLD")]
+    against: Option<PathBuf>,
+    /// Decide for this time instead of the recorded ones, in RFC 3339.
+    #[arg(long, value_name = "TIME", value_parser = super::at::parse)]
+    at: Option<Time>,
+    /// Flips that do not fail: a regular expression for `FROM->TO CAUSE`, such as
+    /// `deny->allow AuthorizationPolicy/trial`.
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
+    allow_flips: Option<String>,
+    /// Files of a recording, or folders of them; `-` for standard input.
+    #[arg(value_name = "RECORDING", required = true)]
+    recordings: Vec<PathBuf>,
+}
+
+fn expression(text: &str) -> Result<Regex, Error> {
+    let wrong = |error| {
+        Error::Usage(format!(
+            "`--allow-flips {text}` is no regular expression: {error}"
+        ))
+    };
+    Regex::new(text).map_err(wrong)
+}
+
+// === impl Replay ===
+
+impl Replay {
+    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
+        let allowed = self.allow_flips.as_deref().map(expression).transpose()?;
+        let new = self.new_policies()?;
+        let old = self.against.as_deref().map(configured).transpose()?;
+        let mut replayed = Replayed::default();
+        let mut progress = ReplayProgress::default();
+        for path in source::files(&self.recordings)? {
+            let mut file = RecordingFile::open(&path)?;
+            while file.advance()? {
+                let compared = self.compare(&file, &new, old.as_ref())?;
+                replayed.add(compared);
+                progress.advance();
+            }
+            replayed.note_cut(&file);
+        }
+        progress.end();
+        let report = ReplayReport::new(replayed, allowed.as_ref());
+        report.print(format)?;
+        Ok(if report.is_failure() {
+            CommandResult::Failure
+        } else {
+            CommandResult::Success
+        })
+    }
+
+    fn new_policies(&self) -> Result<LoadedPolicies, Error> {
+        if self.manifests.is_empty() {
+            return configured(&loading::configuration(self.config.as_deref())?);
+        }
+        for path in &self.manifests {
+            loading::readable(path)?;
+        }
+        let paths: Vec<String> = self.manifests.iter().map(|path| shown(path)).collect();
+        valid(&paths.join("`, `"), loading::of_paths(&self.manifests))
+    }
+
+    fn compare(
+        &self,
+        file: &RecordingFile,
+        new: &LoadedPolicies,
+        old: Option<&LoadedPolicies>,
+    ) -> Result<ReviewComparison, Error> {
+        let document = Document::parse_bytes(file.bytes()).map_err(|error| file.unreadable(&error.into()))?;
+        let recorded = RecordLine::read(&document).map_err(|error| file.unreadable(&error))?;
+        let decide = |policies| {
+            let deciding = Deciding {
+                policies,
+                recorded: &recorded,
+                now: self.at.unwrap_or(recorded.time),
+            };
+            deciding.decide().map_err(|error| file.unreadable(&error))
+        };
+        let before = match old {
+            Some(old) => decide(old)?,
+            None => ReplayDecision::recorded(&recorded),
+        };
+        let now = decide(new)?;
+        Ok(ReviewComparison::new(file, &recorded, before, now))
+    }
+}
+
+fn configured(path: &Path) -> Result<LoadedPolicies, Error> {
+    loading::regular(path)?;
+    valid(&shown(path), loading::of_configuration(path))
+}
+
+fn valid(path: &str, (loaded, faults): (Option<LoadedPolicies>, Faults)) -> Result<LoadedPolicies, Error> {
+    let path = path.to_owned();
+    loaded.ok_or(Error::Faulty { path, faults })
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Says on standard error what is no failure.
+fn note(what: impl std::fmt::Display) {
+    output::complain(what);
+}

@@ -1,0 +1,245 @@
+//! Decides one recorded review by a set of policies.
+
+use super::watch::RedactionWatch;
+use crate::api::{AdmissionReview, SubjectAccessReview};
+use crate::cli::authorizers::{self, Opinions, TurnOutcome};
+use crate::cli::explain::object;
+use crate::cli::loading::LoadedPolicies;
+use crate::config::Endpoint;
+use crate::engine::admission::webhook::{Call, WebhookAnswer};
+use crate::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
+use crate::engine::{Cause, Decision, Time};
+use crate::json::{Document, Node};
+use crate::manifest::Surroundings;
+use crate::recording::{CallLine, ObjectState, RecordLine, RecordingError, object_state};
+
+/// The group of the gateway's own kinds, which are judged as a whole.
+const OWN_GROUP: &str = "portcullis.dev";
+
+/// A review, and what decides it.
+pub(super) struct Deciding<'a> {
+    pub(super) policies: &'a LoadedPolicies,
+    pub(super) recorded: &'a RecordLine<'a>,
+    pub(super) now: Time,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) enum ReplayDecision {
+    Known(KnownDecision),
+    /// It depends on what is not known: on what.
+    Unknown(String),
+}
+
+/// A decision.
+#[derive(Debug)]
+pub(super) struct KnownDecision {
+    pub(super) decision: Decision,
+    pub(super) reason: String,
+    /// The object that decided, as `KIND/NAMESPACE/NAME`; empty where none did.
+    pub(super) cause: String,
+    /// The JSON Patch of the reply; empty if there is none. `None`: not known.
+    pub(super) patch: Option<String>,
+}
+
+/// A run that is answered by recorded webhooks.
+struct AdmissionReplay<'a> {
+    recorded: &'a RecordLine<'a>,
+    watch: RedactionWatch,
+    /// Which of the recorded answers were given.
+    given: Vec<usize>,
+}
+
+// === impl ReplayDecision ===
+
+impl ReplayDecision {
+    /// What was decided when it was recorded.
+    pub(super) fn recorded(line: &RecordLine<'_>) -> Self {
+        let patch = line
+            .patch()
+            .map_or_else(String::new, |patch| patch.raw().to_owned());
+        Self::Known(KnownDecision {
+            decision: line.decision,
+            reason: line.text("reason"),
+            cause: line.cause(),
+            patch: (!line.is_patch_redacted()).then_some(patch),
+        })
+    }
+}
+
+// === impl Deciding ===
+
+impl Deciding<'_> {
+    /// # Errors
+    ///
+    /// What is recorded is no review.
+    pub(super) fn decide(&self) -> Result<ReplayDecision, RecordingError> {
+        match self.recorded.endpoint {
+            Endpoint::Authorize => self.access(),
+            Endpoint::Validate => self.admission(Phase::Validate),
+            Endpoint::Mutate => self.admission(Phase::Mutate),
+        }
+    }
+
+    fn access(&self) -> Result<ReplayDecision, RecordingError> {
+        let review = SubjectAccessReview::decode(self.recorded.review.raw().as_bytes())
+            .map_err(|_| RecordingError::Field("review"))?;
+        let policies = self.policies.policies.for_cluster(&self.recorded.text("cluster"));
+        let own = policies.authorize(&review.attributes, self.now);
+        let authorizers = self.policies.authorizers.as_slice();
+        let authorization = if own.decision == Decision::NoOpinion && !authorizers.is_empty() {
+            let opinions = Opinions::of(self.recorded.opinions()?);
+            let consulted = authorizers::consult(policies, &review.attributes, own, (authorizers, &opinions));
+            let mut turns = consulted.turns.iter();
+            if let Some(turn) = turns.find(|turn| matches!(turn.outcome, TurnOutcome::Asked)) {
+                let why = format!(
+                    "the authorizer {} would be asked, and no answer is recorded",
+                    turn.name
+                );
+                return Ok(ReplayDecision::Unknown(why));
+            }
+            consulted.authorization
+        } else {
+            own
+        };
+        Ok(ReplayDecision::Known(KnownDecision {
+            decision: authorization.decision,
+            cause: cause(authorization.cause.as_ref()),
+            reason: authorization.reason,
+            patch: Some(String::new()),
+        }))
+    }
+
+    fn admission(&self, phase: Phase) -> Result<ReplayDecision, RecordingError> {
+        let document = Document::parse(self.recorded.review.raw())?;
+        let review = AdmissionReview::decode(&document).map_err(|_| RecordingError::Field("review"))?;
+        let cluster = self.recorded.text("cluster");
+        let (name, set) = (
+            self.recorded.text("name"),
+            self.policies.admission.for_cluster(&cluster),
+        );
+        let only = (!name.is_empty()).then_some(name.as_str());
+        if only.is_some_and(|name| !set.has(phase, name)) {
+            let why = format!("there is no policy or webhook configuration `{name}` for its endpoint");
+            return Ok(ReplayDecision::Unknown(why));
+        }
+        let replay = AdmissionReplay {
+            recorded: self.recorded,
+            watch: RedactionWatch::new(&self.recorded.redacted()),
+            given: Vec::new(),
+        };
+        if replay.watch.is_any() && review.request.request_kind.group == OWN_GROUP {
+            let why =
+                format!("an object of {OWN_GROUP} is judged as a whole, and something of it is redacted");
+            return Ok(ReplayDecision::Unknown(why));
+        }
+        Ok(match replay.run(self, phase, only, &review.request) {
+            Ok(outcome) => ReplayDecision::known(review.within_version(outcome)),
+            Err(why) => ReplayDecision::Unknown(why),
+        })
+    }
+}
+
+impl ReplayDecision {
+    fn known(outcome: Outcome) -> Self {
+        let (decision, reason) = match outcome.denial {
+            None => (Decision::Allow, String::new()),
+            Some(denial) => (Decision::Deny, denial.message),
+        };
+        Self::Known(KnownDecision {
+            decision,
+            reason,
+            cause: cause(outcome.cause.as_ref()),
+            patch: Some(outcome.patch),
+        })
+    }
+}
+
+fn cause(cause: Option<&Cause>) -> String {
+    cause.map_or_else(String::new, |cause| {
+        object(cause.kind, &cause.namespace, &cause.name)
+    })
+}
+
+// === impl AdmissionReplay ===
+
+impl AdmissionReplay<'_> {
+    /// The outcome, or on what it depends that is not known.
+    fn run(
+        mut self,
+        deciding: &Deciding<'_>,
+        phase: Phase,
+        only: Option<&str>,
+        request: &Request<'_>,
+    ) -> Result<Outcome, String> {
+        let cluster = self.recorded.text("cluster");
+        let access = deciding.policies.policies.for_cluster(&cluster);
+        let set = deciding.policies.admission.for_cluster(&cluster);
+        let surroundings = Surroundings::new(access, set);
+        let (mut chain, mut answers) = (Chain::new(phase), Vec::new());
+        let outcome = loop {
+            let run = Run {
+                only,
+                judge: Some(&surroundings),
+                recorder: self.watch.is_any().then_some(&self.watch),
+                ..Run::new(&**access, deciding.now)
+            };
+            match chain.advance(set, request, run, answers) {
+                Progress::Done(outcome) => break *outcome,
+                Progress::Ask(calls) => {
+                    answers = calls
+                        .iter()
+                        .map(|call| self.answer(call))
+                        .collect::<Result<_, String>>()?;
+                }
+            }
+        };
+        match self.watch.into_touched() {
+            Some(why) => Err(why),
+            None => Ok(outcome),
+        }
+    }
+
+    /// What the webhook answered to the same question.
+    fn answer(&mut self, call: &Call) -> Result<WebhookAnswer, String> {
+        let asked = object_state(call, self.watch.is_any());
+        let id = call.webhook.id();
+        let of_call = |(_, line): &(usize, CallLine<'_>)| line.is_of(call);
+        let all: Vec<_> = self.recorded.calls().enumerate().filter(of_call).collect();
+        if all.is_empty() {
+            return Err(format!(
+                "the webhook {id} would be called, and no answer is recorded"
+            ));
+        }
+        let is_same =
+            |(_, line): &&(usize, CallLine<'_>)| line.object() == asked && asked != ObjectState::Redacted;
+        let same: Vec<_> = all.iter().filter(is_same).collect();
+        let fresh = same.iter().find(|(index, _)| !self.given.contains(index));
+        let Some((index, line)) = fresh.or(same.last()).copied() else {
+            return Err(format!(
+                "the webhook {id} would be called about another object than was recorded"
+            ));
+        };
+        if line.is_redacted || line.patch().is_some_and(|patch| self.touches(patch)) {
+            return Err(format!("the patch of the webhook {id} changes what is redacted"));
+        }
+        self.given.push(*index);
+        Ok(WebhookAnswer {
+            result: line.answer(),
+            took: std::time::Duration::ZERO,
+        })
+    }
+
+    /// Whether a patch leads to something that is redacted.
+    fn touches(&self, patch: Node<'_>) -> bool {
+        let leads = |operation: Node<'_>, field: &str| {
+            let target = operation.get(field).and_then(Node::as_str);
+            target.is_some_and(|target| self.watch.overlaps(&target))
+        };
+        self.watch.is_any()
+            && (patch.as_str().is_some()
+                || patch
+                    .items()
+                    .any(|operation| leads(operation, "path") || leads(operation, "from")))
+    }
+}

@@ -1,0 +1,106 @@
+//! Calls of webhooks behind the gateway, as they are recorded.
+
+use super::digest::object_state;
+use super::redaction::{Redaction, redacted_patch};
+use crate::engine::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
+use crate::engine::admission::{GroupVersionKind, GroupVersionResource};
+use crate::json::ObjectWriter;
+
+/// What a call takes beside its texts.
+const OVERHEAD: usize = 512;
+
+/// One webhook that was asked, and its answer.
+#[derive(Debug, Clone)]
+pub struct RecordedCall {
+    /// What was asked.
+    pub call: Call,
+    /// What came back.
+    pub answer: WebhookAnswer,
+    /// Whether it decided nothing.
+    pub is_shadow: bool,
+}
+
+// === impl RecordedCall ===
+
+impl RecordedCall {
+    pub(super) fn bytes(&self) -> usize {
+        let object = self.call.object.as_ref().map_or(0, |object| object.text().len());
+        let patch = match &self.answer.result {
+            Ok(reply) => reply.patch.as_ref().map_or(0, Vec::len),
+            Err(_) => 0,
+        };
+        OVERHEAD + object + patch
+    }
+
+    /// Writes it; `at` is its place in the line.
+    pub(super) fn write(&self, fields: &mut ObjectWriter<'_>, redaction: &mut Redaction, at: &str) {
+        fields.text("webhook", &self.call.webhook.id());
+        if self.is_shadow {
+            fields.flag("shadow", true);
+        }
+        write_kind(fields, &self.call.kind);
+        write_resource(fields, &self.call.resource);
+        let state = object_state(&self.call, redaction.is_any());
+        fields.text("object", &state.to_string());
+        match &self.answer.result {
+            Ok(reply) => write_reply(fields, reply, redaction, at),
+            Err(failure) => {
+                fields.text("failure", failure_name(failure));
+                fields.text("message", &redaction.scrubbed(&failure.to_string()));
+            }
+        }
+    }
+}
+
+const fn failure_name(failure: &CallFailure) -> &'static str {
+    match failure {
+        CallFailure::Failed(_) => "failed",
+        CallFailure::RequestExpired => "requestExpired",
+        CallFailure::NotMade(_) => "notMade",
+    }
+}
+
+fn write_kind(fields: &mut ObjectWriter<'_>, kind: &GroupVersionKind<'_>) {
+    fields.object("kind", |fields| {
+        fields.text("group", &kind.group);
+        fields.text("version", &kind.version);
+        fields.text("kind", &kind.kind);
+    });
+}
+
+fn write_resource(fields: &mut ObjectWriter<'_>, resource: &GroupVersionResource<'_>) {
+    fields.object("resource", |fields| {
+        fields.text("group", &resource.group);
+        fields.text("version", &resource.version);
+        fields.text("resource", &resource.resource);
+    });
+}
+
+fn write_reply(fields: &mut ObjectWriter<'_>, reply: &WebhookReply, redaction: &mut Redaction, at: &str) {
+    fields.flag("allowed", reply.denial.is_none());
+    if let Some(denial) = &reply.denial {
+        fields.object("status", |status| {
+            status.text("reason", &redaction.scrubbed(&denial.reason));
+            status.json("code", &denial.code.to_string());
+            status.text("message", &redaction.scrubbed(&denial.message));
+        });
+    }
+    if let Some(patch) = &reply.patch {
+        let patch = redacted_patch(patch, redaction, &format!("{at}/patch"));
+        fields.json("patch", &patch);
+        fields.text_if_any("patchType", &reply.patch_type);
+    }
+    let warnings: Vec<String> = reply
+        .warnings
+        .iter()
+        .map(|text| redaction.scrubbed(text))
+        .collect();
+    fields.texts_if_any("warnings", &warnings);
+    if !reply.audit_annotations.is_empty() {
+        fields.object("auditAnnotations", |annotations| {
+            for (key, value) in &reply.audit_annotations {
+                annotations.text(key, &redaction.scrubbed(value));
+            }
+        });
+    }
+}

@@ -1,0 +1,60 @@
+//! About which object a webhook was asked: its answer counts for no other.
+
+use std::fmt;
+
+use openssl::sha::sha256;
+
+use crate::engine::admission::webhook::Call;
+
+/// The object of a call, as compared with that of the review.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObjectState {
+    /// As received.
+    Received,
+    /// Changed on the way: a digest of what it had become.
+    Changed(String),
+    /// Changed on the way, and something of it is redacted. No digest is kept of it, from
+    /// which what was removed could be guessed.
+    Redacted,
+}
+
+/// About which object `call` asks, in a review of which something is redacted or not.
+#[must_use]
+pub fn object_state(call: &Call, is_redacted: bool) -> ObjectState {
+    match &call.object {
+        None => ObjectState::Received,
+        Some(_) if is_redacted => ObjectState::Redacted,
+        Some(object) => {
+            let digest = sha256(one_line(object.text()).as_bytes());
+            ObjectState::Changed(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+        }
+    }
+}
+
+/// The same JSON without line breaks: within its texts there are none.
+pub(super) fn one_line(json: &str) -> String {
+    json.trim().replace(['\n', '\r'], " ")
+}
+
+// === impl ObjectState ===
+
+impl ObjectState {
+    /// What [`Display`](fmt::Display) writes, read again.
+    pub(super) fn parse(text: &str) -> Self {
+        match text {
+            "received" => Self::Received,
+            "redacted" => Self::Redacted,
+            digest => Self::Changed(digest.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for ObjectState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Received => "received",
+            Self::Changed(digest) => digest,
+            Self::Redacted => "redacted",
+        })
+    }
+}

@@ -1,0 +1,245 @@
+//! The files of a recording: bounded by bytes and age together, the oldest removed first.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use std::{fs, iter};
+
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
+use time::{OffsetDateTime, PrimitiveDateTime};
+
+use super::line;
+use crate::config;
+
+/// What the name of each file begins with. Other files of the folder are left alone.
+pub const PREFIX: &str = "recording-";
+
+const SUFFIX: &str = ".jsonl";
+
+/// Into how many files what is kept is divided at least: one is removed as a whole.
+const FILES: u32 = 16;
+
+/// The largest file, in bytes.
+const LARGEST: u64 = 64 << 20;
+
+/// When a file was begun, as its name says it.
+const BEGUN: &[BorrowedFormatItem<'_>] =
+    format_description!("[year][month][day]T[hour][minute][second].[subsecond digits:6]Z");
+
+/// The files.
+#[derive(Debug)]
+pub(super) struct RecordingFiles {
+    folder: PathBuf,
+    /// How many bytes all of them may take.
+    bytes: u64,
+    /// How old what is in them may become.
+    age: Duration,
+    open: Option<OpenFile>,
+    /// What all files take, and when that was last looked at.
+    total: u64,
+    looked: SystemTime,
+}
+
+/// The file that is written.
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    path: PathBuf,
+    length: u64,
+    begun: SystemTime,
+}
+
+/// One that was written, by this process or one before.
+#[derive(Debug)]
+struct WrittenFile {
+    path: PathBuf,
+    length: u64,
+    begun: SystemTime,
+}
+
+// === impl RecordingFiles ===
+
+impl RecordingFiles {
+    /// Makes the folder where it is missing, and removes what is beyond the bounds.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be made or read.
+    pub(super) fn open(settings: &config::RecordingSettings, now: SystemTime) -> io::Result<Self> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&settings.folder)?;
+        let mut files = Self {
+            folder: settings.folder.clone(),
+            bytes: settings.bytes,
+            age: settings.age,
+            open: None,
+            total: 0,
+            looked: now,
+        };
+        files.bound(0, now)?;
+        Ok(files)
+    }
+
+    /// Appends lines, so long that they fit into one file together. None or all of them are
+    /// there afterwards, unless the process ends meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// They could not be written.
+    pub(super) fn append(&mut self, lines: &[u8], now: SystemTime) -> io::Result<()> {
+        let length = lines.len() as u64;
+        if self
+            .open
+            .as_ref()
+            .is_some_and(|open| self.is_full(open, length, now))
+        {
+            self.open = None;
+        }
+        if self.open.is_none() {
+            self.bound(length + line::header().len() as u64, now)?;
+            self.open = Some(OpenFile::create(&self.folder, now)?);
+        } else if self.total + length > self.bytes {
+            self.bound(length, now)?;
+        }
+        self.total += length;
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let written = open.append(lines);
+        if written.is_err() {
+            // The next lines begin a file of their own.
+            self.open = None;
+        }
+        written
+    }
+
+    /// Ends the file that is written when its time is over, and removes what has become too
+    /// old. After how long there may be more to do.
+    pub(super) fn rest(&mut self, now: SystemTime) -> Duration {
+        if self.open.as_ref().is_some_and(|open| self.is_full(open, 0, now)) {
+            self.open = None;
+        }
+        let pause = self.age / FILES / 2;
+        let since = now.duration_since(self.looked).unwrap_or(pause);
+        if since < pause {
+            return pause - since;
+        }
+        // What cannot be removed now is tried again.
+        if let Err(error) = self.bound(0, now) {
+            tracing::warn!(%error, folder = %self.folder.display(), "old recordings cannot be removed");
+        }
+        pause
+    }
+
+    /// The most bytes that are appended at once.
+    pub(super) fn most(&self) -> u64 {
+        (self.bytes / u64::from(FILES)).min(LARGEST)
+    }
+
+    fn is_full(&self, open: &OpenFile, more: u64, now: SystemTime) -> bool {
+        let since = now.duration_since(open.begun).unwrap_or_default();
+        open.length + more > self.most() || since >= self.age / FILES
+    }
+
+    /// Removes files, the oldest first, until `more` bytes fit and nothing is too old.
+    fn bound(&mut self, more: u64, now: SystemTime) -> io::Result<()> {
+        self.looked = now;
+        let mut written = self.written()?;
+        written.sort_by(|one, other| one.path.cmp(&other.path));
+        let mut total: u64 = written.iter().map(|file| file.length).sum();
+        for file in written {
+            let age = now.duration_since(file.begun).unwrap_or_default();
+            if total + more <= self.bytes && age < self.age {
+                continue;
+            }
+            if self.open.as_ref().is_some_and(|open| open.path == file.path) {
+                continue;
+            }
+            match fs::remove_file(&file.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => total -= file.length,
+            }
+        }
+        self.total = total;
+        Ok(())
+    }
+
+    fn written(&self) -> io::Result<Vec<WrittenFile>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            let Some(begun) = entry.file_name().to_str().and_then(begun) else {
+                continue;
+            };
+            // One that another process removes meanwhile takes no place.
+            if let Ok(found) = entry.metadata() {
+                files.push(WrittenFile {
+                    path: entry.path(),
+                    length: found.len(),
+                    begun,
+                });
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// When the file of this name was begun; `None` where it is no recording.
+fn begun(name: &str) -> Option<SystemTime> {
+    let text = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+    let time = PrimitiveDateTime::parse(text, BEGUN).ok()?;
+    Some(time.assume_utc().into())
+}
+
+// === impl OpenFile ===
+
+impl OpenFile {
+    fn create(folder: &Path, now: SystemTime) -> io::Result<Self> {
+        // Another process may write to the folder at the same time.
+        let times = iter::successors(Some(now), |time| Some(*time + Duration::from_micros(1)));
+        let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
+        for time in times.take(100) {
+            let name = OffsetDateTime::from(time)
+                .format(BEGUN)
+                .map_err(io::Error::other)?;
+            let path = folder.join(format!("{PREFIX}{name}{SUFFIX}"));
+            match OpenOptions::new()
+                .append(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)
+            {
+                Ok(file) => {
+                    let mut open = Self {
+                        file,
+                        path,
+                        length: 0,
+                        begun: time,
+                    };
+                    open.append(line::header().as_bytes())?;
+                    return Ok(open);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        let written = self.file.write_all(lines);
+        match written {
+            Ok(()) => self.length += lines.len() as u64,
+            // Half a line would be taken for the end of the process. Where even this fails, a
+            // reader finds that line cut.
+            Err(_) => drop(self.file.set_len(self.length)),
+        }
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! One line of a recording.
+
+use super::digest::one_line;
+use super::redaction::{Redaction, redacted_patch};
+use super::review::{RecordedBody, RecordedReview};
+use crate::config::Redact;
+use crate::engine::{Cause, Time};
+use crate::json::{self, Document, ObjectWriter, escape_bytes, write_list, write_string};
+
+/// Appends the line of `review`, its line break included.
+///
+/// # Errors
+///
+/// The review cannot be read, so that nothing can be removed from it. Nothing is appended.
+pub(super) fn write(out: &mut String, review: &RecordedReview, rules: &[Redact]) -> Result<(), json::Error> {
+    let (text, mut redaction) = match &review.body {
+        RecordedBody::Access(body) => {
+            let text = escape_bytes(body);
+            // What is not one value would be more than one line, or none.
+            Document::parse(text.as_ref())?;
+            (one_line(&text), Redaction::default())
+        }
+        RecordedBody::Admission(read) => Redaction::of_review(read.review(), rules),
+    };
+    ObjectWriter::write(out, |fields| {
+        fields.text("time", &Time::from(review.time).to_string());
+        fields.text("endpoint", review.endpoint.as_str());
+        fields.text_if_any("name", review.name.as_deref().unwrap_or_default());
+        fields.text("cluster", &review.cluster);
+        fields.text("caller", &review.caller);
+        fields.text("revision", &review.revision);
+        write_decision(fields, review, &mut redaction);
+        write_opinions(fields, review);
+        if !review.calls.is_empty() {
+            let out = fields.key("webhooks");
+            write_list(out, review.calls.iter().enumerate(), |out, (index, call)| {
+                let at = format!("/webhooks/{index}");
+                ObjectWriter::write(out, |fields| call.write(fields, &mut redaction, &at));
+            });
+        }
+        fields.texts_if_any("redacted", redaction.places());
+        fields.json("review", &text);
+    });
+    out.push('\n');
+    Ok(())
+}
+
+fn write_decision(fields: &mut ObjectWriter<'_>, review: &RecordedReview, redaction: &mut Redaction) {
+    let decided = &review.decision;
+    fields.text("decision", decided.decision.as_str());
+    fields.text_if_any("reason", &redaction.scrubbed(&decided.reason));
+    if let Some(cause) = &decided.cause {
+        write_cause(fields, cause);
+    }
+    fields.text_if_any("evaluationError", &redaction.scrubbed(&decided.error));
+    if !decided.patch.is_empty() {
+        let patch = redacted_patch(decided.patch.as_bytes(), redaction, "/patch");
+        fields.json("patch", &patch);
+    }
+}
+
+fn write_cause(fields: &mut ObjectWriter<'_>, cause: &Cause) {
+    fields.object("cause", |fields| {
+        fields.text("kind", cause.kind.as_str());
+        fields.text_if_any("namespace", &cause.namespace);
+        fields.text_if_any("name", &cause.name);
+        if let Some(rule) = cause.rule {
+            fields.json("rule", &rule.to_string());
+        }
+    });
+}
+
+fn write_opinions(fields: &mut ObjectWriter<'_>, review: &RecordedReview) {
+    if review.opinions.is_empty() {
+        return;
+    }
+    fields.list("authorizers", &review.opinions, |out, named| {
+        ObjectWriter::write(out, |fields| {
+            fields.text("name", &named.name);
+            fields.text("decision", named.opinion.decision.as_str());
+            fields.text_if_any("reason", &named.opinion.reason);
+            if let Some(error) = &named.opinion.error {
+                fields.text("error", error);
+            }
+        });
+    });
+}
+
+/// The first line of each file.
+pub(super) fn header() -> String {
+    let mut out = format!("{{\"portcullisRecording\":{},\"program\":", super::FORMAT_VERSION);
+    write_string(&mut out, concat!("portcullis ", env!("CARGO_PKG_VERSION")));
+    out.push_str("}\n");
+    out
+}

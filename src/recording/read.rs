@@ -1,0 +1,311 @@
+//! Reads recordings, line by line.
+
+use std::collections::BTreeMap;
+
+use super::FORMAT_VERSION;
+use super::digest::ObjectState;
+use crate::config::Endpoint;
+use crate::engine::admission::webhook::{Call, CallFailure, WebhookReply};
+use crate::engine::admission::{Denial, StatusDetails};
+use crate::engine::authorization::authorizer::{NamedOpinion, Opinion};
+use crate::engine::{Decision, Time};
+use crate::json::{self, Document, Kind, Node};
+
+/// What the first line of a file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordingHeader {
+    /// The version of the format.
+    pub version: u64,
+}
+
+/// Why a recording cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordingError {
+    /// A line is no JSON.
+    #[error("{0}")]
+    Malformed(#[from] json::Error),
+    /// The file does not begin as one.
+    #[error("this is no recording: the first line does not say `portcullisRecording`")]
+    NoRecording,
+    /// A later version wrote it.
+    #[error(
+        "format {found} of recordings is newer than this program, which reads up to {FORMAT_VERSION}: use the version of portcullis that wrote it, or a later one"
+    )]
+    Newer {
+        /// Its version.
+        found: u64,
+    },
+    /// A field is missing or is something else.
+    #[error("`{0}` is missing or has a value that it cannot have")]
+    Field(&'static str),
+}
+
+/// One recorded review.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordLine<'d> {
+    root: Node<'d>,
+    /// For when it was decided.
+    pub time: Time,
+    /// What was asked.
+    pub endpoint: Endpoint,
+    /// What was answered.
+    pub decision: Decision,
+    /// The review.
+    pub review: Node<'d>,
+}
+
+// === impl RecordingHeader ===
+
+impl RecordingHeader {
+    /// Reads the first line of a file.
+    ///
+    /// # Errors
+    ///
+    /// It is no recording, or one of a later version.
+    pub fn read(line: &[u8]) -> Result<Self, RecordingError> {
+        let document = Document::parse_bytes(line).map_err(|_| RecordingError::NoRecording)?;
+        let version = document.root().get("portcullisRecording").and_then(Node::as_u64);
+        match version {
+            None | Some(0) => Err(RecordingError::NoRecording),
+            Some(found) if found > FORMAT_VERSION => Err(RecordingError::Newer { found }),
+            Some(version) => Ok(Self { version }),
+        }
+    }
+}
+
+// === impl RecordLine ===
+
+impl<'d> RecordLine<'d> {
+    /// The review of a line.
+    ///
+    /// # Errors
+    ///
+    /// A field that every line has is missing.
+    pub fn read(line: &'d Document<'d>) -> Result<Self, RecordingError> {
+        let root = line.root();
+        let text = |name: &'static str| {
+            let text = root.get(name).and_then(Node::as_str);
+            text.ok_or(RecordingError::Field(name))
+        };
+        let (endpoint, decision) = (text("endpoint")?, text("decision")?);
+        Ok(Self {
+            root,
+            time: Time::parse(&text("time")?).ok_or(RecordingError::Field("time"))?,
+            endpoint: Endpoint::ALL
+                .into_iter()
+                .find(|known| known.as_str() == endpoint)
+                .ok_or(RecordingError::Field("endpoint"))?,
+            decision: decision_of(&decision).ok_or(RecordingError::Field("decision"))?,
+            review: root
+                .get("review")
+                .filter(|review| review.kind() == Kind::Object)
+                .ok_or(RecordingError::Field("review"))?,
+        })
+    }
+
+    /// A text of the line; empty where there is none.
+    #[must_use]
+    pub fn text(&self, name: &str) -> String {
+        let text = self.root.get(name).and_then(Node::as_str);
+        text.unwrap_or_default().into_owned()
+    }
+
+    /// The object that decided, as `KIND/NAMESPACE/NAME`; empty where there is none.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        let Some(cause) = self.root.get("cause") else {
+            return String::new();
+        };
+        let parts = ["kind", "namespace", "name"].map(|name| {
+            let text = cause.get(name).and_then(Node::as_str);
+            text.unwrap_or_default().into_owned()
+        });
+        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        parts.join("/")
+    }
+
+    /// The JSON Patch of the reply.
+    #[must_use]
+    pub fn patch(&self) -> Option<Node<'d>> {
+        self.root.get("patch")
+    }
+
+    /// Where something was removed from the review, as JSON Pointers into it.
+    #[must_use]
+    pub fn redacted(&self) -> Vec<String> {
+        self.removed("/review")
+    }
+
+    /// Whether something was removed from the patch of the reply.
+    #[must_use]
+    pub fn is_patch_redacted(&self) -> bool {
+        !self.removed("/patch").is_empty()
+    }
+
+    /// Where something was removed at or below `base`, from there on.
+    fn removed(&self, base: &str) -> Vec<String> {
+        let Some(places) = self.root.get("redacted") else {
+            return Vec::new();
+        };
+        let below = |place: Node<'_>| {
+            let place = place.as_str()?;
+            let rest = place.strip_prefix(base)?;
+            (rest.is_empty() || rest.starts_with('/')).then(|| rest.to_owned())
+        };
+        places.items().filter_map(below).collect()
+    }
+
+    /// What other authorizers said, by name.
+    ///
+    /// # Errors
+    ///
+    /// One of them has no name or no decision.
+    pub fn opinions(&self) -> Result<Vec<NamedOpinion>, RecordingError> {
+        let wrong = || RecordingError::Field("authorizers");
+        let Some(list) = self.root.get("authorizers") else {
+            return Ok(Vec::new());
+        };
+        let text = |node: Node<'_>, name: &str| {
+            node.get(name)
+                .and_then(Node::as_str)
+                .map(|text| text.into_owned())
+        };
+        list.items()
+            .map(|node| {
+                let decision = text(node, "decision").as_deref().and_then(decision_of);
+                Ok(NamedOpinion {
+                    name: text(node, "name").ok_or_else(wrong)?,
+                    opinion: Opinion {
+                        decision: decision.ok_or_else(wrong)?,
+                        reason: text(node, "reason").unwrap_or_default(),
+                        error: text(node, "error"),
+                    },
+                })
+            })
+            .collect()
+    }
+
+    /// The recorded answers of webhooks.
+    pub fn calls(&self) -> impl Iterator<Item = CallLine<'d>> + use<'d> {
+        let redacted = self.removed("/webhooks");
+        let calls = self.root.get("webhooks").into_iter().flat_map(Node::items);
+        calls.enumerate().map(move |(index, node)| {
+            let at = format!("/{index}/");
+            CallLine {
+                node,
+                is_redacted: redacted.iter().any(|place| place.starts_with(&at)),
+            }
+        })
+    }
+}
+
+fn decision_of(text: &str) -> Option<Decision> {
+    [Decision::Allow, Decision::Deny, Decision::NoOpinion]
+        .into_iter()
+        .find(|decision| decision.as_str() == text)
+}
+
+/// The recorded answer of one webhook.
+#[derive(Debug, Clone, Copy)]
+pub struct CallLine<'d> {
+    node: Node<'d>,
+    /// Whether something was removed from its patch.
+    pub is_redacted: bool,
+}
+
+// === impl CallLine ===
+
+impl CallLine<'_> {
+    /// Whether it is of the webhook that `call` asks, about the same kind and resource.
+    #[must_use]
+    pub fn is_of(&self, call: &Call) -> bool {
+        let is = |part: &str, field: &str, expected: &str| {
+            let node = self.node.get(part).and_then(|part| part.get(field));
+            node.is_some_and(|node| node.is_str(expected))
+        };
+        self.node
+            .get("webhook")
+            .is_some_and(|id| id.is_str(&call.webhook.id()))
+            && is("kind", "group", &call.kind.group)
+            && is("kind", "version", &call.kind.version)
+            && is("kind", "kind", &call.kind.kind)
+            && is("resource", "group", &call.resource.group)
+            && is("resource", "version", &call.resource.version)
+            && is("resource", "resource", &call.resource.resource)
+    }
+
+    /// About which object it was asked.
+    #[must_use]
+    pub fn object(&self) -> ObjectState {
+        ObjectState::parse(&self.text("object"))
+    }
+
+    /// The patch that it answered with.
+    #[must_use]
+    pub fn patch(&self) -> Option<Node<'_>> {
+        self.node.get("patch")
+    }
+
+    /// What it answered.
+    ///
+    /// # Errors
+    ///
+    /// Why there was no answer that counts.
+    pub fn answer(&self) -> Result<WebhookReply, CallFailure> {
+        match self.text("failure").as_str() {
+            "" => {}
+            "requestExpired" => return Err(CallFailure::RequestExpired),
+            "notMade" => return Err(CallFailure::NotMade(self.text("message"))),
+            _ => return Err(CallFailure::Failed(self.text("message"))),
+        }
+        let denied = self.node.get("allowed").and_then(Node::as_bool) == Some(false);
+        let status = self.node.get("status");
+        let of_status = |name: &str| status.and_then(|status| status.get(name));
+        let text = |node: Option<Node<'_>>| node.and_then(Node::as_str).unwrap_or_default().into_owned();
+        let code = of_status("code").and_then(Node::as_i64);
+        Ok(WebhookReply {
+            denial: denied.then(|| Denial {
+                status: Denial::FAILURE.into(),
+                reason: text(of_status("reason")).into(),
+                code: code.and_then(|code| i32::try_from(code).ok()).unwrap_or(403),
+                message: text(of_status("message")),
+                details: StatusDetails::default(),
+            }),
+            patch: self.patch().map(|patch| match patch.as_str() {
+                // What was no JSON was recorded as text.
+                Some(text) => text.into_owned().into_bytes(),
+                None => patch.raw().to_owned().into_bytes(),
+            }),
+            patch_type: self.text("patchType"),
+            warnings: self.texts("warnings"),
+            audit_annotations: self.annotations(),
+        })
+    }
+
+    fn text(&self, name: &str) -> String {
+        let text = self.node.get(name).and_then(Node::as_str);
+        text.unwrap_or_default().into_owned()
+    }
+
+    fn texts(&self, name: &str) -> Vec<String> {
+        let items = self.node.get(name).into_iter().flat_map(Node::items);
+        items
+            .filter_map(|item| Some(item.as_str()?.into_owned()))
+            .collect()
+    }
+
+    fn annotations(&self) -> BTreeMap<String, String> {
+        let entries = self
+            .node
+            .get("auditAnnotations")
+            .into_iter()
+            .flat_map(Node::entries);
+        entries
+            .filter_map(|(key, value)| Some((key.into_owned(), value.as_str()?.into_owned())))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! `portcullis replay`, of recordings written by hand. `tests/it/recording` has those of a gateway.
+
+use serde_json::{Value, json};
+
+use crate::run::{Portcullis, Run};
+
+const FILE: &str = "recordings/recording-20261122T120000.000000Z.jsonl";
+
+const HEADER: &str = "{\"portcullisRecording\":1,\"program\":\"portcullis 0.1.0\"}\n";
+
+/// The policies behind what `docs/recording.md` shows.
+const POLICIES: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: developer}
+rules: [{apiGroups: [apps], resources: [deployments], verbs: [get, update]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: developers, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: developer}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: jane}]
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: frozen}
+spec:
+  effect: Deny
+  subjects: [{kind: User, name: jane}]
+  resourceRules: [{verbs: [update], apiGroups: [apps], resources: [deployments], namespaces: [shop]}]
+  notAfter: 2026-12-24T00:00:00Z
+  reason: no changes before Christmas
+"#;
+
+const CONFIGURATION: &str = "apiVersion: config.portcullis.dev/v1alpha1
+kind: GatewayConfiguration
+server: {address: '127.0.0.1:8443', tls: {certificate: a.crt, privateKey: a.key}}
+manifests: [policies]
+";
+
+fn line(second: u32, verb: &str, user: &str) -> String {
+    let line = json!({"time": format!("2026-11-22T12:00:{second:02}Z"), "endpoint": "authorize", "cluster": "default",
+        "caller": "api", "revision": "0123456789ab", "decision": "allow",
+        "reason": "allowed by RoleBinding \"shop/developers\", Role \"developer\", rule 0",
+        "cause": {"kind": "RoleBinding", "namespace": "shop", "name": "developers", "rule": 0},
+        "review": {"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": {"user": user,
+            "resourceAttributes": {"verb": verb, "group": "apps", "resource": "deployments", "namespace": "shop", "name": "web"}}}});
+    format!("{line}\n")
+}
+
+fn set_up(recording: &str) -> Portcullis {
+    let portcullis = Portcullis::new();
+    portcullis.write("policies/all.yaml", POLICIES);
+    portcullis.write("new.yaml", CONFIGURATION);
+    portcullis.write(FILE, recording);
+    portcullis
+}
+
+fn recording() -> String {
+    format!("{HEADER}{}{}", line(0, "get", "jane"), line(1, "update", "jane"))
+}
+
+fn said(run: &Run) -> Value {
+    serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run:?}"))
+}
+
+#[test]
+fn flips_are_shown_as_documented() {
+    let run = set_up(&recording()).run("replay --config new.yaml recordings");
+    assert_eq!((run.code, run.stderr.as_str()), (1, ""), "{run:?}");
+    let shown = include_str!("../../docs/recording.md");
+    assert!(shown.contains(&run.stdout), "{}", run.stdout);
+}
+
+#[test]
+fn the_time_is_that_of_the_recording_unless_another_is_named() {
+    let portcullis = set_up(&recording());
+    let flips = |arguments: &str| {
+        let run = portcullis.run(&format!(
+            "replay -o json --config new.yaml {arguments} recordings"
+        ));
+        said(&run)["flips"].as_array().unwrap().len()
+    };
+    assert_eq!(flips(""), 1);
+    assert_eq!(flips("--at 2026-12-24T00:00:00Z"), 0);
+}
+
+#[test]
+fn a_last_line_that_is_cut_off_is_left_out_and_told() {
+    let whole = recording();
+    let cut = &whole[..whole.len() - 20];
+    let run = set_up(cut).run("replay -o json --config new.yaml recordings");
+    assert_eq!(
+        said(&run),
+        json!({"decided": 1, "unknown": 0, "flips": [], "cut": [FILE]})
+    );
+    assert_eq!(run.code, 0);
+    assert!(
+        run.stderr
+            .contains(&format!("the last line of `{FILE}` is cut off")),
+        "{run:?}"
+    );
+    // One that only lacks its line break is whole.
+    let run = set_up(whole.trim_end()).run("replay -o json --config new.yaml recordings");
+    assert_eq!(said(&run)["decided"], 2);
+    // A process that was killed at once has left an empty file.
+    let run = set_up("").run("replay -o json --config new.yaml recordings");
+    assert_eq!(
+        (said(&run)["decided"].clone(), run.code),
+        (json!(0), 0),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_named_with_its_line() {
+    for (recording, complaint) in [
+        (
+            recording().replacen("ng\":1", "ng\":2", 1),
+            "line 1: format 2 of recordings is newer than this program",
+        ),
+        (line(0, "get", "jane"), "line 1: this is no recording"),
+        (
+            format!("{HEADER}{{\n{}", line(0, "get", "jane")),
+            "line 2: invalid JSON",
+        ),
+        (
+            recording().replacen("\"decision\"", "\"decided\"", 1),
+            "line 2: `decision` is missing",
+        ),
+        (
+            recording().replacen("\"spec\"", "\"spock\"", 1),
+            "line 2: `review` is missing or has a value",
+        ),
+    ] {
+        let run = set_up(&recording).run("replay --config new.yaml recordings");
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+        assert!(run.stderr.contains(complaint), "`{complaint}`: {run:?}");
+    }
+    let portcullis = set_up(&recording());
+    std::fs::create_dir(portcullis.path("none")).unwrap();
+    for (arguments, complaint) in [
+        ("--config new.yaml none", "there is no recording in `none`"),
+        ("--config new.yaml missing.jsonl", "cannot read `missing.jsonl`"),
+        ("--config missing.yaml recordings", "cannot read `missing.yaml`"),
+        (
+            "--config new.yaml --allow-flips ( recordings",
+            "`--allow-flips (` is no regular expression",
+        ),
+        ("--config new.yaml", "<RECORDING>"),
+    ] {
+        let run = portcullis.run(&format!("replay {arguments}"));
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(run.stderr.contains(complaint), "`{complaint}`: {run:?}");
+    }
+}
+
+#[test]
+fn a_recording_comes_by_standard_input_too() {
+    let portcullis = set_up("");
+    let arguments = ["replay", "-o", "json", "--manifests", "policies", "--", "-"];
+    let run = portcullis.run_with(&arguments, &recording());
+    assert_eq!(said(&run)["decided"], 2, "{run:?}");
+    assert_eq!(said(&run)["flips"][0]["example"]["file"], "-");
+}
+
+#[test]
+fn check_says_what_serve_would_refuse_to_record_to() {
+    let portcullis = set_up("");
+    let check = |recording: &str| {
+        portcullis.write("new.yaml", &format!("{CONFIGURATION}recording: {recording}\n"));
+        portcullis.run("check --config new.yaml").stdout
+    };
+    std::fs::create_dir(portcullis.path("open")).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o750);
+    std::fs::set_permissions(portcullis.path("open"), mode).unwrap();
+    std::os::unix::fs::symlink(portcullis.path("policies"), portcullis.path("link")).unwrap();
+    portcullis.write("file", "");
+    for (recording, fault) in [
+        (
+            "{folder: policies}",
+            "new.yaml:5: recording.folder: Invalid value: recordings do not go where manifests are read from",
+        ),
+        (
+            "{folder: policies/below}",
+            "new.yaml:5: recording.folder: Invalid value: recordings do not go where",
+        ),
+        (
+            "{folder: .}",
+            "new.yaml:5: recording.folder: Invalid value: recordings do not go where",
+        ),
+        (
+            "{folder: link/below}",
+            "recording.folder: Invalid value: recordings do not go where",
+        ),
+        (
+            "{folder: open}",
+            "recording.folder: Invalid value: others may use",
+        ),
+        ("{folder: file}", "recording.folder: Invalid value: `"),
+        ("{bytes: 1Gi}", "new.yaml:5: recording.folder: Required value"),
+        (
+            "{folder: r, bytes: 1k}",
+            "new.yaml:5: recording.bytes: Invalid value: `1k`: must be a whole number of bytes from `1Mi`",
+        ),
+        (
+            "{folder: r, age: 1s}",
+            "new.yaml:5: recording.age: Invalid value: must be at least `1m`",
+        ),
+        (
+            "{folder: r, redact: [a, 'configmaps:data']}",
+            "new.yaml:5: recording.redact[1]: Invalid value: `configmaps:data`",
+        ),
+        ("{folder: r, redacts: []}", "new.yaml:5: recording.redacts: "),
+    ] {
+        let said = check(recording);
+        assert!(said.contains(fault), "`{fault}`: {said}");
+    }
+    let said = check("{folder: r, bytes: 2097152, age: 1m, redact: ['configmaps:.data']}");
+    assert!(!said.contains("recording"), "{said}");
+}

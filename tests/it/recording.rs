@@ -1,0 +1,127 @@
+//! Recordings, written by the server and decided again by `portcullis replay`.
+
+mod admission;
+mod replay;
+mod secrets;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::{Builder, Gateway, JANE_GETS, until, v1};
+
+/// The files of a recording, the oldest first.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// Everything that was recorded, without the first line of each file.
+fn lines(folder: &Path) -> Vec<Value> {
+    let texts = files(folder).into_iter();
+    let texts: Vec<String> = texts.map(|file| fs::read_to_string(file).unwrap()).collect();
+    let lines = texts.iter().flat_map(|text| text.lines().skip(1));
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The lines, once there are so many.
+fn recorded(gateway: &Gateway, count: usize) -> Vec<Value> {
+    let folder = gateway.file("recordings");
+    let whole = |file: &PathBuf| fs::read_to_string(file).unwrap().ends_with('\n');
+    until("the reviews are recorded", || {
+        files(&folder).iter().all(whole) && lines(&folder).len() == count
+    });
+    lines(&folder)
+}
+
+#[test]
+fn a_review_is_recorded_as_it_came_with_its_answer() {
+    let gateway = Builder::new().recording("{folder: recordings}").start();
+    let review = v1(JANE_GETS);
+    // An API server ends its bodies with a line break, and may write more of them.
+    let body = format!("{}\n", review.replacen(",", ",\n  ", 1));
+    gateway.connect().authorize(&body);
+    let line = recorded(&gateway, 1).remove(0);
+    let revision = gateway.state.current().revision.to_string();
+    assert_eq!(
+        line["review"],
+        serde_json::from_str::<Value>(&review).unwrap(),
+        "{line}"
+    );
+    for (field, expected) in [
+        ("endpoint", json!("authorize")),
+        ("cluster", json!("default")),
+        ("caller", json!("kube-apiserver")),
+        ("revision", json!(revision)),
+        ("decision", json!("allow")),
+        (
+            "cause",
+            json!({"kind": "ClusterRoleBinding", "name": "jane-reads", "rule": 0}),
+        ),
+    ] {
+        assert_eq!(line[field], expected, "{field} of {line}");
+    }
+    assert!(line["reason"].as_str().unwrap().contains("jane-reads"), "{line}");
+    assert!(line["time"].as_str().unwrap().ends_with('Z'), "{line}");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let folder = gateway.file("recordings");
+    assert_eq!(
+        (mode(&folder), mode(&files(&folder)[0])),
+        (0o700, 0o600),
+        "the owner's alone"
+    );
+}
+
+#[test]
+fn what_is_no_review_is_not_recorded_and_nothing_is_lost() {
+    let gateway = Builder::new().recording("{folder: recordings}").start();
+    let mut connection = gateway.connect();
+    assert_eq!(connection.authorize("{").status, 400);
+    connection.authorize(v1(JANE_GETS));
+    assert_eq!(recorded(&gateway, 1).len(), 1);
+    assert!(gateway.metric("portcullis_recording_dropped_total") < 0.5);
+}
+
+#[test]
+fn the_key_takes_effect_with_a_reload() {
+    let gateway = Builder::new().start();
+    let mut connection = gateway.connect();
+    connection.authorize(v1(JANE_GETS));
+    assert!(!gateway.file("recordings").exists());
+
+    let without = fs::read_to_string(gateway.file("config.yaml")).unwrap();
+    let with = |recording: &str| without.replace("recording: null", &format!("recording: {recording}"));
+    gateway.reload(&[("config.yaml", with("{folder: recordings}").as_bytes())]);
+    connection.authorize(v1(JANE_GETS));
+    recorded(&gateway, 1);
+
+    // Elsewhere, then nowhere.
+    gateway.reload(&[("config.yaml", with("{folder: others}").as_bytes())]);
+    connection.authorize(v1(JANE_GETS));
+    until("it is recorded elsewhere", || {
+        lines(&gateway.file("others")).len() == 1
+    });
+    gateway.reload(&[("config.yaml", without.as_bytes())]);
+    connection.authorize(v1(JANE_GETS));
+    assert_eq!(recorded(&gateway, 1).len(), 1);
+    assert_eq!(lines(&gateway.file("others")).len(), 1);
+
+    // A folder that others may use is no good: what is in force stays.
+    let open = gateway.file("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(gateway.file("config.yaml"), with("{folder: open}")).unwrap();
+    gateway.reloader.trigger().reload();
+    until("the reload fails", || gateway.state.last_failure().is_some());
+    let faults = gateway.state.last_failure().unwrap().faults.to_string();
+    assert!(
+        faults.contains("recording.folder") && faults.contains("chmod 700"),
+        "{faults}"
+    );
+}
