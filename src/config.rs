@@ -28,6 +28,7 @@ mod san;
 mod secret;
 mod section;
 mod server;
+mod tracing;
 mod upstreams;
 
 use std::collections::BTreeSet;
@@ -54,6 +55,7 @@ pub use reload::Reload;
 pub use san::SanPattern;
 pub use secret::Secret;
 pub use server::{Admin, ConnectionLimits, Server, Tls};
+pub use tracing::Tracing;
 pub use upstreams::{Breaker, Upstreams};
 
 use crate::document::{self, Document};
@@ -99,6 +101,8 @@ pub struct Config {
     pub decision_log: Option<DecisionLog>,
     /// Where whole reviews are kept, if anywhere.
     pub recording: Option<RecordingSettings>,
+    /// Which requests are traced, if any.
+    pub tracing: Option<Tracing>,
 }
 
 /// Reads the configuration at `path`, with every fault that it has. There is no
@@ -244,7 +248,7 @@ fn one(fault: Fault) -> Faults {
     faults
 }
 
-const FIELDS: [&str; 14] = [
+const FIELDS: [&str; 15] = [
     "apiVersion",
     "kind",
     "server",
@@ -259,6 +263,7 @@ const FIELDS: [&str; 14] = [
     "reload",
     "decisionLog",
     "recording",
+    "tracing",
 ];
 
 fn resolve(
@@ -289,6 +294,7 @@ fn sections(file: &Path, text: &str, root: &Section<'_>, read_folder: ReadFolder
     let reload = reload::reload(root);
     let decision_log = decision_log::decision_log(root);
     let recording = recording::recording(root, &manifests);
+    let tracing = tracing::tracing(root);
     Some(Config {
         file: file.to_owned(),
         text: text.into(),
@@ -305,6 +311,7 @@ fn sections(file: &Path, text: &str, root: &Section<'_>, read_folder: ReadFolder
         reload,
         decision_log,
         recording,
+        tracing,
     })
 }
 

@@ -77,7 +77,8 @@ fn describe(error: &io::Error) -> String {
 /// How long connections get to close once nothing is in flight.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// How long the decision log gets to write what is queued, and the recording.
+/// How long the decision log gets to write what is queued, the recording, and the collector to
+/// take spans.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// Why the gateway does not serve.
@@ -265,5 +266,8 @@ fn flush(shared: &Shared) {
     }
     if !shared.recordings.flush(FLUSH) {
         tracing::warn!("some reviews were not recorded");
+    }
+    if !shared.traces.flush(FLUSH) {
+        tracing::warn!("some spans were not sent");
     }
 }

@@ -1,4 +1,4 @@
-//! Telemetry: metrics, the decision log, structured logs.
+//! Telemetry: metrics, the decision log, structured logs, traces.
 //!
 //! Each has a fixed schema: metric names and label values are in [`metrics`], the fields
 //! of the decision log in [`decision_log`]. No label value comes from a request's body,
@@ -8,8 +8,10 @@ pub mod decision_log;
 mod line_queue;
 pub mod logging;
 pub mod metrics;
+pub mod traces;
 mod write_queue;
 
 pub use decision_log::DecisionLog;
 pub use metrics::Metrics;
+pub use traces::{ReviewTrace, Traces};
 pub(crate) use write_queue::{BatchWriter, QueueSettings, WriteQueue};

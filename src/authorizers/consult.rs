@@ -11,6 +11,7 @@ use super::question::{AuthorizerQuestion, CacheKey};
 use crate::engine::Attributes;
 use crate::engine::authorization::Authorization;
 use crate::engine::authorization::authorizer::{Consultation, NamedOpinion, Opinion, Relevance};
+use crate::telemetry::ReviewTrace;
 use crate::upstream::end_of_calls;
 
 /// The end of a consultation.
@@ -91,7 +92,7 @@ impl Pending {
     /// Asks on, until somebody allows or denies. An authorizer whose answer is
     /// not there in time for `deadline` comes to its failurePolicy. The end, and
     /// what it was about.
-    pub async fn ask(self, deadline: Instant) -> (ConsultationEnd, Attributes<'static>) {
+    pub async fn ask(self, deadline: Instant, trace: &ReviewTrace) -> (ConsultationEnd, Attributes<'static>) {
         let Self {
             mut consultation,
             question,
@@ -100,7 +101,10 @@ impl Pending {
         let deadline = end_of_calls(Instant::now(), deadline);
         for (entry, relevance) in ahead {
             let opinion = match relevance {
-                Relevance::Asked => Some(opinion(&entry, &question, deadline).await),
+                Relevance::Asked => {
+                    let _span = trace.call(|| format!("authorizer {}", entry.name()));
+                    Some(opinion(&entry, &question, deadline).await)
+                }
                 settled => entry.settled(&settled),
             };
             if opinion.is_some_and(|opinion| consultation.take(entry.name(), opinion)) {

@@ -53,7 +53,9 @@ struct Settled<'r> {
 
 /// The reply to the review in the body, unless others must be asked.
 pub(super) fn answer(shared: &Shared, received: &ReceivedReview) -> Result<AuthorizeStep, Rejection> {
+    let span = received.trace.span("decode");
     let review = SubjectAccessReview::decode(&received.body)?;
+    drop(span);
     let policies = received.snapshot.policies.for_cluster(&received.caller.cluster);
     let counters = shared.counters.load();
     let counters = counters.of(&received.snapshot);
@@ -65,7 +67,9 @@ pub(super) fn answer(shared: &Shared, received: &ReceivedReview) -> Result<Autho
         }
     };
     let now = received.time.into();
+    let span = received.trace.span("decide");
     let mut authorization = policies.authorize_observed(&review.attributes, now, &mut count);
+    drop(span);
     let (mut error, mut opinions) = (String::new(), Vec::new());
     let authorizers = &received.snapshot.authorizers;
     if authorization.decision == Decision::NoOpinion && !authorizers.is_empty() {
@@ -100,7 +104,7 @@ pub(super) fn answer(shared: &Shared, received: &ReceivedReview) -> Result<Autho
 impl Unsettled {
     /// Asks, and replies within the caller's deadline.
     pub(super) async fn ask(self, shared: &Shared, received: &ReceivedReview) -> Bytes {
-        let asking = self.pending.ask(received.deadline);
+        let asking = self.pending.ask(received.deadline, &received.trace);
         let (end, attributes) = asking.await;
         let ConsultationEnd {
             authorization,
@@ -127,6 +131,12 @@ impl Settled<'_> {
         shared
             .metrics
             .authorization(self.authorization.decision, self.took);
+        received
+            .trace
+            .tell("portcullis.cluster", || received.caller.cluster.to_string());
+        received
+            .trace
+            .decided(self.authorization.decision, self.authorization.cause.as_ref());
         if let Some(log) = &shared.decision_log {
             let policies = received.snapshot.policies.for_cluster(&received.caller.cluster);
             self.record(log, received, policies);

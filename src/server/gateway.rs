@@ -15,7 +15,7 @@ use super::refusals::Refusals;
 use crate::recording::Recordings;
 use crate::reload::ReloadState;
 use crate::telemetry::metrics::Endpoint;
-use crate::telemetry::{DecisionLog, Metrics};
+use crate::telemetry::{DecisionLog, Metrics, Traces};
 
 /// The parts that a gateway is made of.
 pub struct Gateway {
@@ -35,6 +35,8 @@ pub(super) struct Shared {
     pub(super) metrics: Arc<Metrics>,
     pub(super) decision_log: Option<DecisionLog>,
     pub(super) recordings: Arc<Recordings>,
+    /// Begins the traces of requests.
+    pub(super) traces: Traces,
     pub(super) lifecycle: Lifecycle,
     pub(super) refusals: Refusals,
     /// `portcullis_in_flight_requests` of `/authorize`.
@@ -76,6 +78,7 @@ impl Shared {
             validating: metrics.in_flight(Endpoint::Validate),
             mutating: metrics.in_flight(Endpoint::Mutate),
             shadowing: metrics.shadow_in_flight(),
+            traces: Traces::new(metrics.trace_spans_dropped()),
             pool: Pool::start(available_parallelism().map_or(1, usize::from))?,
             lifecycle: Lifecycle::new(Connections::new(Some(metrics.connections()))),
             refusals: Refusals::new(),

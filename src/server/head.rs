@@ -23,6 +23,8 @@ pub(super) struct RequestHead<'r> {
     pub(super) content_encoding: Option<&'r [u8]>,
     /// The first `Content-Length`.
     pub(super) content_length: Option<&'r [u8]>,
+    /// The first `traceparent`.
+    pub(super) traceparent: Option<&'r [u8]>,
     /// Every `Via`.
     pub(super) via: Vec<&'r [u8]>,
 }
@@ -68,6 +70,7 @@ impl<'r> RequestHead<'r> {
             content_type: None,
             content_encoding: None,
             content_length: None,
+            traceparent: None,
             via: Vec::new(),
         };
         for (name, value) in fields {
@@ -82,6 +85,7 @@ impl<'r> RequestHead<'r> {
             "content-type" => self.content_type = self.content_type.or(Some(value)),
             "content-encoding" => self.content_encoding = self.content_encoding.or(Some(value)),
             "content-length" => self.content_length = self.content_length.or(Some(value)),
+            "traceparent" => self.traceparent = self.traceparent.or(Some(value)),
             "via" => self.via.push(value),
             _ => {}
         }

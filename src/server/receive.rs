@@ -23,7 +23,9 @@ use super::{body, deadline};
 use crate::authentication::{Caller, Credentials};
 use crate::config::{self, Config};
 use crate::reload::Snapshot;
+use crate::telemetry::ReviewTrace;
 use crate::telemetry::metrics::{self, IntGauge, Outcome};
+use crate::telemetry::traces::TraceBegin;
 
 /// A sort of review, and what it stands for elsewhere.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +50,8 @@ pub(super) struct ReceivedReview {
     pub(super) body: Bytes,
     /// Its place.
     pub(super) permit: Permit,
+    /// What is told of how long each part of it took.
+    pub(super) trace: ReviewTrace,
 }
 
 /// A request whose head is in order. It holds its place until it is dropped.
@@ -59,6 +63,7 @@ pub(super) struct AwaitedReview {
     time: SystemTime,
     deadline: Instant,
     permit: Permit,
+    trace: ReviewTrace,
 }
 
 /// Everything that the head of a request decides.
@@ -73,6 +78,7 @@ pub(super) fn receive(
     }
     let snapshot = Arc::clone(&shared.state.current());
     let caller = authenticate(head, time, shared, &snapshot, review)?;
+    let trace = begin_trace(head, (arrived, time), shared, &snapshot, review);
     check_origin(head, &snapshot.config)?;
     body::check_type(head)?;
     let deadline = deadline::of_query(head.query, arrived).ok_or(Rejection::Timeout)?;
@@ -89,12 +95,40 @@ pub(super) fn receive(
         time,
         deadline,
         permit,
+        trace,
     })
+}
+
+/// The trace of a request whose caller has just been found out.
+fn begin_trace(
+    head: &RequestHead<'_>,
+    (arrived, time): (Instant, SystemTime),
+    shared: &Shared,
+    snapshot: &Snapshot,
+    review: ReviewPath,
+) -> ReviewTrace {
+    let Some(tracing) = &snapshot.config.tracing else {
+        return ReviewTrace::default();
+    };
+    let trace = shared.traces.begin(&TraceBegin {
+        tracing,
+        parent: head.traceparent,
+        name: review.span_name(),
+        arrived,
+        time,
+    });
+    trace.past("authenticate", arrived, Instant::now());
+    trace
 }
 
 // === impl AwaitedReview ===
 
 impl AwaitedReview {
+    /// The trace that it is part of.
+    pub(super) const fn trace(&self) -> &ReviewTrace {
+        &self.trace
+    }
+
     /// Reads the review.
     pub(super) async fn read<B, E>(
         mut self,
@@ -104,6 +138,7 @@ impl AwaitedReview {
     where
         B: Stream<Item = Result<Bytes, E>> + Unpin,
     {
+        let span = self.trace.span("read");
         let limit = self.snapshot.config.limits.body_bytes;
         let read = body::read(body, &mut self.permit, limit, self.arrived, self.deadline).await;
         let body = read.map_err(|rejection| {
@@ -114,6 +149,7 @@ impl AwaitedReview {
                 rejection
             }
         })?;
+        drop(span);
         Ok(ReceivedReview {
             snapshot: self.snapshot,
             caller: self.caller,
@@ -125,6 +161,7 @@ impl AwaitedReview {
             deadline: self.deadline,
             body: body.bytes,
             permit: self.permit,
+            trace: self.trace,
         })
     }
 }
@@ -205,6 +242,15 @@ impl ReviewPath {
             Self::Authorize => config::Endpoint::Authorize,
             Self::Admit(metrics::Phase::Validate) => config::Endpoint::Validate,
             Self::Admit(metrics::Phase::Mutate) => config::Endpoint::Mutate,
+        }
+    }
+
+    /// What its trace is called.
+    const fn span_name(self) -> &'static str {
+        match self {
+            Self::Authorize => "POST /authorize",
+            Self::Admit(metrics::Phase::Validate) => "POST /validate",
+            Self::Admit(metrics::Phase::Mutate) => "POST /mutate",
         }
     }
 

@@ -42,6 +42,8 @@ where
     let route = ReviewRoute::of(head.path);
     let endpoint = route.as_ref().map(ReviewRoute::endpoint);
     let begun = begin(shared, head, route);
+    let trace = begun.as_ref().map(|(_, awaited)| awaited.trace().clone());
+    let trace = trace.unwrap_or_default();
     let shared = shared.clone();
     async move {
         let received = match begun {
@@ -58,7 +60,9 @@ where
                 Err(rejection)
             }
         };
-        (finish(&shared, endpoint, answer), body)
+        let reply = finish(&shared, endpoint, answer);
+        trace.finish(reply.code);
+        (reply, body)
     }
 }
 

@@ -322,6 +322,12 @@ impl Metrics {
         self.families.recording_dropped.clone()
     }
 
+    /// The count of spans that nobody will see.
+    #[must_use]
+    pub fn trace_spans_dropped(&self) -> IntCounter {
+        self.families.trace_spans_dropped.clone()
+    }
+
     /// When each certificate in use ends, by file, name and use. Series of others end.
     pub fn certificates<T: AsRef<str>>(&self, expiries: impl IntoIterator<Item = ([T; 3], SystemTime)>) {
         self.families.certificate_expiry.reset();

@@ -13,6 +13,7 @@ use portcullis::config::{self, AuthorizerTypes, Disk};
 use portcullis::engine::authorization::PolicySet;
 use portcullis::engine::authorization::authorizer::Consultation;
 use portcullis::engine::{Attributes, Decision, ResourceAttributes, Target, User};
+use portcullis::telemetry::ReviewTrace;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -299,7 +300,8 @@ authorization:
             ConsultationStep::Ask(pending) => {
                 let deadline = Instant::now() + time_limit;
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                runtime.unwrap().block_on(pending.ask(deadline)).0
+                let trace = ReviewTrace::default();
+                runtime.unwrap().block_on(pending.ask(deadline, &trace)).0
             }
         };
         let (authorization, error) = (end.authorization, end.error);

@@ -28,6 +28,7 @@ impl Visit<'_> {
                 "const" => value == expected,
                 "enum" => expected.as_array().is_some_and(|choices| choices.contains(value)),
                 "minimum" => value.as_f64() >= expected.as_f64(),
+                "maximum" => value.as_f64() <= expected.as_f64(),
                 "minLength" => length(value.as_str().map(|text| text.chars().count())) >= expected.as_f64(),
                 "minItems" => length(value.as_array().map(Vec::len)) >= expected.as_f64(),
                 "maxItems" => length(value.as_array().map(Vec::len)) <= expected.as_f64(),

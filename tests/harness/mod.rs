@@ -12,6 +12,7 @@
 
 pub(crate) mod authorizer;
 pub(crate) mod client;
+pub(crate) mod collector;
 pub(crate) mod folder;
 pub(crate) mod gateway;
 pub(crate) mod jwt;

@@ -29,4 +29,6 @@ mod recording;
 mod reload;
 mod seeing;
 mod tls;
+#[cfg(feature = "otlp")]
+mod tracing;
 mod webhooks;

@@ -142,6 +142,23 @@ impl<'r> Section<'r> {
         }
     }
 
+    /// The number in the field `name`, from 0 to 1.
+    pub(crate) fn ratio(&self, name: &str) -> Option<f64> {
+        const FORM: &str = "must be a number from 0 to 1";
+        let ratio = match &self.value(name)?.value {
+            Value::Number(number) => number.as_f64(),
+            _ => {
+                self.fault(name, FaultKind::TypeInvalid, FORM);
+                return None;
+            }
+        };
+        let ratio = ratio.filter(|ratio| (0.0..=1.0).contains(ratio));
+        if ratio.is_none() {
+            self.fault(name, FaultKind::Invalid, FORM);
+        }
+        ratio
+    }
+
     /// The truth value in the field `name`.
     pub(crate) fn boolean(&self, name: &str) -> Option<bool> {
         match self.value(name)?.value {

@@ -75,8 +75,8 @@ fn defaults(schema: &Value) -> Option<Value> {
 #[test]
 fn its_defaults_are_those_that_are_read() {
     let mut written = defaults(&schema()).unwrap();
-    let optional = written.as_object_mut().unwrap().remove("decisionLog").unwrap();
-    let recording = written.as_object_mut().unwrap().remove("recording").unwrap();
+    let mut remove = |section: &str| written.as_object_mut().unwrap().remove(section).unwrap();
+    let (log, recording, tracing) = (remove("decisionLog"), remove("recording"), remove("tracing"));
     written["apiVersion"] = json!(API_VERSION);
     written["kind"] = json!(KIND);
     written["server"]["tls"] = json!({"certificate": "s.crt", "privateKey": "s.key", "clientCA": "ca.crt"});
@@ -86,7 +86,8 @@ fn its_defaults_are_those_that_are_read() {
     config.text = Arc::clone(&least.text);
     config.upstreams.place = least.upstreams.place.clone();
     assert_eq!(config, least);
-    assert_eq!(optional, json!({"trace": "none"}));
+    assert_eq!(log, json!({"trace": "none"}));
+    assert_eq!(tracing, json!({"sampleRatio": 0.01}));
     assert_eq!(LogTrace::default(), LogTrace::None);
     let recorded = |text: &str| super::config(text).recording.unwrap();
     let (bytes, age) = (&recording["bytes"], &recording["age"]);
@@ -157,6 +158,7 @@ fn its_types_are_those_that_are_read() {
         };
         let expected = match &value {
             Value::Bool(_) => "boolean",
+            Value::Number(number) if number.is_f64() => "number",
             Value::Number(_) => "integer",
             _ => "string",
         };

@@ -100,6 +100,11 @@ fn questions_of(
 // === impl CallQuestion ===
 
 impl CallQuestion {
+    /// Who is asked: `configuration/name`.
+    pub(super) fn webhook(&self) -> String {
+        self.call.webhook.id()
+    }
+
     /// How long the webhook may take.
     pub(super) fn timeout(&self) -> Duration {
         self.call.webhook.timeout

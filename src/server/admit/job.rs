@@ -195,11 +195,19 @@ impl Job {
             cluster: &self.asked.received.caller.cluster,
             user,
         };
+        let mut span = self
+            .asked
+            .received
+            .trace
+            .call(|| format!("webhook {}", question.webhook()));
         let mut returned = question.put(upstreams, timeout, Some(requester)).await;
         // Cut by the caller's time, the webhook has not failed: no failurePolicy may
         // let pass what it would have refused, had the gateway been less busy.
         if returned.result.is_err() && Instant::now() >= end {
             returned.result = Err(CallFailure::RequestExpired);
+        }
+        if let Err(failure) = &returned.result {
+            span.fail(failure);
         }
         returned
     }

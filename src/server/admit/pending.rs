@@ -26,6 +26,7 @@ pub(super) struct PendingReview {
 impl PendingReview {
     /// Reads the review, the only time that it is decoded. Its bytes are gone from here then.
     pub(super) fn read(&mut self) -> Result<OwnedAdmissionReview, Rejection> {
+        let _span = self.received.trace.span("decode");
         let body = mem::take(&mut self.received.body);
         Ok(OwnedAdmissionReview::read(Vec::from(body))?)
     }

@@ -67,6 +67,7 @@ impl PendingReview {
             took: self.since.elapsed(),
         };
         self.count(shared, &decided);
+        self.tell(&decided.outcome);
         let mut settled = SettledReview {
             reply: review.reply(&decided.outcome),
             unlogged: None,
@@ -115,6 +116,12 @@ impl PendingReview {
             caller: caller.name.to_string(),
             revision: Arc::clone(&snapshot.revision),
         }
+    }
+
+    fn tell(&self, outcome: &Outcome) {
+        let ReceivedReview { caller, trace, .. } = &self.received;
+        trace.tell("portcullis.cluster", || caller.cluster.to_string());
+        trace.decided(decision(outcome).0, outcome.cause.as_ref());
     }
 
     fn count(&self, shared: &Shared, decided: &Unlogged) {

@@ -29,7 +29,9 @@ impl PendingReview {
         answers: Vec<WebhookAnswer>,
         is_over: &dyn Fn() -> bool,
     ) -> Option<JobStep> {
+        let span = self.received.trace.span("evaluate");
         let progress = self.run(&mut chain, &review.request, answers, is_over)?;
+        drop(span);
         Some(match progress {
             Progress::Ask(calls) => JobStep::Asks(Box::new(Asking::new(
                 chain,

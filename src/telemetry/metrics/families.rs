@@ -42,6 +42,7 @@ pub(super) struct Families {
     pub(super) shadow_webhooks: IntCounterVec,
     pub(super) decision_log_dropped: IntCounter,
     pub(super) recording_dropped: IntCounter,
+    pub(super) trace_spans_dropped: IntCounter,
     pub(super) connections: IntGaugeVec,
     pub(super) certificate_expiry: GaugeVec,
     pub(super) cluster_synced: IntGaugeVec,
@@ -108,6 +109,8 @@ impl Families {
             recording_dropped: make.counter("recording_dropped_total",
                 "Reviews that were not recorded, because the queue was full, writing failed, or they \
                  could not be redacted.")?,
+            trace_spans_dropped: make.counter("trace_spans_dropped_total",
+                "Spans of traces that were dropped, because the queue was full or sending failed.")?,
             connections: make.gauges("connections", &["state"],
                 "Connections in their TLS handshake, unauthenticated, and authenticated.")?,
             certificate_expiry: make.register(GaugeVec::new(

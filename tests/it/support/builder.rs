@@ -71,6 +71,7 @@ pub(crate) struct Builder {
     more_callers: &'static str,
     clusters: &'static str,
     recording: &'static str,
+    tracing: Option<String>,
 }
 
 impl Builder {
@@ -91,6 +92,7 @@ impl Builder {
             more_callers: "",
             clusters: "[]",
             recording: "null",
+            tracing: None,
         }
     }
 
@@ -172,6 +174,12 @@ impl Builder {
     /// `recording` of the configuration, as YAML in one line.
     pub(crate) fn recording(self, recording: &'static str) -> Self {
         Self { recording, ..self }
+    }
+
+    /// `tracing` of the configuration, as YAML in one line.
+    pub(crate) fn tracing(self, tracing: String) -> Self {
+        let tracing = Some(tracing);
+        Self { tracing, ..self }
     }
 
     /// What comes from elsewhere than files.
@@ -264,7 +272,7 @@ upstreams: {upstreams}
 decisionLog: {{path: decisions.log}}
 clusters: {clusters}
 recording: {recording}
-",
+{tracing}",
             address = self.address,
             authorization = self.authorization,
             drain = self.drain,
@@ -276,6 +284,11 @@ recording: {recording}
             clusters = self.clusters,
             recording = self.recording,
             upstreams = self.upstreams,
+            tracing = self
+                .tracing
+                .as_ref()
+                .map(|tracing| format!("tracing: {tracing}\n"))
+                .unwrap_or_default(),
         )
     }
 }
