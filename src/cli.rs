@@ -19,11 +19,15 @@ mod check;
 mod explain;
 mod init;
 mod kinds;
+#[cfg(feature = "cluster")]
+mod live;
 mod loading;
 mod migrate;
 mod output;
 mod pages;
 mod policy_files;
+#[cfg(feature = "cluster")]
+mod progress;
 mod replay;
 mod request;
 mod sarif;
@@ -109,6 +113,10 @@ enum Error {
     /// A key or certificate cannot be made.
     #[error("cannot make keys and certificates: {0}")]
     Pki(#[from] openssl::error::ErrorStack),
+    /// A cluster cannot be asked.
+    #[cfg(feature = "cluster")]
+    #[error("{0}")]
+    Cluster(#[from] crate::cluster::LiveError),
     /// Standard output cannot be written to.
     #[error("cannot write the result: {0}")]
     Output(std::io::Error),

@@ -16,6 +16,7 @@ mod condition;
 mod definition;
 mod follow;
 mod kind;
+mod live;
 mod object;
 mod raw;
 mod reporter;
@@ -41,6 +42,7 @@ use crate::field::{Fault, FaultKind, Faults};
 use crate::reload::{ManifestSource, Snapshot, SourceStatus, Trigger, Watched};
 use follow::Following;
 use kind::WatchedKind;
+pub use live::{ListedPlace, LiveCluster, LiveError, LivePolicies, LivePurpose, ServedResource};
 use reporter::{Reporter, Signal};
 use store::Store;
 

@@ -11,7 +11,7 @@ use crate::engine::authorization::{PolicySet, Via, Within};
 /// `-n` and `-A`.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct NamespaceArguments {
-    /// The namespace [default: default]
+    /// The namespace [default: that of the context, or else `default`]
     #[arg(short, long, conflicts_with = "all_namespaces")]
     namespace: Option<String>,
     /// In any namespace, or in none.
@@ -31,7 +31,8 @@ pub(super) struct ViaReport<'a> {
 // === impl NamespaceArguments ===
 
 impl NamespaceArguments {
-    pub(super) fn within(&self) -> Within {
+    /// `default` is the namespace where none is named, such as that of a context.
+    pub(super) fn within(&self, default: Option<&str>) -> Within {
         if self.all_namespaces {
             return Within::AnyNamespace;
         }
@@ -39,7 +40,7 @@ impl NamespaceArguments {
             .namespace
             .as_deref()
             .filter(|namespace| !namespace.is_empty());
-        Within::Namespace(named.unwrap_or("default").to_owned())
+        Within::Namespace(named.or(default).unwrap_or("default").to_owned())
     }
 
     /// Whether it was said on the command line.

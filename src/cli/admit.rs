@@ -12,7 +12,7 @@ use super::answers::RecordedAnswers;
 use super::at::At;
 use super::loading::LoadedPolicies;
 use super::output::{self, Format};
-use super::policy_files::PolicyFiles;
+use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::{CommandResult, Error, authorize};
 use crate::telemetry::metrics;
 use answer::{Answered, OfflineReview};
@@ -76,7 +76,7 @@ impl Admit {
             .transpose()?;
         let answers = answers.unwrap_or_default();
         let review = self.review.as_deref().map(authorize::read_review).transpose()?;
-        let loaded = self.files.load()?;
+        let loaded = self.files.load(PolicyPurpose::Admission)?;
         self.refuse_unknown_names(&loaded, &answers)?;
         let asked = OfflineReview {
             loaded: &loaded,

@@ -8,7 +8,7 @@ use super::authorizers::{self, Opinions};
 use super::explain::{Explained, InWords};
 use super::loading::LoadedPolicies;
 use super::output::{self, Format};
-use super::policy_files::PolicyFiles;
+use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::request::{Misfit, RequestArguments};
 use super::{CommandResult, Error};
 use crate::api::SubjectAccessReview;
@@ -96,10 +96,20 @@ impl Authorize {
                     error.message()
                 ))
             })?;
-            return decide(format, &files.load()?, &files.cluster, (&review.attributes, now));
+            return decide(
+                format,
+                &files.load(PolicyPurpose::Authorization)?,
+                &files.cluster,
+                (&review.attributes, now),
+            );
         }
         let attributes = flags.request().attributes().map_err(|misfits| usage(&misfits))?;
-        decide(format, &files.load()?, &files.cluster, (&attributes, now))
+        decide(
+            format,
+            &files.load(PolicyPurpose::Authorization)?,
+            &files.cluster,
+            (&attributes, now),
+        )
     }
 }
 

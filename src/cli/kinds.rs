@@ -51,6 +51,18 @@ impl CustomKinds {
         }
     }
 
+    /// Adds what an API server says it serves.
+    #[cfg(feature = "cluster")]
+    pub(super) fn add_served(&mut self, served: &crate::cluster::ServedResource) {
+        let key = (served.group.clone(), served.kind.clone());
+        self.0.entry(key).or_insert_with(|| ServedAs {
+            group: served.group.clone(),
+            resource: served.resource.clone(),
+            is_namespaced: served.is_namespaced,
+            is_guess: false,
+        });
+    }
+
     /// As what `kind` of `group` is served, where `subresource` is written; empty for none.
     pub(super) fn served(&self, group: &str, kind: &str, subresource: &str) -> ServedAs {
         if let Some((group, resource)) = built_in_resource(group, kind, subresource) {

@@ -78,6 +78,8 @@ pub(super) struct LoadedPolicies {
     /// Those of `authorization.webhooks`.
     pub(super) authorizers: Vec<Authorizer>,
     pub(super) admission: AdmissionPolicies,
+    /// That of the context of a kubeconfig.
+    pub(super) namespace: Option<String>,
 }
 
 impl LoadedPolicies {
@@ -111,6 +113,7 @@ pub(super) fn of_configuration(path: &Path) -> (Option<LoadedPolicies>, Faults) 
         policies,
         admission,
         authorizers: webhooks.iter().map(|entry| entry.rules.clone()).collect(),
+        namespace: None,
     });
     (loaded.filter(|_| !faults.has_errors()), faults)
 }
@@ -150,6 +153,7 @@ pub(super) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
         admission: manifests.admission(&AdmissionSettings::default()),
         policies: manifests.policies,
         authorizers: Vec::new(),
+        namespace: None,
     });
     (loaded, faults)
 }

@@ -77,6 +77,14 @@ pub(super) fn program() -> String {
     }
 }
 
+/// Whether kubectl runs the program as its plugin, `kubectl portcullis`.
+#[cfg(feature = "cluster")]
+pub(super) fn is_plugin() -> bool {
+    let called = std::env::args_os().next().map(PathBuf::from);
+    let name = called.as_deref().and_then(Path::file_stem);
+    name.is_some_and(|name| name == "kubectl-portcullis" || name == "kubectl_portcullis")
+}
+
 /// `path` as one argument of a shell's command.
 pub(super) fn argument(path: &Path) -> String {
     let text = path.to_string_lossy();

@@ -1,9 +1,17 @@
 //! `--config`, `--manifests` and `--cluster`: the policies by which a command decides.
 
 use std::path::{Path, PathBuf};
+#[cfg(feature = "cluster")]
+use std::time::SystemTime;
 
 use super::Error;
+#[cfg(feature = "cluster")]
+use super::live::{self, LiveArguments};
 use super::loading::{self, LoadedPolicies};
+#[cfg(feature = "cluster")]
+use super::output;
+#[cfg(feature = "cluster")]
+use crate::cluster::LivePurpose;
 use crate::config::{self, DEFAULT_CLUSTER};
 use crate::document::Document;
 use crate::{manifest, reload};
@@ -19,15 +27,62 @@ pub(super) struct PolicyFiles {
     /// The cluster that the request comes from.
     #[arg(long, default_value = DEFAULT_CLUSTER)]
     pub(super) cluster: String,
+    #[cfg(feature = "cluster")]
+    #[command(flatten)]
+    pub(super) live: LiveArguments,
+}
+
+/// What policies are loaded for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PolicyPurpose {
+    /// Who may do what.
+    Authorization,
+    /// Whether objects are admitted, for which expressions may ask who may do what.
+    Admission,
 }
 
 impl PolicyFiles {
-    /// Reads and compiles them.
+    /// Reads and compiles them: those of files, or of a cluster as far as `purpose` needs them.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read or has a fault; a cluster cannot be asked.
+    pub(super) fn load(&self, purpose: PolicyPurpose) -> Result<LoadedPolicies, Error> {
+        #[cfg(feature = "cluster")]
+        if self.is_live() {
+            if self.names_files() {
+                let message = "the policies are read from files or from a cluster: name `--config` or \
+                               `--manifests`, or `--kubeconfig` and `--context`";
+                return Err(Error::Usage(message.to_owned()));
+            }
+            let purpose = match purpose {
+                PolicyPurpose::Authorization => LivePurpose::Authorization,
+                PolicyPurpose::Admission => LivePurpose::Both,
+            };
+            let now = SystemTime::now().into();
+            return live::policies(&self.live.connect()?, &self.cluster, purpose, now);
+        }
+        let _ = purpose;
+        self.load_files()
+    }
+
+    /// Whether files are named on the command line.
+    pub(super) const fn names_files(&self) -> bool {
+        self.config.is_some() || !self.manifests.is_empty()
+    }
+
+    /// Whether a cluster is asked: it is named, or kubectl runs the program and no files are.
+    #[cfg(feature = "cluster")]
+    pub(super) fn is_live(&self) -> bool {
+        self.live.is_named() || (output::is_plugin() && !self.names_files())
+    }
+
+    /// Reads and compiles those of files.
     ///
     /// # Errors
     ///
     /// A file cannot be read or has a fault.
-    pub(super) fn load(&self) -> Result<LoadedPolicies, Error> {
+    pub(super) fn load_files(&self) -> Result<LoadedPolicies, Error> {
         if self.manifests.is_empty() {
             let path = loading::configuration(self.config.as_deref())?;
             return valid(&path.display().to_string(), loading::of_configuration(&path));
@@ -41,6 +96,10 @@ impl PolicyFiles {
 
     /// Every object in the manifests, those that have faults left out.
     pub(super) fn documents(&self) -> Vec<Document> {
+        #[cfg(feature = "cluster")]
+        if !self.names_files() && self.is_live() {
+            return Vec::new();
+        }
         let paths = if self.manifests.is_empty() {
             let path = loading::configuration(self.config.as_deref()).ok();
             path.map(|path| config::examine(&path).0.manifests)

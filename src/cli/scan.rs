@@ -12,6 +12,8 @@ mod finding;
 mod input;
 mod judge;
 mod junit;
+#[cfg(feature = "cluster")]
+mod live;
 mod openreports;
 mod report;
 mod sarif;
@@ -21,16 +23,23 @@ mod workers;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::admit::manifests::ManifestArguments;
 use super::at::At;
+use super::loading::LoadedPolicies;
 use super::output::{self, Format};
 use super::policy_files::PolicyFiles;
 use super::{CommandResult, Error};
+#[cfg(feature = "cluster")]
+use crate::cluster::LiveCluster;
 use crate::document::Document;
 use crate::engine::admission::ParamKind;
 use crate::field::{Fault, Faults};
+use crate::json;
 use input::{InputPart, ScanInput};
+#[cfg(feature = "cluster")]
+use judge::STORED;
 use judge::{CREATED, JudgedObject, ObjectJudge};
 use openreports::OpenReports;
 use report::ScanReport;
@@ -40,15 +49,30 @@ use workers::in_order;
 ///
 /// Each object is judged as if it were created now, by nobody in particular: what depends on the
 /// user or on an object before is skipped, and said to be. Workloads are also judged as the Pods
-/// that they would make. Webhooks are not called.
+/// that they would make. Webhooks are not called. Without `-f`, the objects are those of a cluster.
 #[derive(Debug, clap::Args)]
 pub(super) struct Scan {
     /// Manifests in YAML or JSON: a file, a folder, `-` for standard input; repeat for each.
-    #[arg(short, long, value_name = "FILE or FOLDER", num_args = 1.., required = true)]
+    #[arg(
+        short,
+        long,
+        value_name = "FILE or FOLDER",
+        num_args = 1..,
+        required = !cfg!(feature = "cluster")
+    )]
     filename: Vec<PathBuf>,
-    /// The namespace of objects that name none [default: default]
+    /// The namespace whose objects are judged, or of manifests that name none [default: that of the
+    /// context, or else `default`]
     #[arg(short, long)]
     namespace: Option<String>,
+    /// The objects of all namespaces, and those without.
+    #[cfg(feature = "cluster")]
+    #[arg(short = 'A', long, conflicts_with_all = ["filename", "namespace"])]
+    all_namespaces: bool,
+    /// Write the results to the cluster, as Reports and a ClusterReport of openreports.io.
+    #[cfg(feature = "cluster")]
+    #[arg(long, conflicts_with = "filename")]
+    write_reports: bool,
     #[command(flatten)]
     files: PolicyFiles,
     #[command(flatten)]
@@ -60,9 +84,29 @@ const BATCH: usize = 256;
 
 impl Scan {
     pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
-        let mut report = ScanReport::new(format, OpenReports::new(self.at.time()))?;
+        let report = ScanReport::new(format, OpenReports::new(self.at.time()))?;
+        #[cfg(feature = "cluster")]
+        if self.filename.is_empty() || self.files.is_live() {
+            let cluster = self.files.live.connect()?;
+            return if self.filename.is_empty() {
+                self.run_on_cluster(report, &cluster)
+            } else {
+                self.run_on_files(report, |input| self.judge_by(&cluster, Some(input)))
+            };
+        }
+        self.run_on_files(report, |input| {
+            let loaded = self.files.load_files()?;
+            self.judge(loaded, Some(input), |_| Ok([Vec::new(), Vec::new()]))
+        })
+    }
+
+    fn run_on_files(
+        &self,
+        mut report: ScanReport,
+        judge: impl FnOnce(&ScanInput) -> Result<ObjectJudge, Error>,
+    ) -> Result<CommandResult, Error> {
         let input = ScanInput::of(&self.filename)?;
-        let judge = self.judge(&input)?;
+        let judge = judge(&input)?;
         report.skipped(&judge.not_asked())?;
         let (mut faults, mut notes) = (Faults::new(), BTreeSet::new());
         for parts in input.parts.chunks(BATCH) {
@@ -83,22 +127,56 @@ impl Scan {
             let path = paths.collect::<Vec<_>>().join("`, `");
             return Err(Error::Faulty { path, faults });
         }
-        Ok(if is_sound {
-            CommandResult::Success
-        } else {
-            CommandResult::Failure
-        })
+        Ok(result(is_sound))
     }
 
-    /// What judges the objects of `input`, by the policies and by what it says about Namespaces
-    /// and parameters.
-    fn judge(&self, input: &ScanInput) -> Result<ObjectJudge, Error> {
-        let mut loaded = self.files.load()?;
+    #[cfg(feature = "cluster")]
+    fn run_on_cluster(&self, mut report: ScanReport, cluster: &LiveCluster) -> Result<CommandResult, Error> {
+        let judge = self.judge_by(cluster, None)?;
+        let (place, mut reports) = (self.place(cluster), OpenReports::new(self.at.time()));
+        report.skipped(&judge.not_asked())?;
+        live::judge_cluster(&judge, cluster, place, (&mut report, &mut reports))?;
+        if self.write_reports {
+            live::write_reports(cluster, place, &reports)?;
+        }
+        report.finish().map(result)
+    }
+
+    /// What judges by the policies of files or else of `cluster`, and by the Namespaces and
+    /// parameters of the cluster.
+    #[cfg(feature = "cluster")]
+    fn judge_by(&self, cluster: &LiveCluster, input: Option<&ScanInput>) -> Result<ObjectJudge, Error> {
+        let loaded = if self.files.names_files() {
+            self.files.load_files()?
+        } else {
+            let purpose = crate::cluster::LivePurpose::Admission;
+            super::live::policies(cluster, &self.files.cluster, purpose, self.at.time())?
+        };
+        let mut judge = self.judge(loaded, input, |kinds| live::surroundings(cluster, kinds))?;
+        let resources = cluster.resources().iter();
+        resources.for_each(|served| judge.kinds.add_served(served));
+        if input.is_none() {
+            judge.phases = STORED;
+        }
+        Ok(judge)
+    }
+
+    /// What judges by the policies `loaded`, and by the Namespaces and parameters that `input`
+    /// has, or else `elsewhere`.
+    fn judge(
+        &self,
+        mut loaded: LoadedPolicies,
+        input: Option<&ScanInput>,
+        elsewhere: impl FnOnce(&[ParamKind]) -> Result<Surrounding, Error>,
+    ) -> Result<ObjectJudge, Error> {
         let cluster = self.files.cluster.clone();
         let shared = || Error::Usage("the policies cannot be changed for a scan".to_owned());
         let set = loaded.admission.for_cluster_mut(&cluster).ok_or_else(shared)?;
         let wanted: Vec<ParamKind> = set.param_kinds().cloned().collect();
-        let mut survey = input.survey(&wanted.iter().collect::<Vec<_>>());
+        let [namespaces, parameters] = elsewhere(&wanted)?;
+        set.add(namespaces, parameters);
+        let survey = input.map(|input| input.survey(&wanted.iter().collect::<Vec<_>>()));
+        let mut survey = survey.unwrap_or_default();
         for document in self.files.documents() {
             survey.kinds.add(&document);
         }
@@ -110,14 +188,26 @@ impl Scan {
                 "note: webhooks are not called, so what they refuse or change is not seen: {names}"
             ));
         }
+        let namespace = self.namespace.clone().or_else(|| loaded.namespace.clone());
         Ok(ObjectJudge {
             loaded,
             cluster,
             now: self.at.time(),
             kinds: survey.kinds,
-            manifests: ManifestArguments::in_namespace(self.namespace.clone()),
+            manifests: ManifestArguments::in_namespace(namespace),
             phases: CREATED,
         })
+    }
+}
+
+/// Namespaces, and parameters.
+type Surrounding = [Vec<Arc<json::Document<'static>>>; 2];
+
+const fn result(is_sound: bool) -> CommandResult {
+    if is_sound {
+        CommandResult::Success
+    } else {
+        CommandResult::Failure
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::access::{NamespaceArguments, ViaReport, deny_lines, limits_in_words, object_and_rule};
 use super::at::At;
 use super::output::{self, Format};
-use super::policy_files::PolicyFiles;
+use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::table::TextTable;
 use super::{CommandResult, Error};
 use crate::engine::authorization::{
@@ -72,14 +72,14 @@ const VERBS: [&str; 8] = [
 
 impl WhatCan {
     pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
-        let loaded = self.files.load()?;
+        let loaded = self.files.load(PolicyPurpose::Authorization)?;
         let set = loaded.policies.for_cluster(&self.files.cluster);
         let user = User {
             name: self.user.unwrap_or_default().into(),
             groups: self.groups.into_iter().map(Into::into).collect(),
             ..User::default()
         };
-        let (within, now) = (self.place.within(), self.at.time());
+        let (within, now) = (self.place.within(loaded.namespace.as_deref()), self.at.time());
         let found = set.what_can(&user, &within, now);
         let report = WhatCanReport {
             rules: found.iter().map(RuleReport::from).collect(),

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::access::{NamespaceArguments, ViaReport, deny_lines, limits_in_words, object_and_rule};
 use super::at::At;
 use super::output::{self, Format};
-use super::policy_files::PolicyFiles;
+use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::request::split_resource;
 use super::table::TextTable;
 use super::{CommandResult, Error};
@@ -63,8 +63,11 @@ struct ViaWithLimits<'a> {
 
 impl WhoCan {
     pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
-        let request = self.request()?;
-        let loaded = self.files.load()?;
+        let mut request = self.request()?;
+        let loaded = self.files.load(PolicyPurpose::Authorization)?;
+        if let OpenTarget::Resource(resource) = &mut request.target {
+            resource.within = self.place.within(loaded.namespace.as_deref());
+        }
         let set = loaded.policies.for_cluster(&self.files.cluster);
         if format == Format::Text {
             self.warn(&request, set);
@@ -104,7 +107,7 @@ impl WhoCan {
             resource: resource.to_owned(),
             subresource: subresource.to_owned(),
             name: self.name.clone().filter(|name| !name.is_empty()),
-            within: self.place.within(),
+            within: self.place.within(None),
         });
         Ok(OpenRequest { verb, target })
     }

@@ -12,7 +12,7 @@ use kube::config::AuthInfo;
 use kube::{Client, Config};
 use openssl::error::ErrorStack;
 use openssl::pkey::PKey;
-use openssl::ssl::ConnectConfiguration;
+use openssl::ssl::{ConnectConfiguration, SslVerifyMode};
 use openssl::x509::X509;
 use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::verify::X509CheckFlags;
@@ -91,7 +91,11 @@ pub(super) fn client(config: &Config) -> Result<Client, Error> {
     let mut https = config.openssl_https_connector()?;
     let authorities = trusted(config)?;
     let server_name = config.tls_server_name.clone();
+    let is_unverified = config.accept_invalid_certs;
     https.set_callback(move |ssl, _| {
+        if is_unverified {
+            ssl.set_verify(SslVerifyMode::NONE);
+        }
         if !authorities.is_empty() {
             ssl.set_verify_cert_store(store(&authorities)?)?;
         }

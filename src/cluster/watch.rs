@@ -257,6 +257,11 @@ struct FailureDescription {
     is_answer: bool,
 }
 
+/// What a failure says.
+pub(super) fn in_words(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
+    describe(error).text
+}
+
 /// The innermost cause: those around it quote it, or print it for debugging.
 fn describe(error: &(dyn std::error::Error + Send + Sync + 'static)) -> FailureDescription {
     let mut innermost: &(dyn std::error::Error + 'static) = error;

@@ -34,6 +34,8 @@ mod in_cluster;
 mod installs;
 mod lease;
 mod legacy;
+#[cfg(feature = "cluster")]
+mod live;
 mod never_deny;
 mod reload;
 mod renewal;

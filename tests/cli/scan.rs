@@ -311,6 +311,18 @@ fn webhooks_are_not_called_and_that_is_said() {
 }
 
 #[test]
+fn a_namespace_is_for_objects_that_name_none() {
+    let chart = format!(
+        "{CHART}---\napiVersion: v1\nkind: Pod\nmetadata: {{name: bare}}\nspec: {{containers: []}}\n"
+    );
+    let run = scan("-f - -n shop", &chart);
+    assert!(run.stdout.contains("Pod/shop/bare: fail: no owner"), "{run:?}");
+    let run = scan("-f - -n elsewhere", &chart);
+    assert!(run.stdout.contains("Pod/elsewhere/bare: error"), "{run:?}");
+    assert!(run.stdout.contains("Deployment/shop/web: fail"), "{run:?}");
+}
+
+#[test]
 fn what_cannot_be_read_is_2() {
     let portcullis = set_up();
     portcullis.write(

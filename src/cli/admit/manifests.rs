@@ -42,6 +42,9 @@ pub(in crate::cli) struct ManifestArguments {
     /// As for a request that is not to be stored.
     #[arg(long)]
     dry_run: bool,
+    /// The namespace of objects that name none, where `namespace` says nothing.
+    #[arg(skip)]
+    default_namespace: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -82,9 +85,9 @@ const NO_DEFAULTS: &str =
 
 impl ManifestArguments {
     /// Objects are created; those that name no namespace in this one.
-    pub(in crate::cli) fn in_namespace(namespace: Option<String>) -> Self {
+    pub(in crate::cli) fn in_namespace(default_namespace: Option<String>) -> Self {
         Self {
-            namespace,
+            default_namespace,
             ..Self::default()
         }
     }
@@ -273,7 +276,10 @@ impl ManifestArguments {
                 let message = format!("`{own}` is not the namespace of `-n {asked}`");
                 Err(fault(object, &path, FaultKind::Invalid, message))
             }
-            (own, asked) => Ok(own.unwrap_or_else(|| asked.unwrap_or("default").to_owned())),
+            (own, asked) => Ok(own.unwrap_or_else(|| {
+                let default = self.default_namespace.as_deref();
+                asked.or(default).unwrap_or("default").to_owned()
+            })),
         }
     }
 

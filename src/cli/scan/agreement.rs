@@ -128,6 +128,7 @@ fn loaded(manifests: &[Value]) -> LoadedPolicies {
         admission: manifests.admission(&AdmissionSettings::default()),
         policies: manifests.policies,
         authorizers: Vec::new(),
+        namespace: None,
     }
 }
 

@@ -37,6 +37,10 @@ pub(super) struct JudgedObject {
 /// Both phases: what workloads make is created, and so changed first.
 pub(super) const CREATED: &[Phase] = &[Phase::Mutate, Phase::Validate];
 
+/// What exists is judged as it is: it would be as it is even if a mutation came since.
+#[cfg(feature = "cluster")]
+pub(super) const STORED: &[Phase] = &[Phase::Validate];
+
 /// Objects of these groups are never sent to an API server.
 const LOCAL_GROUPS: [&str; 3] = [
     "kustomize.config.k8s.io",

@@ -123,6 +123,16 @@ impl ScanReport {
         }
     }
 
+    /// Lets people see what was found so far.
+    ///
+    /// # Errors
+    ///
+    /// Standard output takes no more.
+    #[cfg(feature = "cluster")]
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
+        self.out.flush().map_err(Error::Output)
+    }
+
     /// Ends the report. True if nothing would be refused.
     ///
     /// # Errors

@@ -207,6 +207,7 @@ fn loaded(exceptions: &[AgreementException]) -> LoadedPolicies {
         admission: manifests.admission(&AdmissionSettings::default()),
         policies: manifests.policies,
         authorizers: Vec::new(),
+        namespace: None,
     }
 }
 

@@ -8,7 +8,7 @@ use crate::engine::LabelSelector;
 use crate::json::Document;
 
 /// `paramKind`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ParamKind {
     /// Such as `v1` or `rules.example.com/v1`.
     pub api_version: String,

@@ -164,6 +164,22 @@ impl AdmissionSet {
         taken.iter().flat_map(ids).collect()
     }
 
+    /// Whether a bound ValidatingAdmissionPolicy may be about the creation of objects of
+    /// `resource`, in whatever group.
+    #[must_use]
+    pub fn may_judge_creation(&self, resource: &str) -> bool {
+        let names = |rule: &MatchRule| {
+            let mut resources = rule.resources.iter();
+            resources.any(|name| [resource, "*", "*/*"].contains(&name.as_str()))
+        };
+        let mut policies = self.validating.applicabilities();
+        policies.any(|policy| {
+            let rules = &policy.constraints.rules;
+            let is_about = |rule: &MatchRule| rule.operations.contains(Operation::Create) && names(rule);
+            rules.is_empty() || rules.iter().any(is_about)
+        })
+    }
+
     /// The bound ValidatingAdmissionPolicies that judge nothing that is made, by name: their
     /// rules are about changes, deletions and connections alone.
     pub fn never_at_creation(&self) -> impl Iterator<Item = &str> {

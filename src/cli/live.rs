@@ -1,0 +1,67 @@
+//! `--kubeconfig` and `--context`: policies as they are in a cluster now.
+
+use std::path::PathBuf;
+
+use super::loading::LoadedPolicies;
+use super::{Error, output};
+use crate::cluster::{LiveCluster, LivePurpose};
+use crate::engine::Time;
+use crate::engine::admission::AdmissionSettings;
+use crate::manifest::{self, Options};
+
+/// Where a cluster is, as for kubectl.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct LiveArguments {
+    /// Read the policies from the cluster of this kubeconfig, as kubectl would.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context in the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+impl LiveArguments {
+    /// Whether a cluster is named on the command line.
+    pub(super) const fn is_named(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some()
+    }
+
+    /// Connects to the cluster named, or to the one that kubectl would.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it does not answer.
+    pub(super) fn connect(&self) -> Result<LiveCluster, Error> {
+        LiveCluster::connect(self.kubeconfig.as_deref(), self.context.as_deref()).map_err(Error::from)
+    }
+}
+
+/// The policies of `cluster`, which requests of the cluster `name` are decided by. What is
+/// wrong in it is said, and counts as absent.
+///
+/// # Errors
+///
+/// They cannot be listed.
+pub(super) fn policies(
+    cluster: &LiveCluster,
+    name: &str,
+    purpose: LivePurpose,
+    now: Time,
+) -> Result<LoadedPolicies, Error> {
+    let found = cluster.policies(name, purpose)?;
+    for fault in found.faults.iter() {
+        output::complain(format_args!("warning: {fault}; it counts as absent"));
+    }
+    let options = Options {
+        now: Some(now),
+        cluster_scoped: [(name.to_owned(), found.cluster_scoped)].into(),
+        ..Options::default()
+    };
+    let manifests = manifest::assemble(&found.objects, &options);
+    Ok(LoadedPolicies {
+        admission: manifests.admission(&AdmissionSettings::default()),
+        policies: manifests.policies,
+        authorizers: Vec::new(),
+        namespace: Some(cluster.namespace().to_owned()),
+    })
+}

@@ -1,0 +1,39 @@
+//! How far long work is, on a terminal.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+/// How often it is said.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// One line on standard error that is written over; none where that is no terminal.
+pub(super) struct ProgressLine {
+    is_terminal: bool,
+    shown: Option<Instant>,
+}
+
+impl ProgressLine {
+    pub(super) fn new() -> Self {
+        Self {
+            is_terminal: std::io::stderr().is_terminal(),
+            shown: None,
+        }
+    }
+
+    /// Says how far the work is, unless that was said just before.
+    pub(super) fn show(&mut self, text: impl FnOnce() -> String) {
+        if !self.is_terminal || self.shown.is_some_and(|shown| shown.elapsed() < EVERY) {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        // That it cannot be said is no failure.
+        let _ = write!(std::io::stderr(), "\r\x1b[K{}", text());
+    }
+
+    /// Takes the line away, before something else is written.
+    pub(super) fn clear(&mut self) {
+        if self.is_terminal && self.shown.take().is_some() {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! One reading of a cluster, for commands that ask once and end.
+//!
+//! ```text
+//! kubeconfig, as kubectl finds it ─▶ client ─▶ discovery ─▶ lists, a page at a time ─▶ objects
+//! ```
+//!
+//! Unlike the watches of [`Clusters`](super::Clusters), this takes credentials of `exec` and
+//! proxies, as kubectl does.
+
+mod access;
+mod discovery;
+mod policies;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use access::ApiAccess;
+pub use access::LiveError;
+pub use discovery::ServedResource;
+pub use policies::{LivePolicies, LivePurpose};
+use serde_json::{Map, Value, json};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::engine::admission::ParamKind;
+
+/// A cluster that can be asked.
+///
+/// Its functions block until the API server has answered.
+pub struct LiveCluster {
+    runtime: Runtime,
+    access: ApiAccess,
+    namespace: String,
+    resources: Vec<ServedResource>,
+}
+
+/// Where objects are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListedPlace<'n> {
+    /// In the whole cluster.
+    Everywhere,
+    /// In one namespace.
+    Namespace(&'n str),
+}
+
+/// How many objects come at once.
+const PAGE: usize = 500;
+
+/// Who writes reports, to the API server.
+const FIELD_MANAGER: &str = "portcullis";
+
+impl LiveCluster {
+    /// The cluster of `context`, or of the current one, in the file named, or where kubectl looks:
+    /// `KUBECONFIG`, `~/.kube/config`, the service account of a pod. Asks what it serves.
+    ///
+    /// # Errors
+    ///
+    /// There is no such configuration, it cannot be used, or the API server does not answer.
+    pub fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, LiveError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("cluster")
+            .enable_all()
+            .build()
+            .map_err(|error| LiveError::Kubeconfig(error.to_string()))?;
+        let (access, namespace, resources) = runtime.block_on(async {
+            let (access, namespace) = ApiAccess::new(kubeconfig, context).await?;
+            let resources = discovery::resources(&access).await?;
+            Ok::<_, LiveError>((access, namespace, resources))
+        })?;
+        Ok(Self {
+            runtime,
+            access,
+            namespace,
+            resources,
+        })
+    }
+
+    /// The namespace of the context, or else `default`.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// What is served, each resource in every version, the preferred one first.
+    #[must_use]
+    pub fn resources(&self) -> &[ServedResource] {
+        &self.resources
+    }
+
+    /// Passes on each page of the objects of `resource`, which say their apiVersion and kind.
+    /// A list that changes while it is read may have an object of neither before nor after.
+    ///
+    /// # Errors
+    ///
+    /// A page cannot be read, or `take` fails.
+    pub fn list<E: From<LiveError>>(
+        &self,
+        resource: &ServedResource,
+        place: ListedPlace<'_>,
+        mut take: impl FnMut(Vec<Value>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let path = resource.path(place);
+        let mut from = String::new();
+        loop {
+            let page = self.runtime.block_on(self.access.page(&path, PAGE, &from));
+            let page = page.map_err(|error| error.listing(resource))?;
+            let items = page.items.into_iter();
+            take(items.map(|item| typed(item, resource)).collect())?;
+            match page.metadata.next {
+                Some(next) if !next.is_empty() => from = next,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Every object of a kind; none where it is not served.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be listed.
+    pub fn all(&self, kind: &ParamKind) -> Result<Vec<Value>, LiveError> {
+        let served = self
+            .resources
+            .iter()
+            .find(|served| served.is(&kind.api_version, &kind.kind));
+        let mut objects = Vec::new();
+        if let Some(served) = served {
+            self.list(served, ListedPlace::Everywhere, |page| {
+                objects.extend(page);
+                Ok::<_, LiveError>(())
+            })?;
+        }
+        Ok(objects)
+    }
+
+    /// Writes `object`, which says what it is, as it is to be; who wrote it otherwise is
+    /// overruled.
+    ///
+    /// # Errors
+    ///
+    /// Its kind is not served, or the API server refuses it.
+    pub fn apply(&self, object: &Value) -> Result<(), LiveError> {
+        let text = |pointer: &str| {
+            object
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let (api_version, kind) = (text("/apiVersion"), text("/kind"));
+        let served = self.resources.iter().find(|served| served.is(api_version, kind));
+        let served = served.ok_or_else(|| LiveError::NotServed {
+            kind: kind.to_owned(),
+            api_version: api_version.to_owned(),
+        })?;
+        let place = match text("/metadata/namespace") {
+            "" => ListedPlace::Everywhere,
+            namespace => ListedPlace::Namespace(namespace),
+        };
+        let path = format!(
+            "{}/{}?fieldManager={FIELD_MANAGER}&force=true",
+            served.path(place),
+            text("/metadata/name")
+        );
+        let written = self.runtime.block_on(self.access.apply(&path, object));
+        written.map_err(|error| error.writing(served))
+    }
+
+    /// Deletes the object; that there is none is no error.
+    ///
+    /// # Errors
+    ///
+    /// The API server refuses that.
+    pub fn delete(&self, served: &ServedResource, (namespace, name): (&str, &str)) -> Result<(), LiveError> {
+        let place = match namespace {
+            "" => ListedPlace::Everywhere,
+            namespace => ListedPlace::Namespace(namespace),
+        };
+        let path = format!("{}/{name}", served.path(place));
+        let deleted = self.runtime.block_on(self.access.delete(&path));
+        deleted.map_err(|error| error.writing(served))
+    }
+}
+
+/// The item of a list with its type, which lists leave out.
+fn typed(item: Value, resource: &ServedResource) -> Value {
+    let Value::Object(fields) = item else { return item };
+    let mut object = Map::new();
+    object.insert("apiVersion".to_owned(), json!(resource.api_version()));
+    object.insert("kind".to_owned(), json!(resource.kind));
+    object.extend(
+        fields
+            .into_iter()
+            .filter(|(name, _)| name != "apiVersion" && name != "kind"),
+    );
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        // Who wrote which field is of no interest, and often half of the object.
+        metadata.remove("managedFields");
+    }
+    Value::Object(object)
+}

@@ -1,0 +1,256 @@
+//! Requests to one API server.
+
+use std::path::Path;
+use std::time::Duration;
+
+use http::{Method, Request};
+use kube::client::ClientBuilder;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::Status;
+use kube::{Client, Config};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::discovery::ServedResource;
+use crate::cluster::client;
+use crate::cluster::watch::in_words;
+
+/// A connection may be silent for this long.
+const SILENCE: Duration = Duration::from_secs(75);
+
+/// How often a request is made that an API server has no time for.
+const ATTEMPTS: u32 = 5;
+
+/// Why a cluster cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// The kubeconfig, or the context in it.
+    #[error("cannot connect to the cluster: {0}")]
+    Kubeconfig(String),
+    /// The user may not.
+    #[error("{message}: allow this user to {verbs} `{resource}`")]
+    Forbidden {
+        /// As the API server says it, with the user.
+        message: String,
+        /// What is needed.
+        verbs: &'static str,
+        /// Of what, with its group.
+        resource: String,
+    },
+    /// No version of the kind is served.
+    #[error("the API server does not serve {kind} of `{api_version}`: install its CustomResourceDefinition")]
+    NotServed {
+        /// The kind.
+        kind: String,
+        /// The version.
+        api_version: String,
+    },
+    /// Anything else.
+    #[error("{what}: {why}")]
+    Failed {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        why: String,
+    },
+}
+
+/// A client, and the time it gives.
+pub(super) struct ApiAccess {
+    client: Client,
+}
+
+/// A page of a list.
+#[derive(Deserialize)]
+pub(super) struct ListPage {
+    #[serde(default)]
+    pub(super) metadata: PageMetadata,
+    #[serde(default = "Vec::new", deserialize_with = "null_as_none")]
+    pub(super) items: Vec<Value>,
+}
+
+#[derive(Default, Deserialize)]
+pub(super) struct PageMetadata {
+    /// Where the next page begins.
+    #[serde(default, rename = "continue")]
+    pub(super) next: Option<String>,
+}
+
+/// What a request came to.
+pub(super) struct ApiFailure(kube::Error);
+
+// === impl ApiAccess ===
+
+impl ApiAccess {
+    /// With the namespace of the context.
+    pub(super) async fn new(
+        kubeconfig: Option<&Path>,
+        context: Option<&str>,
+    ) -> Result<(Self, String), LiveError> {
+        let unusable =
+            |error: &(dyn std::error::Error + Send + Sync + 'static)| LiveError::Kubeconfig(in_words(error));
+        let mut config = config(kubeconfig, context).await?;
+        config.connect_timeout = Some(Duration::from_secs(10));
+        config.read_timeout = Some(SILENCE);
+        config.reset_reader_on_write = true;
+        let namespace = config.default_namespace.clone();
+        let client = match config.proxy_url {
+            None => client::client(&config).map_err(|error| unusable(&error))?,
+            Some(_) => ClientBuilder::try_from(config)
+                .map_err(|error| unusable(&error))?
+                .build(),
+        };
+        Ok((Self { client }, namespace))
+    }
+
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str, accept: &str) -> Result<T, ApiFailure> {
+        self.request(Method::GET, path, ("Accept", accept), Vec::new())
+            .await
+    }
+
+    /// A page of at most `limit` objects. Where the place in the list has expired, it goes on
+    /// with the list as it is now.
+    pub(super) async fn page(&self, path: &str, limit: usize, from: &str) -> Result<ListPage, ApiFailure> {
+        let mut from = from.to_owned();
+        loop {
+            let separator = if from.is_empty() { "" } else { "&continue=" };
+            let target = format!("{path}?limit={limit}{separator}{}", percent_encoded(&from));
+            match self.get(&target, "application/json").await {
+                Err(ApiFailure(kube::Error::Api(status))) if status.code == 410 => {
+                    let next = next_of(&status).filter(|next| *next != from);
+                    from = next.ok_or(ApiFailure(kube::Error::Api(status)))?;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    pub(super) async fn apply(&self, path: &str, object: &Value) -> Result<(), ApiFailure> {
+        let content = ("Content-Type", "application/apply-patch+yaml");
+        let body = object.to_string().into_bytes();
+        self.request::<Value>(Method::PATCH, path, content, body)
+            .await
+            .map(drop)
+    }
+
+    pub(super) async fn delete(&self, path: &str) -> Result<(), ApiFailure> {
+        let accept = ("Accept", "application/json");
+        match self
+            .request::<Value>(Method::DELETE, path, accept, Vec::new())
+            .await
+        {
+            Err(ApiFailure(kube::Error::Api(status))) if status.code == 404 => Ok(()),
+            deleted => deleted.map(drop),
+        }
+    }
+
+    async fn request<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        (header, value): (&str, &str),
+        body: Vec<u8>,
+    ) -> Result<T, ApiFailure> {
+        let mut attempt = 1;
+        loop {
+            let request = Request::builder().method(&method).uri(path).header(header, value);
+            let request = request.body(body.clone());
+            let request = request.map_err(|error| ApiFailure(kube::Error::HttpError(error)))?;
+            match self.client.request(request).await {
+                Err(kube::Error::Api(status)) if is_busy(&status) && attempt < ATTEMPTS => {
+                    tokio::time::sleep(Duration::from_secs(1) * attempt).await;
+                    attempt += 1;
+                }
+                answer => return answer.map_err(ApiFailure),
+            }
+        }
+    }
+}
+
+/// As kubectl finds it.
+async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Config, LiveError> {
+    let options = KubeConfigOptions {
+        context: context.map(str::to_owned),
+        ..KubeConfigOptions::default()
+    };
+    let of_file = match kubeconfig {
+        Some(path) => match Kubeconfig::read_from(path) {
+            Ok(read) => Config::from_custom_kubeconfig(read, &options).await,
+            Err(error) => Err(error),
+        },
+        None => Config::from_kubeconfig(&options).await,
+    };
+    match of_file {
+        Ok(config) => Ok(config),
+        Err(error) => {
+            let in_cluster = (kubeconfig.is_none() && context.is_none()).then(Config::incluster);
+            in_cluster.and_then(Result::ok).ok_or_else(|| {
+                LiveError::Kubeconfig(format!(
+                    "{error} (name a kubeconfig with `--kubeconfig FILE`, and one of its contexts with `--context`)"
+                ))
+            })
+        }
+    }
+}
+
+/// 429, 503 and 504 pass.
+fn is_busy(status: &Status) -> bool {
+    matches!(status.code, 429 | 503 | 504)
+}
+
+/// Where a list goes on whose place has expired, at another version of the objects.
+fn next_of(status: &Status) -> Option<String> {
+    let next = status.metadata.as_ref()?.continue_.clone()?;
+    (!next.is_empty()).then_some(next)
+}
+
+/// As a value in a query.
+fn percent_encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes()
+        .map(|byte| match plain(byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+/// Go writes an empty list as `null`.
+fn null_as_none<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+// === impl ApiFailure ===
+
+impl ApiFailure {
+    pub(super) fn asking(self, what: &str) -> LiveError {
+        LiveError::Failed {
+            what: format!("cannot ask the API server for {what}"),
+            why: in_words(&self.0),
+        }
+    }
+
+    pub(super) fn listing(self, resource: &ServedResource) -> LiveError {
+        self.of(resource, "list", "get and list")
+    }
+
+    pub(super) fn writing(self, resource: &ServedResource) -> LiveError {
+        self.of(resource, "write", "get, list, create, patch and delete")
+    }
+
+    fn of(self, resource: &ServedResource, verb: &str, verbs: &'static str) -> LiveError {
+        let name = resource.name();
+        match self.0 {
+            kube::Error::Api(status) if status.code == 403 => LiveError::Forbidden {
+                message: status.message,
+                verbs,
+                resource: name,
+            },
+            error => LiveError::Failed {
+                what: format!("cannot {verb} `{name}`"),
+                why: in_words(&error),
+            },
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What an API server serves (aggregated discovery, `apidiscovery.k8s.io`).
+
+use serde::Deserialize;
+
+use super::ListedPlace;
+use super::access::{ApiAccess, LiveError};
+
+/// The forms in which the lists may come, best first.
+const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+                      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+
+/// A resource in one version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServedResource {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The kind of its objects.
+    pub kind: String,
+    /// The resource, in the plural.
+    pub resource: String,
+    /// Whether its objects live in namespaces.
+    pub is_namespaced: bool,
+    /// What may be done.
+    pub verbs: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct DiscoveredGroups {
+    kind: String,
+    #[serde(default)]
+    items: Vec<DiscoveredGroup>,
+}
+
+#[derive(Deserialize)]
+struct DiscoveredGroup {
+    #[serde(default)]
+    metadata: DiscoveredName,
+    #[serde(default)]
+    versions: Vec<DiscoveredVersion>,
+}
+
+#[derive(Default, Deserialize)]
+struct DiscoveredName {
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct DiscoveredVersion {
+    version: String,
+    #[serde(default)]
+    resources: Vec<DiscoveredResource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DiscoveredResource {
+    resource: String,
+    #[serde(default)]
+    response_kind: Option<DiscoveredKind>,
+    #[serde(default)]
+    scope: String,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct DiscoveredKind {
+    kind: String,
+}
+
+/// Everything that is served, the versions of a group in its order of preference.
+pub(super) async fn resources(access: &ApiAccess) -> Result<Vec<ServedResource>, LiveError> {
+    let mut all = Vec::new();
+    for path in ["/api", "/apis"] {
+        let list: DiscoveredGroups = access
+            .get(path, ACCEPT)
+            .await
+            .map_err(|error| error.asking("what it serves"))?;
+        if list.kind != "APIGroupDiscoveryList" {
+            return Err(LiveError::Failed {
+                what: "cannot ask the API server for what it serves".to_owned(),
+                why: format!(
+                    "`{path}` is {} and no APIGroupDiscoveryList, as since Kubernetes 1.26",
+                    list.kind
+                ),
+            });
+        }
+        all.extend(list.items.into_iter().flat_map(DiscoveredGroup::resources));
+    }
+    Ok(all)
+}
+
+impl DiscoveredGroup {
+    fn resources(self) -> impl Iterator<Item = ServedResource> {
+        let group = self.metadata.name;
+        self.versions.into_iter().flat_map(move |version| {
+            let group = group.clone();
+            let resources = version.resources.into_iter();
+            resources.filter_map(move |resource| {
+                Some(ServedResource {
+                    group: group.clone(),
+                    version: version.version.clone(),
+                    kind: resource.response_kind?.kind,
+                    resource: resource.resource,
+                    is_namespaced: resource.scope == "Namespaced",
+                    verbs: resource.verbs,
+                })
+            })
+        })
+    }
+}
+
+// === impl ServedResource ===
+
+impl ServedResource {
+    /// Such as `v1` or `apps/v1`.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        match self.group.as_str() {
+            "" => self.version.clone(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    /// Such as `pods` or `deployments.apps`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.group.as_str() {
+            "" => self.resource.clone(),
+            group => format!("{}.{group}", self.resource),
+        }
+    }
+
+    /// Whether all of these may be done.
+    #[must_use]
+    pub fn has_verbs(&self, verbs: &[&str]) -> bool {
+        verbs.iter().all(|verb| self.verbs.iter().any(|own| own == verb))
+    }
+
+    pub(super) fn is(&self, api_version: &str, kind: &str) -> bool {
+        self.kind == kind && self.api_version() == api_version && self.has_verbs(&["list"])
+    }
+
+    /// Where its objects are; those without namespace are in the same place everywhere.
+    pub(super) fn path(&self, place: ListedPlace<'_>) -> String {
+        let version = match self.group.as_str() {
+            "" => format!("/api/{}", self.version),
+            group => format!("/apis/{group}/{}", self.version),
+        };
+        match place {
+            ListedPlace::Namespace(namespace) if self.is_namespaced => {
+                format!("{version}/namespaces/{namespace}/{}", self.resource)
+            }
+            _ => format!("{version}/{}", self.resource),
+        }
+    }
+}

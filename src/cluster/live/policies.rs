@@ -1,0 +1,92 @@
+//! The policies of a cluster, as they are now.
+
+use std::sync::Arc;
+
+use super::{ListedPlace, LiveCluster, LiveError, ServedResource};
+use crate::cluster::kind::{WatchPurpose, WatchedKind};
+use crate::cluster::object::{ReceivedObject, name_of};
+use crate::engine::authorization::matching::ClusterScoped;
+use crate::engine::groups::ADMISSION;
+use crate::field::Faults;
+use crate::manifest::ValidatedObject;
+
+/// What is read.
+pub struct LivePolicies {
+    /// The objects without fault.
+    pub objects: Vec<Arc<ValidatedObject>>,
+    /// What is wrong with the others, which count as absent.
+    pub faults: Faults,
+    /// The custom resources without namespace.
+    pub cluster_scoped: ClusterScoped,
+}
+
+/// What policies are needed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LivePurpose {
+    /// Who may do what: RBAC and AuthorizationPolicies.
+    Authorization,
+    /// Which objects are admitted: policies, webhooks and exceptions.
+    Admission,
+    /// Both: expressions may ask who may do what.
+    Both,
+}
+
+impl LiveCluster {
+    /// The policies for `purpose`, with Namespaces, as those of `cluster`.
+    ///
+    /// # Errors
+    ///
+    /// A kind that is served cannot be listed.
+    pub fn policies(&self, cluster: &str, purpose: LivePurpose) -> Result<LivePolicies, LiveError> {
+        let name: Arc<str> = cluster.into();
+        let mut found = LivePolicies {
+            objects: Vec::new(),
+            faults: Faults::new(),
+            cluster_scoped: ClusterScoped::default(),
+        };
+        for resource in self.resources().iter().filter(|resource| !resource.is_namespaced) {
+            found.cluster_scoped.add(&resource.group, &resource.resource);
+        }
+        let kinds = WatchedKind::fixed(true, true).into_iter();
+        for kind in kinds.filter(|kind| purpose.needs(kind)) {
+            let Some(resource) = self.served(&kind) else {
+                continue;
+            };
+            let api_version = resource.api_version();
+            self.list(resource, ListedPlace::Everywhere, |page| {
+                for value in page {
+                    let object = ReceivedObject::of_value(&kind, &api_version, name_of(&value), value);
+                    match object.read(&name) {
+                        Ok(good) => found.objects.push(good.object),
+                        Err(faults) => found.faults.append(faults),
+                    }
+                }
+                Ok::<_, LiveError>(())
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// In the best version that is taken.
+    fn served(&self, kind: &WatchedKind) -> Option<&ServedResource> {
+        kind.versions.iter().find_map(|version| {
+            let api_version = kind.api_version(version);
+            let mut resources = self.resources().iter();
+            resources.find(|resource| resource.is(&api_version, &kind.kind))
+        })
+    }
+}
+
+impl LivePurpose {
+    fn needs(self, kind: &WatchedKind) -> bool {
+        let is_admission = kind.group == ADMISSION || kind.role == WatchPurpose::Exception;
+        if kind.role == WatchPurpose::Definition {
+            return false;
+        }
+        match self {
+            Self::Authorization => !is_admission,
+            Self::Admission => is_admission || kind.group.is_empty(),
+            Self::Both => true,
+        }
+    }
+}
