@@ -106,6 +106,10 @@ release *FOLDER:
 archive VERSION ARCHITECTURE *FOLDER:
     deploy/release/archive {{ VERSION }} {{ ARCHITECTURE }} {{ FOLDER }}
 
+# Write krew's manifest of `kubectl portcullis` for the archives of dist/: VERSION URL
+krew VERSION URL *FOLDER:
+    deploy/release/krew {{ VERSION }} {{ URL }} {{ FOLDER }}
+
 # List what the program is built from, OpenSSL too, as CycloneDX in FOLDER (cargo-cyclonedx)
 sbom FOLDER:
     SOURCE_DATE_EPOCH=0 cargo cyclonedx --format json --spec-version 1.5 --target x86_64-unknown-linux-gnu --override-filename portcullis.cdx

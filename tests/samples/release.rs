@@ -42,6 +42,55 @@ fn the_image_is_built_by_the_compiler_of_the_project() {
     );
 }
 
+/// Of each architecture that was packed, with its checksum; none without.
+#[test]
+fn krew_installs_the_plugin_from_the_archives() {
+    let (script, folder) = (project::path("deploy/release/krew"), tempfile::tempdir().unwrap());
+    let run = || {
+        let arguments = [
+            "1.2.3",
+            "https://example.com/v1.2.3/",
+            folder.path().to_str().unwrap(),
+        ];
+        std::process::Command::new(&script)
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
+    assert!(!run().status.success(), "nothing was packed");
+    for (architecture, digit) in [("amd64", "a"), ("arm64", "b")] {
+        let name = format!("portcullis-1.2.3-linux-{architecture}");
+        let sums = format!(
+            "{}  {name}.tar.gz\n{}  {name}-debug.tar.gz\n",
+            digit.repeat(64),
+            "c".repeat(64)
+        );
+        fs::write(folder.path().join(format!("{name}.sha256")), sums).unwrap();
+    }
+    let output = run();
+    assert!(output.status.success(), "{output:?}");
+    let written = fs::read_to_string(folder.path().join("portcullis.yaml")).unwrap();
+    let documents = portcullis::document::parse(None, &written).unwrap();
+    let manifest = documents[0].root().to_json();
+    assert_eq!(manifest["kind"], "Plugin");
+    assert_eq!(manifest["metadata"]["name"], "portcullis");
+    assert_eq!(manifest["spec"]["version"], "v1.2.3");
+    assert!(manifest["spec"]["shortDescription"].as_str().unwrap().len() < 60);
+    let platforms = manifest["spec"]["platforms"].as_array().unwrap();
+    assert_eq!(platforms.len(), 2, "{written}");
+    assert_eq!(platforms[1]["selector"]["matchLabels"]["arch"], "arm64");
+    assert_eq!(
+        platforms[1]["uri"],
+        "https://example.com/v1.2.3/portcullis-1.2.3-linux-arm64.tar.gz"
+    );
+    assert_eq!(platforms[1]["sha256"], "b".repeat(64));
+    assert_eq!(
+        platforms[1]["files"][0]["from"],
+        "portcullis-1.2.3-linux-arm64/portcullis"
+    );
+    assert_eq!(platforms[1]["bin"], "portcullis");
+}
+
 #[test]
 fn workflows_call_only_recipes_that_exist() {
     let justfile = text("justfile");
