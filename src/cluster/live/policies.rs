@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{ListedPlace, LiveCluster, LiveError, ServedResource};
+use crate::cel::Version;
 use crate::cluster::kind::{WatchPurpose, WatchedKind};
 use crate::cluster::object::{ReceivedObject, name_of};
 use crate::engine::authorization::matching::ClusterScoped;
@@ -56,9 +57,9 @@ impl LiveCluster {
             self.list(resource, ListedPlace::Everywhere, |page| {
                 for value in page {
                     let object = ReceivedObject::of_value(&kind, &api_version, name_of(&value), value);
-                    match object.read(&name) {
+                    match object.read(&name, Version::NEWEST) {
                         Ok(good) => found.objects.push(good.object),
-                        Err(faults) => found.faults.append(faults),
+                        Err(refused) => found.faults.append(refused.faults),
                     }
                 }
                 Ok::<_, LiveError>(())
