@@ -50,7 +50,7 @@ pub use files::{manifest_files, read_manifest, read_manifests};
 pub use inventory::{Change, LoadedObjects};
 pub use last_good::Error as LastGoodError;
 pub use load::{admission_settings, check, last_good, load, policies};
-pub use source::{FilesAlone, ManifestSource, Origin, SourceStatus, Watched};
+pub use source::{FilesAlone, ManifestSource, Origin, SourceStatus, Watched, WatchedPart};
 pub use watch::{LIMIT, ReloadAttempt, ReloadObserver, Reloader, Trigger};
 
 /// Everything that a request is judged by, as it was at one moment.

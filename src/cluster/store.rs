@@ -13,6 +13,7 @@
 //! No object of a cluster takes effect before every kind has been listed once, or a saved
 //! set has been read: grants must not take effect while denials are still on their way.
 
+mod held_objects;
 mod in_force;
 mod recompile;
 mod schema;
@@ -27,6 +28,7 @@ use super::object::{Good, Name, Noted, ReceivedObject, RefusedObject};
 use crate::cel::Version;
 use crate::field::Faults;
 use crate::reload::Origin;
+use held_objects::HeldObjects;
 use schema::Definitions;
 use views::LastWatched;
 use withheld::Withheld;
@@ -58,7 +60,7 @@ struct KindObjects {
     progress: SyncProgress,
     /// Whether all of them were listed before, or saved.
     known: bool,
-    objects: BTreeMap<Name, HeldObject>,
+    objects: HeldObjects,
 }
 
 /// How far a kind is known since the start.
@@ -180,7 +182,7 @@ impl Store {
         let objects = known.kinds.entry(kind).or_default();
         // What is saved is complete.
         objects.known = true;
-        let held = objects.objects.entry(name).or_default();
+        let held = objects.objects.entry(name);
         match read {
             Ok(good) => held.good = Some(good),
             Err(refused) => held.refuse(&self.cluster, digest, refused),
@@ -201,7 +203,7 @@ impl Store {
         let mut known = self.changing();
         let schema = known.schema(kind);
         let objects = known.kinds.entry(kind.clone()).or_default();
-        let held = objects.objects.entry(name).or_default();
+        let held = objects.objects.entry(name);
         held.noted = noted;
         let changed = match read {
             Ok(good) => held.take(&self.cluster, kind, good, &schema),
@@ -257,9 +259,7 @@ impl Store {
         }
         let mut known = self.changing();
         let objects = known.kinds.entry(kind.clone()).or_default();
-        let before = objects.objects.len();
-        objects.objects.retain(|name, _| names.contains(name));
-        changed |= objects.objects.len() != before;
+        changed |= objects.objects.retain(|name| names.contains(name));
         changed |= kind.role == WatchPurpose::Parameter && !objects.known;
         (objects.progress, objects.known) = (SyncProgress::Listed, true);
         if kind.role == WatchPurpose::Definition {

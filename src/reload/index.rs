@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::engine::admission::webhook::Webhook;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings};
 use crate::engine::authorization::Policies;
-use crate::manifest::{self, Manifests, ObjectSet, Scope, SetDifference, ValidatedObject};
+use crate::manifest::{self, Manifests, ObjectSet, Scope, SetDifference};
 
 /// What decides, and what it was made of.
 pub(super) struct Indexed {
@@ -135,7 +135,7 @@ impl<'o> Indexing<'o> {
             .zip(before)
             .filter(|(now, before)| now.digest != before.digest)
         {
-            let (added, removed) = unlike(&now.objects, &before.objects);
+            let (added, removed) = now.unlike(before);
             beside.added.extend(added);
             beside.removed.extend(removed);
         }
@@ -147,7 +147,7 @@ impl<'o> Indexing<'o> {
             .watched
             .iter()
             .chain(before)
-            .flat_map(|watched| &watched.objects);
+            .flat_map(|watched| watched.objects());
         if !in_files.is_empty()
             && watched
                 .into_iter()
@@ -180,34 +180,6 @@ impl<'o> Indexing<'o> {
         let mut both = self.watched.iter().zip(before);
         both.all(|(now, before)| now.parameters == before.parameters)
     }
-}
-
-/// The objects of `now` that are not among those of `before`, and the other way round. Both are
-/// in the same order, in which most are the same.
-fn unlike<'o>(
-    now: &'o [Arc<ValidatedObject>],
-    before: &'o [Arc<ValidatedObject>],
-) -> (Vec<&'o Arc<ValidatedObject>>, Vec<&'o Arc<ValidatedObject>>) {
-    let same = |(now, before): &(&Arc<_>, &Arc<_>)| Arc::ptr_eq(now, before);
-    let first = now.iter().zip(before).take_while(same).count();
-    let (now, before) = (now.split_at(first).1, before.split_at(first).1);
-    let last = now.iter().rev().zip(before.iter().rev()).take_while(same).count();
-    let (now, before) = (
-        now.split_at(now.len() - last).0,
-        before.split_at(before.len() - last).0,
-    );
-    let pointers =
-        |objects: &[Arc<ValidatedObject>]| -> HashSet<_> { objects.iter().map(Arc::as_ptr).collect() };
-    let (come, gone) = (pointers(now), pointers(before));
-    let added = now
-        .iter()
-        .filter(|object| !gone.contains(&Arc::as_ptr(object)))
-        .collect();
-    let removed = before
-        .iter()
-        .filter(|object| !come.contains(&Arc::as_ptr(object)))
-        .collect();
-    (added, removed)
 }
 
 fn identities(difference: &SetDifference<'_>) -> HashSet<u64> {

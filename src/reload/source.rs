@@ -44,13 +44,23 @@ pub trait ManifestSource: Send + Sync {
 pub struct Watched {
     /// The cluster.
     pub cluster: String,
-    /// Each object once, in an order of its own.
-    pub objects: Vec<Arc<ValidatedObject>>,
+    /// Each object once, in an order of its own. A part in which nothing changed since the last
+    /// moment is that moment's.
+    pub parts: Vec<Arc<WatchedPart>>,
     /// The kinds of parameters of which every object is among them.
     pub parameters: HashSet<ParamKind>,
     /// The custom resources that its CustomResourceDefinitions give no namespace.
     pub cluster_scoped: ClusterScoped,
     /// Names their content: equal objects, equal digest.
+    pub digest: [u8; 32],
+}
+
+/// Some objects of a cluster.
+#[derive(Debug, Default)]
+pub struct WatchedPart {
+    /// The objects.
+    pub objects: Vec<Arc<ValidatedObject>>,
+    /// Names their content.
     pub digest: [u8; 32],
 }
 
@@ -85,6 +95,35 @@ pub enum Origin {
 /// No such source: the files alone.
 #[derive(Debug, Clone, Copy)]
 pub struct FilesAlone;
+
+// === impl Watched ===
+
+impl Watched {
+    /// Every object.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
+        self.parts.iter().flat_map(|part| &part.objects)
+    }
+
+    /// The objects here that are not in `before`, and those there that are not here.
+    pub(crate) fn unlike<'o>(
+        &'o self,
+        before: &'o Self,
+    ) -> (Vec<&'o Arc<ValidatedObject>>, Vec<&'o Arc<ValidatedObject>>) {
+        let (now, before): (Vec<_>, Vec<_>) = (self.parts.iter().collect(), before.parts.iter().collect());
+        let objects = |parts: Vec<&'o Arc<WatchedPart>>| -> Vec<_> {
+            parts.into_iter().flat_map(|part| &part.objects).collect()
+        };
+        let (come, gone) = (objects(without(&now, &before)), objects(without(&before, &now)));
+        (without(&come, &gone), without(&gone, &come))
+    }
+}
+
+/// Those of `some` that are not among `others`, the very ones.
+fn without<'o, T>(some: &[&'o Arc<T>], others: &[&Arc<T>]) -> Vec<&'o Arc<T>> {
+    let others: HashSet<*const T> = others.iter().map(|one| Arc::as_ptr(one)).collect();
+    let others = |one: &&&'o Arc<T>| !others.contains(&Arc::as_ptr(one));
+    some.iter().filter(others).copied().collect()
+}
 
 // === impl FilesAlone ===
 
@@ -123,7 +162,7 @@ pub(super) fn together<'o>(own: &'o ObjectSet, watched: &'o [Arc<Watched>]) -> V
                 .insert(object.cluster());
         }
     }
-    for object in watched.iter().flat_map(|watched| &watched.objects) {
+    for object in watched.iter().flat_map(|watched| watched.objects()) {
         let cluster = object.cluster();
         let in_files = clusters
             .get(object.identity())

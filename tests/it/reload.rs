@@ -14,7 +14,7 @@ use portcullis::config::Config;
 use portcullis::document;
 use portcullis::field::Faults;
 use portcullis::manifest::ValidatedObject;
-use portcullis::reload::{ManifestSource, Snapshot, SourceStatus, Trigger, Watched};
+use portcullis::reload::{ManifestSource, Snapshot, SourceStatus, Trigger, Watched, WatchedPart};
 
 use crate::support::{Builder, Gateway, JANE_GETS, get, until, v1};
 
@@ -369,9 +369,13 @@ impl ManifestSource for OnePolicy {
         let document = document::parse(None, JOE_MIGHT).unwrap().remove(0);
         let version = config.admission.cel_version;
         let object = ValidatedObject::read(document, "default".into(), version).unwrap();
+        let part = WatchedPart {
+            objects: vec![Arc::new(object)],
+            ..WatchedPart::default()
+        };
         vec![Arc::new(Watched {
             cluster: "default".to_owned(),
-            objects: vec![Arc::new(object)],
+            parts: vec![Arc::new(part)],
             ..Watched::default()
         })]
     }

@@ -52,7 +52,7 @@ impl Store {
             return (wanted, next);
         }
         for (kind, objects) in known.kinds.iter().filter(|(kind, _)| kind.is_own()) {
-            for (name, held) in &objects.objects {
+            for (name, held) in objects.objects.by_name() {
                 let Some(condition) = known.condition(kind, name, held, now) else {
                     continue;
                 };

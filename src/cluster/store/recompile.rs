@@ -33,8 +33,8 @@ impl StoredKinds {
         let kinds: Vec<WatchedKind> = self.kinds.keys().cloned().collect();
         for kind in kinds {
             let schema = self.schema(&kind);
-            let held = self.kinds.get_mut(&kind).map(|objects| &mut objects.objects);
-            for (name, held) in held.into_iter().flatten() {
+            let objects = self.kinds.get_mut(&kind).into_iter();
+            for (name, held) in objects.flat_map(|objects| objects.objects.iter_mut()) {
                 held.compile_anew(cluster, &kind, name, version, &schema);
             }
         }

@@ -212,7 +212,7 @@ impl StoredKinds {
         let mut changed = false;
         for (kind, schema) in schemas {
             let objects = self.kinds.get_mut(&kind).into_iter();
-            for held in objects.flat_map(|objects| objects.objects.values_mut()) {
+            for (_, held) in objects.flat_map(|objects| objects.objects.iter_mut()) {
                 changed |= held.settle(cluster, &kind, &schema);
             }
         }

@@ -8,6 +8,7 @@ use super::super::object::name_of;
 use super::*;
 use crate::config::Selector;
 use crate::engine::LabelSelector;
+use crate::reload::WatchedPart;
 
 const ROLES: &str = "ClusterRole";
 const POLICIES: &str = "AuthorizationPolicy";
@@ -85,11 +86,37 @@ fn names(store: &Store) -> Vec<String> {
 
 fn names_for(store: &Store, selector: Option<&Selector>) -> Vec<String> {
     let watched = store.watched(selector, false);
-    watched
-        .objects
-        .iter()
-        .map(|object| object.identity().to_string())
-        .collect()
+    let objects = watched.objects();
+    let mut names: Vec<String> = objects.map(|object| object.identity().to_string()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_did_not_change_is_given_as_before() {
+    let (store, again) = (mk_store(), mk_store());
+    let role = |at: usize, verb: &str| mk_role(&format!("role-{at}"), verb);
+    for at in 0..500 {
+        assert!(store.apply(&kind(ROLES), role(at, "get")));
+    }
+    let before = store.watched(None, false);
+    assert!(store.apply(&kind(ROLES), role(250, "list")));
+    let after = store.watched(None, false);
+    let is_new = |part: &&Arc<WatchedPart>| !before.parts.iter().any(|other| Arc::ptr_eq(part, other));
+    assert_eq!(after.parts.iter().filter(is_new).count(), 1);
+    let (come, gone) = after.unlike(&before);
+    assert_eq!((come.len(), gone.len()), (1, 1));
+    assert_ne!(before.digest, after.digest);
+    // The same objects, in another order.
+    for at in (0..500).rev() {
+        let verb = if at == 250 { "list" } else { "get" };
+        again.apply(&kind(ROLES), role(at, verb));
+    }
+    assert_eq!(again.watched(None, false).digest, after.digest);
+    assert!(store.delete(&kind(ROLES), &(String::new(), "role-7".to_owned())));
+    let (come, gone) = (store.watched(None, false), after);
+    let (come, gone) = come.unlike(&gone);
+    assert_eq!((come.len(), gone.len()), (0, 1));
 }
 
 #[test]

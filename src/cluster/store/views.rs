@@ -1,5 +1,6 @@
 //! What is held, for those who ask.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use openssl::sha::Sha256;
@@ -37,7 +38,7 @@ impl Store {
         };
         let watched = match known.last.as_ref().filter(is_same) {
             Some(last) => Arc::clone(&last.watched),
-            None => Arc::new(self.watched_of(&known, selector, exceptions)),
+            None => Arc::new(self.watched_of(&mut known, selector, exceptions)),
         };
         known.last = Some(LastWatched {
             version: known.version,
@@ -51,7 +52,7 @@ impl Store {
         watched
     }
 
-    fn watched_of(&self, known: &StoredKinds, selector: Option<&Selector>, exceptions: bool) -> Watched {
+    fn watched_of(&self, known: &mut StoredKinds, selector: Option<&Selector>, exceptions: bool) -> Watched {
         let mut watched = Watched {
             cluster: self.cluster.to_string(),
             ..Watched::default()
@@ -59,25 +60,29 @@ impl Store {
         if known.origin == Origin::Nowhere {
             return watched;
         }
+        let is_asked_as_before = known
+            .last
+            .as_ref()
+            .is_some_and(|last| last.selector.as_ref() == selector && last.exceptions == exceptions);
         let mut digest = Sha256::new();
-        for (kind, objects) in &known.kinds {
+        for (kind, objects) in &mut known.kinds {
+            if !is_asked_as_before {
+                objects.objects.forget_given();
+            }
             if let Some(parameters) = kind.param_kind().filter(|_| objects.known) {
                 digest.update(parameters.to_string().as_bytes());
                 watched.parameters.insert(parameters);
             }
-            for good in objects.objects.values().filter_map(|held| held.good.as_ref()) {
-                // What was saved may be of a time when more was wanted.
-                let is_wanted = match kind.role {
-                    WatchPurpose::Selected => selects(selector, good),
-                    WatchPurpose::Exception => exceptions,
-                    WatchPurpose::ReportedOnly | WatchPurpose::Definition => false,
-                    WatchPurpose::Base | WatchPurpose::Parameter => true,
-                };
-                if !is_wanted {
-                    continue;
-                }
-                digest.update(&good.digest);
-                watched.objects.push(Arc::clone(&good.object));
+            // What was saved may be of a time when more was wanted.
+            let is_wanted = |good: &Good| match kind.role {
+                WatchPurpose::Selected => selects(selector, good),
+                WatchPurpose::Exception => exceptions,
+                WatchPurpose::ReportedOnly | WatchPurpose::Definition => false,
+                WatchPurpose::Base | WatchPurpose::Parameter => true,
+            };
+            for part in objects.objects.give(is_wanted) {
+                digest.update(&part.digest);
+                watched.parts.push(part);
             }
         }
         watched.cluster_scoped = known.definitions.cluster_scoped();
@@ -108,7 +113,10 @@ impl Store {
         let mut faults: Vec<Faults> = known.definitions.faults(&self.cluster);
         for (kind, objects) in &known.kinds {
             let named = objects.objects.iter();
-            faults.extend(named.filter_map(|(name, held)| held.newest.faults(&self.cluster, kind, name)));
+            let faulty =
+                named.filter_map(|(name, held)| Some((name, held.newest.faults(&self.cluster, kind, name)?)));
+            let faulty: BTreeMap<_, _> = faulty.collect();
+            faults.extend(faulty.into_values());
         }
         SourceStatus {
             cluster: self.cluster.to_string(),

@@ -100,7 +100,13 @@ fn what_does_not_hold_says_why() {
 fn an_object_that_stands_in_the_files_too_says_so() {
     let store = mk_store();
     store.apply(&kind(POLICIES), mk_policy("p", "Deny"));
-    let identity = store.watched(None, false).objects[0].identity().clone();
+    let identity = store
+        .watched(None, false)
+        .objects()
+        .next()
+        .unwrap()
+        .identity()
+        .clone();
     store.in_force(BTreeSet::from([identity]));
     assert_eq!(said(&store), ["p: false InFiles"]);
 }
@@ -117,8 +123,8 @@ fn an_exception_that_is_not_taken_says_so() {
     }
     assert_eq!(store.status().origin, Origin::Live, "it is not waited for");
     store.replace(&reported_only, vec![mk_exception("x", "2999-01-01T00:00:00Z")]);
-    assert_eq!(store.watched(None, false).objects.len(), 0);
-    assert_eq!(store.watched(None, true).objects.len(), 0);
+    assert_eq!(store.watched(None, false).objects().count(), 0);
+    assert_eq!(store.watched(None, true).objects().count(), 0);
     assert_eq!(said(&store), ["x: false ExceptionsNotTaken"]);
 }
 

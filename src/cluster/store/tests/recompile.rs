@@ -10,7 +10,10 @@ fn mk_conditional(name: &str, expression: &str) -> ReceivedObject {
 }
 
 fn held(store: &Store) -> Vec<Arc<crate::manifest::ValidatedObject>> {
-    store.watched(None, false).objects.clone()
+    let watched = store.watched(None, false);
+    let mut held: Vec<_> = watched.objects().cloned().collect();
+    held.sort_by_key(|object| object.identity().to_string());
+    held
 }
 
 /// What 1.37 added.

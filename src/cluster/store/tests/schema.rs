@@ -212,7 +212,7 @@ fn exceptions_are_withheld_like_grants() {
     assert!(!store.apply(exceptions, exception.clone()));
     assert!(fault(&store).contains("lacks `spec.match.objectSelector`"));
     assert!(define(&store, defining(mk_definition("admissionexceptions"))));
-    assert_eq!(store.watched(None, true).objects.len(), 1);
+    assert_eq!(store.watched(None, true).objects().count(), 1);
 }
 
 #[test]
