@@ -56,7 +56,10 @@ pub use error::{CompileError, EvalError};
 pub use program::Program;
 pub use quote::{quote, quote_joined};
 pub use reads::{Read, ReadExtent, ReadStep};
-pub use syntax::{MAX_DEPTH, MAX_LENGTH, MAX_NESTING, is_identifier};
+pub use syntax::{
+    MAX_DEPTH, MAX_LENGTH, MAX_NESTING, VariableUse, is_identifier, made_objects, plain_or_values,
+    variable_uses,
+};
 pub use types::{ObjectType, Type};
 pub use value::{
     Bytes, Duration, Entries, Key, List, Map, Object, Opaque, Quantity, QuantityFault, Semver, SemverFault,

@@ -16,6 +16,7 @@ mod at;
 mod authorize;
 mod authorizers;
 mod check;
+mod convert;
 mod explain;
 mod init;
 mod kinds;
@@ -78,6 +79,7 @@ enum Command {
     Suggest(suggest::Suggest),
     Scan(scan::Scan),
     Replay(replay::Replay),
+    Convert(convert::Convert),
     Completion(pages::Completion),
     Man(pages::Man),
 }
@@ -148,6 +150,7 @@ pub fn main() -> ExitCode {
         Command::Suggest(suggest) => suggest.run(output),
         Command::Scan(scan) => scan.run(output),
         Command::Replay(replay) => replay.run(output),
+        Command::Convert(convert) => convert.run(output),
         Command::Completion(completion) => completion.run(Arguments::command()),
         Command::Man(man) => man.run(output, Arguments::command()),
     };

@@ -48,7 +48,7 @@ pub use assemble::{ChangedManifests, assemble, assemble_changed};
 pub use judge::{Surroundings, is_judged};
 #[cfg(feature = "cluster")]
 pub(crate) use kind::{KINDS, KnownKind};
-pub use lint::{built_in_resource, built_in_resources, is_never_asked_about, odd_request};
+pub use lint::{built_in_resource, built_in_resources, is_never_asked_about, kind_of, odd_request};
 pub use object_set::{ObjectSet, SetDifference};
 pub use source_objects::SourceObjects;
 pub use stream::documents;

@@ -23,6 +23,8 @@ mod authorizers;
 mod bad_files;
 #[path = "cli/check.rs"]
 mod check;
+#[path = "cli/convert.rs"]
+mod convert;
 #[path = "cli/expressions.rs"]
 mod expressions;
 #[path = "cli/init.rs"]

@@ -10,10 +10,12 @@ mod literal;
 mod names;
 mod parser;
 mod tree;
+mod uses;
 
 pub use names::is_identifier;
 pub(crate) use parser::parse;
 pub(crate) use tree::{EntryExpr, Expr, ExprKind, FieldExpr, ItemExpr, Literal};
+pub use uses::{VariableUse, made_objects, plain_or_values, variable_uses};
 
 /// The longest expression, in characters, as upstream.
 pub const MAX_LENGTH: usize = 100_000;

@@ -38,7 +38,7 @@ mod webhook;
 
 pub use asked::odd_request;
 pub(super) use bindings::BindingLint;
-pub use known::{built_in_resource, built_in_resources};
+pub use known::{built_in_resource, built_in_resources, kind_of};
 pub use unasked::is_never_asked_about;
 
 use std::sync::Arc;

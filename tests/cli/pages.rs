@@ -2,7 +2,7 @@
 
 use crate::run::Portcullis;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "serve",
     "init",
     "check",
@@ -14,6 +14,7 @@ const COMMANDS: [&str; 13] = [
     "suggest",
     "scan",
     "replay",
+    "convert",
     "completion",
     "man",
 ];

@@ -16,6 +16,7 @@
 //! object that the configuration names are checked; the API server has validated the
 //! rest.
 
+mod atomic;
 mod check;
 mod configuration;
 mod decode;

@@ -129,8 +129,9 @@ impl Catalog {
     }
 }
 
-/// The kind of a resource of Kubernetes itself.
-pub(super) fn kind_of(group: &str, version: &str, resource: &str) -> Option<&'static str> {
+/// The kind of a resource of Kubernetes itself, `group/version` of which has it.
+#[must_use]
+pub fn kind_of(group: &str, version: &str, resource: &str) -> Option<&'static str> {
     let catalog = &*CATALOG;
     let key = catalog
         .kinds

@@ -1,0 +1,159 @@
+//! `portcullis convert`: policies of other kinds as ValidatingAdmissionPolicies and
+//! MutatingAdmissionPolicies.
+//!
+//! ```text
+//! document ─▶ deny      AuthorizationPolicy  ─┐
+//!        ├──▶ kyverno   ValidatingPolicy, …  ─┤
+//!        └──▶ gatekeeper  templates, constraints ─┴▶ Conversion ─▶ sound: loads without fault ─▶ YAML
+//! ```
+//!
+//! A policy is converted as a whole, with its meaning, or not at all.
+
+mod conversion;
+mod deny;
+mod gatekeeper;
+mod kyverno;
+mod sound;
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::output::{self, Format};
+use super::{CommandResult, Error, loading};
+use crate::document::{self, Document};
+use crate::engine::authorization::NeverDeny;
+use crate::{config, manifest, reload};
+use conversion::{Conversion, Remark};
+use gatekeeper::Templates;
+
+/// Convert policies to ValidatingAdmissionPolicies and MutatingAdmissionPolicies.
+///
+/// AuthorizationPolicies that deny writes and connects become ValidatingAdmissionPolicies with a
+/// binding, Kyverno's ValidatingPolicies and MutatingPolicies of `policies.kyverno.io` become what
+/// Kubernetes has of the same form, and Gatekeeper's ConstraintTemplates with CEL and their
+/// constraints what Gatekeeper makes of them. A policy is converted as a whole, with its meaning, or not at all; what is not converted
+/// is named with file, line and reason, and the exit code is 1. Other kinds are left alone.
+#[derive(Debug, clap::Args)]
+pub(super) struct Convert {
+    /// Manifests, as files or folders.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The configuration whose `authorization.neverDeny` holds [default: its default]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+// === impl Convert ===
+
+impl Convert {
+    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
+        let never_deny = self.never_deny()?;
+        for path in &self.files {
+            loading::readable(path)?;
+        }
+        let (sources, mut faults) = reload::read_manifests(&loading::everywhere(&self.files));
+        let documents: Vec<Document> = sources
+            .iter()
+            .flat_map(|source| manifest::documents(source, &mut faults))
+            .collect();
+        if faults.has_errors() {
+            let paths: Vec<String> = self.files.iter().map(|path| path.display().to_string()).collect();
+            return Err(Error::Faulty {
+                path: paths.join("`, `"),
+                faults,
+            });
+        }
+        report(&converted(&documents, &never_deny), format)
+    }
+
+    fn never_deny(&self) -> Result<NeverDeny, Error> {
+        let Some(path) = &self.config else {
+            return Ok(NeverDeny::default());
+        };
+        let path = loading::configuration(Some(path))?;
+        let (config, faults) = config::load(&path);
+        let path = path.display().to_string();
+        match config.filter(|_| !faults.has_errors()) {
+            Some(config) => Ok(config.authorization.never_deny),
+            None => Err(Error::Faulty { path, faults }),
+        }
+    }
+}
+
+/// What becomes of all objects, in their order; constraints need to know of their templates.
+fn converted(documents: &[Document], never_deny: &NeverDeny) -> Conversion {
+    let mut templates = Templates::default();
+    let mut made: Vec<Conversion> = Vec::new();
+    for document in documents {
+        made.push(if is_template(document) {
+            let of_template = sound::checked(document, templates.convert(document));
+            if !of_template.refusals.is_empty() {
+                templates.refused(document);
+            }
+            of_template
+        } else {
+            Conversion::default()
+        });
+    }
+    let mut all = Conversion::default();
+    for (document, of_template) in documents.iter().zip(made) {
+        all.append(of_template);
+        all.append(sound::checked(
+            document,
+            convert(document, &templates, never_deny),
+        ));
+    }
+    all
+}
+
+fn is_template(document: &Document) -> bool {
+    group(document) == Some("templates.gatekeeper.sh") && document.text("kind") == Some("ConstraintTemplate")
+}
+
+fn group(document: &Document) -> Option<&str> {
+    let (group, _) = document.text("apiVersion")?.split_once('/')?;
+    Some(group)
+}
+
+/// What becomes of one object but a template; nothing of one that is of no kind to convert.
+fn convert(document: &Document, templates: &Templates, never_deny: &NeverDeny) -> Conversion {
+    match (group(document), document.text("kind")) {
+        (Some(gatekeeper::CONSTRAINTS), Some(kind)) => templates.constraint(document, kind),
+        (Some("portcullis.dev"), Some("AuthorizationPolicy")) => deny::convert(document, never_deny),
+        (Some("policies.kyverno.io"), Some(kind)) => kyverno::convert(document, kind),
+        (Some("kyverno.io"), Some(kind @ ("ClusterPolicy" | "Policy" | "PolicyException"))) => {
+            kyverno::refused(document, kind)
+        }
+        _ => Conversion::default(),
+    }
+}
+
+fn report(all: &Conversion, format: Format) -> Result<CommandResult, Error> {
+    for remark in &all.notes {
+        output::complain(format_args!("{}: note: {}", remark.place, remark.text));
+    }
+    for remark in &all.refusals {
+        output::complain(format_args!("{}: not converted: {}", remark.place, remark.text));
+    }
+    if all.objects.is_empty() && all.refusals.is_empty() {
+        output::complain("there is no policy to convert");
+    }
+    let yaml: String = all
+        .objects
+        .iter()
+        .map(|object| format!("---\n{}", document::to_yaml(object)))
+        .collect();
+    let listed = |remarks: &[Remark]| remarks.iter().map(Remark::for_programs).collect::<Vec<Value>>();
+    let value = json!({
+        "objects": all.objects,
+        "refused": listed(&all.refusals),
+        "notes": listed(&all.notes),
+    });
+    output::print(format, yaml, &value)?;
+    Ok(if all.refusals.is_empty() && !all.objects.is_empty() {
+        CommandResult::Success
+    } else {
+        CommandResult::Failure
+    })
+}

@@ -1,0 +1,82 @@
+//! What came of a conversion: objects, or why there are none.
+
+use serde_json::{Value, json};
+
+use crate::document::Document;
+use crate::field::{FieldPath, Place};
+
+/// The objects that a policy becomes, or why it becomes none.
+#[derive(Debug, Default)]
+pub(super) struct Conversion {
+    pub(super) objects: Vec<Value>,
+    /// Why it is not converted; with any of them there are no objects.
+    pub(super) refusals: Vec<Remark>,
+    /// What to know about the objects.
+    pub(super) notes: Vec<Remark>,
+    /// Where the fields of the objects' `spec` come from; none: from `spec`.
+    pub(super) base: Option<FieldPath>,
+}
+
+/// Something about a place of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Remark {
+    pub(super) place: Place,
+    pub(super) text: String,
+}
+
+// === impl Conversion ===
+
+impl Conversion {
+    /// Says why the policy of `document` is not converted.
+    pub(super) fn refuse(&mut self, document: &Document, path: &FieldPath, text: impl Into<String>) {
+        let remark = Remark::new(document, path, text);
+        if !self.refusals.contains(&remark) {
+            self.refusals.push(remark);
+        }
+    }
+
+    /// Says what to know about the policy of `document`.
+    pub(super) fn note(&mut self, document: &Document, path: &FieldPath, text: impl Into<String>) {
+        let remark = Remark::new(document, path, text);
+        if !self.notes.contains(&remark) {
+            self.notes.push(remark);
+        }
+    }
+
+    /// Without objects and notes, if anything was refused: nothing is half converted.
+    pub(super) fn whole(mut self) -> Self {
+        if !self.refusals.is_empty() {
+            self.objects.clear();
+            self.notes.clear();
+        }
+        self
+    }
+
+    pub(super) fn append(&mut self, mut other: Self) {
+        self.objects.append(&mut other.objects);
+        self.refusals.append(&mut other.refusals);
+        self.notes.append(&mut other.notes);
+    }
+}
+
+// === impl Remark ===
+
+impl Remark {
+    pub(super) fn new(document: &Document, path: &FieldPath, text: impl Into<String>) -> Self {
+        Self {
+            place: document.place(path.clone()),
+            text: text.into(),
+        }
+    }
+
+    pub(super) fn for_programs(&self) -> Value {
+        let Place {
+            file,
+            line,
+            object,
+            path,
+            ..
+        } = &self.place;
+        json!({"file": file.as_deref(), "line": line, "object": object, "path": path.to_string(), "reason": self.text})
+    }
+}

@@ -1,0 +1,377 @@
+//! One rule of a Deny: what a ValidatingAdmissionPolicy matches by, and its conditions.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::expressions::{any, bracketed, is_one_of, text, texts};
+use super::operations::{self, ConvertedOperation, includes};
+use super::subjects;
+use crate::cli::convert::conversion::Conversion;
+use crate::document::Document;
+use crate::engine::NAMESPACE_NAME_LABEL;
+use crate::engine::authorization::matching::{ClusterScoped, NamespacePattern, ResourcePattern, Wildcard};
+use crate::engine::authorization::{AuthorizationPolicy, NeverDeny, ResourceRule};
+use crate::field::FieldPath;
+
+/// That the request is for a Namespace that is to be made: authorization knows no namespace then.
+pub(super) const NEW_NAMESPACE: &str = "(request.operation == 'CREATE' && request.resource.group == '' && \
+                             request.resource.resource == 'namespaces')";
+
+/// That the request is for a Namespace.
+const A_NAMESPACE: &str = "(request.resource.group == '' && request.resource.resource == 'namespaces')";
+
+/// Of an object that is deleted among others.
+const COLLECTION: &str = "request.operation == 'DELETE' && !has(request.name)";
+
+/// What a ValidatingAdmissionPolicy is made of.
+#[derive(Debug, Default)]
+pub(super) struct RuleParts {
+    pub(super) rules: Vec<Value>,
+    pub(super) conditions: Vec<Value>,
+    pub(super) variables: Vec<Value>,
+    pub(super) validation: String,
+    pub(super) operations: BTreeSet<ConvertedOperation>,
+    names: BTreeSet<String>,
+    /// Whether the requests for which it is made may delete collections.
+    pub(super) deletes_collections: bool,
+    /// Whether they may create Namespaces.
+    pub(super) makes_namespaces: bool,
+}
+
+impl RuleParts {
+    /// Of the rule `index` of `policy`, which stands at `path`.
+    pub(super) fn of(
+        document: &Document,
+        policy: &AuthorizationPolicy,
+        index: usize,
+        path: &FieldPath,
+        made: &mut Conversion,
+    ) -> Self {
+        let mut parts = Self {
+            validation: "false".to_owned(),
+            names: policy
+                .conditions
+                .iter()
+                .map(|condition| condition.name().to_owned())
+                .collect(),
+            ..Self::default()
+        };
+        let Some(rule) = policy.resource_rules.get(index) else {
+            return parts;
+        };
+        parts.add_operations(document, rule, path, made);
+        parts.deletes_collections = rule.verbs.includes("deletecollection");
+        parts.makes_namespaces = parts.may_make_namespaces(rule);
+        parts.add_verbs(rule);
+        parts.add_subresources(rule);
+        parts.add_namespaces(rule);
+        parts.add_names(rule);
+        if rule.namespace_selector.is_some() {
+            let selector = document.nearest(&path.field("namespaceSelector")).to_json();
+            parts.select_namespaces(rule, &selector);
+        }
+        parts.selectors(document, rule, path, made);
+        parts
+    }
+
+    /// Whom the policy is about.
+    pub(super) fn add_subjects(&mut self, policy: &AuthorizationPolicy, never_deny: &NeverDeny) {
+        if let Some(among) = subjects::among(&policy.subjects) {
+            self.condition("subjects", among);
+        }
+        if let Some(outside) = subjects::outside(&policy.exclude_subjects) {
+            self.condition("exclude-subjects", outside);
+        }
+        self.condition("never-deny", subjects::exempt(policy, never_deny));
+    }
+
+    /// A matchCondition of a name that no other has.
+    pub(super) fn condition(&mut self, name: &str, expression: String) {
+        let mut own = name.to_owned();
+        while !self.names.insert(own.clone()) {
+            own.push_str("-0");
+        }
+        self.conditions
+            .push(json!({"name": own, "expression": expression}));
+    }
+
+    /// A condition of the policy itself, which keeps its name.
+    pub(super) fn own_condition(&mut self, name: &str, expression: &str) {
+        self.conditions
+            .push(json!({"name": name, "expression": expression}));
+    }
+
+    fn add_operations(
+        &mut self,
+        document: &Document,
+        rule: &ResourceRule,
+        path: &FieldPath,
+        made: &mut Conversion,
+    ) {
+        for pattern in &rule.resources {
+            match operations::of_resource(rule, pattern) {
+                Ok(operations) => {
+                    let words: Vec<&str> = operations.iter().map(|one| one.as_str()).collect();
+                    self.rules.push(json!({
+                        "apiGroups": rule.api_groups.as_slice(),
+                        "apiVersions": ["*"],
+                        "operations": words,
+                        "resources": [as_admission_writes(pattern)],
+                    }));
+                    self.operations.extend(operations);
+                }
+                Err((field, reason)) => made.refuse(document, &path.field(field), reason),
+            }
+        }
+        if self.operations.contains(&ConvertedOperation::Update) && !rule.verbs.includes("create") {
+            made.note(
+                document,
+                &path.field("verbs"),
+                "a server-side apply that creates the object is a create at admission, which this rule does not deny",
+            );
+        }
+        let is_create = self.operations.contains(&ConvertedOperation::Create);
+        if is_create && !rule.names.is_empty() {
+            made.note(
+                document,
+                &path.field("names"),
+                "as in authorization, `names` does not apply to the creation of an object",
+            );
+        }
+    }
+
+    /// A delete has a name, a deletecollection none.
+    fn add_verbs(&mut self, rule: &ResourceRule) {
+        if !self.operations.contains(&ConvertedOperation::Delete) {
+            return;
+        }
+        match (
+            rule.verbs.includes("delete"),
+            rule.verbs.includes("deletecollection"),
+        ) {
+            (true, false) => self.condition(
+                "verbs",
+                "request.operation != 'DELETE' || has(request.name)".to_owned(),
+            ),
+            (false, true) => self.condition(
+                "verbs",
+                "request.operation != 'DELETE' || !has(request.name)".to_owned(),
+            ),
+            _ => {}
+        }
+    }
+
+    /// `pods/*` are the subresources alone, where admission takes it to be pods as well.
+    fn add_subresources(&mut self, rule: &ResourceRule) {
+        let mut resources = Vec::new();
+        for pattern in &rule.resources {
+            if let ResourcePattern::Subresource(Wildcard::Named(resource), Wildcard::Any) = pattern
+                && !rule.resources.iter().any(|other| includes(other, resource, ""))
+            {
+                resources.push(resource.as_str());
+            }
+        }
+        if !resources.is_empty() {
+            let is_one = is_one_of("request.resource.resource", &resources);
+            self.condition("subresources", format!("!({is_one}) || has(request.subResource)"));
+        }
+    }
+
+    fn add_namespaces(&mut self, rule: &ResourceRule) {
+        if rule.namespaces.is_empty() {
+            return;
+        }
+        let within = if self.makes_namespaces {
+            format!("has(request.namespace) && !{NEW_NAMESPACE}")
+        } else {
+            "has(request.namespace)".to_owned()
+        };
+        let mut named = Vec::new();
+        let mut alternatives = Vec::new();
+        for pattern in &rule.namespaces {
+            match pattern {
+                NamespacePattern::Without => alternatives.push(format!("!({within})")),
+                NamespacePattern::Named(name) => named.push(name.as_str()),
+                NamespacePattern::Prefix(prefix) if prefix.is_empty() => alternatives.push(within.clone()),
+                NamespacePattern::Prefix(prefix) => {
+                    alternatives.push(format!(
+                        "{within} && request.namespace.startsWith({})",
+                        text(prefix)
+                    ));
+                }
+            }
+        }
+        if !named.is_empty() {
+            let is_one = is_one_of("request.namespace", &named);
+            alternatives.insert(0, format!("{within} && {is_one}"));
+        }
+        alternatives.extend(self.everywhere(rule));
+        self.condition("namespaces", any(&alternatives));
+    }
+
+    /// That the request deletes objects of all namespaces, which a Deny for some touches, unless
+    /// their kind is known to have no namespace.
+    fn everywhere(&self, rule: &ResourceRule) -> Option<String> {
+        if !rule.verbs.includes("deletecollection") {
+            return None;
+        }
+        let known = ClusterScoped::default();
+        let scoped: Vec<(&str, &str)> = known
+            .known()
+            .filter(|(group, resource)| {
+                let touches = |pattern: &ResourcePattern| match pattern {
+                    ResourcePattern::Everything => true,
+                    ResourcePattern::Resource(name) => name == resource,
+                    ResourcePattern::Subresource(own, _) => own.includes(resource),
+                };
+                rule.api_groups.includes(group) && rule.resources.iter().any(touches)
+            })
+            .collect();
+        let is_known = |pattern: &ResourcePattern| match pattern {
+            ResourcePattern::Resource(name) => {
+                let groups = rule.api_groups.as_slice();
+                groups
+                    .iter()
+                    .all(|group| scoped.contains(&(group.as_str(), name.as_str())))
+            }
+            _ => false,
+        };
+        if rule.resources.iter().all(is_known) {
+            return None;
+        }
+        let collection = format!("{COLLECTION} && !has(request.namespace)");
+        if scoped.is_empty() {
+            return Some(collection);
+        }
+        let scoped: Vec<String> = scoped
+            .iter()
+            .map(|(group, resource)| format!("{group}/{resource}"))
+            .collect();
+        let scoped = texts(scoped.iter().map(String::as_str));
+        Some(format!(
+            "{collection} && !(request.resource.group + '/' + request.resource.resource in {scoped})"
+        ))
+    }
+
+    /// Of the creation of an object authorization knows no name, but for its subresources.
+    fn add_names(&mut self, rule: &ResourceRule) {
+        if rule.names.is_empty() {
+            return;
+        }
+        let names: Vec<&str> = rule.names.iter().map(String::as_str).collect();
+        let mut named = format!("has(request.name) && {}", is_one_of("request.name", &names));
+        if self.operations.contains(&ConvertedOperation::Create) {
+            named.push_str(" && (request.operation != 'CREATE' || has(request.subResource))");
+        }
+        let mut alternatives = vec![named];
+        if rule.verbs.includes("deletecollection") {
+            alternatives.push(COLLECTION.to_owned());
+        }
+        self.condition("names", any(&alternatives));
+    }
+
+    /// By the labels that are stored, of a Namespace its own.
+    fn select_namespaces(&mut self, rule: &ResourceRule, selector: &Value) {
+        let stored = "namespaceObject != null && has(namespaceObject.metadata.labels) ? \
+                      dyn(namespaceObject.metadata.labels) : dyn({})";
+        let own = "oldObject != null && has(oldObject.metadata.labels) ? oldObject.metadata.labels : dyn({})";
+        let (labels, within) = if rule.api_groups.includes("")
+            && rule.resources.iter().any(touches_namespaces)
+        {
+            (
+                format!("{A_NAMESPACE} ? ({own}) : ({stored})"),
+                format!(
+                    "({A_NAMESPACE} ? has(request.name) && request.operation != 'CREATE' : has(request.namespace))"
+                ),
+            )
+        } else {
+            (stored.to_owned(), "has(request.namespace)".to_owned())
+        };
+        let mut all = vec![within];
+        all.extend(requirements(selector));
+        let mut alternatives = vec![all.join(" && ")];
+        alternatives.extend(self.everywhere(rule));
+        self.validation = format!("!{}", bracketed(&any(&alternatives)));
+        if self.validation.contains("variables.namespaceLabels") {
+            self.variables
+                .push(json!({"name": "namespaceLabels", "expression": labels}));
+        }
+    }
+
+    /// Admission sees no selectors.
+    fn selectors(&self, document: &Document, rule: &ResourceRule, path: &FieldPath, made: &mut Conversion) {
+        if rule.selectors.is_empty() {
+            return;
+        }
+        let path = path.field("unlessSelectors");
+        if rule.verbs.includes("deletecollection") {
+            let reason = "admission does not see the selectors of a deletecollection";
+            made.refuse(document, &path, reason);
+        } else {
+            made.note(
+                document,
+                &path,
+                "of the verbs of this rule none comes with selectors, so they are left out",
+            );
+        }
+    }
+
+    fn may_make_namespaces(&self, rule: &ResourceRule) -> bool {
+        self.operations.contains(&ConvertedOperation::Create)
+            && rule.api_groups.includes("")
+            && rule
+                .resources
+                .iter()
+                .any(|pattern| includes(pattern, "namespaces", ""))
+    }
+}
+
+fn touches_namespaces(pattern: &ResourcePattern) -> bool {
+    match pattern {
+        ResourcePattern::Everything => true,
+        ResourcePattern::Resource(name) => name == "namespaces",
+        ResourcePattern::Subresource(resource, _) => resource.includes("namespaces"),
+    }
+}
+
+/// `*` with its subresources is `*/*` of an admission policy.
+fn as_admission_writes(pattern: &ResourcePattern) -> String {
+    match pattern {
+        ResourcePattern::Everything => "*/*".to_owned(),
+        pattern => pattern.to_string(),
+    }
+}
+
+/// The requirements of a selector as it is written, on `variables.namespaceLabels`.
+fn requirements(selector: &Value) -> Vec<String> {
+    let labels = "variables.namespaceLabels";
+    let has = |key: &str| match key {
+        NAMESPACE_NAME_LABEL => "true".to_owned(),
+        key => format!("{} in {labels}", text(key)),
+    };
+    let is_one = |key: &str, values: &[&str]| match key {
+        // Every namespace has it, and it is the name.
+        NAMESPACE_NAME_LABEL => is_one_of("request.namespace", values),
+        key => {
+            let value = format!("{labels}[{}]", text(key));
+            format!("{} && {}", has(key), is_one_of(&value, values))
+        }
+    };
+    let mut all = Vec::new();
+    for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
+        all.push(is_one(key, &[value.as_str().unwrap_or_default()]));
+    }
+    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
+        let key = expression["key"].as_str().unwrap_or_default();
+        let values = expression["values"].as_array().into_iter().flatten();
+        let values: Vec<&str> = values.filter_map(Value::as_str).collect();
+        all.push(match expression["operator"].as_str() {
+            Some("In") => is_one(key, &values),
+            Some("NotIn") => format!("!({})", is_one(key, &values)),
+            Some("Exists") => has(key),
+            _ => format!("!({})", has(key)),
+        });
+    }
+    all
+}

@@ -1,0 +1,199 @@
+//! Templates and constraints become what Gatekeeper makes of them.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cli::admit::answer::OfflineReview;
+use crate::cli::answers::RecordedAnswers;
+use crate::cli::convert::converted;
+use crate::cli::loading::LoadedPolicies;
+use crate::document;
+use crate::engine::Time;
+use crate::engine::admission::{AdmissionSettings, Phase};
+use crate::engine::authorization::NeverDeny;
+use crate::manifest::{self, Options, Source};
+
+fn template(source: &Value) -> Value {
+    json!({
+        "apiVersion": "templates.gatekeeper.sh/v1", "kind": "ConstraintTemplate", "metadata": {"name": "mustowner"},
+        "spec": {
+            "crd": {"spec": {"names": {"kind": "MustOwner"}}},
+            "targets": [{"target": "admission.k8s.gatekeeper.sh", "rego": "package a",
+                "code": [{"engine": "Rego", "source": {"rego": "package a"}},
+                    {"engine": "K8sNativeValidation", "source": source}]}],
+        },
+    })
+}
+
+fn constraint(spec: &Value) -> Value {
+    json!({"apiVersion": "constraints.gatekeeper.sh/v1beta1", "kind": "MustOwner", "metadata": {"name": "all"},
+        "spec": spec})
+}
+
+fn owner() -> Value {
+    template(&json!({
+        "variables": [{"name": "labels", "expression": "variables.anyObject.metadata.?labels.orValue({})"}],
+        "validations": [{"expression": "variables.params.label in variables.labels", "message": "name an owner"}],
+    }))
+}
+
+fn of(objects: &[Value]) -> Conversion {
+    let documents: Vec<Document> = objects
+        .iter()
+        .flat_map(|object| document::parse(Some("g.yaml"), &object.to_string()).unwrap())
+        .collect();
+    converted(&documents, &NeverDeny::default())
+}
+
+fn is_denied(made: &Conversion, review: &Value) -> bool {
+    let text: String = made
+        .objects
+        .iter()
+        .map(|object| format!("---\n{}", document::to_yaml(object)))
+        .collect();
+    let source = Source {
+        file: "made.yaml".into(),
+        text: text.clone(),
+        cluster: None,
+    };
+    let (manifests, faults) = manifest::load(&[source], &Options::default());
+    let manifests = manifests.unwrap_or_else(|| panic!("{faults}\n{text}"));
+    let loaded = LoadedPolicies {
+        admission: manifests.admission(&AdmissionSettings::default()),
+        policies: manifests.policies,
+        authorizers: Vec::new(),
+    };
+    let answers = RecordedAnswers::default();
+    let answered = OfflineReview {
+        loaded: &loaded,
+        cluster: "default",
+        phases: &[Phase::Validate],
+        only: None,
+        now: Time::UNIX_EPOCH,
+        answers: &answers,
+        nobody_asks: false,
+        recorder: None,
+    };
+    let answered = answered.answer(review.to_string().as_bytes()).unwrap();
+    answered.decided.unwrap().outcome.denial.is_some()
+}
+
+fn review(namespace: &str, name: &str, labels: &Value) -> Value {
+    let resource = json!({"group": "", "version": "v1", "resource": "configmaps"});
+    let kind = json!({"group": "", "version": "v1", "kind": "ConfigMap"});
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
+        "operation": "CREATE", "namespace": namespace, "name": name, "userInfo": {"username": "jane"},
+        "object": {"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": namespace, "labels": labels}},
+    }})
+}
+
+#[test]
+fn a_constraint_denies_what_its_match_selects() {
+    let with = |matches: Value| {
+        let spec = json!({"match": matches, "parameters": {"label": "owner"}});
+        // A constraint may stand before its template.
+        let made = of(&[constraint(&spec), owner()]);
+        assert_eq!(made.refusals, [], "{spec}");
+        made
+    };
+    let unowned = review("prod-a", "web-1", &json!({}));
+    for matches in [
+        json!({}),
+        json!({"kinds": [{"apiGroups": [""], "kinds": ["Pod", "ConfigMap"]}]}),
+        json!({"kinds": [{"apiGroups": ["*"], "kinds": ["*"]}]}),
+        json!({"namespaces": ["prod-*"]}),
+        json!({"excludedNamespaces": ["prod", "*-b"]}),
+        json!({"name": "web-*"}),
+        json!({"labelSelector": {"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}}),
+        json!({"scope": "*"}),
+    ] {
+        let made = with(matches.clone());
+        assert!(is_denied(&made, &unowned), "{matches}");
+        assert!(
+            !is_denied(&made, &review("prod-a", "web-1", &json!({"owner": "jane"}))),
+            "{matches}"
+        );
+    }
+    for matches in [
+        json!({"kinds": [{"apiGroups": ["apps"], "kinds": ["ConfigMap"]}]}),
+        json!({"kinds": [{"apiGroups": [""], "kinds": ["Pod"]}]}),
+        json!({"namespaces": ["prod", "*-b"]}),
+        json!({"excludedNamespaces": ["prod-*"]}),
+        json!({"name": "web"}),
+        json!({"labelSelector": {"matchLabels": {"a": "b"}}}),
+    ] {
+        assert!(!is_denied(&with(matches.clone()), &unowned), "{matches}");
+    }
+}
+
+#[test]
+fn the_binding_acts_as_the_constraint_says() {
+    for (action, expected) in [("deny", "Deny"), ("warn", "Warn"), ("dryrun", "Audit")] {
+        let made = of(&[owner(), constraint(&json!({"enforcementAction": action}))]);
+        let binding = made
+            .objects
+            .iter()
+            .find(|object| object["kind"] == "ValidatingAdmissionPolicyBinding")
+            .unwrap();
+        assert_eq!(binding["metadata"]["name"], "gatekeeper-mustowner-all");
+        assert_eq!(
+            binding["spec"],
+            json!({"policyName": "gatekeeper-mustowner", "validationActions": [expected],
+                "paramRef": {"name": "all", "parameterNotFoundAction": "Allow"}})
+        );
+    }
+}
+
+#[test]
+fn what_admission_policies_cannot_say_is_refused() {
+    let mut rego = owner();
+    rego["spec"]["targets"][0]["code"] = json!([{"engine": "Rego", "source": {}}]);
+    let wrong = template(&json!({"validations": [{"expression": "true"}, {"expression": "data.inventory"}]}));
+    let all = constraint(&json!({}));
+    for (objects, expected) in [
+        (
+            vec![rego, all.clone()],
+            &[
+                "spec.targets[0]: its code is Rego",
+                "kind: its ConstraintTemplate is not converted",
+            ][..],
+        ),
+        (
+            vec![all.clone()],
+            &["kind: its ConstraintTemplate is not among the files"],
+        ),
+        (
+            vec![wrong, all],
+            &[
+                "spec.targets[0].code[1].source.validations[1].expression: Kubernetes has no `data`",
+                "kind: its ConstraintTemplate is not converted",
+            ],
+        ),
+    ] {
+        let made = of(&objects);
+        assert_eq!(made.objects, Vec::<Value>::new());
+        let refused: Vec<String> = made
+            .refusals
+            .iter()
+            .map(|remark| format!("{}: {}", remark.place.path, remark.text))
+            .collect();
+        assert_eq!(refused.len(), expected.len(), "{refused:?}");
+        assert!(
+            refused
+                .iter()
+                .zip(expected)
+                .all(|(one, expected)| one.starts_with(expected)),
+            "{refused:?}"
+        );
+    }
+    for (spec, expected) in [
+        (json!({"match": {"scope": "Namespaced"}}), "spec.match.scope"),
+        (json!({"enforcementAction": "scoped"}), "spec.enforcementAction"),
+    ] {
+        let made = of(&[owner(), constraint(&spec)]);
+        assert_eq!(made.refusals[0].place.path.to_string(), expected);
+        assert_eq!(made.objects.len(), 1, "the template alone");
+    }
+}

@@ -1,0 +1,264 @@
+//! Policies on what makes Pods, as Kyverno derives them from one on Pods.
+//!
+//! Kyverno replaces text in the policy's expressions and messages (`pkg/cel/autogen` and
+//! `pkg/cel/policies/{vpol,mpol}/autogen` of Kyverno); the same text is replaced here.
+
+#![expect(
+    clippy::indexing_slicing,
+    reason = "what a JSON value has not is null when it is read, and only objects are written to"
+)]
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+/// The kinds that make Pods: resource, group, and whether by way of Jobs.
+const KINDS: [(&str, &str, bool); 6] = [
+    ("cronjobs", "batch", true),
+    ("daemonsets", "apps", false),
+    ("deployments", "apps", false),
+    ("jobs", "batch", false),
+    ("replicasets", "apps", false),
+    ("statefulsets", "apps", false),
+];
+
+/// Kinds that have their Pod at the same place.
+#[derive(Debug)]
+pub(super) struct Controllers {
+    is_cron_job: bool,
+    /// The resources, by group.
+    resources: BTreeMap<&'static str, Vec<&'static str>>,
+}
+
+// === impl Controllers ===
+
+impl Controllers {
+    /// Those for which Kyverno derives policies from one with `spec`.
+    pub(super) fn of(spec: &Value) -> Vec<Self> {
+        if !is_on_pods_alone(&spec["matchConstraints"]) {
+            return Vec::new();
+        }
+        let chosen = spec["autogen"]["podControllers"]["controllers"].as_array();
+        let is_chosen = |resource: &str| chosen.is_none_or(|chosen| chosen.contains(&Value::from(resource)));
+        [false, true]
+            .into_iter()
+            .map(|is_cron_job| {
+                let mut resources: BTreeMap<_, Vec<_>> = BTreeMap::new();
+                for (resource, group, by_jobs) in KINDS {
+                    if by_jobs == is_cron_job && is_chosen(resource) {
+                        resources.entry(group).or_default().push(resource);
+                    }
+                }
+                Self {
+                    is_cron_job,
+                    resources,
+                }
+            })
+            .filter(|controllers| !controllers.resources.is_empty())
+            .collect()
+    }
+
+    /// What the name of a derived policy ends in.
+    pub(super) const fn suffix(&self) -> &'static str {
+        if self.is_cron_job {
+            "autogen-cronjobs"
+        } else {
+            "autogen-defaults"
+        }
+    }
+
+    /// Where these kinds have the Pod.
+    pub(super) const fn template(&self) -> &'static str {
+        if self.is_cron_job {
+            "spec.jobTemplate.spec.template"
+        } else {
+            "spec.template"
+        }
+    }
+
+    /// `matchConstraints` for these kinds.
+    pub(super) fn constraints(&self, of_pods: &Value) -> Value {
+        let operations = &of_pods["resourceRules"][0]["operations"];
+        let rules: Vec<Value> = self
+            .resources
+            .iter()
+            .map(|(group, resources)| {
+                json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": operations, "resources": resources})
+            })
+            .collect();
+        let mut constraints = json!({"resourceRules": rules});
+        if !of_pods["namespaceSelector"].is_null() {
+            constraints["namespaceSelector"] = of_pods["namespaceSelector"].clone();
+        }
+        constraints
+    }
+}
+
+/// The spec of a ValidatingPolicy, for what makes Pods.
+pub(super) fn validating(spec: &Value, controllers: &Controllers) -> Value {
+    let mut derived = spec.clone();
+    let template = controllers.template();
+    each_text(&mut derived, &|text| {
+        let text = replaced(text, "object.spec", &format!("object.{template}.spec"));
+        let text = replaced(&text, "oldObject.spec", &format!("oldObject.{template}.spec"));
+        let text = replaced(&text, "object.metadata", &format!("object.{template}.metadata"));
+        replaced(
+            &text,
+            "oldObject.metadata",
+            &format!("oldObject.{template}.metadata"),
+        )
+    });
+    derived["matchConstraints"] = controllers.constraints(&spec["matchConstraints"]);
+    derived
+}
+
+fn each_text(value: &mut Value, change: &impl Fn(&str) -> String) {
+    match value {
+        Value::String(text) => *text = change(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| each_text(item, change)),
+        Value::Object(entries) => entries.values_mut().for_each(|value| each_text(value, change)),
+        _ => {}
+    }
+}
+
+/// Every `from` as `to`, unless `.namespace` follows: a template has none.
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    let mut parts = text.split(from);
+    let mut result = parts.next().unwrap_or_default().to_owned();
+    for rest in parts {
+        let is_namespace = rest.strip_prefix(".namespace").is_some_and(|after| {
+            !after.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '_')
+        });
+        result.push_str(if is_namespace { from } else { to });
+        result.push_str(rest);
+    }
+    result
+}
+
+/// Whether Kyverno derives policies from one with these constraints (`CanAutoGen`).
+fn is_on_pods_alone(constraints: &Value) -> bool {
+    let is_empty = |value: &Value| match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(entries) => entries.is_empty(),
+        value => value.is_null(),
+    };
+    let selector = &constraints["objectSelector"];
+    let rules = constraints["resourceRules"].as_array();
+    let Some([rule]) = rules.map(Vec::as_slice) else {
+        return false;
+    };
+    is_empty(&selector["matchLabels"])
+        && is_empty(&selector["matchExpressions"])
+        && is_empty(&constraints["excludeResourceRules"])
+        && is_empty(&rule["resourceNames"])
+        && rule["apiGroups"] == json!([""])
+        && rule["apiVersions"] == json!(["v1"])
+        && rule["resources"] == json!(["pods"])
+        && !is_empty(&rule["operations"])
+}
+
+/// The spec of a MutatingPolicy, for what makes Pods. JSON patches stay as they are.
+///
+/// # Errors
+///
+/// The mutation of which nothing comes that could be applied: types that are not those of the fields.
+pub(super) fn mutating(spec: &Value, controllers: &Controllers) -> Result<Value, usize> {
+    let mut derived = spec.clone();
+    let template = controllers.template();
+    for condition in derived["matchConditions"].as_array_mut().into_iter().flatten() {
+        if let Some(Value::String(text)) = condition.get_mut("expression") {
+            *text = within_template(text, template);
+        }
+    }
+    for (index, mutation) in derived["mutations"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
+        if !mutation["applyConfiguration"].is_object() {
+            continue;
+        }
+        if let Some(Value::String(text)) = mutation.pointer_mut("/applyConfiguration/expression") {
+            *text = wrapped(&within_template(text, template), template).ok_or(index)?;
+        }
+    }
+    derived["matchConstraints"] = controllers.constraints(&spec["matchConstraints"]);
+    Ok(derived)
+}
+
+/// The Pod's spec, labels and annotations, of a template. Names may begin with any case of object.
+fn within_template(text: &str, template: &str) -> String {
+    let mut text = text.to_owned();
+    for field in ["spec", "metadata.labels", "metadata.annotations"] {
+        text = at_words(&text, field, &format!("{template}.{field}"));
+    }
+    text
+}
+
+fn at_words(text: &str, field: &str, to: &str) -> String {
+    let mut result = String::with_capacity(text.len() * 2);
+    let mut rest = text;
+    let mut before = ' ';
+    while let Some(first) = rest.chars().next() {
+        let is_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
+        let variable = ["oldObject", "object", "Object"].into_iter().find(|variable| {
+            let after = rest
+                .strip_prefix(variable)
+                .and_then(|after| after.strip_prefix('.'));
+            !is_word(before) && after.is_some_and(|after| after.starts_with(field))
+        });
+        let taken = match variable {
+            Some(variable) => {
+                result.push_str(variable);
+                result.push('.');
+                result.push_str(to);
+                before = 'x';
+                variable.len() + 1 + field.len()
+            }
+            None => {
+                result.push(first);
+                before = first;
+                first.len_utf8()
+            }
+        };
+        rest = rest.get(taken..).unwrap_or_default();
+    }
+    result
+}
+
+/// `Object{…}` as the template of an `Object{…}`.
+fn wrapped(text: &str, template: &str) -> Option<String> {
+    let Some(content) = text
+        .trim()
+        .strip_prefix("Object")
+        .and_then(|rest| rest.trim_start().strip_prefix('{'))
+    else {
+        return Some(text.to_owned());
+    };
+    // What is of the type of the metadata of a Pod is not of that of a template.
+    if content.contains("Object.metadata") {
+        return None;
+    }
+    let mut depth = 1_usize;
+    let end = content.char_indices().find_map(|(at, character)| {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        (depth == 0).then_some(at)
+    })?;
+    let (inner, rest) = content.split_at_checked(end)?;
+    let mut start = String::new();
+    let mut name = "Object".to_owned();
+    for field in template.split('.') {
+        start.push_str(&format!("{name}{{{field}: "));
+        name = format!("{name}.{field}");
+    }
+    let closing = "}".repeat(template.split('.').count());
+    Some(format!(
+        "{start}{name}{{{inner}}}{closing}{}",
+        rest.strip_prefix('}')?
+    ))
+}

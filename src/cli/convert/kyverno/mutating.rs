@@ -1,0 +1,179 @@
+//! MutatingPolicy to MutatingAdmissionPolicy.
+
+#![expect(
+    clippy::indexing_slicing,
+    reason = "what a JSON value has not is null when it is read, and only objects are written to"
+)]
+
+use serde_json::{Value, json};
+
+use super::autogen::{self, Controllers};
+use super::expressions;
+use super::spec::{KyvernoPolicy, spec_path};
+use crate::cel::{made_objects, variable_uses};
+use crate::cli::convert::conversion::Conversion;
+use crate::document::Document;
+use crate::engine::admission::GroupVersionKind;
+use crate::engine::admission::apply::Schemas;
+use crate::manifest;
+
+/// The fields of a spec that are read, or have no effect at admission.
+const KNOWN: [&str; 9] = [
+    "matchConstraints",
+    "matchConditions",
+    "variables",
+    "mutations",
+    "failurePolicy",
+    "reinvocationPolicy",
+    "autogen",
+    "evaluation",
+    "webhookConfiguration",
+];
+
+/// The fields that both kinds have.
+const SHARED: [&str; 4] = ["matchConstraints", "matchConditions", "variables", "mutations"];
+
+pub(super) fn convert(document: &Document) -> Conversion {
+    let mut policy = KyvernoPolicy::read(document, &KNOWN);
+    expressions::adapt(&mut policy);
+    refuse_shared_variables(&mut policy);
+    let spec = policy.spec.clone();
+    refuse_atomics(&mut policy, &spec);
+    let mut objects = objects(&policy.name, &spec).to_vec();
+    for controllers in Controllers::of(&spec) {
+        match autogen::mutating(&spec, &controllers) {
+            Ok(derived) => {
+                refuse_atomics(&mut policy, &derived);
+                let name = format!("{}-{}", policy.name, controllers.suffix());
+                objects.extend(self::objects(&name, &derived));
+            }
+            Err(index) => {
+                let path = spec_path(&["mutations"]).index(index);
+                let reason = "what Kyverno derives from it for what makes Pods cannot be applied: set \
+                              `autogen.podControllers.controllers` to `[]`";
+                policy.made.refuse(document, &path, reason);
+            }
+        }
+    }
+    policy.made.objects = objects;
+    policy.made
+}
+
+/// Kyverno evaluates a variable once for all mutations, Kubernetes once for each.
+fn refuse_shared_variables(policy: &mut KyvernoPolicy<'_>) {
+    if policy.spec["mutations"].as_array().map_or(0, Vec::len) < 2 {
+        return;
+    }
+    let variables = policy.spec["variables"].clone();
+    for (index, variable) in variables.as_array().into_iter().flatten().enumerate() {
+        let text = variable["expression"].as_str().unwrap_or_default();
+        if variable_uses(text, "object").is_ok_and(|uses| uses.is_empty()) {
+            continue;
+        }
+        let path = spec_path(&["variables"]).index(index);
+        let reason = "Kyverno evaluates it before the first mutation, Kubernetes before each, of an object that has \
+                      changed: write one mutation";
+        policy.made.refuse(policy.document, &path, reason);
+    }
+}
+
+/// Kyverno replaces an atomic field that a configuration names; Kubernetes refuses the configuration.
+fn refuse_atomics(policy: &mut KyvernoPolicy<'_>, spec: &Value) {
+    let kinds = kinds(spec);
+    for (index, mutation) in spec["mutations"].as_array().into_iter().flatten().enumerate() {
+        let Some(text) = mutation["applyConfiguration"]["expression"].as_str() else {
+            continue;
+        };
+        let path = spec_path(&["mutations"])
+            .index(index)
+            .field("applyConfiguration")
+            .field("expression");
+        for kind in &kinds {
+            if let Err(reason) = fits(text, kind) {
+                policy.made.refuse(policy.document, &path, reason);
+            }
+        }
+    }
+}
+
+/// Whether Kubernetes applies the configuration to objects of `kind`; none: one that is not known.
+fn fits(text: &str, kind: &Option<GroupVersionKind<'static>>) -> Result<(), String> {
+    let Some(kind) = kind else {
+        return Err(
+            "it is for resources whose types are not known here, and Kubernetes refuses to apply atomic fields"
+                .to_owned(),
+        );
+    };
+    for (name, fields) in made_objects(text).unwrap_or_default() {
+        let steps: Vec<&str> = name.split('.').skip(1).collect();
+        for field in &fields {
+            let path: Vec<&str> = steps.iter().copied().chain([field.as_str()]).collect();
+            match Schemas::builtin().is_atomic(kind, &path) {
+                Ok(Some(true)) => {
+                    return Err(format!(
+                        "Kubernetes refuses to apply `{}`, which is atomic: write a JSONPatch",
+                        path.join(".")
+                    ));
+                }
+                Ok(_) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The kinds that the rules match; none among them where there are some that are not built in.
+fn kinds(spec: &Value) -> Vec<Option<GroupVersionKind<'static>>> {
+    let rules = spec["matchConstraints"]["resourceRules"].as_array();
+    let texts = |rule: &Value, field: &str| -> Vec<String> {
+        let texts = rule[field].as_array().into_iter().flatten();
+        texts.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let mut kinds = Vec::new();
+    for rule in rules.into_iter().flatten() {
+        for group in texts(rule, "apiGroups") {
+            for version in texts(rule, "apiVersions") {
+                let version = if version == "*" { "v1" } else { version.as_str() };
+                kinds.extend(texts(rule, "resources").iter().map(|resource| {
+                    manifest::kind_of(&group, version, resource).map(|kind| {
+                        let kind = GroupVersionKind {
+                            group: group.clone().into(),
+                            version: version.to_owned().into(),
+                            kind: kind.into(),
+                        };
+                        kind.into_owned()
+                    })
+                }));
+            }
+        }
+    }
+    kinds
+}
+
+fn objects(name: &str, written: &Value) -> [Value; 2] {
+    let mut spec = json!({
+        "failurePolicy": written["failurePolicy"].as_str().unwrap_or("Fail"),
+        "reinvocationPolicy": written["reinvocationPolicy"].as_str().unwrap_or("Never"),
+    });
+    for field in SHARED {
+        if !written[field].is_null() {
+            spec[field] = written[field].clone();
+        }
+    }
+    let api_version = "admissionregistration.k8s.io/v1";
+    [
+        json!({
+            "apiVersion": api_version,
+            "kind": "MutatingAdmissionPolicy",
+            "metadata": {"name": name},
+            "spec": spec,
+        }),
+        json!({
+            "apiVersion": api_version,
+            "kind": "MutatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {"policyName": name},
+        }),
+    ]
+}

@@ -1,0 +1,217 @@
+//! `portcullis convert`.
+
+use serde_json::{Value, json};
+
+use crate::run::{Portcullis, Run};
+
+/// What `docs/cli.md` converts.
+const DENY: &str = r#"apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: production-guard}
+spec:
+  effect: Deny
+  subjects: [{kind: Group, name: dev}]
+  excludeSubjects: [{kind: User, name: jane}]
+  resourceRules:
+  - {verbs: [delete], apiGroups: [apps], resources: [deployments], namespaces: ["prod-*"]}
+  reason: only the platform team deletes in production
+"#;
+
+const READS: &str = r#"apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: no-secrets}
+spec:
+  effect: Deny
+  subjects: [{kind: Group, name: dev}]
+  resourceRules:
+  - {verbs: [get, patch], apiGroups: [""], resources: [secrets]}
+  notAfter: 2027-01-01T00:00:00Z
+"#;
+
+const KYVERNO: &str = r#"apiVersion: policies.kyverno.io/v1
+kind: ValidatingPolicy
+metadata: {name: no-host-network}
+spec:
+  validationActions: [Deny]
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [pods]}]
+  validations:
+  - expression: "object.spec.?hostNetwork.orValue(false) == false"
+    message: the network of the host is not for pods
+---
+apiVersion: policies.kyverno.io/v1
+kind: MutatingPolicy
+metadata: {name: no-token}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration: {expression: "Object{spec: Object.spec{automountServiceAccountToken: false}}"}
+"#;
+
+fn in_folder() -> Portcullis {
+    let portcullis = Portcullis::new();
+    portcullis.write("guard.yaml", DENY);
+    portcullis.write("no-secrets.yaml", READS);
+    portcullis.write("kyverno.yaml", KYVERNO);
+    portcullis
+}
+
+fn converted(portcullis: &Portcullis, file: &str) -> Run {
+    let run = portcullis.run(&format!("convert {file}"));
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    portcullis.write("converted/policies.yaml", &run.stdout);
+    let check = portcullis.run("check converted");
+    assert_eq!(check.code, 0, "{check:?}");
+    run
+}
+
+fn admit(portcullis: &Portcullis, object: &Value, flags: &str) -> Run {
+    portcullis.write("object.json", &object.to_string());
+    portcullis.run(&format!(
+        "admit --manifests converted -f object.json -o json {flags}"
+    ))
+}
+
+#[test]
+fn the_documents_show_what_it_prints() {
+    let shown = include_str!("../../docs/cli.md");
+    let portcullis = in_folder();
+    let guard = portcullis.run("convert guard.yaml");
+    assert_eq!((guard.code, guard.stderr.as_str()), (0, ""), "{guard:?}");
+    let reads = portcullis.run("convert no-secrets.yaml");
+    assert_eq!((reads.code, reads.stdout.as_str()), (1, ""), "{reads:?}");
+    for (command, output) in [
+        ("convert guard.yaml", &guard.stdout),
+        ("convert no-secrets.yaml", &reads.stderr),
+    ] {
+        let transcript = format!("$ portcullis {command}\n{output}```");
+        assert!(shown.contains(&transcript), "{transcript}");
+    }
+    assert!(shown.contains(DENY), "{DENY}");
+}
+
+#[test]
+fn a_deny_is_admissions_after_conversion() {
+    let portcullis = in_folder();
+    converted(&portcullis, "guard.yaml");
+    let deployment = |namespace: &str| json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": namespace}});
+    for (namespace, flags, code) in [
+        ("prod-web", "--user jim --group dev", 1),
+        ("prod-web", "--user jane --group dev", 0),
+        ("prod-web", "--user jim --group ops", 0),
+        ("test", "--user jim --group dev", 0),
+    ] {
+        let run = admit(
+            &portcullis,
+            &deployment(namespace),
+            &format!("--operation DELETE {flags}"),
+        );
+        assert_eq!(run.code, code, "{namespace} {flags} {run:?}");
+    }
+    let created = admit(&portcullis, &deployment("prod-web"), "--user jim --group dev");
+    assert_eq!(created.code, 0, "{created:?}");
+}
+
+#[test]
+fn kyvernos_policies_decide_the_same_after_conversion() {
+    let portcullis = in_folder();
+    converted(&portcullis, "kyverno.yaml");
+    let pod = |host_network: Value| json!({"hostNetwork": host_network, "containers": []});
+    let in_pod =
+        |spec: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec});
+    let in_deployment = |spec: Value| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "p"},
+            "spec": {"template": {"spec": spec}}})
+    };
+    let in_cron_job = |spec: Value| {
+        json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "p"},
+            "spec": {"jobTemplate": {"spec": {"template": {"spec": spec}}}}})
+    };
+    for (host_network, code) in [(json!(true), 1), (json!(false), 0)] {
+        for object in [
+            in_pod(pod(host_network.clone())),
+            in_deployment(pod(host_network.clone())),
+            in_cron_job(pod(host_network.clone())),
+        ] {
+            let run = admit(&portcullis, &object, "");
+            assert_eq!(run.code, code, "{object} {run:?}");
+            assert_eq!(
+                run.stdout.contains("the network of the host is not for pods"),
+                code == 1
+            );
+        }
+    }
+    let run = portcullis.run("admit --manifests converted -f object.json --phase mutate");
+    assert!(
+        run.stdout
+            .contains("/spec/jobTemplate/spec/template/spec/automountServiceAccountToken"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn programs_get_objects_and_reasons() {
+    let portcullis = in_folder();
+    let run = portcullis.run("convert guard.yaml no-secrets.yaml -o json");
+    assert_eq!(run.code, 1, "{run:?}");
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(report["objects"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        report["refused"][0],
+        json!({"file": "no-secrets.yaml", "line": 9, "object": "AuthorizationPolicy/no-secrets",
+            "path": "spec.notAfter",
+            "reason": "expressions of admission policies know no clock: apply and delete the object at these times"})
+    );
+    assert_eq!(report["refused"][1]["line"], 8);
+    assert_eq!(report["notes"], json!([]));
+}
+
+#[test]
+fn never_deny_is_that_of_the_configuration() {
+    let portcullis = in_folder();
+    assert_eq!(portcullis.run("init gate").code, 0);
+    let path = "gate/portcullis.yaml";
+    let config = std::fs::read_to_string(portcullis.path(path)).unwrap();
+    portcullis.write(
+        path,
+        &format!("{config}\nauthorization: {{neverDeny: {{users: [root-agent]}}}}\n"),
+    );
+    let by_default = portcullis.run("convert guard.yaml").stdout;
+    assert!(by_default.contains("system:kube-scheduler") && !by_default.contains("root-agent"));
+    let run = portcullis.run("convert guard.yaml --config gate/portcullis.yaml");
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(
+        run.stdout.contains("root-agent") && !run.stdout.contains("system:kube-scheduler"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_2_and_what_is_nothing_to_convert_1() {
+    let portcullis = in_folder();
+    portcullis.write("broken.yaml", "a: [\n");
+    portcullis.write(
+        "other.yaml",
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: b}}\n",
+    );
+    portcullis.write(
+        "policy.yaml",
+        "{apiVersion: kyverno.io/v1, kind: ClusterPolicy, metadata: {name: a}, spec: {}}\n",
+    );
+    for (file, code, told) in [
+        ("nowhere.yaml", 2, "nowhere.yaml"),
+        ("broken.yaml", 2, "broken.yaml:"),
+        ("other.yaml", 1, "there is no policy to convert"),
+        (
+            "policy.yaml",
+            1,
+            "policy.yaml:1: ClusterPolicy/a: kind: not converted: its patterns and JMESPath are no CEL",
+        ),
+    ] {
+        let run = portcullis.run(&format!("convert {file}"));
+        assert_eq!((run.code, run.stdout.as_str()), (code, ""), "{run:?}");
+        assert!(run.stderr.contains(told), "{run:?}");
+    }
+}
