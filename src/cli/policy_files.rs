@@ -67,6 +67,7 @@ impl PolicyFiles {
     }
 
     /// Whether files are named on the command line.
+    #[cfg(feature = "cluster")]
     pub(super) const fn names_files(&self) -> bool {
         self.config.is_some() || !self.manifests.is_empty()
     }
