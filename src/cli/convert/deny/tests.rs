@@ -39,6 +39,7 @@ fn loaded(texts: &[&str]) -> LoadedPolicies {
         admission: manifests.admission(&AdmissionSettings::default()),
         policies: manifests.policies,
         authorizers: Vec::new(),
+        namespace: None,
     }
 }
 

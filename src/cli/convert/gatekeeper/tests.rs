@@ -62,6 +62,7 @@ fn is_denied(made: &Conversion, review: &Value) -> bool {
         admission: manifests.admission(&AdmissionSettings::default()),
         policies: manifests.policies,
         authorizers: Vec::new(),
+        namespace: None,
     };
     let answers = RecordedAnswers::default();
     let answered = OfflineReview {
