@@ -16,10 +16,10 @@ use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::{CommandResult, Error, authorize};
 use crate::telemetry::metrics;
 use answer::{Answered, OfflineReview};
-pub(super) use explain::AdmitInWords;
 use explain::{AdmitAllExplained, AdmitAllInWords, AdmitExplained, AnsweredObject};
+pub(super) use explain::{AdmitInWords, StepsInWords};
 use manifests::{ManifestArguments, ReviewsOfManifests};
-pub(super) use trace::{Traced, TracedValue};
+pub(super) use trace::{StepRecorder, Traced, TracedValue};
 
 /// Answer an AdmissionReview, or what would be asked about a manifest, offline, and explain the
 /// answer.

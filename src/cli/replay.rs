@@ -78,7 +78,7 @@ impl Replay {
         for path in source::files(&self.recordings)? {
             let mut file = RecordingFile::open(&path)?;
             while file.advance()? {
-                let compared = self.compare(&file, &new, old.as_ref())?;
+                let compared = self.compare(&file, &new, old.as_ref(), &replayed)?;
                 replayed.add(compared);
                 progress.advance();
             }
@@ -110,23 +110,32 @@ impl Replay {
         file: &RecordingFile,
         new: &LoadedPolicies,
         old: Option<&LoadedPolicies>,
+        replayed: &Replayed,
     ) -> Result<ReviewComparison, Error> {
         let document = Document::parse_bytes(file.bytes()).map_err(|error| file.unreadable(&error.into()))?;
         let recorded = RecordLine::read(&document).map_err(|error| file.unreadable(&error))?;
+        let deciding = |policies| Deciding {
+            policies,
+            recorded: &recorded,
+            now: self.at.unwrap_or(recorded.time),
+        };
         let decide = |policies| {
-            let deciding = Deciding {
-                policies,
-                recorded: &recorded,
-                now: self.at.unwrap_or(recorded.time),
-            };
-            deciding.decide().map_err(|error| file.unreadable(&error))
+            deciding(policies)
+                .decide()
+                .map_err(|error| file.unreadable(&error))
         };
         let before = match old {
             Some(old) => decide(old)?,
             None => ReplayDecision::recorded(&recorded),
         };
         let now = decide(new)?;
-        Ok(ReviewComparison::new(file, &recorded, before, now))
+        let mut compared = ReviewComparison::new(file, &recorded, before, now);
+        if let ReviewComparison::Flip(group, example) = &mut compared
+            && !replayed.flips.contains_key(&*group)
+        {
+            example.considered = deciding(new).explain();
+        }
+        Ok(compared)
     }
 }
 

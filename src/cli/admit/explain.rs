@@ -64,6 +64,9 @@ pub(super) struct ObjectExplained<'a> {
 /// The answers about all objects of `-f`, and notes on them, in words.
 pub(super) struct AdmitAllInWords<'a>(pub(super) &'a [AnsweredObject], pub(super) &'a [String]);
 
+/// The steps to an answer, in words.
+pub(crate) struct StepsInWords<'a>(pub(in crate::cli) &'a [Traced]);
+
 /// An answer in words.
 pub(crate) struct AdmitInWords<'a>(pub(in crate::cli) &'a Answered);
 
@@ -137,7 +140,13 @@ impl fmt::Display for AdmitInWords<'_> {
             Ok(decided) => write_outcome(f, &decided.outcome)?,
             Err(unknown) => writeln!(f, "unknown: {unknown} (see --answers)")?,
         }
-        trace.iter().try_for_each(|step| write_step(f, step))
+        StepsInWords(trace).fmt(f)
+    }
+}
+
+impl fmt::Display for StepsInWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|step| write_step(f, step))
     }
 }
 

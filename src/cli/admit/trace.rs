@@ -15,7 +15,7 @@ use crate::engine::admission::trace::{MatchFinding, PolicyExpression, Recorder, 
 use crate::engine::admission::webhook::{Verdict, WebhookResult};
 
 /// Keeps the steps that it observes.
-pub(super) struct StepRecorder {
+pub(crate) struct StepRecorder {
     phase: Phase,
     steps: RefCell<Vec<Traced>>,
     begun: Cell<Instant>,
@@ -128,7 +128,7 @@ pub(crate) enum TracedValue {
 // === impl StepRecorder ===
 
 impl StepRecorder {
-    pub(super) fn new(phase: Phase) -> Self {
+    pub(crate) fn new(phase: Phase) -> Self {
         let start = Traced::Phase {
             phase: phase.as_str(),
             again: false,
@@ -140,7 +140,7 @@ impl StepRecorder {
         }
     }
 
-    pub(super) fn into_steps(self) -> Vec<Traced> {
+    pub(crate) fn into_steps(self) -> Vec<Traced> {
         self.steps.into_inner()
     }
 }

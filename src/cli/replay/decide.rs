@@ -2,10 +2,12 @@
 
 use super::watch::RedactionWatch;
 use crate::api::{AdmissionReview, SubjectAccessReview};
-use crate::cli::authorizers::{self, Opinions, TurnOutcome};
-use crate::cli::explain::object;
+use crate::cli::admit::{StepRecorder, StepsInWords};
+use crate::cli::authorizers::{self, Consulted, Opinions, TurnOutcome};
+use crate::cli::explain::{InWords, object};
 use crate::cli::loading::LoadedPolicies;
 use crate::config::Endpoint;
+use crate::engine::admission::trace::Recorder;
 use crate::engine::admission::webhook::{Call, WebhookAnswer};
 use crate::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
 use crate::engine::{Cause, Decision, Time};
@@ -110,6 +112,57 @@ impl Deciding<'_> {
         }))
     }
 
+    /// What was considered on the way, in the words of `authorize` and `admit`.
+    pub(super) fn explain(&self) -> Vec<String> {
+        let explained = match self.recorded.endpoint {
+            Endpoint::Authorize => self.explain_access(),
+            Endpoint::Validate => self.explain_admission(Phase::Validate),
+            Endpoint::Mutate => self.explain_admission(Phase::Mutate),
+        };
+        let explained = explained.unwrap_or_default();
+        explained
+            .lines()
+            .filter(|line| !line.is_empty())
+            .map(str::to_owned)
+            .collect()
+    }
+
+    fn explain_access(&self) -> Result<String, RecordingError> {
+        let review = SubjectAccessReview::decode(self.recorded.review.raw().as_bytes())
+            .map_err(|_| RecordingError::Field("review"))?;
+        let policies = self.policies.policies.for_cluster(&self.recorded.text("cluster"));
+        let (own, trace) = policies.explain(&review.attributes, self.now);
+        let opinions = Opinions::of(self.recorded.opinions()?);
+        let webhooks = (self.policies.authorizers.as_slice(), &opinions);
+        let consulted: Consulted = authorizers::consult(policies, &review.attributes, own, webhooks);
+        let words = InWords {
+            consulted: &consulted,
+            trace: &trace,
+            bindings: policies.unmatched(&review.attributes, self.now).bindings,
+        };
+        // The decision itself is reported already.
+        let words = words.to_string();
+        Ok(words
+            .split_once('\n')
+            .map_or_else(String::new, |(_, rest)| rest.to_owned()))
+    }
+
+    fn explain_admission(&self, phase: Phase) -> Result<String, RecordingError> {
+        let document = Document::parse(self.recorded.review.raw())?;
+        let review = AdmissionReview::decode(&document).map_err(|_| RecordingError::Field("review"))?;
+        let name = self.recorded.text("name");
+        let steps = StepRecorder::new(phase);
+        let replay = AdmissionReplay {
+            recorded: self.recorded,
+            watch: RedactionWatch::new(&self.recorded.redacted()),
+            given: Vec::new(),
+        };
+        let only = (!name.is_empty()).then_some(name.as_str());
+        // How it ends is known already.
+        let _ = replay.run(self, phase, only, &review.request, Some(&steps));
+        Ok(StepsInWords(&steps.into_steps()).to_string())
+    }
+
     fn admission(&self, phase: Phase) -> Result<ReplayDecision, RecordingError> {
         let document = Document::parse(self.recorded.review.raw())?;
         let review = AdmissionReview::decode(&document).map_err(|_| RecordingError::Field("review"))?;
@@ -133,7 +186,7 @@ impl Deciding<'_> {
                 format!("an object of {OWN_GROUP} is judged as a whole, and something of it is redacted");
             return Ok(ReplayDecision::Unknown(why));
         }
-        Ok(match replay.run(self, phase, only, &review.request) {
+        Ok(match replay.run(self, phase, only, &review.request, None) {
             Ok(outcome) => ReplayDecision::known(review.within_version(outcome)),
             Err(why) => ReplayDecision::Unknown(why),
         })
@@ -171,6 +224,7 @@ impl AdmissionReplay<'_> {
         phase: Phase,
         only: Option<&str>,
         request: &Request<'_>,
+        steps: Option<&dyn Recorder>,
     ) -> Result<Outcome, String> {
         let cluster = self.recorded.text("cluster");
         let access = deciding.policies.policies.for_cluster(&cluster);
@@ -181,7 +235,7 @@ impl AdmissionReplay<'_> {
             let run = Run {
                 only,
                 judge: Some(&surroundings),
-                recorder: self.watch.is_any().then_some(&self.watch),
+                recorder: steps.or_else(|| self.watch.is_any().then_some(&self.watch as &dyn Recorder)),
                 ..Run::new(&**access, deciding.now)
             };
             match chain.advance(set, request, run, answers) {

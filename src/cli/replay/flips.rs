@@ -47,6 +47,8 @@ pub(super) struct FlipExample {
     pub(super) before: String,
     /// The reason for the decision now.
     pub(super) now: String,
+    /// What was considered for the decision now, in lines.
+    pub(super) considered: Vec<String>,
 }
 
 /// All that was replayed.
@@ -162,6 +164,7 @@ impl FlipExample {
             request,
             before,
             now,
+            considered: Vec::new(),
         }
     }
 }

@@ -174,6 +174,7 @@ impl fmt::Display for FlipReport {
             request,
             before,
             now,
+            considered,
             ..
         } = &**example;
         writeln!(f, "  {user}: {request} ({endpoint}, {time}, {file}:{line})")?;
@@ -182,6 +183,6 @@ impl fmt::Display for FlipReport {
                 writeln!(f, "    {when}: {reason}")?;
             }
         }
-        Ok(())
+        considered.iter().try_for_each(|line| writeln!(f, "      {line}"))
     }
 }

@@ -208,6 +208,13 @@ fn webhooks_answer_as_they_did_and_patches_are_compared() {
         ],
         "{said:#}"
     );
+    // How that came about is told as `admit` tells it.
+    for flip in said["flips"].as_array().unwrap() {
+        let considered = flip["example"]["considered"].as_array().unwrap();
+        let named = considered.iter().filter_map(Value::as_str);
+        let named = named.filter(|line| line.contains("ValidatingAdmissionPolicy/named"));
+        assert!(named.count() > 0, "{flip:#}");
+    }
 }
 
 #[test]
