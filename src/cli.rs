@@ -17,6 +17,8 @@ mod authorize;
 mod authorizers;
 mod check;
 mod convert;
+#[cfg(test)]
+mod documented;
 mod explain;
 mod init;
 mod kinds;

@@ -1,0 +1,145 @@
+//! Every command line that a page shows is one that the program takes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Parser as _;
+
+use super::Arguments;
+
+/// Where the pages are.
+const PLACES: [&str; 6] = [
+    "README.md",
+    "SECURITY.md",
+    "docs",
+    "deploy",
+    "kubeconfig-examples",
+    "config",
+];
+
+fn pages(path: &Path, found: &mut Vec<PathBuf>) {
+    if path.is_dir() {
+        let entries = fs::read_dir(path).unwrap();
+        entries.for_each(|entry| pages(&entry.unwrap().path(), found));
+    } else if path.extension().is_some_and(|extension| extension == "md") {
+        found.push(path.to_owned());
+    }
+}
+
+/// The commands of a page's `console` blocks, each in one line.
+fn commands(page: &str) -> Vec<String> {
+    let (mut commands, mut is_console, mut goes_on) = (Vec::<String>::new(), false, false);
+    for line in page.lines() {
+        if let Some(fence) = line.trim_start().strip_prefix("```") {
+            is_console = fence == "console";
+            continue;
+        }
+        let command = line.trim_start().strip_prefix("$ ").filter(|_| is_console);
+        match (command, commands.last_mut()) {
+            (Some(command), _) => commands.push(command.to_owned()),
+            (None, Some(last)) if goes_on && is_console => *last = format!("{last} {}", line.trim()),
+            _ => continue,
+        }
+        let Some(last) = commands.last_mut() else { continue };
+        goes_on = last.ends_with('\\');
+        *last = last.trim_end_matches('\\').trim().to_owned();
+    }
+    commands
+}
+
+/// The words of each program that a shell would start.
+fn programs(command: &str) -> Vec<Vec<String>> {
+    let (mut programs, mut words) = (Vec::new(), Vec::new());
+    let (mut word, mut quote, mut depth) = (None::<String>, None, 0_u32);
+    for character in command.chars().chain(['\n']) {
+        match (character, quote) {
+            (_, Some(open)) if character == open => quote = None,
+            ('\'' | '"', None) => {
+                quote = Some(character);
+                word.get_or_insert_default();
+            }
+            ('(', None) => depth += 1,
+            (')', None) => depth = depth.saturating_sub(1),
+            ('#', None) if word.is_none() => break,
+            (' ' | '\n' | '|' | ';' | '&', None) if depth == 0 => {
+                words.extend(word.take());
+                if character != ' ' {
+                    programs.push(std::mem::take(&mut words));
+                }
+            }
+            (character, _) => word.get_or_insert_default().push(character),
+        }
+    }
+    words.extend(word);
+    programs.push(words);
+    programs.retain(|words| !words.is_empty());
+    programs
+}
+
+/// The arguments, where it is this program that is started.
+fn arguments(words: &[String]) -> Option<Vec<String>> {
+    let is_variable = |word: &&String| {
+        word.split_once('=')
+            .is_some_and(|(name, _)| !name.starts_with('-'))
+    };
+    let start = words
+        .iter()
+        .take_while(|word| is_variable(word) || *word == "sudo")
+        .count();
+    let words: Vec<&str> = words[start..].iter().map(String::as_str).collect();
+    let rest = match words.as_slice() {
+        ["kubectl", "portcullis", rest @ ..] | ["cargo", "run", "--release", "--", rest @ ..] => rest,
+        ["cargo", "run", "--release"] => &[],
+        [program, rest @ ..] if *program == "portcullis" || program.ends_with("/portcullis") => rest,
+        _ => return None,
+    };
+    let end = rest
+        .iter()
+        .position(|word| word.trim_start_matches('2').starts_with('>'));
+    let rest = &rest[..end.unwrap_or(rest.len())];
+    // What is left to the reader.
+    let is_whole = !rest.iter().any(|word| word.contains('…'));
+    is_whole.then(|| rest.iter().map(|word| (*word).to_owned()).collect())
+}
+
+#[test]
+fn every_command_that_a_page_shows_is_understood() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    PLACES
+        .iter()
+        .for_each(|place| pages(&root.join(place), &mut found));
+    let (mut count, mut wrong) = (0, Vec::new());
+    for page in found {
+        let text = fs::read_to_string(&page).unwrap();
+        for command in commands(&text) {
+            for arguments in programs(&command).iter().filter_map(|words| arguments(words)) {
+                count += 1;
+                let words = std::iter::once("portcullis".to_owned()).chain(arguments);
+                match Arguments::try_parse_from(words) {
+                    Err(error) if error.use_stderr() => {
+                        wrong.push(format!("{}: {command}\n{error}", page.display()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 30, "{count} commands");
+}
+
+#[test]
+fn a_command_is_found_as_a_shell_would_start_it() {
+    let page = "```console\n$ cat a | sudo X=y /opt/portcullis test 'a b' \\\n    --run x > out  # why\n```\n$ portcullis no\n";
+    let found = commands(page);
+    assert_eq!(
+        found,
+        ["cat a | sudo X=y /opt/portcullis test 'a b' --run x > out  # why"]
+    );
+    let arguments: Vec<_> = programs(&found[0])
+        .iter()
+        .filter_map(|words| arguments(words))
+        .collect();
+    assert_eq!(arguments, [["test", "a b", "--run", "x"]]);
+}
