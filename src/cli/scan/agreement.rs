@@ -164,6 +164,38 @@ fn admits(judge: &ObjectJudge, review: &str, user: (&str, &[&str]), before: Opti
     answered.decided.unwrap().outcome.denial.is_none()
 }
 
+#[test]
+fn neither_an_exception_nor_a_warning_hides_what_is_unknown() {
+    // The last of these has an error that the failure policy lets pass.
+    let others = ["false", EXPRESSIONS[3]];
+    let orders = others.map(|other| [[other, EXPRESSIONS[5]], [EXPRESSIONS[5], other]]);
+    for validations in orders.concat() {
+        let policy = ScannedPolicy {
+            conditions: Vec::new(),
+            validations: validations.to_vec(),
+            failure_policy: "Ignore",
+            actions: vec!["Deny"],
+        };
+        let mut manifests = policy.manifests(0).to_vec();
+        manifests.push(exception(false));
+        let judge = ObjectJudge {
+            loaded: loaded(&manifests),
+            cluster: "c".into(),
+            now: Time::parse("2026-12-01T00:00:00Z").unwrap(),
+            kinds: CustomKinds::default(),
+            manifests: ManifestArguments::default(),
+            phases: CREATED,
+        };
+        let document = Document::new(None, Node::from_json(pod(&[])));
+        let findings = judge.judge(&document).unwrap().findings;
+        let found: Vec<_> = findings
+            .iter()
+            .map(|finding| (finding.result, &*finding.exception))
+            .collect();
+        assert_eq!(found, [(ScanOutcome::Skip, "")], "{findings:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn a_scan_says_what_admit_says_whoever_asks(

@@ -6,6 +6,7 @@
 //! ```
 
 use std::cell::RefCell;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::finding::ScanOutcome;
@@ -236,18 +237,30 @@ impl PolicyRun {
 // === impl PolicyJudgement ===
 
 impl PolicyJudgement {
-    /// The graver of both, with what each says where they are the same.
+    /// The graver of both, with what each says where they are as grave.
     fn merge(&mut self, other: Self) {
-        if other.result > self.result {
-            *self = other;
-        } else if other.result == self.result {
-            if !other.message.is_empty() && !self.message.split("; ").any(|own| own == other.message) {
-                let separator = if self.message.is_empty() { "" } else { "; " };
-                self.message = format!("{}{separator}{}", self.message, other.message);
+        match other.gravity().cmp(&self.gravity()) {
+            Ordering::Less => {}
+            Ordering::Greater => *self = other,
+            Ordering::Equal => {
+                if !other.message.is_empty() && !self.message.split("; ").any(|own| own == other.message) {
+                    let separator = if self.message.is_empty() { "" } else { "; " };
+                    self.message = format!("{}{separator}{}", self.message, other.message);
+                }
             }
-            if self.exception.is_empty() {
-                self.exception = other.exception;
-            }
+        }
+    }
+
+    /// What cannot be said may be a refusal, so it hides no refusal and no warning hides it. What
+    /// an exception lets pass is none.
+    fn gravity(&self) -> u8 {
+        match self.result {
+            ScanOutcome::Pass => 0,
+            ScanOutcome::Skip if !self.exception.is_empty() => 1,
+            ScanOutcome::Warn => 2,
+            ScanOutcome::Skip => 3,
+            ScanOutcome::Fail => 4,
+            ScanOutcome::Error => 5,
         }
     }
 }
