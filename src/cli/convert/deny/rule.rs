@@ -96,10 +96,16 @@ impl RuleParts {
             .push(json!({"name": own, "expression": expression}));
     }
 
-    /// A condition of the policy itself, which keeps its name.
+    /// A condition of the policy itself, which keeps its name. Beside a selector of namespaces,
+    /// which only a validation can ask about, it is a part of that: a matchCondition that has an
+    /// error would refuse in every namespace.
     pub(super) fn own_condition(&mut self, name: &str, expression: &str) {
-        self.conditions
-            .push(json!({"name": name, "expression": expression}));
+        match self.validation.strip_prefix('!') {
+            Some(touched) => self.validation = format!("!({touched} && ({expression}))"),
+            None => self
+                .conditions
+                .push(json!({"name": name, "expression": expression})),
+        }
     }
 
     fn add_operations(

@@ -98,6 +98,20 @@ fn agrees(spec: &Value) -> bool {
     true
 }
 
+#[test]
+fn a_condition_with_an_error_refuses_in_the_selected_namespaces_alone() {
+    for failure_policy in ["Deny", "NoOpinion"] {
+        assert!(agrees(&json!({
+            "effect": "Deny",
+            "failurePolicy": failure_policy,
+            "subjects": [{"kind": "User", "name": "jane"}],
+            "resourceRules": [{"verbs": ["update", "patch"], "apiGroups": [""], "resources": ["pods"],
+                "namespaceSelector": {"matchLabels": {"tier": "prod"}}}],
+            "conditions": [{"name": "c", "expression": "request.extra['none'][0] == 'a'"}],
+        })));
+    }
+}
+
 fn subjects() -> impl Strategy<Value = Value> {
     let one = prop::sample::select(vec![
         json!({"kind": "User", "name": "jane"}),
