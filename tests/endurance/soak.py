@@ -47,6 +47,13 @@ class FailingWebhook(Webhook):
         return json.dumps(found)
 
 
+def replace(path, text):
+    """At once: nobody reads half of it."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(text)
+    beside.rename(path)
+
+
 class Changes:
     """What happens to the gateway meanwhile: a version after another, as fast as they take effect."""
 
@@ -74,11 +81,17 @@ class Changes:
 
     def rotate(self, number):
         """A new token for the caller, and a new certificate of the listener."""
-        before = self.successes()
-        (self.gateway.set_up / "default.kubeconfig").write_text(kubeconfig(f"token-{number}"))
-        if not self.wait(before):
-            self.broken.append("a new token did not take effect within 20 s")
-        (self.gateway.folder / "token").write_text(f"token-{number}")
+        token = f"token-{number}"
+        replace(self.gateway.set_up / "default.kubeconfig", kubeconfig(token))
+        asker = Asker(self.gateway, QUESTIONS[:1], token=lambda: token, patient=True)
+        deadline = time.monotonic() + 20
+        while asker.ask() is None or asker.broken:
+            asker.broken.clear()
+            if time.monotonic() > deadline:
+                self.broken.append("a new token did not take effect within 20 s")
+                return
+        asker.close()
+        replace(self.gateway.folder / "token", token)
         subprocess.run([self.gateway.program, "init", "set-up", "--renew"], cwd=self.gateway.folder,
                        check=True, stdout=subprocess.DEVNULL)
         self.rotations += 1
