@@ -138,8 +138,9 @@ class Asker:
             self.stream = None
 
 
-def run(asker, stop, out, pause):
+def run(asker, begin, stop, out, pause):
     took = []
+    begin.wait()
     while not stop.is_set():
         seconds = asker.ask()
         if seconds is not None:
@@ -151,17 +152,19 @@ def run(asker, stop, out, pause):
 
 
 class Callers:
-    """Processes that ask as long as this is entered."""
+    """Processes that ask as long as this is entered. Made before a webhook has threads: a process that is
+    forked while another thread holds a lock may wait for it for ever."""
 
     def __init__(self, askers, pause=0.0):
         context = multiprocessing.get_context("fork")
-        self.stop, self.out = context.Event(), context.Queue()
-        self.processes = [context.Process(target=run, args=(asker, self.stop, self.out, pause))
+        self.begin, self.stop, self.out = context.Event(), context.Event(), context.Queue()
+        self.processes = [context.Process(target=run, args=(asker, self.begin, self.stop, self.out, pause), daemon=True)
                           for asker in askers]
-
-    def __enter__(self):
         for process in self.processes:
             process.start()
+
+    def __enter__(self):
+        self.begin.set()
         return self
 
     def __exit__(self, *_):

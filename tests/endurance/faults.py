@@ -82,16 +82,16 @@ def overload(program):
     webhook = FailingWebhook()
     limits = {"inFlight": 8}
     with serving(program, limits=limits) as gateway:
-        webhook.serve(gateway)
-        webhook.mode = "late"
-        versions.put(gateway.set_up / "versions", 2, webhook.manifests(gateway, timeout=5))
-        gateway.reload()
-        time.sleep(1)
         slow = [("/validate?timeout=10s", pod(user=f"user-{n}", metadata={"labels": {"hooked": "ignore"}}),
                  lambda review: (True, None)) for n in range(80)]
         crowd = [Asker(gateway, [question], token=lambda: EAST_TOKEN) for question in slow]
         honest = Callers([Asker(gateway, QUESTIONS)])
         flood = Callers(crowd, pause=0.1)
+        webhook.serve(gateway)
+        webhook.mode = "late"
+        versions.put(gateway.set_up / "versions", 2, webhook.manifests(gateway, timeout=5))
+        gateway.reload()
+        time.sleep(1)
         with honest:
             with flood:
                 time.sleep(6)

@@ -128,7 +128,6 @@ def soak(program, seconds):
     """Prints what came of it; whether everything held."""
     webhook = FailingWebhook()
     gateway = Gateway(program, more={"manifests": ["versions"], "reload": {"lastGood": "state/last-good"}})
-    webhook.serve(gateway)
     versions.put(gateway.set_up / "versions", 1, webhook.manifests(gateway))
     with gateway:
         return judge(gateway, webhook, seconds)
@@ -140,6 +139,7 @@ def judge(gateway, webhook, seconds):
     questions = QUESTIONS + WITH_WEBHOOKS
     askers = [Asker(gateway, questions, token=token.read_text) for _ in range(CALLERS)]
     callers = Callers(askers, pause=0.001)
+    webhook.serve(gateway)
     changes = Changes(gateway, webhook, time.monotonic() + seconds)
     memory, descriptors = [], []
     with callers:
