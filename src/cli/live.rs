@@ -6,7 +6,6 @@ use super::loading::LoadedPolicies;
 use super::{Error, output};
 use crate::cluster::{LiveCluster, LivePurpose};
 use crate::engine::Time;
-use crate::engine::admission::AdmissionSettings;
 use crate::manifest::{self, Options};
 
 /// Where a cluster is, as for kubectl.
@@ -59,9 +58,7 @@ pub(super) fn policies(
     };
     let manifests = manifest::assemble(&found.objects, &options);
     Ok(LoadedPolicies {
-        admission: manifests.admission(&AdmissionSettings::default()),
-        policies: manifests.policies,
-        authorizers: Vec::new(),
         namespace: Some(cluster.namespace().to_owned()),
+        ..LoadedPolicies::of_manifests(manifests)
     })
 }

@@ -83,6 +83,16 @@ pub(super) struct LoadedPolicies {
 }
 
 impl LoadedPolicies {
+    /// What `manifests` decide by, without a configuration beside them.
+    pub(super) fn of_manifests(manifests: manifest::Manifests) -> Self {
+        Self {
+            admission: manifests.admission(&AdmissionSettings::default()),
+            policies: manifests.policies,
+            authorizers: Vec::new(),
+            namespace: None,
+        }
+    }
+
     /// Whether one of the phases has a policy of this name.
     pub(super) fn has_policy(&self, cluster: &str, phases: &[Phase], name: &str) -> bool {
         let policies = self.admission.for_cluster(cluster);
@@ -149,13 +159,7 @@ pub(super) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
     let (manifests, found) = manifest::load(&sources, &options);
     faults.append(found);
     let manifests = manifests.filter(|_| !faults.has_errors());
-    let loaded = manifests.map(|manifests| LoadedPolicies {
-        admission: manifests.admission(&AdmissionSettings::default()),
-        policies: manifests.policies,
-        authorizers: Vec::new(),
-        namespace: None,
-    });
-    (loaded, faults)
+    (manifests.map(LoadedPolicies::of_manifests), faults)
 }
 
 /// `paths` as a configuration would name them.

@@ -50,6 +50,16 @@ pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     content.map_err(|error| io::Error::new(error.kind(), describe(&error)))
 }
 
+/// The same, of a file that must be text.
+///
+/// # Errors
+///
+/// Those of [`read`]; it is not UTF-8.
+pub fn read_text(path: &Path, most: usize) -> io::Result<String> {
+    let not_text = |_| io::Error::new(io::ErrorKind::InvalidData, "is not UTF-8");
+    String::from_utf8(read(path, most)?).map_err(not_text)
+}
+
 /// What went wrong with a file, with what to do about it where that is known.
 #[must_use]
 pub fn describe(error: &io::Error) -> String {

@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::files::{FolderWalk, MANIFEST_BYTES, describe, observed, read};
+use crate::config::files::{FolderWalk, MANIFEST_BYTES, describe, observed, read_text};
 use crate::config::{Config, ManifestPath};
 use crate::field::{Fault, FaultKind, Faults, Place};
 use crate::manifest::Source;
@@ -121,8 +121,7 @@ fn each_manifest<T>(
 
 /// The text of a file, where it has no more than `left` bytes.
 fn text(file: &Path, left: usize) -> io::Result<String> {
-    let bytes = read(file, left.min(MANIFEST_BYTES))?;
-    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "is not UTF-8"))
+    read_text(file, left.min(MANIFEST_BYTES))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Fault {

@@ -24,6 +24,28 @@ pub(super) struct Remark {
     pub(super) text: String,
 }
 
+/// A policy of `kind` in `admissionregistration.k8s.io/v1`, and a binding of the same name.
+pub(super) fn policy_and_binding(kind: &str, name: &str, spec: Value, mut binding: Value) -> [Value; 2] {
+    let api_version = "admissionregistration.k8s.io/v1";
+    if let Some(binding) = binding.as_object_mut() {
+        binding.insert("policyName".to_owned(), name.into());
+    }
+    [
+        json!({
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": {"name": name},
+            "spec": spec,
+        }),
+        json!({
+            "apiVersion": api_version,
+            "kind": format!("{kind}Binding"),
+            "metadata": {"name": name},
+            "spec": binding,
+        }),
+    ]
+}
+
 // === impl Conversion ===
 
 impl Conversion {

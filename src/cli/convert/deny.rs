@@ -20,7 +20,7 @@ mod subjects;
 
 use serde_json::{Value, json};
 
-use super::conversion::Conversion;
+use super::conversion::{self, Conversion};
 use crate::cel::Version;
 use crate::document::Document;
 use crate::engine::authorization::{AuthorizationPolicy, Effect, FailurePolicy, Mode, NeverDeny};
@@ -110,7 +110,7 @@ fn policy_and_binding(name: &str, policy: &AuthorizationPolicy, parts: &RulePart
         "matchConstraints": {"matchPolicy": "Exact", "resourceRules": parts.rules},
         "matchConditions": parts.conditions,
         "validations": [{
-            "expression": parts.validation,
+            "expression": parts.validation(),
             "message": message(policy),
             "reason": "Forbidden",
         }],
@@ -118,21 +118,12 @@ fn policy_and_binding(name: &str, policy: &AuthorizationPolicy, parts: &RulePart
     if let (Some(spec), false) = (spec.as_object_mut(), parts.variables.is_empty()) {
         spec.insert("variables".to_owned(), json!(parts.variables));
     }
-    let api_version = "admissionregistration.k8s.io/v1";
-    [
-        json!({
-            "apiVersion": api_version,
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": name},
-            "spec": spec,
-        }),
-        json!({
-            "apiVersion": api_version,
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name},
-            "spec": {"policyName": name, "validationActions": [action]},
-        }),
-    ]
+    conversion::policy_and_binding(
+        "ValidatingAdmissionPolicy",
+        name,
+        spec,
+        json!({"validationActions": [action]}),
+    )
 }
 
 /// What the person refused is told; a message has one line.

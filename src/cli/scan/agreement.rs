@@ -14,7 +14,6 @@ use crate::cli::kinds::CustomKinds;
 use crate::cli::loading::LoadedPolicies;
 use crate::document::{Document, Node};
 use crate::engine::Time;
-use crate::engine::admission::AdmissionSettings;
 use crate::manifest::{Options, Source, load};
 
 /// Expressions that look at the object alone, and ones that look at what a scan does not know.
@@ -124,11 +123,17 @@ fn loaded(manifests: &[Value]) -> LoadedPolicies {
     };
     let (manifests, faults) = load(&[source], &Options::default());
     let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
-    LoadedPolicies {
-        admission: manifests.admission(&AdmissionSettings::default()),
-        policies: manifests.policies,
-        authorizers: Vec::new(),
-        namespace: None,
+    LoadedPolicies::of_manifests(manifests)
+}
+
+fn judge(manifests: &[Value]) -> ObjectJudge {
+    ObjectJudge {
+        loaded: loaded(manifests),
+        cluster: "c".into(),
+        now: Time::parse("2026-12-01T00:00:00Z").unwrap(),
+        kinds: CustomKinds::default(),
+        manifests: ManifestArguments::default(),
+        phases: CREATED,
     }
 }
 
@@ -178,14 +183,7 @@ fn neither_an_exception_nor_a_warning_hides_what_is_unknown() {
         };
         let mut manifests = policy.manifests(0).to_vec();
         manifests.push(exception(false));
-        let judge = ObjectJudge {
-            loaded: loaded(&manifests),
-            cluster: "c".into(),
-            now: Time::parse("2026-12-01T00:00:00Z").unwrap(),
-            kinds: CustomKinds::default(),
-            manifests: ManifestArguments::default(),
-            phases: CREATED,
-        };
+        let judge = judge(&manifests);
         let document = Document::new(None, Node::from_json(pod(&[])));
         let findings = judge.judge(&document).unwrap().findings;
         let found: Vec<_> = findings
@@ -212,14 +210,7 @@ proptest! {
             "metadata": {"name": "r"}, "subjects": [{"kind": "User", "name": "bob", "apiGroup": "rbac.authorization.k8s.io"}],
             "roleRef": {"kind": "ClusterRole", "name": "r", "apiGroup": "rbac.authorization.k8s.io"}}));
         manifests.extend(excepted.map(exception));
-        let judge = ObjectJudge {
-            loaded: loaded(&manifests),
-            cluster: "c".into(),
-            now: Time::parse("2026-12-01T00:00:00Z").unwrap(),
-            kinds: CustomKinds::default(),
-            manifests: ManifestArguments::default(),
-            phases: CREATED,
-        };
+        let judge = judge(&manifests);
         let object = pod(&labels);
         let document = Document::new(None, Node::from_json(object));
         let findings = judge.judge(&document).unwrap().findings;
@@ -255,14 +246,7 @@ proptest! {
             validations.push("object.metadata.labels.b == '1'");
             ScannedPolicy { conditions: known(&policy.conditions), validations, ..policy.clone() }.manifests(index)
         }).collect();
-        let judge = ObjectJudge {
-            loaded: loaded(&manifests),
-            cluster: "c".into(),
-            now: Time::parse("2026-12-01T00:00:00Z").unwrap(),
-            kinds: CustomKinds::default(),
-            manifests: ManifestArguments::default(),
-            phases: CREATED,
-        };
+        let judge = judge(&manifests);
         let document = Document::new(None, Node::from_json(pod(&labels)));
         let findings = judge.judge(&document).unwrap().findings;
         let review = judge.manifests.review(&document, &[], &judge.kinds, &mut Vec::new()).unwrap().review;

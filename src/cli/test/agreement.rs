@@ -14,7 +14,7 @@ use crate::cli::answers::RecordedAnswers;
 use crate::cli::loading::LoadedPolicies;
 use crate::engine::Time;
 use crate::engine::admission::webhook::nobody;
-use crate::engine::admission::{AdmissionSettings, Chain, Phase, Run};
+use crate::engine::admission::{Chain, Phase, Run};
 use crate::json::Document;
 use crate::manifest::{Options, Source, load};
 
@@ -203,12 +203,7 @@ fn loaded(exceptions: &[AgreementException]) -> LoadedPolicies {
     };
     let (manifests, faults) = load(&[source], &Options::default());
     let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
-    LoadedPolicies {
-        admission: manifests.admission(&AdmissionSettings::default()),
-        policies: manifests.policies,
-        authorizers: Vec::new(),
-        namespace: None,
-    }
+    LoadedPolicies::of_manifests(manifests)
 }
 
 /// What is excused, as in the audit annotation.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::FIELDS;
-use crate::config::files::{FolderWalk, describe, read};
+use crate::config::files::{FolderWalk, describe, read_text};
 use crate::config::section::{Reading, Section};
 use crate::document;
 use crate::field::{Fault, FaultKind, Faults, Place};
@@ -101,7 +101,7 @@ pub(in crate::config) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) 
     let mut left = MOST_BYTES;
     let mut files = Vec::with_capacity(walk.files.len());
     for path in walk.files {
-        match text(&path, left) {
+        match read_text(&path, left) {
             Ok(text) => {
                 left -= text.len();
                 files.push(ClusterFile { path, text });
@@ -110,9 +110,4 @@ pub(in crate::config) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) 
         }
     }
     (files, faults)
-}
-
-fn text(path: &Path, most: usize) -> io::Result<String> {
-    let not_text = |_| io::Error::new(io::ErrorKind::InvalidData, "is not UTF-8");
-    String::from_utf8(read(path, most)?).map_err(not_text)
 }

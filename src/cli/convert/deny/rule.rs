@@ -30,7 +30,8 @@ pub(super) struct RuleParts {
     pub(super) rules: Vec<Value>,
     pub(super) conditions: Vec<Value>,
     pub(super) variables: Vec<Value>,
-    pub(super) validation: String,
+    /// What a request must fulfil beside the matchConditions, where only a validation can ask.
+    touched: Option<String>,
     pub(super) operations: BTreeSet<ConvertedOperation>,
     names: BTreeSet<String>,
     /// Whether the requests for which it is made may delete collections.
@@ -49,7 +50,6 @@ impl RuleParts {
         made: &mut Conversion,
     ) -> Self {
         let mut parts = Self {
-            validation: "false".to_owned(),
             names: policy
                 .conditions
                 .iter()
@@ -100,11 +100,19 @@ impl RuleParts {
     /// which only a validation can ask about, it is a part of that: a matchCondition that has an
     /// error would refuse in every namespace.
     pub(super) fn own_condition(&mut self, name: &str, expression: &str) {
-        match self.validation.strip_prefix('!') {
-            Some(touched) => self.validation = format!("!({touched} && ({expression}))"),
+        match &mut self.touched {
+            Some(touched) => *touched = format!("({touched} && ({expression}))"),
             None => self
                 .conditions
                 .push(json!({"name": name, "expression": expression})),
+        }
+    }
+
+    /// The validation, which refuses all that it is asked about and that is touched.
+    pub(super) fn validation(&self) -> String {
+        match &self.touched {
+            Some(touched) => format!("!{touched}"),
+            None => "false".to_owned(),
         }
     }
 
@@ -298,11 +306,12 @@ impl RuleParts {
         all.extend(requirements(selector));
         let mut alternatives = vec![all.join(" && ")];
         alternatives.extend(self.everywhere(rule));
-        self.validation = format!("!{}", bracketed(&any(&alternatives)));
-        if self.validation.contains("variables.namespaceLabels") {
+        let touched = bracketed(&any(&alternatives));
+        if touched.contains("variables.namespaceLabels") {
             self.variables
                 .push(json!({"name": "namespaceLabels", "expression": labels}));
         }
+        self.touched = Some(touched);
     }
 
     /// Admission sees no selectors.

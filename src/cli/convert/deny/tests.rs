@@ -11,7 +11,7 @@ use crate::cli::answers::RecordedAnswers;
 use crate::cli::convert::sound;
 use crate::cli::loading::LoadedPolicies;
 use crate::document::{self, Document};
-use crate::engine::admission::{AdmissionSettings, Phase};
+use crate::engine::admission::Phase;
 use crate::engine::{Decision, Time};
 use crate::manifest::{self, Options, Source};
 use requests::{Admitted, requests};
@@ -35,12 +35,7 @@ fn loaded(texts: &[&str]) -> LoadedPolicies {
         .collect();
     let (manifests, faults) = manifest::load(&sources, &Options::default());
     let manifests = manifests.unwrap_or_else(|| panic!("{faults}\n{}", texts.join("\n---\n")));
-    LoadedPolicies {
-        admission: manifests.admission(&AdmissionSettings::default()),
-        policies: manifests.policies,
-        authorizers: Vec::new(),
-        namespace: None,
-    }
+    LoadedPolicies::of_manifests(manifests)
 }
 
 fn converted(policy: &Value) -> Conversion {

@@ -9,7 +9,7 @@ use crate::cli::convert::converted;
 use crate::cli::loading::LoadedPolicies;
 use crate::document;
 use crate::engine::Time;
-use crate::engine::admission::{AdmissionSettings, Phase};
+use crate::engine::admission::Phase;
 use crate::engine::authorization::NeverDeny;
 use crate::manifest::{self, Options, Source};
 
@@ -58,12 +58,7 @@ fn is_denied(made: &Conversion, review: &Value) -> bool {
     };
     let (manifests, faults) = manifest::load(&[source], &Options::default());
     let manifests = manifests.unwrap_or_else(|| panic!("{faults}\n{text}"));
-    let loaded = LoadedPolicies {
-        admission: manifests.admission(&AdmissionSettings::default()),
-        policies: manifests.policies,
-        authorizers: Vec::new(),
-        namespace: None,
-    };
+    let loaded = LoadedPolicies::of_manifests(manifests);
     let answers = RecordedAnswers::default();
     let answered = OfflineReview {
         loaded: &loaded,

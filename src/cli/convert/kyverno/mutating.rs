@@ -11,7 +11,7 @@ use super::autogen::{self, Controllers};
 use super::expressions;
 use super::spec::{KyvernoPolicy, spec_path};
 use crate::cel::{made_objects, variable_uses};
-use crate::cli::convert::conversion::Conversion;
+use crate::cli::convert::conversion::{self, Conversion};
 use crate::document::Document;
 use crate::engine::admission::GroupVersionKind;
 use crate::engine::admission::apply::Schemas;
@@ -161,19 +161,5 @@ fn objects(name: &str, written: &Value) -> [Value; 2] {
             spec[field] = written[field].clone();
         }
     }
-    let api_version = "admissionregistration.k8s.io/v1";
-    [
-        json!({
-            "apiVersion": api_version,
-            "kind": "MutatingAdmissionPolicy",
-            "metadata": {"name": name},
-            "spec": spec,
-        }),
-        json!({
-            "apiVersion": api_version,
-            "kind": "MutatingAdmissionPolicyBinding",
-            "metadata": {"name": name},
-            "spec": {"policyName": name},
-        }),
-    ]
+    conversion::policy_and_binding("MutatingAdmissionPolicy", name, spec, json!({}))
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::autogen::{self, Controllers};
 use super::expressions;
 use super::spec::KyvernoPolicy;
-use crate::cli::convert::conversion::Conversion;
+use crate::cli::convert::conversion::{self, Conversion};
 use crate::document::Document;
 
 /// The fields of a spec that are read, or have no effect at admission.
@@ -70,21 +70,12 @@ fn objects(name: &str, written: &Value) -> [Value; 2] {
         Value::Array(actions) if !actions.is_empty() => Value::Array(actions.clone()),
         _ => json!(["Deny"]),
     };
-    let api_version = "admissionregistration.k8s.io/v1";
-    [
-        json!({
-            "apiVersion": api_version,
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": name},
-            "spec": spec,
-        }),
-        json!({
-            "apiVersion": api_version,
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name},
-            "spec": {"policyName": name, "validationActions": actions},
-        }),
-    ]
+    conversion::policy_and_binding(
+        "ValidatingAdmissionPolicy",
+        name,
+        spec,
+        json!({"validationActions": actions}),
+    )
 }
 
 fn on_one_line(text: &str) -> String {
