@@ -31,6 +31,7 @@ use crate::engine::admission::webhook::{CallFailure, Webhook};
 use crate::field::{Fault, FaultKind, Faults};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::UpstreamRecorder;
+use crate::telemetry::traces::TraceParent;
 use settings::CallSettings;
 use webhook::{CallLimits, FailedCall, Upstream};
 
@@ -108,8 +109,8 @@ impl Upstreams {
         }
     }
 
-    /// Asks `webhook` with `body` for `requester` and gives the body of a reply
-    /// with status 200 to 206. May be awaited on any runtime. Without requester
+    /// Asks `webhook` with `body` for `requester`, as a part of the trace of
+    /// `parent`, and gives the body of a reply with status 200 to 206. May be awaited on any runtime. Without requester
     /// (no request depends on the reply) no user's share is counted.
     ///
     /// # Errors
@@ -123,6 +124,7 @@ impl Upstreams {
         body: impl Into<Bytes>,
         timeout: Duration,
         requester: Option<Requester<'_>>,
+        parent: Option<TraceParent>,
     ) -> Result<Bytes, CallFailure> {
         let failed =
             |reason: &dyn std::fmt::Display| CallFailure::Failed(format!("failed to call webhook: {reason}"));
@@ -137,7 +139,7 @@ impl Upstreams {
             failure_policy: webhook.failure_policy,
             reply_bytes: self.settings.reply_bytes,
         };
-        let called = upstream.call(body.into(), limits, requester).await;
+        let called = upstream.call(body.into(), limits, requester, parent).await;
         called.map_err(|error| match error {
             FailedCall::Full(full) => CallFailure::NotMade(full.to_string()),
             error => failed(&error),

@@ -10,11 +10,17 @@ use futures_util::future::BoxFuture;
 use super::answers::{Answer, SharedDeadline};
 use crate::engine::authorization::SubjectAccessReviewVersion;
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
+use crate::telemetry::traces::TraceParent;
 use crate::upstream::client::{Bounds, Client, Error};
 
-/// Posts a body.
+/// Posts a body, as a part of the trace of `parent`.
 pub(super) trait Post: std::fmt::Debug + Send + Sync {
-    fn post(&self, body: Bytes, bounds: Bounds) -> BoxFuture<'static, Result<Bytes, Error>>;
+    fn post(
+        &self,
+        body: Bytes,
+        bounds: Bounds,
+        parent: Option<TraceParent>,
+    ) -> BoxFuture<'static, Result<Bytes, Error>>;
 }
 
 /// How often, and after which pauses, a question is put again
@@ -53,12 +59,18 @@ impl Backoff {
 impl Callee {
     /// Asks about `body` until there is an answer, an error that will not go away, or nobody
     /// whom the next attempt could still serve.
-    pub(super) async fn ask(self, body: Bytes, deadline: Arc<SharedDeadline>) -> Answer {
+    /// It is a part of the trace of `parent`: of whoever asked first.
+    pub(super) async fn ask(
+        self,
+        body: Bytes,
+        deadline: Arc<SharedDeadline>,
+        parent: Option<TraceParent>,
+    ) -> Answer {
         let mut pause = self.backoff.pause;
         let mut attempt = 1;
         loop {
             let begun = Instant::now();
-            let reply = self.post.post(body.clone(), self.bounds()).await;
+            let reply = self.post.post(body.clone(), self.bounds(), parent).await;
             self.record(reply.is_ok(), begun.elapsed());
             let error = match reply {
                 Ok(reply) => return self.version.verify(&reply).map_err(|error| error.to_string()),
@@ -109,9 +121,14 @@ const fn is_transient(error: &Error) -> bool {
 // === impl Client ===
 
 impl Post for Client {
-    fn post(&self, body: Bytes, bounds: Bounds) -> BoxFuture<'static, Result<Bytes, Error>> {
+    fn post(
+        &self,
+        body: Bytes,
+        bounds: Bounds,
+        parent: Option<TraceParent>,
+    ) -> BoxFuture<'static, Result<Bytes, Error>> {
         let client = self.clone();
-        Box::pin(async move { client.post(body, bounds).await })
+        Box::pin(async move { client.post(body, bounds, parent).await })
     }
 }
 

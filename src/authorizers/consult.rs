@@ -12,6 +12,7 @@ use crate::engine::Attributes;
 use crate::engine::authorization::Authorization;
 use crate::engine::authorization::authorizer::{Consultation, NamedOpinion, Opinion, Relevance};
 use crate::telemetry::ReviewTrace;
+use crate::telemetry::traces::TraceParent;
 use crate::upstream::end_of_calls;
 
 /// The end of a consultation.
@@ -102,8 +103,8 @@ impl Pending {
         for (entry, relevance) in ahead {
             let opinion = match relevance {
                 Relevance::Asked => {
-                    let _span = trace.call(|| format!("authorizer {}", entry.name()));
-                    Some(opinion(&entry, &question, deadline).await)
+                    let span = trace.call(|| format!("authorizer {}", entry.name()));
+                    Some(opinion(&entry, &question, deadline, trace.traceparent(&span)).await)
                 }
                 settled => entry.settled(&settled),
             };
@@ -134,11 +135,12 @@ async fn opinion(
     entry: &Arc<WebhookAuthorizer>,
     question: &AuthorizerQuestion,
     deadline: Instant,
+    parent: Option<TraceParent>,
 ) -> Opinion {
     let Some(_place) = entry.wait() else {
         return entry.failed("too many requests wait for it");
     };
-    let answered = tokio::time::timeout_at(deadline.into(), answer(entry, question, deadline));
+    let answered = tokio::time::timeout_at(deadline.into(), answer(entry, question, deadline, parent));
     match answered.await {
         Ok(Ok(opinion)) => opinion,
         Ok(Err(error)) => entry.failed(&error),
@@ -146,10 +148,15 @@ async fn opinion(
     }
 }
 
-async fn answer(entry: &Arc<WebhookAuthorizer>, question: &AuthorizerQuestion, deadline: Instant) -> Answer {
+async fn answer(
+    entry: &Arc<WebhookAuthorizer>,
+    question: &AuthorizerQuestion,
+    deadline: Instant,
+    parent: Option<TraceParent>,
+) -> Answer {
     let ask = |deadline: Arc<SharedDeadline>| {
         let body = question.body(entry.callee().version);
-        entry.callee().clone().ask(body, deadline)
+        entry.callee().clone().ask(body, deadline, parent)
     };
     match question.key.as_ref().filter(|_| entry.keeps()) {
         None => ask(SharedDeadline::until(deadline)).await,

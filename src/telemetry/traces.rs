@@ -11,10 +11,12 @@
 //!
 //! Whether a request is traced is decided by the caller's `traceparent`
 //! (<https://www.w3.org/TR/trace-context/>), and without one by `tracing.sampleRatio`. A trace
-//! begins only once the caller is authenticated, so strangers cause none.
+//! begins only once the caller is authenticated, so strangers cause none. Whoever is called
+//! gets a `traceparent` of the same trace, so that it decides as the caller did.
 
 #[cfg(feature = "otlp")]
 mod export;
+mod finished;
 mod parent;
 #[cfg(not(feature = "otlp"))]
 mod unsent;
@@ -26,9 +28,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 #[cfg(feature = "otlp")]
 use export::SpanQueue as SpanSink;
-use parent::{TraceParent, random};
+use finished::{FinishedSpan, FinishedTrace, SpanRole};
+use parent::random;
 #[cfg(not(feature = "otlp"))]
 use unsent::UnsentSpans as SpanSink;
+
+pub use parent::TraceParent;
 
 use super::metrics::IntCounter;
 use crate::config::Tracing;
@@ -62,7 +67,11 @@ pub struct TraceBegin<'a> {
 
 /// The trace of one request, or nothing. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct ReviewTrace(Option<Arc<LiveTrace>>);
+pub struct ReviewTrace {
+    live: Option<Arc<LiveTrace>>,
+    /// What the caller said, if it does not want to see this request.
+    unsampled: Option<Arc<TraceParent>>,
+}
 
 /// A part of a request that goes on until this is dropped.
 #[derive(Debug)]
@@ -72,6 +81,7 @@ pub struct SpanTimer(Option<RunningSpan>);
 #[derive(Debug)]
 struct RunningSpan {
     trace: Arc<LiveTrace>,
+    id: u64,
     name: Cow<'static, str>,
     kind: SpanRole,
     start: Instant,
@@ -102,47 +112,6 @@ struct LiveSpans {
     left_out: u64,
 }
 
-/// Who waits for whom in a span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SpanRole {
-    /// The request that was received.
-    Server,
-    /// A part of it.
-    Internal,
-    /// A request that was sent.
-    Client,
-}
-
-/// A span that has ended.
-#[derive(Debug, Clone)]
-#[cfg_attr(
-    not(feature = "otlp"),
-    expect(dead_code, reason = "only the exporter reads it")
-)]
-struct FinishedSpan {
-    id: u64,
-    parent: Option<u64>,
-    name: Cow<'static, str>,
-    kind: SpanRole,
-    start: SystemTime,
-    end: SystemTime,
-    attributes: Vec<(&'static str, String)>,
-    error: Option<String>,
-}
-
-/// Spans of one request, on their way to the collector.
-#[derive(Debug)]
-#[cfg_attr(
-    not(feature = "otlp"),
-    expect(dead_code, reason = "only the exporter reads it")
-)]
-struct FinishedTrace {
-    endpoint: Arc<str>,
-    id: u128,
-    is_remote_parent: bool,
-    spans: Vec<FinishedSpan>,
-}
-
 // === impl Traces ===
 
 impl Traces {
@@ -161,7 +130,12 @@ impl Traces {
         let parent = begin.parent.and_then(TraceParent::parse);
         let id = match parent {
             Some(parent) if parent.is_sampled => parent.trace,
-            Some(_) => return ReviewTrace::default(),
+            Some(parent) => {
+                return ReviewTrace {
+                    live: None,
+                    unsampled: Some(Arc::new(parent)),
+                };
+            }
             None if is_chosen(random(), begin.tracing.sample_ratio) => {
                 (u128::from(random()) << 64) | u128::from(random())
             }
@@ -171,7 +145,7 @@ impl Traces {
         let Some(queue) = queue else {
             return ReviewTrace::default();
         };
-        ReviewTrace(Some(Arc::new(LiveTrace {
+        let live = LiveTrace {
             queue: queue.clone(),
             endpoint: Arc::clone(&begin.tracing.endpoint),
             id,
@@ -181,7 +155,11 @@ impl Traces {
             arrived: begin.arrived,
             time: begin.time,
             spans: Mutex::default(),
-        })))
+        };
+        ReviewTrace {
+            live: Some(Arc::new(live)),
+            unsampled: None,
+        }
     }
 
     /// Waits until what was finished so far is sent, so long at most; whether it was.
@@ -208,12 +186,27 @@ impl ReviewTrace {
     /// Whether anybody will see it.
     #[must_use]
     pub const fn is_live(&self) -> bool {
-        self.0.is_some()
+        self.live.is_some()
+    }
+
+    /// The header that belongs to the request which `span` is about: with it, whoever is called
+    /// continues this trace, or knows that the caller does not want to see it. None if the
+    /// caller said nothing and this request was not chosen.
+    #[must_use]
+    pub fn traceparent(&self, span: &SpanTimer) -> Option<TraceParent> {
+        match &span.0 {
+            Some(span) => Some(TraceParent {
+                trace: span.trace.id,
+                span: span.id,
+                is_sampled: true,
+            }),
+            None => self.unsampled.as_deref().copied(),
+        }
     }
 
     /// A part of the request, from now on.
     pub fn span(&self, name: &'static str) -> SpanTimer {
-        match &self.0 {
+        match &self.live {
             None => SpanTimer(None),
             Some(trace) => trace.timer(Cow::Borrowed(name), SpanRole::Internal),
         }
@@ -221,7 +214,7 @@ impl ReviewTrace {
 
     /// A request to others, from now on. `name` is asked for only if somebody will see it.
     pub fn call(&self, name: impl FnOnce() -> String) -> SpanTimer {
-        match &self.0 {
+        match &self.live {
             None => SpanTimer(None),
             Some(trace) => trace.timer(Cow::Owned(name()), SpanRole::Client),
         }
@@ -229,15 +222,21 @@ impl ReviewTrace {
 
     /// A part of the request that has ended already.
     pub fn past(&self, name: &'static str, start: Instant, end: Instant) {
-        if let Some(trace) = &self.0 {
+        if let Some(trace) = &self.live {
             let (start, end) = (trace.at(start), trace.at(end));
-            trace.add(Cow::Borrowed(name), SpanRole::Internal, (start, end), None);
+            trace.add(
+                random(),
+                Cow::Borrowed(name),
+                SpanRole::Internal,
+                (start, end),
+                None,
+            );
         }
     }
 
     /// What is known of the request as a whole. `value` is asked for only if somebody will see it.
     pub fn tell(&self, key: &'static str, value: impl FnOnce() -> String) {
-        if let Some(trace) = &self.0 {
+        if let Some(trace) = &self.live {
             trace.spans().attributes.push((key, value()));
         }
     }
@@ -255,7 +254,7 @@ impl ReviewTrace {
 
     /// The request was answered with this status of HTTP.
     pub fn finish(&self, code: u16) {
-        if let Some(trace) = &self.0 {
+        if let Some(trace) = &self.live {
             trace.send(Some(code));
         }
     }
@@ -276,7 +275,7 @@ impl Drop for SpanTimer {
     fn drop(&mut self) {
         let Some(span) = self.0.take() else { return };
         let times = (span.trace.at(span.start), span.trace.at(Instant::now()));
-        span.trace.add(span.name, span.kind, times, span.error);
+        span.trace.add(span.id, span.name, span.kind, times, span.error);
     }
 }
 
@@ -286,6 +285,7 @@ impl LiveTrace {
     fn timer(self: &Arc<Self>, name: Cow<'static, str>, kind: SpanRole) -> SpanTimer {
         SpanTimer(Some(RunningSpan {
             trace: Arc::clone(self),
+            id: random(),
             name,
             kind,
             start: Instant::now(),
@@ -304,13 +304,14 @@ impl LiveTrace {
 
     fn add(
         &self,
+        id: u64,
         name: Cow<'static, str>,
         kind: SpanRole,
         (start, end): (SystemTime, SystemTime),
         error: Option<String>,
     ) {
         let span = FinishedSpan {
-            id: random(),
+            id,
             parent: Some(self.root),
             name,
             kind,

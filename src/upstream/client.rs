@@ -31,7 +31,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT, VIA,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT, VIA,
 };
 use hyper::{Request, StatusCode, Version};
 use hyper_util::client::legacy;
@@ -47,6 +47,8 @@ pub use url::Url;
 
 use connect::Connector;
 
+use crate::telemetry::traces::TraceParent;
+
 /// How long an idle connection is kept: as Go's default transport does.
 const IDLE: Duration = Duration::from_secs(90);
 /// Idle connections to one webhook; client-go keeps 25.
@@ -56,6 +58,8 @@ const IDLE_CONNECTIONS: usize = 64;
 /// to answer; as `apimachinery/pkg/util/net/http.go` has them.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(15);
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Whom to call, and how. Connections to equal settings are interchangeable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +159,8 @@ impl Client {
         }
     }
 
-    /// Posts `body`, which is JSON, and gives the body of the reply.
+    /// Posts `body`, which is JSON, as a part of the trace of `parent`, and gives the body of
+    /// the reply.
     ///
     /// May be awaited on any runtime; the work is done on threads of its own. A
     /// caller that stops waiting ends the call.
@@ -163,21 +168,32 @@ impl Client {
     /// # Errors
     ///
     /// What happened instead of a reply of status 200 to 206 within `bounds`.
-    pub async fn post(&self, body: Bytes, bounds: Bounds) -> Result<Bytes, Error> {
+    pub async fn post(
+        &self,
+        body: Bytes,
+        bounds: Bounds,
+        parent: Option<TraceParent>,
+    ) -> Result<Bytes, Error> {
         let now = Instant::now();
         let deadline = now + bounds.timeout;
         let connected_by = deadline.min(now + bounds.connect);
         let client = self.clone();
         let call = async move {
-            timeout_at(deadline, client.exchange(body, bounds, connected_by))
+            timeout_at(deadline, client.exchange(body, bounds, connected_by, parent))
                 .await
                 .unwrap_or(Err(Error::Timeout(bounds.timeout)))
         };
         runtime::run(call).await?
     }
 
-    async fn exchange(&self, body: Bytes, bounds: Bounds, connected_by: Instant) -> Result<Bytes, Error> {
-        let mut request = self.request(body, bounds.announced).await?;
+    async fn exchange(
+        &self,
+        body: Bytes,
+        bounds: Bounds,
+        connected_by: Instant,
+        parent: Option<TraceParent>,
+    ) -> Result<Bytes, Error> {
+        let mut request = self.request(body, bounds.announced, parent).await?;
         let connection = capture_connection(&mut request);
         let response = tokio::select! {
             biased;
@@ -192,7 +208,12 @@ impl Client {
         reply::read(response, bounds.reply_bytes).await
     }
 
-    async fn request(&self, body: Bytes, announced: Duration) -> Result<Request<Full<Bytes>>, Error> {
+    async fn request(
+        &self,
+        body: Bytes,
+        announced: Duration,
+        parent: Option<TraceParent>,
+    ) -> Result<Request<Full<Bytes>>, Error> {
         let connections = &self.connections;
         let mut request = Request::post(connections.settings.url.with_timeout(announced))
             .header(CONTENT_TYPE, "application/json")
@@ -206,6 +227,9 @@ impl Client {
         }
         if let Some(authorization) = self.authorization.header().await {
             request = request.header(AUTHORIZATION, authorization);
+        }
+        if let Some(parent) = parent {
+            request = request.header(TRACEPARENT, parent.to_string());
         }
         request
             .body(Full::new(body))

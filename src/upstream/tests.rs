@@ -94,7 +94,7 @@ fn call(upstreams: &Upstreams, webhook: &Arc<Webhook>) -> Result<String, String>
     let called = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap()
-        .block_on(upstreams.call(webhook, "{}", PATIENCE, JANE));
+        .block_on(upstreams.call(webhook, "{}", PATIENCE, JANE, None));
     called
         .map(|body| String::from_utf8(body.to_vec()).unwrap())
         .map_err(|failure| failure.to_string())

@@ -13,6 +13,7 @@ use crate::engine::admission::FailurePolicy;
 use crate::engine::admission::webhook::ClientConfig;
 use crate::field::{Fault, FaultKind, Place};
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
+use crate::telemetry::traces::TraceParent;
 
 /// That there was no connection in time counts for the breaker only if there was
 /// this long, or half of the webhook's own timeout: others before it may have left
@@ -121,14 +122,15 @@ impl Upstream {
         let _ = self.recorder.set(recorder);
     }
 
-    /// Posts `body` for `requester` and waits for the reply.
+    /// Posts `body` for `requester`, as a part of the trace of `parent`, and waits for the reply.
     pub(super) async fn call(
         &self,
         body: Bytes,
         limits: CallLimits,
         requester: Option<Requester<'_>>,
+        parent: Option<TraceParent>,
     ) -> Result<Bytes, FailedCall> {
-        let result = self.guarded(body, limits, requester).await;
+        let result = self.guarded(body, limits, requester, parent).await;
         if matches!(
             result,
             Err(FailedCall::Unusable(_) | FailedCall::Full(_) | FailedCall::BreakerOpen)
@@ -143,6 +145,7 @@ impl Upstream {
         body: Bytes,
         limits: CallLimits,
         requester: Option<Requester<'_>>,
+        parent: Option<TraceParent>,
     ) -> Result<Bytes, FailedCall> {
         let client = self.client.as_ref().map_err(Clone::clone)?;
         let _permit = self.in_flight.enter(requester)?;
@@ -156,7 +159,7 @@ impl Upstream {
             None => None,
         };
         let is_despite_open = attempt.as_ref().is_some_and(Attempt::is_despite_open);
-        let result = client.post(body, limits.bounds(is_despite_open)).await;
+        let result = client.post(body, limits.bounds(is_despite_open), parent).await;
         let end = Instant::now();
         let outcome = if result.is_ok() {
             Outcome::Success

@@ -115,7 +115,7 @@ fn call_within(
         *before = before.with([&call.webhook], Some(&before));
         before.clone()
     };
-    let called = upstreams.call(&call.webhook, question, timeout, None);
+    let called = upstreams.call(&call.webhook, question, timeout, None, None);
     let body = LIVE.runtime.block_on(called);
     webhook::WebhookAnswer {
         result: body.and_then(|body| verify(call, &uid, phase, &body)),

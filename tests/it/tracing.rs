@@ -43,6 +43,12 @@ fn sampled() -> String {
     format!("00-{TRACE}-{PARENT}-01")
 }
 
+/// What a request carries that this span is about.
+fn continued(part: &ReceivedSpan) -> String {
+    let (trace, span) = (hexadecimal(&part.span.trace_id), hexadecimal(&part.span.span_id));
+    format!("00-{trace}-{span}-01")
+}
+
 /// The spans of the collector, once the whole of a request is there.
 fn whole(collector: &Collector) -> (ReceivedSpan, Vec<ReceivedSpan>) {
     until("the spans are sent", || {
@@ -111,6 +117,9 @@ fn an_authorization_continues_the_caller_s_trace() {
     );
     assert_eq!(parts[4].span.kind, CLIENT);
     belongs(&root, &parts);
+    let asked = other.asked();
+    let header = asked[0].headers.iter().find(|(name, _)| name == "traceparent");
+    assert_eq!(header.map(|(_, value)| value.clone()), Some(continued(&parts[4])));
 }
 
 #[test]
@@ -162,6 +171,47 @@ fn an_admission_shows_every_step_and_every_webhook() {
     assert_eq!(code(of("gone.example.com")), Some(ERROR));
     assert_ne!(code(of("good.example.com")), Some(ERROR));
     assert!(!format!("{parts:?}{root:?}").contains("secret-image"));
+    let called = &webhooks.calls_at("/good")[0];
+    let expected = continued(of("good.example.com"));
+    assert_eq!(called.header("traceparent"), Some(expected.as_str()));
+}
+
+/// With what a webhook is called, in the order of the requests.
+#[test]
+fn webhooks_learn_that_the_caller_does_not_trace_and_nothing_without_tracing() {
+    let collector = Collector::start();
+    let webhooks = Webhooks::of(&Authority::new("webhooks"), &[])
+        .always("/good", Review::allow())
+        .start();
+    let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "hooks"},
+        "webhooks": [{"name": "good.example.com", "clientConfig": webhooks.client_config("/good"),
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}],
+            "sideEffects": "None", "admissionReviewVersions": ["v1"]}]});
+    let gateway = Builder::new()
+        .manifests(configuration.to_string())
+        .tracing(tracing(&collector, "0"))
+        .start();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let review = creation_of_pod("ns", &pod).to_string();
+    let ask = |traceparent: &str| {
+        assert_eq!(
+            post(&mut gateway.connect(), "/validate", traceparent, &review),
+            200
+        );
+    };
+    let unsampled = format!("00-{TRACE}-{PARENT}-00");
+    ask(&unsampled);
+    ask("not a traceparent");
+    let config = fs::read_to_string(gateway.file("config.yaml")).unwrap();
+    let without = config.lines().filter(|line| !line.starts_with("tracing:"));
+    let without: Vec<&str> = without.collect();
+    gateway.reload(&[("config.yaml", without.join("\n").as_bytes())]);
+    ask(&sampled());
+    let calls = webhooks.calls();
+    let headers: Vec<_> = calls.iter().map(|call| call.header("traceparent")).collect();
+    assert_eq!(headers, [Some(unsampled.as_str()), None, None]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ struct Script {
 }
 
 impl Post for Script {
-    fn post(&self, _: Bytes, _: Bounds) -> BoxFuture<'static, Result<Bytes, Error>> {
+    fn post(&self, _: Bytes, _: Bounds, _: Option<TraceParent>) -> BoxFuture<'static, Result<Bytes, Error>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let mut script = self.replies.lock().unwrap();
         let next = match script.len() {
@@ -45,7 +45,9 @@ fn ask(replies: &[Result<&'static str, Error>], deadline: Duration) -> (Answer, 
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let deadline = SharedDeadline::until(Instant::now() + deadline);
-    let answer = runtime.unwrap().block_on(callee.ask(Bytes::new(), deadline));
+    let answer = runtime
+        .unwrap()
+        .block_on(callee.ask(Bytes::new(), deadline, None));
     (answer, script.asked.load(Ordering::Relaxed))
 }
 

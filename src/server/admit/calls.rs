@@ -15,6 +15,7 @@ use crate::api;
 use crate::engine::admission::webhook::{Call, CallFailure, WebhookAnswer};
 use crate::engine::admission::{Chain, Phase, Request};
 use crate::server::limits::{Copied, Permit};
+use crate::telemetry::traces::TraceParent;
 use crate::upstream::{Requester, Upstreams};
 
 /// The most bytes of questions that one review holds at once, or one question;
@@ -110,12 +111,13 @@ impl CallQuestion {
         self.call.webhook.timeout
     }
 
-    /// Asks for `requester`, and waits so long.
+    /// Asks for `requester`, as a part of the trace of `parent`, and waits so long.
     pub(super) async fn put(
         self,
         upstreams: &Upstreams,
         timeout: Duration,
         requester: Option<Requester<'_>>,
+        parent: Option<TraceParent>,
     ) -> Returned {
         let Self {
             call,
@@ -127,7 +129,9 @@ impl CallQuestion {
         let result = if timeout.is_zero() {
             Err(CallFailure::RequestExpired)
         } else {
-            upstreams.call(&call.webhook, body, timeout, requester).await
+            upstreams
+                .call(&call.webhook, body, timeout, requester, parent)
+                .await
         };
         drop(copied);
         let took = start.elapsed();

@@ -195,12 +195,10 @@ impl Job {
             cluster: &self.asked.received.caller.cluster,
             user,
         };
-        let mut span = self
-            .asked
-            .received
-            .trace
-            .call(|| format!("webhook {}", question.webhook()));
-        let mut returned = question.put(upstreams, timeout, Some(requester)).await;
+        let trace = &self.asked.received.trace;
+        let mut span = trace.call(|| format!("webhook {}", question.webhook()));
+        let parent = trace.traceparent(&span);
+        let mut returned = question.put(upstreams, timeout, Some(requester), parent).await;
         // Cut by the caller's time, the webhook has not failed: no failurePolicy may
         // let pass what it would have refused, had the gateway been less busy.
         if returned.result.is_err() && Instant::now() >= end {

@@ -108,7 +108,7 @@ impl Waiting {
             let upstreams = &self.snapshot.upstreams;
             let put = questions.into_iter().map(|question| {
                 let timeout = question.timeout();
-                question.put(upstreams, timeout, None)
+                question.put(upstreams, timeout, None, None)
             });
             let returned = join_all(put).await;
             let (read, phase) = (Arc::clone(&self.read), self.phase);

@@ -17,7 +17,7 @@ use tokio::runtime;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{FinishedSpan, FinishedTrace, SpanRole};
+use super::finished::{FinishedSpan, FinishedTrace, SpanRole};
 use crate::telemetry::metrics::IntCounter;
 
 /// Traces that wait.

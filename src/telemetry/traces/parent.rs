@@ -4,14 +4,16 @@
 //! <https://www.w3.org/TR/trace-context/#traceparent-header>
 
 use std::cell::Cell;
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
-/// What a caller's `traceparent` says.
+/// The header `traceparent`: which span of which trace a request belongs to. Displayed as
+/// version 00 has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TraceParent {
+pub struct TraceParent {
     pub(super) trace: u128,
     pub(super) span: u64,
-    /// The caller sends its own spans of this trace.
+    /// Whoever sends the request sends its own spans of this trace.
     pub(super) is_sampled: bool,
 }
 
@@ -36,6 +38,13 @@ impl TraceParent {
             span: u64::try_from(span).ok()?,
             is_sampled: flags & 1 == 1,
         })
+    }
+}
+
+impl fmt::Display for TraceParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flags = u8::from(self.is_sampled);
+        write!(f, "00-{:032x}-{:016x}-{flags:02x}", self.trace, self.span)
     }
 }
 
@@ -78,9 +87,23 @@ mod tests {
         let unsampled = VALID.replace("-01", "-00");
         let unsampled = TraceParent::parse(unsampled.as_bytes()).unwrap();
         assert!(!unsampled.is_sampled);
+        assert_eq!(unsampled.to_string(), VALID.replace("-01", "-00"));
         // Other flags say nothing of sampling; later versions may have more.
         let later = VALID.replace("00-0af", "01-0af").replace("-01", "-03-more");
         assert_eq!(TraceParent::parse(later.as_bytes()), Some(expected));
+        assert_eq!(expected.to_string(), VALID);
+    }
+
+    #[test]
+    fn numbers_are_written_with_all_their_digits() {
+        let small = TraceParent {
+            trace: 0xa,
+            span: 0xb,
+            is_sampled: true,
+        };
+        let text = small.to_string();
+        assert_eq!(text, "00-0000000000000000000000000000000a-000000000000000b-01");
+        assert_eq!(TraceParent::parse(text.as_bytes()), Some(small));
     }
 
     #[test]

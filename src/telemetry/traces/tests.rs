@@ -44,6 +44,23 @@ fn the_caller_decides_and_without_its_word_the_ratio() {
 }
 
 #[test]
+fn whoever_is_called_learns_whether_the_request_is_traced_and_by_which_span() {
+    let (traces, _) = traces();
+    let told = |ratio, parent| {
+        let trace = begin(&traces, ratio, parent);
+        let span = trace.call(|| "webhook a/b".to_owned());
+        trace.traceparent(&span)
+    };
+    let continued = told(0.0, Some(PARENT)).unwrap();
+    let caller = TraceParent::parse(PARENT).unwrap();
+    assert!(continued.is_sampled && continued.trace == caller.trace);
+    assert_ne!(continued.span, caller.span);
+    assert_eq!(told(1.0, Some(UNSAMPLED)), TraceParent::parse(UNSAMPLED));
+    assert!(told(1.0, None).is_some_and(|parent| parent.is_sampled));
+    assert_eq!(told(0.0, None), None);
+}
+
+#[test]
 fn the_ratio_is_a_share_of_all_requests() {
     let chosen = (0..100_000).filter(|_| is_chosen(random(), 0.1)).count();
     assert!((8_000..12_000).contains(&chosen), "{chosen}");
@@ -66,7 +83,7 @@ fn spans_of_a_request_are_bounded_and_the_rest_is_counted() {
     for _ in 0..MOST_SPANS + 3 {
         drop(trace.span("evaluate"));
     }
-    let spans = trace.0.as_ref().unwrap().spans();
+    let spans = trace.live.as_ref().unwrap().spans();
     assert_eq!((spans.finished.len(), spans.left_out), (MOST_SPANS, 3));
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::FinishedTrace;
+use super::finished::FinishedTrace;
 use crate::telemetry::metrics::IntCounter;
 
 /// Drops and counts all.

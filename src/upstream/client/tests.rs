@@ -34,7 +34,7 @@ fn post(client: &Client, bounds: Bounds) -> Result<Bytes, Error> {
     tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap()
-        .block_on(client.post(Bytes::from_static(b"{}"), bounds))
+        .block_on(client.post(Bytes::from_static(b"{}"), bounds, None))
 }
 
 /// A client of a webhook that answers with `respond`, whose certificate is right.
