@@ -11,17 +11,13 @@
 
 mod access;
 mod admit;
-mod answers;
 mod at;
 mod authorize;
-mod authorizers;
 mod check;
 mod convert;
 #[cfg(test)]
 mod documented;
-mod explain;
 mod init;
-mod kinds;
 #[cfg(feature = "cluster")]
 mod live;
 mod loading;
@@ -32,17 +28,14 @@ mod policy_files;
 #[cfg(feature = "cluster")]
 mod progress;
 mod replay;
-mod request;
 mod sarif;
 mod scan;
 mod serve;
 mod suggest;
-mod table;
 mod test;
 mod version;
 mod what_can;
 mod who_can;
-mod written_review;
 
 use std::process::ExitCode;
 

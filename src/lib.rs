@@ -6,7 +6,7 @@
 //! - inner, without IO, clock or HTTP: [`field`], [`json`], [`document`], [`cel`],
 //!   [`engine`] (the decision), [`manifest`] (policies as users write them) and
 //!   [`api`] (Kubernetes' wire types);
-//! - outer: `config`, `certificates`, `authentication`, `telemetry`, `tls`, `upstream`, `authorizers`, `recording`, `reload`, `cluster`, `server`, `cli`.
+//! - outer: `config`, `certificates`, `authentication`, `telemetry`, `tls`, `upstream`, `authorizers`, `recording`, `reload`, `cluster`, `answers`, `server`, `cli`.
 
 pub mod api;
 pub mod cel;
@@ -16,6 +16,8 @@ pub mod field;
 pub mod json;
 pub mod manifest;
 
+#[cfg(feature = "server")]
+mod answers;
 #[cfg(feature = "server")]
 pub mod authentication;
 #[cfg(feature = "server")]

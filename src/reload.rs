@@ -21,6 +21,7 @@ mod last_good;
 mod load;
 mod own_thread;
 mod source;
+mod trial;
 mod watch;
 mod writable;
 
@@ -35,10 +36,11 @@ use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
 use crate::certificates::Expiry;
 use crate::config::Config;
+use crate::document::Document;
 use crate::engine::admission::AdmissionPolicies;
 use crate::engine::authorization::Policies;
 use crate::field::Faults;
-use crate::manifest::{ObjectIdentity, ObjectSet};
+use crate::manifest::{ObjectIdentity, ObjectSet, ValidatedObject};
 use crate::tls::TlsContext;
 use crate::upstream::Upstreams;
 
@@ -51,6 +53,7 @@ pub use inventory::{Change, LoadedObjects};
 pub use last_good::Error as LastGoodError;
 pub use load::{admission_settings, check, last_good, load, policies};
 pub use source::{FilesAlone, ManifestSource, Origin, SourceStatus, Watched, WatchedPart};
+pub use trial::Trial;
 pub use watch::{LIMIT, ReloadAttempt, ReloadObserver, Reloader, Trigger};
 
 /// Everything that a request is judged by, as it was at one moment.
@@ -257,6 +260,18 @@ impl Snapshot {
             is_own && object.cluster().is_none_or(|of| of == cluster)
         });
         own.map(|object| object.identity().clone()).collect()
+    }
+
+    /// Every object of files and clusters; one that is in both is in force as the files have it.
+    pub fn objects_in_force(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
+        let watched = self.basis.watched.iter().flat_map(|watched| watched.objects());
+        self.base.objects.objects().chain(watched)
+    }
+
+    /// The policies, bindings, exceptions and configurations of webhooks in files, as written. None
+    /// of them holds a secret; other objects, which may, are left out.
+    pub fn documents_of_policies(&self) -> impl Iterator<Item = (&Arc<ValidatedObject>, &Document)> {
+        self.base.objects.documents_of_policies()
     }
 
     /// The Denies of `before` that are no longer in force.

@@ -1,25 +1,22 @@
 //! `portcullis admit`: answers one AdmissionReview offline, with the server's code.
 
-pub(super) mod answer;
-mod explain;
-pub(super) mod manifests;
-mod objects;
-mod trace;
+mod manifests;
 
 use std::path::{Path, PathBuf};
 
-use super::answers::RecordedAnswers;
 use super::at::At;
-use super::loading::LoadedPolicies;
 use super::output::{self, Format};
 use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::{CommandResult, Error, authorize};
-use crate::telemetry::metrics;
-use answer::{Answered, OfflineReview};
-use explain::{AdmitAllExplained, AdmitAllInWords, AdmitExplained, AnsweredObject};
-pub(super) use explain::{AdmitInWords, StepsInWords};
-use manifests::{ManifestArguments, ReviewsOfManifests};
-pub(super) use trace::{StepRecorder, Traced, TracedValue};
+use crate::answers::LoadedPolicies;
+use crate::answers::admission::{
+    AdmitAllExplained, AdmitAllInWords, AdmitExplained, AdmitInWords, Answered, AnsweredObject,
+    OfflineReview, PHASES,
+};
+use crate::answers::manifests::ReviewsOfManifests;
+use crate::answers::recorded::RecordedAnswers;
+use crate::engine::admission::Phase;
+use manifests::ManifestArguments;
 
 /// Answer an AdmissionReview, or what would be asked about a manifest, offline, and explain the
 /// answer.
@@ -62,18 +59,11 @@ enum PhaseArgument {
     Validate,
 }
 
-/// The phases, in the order in which an API server asks.
-pub(super) const PHASES: [metrics::Phase; 2] = [metrics::Phase::Mutate, metrics::Phase::Validate];
-
 // === impl Admit ===
 
 impl Admit {
     pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
-        let answers = self
-            .answers
-            .as_deref()
-            .map(RecordedAnswers::of_file)
-            .transpose()?;
+        let answers = self.answers.as_deref().map(recorded_answers).transpose()?;
         let answers = answers.unwrap_or_default();
         let review = self.review.as_deref().map(authorize::read_review).transpose()?;
         let loaded = self.files.load(PolicyPurpose::Admission)?;
@@ -86,6 +76,7 @@ impl Admit {
             now: self.at.time(),
             answers: &answers,
             nobody_asks: false,
+            deadline: None,
             recorder: None,
         };
         match (review, &self.review, &self.manifests.filename) {
@@ -107,11 +98,11 @@ impl Admit {
         }
     }
 
-    fn phases(&self) -> &'static [metrics::Phase] {
+    fn phases(&self) -> &'static [Phase] {
         match self.phase {
             None => &PHASES,
-            Some(PhaseArgument::Mutate) => &[metrics::Phase::Mutate],
-            Some(PhaseArgument::Validate) => &[metrics::Phase::Validate],
+            Some(PhaseArgument::Mutate) => &[Phase::Mutate],
+            Some(PhaseArgument::Validate) => &[Phase::Validate],
         }
     }
 
@@ -133,6 +124,12 @@ fn answer(asked: &OfflineReview<'_>, path: &Path, review: &[u8]) -> Result<Answe
     asked
         .answer(review)
         .map_err(|error| Error::Usage(format!("cannot answer `{}`: {error}", path.display())))
+}
+
+fn recorded_answers(path: &Path) -> Result<RecordedAnswers, Error> {
+    let text = std::fs::read_to_string(path).map_err(|source| Error::file("read", path, source))?;
+    let path = path.display().to_string();
+    RecordedAnswers::of_text(&path, &text).map_err(|faults| Error::Faulty { path, faults })
 }
 
 fn result(answered: &Answered) -> CommandResult {

@@ -4,18 +4,16 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::at::At;
-use super::authorizers::{self, Opinions};
-use super::explain::{Explained, InWords};
-use super::loading::LoadedPolicies;
 use super::output::{self, Format};
 use super::policy_files::{PolicyFiles, PolicyPurpose};
-use super::request::{Misfit, RequestArguments};
 use super::{CommandResult, Error};
+use crate::answers::LoadedPolicies;
+use crate::answers::authorization::AuthorizationAnswer;
+use crate::answers::request::{Misfit, RequestArguments};
 use crate::api::SubjectAccessReview;
 use crate::document;
 use crate::engine::{Attributes, Decision, Time};
 use crate::field::Faults;
-use crate::manifest::odd_request;
 
 /// Decide one authorization request offline, and explain the decision.
 ///
@@ -119,23 +117,15 @@ fn decide(
     cluster: &str,
     (attributes, now): (&Attributes<'_>, Time),
 ) -> Result<CommandResult, Error> {
-    let policies = loaded.policies.for_cluster(cluster);
-    let (own, trace) = policies.explain(attributes, now);
-    let recorded = Opinions::default();
-    let consulted = authorizers::consult(policies, attributes, own, (&loaded.authorizers, &recorded));
-    let words = InWords {
-        consulted: &consulted,
-        trace: &trace,
-        bindings: policies.unmatched(attributes, now).bindings,
-    };
-    let hints = odd_request(&attributes.target, policies);
+    let answer = AuthorizationAnswer::new(loaded, cluster, attributes, now);
     if format == Format::Text {
-        hints
+        answer
+            .hints
             .iter()
             .for_each(|hint| output::complain(format_args!("warning: {hint}")));
     }
-    output::print(format, words, &Explained::new(&consulted, &trace, &hints))?;
-    Ok(match consulted.authorization.decision {
+    output::print(format, answer.in_words(), &answer.report())?;
+    Ok(match answer.consulted.authorization.decision {
         Decision::Allow => CommandResult::Success,
         Decision::Deny | Decision::NoOpinion => CommandResult::Failure,
     })

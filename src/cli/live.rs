@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::loading::LoadedPolicies;
 use super::{Error, output};
+use crate::answers::LoadedPolicies;
 use crate::cluster::{LiveCluster, LivePurpose};
 use crate::engine::Time;
 use crate::manifest::{self, Options};

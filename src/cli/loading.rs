@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{Error, output};
+use crate::answers::LoadedPolicies;
 use crate::config::{self, ManifestPath, files};
-use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
-use crate::engine::authorization::Policies;
-use crate::engine::authorization::authorizer::Authorizer;
 use crate::field::Faults;
 use crate::reload::{ManifestSource, Origin};
 use crate::{manifest, reload};
@@ -70,34 +68,6 @@ pub(super) fn source() -> Arc<dyn ManifestSource> {
 #[cfg(not(feature = "cluster"))]
 pub(super) fn source() -> Arc<dyn ManifestSource> {
     Arc::new(reload::FilesAlone)
-}
-
-/// All that decides.
-pub(super) struct LoadedPolicies {
-    pub(super) policies: Policies,
-    /// Those of `authorization.webhooks`.
-    pub(super) authorizers: Vec<Authorizer>,
-    pub(super) admission: AdmissionPolicies,
-    /// That of the context of a kubeconfig.
-    pub(super) namespace: Option<String>,
-}
-
-impl LoadedPolicies {
-    /// What `manifests` decide by, without a configuration beside them.
-    pub(super) fn of_manifests(manifests: manifest::Manifests) -> Self {
-        Self {
-            admission: manifests.admission(&AdmissionSettings::default()),
-            policies: manifests.policies,
-            authorizers: Vec::new(),
-            namespace: None,
-        }
-    }
-
-    /// Whether one of the phases has a policy of this name.
-    pub(super) fn has_policy(&self, cluster: &str, phases: &[Phase], name: &str) -> bool {
-        let policies = self.admission.for_cluster(cluster);
-        phases.iter().any(|phase| policies.has(*phase, name))
-    }
 }
 
 /// What the configuration at `path` decides by, with what is saved of its

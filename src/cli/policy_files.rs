@@ -7,9 +7,10 @@ use std::time::SystemTime;
 use super::Error;
 #[cfg(feature = "cluster")]
 use super::live::{self, LiveArguments};
-use super::loading::{self, LoadedPolicies};
+use super::loading;
 #[cfg(feature = "cluster")]
 use super::output;
+use crate::answers::LoadedPolicies;
 #[cfg(feature = "cluster")]
 use crate::cluster::LivePurpose;
 use crate::config::{self, DEFAULT_CLUSTER};

@@ -17,15 +17,17 @@ use std::path::{Path, PathBuf};
 
 use regex_automata::hybrid::regex::Regex;
 
-use super::loading::{self, LoadedPolicies};
+use super::loading;
 use super::output::{self, Format};
 use super::{CommandResult, Error};
+use crate::answers::LoadedPolicies;
+use crate::answers::replayed::{ReplayDecision, Replayed, ReviewComparison};
 use crate::engine::Time;
 use crate::field::Faults;
 use crate::json::Document;
 use crate::recording::RecordLine;
-use decide::{Deciding, ReplayDecision};
-use flips::{Replayed, ReviewComparison};
+use decide::Deciding;
+use flips::FlipExample;
 use report::ReplayReport;
 use source::{RecordingFile, ReplayProgress};
 
@@ -73,7 +75,7 @@ impl Replay {
         let allowed = self.allow_flips.as_deref().map(expression).transpose()?;
         let new = self.new_policies()?;
         let old = self.against.as_deref().map(configured).transpose()?;
-        let mut replayed = Replayed::default();
+        let (mut replayed, mut cut) = (Replayed::default(), Vec::new());
         let mut progress = ReplayProgress::default();
         for path in source::files(&self.recordings)? {
             let mut file = RecordingFile::open(&path)?;
@@ -82,10 +84,12 @@ impl Replay {
                 replayed.add(compared);
                 progress.advance();
             }
-            replayed.note_cut(&file);
+            if file.is_cut {
+                cut.push(shown(&path));
+            }
         }
         progress.end();
-        let report = ReplayReport::new(replayed, allowed.as_ref());
+        let report = ReplayReport::new(replayed, cut, allowed.as_ref());
         report.print(format)?;
         Ok(if report.is_failure() {
             CommandResult::Failure
@@ -110,8 +114,8 @@ impl Replay {
         file: &RecordingFile,
         new: &LoadedPolicies,
         old: Option<&LoadedPolicies>,
-        replayed: &Replayed,
-    ) -> Result<ReviewComparison, Error> {
+        replayed: &Replayed<Box<FlipExample>>,
+    ) -> Result<ReviewComparison<Box<FlipExample>>, Error> {
         let document = Document::parse_bytes(file.bytes()).map_err(|error| file.unreadable(&error.into()))?;
         let recorded = RecordLine::read(&document).map_err(|error| file.unreadable(&error))?;
         let deciding = |policies| Deciding {
@@ -129,7 +133,7 @@ impl Replay {
             None => ReplayDecision::recorded(&recorded),
         };
         let now = decide(new)?;
-        let mut compared = ReviewComparison::new(file, &recorded, before, now);
+        let mut compared = flips::compared(file, &recorded, before, now);
         if let ReviewComparison::Flip(group, example) = &mut compared
             && !replayed.flips.contains_key(&*group)
         {

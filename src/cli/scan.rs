@@ -25,12 +25,14 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::admit::manifests::ManifestArguments;
 use super::at::At;
-use super::loading::LoadedPolicies;
 use super::output::{self, Format};
 use super::policy_files::PolicyFiles;
 use super::{CommandResult, Error};
+use crate::answers::LoadedPolicies;
+#[cfg(feature = "cluster")]
+use crate::answers::kinds::ServedAs;
+use crate::answers::manifests::ManifestRequest;
 #[cfg(feature = "cluster")]
 use crate::cluster::LiveCluster;
 use crate::document::Document;
@@ -154,7 +156,15 @@ impl Scan {
         };
         let mut judge = self.judge(loaded, input, |kinds| live::surroundings(cluster, kinds))?;
         let resources = cluster.resources().iter();
-        resources.for_each(|served| judge.kinds.add_served(served));
+        resources.for_each(|resource| {
+            let served = ServedAs {
+                group: resource.group.clone(),
+                resource: resource.resource.clone(),
+                is_namespaced: resource.is_namespaced,
+                is_guess: false,
+            };
+            judge.kinds.add_served(&resource.kind, served);
+        });
         if input.is_none() {
             judge.phases = STORED;
         }
@@ -194,7 +204,7 @@ impl Scan {
             cluster,
             now: self.at.time(),
             kinds: survey.kinds,
-            manifests: ManifestArguments::in_namespace(namespace),
+            manifests: ManifestRequest::in_namespace(namespace),
             phases: CREATED,
         })
     }

@@ -14,13 +14,14 @@ mod usage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::loading::{self, LoadedPolicies};
+use super::loading;
 use super::output::{self, Format};
 use super::{CommandResult, Error};
+use crate::answers::LoadedPolicies;
+use crate::answers::logged::LoggedDecision;
 use crate::cel::Version;
 use crate::config::{self, DEFAULT_CLUSTER};
 use crate::engine::authorization::authorizer::Authorizer;
-use log::LoggedDecision;
 use report::{LogLine, Seen, SuggestReport, SuggestedRoles};
 use roles::RoleNames;
 use unused::{Causes, Unused};

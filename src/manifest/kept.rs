@@ -7,7 +7,7 @@ use crate::document::{Document, PackedDocument};
 use crate::field::{FieldPath, Place};
 
 /// A document, packed where there may be very many of its kind and no expressions in it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum KeptDocument {
     Whole(Box<Document>),
     Packed(PackedDocument),

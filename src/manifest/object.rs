@@ -23,7 +23,7 @@ use crate::engine::authorization::{AuthorizationPolicy, Binding, Role};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// A valid object and its document.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct ManifestObject {
     /// As written.
     pub(super) document: KeptDocument,

@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::kept::KeptDocument;
 use super::lint::{self, BindingLint};
 use super::object::{self, ManifestObject};
 use super::source_objects::SourceObjects;
-use super::validated::ValidatedObject;
+use super::validated::{ObjectIdentity, ValidatedObject};
 use super::{Options, namespace_sources};
+use crate::document::Document;
 use crate::field::Faults;
 
 /// The objects of some sources, valid by themselves and together.
@@ -68,6 +70,29 @@ impl ObjectSet {
     pub fn others(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
         let objects = self.sources.iter().flat_map(|source| source.others());
         objects.map(|object| &object.valid)
+    }
+
+    /// The objects that have expressions, or bind those that do, each as it is written; in order.
+    pub fn documents_of_policies(&self) -> impl Iterator<Item = (&Arc<ValidatedObject>, &Document)> {
+        let objects = self.sources.iter().flat_map(|source| source.others());
+        objects.filter_map(|object| match &object.document {
+            KeptDocument::Whole(document) if object.has_expressions() => Some((&object.valid, &**document)),
+            KeptDocument::Whole(_) | KeptDocument::Packed(_) => None,
+        })
+    }
+
+    /// The sources, without the objects that are among `identities`.
+    #[must_use]
+    pub fn without(&self, identities: &HashSet<&ObjectIdentity>) -> Vec<Arc<SourceObjects>> {
+        let digests: HashSet<u64> = identities.iter().map(|identity| identity.digest()).collect();
+        let without = |source: &Arc<SourceObjects>| {
+            if source.identities().iter().any(|own| digests.contains(own)) {
+                Arc::new(source.without(identities))
+            } else {
+                Arc::clone(source)
+            }
+        };
+        self.sources.iter().map(without).collect()
     }
 
     /// Whether an object of this set may have one of `identities`, by their digests.

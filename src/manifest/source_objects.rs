@@ -1,10 +1,10 @@
 //! The objects of one source, read by itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::object::{self, Content, ManifestObject};
-use super::validated::{ValidatedObject, digest};
+use super::validated::{ObjectIdentity, ValidatedObject, digest};
 use super::{Source, stream};
 use crate::cel::Version;
 use crate::document::Document;
@@ -44,6 +44,10 @@ impl SourceObjects {
                 None => objects.extend(object::read(document, cluster.clone(), version, &mut faults)),
             }
         }
+        Self::of(cluster, version, objects, faults)
+    }
+
+    fn of(cluster: Option<Arc<str>>, version: Version, objects: Vec<ManifestObject>, faults: Faults) -> Self {
         let is_other =
             |(_, object): &(usize, &ManifestObject)| !matches!(object.content, Content::Binding(_));
         Self {
@@ -61,6 +65,20 @@ impl SourceObjects {
         }
     }
 
+    /// The same without the objects that are among `identities`.
+    pub(super) fn without(&self, identities: &HashSet<&ObjectIdentity>) -> Self {
+        let kept = self
+            .objects
+            .iter()
+            .filter(|object| !identities.contains(object.identity()));
+        Self::of(
+            self.cluster.clone(),
+            self.version,
+            kept.cloned().collect(),
+            self.faults.clone(),
+        )
+    }
+
     /// What its expressions are compiled for.
     #[must_use]
     pub const fn version(&self) -> Version {
@@ -71,6 +89,11 @@ impl SourceObjects {
     #[must_use]
     pub fn cluster(&self) -> Option<&str> {
         self.cluster.as_deref()
+    }
+
+    /// The objects, in the order written.
+    pub fn valid(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
+        self.objects.iter().map(|object| &object.valid)
     }
 
     pub(super) fn objects(&self) -> impl Iterator<Item = &ManifestObject> {

@@ -4,6 +4,7 @@
 //! whose labels are known at the start exists from then on with 0. The registry is not
 //! global, so that one process can run several gateways.
 
+mod counts;
 mod families;
 mod labels;
 mod recorders;
@@ -15,6 +16,7 @@ use std::time::{Duration, SystemTime};
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, Histogram, IntCounterVec, Registry, TextEncoder};
 
+pub use counts::{DurationCounts, PolicyCounts, WebhookCounts};
 pub use labels::{
     AuthenticationMethod, Code, ConnectionState, Endpoint, Label, Outcome, Phase, PolicyResult,
 };

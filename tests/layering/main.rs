@@ -32,6 +32,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("engine", &["cel", "json"]),
     ("manifest", &["cel", "document", "engine", "field", "json"]),
     ("api", &["engine", "field", "json"]),
+    (
+        "answers",
+        &["api", "cel", "document", "engine", "field", "json", "manifest"],
+    ),
     ("config", &["cel", "document", "engine", "field", "manifest"]),
     ("certificates", &["config", "field"]),
     ("telemetry", &["config", "engine"]),
@@ -92,6 +96,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "answers",
             "api",
             "authentication",
             "authorizers",

@@ -1,20 +1,17 @@
-//! Reviews around plain manifests: what an API server would ask when they are written to it.
+//! `-f` of `admit`, and what is said of its objects.
 
 use std::path::Path;
 
-use serde_json::{Value, json};
-
-use super::objects::{fault, faulty, group_and_version, read, required, set_namespace, text, written_text};
-use crate::cli::Error;
-use crate::cli::kinds::{CustomKinds, ServedAs};
-use crate::cli::written_review::{WrittenKind, WrittenResource, WrittenReview, WrittenUser};
+use crate::answers::manifests::{ManifestRequest, ReviewsOfManifests};
+use crate::answers::objects;
+use crate::cli::{Error, authorize};
 use crate::document::Document;
-use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use crate::engine::admission::Operation;
 
 /// `-f`, and what is done with the objects in it.
 #[derive(Debug, Default, clap::Args)]
 #[group(skip)]
-pub(in crate::cli) struct ManifestArguments {
+pub(super) struct ManifestArguments {
     /// Plain manifests in YAML or JSON, `-` for standard input: each is put into a review.
     #[arg(short, long, value_name = "FILE")]
     pub(super) filename: Option<std::path::PathBuf>,
@@ -42,9 +39,6 @@ pub(in crate::cli) struct ManifestArguments {
     /// As for a request that is not to be stored.
     #[arg(long)]
     dry_run: bool,
-    /// The namespace of objects that name none, where `namespace` says nothing.
-    #[arg(skip)]
-    default_namespace: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -60,38 +54,9 @@ enum OperationArgument {
     Connect,
 }
 
-/// A review, and what it is about.
-pub(in crate::cli) struct ReviewOfManifest {
-    pub(in crate::cli) file: String,
-    pub(in crate::cli) line: u32,
-    pub(in crate::cli) kind: String,
-    pub(in crate::cli) namespace: String,
-    pub(in crate::cli) name: String,
-    /// An AdmissionReview in JSON.
-    pub(in crate::cli) review: String,
-}
-
-/// Reviews, and what is to be known about them.
-#[derive(Default)]
-pub(super) struct ReviewsOfManifests {
-    pub(super) reviews: Vec<ReviewOfManifest>,
-    pub(super) notes: Vec<String>,
-}
-
-const NO_DEFAULTS: &str =
-    "the manifest is judged as it is written: an API server would fill in defaults first";
-
 // === impl ManifestArguments ===
 
 impl ManifestArguments {
-    /// Objects are created; those that name no namespace in this one.
-    pub(in crate::cli) fn in_namespace(default_namespace: Option<String>) -> Self {
-        Self {
-            default_namespace,
-            ..Self::default()
-        }
-    }
-
     /// A review of each object in `-f`. `definitions` are looked for only where a kind is
     /// not known.
     ///
@@ -104,19 +69,9 @@ impl ManifestArguments {
         definitions: impl FnOnce() -> Vec<Document>,
     ) -> Result<ReviewsOfManifests, Error> {
         let objects = read(path)?;
-        let mut kinds = CustomKinds::default();
-        let of_others = if objects.iter().any(|object| self.is_unknown(object)) {
-            definitions()
-        } else {
-            Vec::new()
-        };
-        of_others
-            .iter()
-            .chain(&objects)
-            .for_each(|object| kinds.add(object));
-        let old = match (self.operation(), &self.old) {
-            (OperationArgument::Update, Some(old)) => read(old)?,
-            (OperationArgument::Update, None) => {
+        let old = match (self.operation, &self.old) {
+            (Some(OperationArgument::Update), Some(old)) => read(old)?,
+            (Some(OperationArgument::Update), None) => {
                 let message = "an UPDATE needs the objects as they were before: add `--old FILE`";
                 return Err(Error::Usage(message.to_owned()));
             }
@@ -126,23 +81,17 @@ impl ManifestArguments {
             }
             (_, None) => Vec::new(),
         };
-        let (mut found, mut faults) = (ReviewsOfManifests::default(), Faults::new());
-        for object in &objects {
-            match self.review(object, &old, &kinds, &mut found.notes) {
-                Ok(review) => found.reviews.push(review),
-                Err(fault) => faults.push(fault),
-            }
-        }
-        if faults.has_errors() {
-            return Err(faulty(path, faults));
-        }
+        let reviews = self.request().reviews(&objects, &old, definitions);
+        let found = reviews.map_err(|faults| Error::Faulty {
+            path: path.display().to_string(),
+            faults,
+        })?;
         if found.reviews.is_empty() {
             return Err(Error::Usage(format!(
                 "there is no manifest in `{}`",
                 path.display()
             )));
         }
-        found.notes.push(NO_DEFAULTS.to_owned());
         Ok(found)
     }
 
@@ -155,182 +104,15 @@ impl ManifestArguments {
         is_named || user.is_some() || operation.is_some() || old.is_some() || self.dry_run
     }
 
-    fn operation(&self) -> OperationArgument {
-        self.operation.unwrap_or(OperationArgument::Create)
-    }
-
-    fn sub_resource(&self) -> &str {
-        self.sub_resource.as_deref().unwrap_or_default()
-    }
-
-    fn is_unknown(&self, object: &Document) -> bool {
-        let (group, _) = group_and_version(object.text("apiVersion").unwrap_or_default());
-        let kind = object.text("kind").unwrap_or_default();
-        let served = CustomKinds::default().served(group, kind, self.sub_resource());
-        served.is_guess && self.resource.is_none()
-    }
-
-    /// A review of `object`, with more to be known about it in `notes`.
-    ///
-    /// # Errors
-    ///
-    /// What is missing or wrong in the object.
-    pub(in crate::cli) fn review(
-        &self,
-        object: &Document,
-        old: &[Document],
-        kinds: &CustomKinds,
-        notes: &mut Vec<String>,
-    ) -> Result<ReviewOfManifest, Fault> {
-        let api_version = required(object, &["apiVersion"])?;
-        let kind = required(object, &["kind"])?;
-        let (group, version) = group_and_version(&api_version);
-        let served = self.served(kinds, (group, &kind));
-        let namespace = self.namespace_of(object, &served)?;
-        if served.is_guess {
-            notes.push(format!(
-                "the kind `{kind}` of `{api_version}` is not known: it is taken for the resource `{}` in a namespace; \
-                 add its CustomResourceDefinition to the manifests, or name it with `--resource`",
-                served.resource
-            ));
-        }
-        let name = written_text(object, &["metadata", "name"])?.unwrap_or_default();
-        let mut written = object.root().to_json();
-        set_namespace(&mut written, &namespace);
-        let (new, before) = match self.operation() {
-            OperationArgument::Create | OperationArgument::Connect => (Some(written), None),
-            OperationArgument::Delete => (None, Some(written)),
-            OperationArgument::Update => (Some(written), Some(self.before(object, old, &namespace)?)),
-        };
-        let review = WrittenReview {
-            operation: self.operation().name().to_owned(),
-            object: new,
-            old_object: before,
-            options: self.options(),
-            kind: Some(WrittenKind {
-                group: group.to_owned(),
-                version: version.to_owned(),
-                kind: kind.clone(),
-            }),
-            resource: Some(WrittenResource {
-                // That of a subresource's kind may be another group's.
-                version: if served.group == group {
-                    version.to_owned()
-                } else {
-                    "v1".to_owned()
-                },
-                group: served.group,
-                resource: served.resource,
-            }),
-            sub_resource: self.sub_resource().to_owned(),
-            name: Some(name.clone()),
-            namespace: (!namespace.is_empty()).then(|| namespace.clone()),
+    fn request(&self) -> ManifestRequest {
+        ManifestRequest {
+            operation: self.operation.map(OperationArgument::operation),
+            user: self.user.clone().map(|user| (user, self.groups.clone())),
+            sub_resource: self.sub_resource.clone().unwrap_or_default(),
+            resource: self.resource.clone(),
+            namespace: self.namespace.clone(),
             dry_run: self.dry_run,
-            user_info: self.user_info(),
-        };
-        let review = review
-            .review()
-            .map_err(|message| fault(object, &[], FaultKind::Invalid, message))?;
-        let place = object.place(FieldPath::root());
-        Ok(ReviewOfManifest {
-            file: object.file().map(ToString::to_string).unwrap_or_default(),
-            line: place.line,
-            kind,
-            namespace,
-            name,
-            review,
-        })
-    }
-
-    fn served(&self, kinds: &CustomKinds, (group, kind): (&str, &str)) -> ServedAs {
-        let served = kinds.served(group, kind, self.sub_resource());
-        match &self.resource {
-            None => served,
-            Some(written) => {
-                let (resource, own_group) = written.split_once('.').unwrap_or((written, ""));
-                ServedAs {
-                    group: own_group.to_owned(),
-                    resource: resource.to_owned(),
-                    is_guess: false,
-                    ..served
-                }
-            }
-        }
-    }
-
-    /// As an API server has it: that of the object, or else of the request.
-    fn namespace_of(&self, object: &Document, served: &ServedAs) -> Result<String, Fault> {
-        let path = ["metadata", "namespace"];
-        let own = written_text(object, &path)?.filter(|namespace| !namespace.is_empty());
-        let asked = self
-            .namespace
-            .as_deref()
-            .filter(|namespace| !namespace.is_empty());
-        match (own, asked) {
-            (Some(_), _) if !served.is_namespaced => {
-                let message = format!("`{}` are in no namespace: take it out", served.resource);
-                Err(fault(object, &path, FaultKind::Invalid, message))
-            }
-            _ if !served.is_namespaced => Ok(String::new()),
-            (Some(own), Some(asked)) if own != asked => {
-                let message = format!("`{own}` is not the namespace of `-n {asked}`");
-                Err(fault(object, &path, FaultKind::Invalid, message))
-            }
-            (own, asked) => Ok(own.unwrap_or_else(|| {
-                let default = self.default_namespace.as_deref();
-                asked.or(default).unwrap_or("default").to_owned()
-            })),
-        }
-    }
-
-    /// The object of `--old` that `object` replaces.
-    fn before(&self, object: &Document, old: &[Document], namespace: &str) -> Result<Value, Fault> {
-        let group = |document: &Document| {
-            let version = document.text("apiVersion").unwrap_or_default().to_owned();
-            group_and_version(&version).0.to_owned()
-        };
-        let name = |document: &Document| text(document, &["metadata", "name"]);
-        let found = old.iter().find(|before| {
-            let own = text(before, &["metadata", "namespace"]).unwrap_or_else(|| namespace.to_owned());
-            before.text("kind") == object.text("kind")
-                && group(before) == group(object)
-                && name(before) == name(object)
-                && own == namespace
-        });
-        let Some(found) = found else {
-            let message =
-                "`--old` does not have this object: it needs one of the same kind, namespace and name";
-            return Err(fault(object, &[], FaultKind::NotFound, message.to_owned()));
-        };
-        let mut written = found.root().to_json();
-        set_namespace(&mut written, namespace);
-        Ok(written)
-    }
-
-    fn options(&self) -> Option<Value> {
-        let kind = match self.operation() {
-            OperationArgument::Create => "CreateOptions",
-            OperationArgument::Update => "UpdateOptions",
-            OperationArgument::Delete => "DeleteOptions",
-            OperationArgument::Connect => return None,
-        };
-        let mut options = json!({"apiVersion": "meta.k8s.io/v1", "kind": kind});
-        if self.dry_run
-            && let Some(options) = options.as_object_mut()
-        {
-            options.insert("dryRun".to_owned(), json!(["All"]));
-        }
-        Some(options)
-    }
-
-    fn user_info(&self) -> WrittenUser {
-        let administrators = ["system:masters", "system:authenticated"];
-        match &self.user {
-            Some(user) => WrittenUser::new(user.clone(), self.groups.clone()),
-            None => WrittenUser::new(
-                "system:admin".to_owned(),
-                administrators.map(str::to_owned).to_vec(),
-            ),
+            default_namespace: None,
         }
     }
 }
@@ -338,12 +120,21 @@ impl ManifestArguments {
 // === impl OperationArgument ===
 
 impl OperationArgument {
-    const fn name(self) -> &'static str {
+    const fn operation(self) -> Operation {
         match self {
-            Self::Create => "CREATE",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-            Self::Connect => "CONNECT",
+            Self::Create => Operation::Create,
+            Self::Update => Operation::Update,
+            Self::Delete => Operation::Delete,
+            Self::Connect => Operation::Connect,
         }
     }
+}
+
+/// Every object of a file, lists taken apart.
+fn read(path: &Path) -> Result<Vec<Document>, Error> {
+    let bytes = authorize::read(path)?;
+    let invalid = |error| Error::file("read", path, std::io::Error::other(error));
+    let text = String::from_utf8(bytes).map_err(invalid)?;
+    let path = path.display().to_string();
+    objects::read(&path, text).map_err(|faults| Error::Faulty { path, faults })
 }

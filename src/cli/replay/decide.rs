@@ -1,16 +1,17 @@
 //! Decides one recorded review by a set of policies.
 
 use super::watch::RedactionWatch;
+use crate::answers::LoadedPolicies;
+use crate::answers::admission::{StepRecorder, StepsInWords};
+use crate::answers::authorization::InWords;
+use crate::answers::authorizers::{self, Consulted, Opinions, TurnOutcome};
+use crate::answers::replayed::{KnownDecision, ReplayDecision};
 use crate::api::{AdmissionReview, SubjectAccessReview};
-use crate::cli::admit::{StepRecorder, StepsInWords};
-use crate::cli::authorizers::{self, Consulted, Opinions, TurnOutcome};
-use crate::cli::explain::{InWords, object};
-use crate::cli::loading::LoadedPolicies;
 use crate::config::Endpoint;
 use crate::engine::admission::trace::Recorder;
 use crate::engine::admission::webhook::{Call, WebhookAnswer};
 use crate::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
-use crate::engine::{Cause, Decision, Time};
+use crate::engine::{Decision, Time};
 use crate::json::{Document, Node};
 use crate::manifest::Surroundings;
 use crate::recording::{CallLine, ObjectState, RecordLine, RecordingError, object_state};
@@ -23,25 +24,6 @@ pub(super) struct Deciding<'a> {
     pub(super) policies: &'a LoadedPolicies,
     pub(super) recorded: &'a RecordLine<'a>,
     pub(super) now: Time,
-}
-
-/// What came of it.
-#[derive(Debug)]
-pub(super) enum ReplayDecision {
-    Known(KnownDecision),
-    /// It depends on what is not known: on what.
-    Unknown(String),
-}
-
-/// A decision.
-#[derive(Debug)]
-pub(super) struct KnownDecision {
-    pub(super) decision: Decision,
-    pub(super) reason: String,
-    /// The object that decided, as `KIND/NAMESPACE/NAME`; empty where none did.
-    pub(super) cause: String,
-    /// The JSON Patch of the reply; empty if there is none. `None`: not known.
-    pub(super) patch: Option<String>,
 }
 
 /// A run that is answered by recorded webhooks.
@@ -106,7 +88,7 @@ impl Deciding<'_> {
         };
         Ok(ReplayDecision::Known(KnownDecision {
             decision: authorization.decision,
-            cause: cause(authorization.cause.as_ref()),
+            cause: KnownDecision::cause_in_words(authorization.cause.as_ref()),
             reason: authorization.reason,
             patch: Some(String::new()),
         }))
@@ -202,16 +184,10 @@ impl ReplayDecision {
         Self::Known(KnownDecision {
             decision,
             reason,
-            cause: cause(outcome.cause.as_ref()),
+            cause: KnownDecision::cause_in_words(outcome.cause.as_ref()),
             patch: Some(outcome.patch),
         })
     }
-}
-
-fn cause(cause: Option<&Cause>) -> String {
-    cause.map_or_else(String::new, |cause| {
-        object(cause.kind, &cause.namespace, &cause.name)
-    })
 }
 
 // === impl AdmissionReplay ===

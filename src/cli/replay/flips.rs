@@ -1,37 +1,18 @@
-//! Compares decisions, and gathers what flips.
-
-use std::collections::BTreeMap;
+//! Compares decisions, and keeps an example of what flips.
 
 use serde::Serialize;
 
-use super::decide::{KnownDecision, ReplayDecision};
 use super::source::RecordingFile;
+use crate::answers::replayed::{
+    FlipGroup, ReplayDecision, ReviewComparison, about, of_group, target_in_words,
+};
 use crate::api::{AdmissionReview, SubjectAccessReview};
 use crate::config::Endpoint;
-use crate::engine::{Decision, Target, User};
+use crate::engine::{Decision, User};
 use crate::json::{Document, patch};
 use crate::recording::RecordLine;
 
-/// What became of one review.
-pub(super) enum ReviewComparison {
-    Same,
-    Flip(FlipGroup, Box<FlipExample>),
-    /// Why.
-    Unknown(String),
-}
-
-/// Flips that have one cause.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(super) struct FlipGroup {
-    pub(super) from: &'static str,
-    pub(super) to: &'static str,
-    /// What decides now; where nothing does, what decided before. `patch`: what is changed.
-    pub(super) cause: String,
-    #[serde(skip)]
-    pub(super) is_gone: bool,
-}
-
-/// One of them.
+/// A review whose decision flips.
 #[derive(Debug, Serialize)]
 pub(super) struct FlipExample {
     pub(super) file: String,
@@ -51,56 +32,37 @@ pub(super) struct FlipExample {
     pub(super) considered: Vec<String>,
 }
 
-/// All that was replayed.
-#[derive(Debug, Default)]
-pub(super) struct Replayed {
-    /// How many were decided.
-    pub(super) decided: u64,
-    pub(super) unknown: u64,
-    pub(super) flips: BTreeMap<FlipGroup, (u64, Option<Box<FlipExample>>)>,
-    /// How many for each reason.
-    pub(super) unknown_because: BTreeMap<String, u64>,
-    /// Files whose last line is not whole.
-    pub(super) cut: Vec<String>,
-}
-
-/// The most reasons that are told apart.
-const REASONS: usize = 100;
-
-// === impl ReviewComparison ===
-
-impl ReviewComparison {
-    pub(super) fn new(
-        file: &RecordingFile,
-        recorded: &RecordLine<'_>,
-        before: ReplayDecision,
-        now: ReplayDecision,
-    ) -> Self {
-        let (before, now) = match (before, now) {
-            (ReplayDecision::Known(before), ReplayDecision::Known(now)) => (before, now),
-            (ReplayDecision::Unknown(why), _) | (_, ReplayDecision::Unknown(why)) => {
-                return Self::Unknown(why);
-            }
-        };
-        let group = if before.decision != now.decision {
-            FlipGroup::of(&before, &now)
-        } else if recorded.endpoint == Endpoint::Mutate && now.decision == Decision::Allow {
-            match is_same_patch(recorded, before.patch.as_deref(), now.patch.as_deref()) {
-                Ok(true) => return Self::Same,
-                Ok(false) => FlipGroup {
-                    from: Decision::Allow.as_str(),
-                    to: Decision::Allow.as_str(),
-                    cause: "patch".to_owned(),
-                    is_gone: false,
-                },
-                Err(why) => return Self::Unknown(why),
-            }
-        } else {
-            return Self::Same;
-        };
-        let example = FlipExample::new(file, recorded, before.reason, now.reason);
-        Self::Flip(group, Box::new(example))
-    }
+/// What became of the review `recorded`.
+pub(super) fn compared(
+    file: &RecordingFile,
+    recorded: &RecordLine<'_>,
+    before: ReplayDecision,
+    now: ReplayDecision,
+) -> ReviewComparison<Box<FlipExample>> {
+    let (before, now) = match (before, now) {
+        (ReplayDecision::Known(before), ReplayDecision::Known(now)) => (before, now),
+        (ReplayDecision::Unknown(why), _) | (_, ReplayDecision::Unknown(why)) => {
+            return ReviewComparison::Unknown(why);
+        }
+    };
+    let group = if before.decision != now.decision {
+        FlipGroup::of(&before, &now)
+    } else if recorded.endpoint == Endpoint::Mutate && now.decision == Decision::Allow {
+        match is_same_patch(recorded, before.patch.as_deref(), now.patch.as_deref()) {
+            Ok(true) => return ReviewComparison::Same,
+            Ok(false) => FlipGroup {
+                from: Decision::Allow.as_str(),
+                to: Decision::Allow.as_str(),
+                cause: "patch".to_owned(),
+                is_gone: false,
+            },
+            Err(why) => return ReviewComparison::Unknown(why),
+        }
+    } else {
+        return ReviewComparison::Same;
+    };
+    let example = FlipExample::new(file, recorded, before.reason, now.reason);
+    ReviewComparison::Flip(group, Box::new(example))
 }
 
 /// Whether both make the same of the object.
@@ -125,26 +87,6 @@ fn is_same_patch(recorded: &RecordLine<'_>, before: Option<&str>, now: Option<&s
     match (result(before), result(now)) {
         (Some(before), Some(now)) => Ok(before.root().same(now.root())),
         _ => Err("the recorded patch does not fit the recorded object".to_owned()),
-    }
-}
-
-// === impl FlipGroup ===
-
-impl FlipGroup {
-    fn of(before: &KnownDecision, now: &KnownDecision) -> Self {
-        let is_gone = now.cause.is_empty();
-        let cause = if is_gone { &before.cause } else { &now.cause };
-        Self {
-            from: before.decision.as_str(),
-            to: now.decision.as_str(),
-            cause: cause.clone(),
-            is_gone,
-        }
-    }
-
-    /// What `--allow-flips` looks at.
-    pub(super) fn key(&self) -> String {
-        format!("{}->{} {}", self.from, self.to, self.cause)
     }
 }
 
@@ -175,7 +117,7 @@ fn asked(recorded: &RecordLine<'_>) -> Option<(User<'static>, String)> {
     if recorded.endpoint == Endpoint::Authorize {
         let review = SubjectAccessReview::decode(text.as_bytes()).ok()?;
         let attributes = review.attributes.into_owned();
-        return Some((attributes.user, target(&attributes.target)));
+        return Some((attributes.user, target_in_words(&attributes.target)));
     }
     let document = Document::parse(text).ok()?;
     let request = AdmissionReview::decode(&document).ok()?.request;
@@ -201,64 +143,4 @@ fn asked(recorded: &RecordLine<'_>) -> Option<(User<'static>, String)> {
         ..User::default()
     };
     Some((user, words))
-}
-
-fn target(target: &Target<'_>) -> String {
-    match target {
-        Target::NonResource { path, verb } => format!("{verb} {path}"),
-        Target::Resource(asked) => {
-            let resource = of_group(&asked.resource, &asked.subresource, &asked.group);
-            about(&asked.verb, &resource, &asked.namespace, &asked.name)
-        }
-    }
-}
-
-fn of_group(resource: &str, subresource: &str, group: &str) -> String {
-    let mut words = resource.to_owned();
-    for (sign, part) in [('.', group), ('/', subresource)] {
-        if !part.is_empty() {
-            words.push(sign);
-            words.push_str(part);
-        }
-    }
-    words
-}
-
-fn about(verb: &str, resource: &str, namespace: &str, name: &str) -> String {
-    let mut words = format!("{verb} {resource}");
-    for (before, part) in [(" ", name), (" in namespace ", namespace)] {
-        if !part.is_empty() {
-            words.push_str(before);
-            words.push_str(part);
-        }
-    }
-    words
-}
-
-// === impl Replayed ===
-
-impl Replayed {
-    pub(super) fn add(&mut self, comparison: ReviewComparison) {
-        match comparison {
-            ReviewComparison::Same => self.decided += 1,
-            ReviewComparison::Flip(group, example) => {
-                self.decided += 1;
-                let (count, first) = self.flips.entry(group).or_default();
-                *count += 1;
-                first.get_or_insert(example);
-            }
-            ReviewComparison::Unknown(why) => {
-                self.unknown += 1;
-                if self.unknown_because.len() < REASONS || self.unknown_because.contains_key(&why) {
-                    *self.unknown_because.entry(why).or_default() += 1;
-                }
-            }
-        }
-    }
-
-    pub(super) fn note_cut(&mut self, file: &RecordingFile) {
-        if file.is_cut {
-            self.cut.push(file.path.display().to_string());
-        }
-    }
 }

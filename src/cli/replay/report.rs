@@ -5,7 +5,8 @@ use std::fmt;
 use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
-use super::flips::{FlipExample, FlipGroup, Replayed};
+use super::flips::FlipExample;
+use crate::answers::replayed::{FlipGroup, Replayed, UnknownReason};
 use crate::cli::Error;
 use crate::cli::output::{self, Format};
 use crate::cli::test::junit::escaped;
@@ -38,16 +39,16 @@ struct FlipReport {
     example: Option<Box<FlipExample>>,
 }
 
-#[derive(Debug, Serialize)]
-struct UnknownReason {
-    reason: String,
-    count: u64,
-}
-
 // === impl ReplayReport ===
 
 impl ReplayReport {
-    pub(super) fn new(replayed: Replayed, allowed: Option<&Regex>) -> Self {
+    /// `cut` names the files whose last line is not whole.
+    pub(super) fn new(
+        replayed: Replayed<Box<FlipExample>>,
+        cut: Vec<String>,
+        allowed: Option<&Regex>,
+    ) -> Self {
+        let unknown_because = replayed.unknown_reasons();
         let is_allowed = |group: &FlipGroup| {
             allowed.is_some_and(|allowed| allowed.is_match(&mut allowed.create_cache(), &*group.key()))
         };
@@ -62,18 +63,12 @@ impl ReplayReport {
             })
             .collect();
         flips.sort_by_key(|flip| std::cmp::Reverse(flip.count));
-        let mut reasons: Vec<UnknownReason> = replayed
-            .unknown_because
-            .into_iter()
-            .map(|(reason, count)| UnknownReason { reason, count })
-            .collect();
-        reasons.sort_by_key(|reason| std::cmp::Reverse(reason.count));
         Self {
             decided: replayed.decided,
             unknown: replayed.unknown,
             flips,
-            unknown_because: reasons,
-            cut: replayed.cut,
+            unknown_because,
+            cut,
         }
     }
 

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::finding::ScanOutcome;
 use super::judge::{CREATED, ObjectJudge};
-use crate::cli::admit::answer::OfflineReview;
-use crate::cli::admit::manifests::ManifestArguments;
-use crate::cli::answers::RecordedAnswers;
-use crate::cli::kinds::CustomKinds;
-use crate::cli::loading::LoadedPolicies;
+use crate::answers::LoadedPolicies;
+use crate::answers::admission::OfflineReview;
+use crate::answers::kinds::CustomKinds;
+use crate::answers::manifests::ManifestRequest;
+use crate::answers::recorded::RecordedAnswers;
 use crate::document::{Document, Node};
 use crate::engine::Time;
 use crate::manifest::{Options, Source, load};
@@ -132,7 +132,7 @@ fn judge(manifests: &[Value]) -> ObjectJudge {
         cluster: "c".into(),
         now: Time::parse("2026-12-01T00:00:00Z").unwrap(),
         kinds: CustomKinds::default(),
-        manifests: ManifestArguments::default(),
+        manifests: ManifestRequest::default(),
         phases: CREATED,
     }
 }
@@ -163,6 +163,7 @@ fn admits(judge: &ObjectJudge, review: &str, user: (&str, &[&str]), before: Opti
         now: judge.now,
         answers: &answers,
         nobody_asks: false,
+        deadline: None,
         recorder: None,
     };
     let answered = asked.answer(review.to_string().as_bytes()).unwrap();

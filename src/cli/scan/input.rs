@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::cli::kinds::CustomKinds;
+use crate::answers::kinds::CustomKinds;
 use crate::cli::loading::everywhere;
 use crate::cli::{Error, authorize};
 use crate::document::Document;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::finding::{ScanFinding, ScanOutcome};
 use super::tape::{PolicyJudgement, ScanTape};
 use super::template::pod_of;
-use crate::cli::admit::answer::{Answered, OfflineReview};
-use crate::cli::admit::manifests::{ManifestArguments, ReviewOfManifest};
-use crate::cli::answers::RecordedAnswers;
-use crate::cli::kinds::CustomKinds;
-use crate::cli::loading::LoadedPolicies;
+use crate::answers::LoadedPolicies;
+use crate::answers::admission::{Answered, OfflineReview};
+use crate::answers::kinds::CustomKinds;
+use crate::answers::manifests::{ManifestRequest, ReviewOfManifest};
+use crate::answers::recorded::RecordedAnswers;
 use crate::document::{Document, Node};
 use crate::engine::admission::Phase;
 use crate::engine::{CauseKind, Time};
@@ -22,7 +22,7 @@ pub(super) struct ObjectJudge {
     pub(super) now: Time,
     pub(super) kinds: CustomKinds,
     /// What is said of all objects alike.
-    pub(super) manifests: ManifestArguments,
+    pub(super) manifests: ManifestRequest,
     /// The phases for objects as they are given.
     pub(super) phases: &'static [Phase],
 }
@@ -112,6 +112,7 @@ impl ObjectJudge {
             now: self.now,
             answers: &answers,
             nobody_asks: true,
+            deadline: None,
             recorder: Some(&tape),
         };
         let answered = asked.answer(about.review.as_bytes());

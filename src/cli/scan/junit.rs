@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::finding::{ScanFinding, ScanOutcome};
-use crate::cli::explain::object;
+use crate::answers::authorization::object;
 use crate::cli::test::junit::escaped;
 
 /// The cases so far.

@@ -10,8 +10,8 @@ use super::finding::{ScanFinding, ScanOutcome, ScanSummary};
 use super::junit::JunitReport;
 use super::openreports::OpenReports;
 use super::sarif;
+use crate::answers::authorization::object;
 use crate::cli::Error;
-use crate::cli::explain::object;
 use crate::cli::output::{self, Format};
 
 /// Takes findings, in order.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::finding::{ScanFinding, ScanOutcome};
-use crate::cli::explain::object;
+use crate::answers::authorization::object;
 use crate::cli::sarif;
 
 /// The rule of what no policy refuses, but the gateway itself.

@@ -1,78 +1,14 @@
 //! Reads decision logs, line by line.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use serde::Deserialize;
-
+use crate::answers::logged::LoggedDecision;
 use crate::cli::Error;
 
 /// The longest line that is read. The gateway writes none of a tenth of this.
 const MOST_BYTES: u64 = 1 << 20;
-
-/// So much of a line as tells who was allowed what, and by which object.
-///
-/// Fields of later versions are ignored.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct LoggedDecision<'l> {
-    #[serde(borrow)]
-    pub(super) time: Cow<'l, str>,
-    #[serde(borrow)]
-    pub(super) cluster: Cow<'l, str>,
-    #[serde(borrow)]
-    pub(super) endpoint: Cow<'l, str>,
-    #[serde(borrow)]
-    pub(super) user: Cow<'l, str>,
-    #[serde(borrow)]
-    pub(super) attributes: LoggedAttributes<'l>,
-    #[serde(borrow)]
-    pub(super) decision: Cow<'l, str>,
-    #[serde(borrow)]
-    pub(super) cause: Option<LoggedCause<'l>>,
-    #[serde(borrow)]
-    pub(super) shadow: Vec<LoggedCause<'l>>,
-    #[serde(borrow)]
-    pub(super) exceptions: Vec<LoggedCause<'l>>,
-    pub(super) truncated: bool,
-}
-
-/// `attributes` of a line about authorization.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct LoggedAttributes<'l> {
-    #[serde(borrow)]
-    pub(super) verb: Cow<'l, str>,
-    #[serde(borrow)]
-    pub(super) namespace: Cow<'l, str>,
-    #[serde(borrow)]
-    pub(super) group: Cow<'l, str>,
-    #[serde(borrow)]
-    pub(super) resource: Cow<'l, str>,
-    #[serde(borrow)]
-    pub(super) subresource: Cow<'l, str>,
-    #[serde(borrow)]
-    pub(super) name: Cow<'l, str>,
-    #[serde(borrow)]
-    pub(super) path: Cow<'l, str>,
-    pub(super) field_selector: Option<serde::de::IgnoredAny>,
-    pub(super) label_selector: Option<serde::de::IgnoredAny>,
-}
-
-/// An object that the line names; of an exception its name alone.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct LoggedCause<'l> {
-    #[serde(borrow)]
-    pub(super) kind: Cow<'l, str>,
-    #[serde(borrow)]
-    pub(super) namespace: Cow<'l, str>,
-    #[serde(borrow)]
-    pub(super) name: Cow<'l, str>,
-    pub(super) rule: Option<usize>,
-}
 
 /// What becomes of each line of the file at `path`, or of standard input for `-`: `decision` gets
 /// its number, from 1, and what it says, `broken` that of a line that says nothing, and why.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::log::{LoggedCause, LoggedDecision};
-use crate::cli::loading::LoadedPolicies;
+use crate::answers::LoadedPolicies;
+use crate::answers::logged::{LoggedCause, LoggedDecision};
 use crate::engine::authorization::authorizer::Authorizer;
 use crate::engine::authorization::{Binding, PolicySet, RoleKind, Subject, SubjectKind};
 use crate::manifest;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::run::Difference;
-use crate::cli::admit::answer::{Answered, OfflineDecision};
-use crate::cli::answers::RecordedAnswers;
-use crate::cli::explain::object;
+use crate::answers::admission::{Answered, OfflineDecision};
+use crate::answers::authorization::object;
+use crate::answers::recorded::RecordedAnswers;
 use crate::engine::admission::Phase;
 
 /// A review, and its answer.

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::admission::{AdmissionCase, AdmissionExpectation};
 use super::run;
 use super::suite::{Case, CaseQuestion};
+use crate::answers::LoadedPolicies;
+use crate::answers::admission::OfflineReview;
+use crate::answers::recorded::RecordedAnswers;
 use crate::api::AdmissionReview;
-use crate::cli::admit::answer::OfflineReview;
-use crate::cli::answers::RecordedAnswers;
-use crate::cli::loading::LoadedPolicies;
 use crate::engine::Time;
 use crate::engine::admission::webhook::nobody;
 use crate::engine::admission::{Chain, Phase, Run};
@@ -252,6 +252,7 @@ proptest! {
                 now,
                 answers: &answers,
                 nobody_asks: false,
+                deadline: None,
                 recorder: None,
             };
             let answered = of_admit.answer(review.as_bytes()).unwrap();

@@ -14,7 +14,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::cli::admit::{Traced, TracedValue};
+use crate::answers::admission::{Traced, TracedValue};
 use crate::document::Document;
 use crate::engine::authorization::{Finding, Trace};
 
@@ -241,7 +241,7 @@ impl CoveredPlace {
         MissedItem {
             file: self.file.clone(),
             line: self.line,
-            object: crate::cli::explain::object(&item.kind, &item.namespace, &item.name),
+            object: crate::answers::authorization::object(&item.kind, &item.namespace, &item.name),
             field: items::field(&item.kind, &item.part),
             // It held: so it was never false.
             never: never.map(|held| !held),

@@ -8,10 +8,11 @@ use serde::Serialize;
 use super::admission::AdmissionCase;
 use super::coverage::Coverage;
 use super::suite::{AccessCase, Case, CaseQuestion, Expectation, PoliciesFrom, Suite};
-use crate::cli::admit::{self, Traced, answer::OfflineReview};
-use crate::cli::authorizers;
-use crate::cli::explain::{InWords, object};
-use crate::cli::loading::{self, LoadedPolicies};
+use crate::answers::LoadedPolicies;
+use crate::answers::admission::{AdmitInWords, OfflineReview, Traced};
+use crate::answers::authorization::{InWords, object};
+use crate::answers::authorizers;
+use crate::cli::loading;
 use crate::engine::Time;
 use crate::engine::authorization::{Authorization, Trace};
 use crate::field::Faults;
@@ -190,11 +191,12 @@ fn admit(loaded: &LoadedPolicies, cluster: &str, case: &AdmissionCase, now: Time
         now,
         answers: &case.answers,
         nobody_asks: false,
+        deadline: None,
         recorder: None,
     };
     match asked.answer(case.review.as_bytes()) {
         Ok(answered) => {
-            let explanation = admit::AdmitInWords(&answered).to_string();
+            let explanation = AdmitInWords(&answered).to_string();
             let differences = case.expect.differences(&answered);
             (differences, explanation, Reached::Admission(answered.trace))
         }

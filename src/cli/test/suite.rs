@@ -8,11 +8,11 @@ use serde::Deserialize;
 
 use super::admission::{AdmissionCase, AdmissionExpectation};
 use super::find::API_VERSION;
-use crate::cli::admit::PHASES;
-use crate::cli::answers::RecordedAnswers;
-use crate::cli::authorizers::Opinions;
-use crate::cli::request::RequestArguments;
-use crate::cli::written_review::WrittenReview;
+use crate::answers::admission::PHASES;
+use crate::answers::authorizers::Opinions;
+use crate::answers::recorded::RecordedAnswers;
+use crate::answers::request::RequestArguments;
+use crate::answers::written_review::WrittenReview;
 use crate::config::{DEFAULT_CLUSTER, files};
 use crate::document::Document;
 use crate::engine::admission::Phase;

@@ -120,6 +120,19 @@ impl<P: Policy> BoundPolicies<P> {
         }
     }
 
+    /// Those that are bound with their bindings, by place.
+    pub(super) fn listed(&self) -> Vec<(&Applicability, &[Arc<PolicyBinding>])> {
+        let bound = self.bound.iter();
+        bound
+            .map(|bound| (bound.policy.applicability(), bound.bindings.as_slice()))
+            .collect()
+    }
+
+    /// The names of the others.
+    pub(super) fn unbound(&self) -> &BTreeSet<String> {
+        &self.unbound
+    }
+
     /// Whether there is one of this name, bound or not.
     pub(super) fn has(&self, name: &str) -> bool {
         self.names().any(|own| own == name) || self.unbound.contains(name)

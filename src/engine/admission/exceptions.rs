@@ -61,7 +61,7 @@ pub struct ExceptionObjects {
 pub(super) struct Exceptions {
     /// By policy or `configuration/webhook`; each list by the names of the exceptions.
     by_policy: HashMap<String, Vec<Arc<Exception>>>,
-    ends: Vec<(Arc<str>, Time)>,
+    all: Vec<Arc<Exception>>,
 }
 
 // === impl ExceptionObjects ===
@@ -98,8 +98,7 @@ impl Exceptions {
     }
 
     fn add(&mut self, exception: &Arc<Exception>, may_excuse: impl Fn(&str) -> bool) {
-        self.ends
-            .push((exception.name.as_str().into(), exception.not_after));
+        self.all.push(Arc::clone(exception));
         for policy in exception.policies.iter().filter(|policy| may_excuse(policy)) {
             let list = self.by_policy.entry(policy.clone()).or_default();
             list.push(Arc::clone(exception));
@@ -111,8 +110,8 @@ impl Exceptions {
         self.by_policy.get(policy).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The name and end of each.
-    pub(super) fn ends(&self) -> &[(Arc<str>, Time)] {
-        &self.ends
+    /// Every one, those too that may excuse nothing.
+    pub(super) fn all(&self) -> &[Arc<Exception>] {
+        &self.all
     }
 }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::bound::BoundPolicies;
-use super::exceptions::{ExceptionObjects, Exceptions};
+use super::exceptions::{Exception, ExceptionObjects, Exceptions};
 use super::initializers::{InitializerConfiguration, Initializers};
 use super::matching::{
     Equivalents, FixedNamespaces, LayeredNamespaces, MatchRule, MatchSubject, MissingNamespace, Namespaces,
 };
 use super::parameters::ParamKind;
-use super::policy::{FailurePolicy, PolicyBinding};
+use super::policy::{Applicability, FailurePolicy, PolicyBinding};
 use super::webhook::{Webhook, WebhookConfiguration};
 use super::webhooks::Webhooks;
 use super::{ExpressionEnvironment, MutatingPolicy, Operation, Parameters, Phase, Request, ValidatingPolicy};
@@ -208,6 +208,30 @@ impl AdmissionSet {
         }
     }
 
+    /// The bound policies of `phase` with their bindings, in the order in which they are asked.
+    #[must_use]
+    pub fn policies(&self, phase: Phase) -> Vec<(&Applicability, &[Arc<PolicyBinding>])> {
+        match phase {
+            Phase::Mutate => self.mutating.listed(),
+            Phase::Validate => self.validating.listed(),
+        }
+    }
+
+    /// The names of the policies of `phase` that have no binding, and so do nothing.
+    pub fn unbound_policies(&self, phase: Phase) -> impl Iterator<Item = &str> {
+        let unbound = match phase {
+            Phase::Mutate => self.mutating.unbound(),
+            Phase::Validate => self.validating.unbound(),
+        };
+        unbound.iter().map(String::as_str)
+    }
+
+    /// The AdmissionExceptions, those that have ended too.
+    #[must_use]
+    pub fn exceptions(&self) -> &[Arc<Exception>] {
+        self.exceptions.all()
+    }
+
     /// The webhooks of `phase`, in the order in which they are asked.
     pub fn webhooks(&self, phase: Phase) -> impl Iterator<Item = &Arc<Webhook>> {
         match phase {
@@ -235,8 +259,8 @@ impl AdmissionSet {
 
     /// The name and end of each AdmissionException, past ends too.
     pub fn exception_ends(&self) -> impl Iterator<Item = (&str, Time)> {
-        let ends = self.exceptions.ends().iter();
-        ends.map(|(name, end)| (name.as_ref(), *end))
+        let all = self.exceptions().iter();
+        all.map(|exception| (exception.name.as_str(), exception.not_after))
     }
 
     /// The kinds of the parameters that bound policies take, with repetitions.

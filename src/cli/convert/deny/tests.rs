@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cli::admit::answer::OfflineReview;
-use crate::cli::answers::RecordedAnswers;
+use crate::answers::LoadedPolicies;
+use crate::answers::admission::OfflineReview;
+use crate::answers::recorded::RecordedAnswers;
 use crate::cli::convert::sound;
-use crate::cli::loading::LoadedPolicies;
 use crate::document::{self, Document};
 use crate::engine::admission::Phase;
 use crate::engine::{Decision, Time};
@@ -61,6 +61,7 @@ fn is_denied(by: &LoadedPolicies, request: &Admitted) -> bool {
         now: Time::UNIX_EPOCH,
         answers: &answers,
         nobody_asks: false,
+        deadline: None,
         recorder: None,
     };
     let answered = review.answer(request.review().as_bytes()).unwrap();

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cli::admit::answer::OfflineReview;
-use crate::cli::answers::RecordedAnswers;
+use crate::answers::LoadedPolicies;
+use crate::answers::admission::OfflineReview;
+use crate::answers::recorded::RecordedAnswers;
 use crate::cli::convert::converted;
-use crate::cli::loading::LoadedPolicies;
 use crate::document;
 use crate::engine::Time;
 use crate::engine::admission::Phase;
@@ -68,6 +68,7 @@ fn is_denied(made: &Conversion, review: &Value) -> bool {
         now: Time::UNIX_EPOCH,
         answers: &answers,
         nobody_asks: false,
+        deadline: None,
         recorder: None,
     };
     let answered = answered.answer(review.to_string().as_bytes()).unwrap();

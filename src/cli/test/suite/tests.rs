@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::*;
-use crate::cli::written_review::{WrittenKind, WrittenResource, WrittenUser};
+use crate::answers::written_review::{WrittenKind, WrittenResource, WrittenUser};
 use crate::document::struct_fields::struct_fields;
 
 #[test]

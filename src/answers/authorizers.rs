@@ -14,30 +14,30 @@ use crate::field::FieldPath;
 
 /// What authorizers answer, by name.
 #[derive(Debug, Default)]
-pub(super) struct Opinions(BTreeMap<String, Opinion>);
+pub(crate) struct Opinions(BTreeMap<String, Opinion>);
 
 /// What comes of a request.
-pub(super) struct Consulted {
-    pub(super) authorization: Authorization,
+pub(crate) struct Consulted {
+    pub(crate) authorization: Authorization,
     /// What went wrong on the way; empty if nothing did.
-    pub(super) error: String,
+    pub(crate) error: String,
     /// Those whose turn it was.
-    pub(super) turns: Vec<AuthorizerTurn>,
+    pub(crate) turns: Vec<AuthorizerTurn>,
 }
 
 /// One authorizer whose turn it was.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct AuthorizerTurn {
-    pub(super) name: String,
+pub(crate) struct AuthorizerTurn {
+    pub(crate) name: String,
     #[serde(flatten)]
-    pub(super) outcome: TurnOutcome,
+    pub(crate) outcome: TurnOutcome,
 }
 
 /// What became of it.
 #[derive(Debug, Serialize)]
 #[serde(tag = "result", rename_all = "camelCase")]
-pub(super) enum TurnOutcome {
+pub(crate) enum TurnOutcome {
     /// It would be asked, and nobody knows what it says.
     Asked,
     /// It was asked: what is recorded.
@@ -50,7 +50,7 @@ pub(super) enum TurnOutcome {
 
 /// Decides by `policies`, and where they have no opinion by what `recorded` says
 /// of `authorizers`, up to the first of which it says nothing.
-pub(super) fn consult(
+pub(crate) fn consult(
     policies: &PolicySet,
     attributes: &Attributes<'_>,
     own: Authorization,
@@ -104,7 +104,7 @@ fn turn(
 
 impl Opinions {
     /// Reads a map of names to what stands under `status` of their reviews.
-    pub(super) fn read(written: &Value, path: &FieldPath, fault: &mut dyn FnMut(FieldPath, String)) -> Self {
+    pub(crate) fn read(written: &Value, path: &FieldPath, fault: &mut dyn FnMut(FieldPath, String)) -> Self {
         let Some(entries) = written.as_object() else {
             fault(path.clone(), "must be a mapping of names".to_owned());
             return Self::default();
@@ -121,7 +121,7 @@ impl Opinions {
     }
 
     /// What was recorded; of several by one authorizer, the first.
-    pub(super) fn of(recorded: Vec<NamedOpinion>) -> Self {
+    pub(crate) fn of(recorded: Vec<NamedOpinion>) -> Self {
         let mut opinions = BTreeMap::new();
         for NamedOpinion { name, opinion } in recorded {
             opinions.entry(name).or_insert(opinion);
@@ -130,7 +130,7 @@ impl Opinions {
     }
 
     /// The names that none of `authorizers` has.
-    pub(super) fn foreign<'a>(&'a self, authorizers: &'a [Authorizer]) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn foreign<'a>(&'a self, authorizers: &'a [Authorizer]) -> impl Iterator<Item = &'a str> {
         let names = self.0.keys().map(String::as_str);
         names.filter(|name| authorizers.iter().all(|authorizer| authorizer.name != *name))
     }

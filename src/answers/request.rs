@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! --user … --verb … -l …  --.
-//!                           |--> Request --> engine::Attributes
+//! a form of the console   --|--> RequestArguments --> engine::Attributes
 //! request: {user: …, …}   --'
 //! ```
 //!
@@ -21,35 +21,35 @@ use crate::engine::{
 /// A question. Absent text is empty; `path` stands instead of everything about resources.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct RequestArguments {
-    pub(super) user: String,
-    pub(super) uid: String,
-    pub(super) groups: Vec<String>,
-    pub(super) extra: BTreeMap<String, Vec<String>>,
-    pub(super) verb: String,
+pub(crate) struct RequestArguments {
+    pub(crate) user: String,
+    pub(crate) uid: String,
+    pub(crate) groups: Vec<String>,
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
+    pub(crate) verb: String,
     /// `pods`, `pods/log`, `deployments.apps`, `deployments.apps/scale`.
-    pub(super) resource: String,
-    pub(super) namespace: String,
-    pub(super) name: String,
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
     /// As for `kubectl -l`.
-    pub(super) label_selector: String,
+    pub(crate) label_selector: String,
     /// As for `kubectl --field-selector`.
-    pub(super) field_selector: String,
+    pub(crate) field_selector: String,
     /// A non-resource path, such as `/healthz`.
-    pub(super) path: String,
+    pub(crate) path: String,
 }
 
 /// What is wrong with one field of a [`RequestArguments`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Misfit {
+pub(crate) struct Misfit {
     /// The field, as a test case spells it.
-    pub(super) field: &'static str,
+    pub(crate) field: &'static str,
     /// Why, and what would do.
-    pub(super) message: String,
+    pub(crate) message: String,
 }
 
 /// Group, resource and subresource of `RESOURCE[.GROUP][/SUBRESOURCE]`; empty where left out.
-pub(super) fn split_resource(written: &str) -> (&str, &str, &str) {
+pub(crate) fn split_resource(written: &str) -> (&str, &str, &str) {
     let (resource, subresource) = written.split_once('/').unwrap_or((written, ""));
     let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
     (group, resource, subresource)
@@ -63,7 +63,7 @@ impl RequestArguments {
     /// # Errors
     ///
     /// Everything about the request that the API would refuse too.
-    pub(super) fn attributes(&self) -> Result<Attributes<'static>, Vec<Misfit>> {
+    pub(crate) fn attributes(&self) -> Result<Attributes<'static>, Vec<Misfit>> {
         let mut misfits = Vec::new();
         if self.user.is_empty() && self.groups.is_empty() {
             misfits.push(misfit("user", "a user or a group is required"));

@@ -9,22 +9,22 @@ use crate::manifest::built_in_resource;
 
 /// What an API server serves a kind as.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ServedAs {
+pub(crate) struct ServedAs {
     /// The group of the resource, which of a subresource is not always the kind's.
-    pub(super) group: String,
-    pub(super) resource: String,
-    pub(super) is_namespaced: bool,
+    pub(crate) group: String,
+    pub(crate) resource: String,
+    pub(crate) is_namespaced: bool,
     /// Nothing says so: it is what most kinds are.
-    pub(super) is_guess: bool,
+    pub(crate) is_guess: bool,
 }
 
 /// The kinds of CustomResourceDefinitions, by group and kind.
 #[derive(Debug, Default)]
-pub(super) struct CustomKinds(BTreeMap<(String, String), ServedAs>);
+pub(crate) struct CustomKinds(BTreeMap<(String, String), ServedAs>);
 
 impl CustomKinds {
     /// Adds what `document` defines, if it is a CustomResourceDefinition.
-    pub(super) fn add(&mut self, document: &Document) {
+    pub(crate) fn add(&mut self, document: &Document) {
         let is_definition = document.text("kind") == Some("CustomResourceDefinition")
             && document
                 .text("apiVersion")
@@ -51,20 +51,15 @@ impl CustomKinds {
         }
     }
 
-    /// Adds what an API server says it serves.
+    /// Adds what an API server says it serves `kind` as.
     #[cfg(feature = "cluster")]
-    pub(super) fn add_served(&mut self, served: &crate::cluster::ServedResource) {
-        let key = (served.group.clone(), served.kind.clone());
-        self.0.entry(key).or_insert_with(|| ServedAs {
-            group: served.group.clone(),
-            resource: served.resource.clone(),
-            is_namespaced: served.is_namespaced,
-            is_guess: false,
-        });
+    pub(crate) fn add_served(&mut self, kind: &str, served: ServedAs) {
+        let key = (served.group.clone(), kind.to_owned());
+        self.0.entry(key).or_insert(served);
     }
 
     /// As what `kind` of `group` is served, where `subresource` is written; empty for none.
-    pub(super) fn served(&self, group: &str, kind: &str, subresource: &str) -> ServedAs {
+    pub(crate) fn served(&self, group: &str, kind: &str, subresource: &str) -> ServedAs {
         if let Some((group, resource)) = built_in_resource(group, kind, subresource) {
             return ServedAs {
                 group: group.to_owned(),

@@ -1,47 +1,38 @@
-//! The objects of a file of manifests, and what is read of them.
-
-use std::path::Path;
+//! The objects of a text of manifests, and what is read of them.
 
 use serde_json::{Value, json};
 
-use crate::cli::{Error, authorize};
 use crate::document::{Document, Value as DocumentValue};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use crate::manifest;
 
-/// Every object of a file, lists taken apart.
-pub(super) fn read(path: &Path) -> Result<Vec<Document>, Error> {
-    let bytes = authorize::read(path)?;
-    let invalid = |error| Error::file("read", path, std::io::Error::other(error));
+/// Every object in the text of `file`, lists taken apart.
+///
+/// # Errors
+///
+/// It is no YAML or JSON, or has something else than objects.
+pub(crate) fn read(file: &str, text: String) -> Result<Vec<Document>, Faults> {
     let source = manifest::Source {
-        file: path.display().to_string(),
-        text: String::from_utf8(bytes).map_err(invalid)?,
+        file: file.to_owned(),
+        text,
         cluster: None,
     };
     let mut faults = Faults::new();
     let objects = manifest::documents(&source, &mut faults);
     if faults.has_errors() {
-        return Err(faulty(path, faults));
+        return Err(faults);
     }
     Ok(objects)
 }
 
-/// The file cannot be used.
-pub(super) fn faulty(path: &Path, faults: Faults) -> Error {
-    Error::Faulty {
-        path: path.display().to_string(),
-        faults,
-    }
-}
-
 /// The text at `path`; none where there is something else.
-pub(super) fn text(object: &Document, path: &[&str]) -> Option<String> {
+pub(crate) fn text(object: &Document, path: &[&str]) -> Option<String> {
     let node = path.iter().try_fold(object.root(), |node, name| node.get(name));
     node.and_then(|node| node.as_str()).map(str::to_owned)
 }
 
 /// Text that may be absent, but nothing else: `n` and `1` are none without quotes.
-pub(super) fn written_text(object: &Document, path: &[&str]) -> Result<Option<String>, Fault> {
+pub(crate) fn written_text(object: &Document, path: &[&str]) -> Result<Option<String>, Fault> {
     let node = path.iter().try_fold(object.root(), |node, name| node.get(name));
     match node.map(|node| (&node.value, node.as_str())) {
         None | Some((DocumentValue::Null, _)) => Ok(None),
@@ -54,7 +45,7 @@ pub(super) fn written_text(object: &Document, path: &[&str]) -> Result<Option<St
 }
 
 /// The text at `path`, which must be there.
-pub(super) fn required(object: &Document, path: &[&str]) -> Result<String, Fault> {
+pub(crate) fn required(object: &Document, path: &[&str]) -> Result<String, Fault> {
     text(object, path).filter(|text| !text.is_empty()).ok_or_else(|| {
         fault(
             object,
@@ -66,18 +57,18 @@ pub(super) fn required(object: &Document, path: &[&str]) -> Result<String, Fault
 }
 
 /// What is wrong at `path`.
-pub(super) fn fault(object: &Document, path: &[&str], kind: FaultKind, message: String) -> Fault {
+pub(crate) fn fault(object: &Document, path: &[&str], kind: FaultKind, message: String) -> Fault {
     let path = path.iter().fold(FieldPath::root(), |path, name| path.field(name));
     Fault::error(object.place(path), kind, message)
 }
 
 /// Of an `apiVersion`; the core group is the empty text.
-pub(super) fn group_and_version(api_version: &str) -> (&str, &str) {
+pub(crate) fn group_and_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
 /// As an API server writes it into what it receives.
-pub(super) fn set_namespace(object: &mut Value, namespace: &str) {
+pub(crate) fn set_namespace(object: &mut Value, namespace: &str) {
     if namespace.is_empty() {
         return;
     }

@@ -1,14 +1,14 @@
-//! Output of `portcullis admit`: text and JSON.
+//! What became of a review, as text and as JSON.
 
 use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::answer::Answered;
-use super::manifests::ReviewOfManifest;
+use super::review::Answered;
 use super::trace::{Traced, TracedMatch, TracedValue};
-use crate::cli::explain::{cause_in_words, object};
+use crate::answers::authorization::{cause_in_words, object};
+use crate::answers::manifests::ReviewOfManifest;
 use crate::engine::admission;
 
 /// Longest value or expression that is shown to people, in characters.
@@ -16,7 +16,7 @@ const SHOWN: usize = 160;
 
 /// An answer as JSON.
 #[derive(Serialize)]
-pub(super) struct AdmitExplained<'a> {
+pub(crate) struct AdmitExplained<'a> {
     /// `null` where it is not known.
     allowed: Option<bool>,
     reply: &'a RawValue,
@@ -27,15 +27,15 @@ pub(super) struct AdmitExplained<'a> {
 }
 
 /// An object of `-f`, and its answer.
-pub(super) struct AnsweredObject {
-    pub(super) about: ReviewOfManifest,
-    pub(super) answered: Answered,
+pub(crate) struct AnsweredObject {
+    pub(crate) about: ReviewOfManifest,
+    pub(crate) answered: Answered,
 }
 
 /// The answers about all objects of `-f` as JSON; one alone is as an answer to a review.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum AdmitAllExplained<'a> {
+pub(crate) enum AdmitAllExplained<'a> {
     One {
         #[serde(flatten)]
         answer: AdmitExplained<'a>,
@@ -51,7 +51,7 @@ pub(super) enum AdmitAllExplained<'a> {
 
 /// An answer about one object of several.
 #[derive(Serialize)]
-pub(super) struct ObjectExplained<'a> {
+pub(crate) struct ObjectExplained<'a> {
     file: &'a str,
     line: u32,
     kind: &'a str,
@@ -62,16 +62,16 @@ pub(super) struct ObjectExplained<'a> {
 }
 
 /// The answers about all objects of `-f`, and notes on them, in words.
-pub(super) struct AdmitAllInWords<'a>(pub(super) &'a [AnsweredObject], pub(super) &'a [String]);
+pub(crate) struct AdmitAllInWords<'a>(pub(crate) &'a [AnsweredObject], pub(crate) &'a [String]);
 
 /// The steps to an answer, in words.
-pub(crate) struct StepsInWords<'a>(pub(in crate::cli) &'a [Traced]);
+pub(crate) struct StepsInWords<'a>(pub(crate) &'a [Traced]);
 
 /// An answer in words.
-pub(crate) struct AdmitInWords<'a>(pub(in crate::cli) &'a Answered);
+pub(crate) struct AdmitInWords<'a>(pub(crate) &'a Answered);
 
 impl<'a> AdmitExplained<'a> {
-    pub(super) fn new(answered: &'a Answered) -> Self {
+    pub(crate) fn new(answered: &'a Answered) -> Self {
         let (allowed, reply, unknown) = match &answered.decided {
             Ok(decided) => {
                 let reply = serde_json::from_str(&decided.reply).unwrap_or(RawValue::NULL);
@@ -89,7 +89,7 @@ impl<'a> AdmitExplained<'a> {
 }
 
 impl<'a> AdmitAllExplained<'a> {
-    pub(super) fn new(objects: &'a [AnsweredObject], notes: &'a [String]) -> Self {
+    pub(crate) fn new(objects: &'a [AnsweredObject], notes: &'a [String]) -> Self {
         if let [one] = objects {
             let answer = AdmitExplained::new(&one.answered);
             return Self::One { answer, notes };

@@ -9,14 +9,14 @@
 //! ends without a decision.
 
 use super::trace::{StepRecorder, Traced};
+use crate::answers::LoadedPolicies;
+use crate::answers::recorded::{Answering, RecordedAnswers};
 use crate::api::{AdmissionReview, AdmissionReviewError};
-use crate::cli::answers::{Answering, RecordedAnswers};
-use crate::cli::loading::LoadedPolicies;
 use crate::engine::Time;
 use crate::engine::admission::chain::{Comparison, compare};
 use crate::engine::admission::trace::{Recorder, TraceStep};
 use crate::engine::admission::webhook::{Call, WebhookAnswer, WebhookResult};
-use crate::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
+use crate::engine::admission::{Chain, Deadline, Outcome, Phase, Progress, Request, Run};
 use crate::json::{Document, ObjectWriter, patch, write_list};
 use crate::manifest::Surroundings;
 
@@ -34,6 +34,8 @@ pub(crate) struct OfflineReview<'a> {
     pub(crate) answers: &'a RecordedAnswers,
     /// Nobody knows who asks, nor what was there before.
     pub(crate) nobody_asks: bool,
+    /// When to give up: then the answer says nothing. `None`: never.
+    pub(crate) deadline: Option<Deadline<'a>>,
     /// Takes the steps, in place of the trace of the answer.
     pub(crate) recorder: Option<&'a dyn Recorder>,
 }
@@ -146,6 +148,7 @@ impl Running<'_> {
             only,
             now,
             nobody_asks,
+            deadline,
             recorder,
             ..
         } = self.asked;
@@ -154,12 +157,14 @@ impl Running<'_> {
             loaded.policies.for_cluster(cluster),
             loaded.admission.for_cluster(cluster),
         );
+        let unlimited = Run::new(&**loaded.policies.for_cluster(cluster), now);
         let run = Run {
             only,
             nobody_asks,
+            deadline: deadline.unwrap_or(unlimited.deadline),
             recorder: Some(recorder.unwrap_or(&tape)),
             judge: Some(&surroundings),
-            ..Run::new(&**loaded.policies.for_cluster(cluster), now)
+            ..unlimited
         };
         let policies = loaded.admission.for_cluster(cluster);
         let (mut chain, mut answers) = (Chain::new(phase), Ok(Vec::new()));

@@ -8,39 +8,39 @@ use serde_json::{Map, Value, json};
 /// An AdmissionRequest of which only what matters has to be written.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct WrittenReview {
-    pub(super) operation: String,
-    pub(super) object: Option<Value>,
-    pub(super) old_object: Option<Value>,
-    pub(super) options: Option<Value>,
-    pub(super) kind: Option<WrittenKind>,
-    pub(super) resource: Option<WrittenResource>,
-    pub(super) sub_resource: String,
-    pub(super) name: Option<String>,
-    pub(super) namespace: Option<String>,
-    pub(super) dry_run: bool,
-    pub(super) user_info: WrittenUser,
+pub(crate) struct WrittenReview {
+    pub(crate) operation: String,
+    pub(crate) object: Option<Value>,
+    pub(crate) old_object: Option<Value>,
+    pub(crate) options: Option<Value>,
+    pub(crate) kind: Option<WrittenKind>,
+    pub(crate) resource: Option<WrittenResource>,
+    pub(crate) sub_resource: String,
+    pub(crate) name: Option<String>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) dry_run: bool,
+    pub(crate) user_info: WrittenUser,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct WrittenKind {
+pub(crate) struct WrittenKind {
     #[serde(default)]
-    pub(super) group: String,
-    pub(super) version: String,
-    pub(super) kind: String,
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct WrittenResource {
+pub(crate) struct WrittenResource {
     #[serde(default)]
-    pub(super) group: String,
-    pub(super) version: String,
-    pub(super) resource: String,
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) resource: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct WrittenUser {
+pub(crate) struct WrittenUser {
     username: String,
     uid: String,
     groups: Vec<String>,
@@ -68,7 +68,7 @@ impl Default for WrittenReview {
 // === impl WrittenUser ===
 
 impl WrittenUser {
-    pub(super) fn new(username: String, groups: Vec<String>) -> Self {
+    pub(crate) fn new(username: String, groups: Vec<String>) -> Self {
         Self {
             username,
             groups,
@@ -81,7 +81,7 @@ impl WrittenUser {
 
 impl WrittenReview {
     /// The review that an API server would send; `Err` says what is missing.
-    pub(super) fn review(&self) -> Result<String, String> {
+    pub(crate) fn review(&self) -> Result<String, String> {
         let kind = match &self.kind {
             Some(kind) => kind.clone(),
             None => self
@@ -158,7 +158,7 @@ impl WrittenReview {
 
 /// The resource of a kind, as `meta.UnsafeGuessKindToResource` guesses it,
 /// which is right for every kind that Kubernetes has.
-pub(super) fn plural(kind: &str) -> String {
+pub(crate) fn plural(kind: &str) -> String {
     let kind = kind.to_lowercase();
     if kind.ends_with("endpoints") {
         kind

@@ -9,15 +9,12 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::Error;
 use crate::api;
 use crate::document::{self, Document};
 use crate::engine::admission::webhook::{Call, CallFailure, ReviewVersion, WebhookAnswer};
@@ -27,7 +24,7 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath};
 /// What each webhook answers, by `configuration/webhook`, or with the kind of the
 /// configuration before it where both kinds have one of that name.
 #[derive(Debug, Default)]
-pub(super) struct RecordedAnswers(BTreeMap<String, Vec<Recorded>>);
+pub(crate) struct RecordedAnswers(BTreeMap<String, Vec<Recorded>>);
 
 /// One answer.
 #[derive(Debug)]
@@ -40,13 +37,13 @@ enum Recorded {
 
 /// Answers that are being given, each in its turn.
 #[derive(Debug)]
-pub(super) struct Answering<'a> {
+pub(crate) struct Answering<'a> {
     answers: &'a RecordedAnswers,
     given: BTreeMap<String, usize>,
 }
 
 /// The kind that registers webhooks for `phase`.
-pub(super) const fn configuration_kind(phase: Phase) -> &'static str {
+pub(crate) const fn configuration_kind(phase: Phase) -> &'static str {
     match phase {
         Phase::Mutate => "MutatingWebhookConfiguration",
         Phase::Validate => "ValidatingWebhookConfiguration",
@@ -59,16 +56,14 @@ const UID: &str = "recorded";
 // === impl RecordedAnswers ===
 
 impl RecordedAnswers {
-    /// The answers in a file of YAML or JSON.
+    /// The answers that the `text` of `file` has, in YAML or JSON.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or says something else.
-    pub(super) fn of_file(path: &Path) -> Result<Self, Error> {
-        let text = fs::read_to_string(path).map_err(|source| Error::file("read", path, source))?;
-        let name = path.display().to_string();
+    /// It says something else.
+    pub(crate) fn of_text(file: &str, text: &str) -> Result<Self, Faults> {
         let (mut answers, mut faults) = (Self::default(), Faults::new());
-        match document::parse(Some(&name), &text) {
+        match document::parse(Some(file), text) {
             Err(fault) => faults.push(fault),
             Ok(documents) => {
                 for document in documents {
@@ -79,11 +74,11 @@ impl RecordedAnswers {
         if faults.is_empty() {
             return Ok(answers);
         }
-        Err(Error::Faulty { path: name, faults })
+        Err(faults)
     }
 
     /// The names that are of no webhook there.
-    pub(super) fn foreign(&self, policies: &AdmissionSet) -> impl Iterator<Item = &str> {
+    pub(crate) fn foreign(&self, policies: &AdmissionSet) -> impl Iterator<Item = &str> {
         let names = |phase: Phase| {
             let webhooks = policies.webhooks(phase).map(|webhook| webhook.id());
             webhooks.flat_map(move |id| [format!("{}/{id}", configuration_kind(phase)), id])
@@ -102,7 +97,7 @@ impl RecordedAnswers {
     }
 
     /// The answers at `path`, as far as they are without fault.
-    pub(super) fn read(written: &Value, path: &FieldPath, fault: &mut dyn FnMut(FieldPath, String)) -> Self {
+    pub(crate) fn read(written: &Value, path: &FieldPath, fault: &mut dyn FnMut(FieldPath, String)) -> Self {
         let Some(written) = written.as_object() else {
             fault(
                 path.clone(),
@@ -182,7 +177,7 @@ fn review(version: ReviewVersion, mut response: Map<String, Value>) -> Value {
 // === impl Answering ===
 
 impl<'a> Answering<'a> {
-    pub(super) const fn new(answers: &'a RecordedAnswers) -> Self {
+    pub(crate) const fn new(answers: &'a RecordedAnswers) -> Self {
         Self {
             answers,
             given: BTreeMap::new(),
@@ -190,7 +185,7 @@ impl<'a> Answering<'a> {
     }
 
     /// The next answer of the webhook; `None` if none is recorded.
-    pub(super) fn answer(&mut self, call: &Call, phase: Phase) -> Option<WebhookAnswer> {
+    pub(crate) fn answer(&mut self, call: &Call, phase: Phase) -> Option<WebhookAnswer> {
         let webhook = call.webhook.id();
         let of_kind = format!("{}/{webhook}", configuration_kind(phase));
         let (webhook, recorded) = [of_kind, webhook]

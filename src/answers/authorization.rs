@@ -1,17 +1,19 @@
-//! Output of `portcullis authorize`: text and JSON.
+//! Answers about authorization: a decision with all that was considered.
 
 use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
-use super::authorizers::{AuthorizerTurn, Consulted, TurnOutcome};
+use super::LoadedPolicies;
+use super::authorizers::{self, AuthorizerTurn, Consulted, Opinions, TurnOutcome};
 use crate::engine::authorization::{Criterion, Event, Finding, Mode, Trace};
-use crate::engine::{Cause, Decision};
+use crate::engine::{Attributes, Cause, Decision, Time};
+use crate::manifest::odd_request;
 
 /// A decision as JSON.
 #[derive(Debug, Serialize)]
-pub(super) struct Explained<'a> {
+pub(crate) struct Explained<'a> {
     decision: Decision,
     reason: &'a str,
     trace: &'a [Event],
@@ -26,16 +28,60 @@ pub(super) struct Explained<'a> {
     hints: &'a [String],
 }
 
-/// A decision in words.
-pub(super) struct InWords<'a> {
-    pub(super) consulted: &'a Consulted,
-    pub(super) trace: &'a Trace,
+/// What decides a request, and all that was considered.
+pub(crate) struct AuthorizationAnswer {
+    pub(crate) consulted: Consulted,
+    pub(crate) trace: Trace,
+    /// What may have been meant, where Kubernetes has no such verb, group or resource.
+    pub(crate) hints: Vec<String>,
     /// How many bindings apply to the user where the request is.
-    pub(super) bindings: usize,
+    pub(crate) bindings: usize,
+}
+
+/// A decision in words.
+pub(crate) struct InWords<'a> {
+    pub(crate) consulted: &'a Consulted,
+    pub(crate) trace: &'a Trace,
+    /// How many bindings apply to the user where the request is.
+    pub(crate) bindings: usize,
+}
+
+impl AuthorizationAnswer {
+    /// What `loaded` decides about a request of `cluster` at `now`. Other authorizers are not asked.
+    pub(crate) fn new(
+        loaded: &LoadedPolicies,
+        cluster: &str,
+        attributes: &Attributes<'_>,
+        now: Time,
+    ) -> Self {
+        let policies = loaded.policies.for_cluster(cluster);
+        let (own, trace) = policies.explain(attributes, now);
+        let nothing = Opinions::default();
+        Self {
+            consulted: authorizers::consult(policies, attributes, own, (&loaded.authorizers, &nothing)),
+            trace,
+            hints: odd_request(&attributes.target, policies),
+            bindings: policies.unmatched(attributes, now).bindings,
+        }
+    }
+
+    /// For programs.
+    pub(crate) fn report(&self) -> Explained<'_> {
+        Explained::new(&self.consulted, &self.trace, &self.hints)
+    }
+
+    /// For people.
+    pub(crate) fn in_words(&self) -> InWords<'_> {
+        InWords {
+            consulted: &self.consulted,
+            trace: &self.trace,
+            bindings: self.bindings,
+        }
+    }
 }
 
 impl<'a> Explained<'a> {
-    pub(super) fn new(consulted: &'a Consulted, trace: &'a Trace, hints: &'a [String]) -> Self {
+    fn new(consulted: &'a Consulted, trace: &'a Trace, hints: &'a [String]) -> Self {
         Self {
             decision: consulted.authorization.decision,
             reason: &consulted.authorization.reason,
@@ -113,7 +159,7 @@ fn asked(turns: &[AuthorizerTurn]) -> String {
     names.join(", ")
 }
 
-fn outcome(outcome: &TurnOutcome) -> String {
+pub(crate) fn outcome(outcome: &TurnOutcome) -> String {
     match outcome {
         TurnOutcome::Asked => "would be asked: all matchConditions are true".to_owned(),
         TurnOutcome::Answered { decision } => format!("is asked; the recorded answer is {decision}"),
@@ -125,7 +171,7 @@ fn outcome(outcome: &TurnOutcome) -> String {
 }
 
 /// `Kind/name` or `Kind/namespace/name`.
-pub(super) fn object(kind: impl fmt::Display, namespace: &str, name: &str) -> String {
+pub(crate) fn object(kind: impl fmt::Display, namespace: &str, name: &str) -> String {
     if namespace.is_empty() {
         format!("{kind}/{name}")
     } else {
@@ -134,7 +180,7 @@ pub(super) fn object(kind: impl fmt::Display, namespace: &str, name: &str) -> St
 }
 
 /// The object and the rule within it.
-pub(super) fn cause_in_words(cause: &Cause) -> String {
+pub(crate) fn cause_in_words(cause: &Cause) -> String {
     let object = object(cause.kind, &cause.namespace, &cause.name);
     match cause.rule {
         Some(rule) => format!("{object}, rule {rule}"),
@@ -148,14 +194,7 @@ fn considered(f: &mut fmt::Formatter<'_>, trace: &Trace, decision: Decision) -> 
     if trace.events.is_empty() {
         return writeln!(f, "\nconsidered: there are no policies");
     }
-    let mut events: Vec<&Event> = trace.events.iter().collect();
-    if decision == Decision::NoOpinion {
-        events.sort_by_key(|event| Reverse(nearness(&event.finding)));
-    }
-    let rows: Vec<(String, String)> = events
-        .into_iter()
-        .map(|event| (event_object(event), finding(&event.finding)))
-        .collect();
+    let rows = considered_rows(trace, decision);
     let width = rows
         .iter()
         .map(|(object, _)| object.chars().count())
@@ -169,6 +208,19 @@ fn considered(f: &mut fmt::Formatter<'_>, trace: &Trace, decision: Decision) -> 
         writeln!(f, "  and {} more", trace.omitted)?;
     }
     Ok(())
+}
+
+/// What was considered, each object with what became of it: in order or, where nothing matched,
+/// those that came nearest first.
+pub(crate) fn considered_rows(trace: &Trace, decision: Decision) -> Vec<(String, String)> {
+    let mut events: Vec<&Event> = trace.events.iter().collect();
+    if decision == Decision::NoOpinion {
+        events.sort_by_key(|event| Reverse(nearness(&event.finding)));
+    }
+    events
+        .into_iter()
+        .map(|event| (event_object(event), finding(&event.finding)))
+        .collect()
 }
 
 /// How near it came to apply: conditions are looked at last, and a role that is missing could

@@ -1,0 +1,34 @@
+//! All that decides.
+
+use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
+use crate::engine::authorization::Policies;
+use crate::engine::authorization::authorizer::Authorizer;
+use crate::manifest;
+
+/// All that decides.
+pub(crate) struct LoadedPolicies {
+    pub(crate) policies: Policies,
+    /// Those of `authorization.webhooks`.
+    pub(crate) authorizers: Vec<Authorizer>,
+    pub(crate) admission: AdmissionPolicies,
+    /// That of the context of a kubeconfig.
+    pub(crate) namespace: Option<String>,
+}
+
+impl LoadedPolicies {
+    /// What `manifests` decide by, without a configuration beside them.
+    pub(crate) fn of_manifests(manifests: manifest::Manifests) -> Self {
+        Self {
+            admission: manifests.admission(&AdmissionSettings::default()),
+            policies: manifests.policies,
+            authorizers: Vec::new(),
+            namespace: None,
+        }
+    }
+
+    /// Whether one of the phases has a policy of this name.
+    pub(crate) fn has_policy(&self, cluster: &str, phases: &[Phase], name: &str) -> bool {
+        let policies = self.admission.for_cluster(cluster);
+        phases.iter().any(|phase| policies.has(*phase, name))
+    }
+}

@@ -1,0 +1,73 @@
+//! What would decide if some manifests were in force beside those that are.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::Snapshot;
+use super::index::Indexed;
+use super::load::options;
+use crate::engine::admission::AdmissionPolicies;
+use crate::engine::authorization::Policies;
+use crate::field::{Fault, Faults};
+use crate::manifest::{ObjectIdentity, ObjectSet, Source, SourceObjects};
+
+/// What would decide with some manifests beside those in force.
+pub struct Trial {
+    /// What decides authorization, by cluster.
+    pub policies: Policies,
+    /// What decides admission, by cluster.
+    pub admission: AdmissionPolicies,
+    /// The objects on trial, in order.
+    pub objects: Vec<ObjectIdentity>,
+    /// Those of them that stand in the place of an object that is in force.
+    pub replaced: Vec<ObjectIdentity>,
+}
+
+impl Snapshot {
+    /// What would decide if the objects of `source` were among those of the files, each in the
+    /// place of one in force that is the same object, and what `check` says about them: nothing of
+    /// what it says about others. Nothing is put in force.
+    ///
+    /// Takes as long as a reload in which these objects changed.
+    #[must_use]
+    pub fn trial(&self, source: &Source, now: SystemTime) -> (Option<Trial>, Faults) {
+        let options = options(&self.config, Some(now));
+        let trial = Arc::new(SourceObjects::read(source, options.cel_version, None));
+        let objects: Vec<ObjectIdentity> = trial.valid().map(|object| object.identity().clone()).collect();
+        let on_trial: HashSet<&ObjectIdentity> = objects.iter().collect();
+        let own = &self.base.objects;
+        let mut replaced: Vec<ObjectIdentity> = self
+            .objects_in_force()
+            .filter(|object| on_trial.contains(object.identity()))
+            .map(|object| object.identity().clone())
+            .collect();
+        replaced.sort();
+        replaced.dedup();
+        let mut sources = own.without(&on_trial);
+        sources.push(trial);
+        let (set, found) = ObjectSet::new(sources, &options, Some(own));
+        let faults = of_source(source, &found);
+        let Some(set) = set else {
+            // What is wrong elsewhere is so because of them.
+            let faults = if faults.has_errors() { faults } else { found };
+            return (None, faults);
+        };
+        let indexed = Indexed::new(&self.config, &set, self.basis.watched.clone(), Some(self));
+        let trial = Trial {
+            policies: indexed.policies,
+            admission: indexed.admission,
+            objects,
+            replaced,
+        };
+        (Some(trial), faults)
+    }
+}
+
+/// Those of `faults` that are in `source`.
+fn of_source(source: &Source, faults: &Faults) -> Faults {
+    let is_own = |fault: &&Fault| fault.place.file.as_deref() == Some(source.file.as_str());
+    let mut own = Faults::new();
+    own.extend(faults.iter().filter(is_own).cloned());
+    own
+}

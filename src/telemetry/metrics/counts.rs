@@ -1,0 +1,213 @@
+//! What the metrics of policies and webhooks have counted, for whoever shows it.
+
+use std::collections::BTreeMap;
+
+use prometheus::core::Collector;
+use prometheus::proto::Metric;
+
+use super::{Label, Metrics, Outcome};
+use crate::engine::{Decision, PolicyResult};
+
+/// How often a policy came to each result since the start, or since it came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PolicyCounts([u64; PolicyResult::ALL.len()]);
+
+/// What was counted of a webhook since the start, or since it came.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct WebhookCounts {
+    /// Calls that were answered.
+    pub successes: u64,
+    /// Calls that were not, or not made.
+    pub failures: u64,
+    /// How often it would have allowed, in shadow.
+    pub shadow_allows: u64,
+    /// How often it would have refused, in shadow.
+    pub shadow_denies: u64,
+    /// Whether its circuit breaker is open.
+    pub is_breaker_open: bool,
+    /// How long calls took.
+    pub durations: DurationCounts,
+}
+
+/// How long things took.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DurationCounts {
+    /// How many there were.
+    pub count: u64,
+    /// All together, in seconds.
+    pub seconds: f64,
+    /// The upper bound of each bucket in seconds, and how many took no longer.
+    pub buckets: Vec<(f64, u64)>,
+}
+
+// === impl PolicyCounts ===
+
+impl PolicyCounts {
+    /// How often it came to `result`.
+    #[must_use]
+    pub fn of(&self, result: PolicyResult) -> u64 {
+        let counts = PolicyResult::ALL.into_iter().zip(self.0);
+        counts
+            .filter(|(other, _)| *other == result)
+            .map(|(_, count)| count)
+            .sum()
+    }
+}
+
+// === impl DurationCounts ===
+
+impl DurationCounts {
+    /// The time in seconds that this share of them, from 0 to 1, did not exceed, as far as the
+    /// buckets tell: the bound of a bucket. `None` where there were none, or they took longer than
+    /// every bound.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        #[expect(clippy::cast_precision_loss, reason = "a share of a count need not be exact")]
+        let rank = share * self.count as f64;
+        #[expect(clippy::cast_precision_loss, reason = "as above")]
+        let found = self
+            .buckets
+            .iter()
+            .find(|(_, count)| *count > 0 && *count as f64 >= rank);
+        found.map(|(bound, _)| *bound)
+    }
+}
+
+impl Metrics {
+    /// The counts of each policy, by kind and name; of one that stands for several clusters, all
+    /// together.
+    #[must_use]
+    pub fn policy_counts(&self) -> BTreeMap<(String, String), PolicyCounts> {
+        let mut counts: BTreeMap<(String, String), PolicyCounts> = BTreeMap::new();
+        each(&self.families.policy_evaluations, |metric| {
+            let entry = counts
+                .entry((label(metric, "kind"), label(metric, "name")))
+                .or_default();
+            let results = PolicyResult::ALL.into_iter().zip(&mut entry.0);
+            let of_metric = label(metric, "result");
+            for (_, count) in results.filter(|(result, _)| result.as_str() == of_metric) {
+                *count = counted(metric);
+            }
+        });
+        counts
+    }
+
+    /// The counts of each webhook, by `configuration/webhook`.
+    #[must_use]
+    pub fn webhook_counts(&self) -> BTreeMap<String, WebhookCounts> {
+        let mut counts: BTreeMap<String, WebhookCounts> = BTreeMap::new();
+        each(&self.families.upstream_requests, |metric| {
+            let entry = counts.entry(label(metric, "webhook")).or_default();
+            match label(metric, "result") == Outcome::Success.as_str() {
+                true => entry.successes = counted(metric),
+                false => entry.failures = counted(metric),
+            }
+        });
+        each(&self.families.shadow_webhooks, |metric| {
+            let entry = counts.entry(label(metric, "webhook")).or_default();
+            match label(metric, "decision") == Label::as_str(Decision::Deny) {
+                true => entry.shadow_denies = counted(metric),
+                false => entry.shadow_allows = counted(metric),
+            }
+        });
+        each(&self.families.upstream_breaker_open, |metric| {
+            let entry = counts.entry(label(metric, "webhook")).or_default();
+            entry.is_breaker_open = metric.get_gauge().get_value() > 0.5;
+        });
+        each(&self.families.upstream_duration, |metric| {
+            let histogram = metric.get_histogram();
+            let entry = counts.entry(label(metric, "webhook")).or_default();
+            entry.durations = DurationCounts {
+                count: histogram.get_sample_count(),
+                seconds: histogram.get_sample_sum(),
+                buckets: histogram
+                    .get_bucket()
+                    .iter()
+                    .map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()))
+                    .collect(),
+            };
+        });
+        counts
+    }
+}
+
+fn each(family: &impl Collector, of: impl FnMut(&Metric)) {
+    let families = family.collect();
+    families
+        .iter()
+        .flat_map(|family| family.get_metric())
+        .for_each(of);
+}
+
+fn label(metric: &Metric, name: &str) -> String {
+    let labels = metric.get_label().iter();
+    let found = labels
+        .filter(|label| label.name() == name)
+        .map(|label| label.value());
+    found.collect()
+}
+
+/// The value of a counter of whole numbers.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a counter of whole numbers, which begins at 0"
+)]
+fn counted(metric: &Metric) -> u64 {
+    metric.get_counter().get_value() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::CauseKind;
+
+    #[test]
+    fn what_was_counted_of_a_policy_is_read_by_kind_and_name() {
+        let metrics = Metrics::new().unwrap();
+        let policies = [
+            (CauseKind::AuthorizationPolicy, "a"),
+            (CauseKind::MutatingAdmissionPolicy, "a"),
+        ];
+        let counters = metrics.policies(policies);
+        counters[0].record(PolicyResult::Match);
+        counters[0].record(PolicyResult::Match);
+        counters[0].record(PolicyResult::ShadowDeny);
+        counters[1].record(PolicyResult::Error);
+        let counts = metrics.policy_counts();
+        let of = |kind: CauseKind| counts[&(kind.as_str().to_owned(), "a".to_owned())];
+        let authorization = of(CauseKind::AuthorizationPolicy);
+        assert_eq!(
+            PolicyResult::ALL.map(|result| authorization.of(result)),
+            [2, 0, 0, 0, 1]
+        );
+        assert_eq!(of(CauseKind::MutatingAdmissionPolicy).of(PolicyResult::Error), 1);
+    }
+
+    #[test]
+    fn what_was_counted_of_a_webhook_is_read_by_its_name() {
+        let metrics = Metrics::new().unwrap();
+        let recorders = metrics.upstreams(["c/w", "c/v"]);
+        for millis in [1, 1, 1, 40] {
+            recorders[0].record(Outcome::Success, Duration::from_millis(millis));
+        }
+        recorders[0].refused();
+        recorders[1].breaker_open(true);
+        metrics.shadow_webhooks(["c/w".to_owned()]);
+        metrics.shadow_webhook("c/w", Decision::Deny);
+        let counts = metrics.webhook_counts();
+        let webhook = &counts["c/w"];
+        assert_eq!((webhook.successes, webhook.failures), (4, 1));
+        assert_eq!((webhook.shadow_allows, webhook.shadow_denies), (0, 1));
+        assert_eq!(
+            (webhook.is_breaker_open, counts["c/v"].is_breaker_open),
+            (false, true)
+        );
+        assert_eq!(webhook.durations.count, 4);
+        assert_eq!(webhook.durations.quantile(0.5), Some(1e-3));
+        assert_eq!(webhook.durations.quantile(0.99), Some(5e-2));
+        assert_eq!(counts["c/v"].durations.quantile(0.5), None);
+    }
+}
