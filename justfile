@@ -94,13 +94,21 @@ reference:
     PORTCULLIS_WRITE_REFERENCE=1 cargo test --locked --test samples reference
     cargo test --locked --test samples reference
 
+# Check the workflows of .github (actionlint, from its Go module)
+workflows:
+    go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+
 # Check licences, sources and banned crates
 deny:
     cargo deny --locked check bans licenses sources
 
-# Build the release program, stripped, and its debug information into dist/
-release *FOLDER:
-    deploy/release/build {{ FOLDER }}
+# Build the release program, stripped, and its debug information: FOLDER (dist), ARCHITECTURE (amd64 or arm64; this machine's)
+release *ARGUMENTS:
+    deploy/release/build {{ ARGUMENTS }}
+
+# Run the release program, emulated if it is for another architecture (qemu-user-static): FOLDER, ARCHITECTURE
+release-test *ARGUMENTS:
+    deploy/release/test {{ ARGUMENTS }}
 
 # Pack the release program of dist/ for hosts: VERSION ARCHITECTURE
 archive VERSION ARCHITECTURE *FOLDER:
@@ -110,11 +118,14 @@ archive VERSION ARCHITECTURE *FOLDER:
 krew VERSION URL *FOLDER:
     deploy/release/krew {{ VERSION }} {{ URL }} {{ FOLDER }}
 
-# List what the program is built from, OpenSSL too, as CycloneDX in FOLDER (cargo-cyclonedx)
-sbom FOLDER:
-    SOURCE_DATE_EPOCH=0 cargo cyclonedx --format json --spec-version 1.5 --target x86_64-unknown-linux-gnu --override-filename portcullis.cdx
-    grep -q '"name": "openssl-src"' portcullis.cdx.json
-    mkdir -p {{ FOLDER }} && mv portcullis.cdx.json {{ FOLDER }}/
+# List what the program of each architecture is built from, OpenSSL too, as CycloneDX in FOLDER (cargo-cyclonedx)
+sbom FOLDER: (sbom-of FOLDER "amd64" "x86_64") (sbom-of FOLDER "arm64" "aarch64")
+
+[private]
+sbom-of FOLDER ARCHITECTURE MACHINE:
+    SOURCE_DATE_EPOCH=0 cargo cyclonedx --format json --spec-version 1.5 --target {{ MACHINE }}-unknown-linux-gnu --override-filename portcullis-{{ ARCHITECTURE }}.cdx
+    grep -q '"name": "openssl-src"' portcullis-{{ ARCHITECTURE }}.cdx.json
+    mkdir -p {{ FOLDER }} && mv portcullis-{{ ARCHITECTURE }}.cdx.json {{ FOLDER }}/
 
 # Build the image twice and compare the programs (takes two release builds)
 reproduce:
@@ -152,6 +163,7 @@ compose:
 
 # Check the systemd unit: below 2 is what systemd-analyze calls OK
 systemd:
+    unit=$(mktemp -d)/portcullis.service && sed 's|^ExecStart=/usr/local/bin/portcullis |ExecStart=/bin/true |' deploy/systemd/portcullis.service >"$unit" && systemd-analyze verify "$unit"
     systemd-analyze security --offline=true --threshold=20 --no-pager deploy/systemd/portcullis.service | tail -n 1
 
 # Test the alert rules and the dashboard's queries (promtool: Debian's package prometheus)

@@ -1,8 +1,10 @@
 //! What is released beside the program: versions, recipes that workflows call, the summary of the pages.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use crate::project;
 
@@ -42,6 +44,89 @@ fn the_image_is_built_by_the_compiler_of_the_project() {
     );
 }
 
+/// What a release script says, if it fails.
+fn refusal(script: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(project::path(script))
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    (!output.status.success()).then_some(said)
+}
+
+/// One for another architecture, with another interpreter, library or a newer glibc.
+#[test]
+fn no_program_is_packed_that_would_not_start_where_the_pages_say() {
+    let (own, other, machine) = match std::env::consts::ARCH {
+        "x86_64" => ("amd64", "arm64", 183_u16),
+        "aarch64" => ("arm64", "amd64", 62),
+        _ => return,
+    };
+    let (program, folder) = (env!("CARGO_BIN_EXE_portcullis"), tempfile::tempdir().unwrap());
+    assert_eq!(refusal("deploy/release/verify", &[program, own]), None);
+    let said = refusal("deploy/release/verify", &[program, own, "2.5"]).unwrap();
+    assert!(said.contains("newer than 2.5"), "{said}");
+    let said = refusal("deploy/release/verify", &[program, other]).unwrap();
+    assert!(said.contains(&format!("not for {other}")), "{said}");
+
+    let copy = folder.path().join("copy");
+    fs::copy(program, &copy).unwrap();
+    let (bytes, file) = (
+        fs::read(program).unwrap(),
+        File::options().write(true).open(&copy).unwrap(),
+    );
+    let refused = |at: usize, changed: &[u8], architecture: &str| {
+        file.write_all_at(changed, at as u64).unwrap();
+        let said = refusal("deploy/release/verify", &[copy.to_str().unwrap(), architecture]);
+        file.write_all_at(&bytes[at..at + changed.len()], at as u64)
+            .unwrap();
+        said.unwrap()
+    };
+    let find = |text: &[u8]| {
+        bytes
+            .windows(text.len())
+            .position(|window| window == text)
+            .unwrap()
+    };
+    // e_machine: the rest of it is still that of this machine.
+    let said = refused(18, &machine.to_le_bytes(), other);
+    assert!(said.contains("its interpreter is"), "{said}");
+    let said = refused(find(b"libgcc_s.so.1\0"), b"libssl.so.99\0", own);
+    assert!(said.contains("it needs libssl.so.99"), "{said}");
+    let path = copy.to_str().unwrap();
+    assert_eq!(refusal("deploy/release/verify", &[path, own]), None);
+
+    symlink(program, folder.path().join("portcullis")).unwrap();
+    let dist = folder.path().to_str().unwrap();
+    let said = refusal("deploy/release/archive", &["1.2.3", other, dist]).unwrap();
+    assert!(said.contains(&format!("not for {other}")), "{said}");
+    assert!(
+        !folder
+            .path()
+            .join(format!("portcullis-1.2.3-linux-{other}.tar.gz"))
+            .exists()
+    );
+    let newest = text("deploy/release/archive");
+    assert!(newest.contains("\"$architecture\" 2.36\n"), "{newest}");
+    for page in ["README.md", "docs/install/host.md", "docs/install/README.md"] {
+        assert!(text(page).contains("2.36 or "), "{page}");
+    }
+}
+
+/// Each is built, run, packed, signed and listed.
+#[test]
+fn a_release_has_both_architectures() {
+    let release = text(".github/workflows/release.yml");
+    for architecture in ["amd64", "arm64"] {
+        assert!(release.contains(&format!("{{architecture: {architecture}, runner: ")));
+        assert!(text("justfile").contains(&format!("(sbom-of FOLDER \"{architecture}\" ")));
+    }
+    let both = release.matches("for architecture in amd64 arm64; do");
+    assert_eq!(both.count(), 2, "the manifest of the image, and its lists");
+    assert!(release.contains("just release-test dist ${{ matrix.architecture }}"));
+    assert!(release.contains("dist/portcullis-$architecture.cdx.json"));
+}
+
 /// Of each architecture that was packed, with its checksum; none without.
 #[test]
 fn krew_installs_the_plugin_from_the_archives() {
@@ -52,10 +137,7 @@ fn krew_installs_the_plugin_from_the_archives() {
             "https://example.com/v1.2.3/",
             folder.path().to_str().unwrap(),
         ];
-        std::process::Command::new(&script)
-            .args(arguments)
-            .output()
-            .unwrap()
+        Command::new(&script).args(arguments).output().unwrap()
     };
     assert!(!run().status.success(), "nothing was packed");
     for (architecture, digit) in [("amd64", "a"), ("arm64", "b")] {
