@@ -184,5 +184,9 @@ growth *ROWS:
 instructions *ARGS:
     cargo run --quiet --locked --profile instructions --package portcullis-instructions -- {{ ARGS }}
 
+# Compare the console's vendored scripts with the npm registry, or replace them: `write` (Python)
+console-assets *ARGS:
+    src/console/assets/update {{ ARGS }}
+
 # Run everything that CI runs
 ci: fmt-check lint inner no-clusters test doc book conformance oracle apiserver compose alerts deny instructions fuzz-smoke

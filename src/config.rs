@@ -15,6 +15,7 @@ mod authorization;
 pub mod authorizers;
 mod callers;
 mod clusters;
+mod console;
 mod decision_log;
 mod duration;
 pub mod files;
@@ -44,6 +45,7 @@ pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
 pub(crate) use callers::one_cluster;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
 pub use clusters::{ClusterEntry, ClusterFile, ClusterFolder, Selector};
+pub use console::Console;
 pub use decision_log::{DecisionLog, LogPath, LogTrace};
 pub(crate) use duration::parse_duration;
 pub use files::{Disk, Files};
@@ -79,6 +81,8 @@ pub struct Config {
     pub server: Server,
     /// The listener of probes and metrics.
     pub admin: Admin,
+    /// The page for people, if there is one.
+    pub console: Option<Console>,
     /// Who may call.
     pub callers: Vec<CallerEntry>,
     /// Where policies and their like are read from.
@@ -248,11 +252,12 @@ fn one(fault: Fault) -> Faults {
     faults
 }
 
-const FIELDS: [&str; 15] = [
+const FIELDS: [&str; 16] = [
     "apiVersion",
     "kind",
     "server",
     "admin",
+    "console",
     "callers",
     "manifests",
     "authorization",
@@ -285,6 +290,7 @@ fn sections(file: &Path, text: &str, root: &Section<'_>, read_folder: ReadFolder
     let server = server::server(root);
     let admin = server::admin(root, server.as_ref());
     let callers = callers::callers(root, server.as_ref());
+    let console = console::console(root, server.as_ref(), &admin, &callers);
     let manifests = manifests::manifests(root);
     let (clusters, cluster_folder) = clusters::clusters(root, read_folder);
     let admission = admission::admission(root);
@@ -300,6 +306,7 @@ fn sections(file: &Path, text: &str, root: &Section<'_>, read_folder: ReadFolder
         text: text.into(),
         server: server?,
         admin,
+        console,
         callers,
         manifests,
         clusters,
@@ -354,6 +361,10 @@ impl Config {
             tls.private_key.clone(),
         ];
         files.extend(tls.client_ca.clone());
+        let console = self.console.as_ref().and_then(|console| console.tls.as_ref());
+        if let Some(tls) = console {
+            files.extend([tls.certificate.clone(), tls.private_key.clone()]);
+        }
         files
     }
 

@@ -6,7 +6,7 @@
 //! - inner, without IO, clock or HTTP: [`field`], [`json`], [`document`], [`cel`],
 //!   [`engine`] (the decision), [`manifest`] (policies as users write them) and
 //!   [`api`] (Kubernetes' wire types);
-//! - outer: `config`, `certificates`, `authentication`, `telemetry`, `tls`, `upstream`, `authorizers`, `recording`, `reload`, `cluster`, `answers`, `server`, `cli`.
+//! - outer: `config`, `certificates`, `authentication`, `telemetry`, `tls`, `upstream`, `authorizers`, `recording`, `reload`, `cluster`, `answers`, `console`, `server`, `cli`.
 
 pub mod api;
 pub mod cel;
@@ -30,6 +30,8 @@ pub mod cli;
 pub mod cluster;
 #[cfg(feature = "server")]
 pub mod config;
+#[cfg(feature = "server")]
+pub mod console;
 #[cfg(feature = "server")]
 pub mod recording;
 #[cfg(feature = "server")]

@@ -75,6 +75,8 @@ pub struct Snapshot {
     pub authorizers: Authorizers,
     /// What new connections are accepted with.
     pub tls: TlsContext,
+    /// The same of the console, where it has TLS.
+    pub console_tls: Option<TlsContext>,
     /// When the certificates end that the configuration names.
     pub expiries: Arc<[Expiry]>,
     basis: IndexBasis,

@@ -5,6 +5,7 @@
 //!        routes ──▶ receive: caller, limits, body ──▶ authorize ──▶ reply
 //!                                           └──▶ admit ─ pool ┘
 //! admin ◀── lifecycle: starting, serving, draining ──┘
+//! console: a listener of its own for people
 //! ```
 //!
 //! An authorization decision takes about a microsecond and is made on the worker thread
@@ -18,15 +19,18 @@ mod authorize;
 mod body;
 mod connection;
 mod connections;
+mod console;
 mod counters;
 mod deadline;
 mod descriptors;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod gateway;
+mod handshake;
 mod head;
 mod http1;
 mod http2;
+mod identify;
 mod lifecycle;
 mod limits;
 mod listener;
@@ -102,6 +106,7 @@ pub enum Error {
 pub struct Server {
     reviews: TcpListener,
     admin: TcpListener,
+    console: Option<TcpListener>,
     addresses: ListenAddresses,
     shared: Data<Shared>,
 }
@@ -113,6 +118,8 @@ pub struct ListenAddresses {
     pub server: SocketAddr,
     /// Probes and metrics.
     pub admin: SocketAddr,
+    /// The page for people, if there is one.
+    pub console: Option<SocketAddr>,
 }
 
 // === impl Server ===
@@ -124,19 +131,22 @@ impl Server {
     /// # Errors
     /// [`Error::Bind`] with the address that is taken or not this machine's.
     pub fn bind(gateway: Gateway) -> Result<Self, Error> {
-        let (server, admin) = {
+        let (server, admin, console) = {
             let config = &gateway.state.current().config;
-            (config.server.address, config.admin.address)
+            let console = config.console.as_ref().map(|console| console.address);
+            (config.server.address, config.admin.address, console)
         };
         let bind = |address| listener::bind(address).map_err(|source| Error::Bind { address, source });
-        let (reviews, admin) = (bind(server)?, bind(admin)?);
+        let (reviews, admin, console) = (bind(server)?, bind(admin)?, console.map(bind).transpose()?);
         let addresses = ListenAddresses {
             server: reviews.local_addr()?,
             admin: admin.local_addr()?,
+            console: console.as_ref().map(TcpListener::local_addr).transpose()?,
         };
         Ok(Self {
             reviews,
             admin,
+            console,
             addresses,
             shared: Data::new(Shared::new(gateway)?),
         })
@@ -162,12 +172,16 @@ impl Server {
         let Self {
             reviews,
             admin,
+            console,
             shared,
             ..
         } = self;
         let tls = TlsContext::acceptor(handshake(&shared.state)).map_err(io::Error::other)?;
         let workers = Workers::start(&shared, &tls.build().into_context())?;
         let (admin, admin_ended) = admin::start(&shared, admin)?;
+        let console = console
+            .map(|listener| console::start(&shared, listener))
+            .transpose()?;
         let connections = &shared.lifecycle.connections;
         let limits = limits(&shared.state, descriptors::connections());
         let mut listening = Box::pin(async {
@@ -194,6 +208,12 @@ impl Server {
         admin.stop();
         if admin.join().is_err() {
             tracing::error!("the admin listener has panicked");
+        }
+        if let Some(console) = console {
+            console.stop();
+            if console.join().is_err() {
+                tracing::error!("the console has panicked");
+            }
         }
         flush(&shared);
         Ok(())

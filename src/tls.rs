@@ -27,8 +27,14 @@ use openssl::ssl::{
 use crate::config::Tls;
 use crate::field::Faults;
 
-/// The protocols offered, the preferred first.
-const ALPN: &[u8] = b"\x02h2\x08http/1.1";
+/// The protocols that a listener offers, the preferred first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocols {
+    /// Reviews come by either.
+    Http2AndHttp1,
+    /// The console speaks one.
+    Http1,
+}
 
 /// Everything a handshake needs. Cheap to clone.
 #[derive(Clone)]
@@ -55,8 +61,21 @@ impl TlsContext {
     /// Every fault at once: a file that cannot be read or holds no certificate
     /// or key, a key that is encrypted or belongs to another certificate.
     pub fn build(tls: &Tls) -> Result<Self, Faults> {
-        let material = load::load(tls)?;
-        let (context, verify) = material.context()?;
+        Self::build_for("server", tls, Protocols::Http2AndHttp1)
+    }
+
+    /// The same for the console, which offers HTTP/1.1 alone. Faults of the client CA, which is
+    /// that of `server`, are named there.
+    ///
+    /// # Errors
+    /// Those of [`TlsContext::build`].
+    pub fn build_for_console(tls: &Tls) -> Result<Self, Faults> {
+        Self::build_for("console", tls, Protocols::Http1)
+    }
+
+    fn build_for(listener: &'static str, tls: &Tls, protocols: Protocols) -> Result<Self, Faults> {
+        let material = load::load(listener, tls)?;
+        let (context, verify) = material.context(protocols)?;
         Ok(Self { context, verify })
     }
 
@@ -67,7 +86,7 @@ impl TlsContext {
     pub fn acceptor(
         current: impl Fn() -> Handshake + Send + Sync + 'static,
     ) -> Result<SslAcceptorBuilder, ErrorStack> {
-        let mut builder = builder()?;
+        let mut builder = builder(Protocols::Http2AndHttp1)?;
         builder.set_client_hello_callback(move |ssl, _alert| {
             current().install(ssl)?;
             Ok(ClientHelloResponse::SUCCESS)
@@ -106,21 +125,34 @@ impl From<TlsContext> for Handshake {
 /// A context without certificate: TLS 1.2 and 1.3 as Mozilla's intermediate
 /// profile has them. Options and read-ahead are a connection's from its start, so
 /// they stand in the acceptor and in every context alike.
-fn builder() -> Result<SslAcceptorBuilder, ErrorStack> {
+fn builder(protocols: Protocols) -> Result<SslAcceptorBuilder, ErrorStack> {
     let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server())?;
-    configure(&mut builder)?;
+    configure(&mut builder, protocols)?;
     Ok(builder)
 }
 
-fn configure(builder: &mut SslContextBuilder) -> Result<(), ErrorStack> {
+fn configure(builder: &mut SslContextBuilder, protocols: Protocols) -> Result<(), ErrorStack> {
     builder.set_options(SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION);
     builder.set_num_tickets(0)?;
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
     // One read a request instead of three: header, record, and a look for more.
     builder.set_read_ahead(true);
-    builder
-        .set_alpn_select_callback(|_ssl, offered| select_next_proto(ALPN, offered).ok_or(AlpnError::NOACK));
+    let alpn = protocols.alpn();
+    builder.set_alpn_select_callback(move |_ssl, offered| {
+        select_next_proto(alpn, offered).ok_or(AlpnError::NOACK)
+    });
     Ok(())
+}
+
+// === impl Protocols ===
+
+impl Protocols {
+    const fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::Http2AndHttp1 => b"\x02h2\x08http/1.1",
+            Self::Http1 => b"\x08http/1.1",
+        }
+    }
 }
 
 #[cfg(test)]

@@ -51,6 +51,14 @@ pub enum Refusal {
         /// What it asked for.
         endpoint: Endpoint,
     },
+    /// The caller is known, and may not see the console: 403.
+    #[error("`{name}` may not use the console")]
+    ConsoleForbidden {
+        /// The caller.
+        name: Arc<str>,
+        /// What it was recognised by.
+        method: AuthenticationMethod,
+    },
 }
 
 /// What was wrong with a credential.
@@ -132,6 +140,21 @@ impl Caller {
             endpoint,
         })
     }
+
+    /// Whether the caller may see the console.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::ConsoleForbidden`] if it may not.
+    pub fn check_console(&self) -> Result<(), Refusal> {
+        if self.endpoints.contains_console() {
+            return Ok(());
+        }
+        Err(Refusal::ConsoleForbidden {
+            name: self.name.clone(),
+            method: self.method,
+        })
+    }
 }
 
 // === impl Refusal ===
@@ -143,7 +166,9 @@ impl Refusal {
     pub const fn status(&self) -> u16 {
         match self {
             Self::Unauthenticated { .. } => 401,
-            Self::ClusterConflict { .. } | Self::EndpointForbidden { .. } => 403,
+            Self::ClusterConflict { .. } | Self::EndpointForbidden { .. } | Self::ConsoleForbidden { .. } => {
+                403
+            }
         }
     }
 
@@ -153,7 +178,8 @@ impl Refusal {
         match self {
             Self::Unauthenticated { method, .. }
             | Self::ClusterConflict { method, .. }
-            | Self::EndpointForbidden { method, .. } => *method,
+            | Self::EndpointForbidden { method, .. }
+            | Self::ConsoleForbidden { method, .. } => *method,
         }
     }
 
@@ -169,6 +195,10 @@ impl Refusal {
             Self::Unauthenticated { .. } => "Unauthorized".into(),
             Self::ClusterConflict { .. } => "the caller speaks for more than one cluster".into(),
             Self::EndpointForbidden { .. } => "the caller may not use this endpoint".into(),
+            Self::ConsoleForbidden { .. } => {
+                "the caller may not use the console: its entry of `callers` needs `endpoints: [console]`"
+                    .into()
+            }
         }
     }
 }

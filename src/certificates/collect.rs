@@ -45,6 +45,9 @@ impl Collector<'_> {
         if let Some(authorities) = &tls.client_ca {
             self.file(authorities, Use::ClientCa, &["server", "tls", "clientCA"]);
         }
+        if let Some(tls) = config.console.as_ref().and_then(|console| console.tls.as_ref()) {
+            self.file(&tls.certificate, Use::Server, &["console", "tls", "certificate"]);
+        }
     }
 
     fn callers(&mut self, config: &Config) {

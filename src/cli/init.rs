@@ -108,6 +108,7 @@ impl Init {
             exempt: &self.exempt,
             examples: self.examples,
             is_static: self.is_static,
+            console: false,
         };
         let files = write(&directory, &set_up)?;
         let text = format!(

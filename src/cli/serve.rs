@@ -48,6 +48,8 @@ struct Serving<'a> {
     config: &'a Path,
     server: String,
     admin: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    console: Option<String>,
 }
 
 // === impl Serve ===
@@ -222,6 +224,7 @@ impl Announcement {
             config: &self.config,
             server: self.addresses.server.to_string(),
             admin: self.addresses.admin.to_string(),
+            console: self.addresses.console.map(|address| address.to_string()),
         };
         let printed = if self.development {
             super::init::absolute(&self.config).and_then(|absolute| {

@@ -36,7 +36,7 @@ pub struct ClientCertificate {
     pub sans: Vec<SanPattern>,
 }
 
-/// What a caller may use, and metrics count by.
+/// What takes reviews, and metrics count by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Endpoint {
     /// `/authorize`.
@@ -47,9 +47,12 @@ pub enum Endpoint {
     Mutate,
 }
 
-/// A set of [`Endpoint`]s.
+/// A set of [`Endpoint`]s and the console: what a caller may use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Endpoints(u8);
+
+/// The word for the console among `endpoints`.
+const CONSOLE: &str = "console";
 
 /// The cluster of a caller that names none.
 pub const DEFAULT_CLUSTER: &str = "default";
@@ -90,13 +93,21 @@ impl Endpoint {
 impl Endpoints {
     /// None of them.
     pub const NONE: Self = Self(0);
-    /// All of them.
-    pub const ALL: Self = Self(7);
+    /// All that take reviews, which is what an entry that names none is given.
+    pub const REVIEWS: Self = Self(7);
+    /// The console. Only an entry that names it is given it.
+    pub const CONSOLE: Self = Self(8);
 
     /// Whether `endpoint` is one of them.
     #[must_use]
     pub const fn contains(self, endpoint: Endpoint) -> bool {
         self.0 & endpoint.bit() != 0
+    }
+
+    /// Whether the console is one of them.
+    #[must_use]
+    pub const fn contains_console(self) -> bool {
+        self.0 & Self::CONSOLE.0 != 0
     }
 
     /// These and those of `other`.
@@ -118,8 +129,10 @@ impl FromIterator<Endpoint> for Endpoints {
 
 impl std::fmt::Debug for Endpoints {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let reviews = Endpoint::ALL.iter().filter(|endpoint| self.contains(**endpoint));
+        let console = self.contains_console().then_some(CONSOLE);
         f.debug_set()
-            .entries(Endpoint::ALL.iter().filter(|endpoint| self.contains(**endpoint)))
+            .entries(reviews.map(|endpoint| endpoint.as_str()).chain(console))
             .finish()
     }
 }
@@ -220,23 +233,25 @@ fn sans(section: &Section<'_>) -> Vec<SanPattern> {
     sans
 }
 
-/// Absent or empty: all.
+/// Absent or empty: all that take reviews.
 fn endpoints(section: &Section<'_>) -> Endpoints {
-    let mut endpoints = Vec::new();
+    let mut endpoints = Endpoints::NONE;
     let texts = section.texts("endpoints");
     for (index, text) in &texts {
         match Endpoint::ALL.iter().find(|endpoint| endpoint.as_str() == *text) {
-            Some(endpoint) => endpoints.push(*endpoint),
+            Some(endpoint) => endpoints = endpoints.union([*endpoint].into_iter().collect()),
+            None if *text == CONSOLE => endpoints = endpoints.union(Endpoints::CONSOLE),
             None => {
-                let message = format!("`{text}`: supported values: `authorize`, `validate`, `mutate`");
+                let message =
+                    format!("`{text}`: supported values: `authorize`, `validate`, `mutate`, `console`");
                 section.fault_at("endpoints", *index, FaultKind::NotSupported, message);
             }
         }
     }
     if texts.is_empty() {
-        Endpoints::ALL
+        Endpoints::REVIEWS
     } else {
-        endpoints.into_iter().collect()
+        endpoints
     }
 }
 
@@ -247,12 +262,23 @@ mod tests {
     #[test]
     fn endpoints_are_a_set() {
         let some: Endpoints = [Endpoint::Authorize, Endpoint::Mutate].into_iter().collect();
-        assert_eq!(format!("{some:?}"), "{Authorize, Mutate}");
+        assert_eq!(format!("{some:?}"), r#"{"authorize", "mutate"}"#);
         assert!(!some.contains(Endpoint::Validate));
         assert_eq!(
             some.union([Endpoint::Validate].into_iter().collect()),
-            Endpoints::ALL
+            Endpoints::REVIEWS
         );
         assert_eq!(Endpoints::NONE.union(some), some);
+    }
+
+    #[test]
+    fn the_console_is_no_endpoint_of_reviews() {
+        assert!(!Endpoints::REVIEWS.contains_console());
+        assert!(Endpoints::CONSOLE.contains_console());
+        let none = Endpoint::ALL
+            .iter()
+            .filter(|one| Endpoints::CONSOLE.contains(**one));
+        assert_eq!(none.count(), 0);
+        assert_eq!(format!("{:?}", Endpoints::CONSOLE), r#"{"console"}"#);
     }
 }

@@ -32,7 +32,7 @@ pub struct ConnectionLimits {
     pub unauthenticated: Duration,
 }
 
-/// Certificates of the listener, as absolute paths.
+/// Certificates of a listener, as absolute paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
     /// PEM: the server's certificate and then its intermediates.

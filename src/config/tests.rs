@@ -37,6 +37,31 @@ pub(super) fn faults(section: &str) -> String {
 }
 
 #[test]
+fn the_console_is_there_only_where_it_is_named() {
+    assert_eq!(config("").console, None);
+    let console = config("console: {}").console.unwrap();
+    let expected = Console {
+        address: "127.0.0.1:9091".parse().unwrap(),
+        tls: None,
+        decisions: 10_000,
+    };
+    assert_eq!(console, expected);
+    assert!(console.is_loopback());
+    let config = config(
+        "console: {address: 0.0.0.0:9091, tls: {certificate: c.crt, privateKey: c.key}, decisions: 5}\n\
+         callers: [{kubeconfig: k, endpoints: [console]}]",
+    );
+    let console = config.console.as_ref().unwrap();
+    assert!(!console.is_loopback());
+    assert_eq!(console.decisions, 5);
+    let tls = console.tls.as_ref().unwrap();
+    // Its callers are those of reviews.
+    assert_eq!(tls.client_ca, config.server.tls.client_ca);
+    assert!(config.files().contains(&"/etc/portcullis/c.key".into()));
+    assert_eq!(config.callers[0].endpoints, Endpoints::CONSOLE);
+}
+
+#[test]
 fn reads_every_field() {
     let text = format!(
         "{HEAD}{}",
@@ -106,7 +131,7 @@ decisionLog: {path: log.jsonl, trace: nearMisses}
         sans: vec![SanPattern::DnsBelow("cp.example.com".into())],
     };
     assert_eq!(certificate.client_certificate, Some(expected));
-    assert_eq!(certificate.endpoints, Endpoints::ALL);
+    assert_eq!(certificate.endpoints, Endpoints::REVIEWS);
     assert_eq!(token.cluster, "east");
     let jwt = token.jwt.clone().unwrap();
     assert_eq!(jwt.issuer, "https://kubernetes.default.svc");

@@ -186,6 +186,7 @@ pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option
         upstreams,
         authorizers: current.authorizers.clone(),
         tls: current.tls.clone(),
+        console_tls: current.console_tls.clone(),
         expiries: Arc::clone(&current.expiries),
         base: Arc::clone(&current.base),
         unsaved: None,
@@ -213,14 +214,9 @@ fn assemble(
     let (authorizers, found) =
         Authorizers::build(&config, &Disk, previous.map(|previous| &previous.authorizers));
     faults.append(found);
-    let tls = TlsContext::build(&config.server.tls)
-        .map_err(|found| {
-            // Of the client CA, callers have told.
-            let new = |fault: &Fault| !faults.iter().any(|known| known == fault);
-            let found: Vec<Fault> = found.into_iter().filter(new).collect();
-            faults.extend(found);
-        })
-        .ok();
+    let tls = of_listener(TlsContext::build(&config.server.tls), faults);
+    let console_tls = config.console.as_ref().and_then(|console| console.tls.as_ref());
+    let console_tls = console_tls.and_then(|tls| of_listener(TlsContext::build_for_console(tls), faults));
     let expiries = certificates::of_configuration(&config, &Disk);
     faults.append(certificates::warnings(&expiries, now));
     faults.append(certificates::misfits(&config, &Disk));
@@ -257,9 +253,22 @@ fn assemble(
         upstreams,
         authorizers,
         tls,
+        console_tls,
         expiries: expiries.into(),
         base: Arc::new(base),
     })
+}
+
+/// A listener's certificates, unless they have faults.
+fn of_listener(built: Result<TlsContext, Faults>, faults: &mut Faults) -> Option<TlsContext> {
+    built
+        .map_err(|found| {
+            // Of the client CA, callers have told.
+            let new = |fault: &Fault| !faults.iter().any(|known| known == fault);
+            let found: Vec<Fault> = found.into_iter().filter(new).collect();
+            faults.extend(found);
+        })
+        .ok()
 }
 
 /// With a `now`, warnings are found: for these alone the AuthorizationConfiguration is read.

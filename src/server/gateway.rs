@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use crate::telemetry::metrics::IntGauge;
 
@@ -12,6 +12,7 @@ use super::counters::CountersInForce;
 use super::lifecycle::Lifecycle;
 use super::pool::Pool;
 use super::refusals::Refusals;
+use crate::console::ConsoleState;
 use crate::recording::Recordings;
 use crate::reload::ReloadState;
 use crate::telemetry::metrics::Endpoint;
@@ -51,6 +52,8 @@ pub(super) struct Shared {
     pub(super) pool: Pool,
     /// What policies come to, and webhooks, is counted by these.
     pub(super) counters: Arc<CountersInForce>,
+    /// What the console remembers, where there is one.
+    pub(super) console: Option<Arc<ConsoleState>>,
 }
 
 // === impl Shared ===
@@ -73,7 +76,9 @@ impl Shared {
                 tracing::error!(%error, "cannot record: no reviews are recorded until the next reload");
             }
         });
+        let console = follow_for_console(&state);
         Ok(Self {
+            console,
             authorizing: metrics.in_flight(Endpoint::Authorize),
             validating: metrics.in_flight(Endpoint::Validate),
             mutating: metrics.in_flight(Endpoint::Mutate),
@@ -90,4 +95,13 @@ impl Shared {
             decision_log,
         })
     }
+}
+
+/// What the console remembers of `state`, if the configuration has one.
+fn follow_for_console(state: &ReloadState) -> Option<Arc<ConsoleState>> {
+    state.current().config.console.as_ref()?;
+    let console = Arc::new(ConsoleState::new(&state.current().revision, SystemTime::now()));
+    let following = Arc::clone(&console);
+    state.observe(move |snapshot| following.replaced(&snapshot.revision, SystemTime::now()));
+    Some(console)
 }

@@ -16,6 +16,7 @@ use futures_util::Stream;
 
 use super::gateway::Shared;
 use super::head::RequestHead;
+use super::identify::identify;
 use super::lifecycle::LifecyclePhase;
 use super::limits::{Beneficiary, Capacity, Limiter, Permit};
 use super::respond::Rejection;
@@ -24,7 +25,7 @@ use crate::authentication::{Caller, Credentials};
 use crate::config::{self, Config};
 use crate::reload::Snapshot;
 use crate::telemetry::ReviewTrace;
-use crate::telemetry::metrics::{self, IntGauge, Outcome};
+use crate::telemetry::metrics::{self, IntGauge};
 use crate::telemetry::traces::TraceBegin;
 
 /// A sort of review, and what it stands for elsewhere.
@@ -177,23 +178,11 @@ fn authenticate(
         peer: head.connection.certificate.as_ref(),
         authorization: head.authorization.value(),
     };
-    let authenticator = &snapshot.authenticator;
-    let known = authenticator.authenticate(&credentials, time);
-    let (method, outcome) = match &known {
-        Ok(caller) => (caller.method, Outcome::Success),
-        Err(refusal) => (refusal.method(), Outcome::Failure),
-    };
-    shared.metrics.authentication(method, outcome);
-    if let Ok(caller) = &known {
-        head.connection.prove(&caller.cluster);
-    }
-    known
-        .and_then(|caller| caller.check(review.endpoint()).map(|()| caller))
-        .map_err(|refusal| {
-            shared.refusals.log(&refusal, head.connection.peer);
-            let challenge = authenticator.challenge().to_owned();
-            Rejection::Refused { refusal, challenge }
-        })
+    let may_use = |caller: &Caller| caller.check(review.endpoint());
+    identify(shared, snapshot, head.connection, &credentials, time, may_use).map_err(|refusal| {
+        let challenge = snapshot.authenticator.challenge().to_owned();
+        Rejection::Refused { refusal, challenge }
+    })
 }
 
 /// Refuses a call that this gateway made itself, or one of its replicas: a webhook or

@@ -6,7 +6,6 @@
 //! ```
 
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +15,7 @@ use std::time::SystemTime;
 use actix_rt::Arbiter;
 use actix_service::Service;
 use actix_web::web::Data;
-use openssl::ssl::{Ssl, SslContext};
+use openssl::ssl::SslContext;
 use tokio::net::TcpStream;
 use tokio::runtime;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -26,6 +25,7 @@ use super::accept::Accepted;
 use super::connection::{Connection, HEAD};
 use super::connections::Tracked;
 use super::gateway::Shared;
+use super::handshake::{certificate, handshake};
 use super::head::RequestHead;
 use super::http2::Timeouts;
 use super::{http1, http2, routes};
@@ -176,7 +176,10 @@ where
         tracked,
         load: _load,
     } = job.accepted;
-    let stream = match handshake(job.stream, tls).await {
+    let Ok(stream) = TcpStream::from_std(job.stream) else {
+        return;
+    };
+    let stream = match handshake(stream, tls).await {
         Ok(stream) => stream,
         Err(error) => {
             tracing::debug!(%error, %peer, "a connection has failed before its first request");
@@ -204,30 +207,4 @@ fn prove(tracked: &Tracked, certificate: Option<&PeerCertificate>, shared: &Shar
     if let Some(cluster) = certificate.and_then(|certificate| authenticator.cluster_of(certificate, now)) {
         tracked.prove(&cluster);
     }
-}
-
-async fn handshake(stream: std::net::TcpStream, tls: &SslContext) -> Result<SslStream<TcpStream>, Failed> {
-    let stream = TcpStream::from_std(stream)?;
-    stream.set_nodelay(true)?;
-    let mut stream = SslStream::new(Ssl::new(tls)?, stream)?;
-    Pin::new(&mut stream).accept().await?;
-    Ok(stream)
-}
-
-/// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
-enum Failed {
-    #[error("{0}")]
-    Tcp(#[from] io::Error),
-    #[error("{0}")]
-    Setup(#[from] openssl::error::ErrorStack),
-    #[error("{0}")]
-    Tls(#[from] openssl::ssl::Error),
-}
-
-/// The certificate that the client sent.
-fn certificate(stream: &SslStream<TcpStream>) -> Option<PeerCertificate> {
-    let leaf = stream.ssl().peer_certificate()?;
-    let sent_with_it = stream.ssl().peer_cert_chain().into_iter().flatten();
-    Some(PeerCertificate::new(leaf, sent_with_it.map(ToOwned::to_owned)))
 }

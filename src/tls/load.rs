@@ -8,11 +8,14 @@ use openssl::ssl::{SslContext, SslVerifyMode};
 use openssl::stack::Stack;
 use openssl::x509::{X509, X509Name};
 
+use super::Protocols;
 use crate::config::{Disk, Files as _, Tls};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 /// What the files hold.
 pub(super) struct Material {
+    /// Whose they are: a section of the configuration.
+    listener: &'static str,
     /// That of the certificate, for messages.
     file: PathBuf,
     certificate: X509,
@@ -23,12 +26,12 @@ pub(super) struct Material {
 }
 
 /// Reads every file, whatever becomes of the others.
-pub(super) fn load(tls: &Tls) -> Result<Material, Faults> {
+pub(super) fn load(listener: &'static str, tls: &Tls) -> Result<Material, Faults> {
     let mut faults = Faults::new();
-    let chain = certificates(&tls.certificate, "certificate", &mut faults);
-    let key = private_key(&tls.private_key, &mut faults);
+    let chain = certificates(&tls.certificate, (listener, "certificate"), &mut faults);
+    let key = private_key(&tls.private_key, (listener, "privateKey"), &mut faults);
     let authorities = match &tls.client_ca {
-        Some(file) => certificates(file, "clientCA", &mut faults),
+        Some(file) => certificates(file, ("server", "clientCA"), &mut faults),
         None => Vec::new(),
     };
     let mut chain = chain.into_iter();
@@ -43,13 +46,15 @@ pub(super) fn load(tls: &Tls) -> Result<Material, Faults> {
             "is not the key of the certificate in `{}`",
             tls.certificate.display()
         );
-        faults.push(fault(&tls.private_key, "privateKey", FaultKind::Invalid, message));
+        let field = (listener, "privateKey");
+        faults.push(fault(&tls.private_key, field, FaultKind::Invalid, message));
     }
     if faults.has_errors() {
         return Err(faults);
     }
     let intermediates: Vec<_> = chain.collect();
     Ok(Material {
+        listener,
         file: tls.certificate.clone(),
         certificate,
         intermediates,
@@ -62,17 +67,18 @@ pub(super) fn load(tls: &Tls) -> Result<Material, Faults> {
 
 impl Material {
     /// The context and verify mode of handshakes.
-    pub(super) fn context(&self) -> Result<(SslContext, SslVerifyMode), Faults> {
-        self.try_context().map_err(|error| {
+    pub(super) fn context(&self, protocols: Protocols) -> Result<(SslContext, SslVerifyMode), Faults> {
+        self.try_context(protocols).map_err(|error| {
             let mut faults = Faults::new();
             let message = refusal(&error);
-            faults.push(fault(&self.file, "certificate", FaultKind::Invalid, message));
+            let field = (self.listener, "certificate");
+            faults.push(fault(&self.file, field, FaultKind::Invalid, message));
             faults
         })
     }
 
-    fn try_context(&self) -> Result<(SslContext, SslVerifyMode), ErrorStack> {
-        let mut builder = super::builder()?;
+    fn try_context(&self, protocols: Protocols) -> Result<(SslContext, SslVerifyMode), ErrorStack> {
+        let mut builder = super::builder(protocols)?;
         builder.set_certificate(&self.certificate)?;
         for intermediate in &self.intermediates {
             builder.add_extra_chain_cert(intermediate.clone())?;
@@ -109,7 +115,10 @@ fn refusal(error: &ErrorStack) -> String {
     }
 }
 
-fn certificates(file: &Path, field: &str, faults: &mut Faults) -> Vec<X509> {
+/// A field of `tls`, below the section of its listener.
+type TlsField = (&'static str, &'static str);
+
+fn certificates(file: &Path, field: TlsField, faults: &mut Faults) -> Vec<X509> {
     let Some(pem) = read(file, field, faults) else {
         return Vec::new();
     };
@@ -123,8 +132,8 @@ fn certificates(file: &Path, field: &str, faults: &mut Faults) -> Vec<X509> {
     }
 }
 
-fn private_key(file: &Path, faults: &mut Faults) -> Option<PKey<Private>> {
-    let pem = read(file, "privateKey", faults)?;
+fn private_key(file: &Path, field: TlsField, faults: &mut Faults) -> Option<PKey<Private>> {
+    let pem = read(file, field, faults)?;
     // Without a callback OpenSSL would ask the terminal for a passphrase.
     let mut encrypted = false;
     let key = PKey::private_key_from_pem_callback(&pem, |_| {
@@ -137,25 +146,25 @@ fn private_key(file: &Path, faults: &mut Faults) -> Option<PKey<Private>> {
         } else {
             "contains no private key in PEM, or an invalid one"
         };
-        faults.push(fault(file, "privateKey", FaultKind::Invalid, message));
+        faults.push(fault(file, field, FaultKind::Invalid, message));
     })
     .ok()
 }
 
-fn read(file: &Path, field: &str, faults: &mut Faults) -> Option<Vec<u8>> {
+fn read(file: &Path, field: TlsField, faults: &mut Faults) -> Option<Vec<u8>> {
     Disk.read(file)
         .map_err(|error| faults.push(fault(file, field, FaultKind::Unreadable, error.to_string())))
         .ok()
 }
 
-fn fault(file: &Path, field: &str, kind: FaultKind, message: impl Into<String>) -> Fault {
+fn fault(file: &Path, field: TlsField, kind: FaultKind, message: impl Into<String>) -> Fault {
     Fault::error(place(file, field), kind, message)
 }
 
-fn place(file: &Path, field: &str) -> Place {
+fn place(file: &Path, (listener, field): TlsField) -> Place {
     Place {
         file: Some(file.to_string_lossy().into()),
-        path: FieldPath::root().field("server").field("tls").field(field),
+        path: FieldPath::root().field(listener).field("tls").field(field),
         ..Place::default()
     }
 }

@@ -156,6 +156,18 @@ fn http_2_is_preferred_and_foreign_protocols_passed_over() {
 }
 
 #[test]
+fn the_console_offers_one_protocol() {
+    let (_folder, tls) = mk_files("gateway");
+    let context = TlsContext::build_for_console(&tls).unwrap();
+    let acceptor = TlsContext::acceptor(move || context.clone().into())
+        .unwrap()
+        .build();
+    let both = Protocols::Http2AndHttp1.alpn();
+    let seen = handshake(&acceptor, |client| client.set_alpn_protos(both).unwrap()).unwrap();
+    assert_eq!(seen.alpn.as_deref(), Some(&b"http/1.1"[..]));
+}
+
+#[test]
 fn a_replaced_context_holds_for_the_next_connection() {
     let (_old_folder, old) = mk_files("old");
     let (_new_folder, new) = mk_files("new");
@@ -164,7 +176,9 @@ fn a_replaced_context_holds_for_the_next_connection() {
     let acceptor = TlsContext::acceptor(move || shared.lock().unwrap().clone().into())
         .unwrap()
         .build();
-    let offer = |client: &mut SslContextBuilder| client.set_alpn_protos(ALPN).unwrap();
+    let offer = |client: &mut SslContextBuilder| {
+        client.set_alpn_protos(Protocols::Http2AndHttp1.alpn()).unwrap();
+    };
 
     let seen = handshake(&acceptor, offer).unwrap();
     assert_eq!((seen.server.as_str(), seen.asked), ("old", false));

@@ -20,6 +20,7 @@ mod authorizers;
 #[cfg(feature = "cluster")]
 mod clusters;
 mod connections;
+mod console;
 mod drain;
 mod h2;
 mod hostile;

@@ -74,6 +74,26 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "console",
+        &[
+            "answers",
+            "api",
+            "authorizers",
+            "cel",
+            "certificates",
+            "config",
+            "document",
+            "engine",
+            "field",
+            "json",
+            "manifest",
+            "recording",
+            "reload",
+            "telemetry",
+            "upstream",
+        ],
+    ),
+    (
         "server",
         &[
             "api",
@@ -81,6 +101,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "authorizers",
             "certificates",
             "config",
+            "console",
             "document",
             "engine",
             "field",
@@ -104,6 +125,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "certificates",
             "cluster",
             "config",
+            "console",
             "document",
             "engine",
             "field",
@@ -125,6 +147,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
     ("actix_http", &["src/server/"]),
     ("actix_web", &["src/server/"]),
+    ("askama", &["src/console/"]),
     ("clap", &["src/cli/"]),
     ("h2", &["src/server/http2/"]),
     ("jiff", &["src/cel/value/zone.rs"]),
@@ -144,6 +167,7 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
             "src/cli/",
             "src/cluster/",
             "src/config/",
+            "src/console/",
             "src/recording/",
             "src/reload/",
             "src/server/",
@@ -156,7 +180,14 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
     ("opentelemetry_sdk", &["src/telemetry/traces/"]),
     ("prometheus", &["src/telemetry/"]),
     ("rustix", &["src/reload/writable.rs", "src/server/descriptors.rs"]),
-    ("tokio_openssl", &["src/server/workers.rs", "src/upstream/"]),
+    (
+        "tokio_openssl",
+        &[
+            "src/server/handshake.rs",
+            "src/server/workers.rs",
+            "src/upstream/",
+        ],
+    ),
 ];
 
 #[test]

@@ -83,10 +83,11 @@ pub(super) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
     ));
     // Whoever keeps this folder in git keeps its secrets out of it.
     files.push(File::open(".gitignore", "*.key\n"));
-    files.push(File::open(
-        CONFIGURATION,
-        filling.fill(include_str!("templates/portcullis.yaml")),
-    ));
+    let mut configuration = filling.fill(include_str!("templates/portcullis.yaml"));
+    if set_up.console {
+        configuration.push_str(include_str!("templates/console.yaml"));
+    }
+    files.push(File::open(CONFIGURATION, configuration));
     Ok(files)
 }
 

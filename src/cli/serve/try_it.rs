@@ -31,7 +31,13 @@ impl fmt::Display for TryIt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (relative, absolute) = (output::argument(self.relative), output::argument(self.absolute));
         let portcullis = output::program();
-        let ListenAddresses { server, admin } = self.addresses;
+        let ListenAddresses {
+            server,
+            admin,
+            console,
+        } = self.addresses;
+        let console = console.map(|address| format!("Look at what is decided, and why: http://{address}/\n"));
+        let console = console.unwrap_or_default();
         write!(
             f,
             r#"serving https://{server}
@@ -60,7 +66,7 @@ logged, but do not affect the answer. To enforce one, remove its `mode: Shadow` 
 {relative}/policies; the gateway notices the change by itself.
 
 
-Metrics: curl http://{admin}/metrics
+{console}Metrics: curl http://{admin}/metrics
 More: {relative}/README.md. For other hosts: {portcullis} init DIR --host NAME
 
 "#

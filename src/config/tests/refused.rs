@@ -38,7 +38,7 @@ gateway.yaml:5: server.tls.privateKey: Required value: the file with the certifi
 gateway.yaml:6: server.drain: Invalid type: must be a duration such as `25s` or `1m30s`
 gateway.yaml:7: admin.address: Invalid type: must be a string: put it in quotes
 gateway.yaml:9: callers[0].kubeconfig: Invalid type: must be a string: put it in quotes
-gateway.yaml:10: callers[0].endpoints[0]: Unsupported value: `authorise`: supported values: `authorize`, `validate`, `mutate`
+gateway.yaml:10: callers[0].endpoints[0]: Unsupported value: `authorise`: supported values: `authorize`, `validate`, `mutate`, `console`
 gateway.yaml:11: callers[1]: Required value: set `kubeconfig`, `clientCertificate` or `jwt`
 gateway.yaml:12: callers[2].clientCertificate.commonName: Unsupported value: unknown field `commonName`
 gateway.yaml:12: callers[2].clientCertificate: Required value: set `commonNames`, `organizations` or `sans`; otherwise every certificate of the CA would be accepted
@@ -138,6 +138,36 @@ fn limits_that_no_body_could_meet_are_a_fault() {
 fn two_listeners_need_two_addresses() {
     let found = faults("admin: {address: 127.0.0.1:8443}");
     assert!(found.starts_with("4: admin.address: Duplicate value"), "{found}");
+    for taken in ["127.0.0.1:8443", "127.0.0.1:9090"] {
+        let found = faults(&format!("console: {{address: '{taken}'}}"));
+        assert!(
+            found.starts_with("4: console.address: Duplicate value"),
+            "{found}"
+        );
+    }
+}
+
+#[test]
+fn a_console_that_others_reach_needs_tls_and_somebody_who_may_use_it() {
+    for address in ["0.0.0.0:9091", "10.0.0.1:9091", "'[::]:9091'"] {
+        let found = faults(&format!("console: {{address: {address}}}"));
+        assert!(found.starts_with("4: console.tls: Required value: "), "{found}");
+    }
+    let tls = "tls: {certificate: c.crt, privateKey: c.key}";
+    let caller = "callers: [{kubeconfig: k, endpoints: [authorize]}]";
+    let found = faults(&format!("console: {{address: 0.0.0.0:9091, {tls}}}\n{caller}"));
+    assert!(
+        found.starts_with("4: console: Invalid value: with `tls` only callers"),
+        "{found}"
+    );
+    let found = faults("console: {tls: {certificate: c.crt, clientCA: ca.crt}}");
+    for fault in [
+        "console.tls.clientCA: Unsupported value: unknown field",
+        "console.tls.privateKey: Required value",
+    ] {
+        assert!(found.contains(fault), "{found}");
+    }
+    assert!(faults("console: {decisions: 0}").starts_with("4: console.decisions: "));
 }
 
 #[test]

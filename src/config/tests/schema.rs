@@ -77,6 +77,7 @@ fn its_defaults_are_those_that_are_read() {
     let mut written = defaults(&schema()).unwrap();
     let mut remove = |section: &str| written.as_object_mut().unwrap().remove(section).unwrap();
     let (log, recording, tracing) = (remove("decisionLog"), remove("recording"), remove("tracing"));
+    let page = remove("console");
     written["apiVersion"] = json!(API_VERSION);
     written["kind"] = json!(KIND);
     written["server"]["tls"] = json!({"certificate": "s.crt", "privateKey": "s.key", "clientCA": "ca.crt"});
@@ -88,6 +89,10 @@ fn its_defaults_are_those_that_are_read() {
     assert_eq!(config, least);
     assert_eq!(log, json!({"trace": "none"}));
     assert_eq!(tracing, json!({"sampleRatio": 0.01}));
+    assert_eq!(
+        super::config(&format!("console: {page}")).console,
+        super::config("console: {}").console
+    );
     assert_eq!(LogTrace::default(), LogTrace::None);
     let recorded = |text: &str| super::config(text).recording.unwrap();
     let (bytes, age) = (&recording["bytes"], &recording["age"]);
@@ -146,7 +151,7 @@ fn its_types_are_those_that_are_read() {
         let Some(said) = subschema(&schema(), &pointer).cloned() else {
             assert!(
                 [
-                    "/callers/3/jwt/claims",
+                    "/callers/4/jwt/claims",
                     "/upstreams/addresses",
                     "/clusters/0/selector/matchLabels"
                 ]

@@ -72,6 +72,7 @@ pub(crate) struct Builder {
     clusters: &'static str,
     recording: &'static str,
     tracing: Option<String>,
+    console: String,
 }
 
 impl Builder {
@@ -93,6 +94,7 @@ impl Builder {
             clusters: "[]",
             recording: "null",
             tracing: None,
+            console: "null".to_owned(),
         }
     }
 
@@ -166,6 +168,11 @@ impl Builder {
         }
     }
 
+    /// More `callers` of the configuration, as YAML.
+    pub(crate) fn more_callers(self, more_callers: &'static str) -> Self {
+        Self { more_callers, ..self }
+    }
+
     /// `clusters` of the configuration, as YAML in one line.
     pub(crate) fn clusters(self, clusters: &'static str) -> Self {
         Self { clusters, ..self }
@@ -180,6 +187,12 @@ impl Builder {
     pub(crate) fn tracing(self, tracing: String) -> Self {
         let tracing = Some(tracing);
         Self { tracing, ..self }
+    }
+
+    /// `console` of the configuration, as YAML in one line.
+    pub(crate) fn console(self, console: impl Into<String>) -> Self {
+        let console = console.into();
+        Self { console, ..self }
     }
 
     /// What comes from elsewhere than files.
@@ -272,6 +285,7 @@ upstreams: {upstreams}
 decisionLog: {{path: decisions.log}}
 clusters: {clusters}
 recording: {recording}
+console: {console}
 {tracing}",
             address = self.address,
             authorization = self.authorization,
@@ -284,6 +298,7 @@ recording: {recording}
             clusters = self.clusters,
             recording = self.recording,
             upstreams = self.upstreams,
+            console = self.console,
             tracing = self
                 .tracing
                 .as_ref()

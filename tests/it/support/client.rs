@@ -19,8 +19,8 @@ pub(crate) struct Client<'a> {
 }
 
 /// An open connection.
-pub(crate) struct Connection {
-    stream: SslStream<TcpStream>,
+pub(crate) struct Connection<S = SslStream<TcpStream>> {
+    stream: S,
     unread: Vec<u8>,
 }
 
@@ -74,7 +74,25 @@ impl Client<'_> {
     }
 }
 
+impl Connection<TcpStream> {
+    /// A connection without TLS.
+    pub(crate) fn plain(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self {
+            stream,
+            unread: Vec::new(),
+        }
+    }
+}
+
 impl Connection {
+    pub(crate) fn tls(&self) -> &openssl::ssl::SslRef {
+        self.stream.ssl()
+    }
+}
+
+impl<S: Read + Write> Connection<S> {
     /// Sends a request and reads its answer.
     pub(crate) fn request(&mut self, head: &str, body: &[u8]) -> Response {
         self.send(&request(head, body));
@@ -130,10 +148,6 @@ impl Connection {
         let is_late =
             |error: io::Error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
         self.read_more().is_err_and(|error| !is_late(error))
-    }
-
-    pub(crate) fn tls(&self) -> &openssl::ssl::SslRef {
-        self.stream.ssl()
     }
 
     fn read_more(&mut self) -> io::Result<()> {

@@ -18,6 +18,8 @@ pub(crate) struct SetUp<'a> {
     pub(crate) examples: bool,
     /// Whether the registrations are static manifests.
     pub(crate) is_static: bool,
+    /// Whether there is a console, for this machine alone.
+    pub(crate) console: bool,
 }
 
 // === impl SetUp ===
@@ -27,6 +29,7 @@ impl SetUp<'_> {
     pub(crate) fn development() -> Self {
         Self {
             examples: true,
+            console: true,
             ..Self::default()
         }
     }

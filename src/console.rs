@@ -1,0 +1,28 @@
+//! The console: a read-only page that shows what is decided, and why.
+//!
+//! ```text
+//! snapshot, recent decisions, metrics ──▶ views: one model each ──▶ templates ──▶ HTML
+//!                                                      └──────────▶ serde ──────▶ JSON
+//! ```
+//!
+//! A view is a pure function of what is in force, of what was decided lately and of the
+//! query of its URL. Nothing here knows sockets: `server` listens, lets people in and
+//! sends what [`views::render`] returns. The bodies of objects and credentials do not get
+//! this far, because the decision log, of which the decisions are taken, has neither.
+//!
+//! Templates are compiled by askama, which escapes every value for HTML. No template
+//! contains a script or a style of its own, so that the Content-Security-Policy of the
+//! listener allows none.
+
+pub mod assets;
+mod context;
+mod frame;
+mod page;
+mod query;
+mod state;
+pub mod views;
+
+pub use context::{ViewContext, ViewRequest};
+pub use page::{Page, Representation, ViewError};
+pub use query::ViewQuery;
+pub use state::ConsoleState;

@@ -1,0 +1,204 @@
+//! A page: a view as HTML or as JSON.
+
+use askama::Template;
+use serde::Serialize;
+use thiserror::Error;
+
+use super::frame::PageFrame;
+
+/// In which form a view is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Representation {
+    /// For people.
+    Html,
+    /// For programs.
+    Json,
+}
+
+/// What is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// The HTTP status.
+    pub status: u16,
+    /// Of the body.
+    pub representation: Representation,
+    /// In UTF-8.
+    pub body: String,
+}
+
+/// Why there is no view of what was asked for.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ViewError {
+    /// Nothing is at this path, or not any more.
+    #[error("{0}")]
+    NotFound(String),
+    /// The query or the form cannot be answered as it is.
+    #[error("{0}")]
+    Invalid(String),
+    /// It took longer than a view may take.
+    #[error("this took longer than {0} seconds: narrow the question down")]
+    TooLate(u64),
+    /// Others asked for so much that this would have to wait too long.
+    #[error("the console is busy: try again in a moment")]
+    Busy,
+    /// Who asks may not see it, or not like this.
+    #[error("{message}")]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// Why, and what to do.
+        message: String,
+    },
+    /// A fault of the console.
+    #[error("the page cannot be shown: {0}")]
+    Internal(String),
+}
+
+// === impl Representation ===
+
+impl Representation {
+    /// The representation that the value of `Accept` wants: JSON where that is named, and HTML
+    /// is not named or wanted less.
+    #[must_use]
+    pub fn of_accept(accept: &str) -> Self {
+        let quality = |wanted: &str| {
+            let mut ranges = accept.split(',').map(|range| range.split(';').map(str::trim));
+            ranges.find_map(|mut range| {
+                let is_it = range.next()?.eq_ignore_ascii_case(wanted);
+                let quality = range.find_map(|parameter| parameter.strip_prefix("q="));
+                is_it.then(|| quality.map_or(Some(1.0), |text| text.parse::<f32>().ok()))?
+            })
+        };
+        match (quality("application/json"), quality("text/html")) {
+            (Some(json), html) if json > html.unwrap_or(0.0) => Self::Json,
+            _ => Self::Html,
+        }
+    }
+
+    /// The value of `Content-Type`.
+    #[must_use]
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Html => "text/html; charset=utf-8",
+            Self::Json => "application/json",
+        }
+    }
+}
+
+// === impl Page ===
+
+impl Page {
+    /// The page of `view`: by its template, or as JSON.
+    pub(super) fn of(
+        representation: Representation,
+        view: &impl Serialize,
+        template: &impl Template,
+    ) -> Result<Self, ViewError> {
+        let internal = |error: &dyn std::error::Error| ViewError::Internal(error.to_string());
+        let body = match representation {
+            Representation::Html => template.render().map_err(|error| internal(&error))?,
+            Representation::Json => {
+                let json = serde_json::to_string_pretty(view).map_err(|error| internal(&error))?;
+                json + "\n"
+            }
+        };
+        Ok(Self {
+            status: 200,
+            representation,
+            body,
+        })
+    }
+}
+
+/// What is shown where there is no view.
+#[derive(Template)]
+#[template(path = "error.html")]
+struct ErrorPage {
+    frame: PageFrame,
+    message: String,
+}
+
+/// The same for programs.
+#[derive(Serialize)]
+struct ErrorView<'a> {
+    error: &'a str,
+}
+
+// === impl ViewError ===
+
+impl ViewError {
+    /// The HTTP status that says so.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        match self {
+            Self::NotFound(_) => 404,
+            Self::Invalid(_) => 400,
+            Self::TooLate(_) | Self::Busy => 503,
+            Self::Refused { status, .. } => *status,
+            Self::Internal(_) => 500,
+        }
+    }
+
+    /// The page that says so. `revision` is shown at its foot: empty to whom nothing may be shown.
+    #[must_use]
+    pub fn page(&self, representation: Representation, path: &str, revision: &str) -> Page {
+        let message = self.to_string();
+        let title = match self.status() {
+            401 => "Not logged in",
+            404 => "Not found",
+            400 => "This cannot be answered",
+            500 | 503 => "Not now",
+            _ => "Refused",
+        };
+        let view = ErrorView { error: &message };
+        let template = ErrorPage {
+            frame: PageFrame::new(title, path, &revision.into()),
+            message: message.clone(),
+        };
+        let page = Page::of(representation, &view, &template);
+        let page = page.unwrap_or_else(|_| Page {
+            status: 500,
+            representation,
+            body: String::new(),
+        });
+        Page {
+            status: self.status(),
+            ..page
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_sent_to_whom_prefers_it() {
+        for (accept, expected) in [
+            ("", Representation::Html),
+            ("*/*", Representation::Html),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", Representation::Html),
+            ("application/json", Representation::Json),
+            ("Application/JSON ; q=0.5", Representation::Json),
+            ("text/html;q=0.4, application/json;q=0.5", Representation::Json),
+            ("text/html, application/json", Representation::Html),
+            ("application/json;q=0", Representation::Html),
+            ("application/json;q=x", Representation::Html),
+            ("application/jsonp", Representation::Html),
+        ] {
+            assert_eq!(Representation::of_accept(accept), expected, "{accept}");
+        }
+    }
+
+    #[test]
+    fn what_an_error_repeats_of_the_request_is_text() {
+        let hostile = "<script>alert(1)</script>";
+        let error = ViewError::NotFound(hostile.to_owned());
+        let page = error.page(Representation::Html, hostile, "r");
+        assert_eq!(page.status, 404);
+        assert!(page.body.contains("&#60;script&#62;"), "{}", page.body);
+        assert!(!page.body.contains("<script"), "{}", page.body);
+        let page = error.page(Representation::Json, "/", "r");
+        assert_eq!(page.body, "{\n  \"error\": \"<script>alert(1)</script>\"\n}\n");
+    }
+}

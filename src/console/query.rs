@@ -1,0 +1,115 @@
+//! The query of a URL, or a form: names and values.
+
+use super::page::ViewError;
+
+/// Names with values, in the order in which they were written. Of a repeated name every value
+/// is kept; empty values count as absent, as a form sends every field that it has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ViewQuery(Vec<(String, String)>);
+
+// === impl ViewQuery ===
+
+impl ViewQuery {
+    /// Reads `application/x-www-form-urlencoded`.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let pairs = form_urlencoded::parse(text.as_bytes());
+        let written = pairs.filter(|(_, value)| !value.is_empty());
+        Self(
+            written
+                .map(|(name, value)| (name.into_owned(), value.into_owned()))
+                .collect(),
+        )
+    }
+
+    /// The value of `name`, if it has exactly one.
+    ///
+    /// # Errors
+    ///
+    /// It has several.
+    pub fn one<'q>(&'q self, name: &'q str) -> Result<Option<&'q str>, ViewError> {
+        let mut values = self.all(name);
+        match (values.next(), values.next()) {
+            (value, None) => Ok(value),
+            _ => Err(ViewError::Invalid(format!("`{name}` is given more than once"))),
+        }
+    }
+
+    /// Every value of `name`.
+    pub fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
+        let of_name = move |(found, value): &'q (String, String)| (found == name).then_some(value.as_str());
+        self.0.iter().filter_map(of_name)
+    }
+
+    /// Whether nothing is given.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Refuses names that are not among `known`: a filter with a typing error must not show
+    /// everything.
+    ///
+    /// # Errors
+    ///
+    /// The first name that is not known, with those that are.
+    pub fn only(&self, known: &[&str]) -> Result<(), ViewError> {
+        match self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+            None => Ok(()),
+            Some((name, _)) => Err(ViewError::Invalid(format!(
+                "`{name}` is not known here: supported are {}",
+                known
+                    .iter()
+                    .map(|name| format!("`{name}`"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ))),
+        }
+    }
+
+    /// As the query of a URL.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = form_urlencoded::Serializer::new(String::new());
+        text.extend_pairs(&self.0).finish()
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for ViewQuery {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
+        let pairs = pairs.into_iter().map(|(name, value)| (name.into(), value.into()));
+        Self(pairs.filter(|(_, value)| !value.is_empty()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_read_and_written() {
+        let query = ViewQuery::parse("user=a%20b&group=x&group=y&verb=&path=%2Fa%26b");
+        assert_eq!(query.one("user"), Ok(Some("a b")));
+        assert_eq!(query.one("verb"), Ok(None));
+        assert_eq!(query.one("absent"), Ok(None));
+        assert_eq!(query.all("group").collect::<Vec<_>>(), ["x", "y"]);
+        assert_eq!(
+            query.one("group").unwrap_err().to_string(),
+            "`group` is given more than once"
+        );
+        assert_eq!(query.encode(), "user=a+b&group=x&group=y&path=%2Fa%26b");
+        assert_eq!(ViewQuery::parse(&query.encode()), query);
+    }
+
+    #[test]
+    fn a_name_that_is_not_known_is_refused() {
+        let query = ViewQuery::parse("user=a&usr=b");
+        let error = query.only(&["user", "verb"]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`usr` is not known here: supported are `user`, `verb`"
+        );
+        assert_eq!(query.only(&["user", "usr"]), Ok(()));
+        assert!(ViewQuery::parse("a=&b=").is_empty());
+    }
+}

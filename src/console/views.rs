@@ -1,0 +1,45 @@
+//! The views: which path shows which, and what each is made of.
+//!
+//! A view is a file of this folder: a model, which is a struct that serde writes as JSON, a
+//! function that makes it, and a template of `templates/` that shows it. To add one, give it an
+//! arm in [`render`] and a line in [`NAVIGATION`](super::frame).
+
+mod now;
+
+use super::context::{ViewContext, ViewRequest};
+use super::page::{Page, ViewError};
+
+/// The page at a path.
+///
+/// # Errors
+///
+/// There is nothing there, or the query cannot be answered.
+pub fn render(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
+    let segments: Vec<&str> = request.segments.iter().map(String::as_str).collect();
+    match segments.as_slice() {
+        [""] => now::view(context, request),
+        _ => Err(ViewError::NotFound(format!(
+            "there is no page `{}`",
+            request.path
+        ))),
+    }
+}
+
+/// Whether a path takes a form by POST.
+#[must_use]
+pub fn takes_forms(path: &str) -> bool {
+    path == "/what-if"
+}
+
+/// Whether the view at a path may take long: one of these is made at a time.
+#[must_use]
+pub fn is_costly(path: &str) -> bool {
+    ["/what-if", "/who-can", "/what-can", "/policies"]
+        .iter()
+        .any(|costly| {
+            path == *costly
+                || path
+                    .strip_prefix(costly)
+                    .is_some_and(|rest| rest.starts_with('/'))
+        })
+}

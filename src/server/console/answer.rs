@@ -1,0 +1,153 @@
+//! From a request to its answer.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use actix_web::http::header;
+use actix_web::web::{self, Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use futures_util::StreamExt as _;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::guard::ConsoleGuard;
+use super::send;
+use crate::console::{
+    ConsoleState, Page, Representation, ViewContext, ViewError, ViewQuery, ViewRequest, assets, views,
+};
+use crate::reload::Snapshot;
+use crate::server::connection::Connection;
+use crate::server::gateway::Shared;
+
+/// How long a view may take.
+const VIEW: Duration = Duration::from_secs(10);
+
+/// How long one waits for others that take long.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// The largest form.
+const FORM_BYTES: usize = 1 << 20;
+
+/// How long a form may take to arrive.
+const FORM: Duration = Duration::from_secs(10);
+
+/// What the requests of the listener share.
+pub(super) struct ConsoleService {
+    pub(super) shared: Data<Shared>,
+    pub(super) console: Arc<ConsoleState>,
+    pub(super) guard: ConsoleGuard,
+    /// Who makes a view that may take long holds the one permit.
+    pub(super) costly: Semaphore,
+}
+
+/// Answers every request of the listener.
+pub(super) async fn answer(
+    request: HttpRequest,
+    body: Payload,
+    service: Data<Rc<ConsoleService>>,
+) -> HttpResponse {
+    let snapshot = Arc::clone(&service.shared.state.current());
+    let accept = request.headers().get(header::ACCEPT);
+    let accept = accept.and_then(|value| value.to_str().ok());
+    let representation = Representation::of_accept(accept.unwrap_or_default());
+    let path = request.uri().path();
+    let answered = respond(&service, &request, body, &snapshot, representation).await;
+    let mut response = answered.unwrap_or_else(|error| {
+        // Who is refused learns nothing.
+        let is_refused = matches!(error, ViewError::Refused { .. });
+        let revision = if is_refused { "" } else { &snapshot.revision };
+        let page = error.page(representation, path, revision);
+        send::error(&error, page, snapshot.authenticator.challenge())
+    });
+    send::secure(response.headers_mut());
+    response
+}
+
+async fn respond(
+    service: &ConsoleService,
+    request: &HttpRequest,
+    body: Payload,
+    snapshot: &Arc<Snapshot>,
+    representation: Representation,
+) -> Result<HttpResponse, ViewError> {
+    let connection = request.conn_data::<Rc<Connection>>();
+    let connection = connection.ok_or_else(|| ViewError::Internal("there is no connection".to_owned()))?;
+    service
+        .guard
+        .check(request, connection, &service.shared, snapshot)?;
+    let path = request.uri().path();
+    if let Some(name) = path.strip_prefix("/assets/") {
+        let asset = assets::find(name);
+        let missing = || ViewError::NotFound(format!("there is no file `{name}`"));
+        return asset.map(send::asset).ok_or_else(missing);
+    }
+    let query = request.uri().query().unwrap_or_default();
+    let mut wanted = ViewRequest::new(path, query, representation);
+    if request.method() == "POST" {
+        wanted.form = Some(form(request, body).await?);
+    }
+    service.view(snapshot, wanted).await.map(send::page)
+}
+
+/// The form that was sent.
+async fn form(request: &HttpRequest, mut body: Payload) -> Result<ViewQuery, ViewError> {
+    let refused = |status, message: &str| ViewError::Refused {
+        status,
+        message: message.to_owned(),
+    };
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    let content_type = content_type
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    if !media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        return Err(refused(
+            415,
+            "the form must be of type application/x-www-form-urlencoded",
+        ));
+    }
+    let reading = async {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = body.next().await {
+            let chunk = chunk.map_err(|_| refused(400, "the form was not received completely"))?;
+            if bytes.len() + chunk.len() > FORM_BYTES {
+                return Err(refused(413, "the form is larger than 1 MiB"));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        String::from_utf8(bytes).map_err(|_| refused(400, "the form is not UTF-8"))
+    };
+    let read = timeout(FORM, reading).await;
+    let text = read.map_err(|_| refused(408, "the form did not arrive in time"))??;
+    Ok(ViewQuery::parse(&text))
+}
+
+// === impl ConsoleService ===
+
+impl ConsoleService {
+    /// The view that is wanted, made on another thread than that of the connections.
+    async fn view(&self, snapshot: &Arc<Snapshot>, wanted: ViewRequest) -> Result<Page, ViewError> {
+        let _permit = if views::is_costly(&wanted.path) {
+            let permit = timeout(WAIT, self.costly.acquire()).await;
+            Some(permit.map_err(|_| ViewError::Busy)?)
+        } else {
+            None
+        };
+        let (shared, console) = (self.shared.clone(), Arc::clone(&self.console));
+        let snapshot = Arc::clone(snapshot);
+        let made = web::block(move || {
+            let context = ViewContext {
+                snapshot: &snapshot,
+                state: &shared.state,
+                metrics: &shared.metrics,
+                console: &console,
+                now: SystemTime::now(),
+                deadline: Instant::now() + VIEW,
+            };
+            views::render(&context, &wanted)
+        });
+        let broken = |_| ViewError::Internal("it broke off; the log has more".to_owned());
+        made.await.map_err(broken)?
+    }
+}
