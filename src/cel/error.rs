@@ -26,7 +26,7 @@ pub enum EvalError {
     Unknown(&'static str),
     /// A function met what upstream's own cannot stand: nothing absorbs that.
     #[error("internal error: {0}")]
-    Internal(&'static str),
+    Internal(Box<str>),
     /// This expression cost more than one may.
     #[error("operation cancelled: actual cost limit exceeded")]
     CostLimit,
@@ -53,6 +53,12 @@ impl EvalError {
     #[must_use]
     pub fn failed(message: impl Into<Box<str>>) -> Self {
         Self::Failed(message.into())
+    }
+
+    /// Something that ends the expression upstream, which `message` describes.
+    #[cold]
+    pub(crate) fn internal(message: impl Into<Box<str>>) -> Self {
+        Self::Internal(message.into())
     }
 
     /// No function of this name takes such values.

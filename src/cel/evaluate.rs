@@ -10,6 +10,7 @@
 mod attribute;
 mod call;
 mod fold;
+mod mismatch;
 #[cfg(test)]
 mod tests;
 
@@ -28,9 +29,7 @@ pub(crate) struct Evaluation<'e, 'a> {
     locals: Vec<Value<'a>>,
     /// For each local variable that may be one of `optMap`.
     deferred: Vec<Deferred>,
-    /// Whether an optional that is named or chosen is taken apart, as before cel-go 0.29: one in
-    /// another becomes one, and what is no value of cel-go's own cannot be put back.
-    takes_optionals_apart: bool,
+    version: Version,
     cost: u64,
     limit: u64,
     /// What variables that are expressions have cost so far.
@@ -67,7 +66,7 @@ impl Program {
             variables: activation,
             locals: vec![Value::Null; self.locals],
             deferred: Vec::new(),
-            takes_optionals_apart: self.version < Version::CEL_GO_0_29,
+            version: self.version,
             cost: 0,
             limit: budget.per_expression.min(budget.remaining),
             composed: 0,
@@ -109,6 +108,17 @@ impl<'a> Evaluation<'_, 'a> {
             Node::Fold(fold) => self.fold(fold),
             Node::OptionalOr(sides, unwrap) => self.optional_or(sides, *unwrap),
         }
+    }
+
+    /// The version that the expression was compiled for.
+    pub(crate) const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Whether an optional that is named or chosen is taken apart, as before cel-go 0.29: one in
+    /// another becomes one, and what is no value of cel-go's own cannot be put back.
+    fn takes_optionals_apart(&self) -> bool {
+        self.version < Version::CEL_GO_0_29
     }
 
     /// Adds to the cost.
@@ -223,9 +233,10 @@ impl<'a> Evaluation<'_, 'a> {
             match value {
                 Value::Optional(inner) if optional => items.extend(inner.map(|inner| (*inner).clone())),
                 _ if optional => {
-                    return Err(EvalError::failed(
-                        "cannot initialize optional list element from non-optional value",
-                    ));
+                    return Err(EvalError::failed(format!(
+                        "cannot initialize optional list element from non-optional value {}",
+                        value.printed()
+                    )));
                 }
                 value => items.push(value),
             }
@@ -300,7 +311,7 @@ impl<'a> Evaluation<'_, 'a> {
         match self.value(&sides.0)? {
             Value::Optional(None) => self.value(&sides.1),
             Value::Optional(Some(inner)) if unwrap => Ok((*inner).clone()),
-            other if self.takes_optionals_apart || matches!(other, Value::Optional(_)) => Ok(other),
+            other if self.takes_optionals_apart() || matches!(other, Value::Optional(_)) => Ok(other),
             _ => Err(EvalError::no_such_overload()),
         }
     }
@@ -362,10 +373,12 @@ fn put<'a>(
     match value {
         Value::Optional(None) if optional => entries.remove(&key),
         Value::Optional(Some(inner)) if optional => entries.insert(key, (*inner).clone()),
-        _ if optional => {
-            return Err(EvalError::failed(
-                "cannot initialize optional entry from non-optional value",
-            ));
+        value if optional => {
+            return Err(EvalError::failed(format!(
+                "cannot initialize optional entry '{}' from non-optional value {}",
+                key.to_value().printed(),
+                value.printed()
+            )));
         }
         value => entries.insert(key, value),
     }

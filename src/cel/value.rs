@@ -9,6 +9,7 @@ mod key;
 mod list;
 mod map;
 mod opaque;
+mod printed;
 mod quantity;
 mod semver;
 mod text;
@@ -32,7 +33,7 @@ pub use text::{Bytes, Text};
 pub(crate) use time::Civil;
 pub use time::{Duration, Timestamp};
 pub use url::{UrlFault, UrlValue};
-pub(crate) use zone::offset as zone_offset;
+pub(crate) use zone::{missing as missing_zone, offset as zone_offset};
 
 pub(crate) use equal::{Work, compare, equal, is_incomparable, steps_of_order};
 

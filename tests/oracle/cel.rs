@@ -30,7 +30,7 @@ struct Found {
 }
 
 /// The two that are compared.
-struct Both {
+pub(crate) struct Both {
     oracle: Oracle,
     environment: Environment,
     variables: Document<'static>,
@@ -42,7 +42,7 @@ impl Both {
     /// None where the program was not built.
     ///
     /// The environment that the Kubernetes `server` has for `version`, and ours.
-    fn start(server: &str, version: Version) -> Option<Self> {
+    pub(crate) fn start(server: &str, version: Version) -> Option<Self> {
         let mut oracle = Oracle::of_expressions(server, version)?;
         let text = untyped();
         let values: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -55,7 +55,7 @@ impl Both {
     }
 
     /// What becomes of each expression: in Kubernetes, and here.
-    fn outcomes(&mut self, expressions: &[String]) -> Vec<(Outcome, Outcome)> {
+    pub(crate) fn outcomes(&mut self, expressions: &[String]) -> Vec<(Outcome, Outcome)> {
         let questions: Vec<_> = expressions
             .iter()
             .map(|expression| json!({ "expression": expression }))

@@ -14,8 +14,8 @@ pub(crate) struct Difference {
     pub(crate) example: String,
     /// The versions that have it; none: all.
     versions: Vec<String>,
-    /// Whether nothing but the cost differs.
-    cost_only: bool,
+    /// What alone differs: the `cost`, or the `words` of a failure.
+    only: Option<String>,
     expression: Option<Regex>,
     kubernetes: Option<Regex>,
     here: Option<Regex>,
@@ -72,7 +72,10 @@ impl Difference {
                 .flat_map(|versions| versions.split(' '))
                 .map(str::to_owned)
                 .collect(),
-            cost_only: field("only").is_some_and(|only| only == "cost"),
+            only: field("only").map(|only| match only {
+                "cost" | "words" => only.to_owned(),
+                other => panic!("{other}, not cost or words, in {block:?}"),
+            }),
             expression: pattern("expression"),
             kubernetes: pattern("kubernetes"),
             here: pattern("here"),
@@ -86,7 +89,12 @@ impl Difference {
                 .as_ref()
                 .is_none_or(|pattern| pattern.is_match(text, &mut |_| true).unwrap())
         };
-        (!self.cost_only || kubernetes.is_same_but_for_cost(here))
+        let alone = match self.only.as_deref() {
+            Some("cost") => kubernetes.is_same_but_for_cost(here),
+            Some(_) => kubernetes.is_same_but_for_words(here),
+            None => true,
+        };
+        alone
             && fits(&self.expression, expression)
             && fits(&self.kubernetes, &kubernetes.to_string())
             && fits(&self.here, &here.to_string())

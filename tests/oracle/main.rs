@@ -19,6 +19,7 @@
 mod answers;
 mod cel;
 mod differences;
+mod failures;
 mod grammar;
 mod outcome;
 mod program;

@@ -72,7 +72,7 @@ impl Outcome {
         }
     }
 
-    /// Whether two outcomes are the same, but for the words of a failure.
+    /// Whether two outcomes are the same, the words of a failure included.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.is_same_but_for_cost(other) && self.cost() == other.cost()
     }
@@ -80,9 +80,16 @@ impl Outcome {
     /// Whether nothing but the cost may differ.
     pub(crate) fn is_same_but_for_cost(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Value(value, _), Self::Value(other, _)) => value == other,
+            (Self::Value(text, _), Self::Value(other, _))
+            | (Self::Failed(text, _), Self::Failed(other, _)) => text == other,
             _ => self.kind() == other.kind(),
         }
+    }
+
+    /// Whether nothing but the words of a failure may differ.
+    pub(crate) fn is_same_but_for_words(&self, other: &Self) -> bool {
+        let fail = matches!((self, other), (Self::Failed(..), Self::Failed(..)));
+        fail && self.cost() == other.cost()
     }
 
     /// In one word.

@@ -147,7 +147,7 @@ impl Checker<'_> {
             Node::Constant(value) if Key::new(&value).is_none() => {
                 let message = format!(
                     "program instantiation failed: invalid qualifier type: {}",
-                    value.type_of()
+                    value.go_type()
                 );
                 return Err(self.fault(expr, message));
             }

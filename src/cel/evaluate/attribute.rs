@@ -80,7 +80,7 @@ impl<'a> Evaluation<'_, 'a> {
 
     /// What is named, before anything is selected from it.
     fn named(&self, value: Value<'a>) -> Value<'a> {
-        if self.takes_optionals_apart {
+        if self.takes_optionals_apart() {
             value.collapsed()
         } else {
             value
@@ -92,7 +92,7 @@ impl<'a> Evaluation<'_, 'a> {
     pub(super) fn chosen(&self, value: Value<'a>) -> Result<Value<'a>, EvalError> {
         let value = self.named(value);
         match &value {
-            Value::Optional(Some(held)) if self.takes_optionals_apart && !is_selectable(held) => {
+            Value::Optional(Some(held)) if self.takes_optionals_apart() && !is_selectable(held) => {
                 let of = held.type_of();
                 Err(EvalError::failed(format!(
                     "unsupported conversion to ref.Val: {of}"
@@ -112,7 +112,7 @@ impl<'a> Evaluation<'_, 'a> {
         let mut value = match base {
             Value::Optional(None) => return Ok(absent(test)),
             Value::Optional(Some(inner)) => {
-                if self.takes_optionals_apart && !is_selectable(&inner) {
+                if self.takes_optionals_apart() && !is_selectable(&inner) {
                     return Err(self.unselectable(&inner, qualifiers));
                 }
                 optional = true;
@@ -200,7 +200,7 @@ impl<'a> Evaluation<'_, 'a> {
                     } else {
                         Err(EvalError::failed(format!(
                             "invalid qualifier type: {}",
-                            key.type_of()
+                            qualifier_type(node, &key)
                         )))
                     }
                 }
@@ -286,14 +286,32 @@ fn item<'a>(list: &List<'a>, key: &Value<'_>, lenient: bool) -> Result<Option<Va
         _ => None,
     };
     let Some(index) = index else {
-        return Err(EvalError::failed(format!(
-            "unsupported index type '{}' in list",
-            key.type_of()
-        )));
+        return Err(EvalError::failed(match key {
+            Value::Uint(_) | Value::Double(_) => format!("unsupported index value {} in list", key.printed()),
+            key => format!("unsupported index type '{}' in list", key.type_of()),
+        }));
     };
     match usize::try_from(index).ok().and_then(|index| list.get(index)) {
         None if !lenient => Err(EvalError::failed(format!("index out of bounds: {index}"))),
         found => Ok(found),
+    }
+}
+
+/// The Go type of a key by which nothing can be selected: what is named in the object of a
+/// request is still what Go reads JSON as.
+fn qualifier_type(node: &Node, key: &Value<'_>) -> &'static str {
+    let is_named = matches!(
+        node,
+        Node::Attribute(Attribute {
+            base: AttributeBase::Variable(_),
+            ..
+        })
+    );
+    match key {
+        Value::List(_) if is_named => "[]interface {}",
+        Value::Map(_) if is_named => "map[string]interface {}",
+        Value::Null if is_named => "<nil>",
+        key => key.go_type(),
     }
 }
 

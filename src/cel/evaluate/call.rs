@@ -1,6 +1,7 @@
 //! Calls of functions.
 
 use super::Evaluation;
+use super::mismatch::{not_a_list, not_an_int, unguarded, worded};
 use crate::cel::cost;
 use crate::cel::error::EvalError;
 use crate::cel::function::Cost;
@@ -62,9 +63,9 @@ impl<'a> Evaluation<'_, 'a> {
             }
             several => several.iter().find(|overload| overload.takes(arguments)),
         };
-        let result = match overload {
+        let result = match overload.map(|overload| &**overload).or_else(|| unguarded(call)) {
             Some(overload) => (overload.apply)(self, call, arguments),
-            None => undeclared(call, arguments),
+            None => Err(EvalError::no_such_overload()),
         };
         match result {
             Ok(result) => {
@@ -72,10 +73,17 @@ impl<'a> Evaluation<'_, 'a> {
                 self.charge_call(units)?;
                 Ok(result)
             }
-            Err(error) => self.failed(call, arguments, error),
+            Err(error) => {
+                if error.is_absorbable() {
+                    let units = self.cost_of(call, arguments, &FAILED)?;
+                    self.charge_call(units)?;
+                }
+                Err(worded(call, arguments, error, self.version))
+            }
         }
     }
 
+    /// One of the arguments failed.
     fn failed(
         &mut self,
         call: &'a Call,
@@ -83,7 +91,11 @@ impl<'a> Evaluation<'_, 'a> {
         error: EvalError,
     ) -> Result<Value<'a>, EvalError> {
         if error.is_absorbable() {
-            let units = self.cost_of(call, arguments, &FAILED)?;
+            let units = match (self.cost_of(call, arguments, &FAILED), call.cost) {
+                (Err(EvalError::Internal(_)), Cost::OfList(..)) => return Err(not_a_list(None)),
+                (Err(EvalError::Internal(_)), Cost::OfInt(..)) => return Err(not_an_int(None)),
+                (units, _) => units?,
+            };
             self.charge_call(units)?;
         }
         Err(error)
@@ -104,11 +116,11 @@ impl<'a> Evaluation<'_, 'a> {
             Cost::OfFunction(cost) | Cost::OfOverload(cost) => Ok(cost(arguments, result)),
             Cost::OfList(list, cost) => match arguments.get(list) {
                 Some(Value::List(_)) => Ok(cost(arguments, result)),
-                _ => Err(EvalError::Internal("not a list")),
+                other => Err(not_a_list(other)),
             },
             Cost::OfInt(int, cost) => match arguments.get(int) {
                 Some(Value::Int(_)) => Ok(cost(arguments, result)),
-                _ => Err(EvalError::Internal("not an int")),
+                other => Err(not_an_int(other)),
             },
         }
     }
@@ -150,19 +162,11 @@ impl<'a> Evaluation<'_, 'a> {
         self.met(&item)?;
         // What Go has no hash of ends the whole expression upstream.
         if matches!(item, Value::Bytes(_) | Value::Opaque(Opaque::Semver(_))) {
-            return Err(EvalError::Internal("hash of unhashable type"));
+            return Err(EvalError::internal(format!(
+                "runtime error: hash of unhashable type {}",
+                item.go_type()
+            )));
         }
         Ok(Value::Bool(set.set.search(&item).is_some()))
-    }
-}
-
-/// A call that no overload takes. Upstream negates whatever can be, declared or not.
-fn undeclared<'a>(call: &Call, arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
-    match (call.overloads.first().map(|overload| overload.name), arguments) {
-        (Some("-_"), [Value::Duration(duration)]) => duration
-            .negate()
-            .map(Value::Duration)
-            .ok_or_else(|| EvalError::failed("integer overflow")),
-        _ => Err(EvalError::no_such_overload()),
     }
 }

@@ -4,6 +4,7 @@
 //! loop that charges the cost of the steps of that expansion: reading the accumulator
 //! (1), `@not_strictly_false` (1), `!` (1), a list of one (10), appending (1).
 
+use super::mismatch::{not_a_list, of_trait, of_types};
 use super::{Deferred, Evaluation};
 use crate::cel::cost;
 use crate::cel::error::EvalError;
@@ -231,7 +232,7 @@ impl<'a> Evaluation<'_, 'a> {
         let reading = (self.cost - before.0).saturating_sub(self.paid_before(fold.first) - before.1);
         let target = self.settle(target, 1)?;
         let Value::Optional(target) = target else {
-            return Err(EvalError::no_such_overload());
+            return Err(of_types("hasValue", [&target]));
         };
         let Some(target) = target else {
             self.charge(1)?;
@@ -268,12 +269,12 @@ impl<'a> Evaluation<'_, 'a> {
         let range = self.value(&fold.range);
         // The target is named twice: sorted, and mapped to its keys.
         let range = match self.settle(range, 2) {
-            Err(error) if known && error.is_absorbable() => return Err(EvalError::Internal("not a list")),
+            Err(error) if known && error.is_absorbable() => return Err(not_a_list(None)),
             range if range.is_err() => self.settle(range, 1)?,
             range => range?,
         };
         let keys = match self.transform_list(fold, &range) {
-            Err(error) if known && error.is_absorbable() => return Err(EvalError::Internal("not a list")),
+            Err(error) if known && error.is_absorbable() => return Err(not_a_list(None)),
             keys if keys.is_err() => self.settle(keys, 1)?,
             keys => keys?,
         };
@@ -283,7 +284,7 @@ impl<'a> Evaluation<'_, 'a> {
             1
         })?;
         let Value::List(list) = &range else {
-            return Err(EvalError::no_such_overload());
+            return Err(of_trait("@sortByAssociatedKeys", &range, false));
         };
         lists::sort_by_keys(self, list, &keys)
     }
@@ -306,16 +307,21 @@ fn rounds<'a>(fold: &Fold, range: &Value<'a>) -> Result<Rounds<'a>, EvalError> {
         }
         Value::Map(map) if fold.second.is_some() => Ok(map.entries()),
         Value::Map(map) => Ok(map.keys().into_iter().map(|key| (key, Value::Null)).collect()),
+        other if fold.second.is_some() => Err(EvalError::failed(format!(
+            "unsupported comprehension range type: {}",
+            other.go_type()
+        ))),
         other => Err(EvalError::failed(format!(
             "got '{}', expected iterable type",
-            other.type_of()
+            other.go_type()
         ))),
     }
 }
 
 fn insert_all<'a>(map: &mut Entries<'a>, added: &Value<'a>) -> Result<(), EvalError> {
     let Value::Map(added) = added else {
-        return Err(EvalError::no_such_overload());
+        let map = Value::map(Entries::new());
+        return Err(of_types("cel.@mapInsert", [&map, added]));
     };
     for (key, value) in added.entries() {
         let key = Key::new(&key).ok_or_else(EvalError::no_such_overload)?;
@@ -326,7 +332,10 @@ fn insert_all<'a>(map: &mut Entries<'a>, added: &Value<'a>) -> Result<(), EvalEr
 
 fn insert<'a>(map: &mut Entries<'a>, key: Key<'a>, value: Value<'a>) -> Result<(), EvalError> {
     if map.search(&key.to_value()).is_some() {
-        return Err(EvalError::failed("insert failed: key already exists"));
+        return Err(EvalError::failed(format!(
+            "insert failed: key {} already exists",
+            key.to_value().printed()
+        )));
     }
     map.insert(key, value);
     Ok(())

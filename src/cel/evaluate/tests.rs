@@ -129,7 +129,7 @@ fn measure(overload: &Arc<Overload>, arguments: &[Value<'static>], expired: bool
         variables: &mut activation,
         locals: Vec::new(),
         deferred: Vec::new(),
-        takes_optionals_apart: false,
+        version: Version::NEWEST,
         cost: 0,
         limit: PER_EXPRESSION,
         composed: 0,

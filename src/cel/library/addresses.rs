@@ -1,6 +1,10 @@
 //! IP addresses and networks (apiserver `pkg/cel/library/{ip,cidr}.go`).
 
+mod parse;
+
 use std::net::{IpAddr, Ipv4Addr};
+
+use parse::quoted;
 
 use super::standard::{Computed, mismatched};
 use super::strings::first_size;
@@ -92,37 +96,52 @@ fn contained(arguments: &[Value<'_>], text: bool, network: bool) -> u64 {
 }
 
 fn parse_ip(text: &str) -> Result<IpAddr, EvalError> {
-    let ip: IpAddr = text.parse().map_err(|_| {
+    let (ip, zone) = parse::address(text).map_err(|fault| {
+        let text = quoted(text);
         EvalError::failed(format!(
-            "IP Address \"{text}\" parse error during conversion from string"
+            "IP Address {text} parse error during conversion from string: {fault}"
         ))
     })?;
-    if let IpAddr::V6(v6) = ip
-        && v6.to_ipv4_mapped().is_some()
-    {
+    if !zone.is_empty() {
+        let text = quoted(text);
         return Err(EvalError::failed(format!(
-            "IPv4-mapped IPv6 address \"{text}\" is not allowed"
+            "IP address {text} with zone value is not allowed"
         )));
     }
+    not_mapped(text, &ip)?;
     Ok(ip)
 }
 
 fn parse_cidr(text: &str) -> Result<(IpAddr, u8), EvalError> {
-    let parsed = text.rsplit_once('/').and_then(|(ip, bits)| {
-        let ip = parse_ip(ip).ok()?;
-        let plain =
-            bits.bytes().all(|byte| byte.is_ascii_digit()) && (bits.len() < 2 || !bits.starts_with('0'));
-        let bits = bits.parse().ok().filter(|bits| plain && *bits <= width(&ip))?;
-        Some((ip, bits))
-    });
-    parsed.ok_or_else(|| EvalError::failed("network address parse error during conversion from string"))
+    let (ip, bits) = parse::prefix(text).map_err(|fault| {
+        let text = quoted(text);
+        EvalError::failed(format!(
+            "network address parse error during conversion from string: netip.ParsePrefix({text}): {fault}"
+        ))
+    })?;
+    not_mapped(text, &ip)?;
+    Ok((ip, bits))
 }
 
-const fn width(ip: &IpAddr) -> u8 {
+fn not_mapped(text: &str, ip: &IpAddr) -> Result<(), EvalError> {
     match ip {
-        IpAddr::V4(_) => 32,
-        IpAddr::V6(_) => 128,
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
+            let text = quoted(text);
+            Err(EvalError::failed(format!(
+                "IPv4-mapped IPv6 address {text} is not allowed"
+            )))
+        }
+        _ => Ok(()),
     }
+}
+
+/// What `cidr` says of a text that is no network address: what is wrong, twice.
+fn converted_cidr(text: &str) -> Result<(IpAddr, u8), EvalError> {
+    parse_cidr(text).map_err(|fault| {
+        EvalError::failed(format!(
+            "network address parse error during conversion from string: {fault}"
+        ))
+    })
 }
 
 fn ip<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -211,7 +230,7 @@ fn is_global_unicast<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[V
 
 fn cidr<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
-        [Value::String(text)] => parse_cidr(text).map(|(ip, bits)| Value::Opaque(Opaque::Cidr(ip, bits))),
+        [Value::String(text)] => converted_cidr(text).map(|(ip, bits)| Value::Opaque(Opaque::Cidr(ip, bits))),
         _ => mismatched(),
     }
 }
@@ -273,7 +292,7 @@ fn contains_ip<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
     };
     let other = match other {
         Value::Opaque(Opaque::Ip(ip)) => *ip,
-        // Upstream loses why the text is no address (`cel/library/cidr.go`).
+        // Upstream does not say why the text is no address (`cel/library/cidr.go`).
         Value::String(text) => parse_ip(text).map_err(|_| EvalError::no_such_overload())?,
         _ => return mismatched(),
     };
@@ -286,7 +305,7 @@ fn contains_cidr<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value
     };
     let (other, other_bits) = match other {
         Value::Opaque(Opaque::Cidr(ip, bits)) => (*ip, *bits),
-        Value::String(text) => parse_cidr(text)?,
+        Value::String(text) => converted_cidr(text)?,
         _ => return mismatched(),
     };
     Ok(Value::Bool(*bits <= other_bits && has(*own, *bits, other)))

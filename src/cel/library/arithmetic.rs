@@ -143,7 +143,10 @@ fn subtract<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]
         [Value::Double(left), Value::Double(right)] => Ok(Value::Double(left - right)),
         [Value::Duration(left), Value::Duration(right)] => duration(left.subtract(*right)),
         [Value::Timestamp(left), Value::Timestamp(right)] => duration(left.since(*right)),
-        [Value::Timestamp(time), Value::Duration(length)] => timestamp(time.subtract(*length)),
+        [Value::Timestamp(time), Value::Duration(length)] => match length.negate() {
+            Some(length) => timestamp(time.add(length)),
+            None => integer(None),
+        },
         _ => mismatched(),
     }
 }

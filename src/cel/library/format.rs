@@ -1,7 +1,9 @@
 //! `format`: text with `%s`, `%d`, `%f`, `%e`, `%b`, `%x`, `%X`, `%o`, `%%`
 //! (cel-go `ext/formatting.go`).
 
-use std::fmt::Write;
+mod numbers;
+
+use numbers::{PRECISION, binary, decimal, fixed, hex, number, octal, scientific, unfit, written};
 
 use super::conversions::shortest;
 use super::standard::{Computed, mismatched};
@@ -12,9 +14,6 @@ use crate::cel::program::Call;
 use crate::cel::quote::quote;
 use crate::cel::types::Type;
 use crate::cel::value::{Key, Text, Value};
-
-/// Digits after the point unless others are asked for.
-const PRECISION: usize = 6;
 
 /// At least as many digits as distinguish two doubles.
 const MOST_PRECISION: usize = 1000;
@@ -116,7 +115,9 @@ fn clause<'f>(
         'x' => text.push_str(&hex(value)?),
         'X' => text.push_str(&hex(value)?.to_uppercase()),
         'o' => text.push_str(&octal(value)?),
-        other => {
+        _ => {
+            // A byte is a character to upstream.
+            let other = format.bytes().next().map_or('\0', char::from);
             let message =
                 format!("could not parse formatting clause: unrecognized formatting clause \"{other}\"");
             return Err(EvalError::failed(message));
@@ -135,18 +136,30 @@ fn precision(format: &str) -> Result<(usize, &str), EvalError> {
     };
     let length = digits.bytes().take_while(u8::is_ascii_digit).count();
     let (digits, rest) = digits.split_at(length);
-    let precision = digits
-        .parse()
-        .ok()
-        .filter(|precision| *precision <= MOST_PRECISION && !rest.is_empty());
-    let precision = precision.ok_or_else(|| EvalError::failed("error while parsing precision"))?;
-    Ok((precision, rest))
+    if rest.is_empty() {
+        return Err(imprecise("could not find end of precision specifier"));
+    }
+    let precision = digits.parse::<i64>().map_err(|_| {
+        let why = if digits.is_empty() {
+            "invalid syntax"
+        } else {
+            "value out of range"
+        };
+        imprecise(&format!(
+            "error while converting precision to integer: strconv.Atoi: parsing \"{digits}\": {why}"
+        ))
+    })?;
+    match usize::try_from(precision) {
+        Ok(precision) if precision <= MOST_PRECISION => Ok((precision, rest)),
+        _ => Err(imprecise(&format!(
+            "precision {precision} exceeds maximum allowed precision {MOST_PRECISION}"
+        ))),
+    }
 }
 
-fn unfit(clause: &str, takes: &str, value: &Value<'_>) -> EvalError {
+fn imprecise(why: &str) -> EvalError {
     EvalError::failed(format!(
-        "error during formatting: {clause} clause can only be used on {takes}, was given {}",
-        value.type_of()
+        "could not parse formatting clause: error while parsing precision: {why}"
     ))
 }
 
@@ -193,14 +206,13 @@ fn string(
     bounded(text.len())
 }
 
-/// Writing to text does not fail.
-fn written(text: &mut String, value: impl std::fmt::Display) {
-    let _ = write!(text, "{value}");
-}
-
 fn utf8(bytes: &[u8]) -> Result<&str, EvalError> {
-    std::str::from_utf8(bytes)
-        .map_err(|_| EvalError::failed("invalid UTF-8 in bytes, cannot convert to string"))
+    std::str::from_utf8(bytes).map_err(|_| {
+        let fault = "invalid UTF-8 in bytes, cannot convert to string";
+        EvalError::failed(format!(
+            "error during formatting: could not convert argument \"{fault}\" to string"
+        ))
+    })
 }
 
 fn entries(
@@ -215,7 +227,10 @@ fn entries(
             Key::new(&key),
             Some(Key::Bool(_) | Key::Int(_) | Key::Uint(_) | Key::String(_))
         ) {
-            return Err(EvalError::failed("no formatting function for map key"));
+            return Err(EvalError::failed(format!(
+                "error during formatting: no formatting function for map key of type {}",
+                key.type_of().runtime_name()
+            )));
         }
         let (mut own_key, mut own_value) = (String::new(), String::new());
         member(own, &key, &mut own_key, level + 1)?;
@@ -253,128 +268,22 @@ fn member(
         Value::Duration(duration) => written(text, format_args!("duration(\"{duration}\")")),
         Value::Double(double) if double.is_finite() => written(text, format_args!("{double:.PRECISION$}")),
         Value::Double(double) => quote(text, &shortest(*double)),
+        other if !is_written(other) => {
+            return Err(EvalError::failed(format!(
+                "error during formatting: no formatting function for {}",
+                other.type_of().runtime_name()
+            )));
+        }
         other => string(own, other, text, level)?,
     }
     Ok(())
 }
 
-fn decimal(value: &Value<'_>) -> Result<String, EvalError> {
+/// Whether `%s` takes the value.
+fn is_written(value: &Value<'_>) -> bool {
     match value {
-        Value::Int(int) => Ok(int.to_string()),
-        Value::Uint(uint) => Ok(uint.to_string()),
-        other => Err(unfit("decimal", "integers", other)),
-    }
-}
-
-fn number(value: &Value<'_>, clause: &str) -> Result<f64, EvalError> {
-    match value {
-        Value::Double(double) => Ok(*double),
-        Value::String(text) => match &**text {
-            "NaN" => Ok(f64::NAN),
-            "Infinity" => Ok(f64::INFINITY),
-            "-Infinity" => Ok(f64::NEG_INFINITY),
-            _ => Err(unfit(clause, "doubles", value)),
-        },
-        other => Err(unfit(clause, "doubles", other)),
-    }
-}
-
-/// A number that is none, or has no end.
-fn special(double: f64) -> Option<String> {
-    match double {
-        _ if double.is_nan() => Some("NaN".into()),
-        _ if double.is_infinite() => Some(if double > 0.0 { "∞".into() } else { "-∞".into() }),
-        _ => None,
-    }
-}
-
-/// Zero without its sign, which is not written.
-fn unsigned_zero(double: f64) -> f64 {
-    if double == 0.0 { 0.0 } else { double }
-}
-
-/// With a comma after each three digits, as in English.
-fn fixed(double: f64, precision: usize) -> String {
-    special(double).unwrap_or_else(|| {
-        let plain = format!("{:.precision$}", unsigned_zero(double));
-        let (whole, fraction) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
-        let (sign, digits) = match whole.strip_prefix('-') {
-            Some(digits) => ("-", digits),
-            None => ("", whole),
-        };
-        let mut grouped = String::new();
-        for (position, digit) in digits.chars().enumerate() {
-            if position > 0 && (digits.len() - position) % 3 == 0 {
-                grouped.push(',');
-            }
-            grouped.push(digit);
-        }
-        format!("{sign}{grouped}{fraction}")
-    })
-}
-
-/// As in English print: `1.500000×10⁰³`. What looks like a precision is a width
-/// upstream, and stays one here.
-fn scientific(double: f64, width: usize) -> String {
-    let text = special(double).unwrap_or_else(|| {
-        let plain = format!("{:.PRECISION$e}", unsigned_zero(double));
-        let (digits, exponent) = plain.split_once('e').unwrap_or((&plain, "0"));
-        let exponent: i32 = exponent.parse().unwrap_or_default();
-        let sign = if exponent < 0 { "⁻" } else { "" };
-        let raised: String = format!("{:02}", exponent.abs())
-            .chars()
-            .filter_map(superscript)
-            .collect();
-        format!("{digits}×10{sign}{raised}")
-    });
-    format!("{text:>width$}")
-}
-
-fn superscript(digit: char) -> Option<char> {
-    "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(digit.to_digit(10)? as usize)
-}
-
-fn binary(value: &Value<'_>) -> Result<String, EvalError> {
-    match value {
-        Value::Int(int) if *int < 0 => Ok(format!("-{:b}", int.unsigned_abs())),
-        Value::Int(int) => Ok(format!("{int:b}")),
-        Value::Uint(uint) => Ok(format!("{uint:b}")),
-        Value::Bool(value) => Ok(u8::from(*value).to_string()),
-        other => Err(EvalError::failed(format!(
-            "error during formatting: only integers and bools can be formatted as binary, was given {}",
-            other.type_of()
-        ))),
-    }
-}
-
-fn hex(value: &Value<'_>) -> Result<String, EvalError> {
-    match value {
-        Value::Int(int) if *int < 0 => Ok(format!("-{:x}", int.unsigned_abs())),
-        Value::Int(int) => Ok(format!("{int:x}")),
-        Value::Uint(uint) => Ok(format!("{uint:x}")),
-        Value::String(text) => Ok(hex_of(text.as_bytes())),
-        Value::Bytes(bytes) => Ok(hex_of(bytes)),
-        other => Err(EvalError::failed(format!(
-            "error during formatting: only integers, byte buffers, and strings can be formatted as hex, was given {}",
-            other.type_of()
-        ))),
-    }
-}
-
-fn hex_of(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            written(&mut text, format_args!("{byte:02x}"));
-            text
-        })
-}
-
-fn octal(value: &Value<'_>) -> Result<String, EvalError> {
-    match value {
-        Value::Int(int) if *int < 0 => Ok(format!("-{:o}", int.unsigned_abs())),
-        Value::Int(int) => Ok(format!("{int:o}")),
-        Value::Uint(uint) => Ok(format!("{uint:o}")),
-        other => Err(unfit("octal", "integers", other)),
+        Value::Map(map) => map.object_type().is_none(),
+        Value::Optional(_) | Value::Opaque(_) => false,
+        _ => true,
     }
 }

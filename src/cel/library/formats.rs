@@ -216,8 +216,9 @@ fn unless(fits: bool, fault: &str) -> Vec<String> {
     if fits { Vec::new() } else { vec![fault.into()] }
 }
 
-fn too_long(most: usize) -> String {
-    format!("must be no more than {most} bytes")
+/// Of names of DNS, upstream counts bytes, too, but calls them `characters`.
+fn too_long(most: usize, units: &str) -> String {
+    format!("must be no more than {most} {units}")
 }
 
 /// `message`, with examples and the pattern.
@@ -239,7 +240,7 @@ fn masked(name: &str, prefix: bool) -> String {
 
 pub(super) fn dns1123_label(name: &str, prefix: bool) -> Vec<String> {
     let name = masked(name, prefix);
-    let mut faults = unless(name.len() <= 63, &too_long(63));
+    let mut faults = unless(name.len() <= 63, &too_long(63, "characters"));
     if !LABEL_REGEX.is_match(&name) {
         faults.push(if SUBDOMAIN_REGEX.is_match(&name) {
             "must not contain dots".into()
@@ -252,9 +253,12 @@ pub(super) fn dns1123_label(name: &str, prefix: bool) -> Vec<String> {
 }
 
 pub(super) fn dns1123_subdomain(name: &str, prefix: bool) -> Vec<String> {
-    let name = masked(name, prefix);
-    let mut faults = unless(name.len() <= 253, &too_long(253));
-    if !SUBDOMAIN_REGEX.is_match(&name) {
+    subdomain(&masked(name, prefix), "characters")
+}
+
+fn subdomain(name: &str, units: &str) -> Vec<String> {
+    let mut faults = unless(name.len() <= 253, &too_long(253, units));
+    if !SUBDOMAIN_REGEX.is_match(name) {
         let message = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
         faults.push(format!(
             "{message} (e.g. 'example.com', regex used for validation is '{SUBDOMAIN}')"
@@ -265,7 +269,7 @@ pub(super) fn dns1123_subdomain(name: &str, prefix: bool) -> Vec<String> {
 
 fn dns1035_label(name: &str, prefix: bool) -> Vec<String> {
     let name = masked(name, prefix);
-    let mut faults = unless(name.len() <= 63, &too_long(63));
+    let mut faults = unless(name.len() <= 63, &too_long(63, "characters"));
     if !LABEL_1035_REGEX.is_match(&name) {
         let message = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character";
         faults.push(explained(message, LABEL_1035, ["my-name", "abc-123"]));
@@ -287,7 +291,7 @@ fn qualified_name(text: &str) -> Vec<String> {
             if prefix.is_empty() {
                 faults.push("prefix part must be non-empty".into());
             } else {
-                let prefix_faults = dns1123_subdomain(prefix, false).into_iter();
+                let prefix_faults = subdomain(prefix, "bytes").into_iter();
                 faults.extend(prefix_faults.map(|fault| format!("prefix part {fault}")));
             }
             name
@@ -301,7 +305,7 @@ fn qualified_name(text: &str) -> Vec<String> {
     if name.is_empty() {
         faults.push("name part must be non-empty".into());
     } else if name.len() > 63 {
-        faults.push(format!("name part {}", too_long(63)));
+        faults.push(format!("name part {}", too_long(63, "bytes")));
     }
     if !NAME_REGEX.is_match(name) {
         faults.push(format!("name part {}", name_fault()));
@@ -310,7 +314,7 @@ fn qualified_name(text: &str) -> Vec<String> {
 }
 
 fn label_value(text: &str) -> Vec<String> {
-    let mut faults = unless(text.len() <= 63, &too_long(63));
+    let mut faults = unless(text.len() <= 63, &too_long(63, "bytes"));
     if !LABEL_VALUE_REGEX.is_match(text) {
         let message = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
         let examples = "(e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is";

@@ -86,7 +86,10 @@ fn unwrap<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]
     for item in list.items() {
         match item {
             Value::Optional(inner) => values.extend(inner.map(Arc::unwrap_or_clone)),
-            _ => return Err(EvalError::failed("value is not optional")),
+            item => {
+                let item = item.printed();
+                return Err(EvalError::failed(format!("value {item} is not optional")));
+            }
         }
     }
     Ok(Value::list(values))

@@ -38,7 +38,7 @@ pub(super) fn with_pattern<T>(
     pattern: &str,
     run: impl FnOnce(&Regex, Meter<'_>) -> Result<T, Stopped>,
 ) -> Result<Result<T, Error>, EvalError> {
-    let stopped = || EvalError::Internal("a search gave up");
+    let stopped = || EvalError::internal("a search gave up");
     let compiled;
     let regex = if let Some(Prepared::Regex(regex)) = &call.prepared {
         regex

@@ -3,6 +3,7 @@
 
 use super::standard::{Computed, mismatched};
 use crate::cel::cost;
+use crate::cel::environment::Version;
 use crate::cel::error::EvalError;
 use crate::cel::evaluate::Evaluation;
 use crate::cel::function::{Cost, Overload};
@@ -139,7 +140,7 @@ fn index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
         _ => return mismatched(),
     };
     if part.is_empty() {
-        return Ok(Value::Int(from));
+        return empty_from(own, text, from);
     }
     if from < 0 {
         return out_of_range(from);
@@ -153,6 +154,19 @@ fn index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
     Ok(Value::Int(found.map_or(-1, |before| from + length(before))))
 }
 
+/// Where nothing is found: where the search begins, since cel-go 0.29 at the end of the text at
+/// the latest.
+fn empty_from<'a>(own: &mut Evaluation<'_, 'a>, text: &str, from: i64) -> Computed<'a> {
+    if own.version() < Version::CEL_GO_0_29 {
+        return Ok(Value::Int(from));
+    }
+    if from < 0 {
+        return out_of_range(from);
+    }
+    own.work(text.len())?;
+    Ok(Value::Int(from.min(length(text))))
+}
+
 fn last_index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let (text, part, from) = match arguments {
         [Value::String(text), Value::String(part)] => (text, part, None),
@@ -162,7 +176,7 @@ fn last_index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Val
     own.work(text.len())?;
     let characters = length(text);
     if part.is_empty() {
-        return Ok(Value::Int(from.unwrap_or(characters)));
+        return from.map_or(Ok(Value::Int(characters)), |from| empty_from(own, text, from));
     }
     let from = match from {
         Some(from) if from < 0 => return out_of_range(from),
@@ -321,7 +335,7 @@ fn join<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
         let Value::String(text) = item else {
             return Err(EvalError::failed(format!(
                 "join: invalid input: {}",
-                item.type_of()
+                item.printed()
             )));
         };
         if position > 0 {

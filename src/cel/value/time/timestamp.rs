@@ -97,10 +97,6 @@ impl Timestamp {
         })
     }
 
-    pub(crate) fn subtract(self, duration: Duration) -> Option<Self> {
-        self.add(duration.negate()?)
-    }
-
     pub(crate) fn since(self, other: Self) -> Option<Duration> {
         let seconds = self.seconds.checked_sub(other.seconds)?.checked_mul(SECOND)?;
         let nanoseconds = i64::from(self.nanoseconds) - i64::from(other.nanoseconds);
