@@ -156,6 +156,10 @@ helm: apiserver-build
     deploy/helm/build
     PORTCULLIS_REQUIRE_APISERVER=1 PORTCULLIS_REQUIRE_HELM=1 cargo test --locked --test apiserver installs
 
+# Install the program of `just release` on a host of its own, as its page says (root): FOLDER
+host-test *FOLDER:
+    deploy/systemd/test-host {{ FOLDER }}
+
 # Check that docker-compose accepts the compose files
 compose:
     docker-compose config --quiet
