@@ -27,6 +27,32 @@ fn manifests_and_chart_have_the_version_of_the_package() {
     }
 }
 
+/// kubectl 1.32 crashes where one file of patches deletes several objects.
+#[test]
+fn each_patch_of_a_kustomization_stands_by_itself() {
+    let mut found = 0;
+    for folder in [
+        "base",
+        "components/watch",
+        "overlays/in-cluster",
+        "overlays/in-cluster-watch",
+    ] {
+        let folder = project::path("deploy/kustomize").join(folder);
+        let kustomization = project::documents(&folder.join("kustomization.yaml"))[0]
+            .root()
+            .to_json();
+        for patch in kustomization["patches"].as_array().into_iter().flatten() {
+            let documents = match (patch["path"].as_str(), patch["patch"].as_str()) {
+                (Some(path), _) => project::documents(&folder.join(path)).len(),
+                (None, inline) => portcullis::document::parse(None, inline.unwrap()).unwrap().len(),
+            };
+            assert_eq!(documents, 1, "{}: {patch}", folder.display());
+            found += 1;
+        }
+    }
+    assert!(found >= 5, "{found}");
+}
+
 #[test]
 fn the_image_is_built_by_the_compiler_of_the_project() {
     let toolchain = text("rust-toolchain.toml");
