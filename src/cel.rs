@@ -54,7 +54,7 @@ pub(crate) use environment::PerVersion;
 pub use environment::{Environment, Version};
 pub use error::{CompileError, EvalError};
 pub use program::Program;
-pub use quote::{quote, quote_joined};
+pub use quote::{quote, write_quoted};
 pub use reads::{Read, ReadExtent, ReadStep};
 pub use syntax::{
     MAX_DEPTH, MAX_LENGTH, MAX_NESTING, VariableUse, is_identifier, made_objects, plain_or_values,

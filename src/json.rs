@@ -38,7 +38,8 @@ pub use diff::diff;
 pub use document::Document;
 pub use node::{Entries, Items, Node};
 pub use tape::Kind;
-pub use text::write_string;
+pub(crate) use text::plain_end;
+pub use text::{StringWriter, write_string};
 pub use tree::Tree;
 pub use write::{ObjectWriter, write_list};
 

@@ -89,7 +89,7 @@ fn benches(criterion: &mut Criterion) {
     });
     group.bench_function("encode", |bencher| {
         bencher.iter_batched_ref(
-            || Vec::with_capacity(320),
+            || String::with_capacity(320),
             |out| black_box(&reply).encode(out),
             BatchSize::SmallInput,
         );
@@ -98,7 +98,7 @@ fn benches(criterion: &mut Criterion) {
         bencher.iter(|| {
             let review = SubjectAccessReview::decode(black_box(body)).expect("a valid review");
             let decided = policies.authorize(&review.attributes, Time::UNIX_EPOCH);
-            let mut out = Vec::with_capacity(320);
+            let mut out = String::with_capacity(320);
             let reply = SubjectAccessReviewReply {
                 version: review.version,
                 decision: decided.decision,

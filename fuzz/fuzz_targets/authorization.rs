@@ -21,8 +21,8 @@ fuzz_target!(|body: &[u8]| {
         reason: &decided.reason,
         evaluation_error: "",
     };
-    let mut out = Vec::new();
+    let mut out = String::new();
     reply.encode(&mut out);
-    let written: serde_json::Value = serde_json::from_slice(&out).expect("a reply is JSON");
+    let written: serde_json::Value = serde_json::from_str(&out).expect("a reply is JSON");
     assert_eq!(written["kind"], "SubjectAccessReview");
 });

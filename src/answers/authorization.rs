@@ -15,7 +15,7 @@ use crate::manifest::odd_request;
 #[derive(Debug, Serialize)]
 pub(crate) struct Explained<'a> {
     decision: Decision,
-    reason: &'a str,
+    reason: String,
     trace: &'a [Event],
     /// Other authorizers whose turn it was.
     #[serde(skip_serializing_if = "<[AuthorizerTurn]>::is_empty")]
@@ -84,7 +84,7 @@ impl<'a> Explained<'a> {
     fn new(consulted: &'a Consulted, trace: &'a Trace, hints: &'a [String]) -> Self {
         Self {
             decision: consulted.authorization.decision,
-            reason: &consulted.authorization.reason,
+            reason: consulted.authorization.reason.to_string(),
             trace: &trace.events,
             webhooks: &consulted.turns,
             omitted: trace.omitted,
@@ -180,7 +180,7 @@ pub(crate) fn object(kind: impl fmt::Display, namespace: &str, name: &str) -> St
 }
 
 /// The object and the rule within it.
-pub(crate) fn cause_in_words(cause: &Cause) -> String {
+pub(crate) fn cause_in_words(cause: &Cause<'_>) -> String {
     let object = object(cause.kind, &cause.namespace, &cause.name);
     match cause.rule {
         Some(rule) => format!("{object}, rule {rule}"),

@@ -18,7 +18,7 @@ pub(crate) struct Opinions(BTreeMap<String, Opinion>);
 
 /// What comes of a request.
 pub(crate) struct Consulted {
-    pub(crate) authorization: Authorization,
+    pub(crate) authorization: Authorization<'static>,
     /// What went wrong on the way; empty if nothing did.
     pub(crate) error: String,
     /// Those whose turn it was.
@@ -53,7 +53,7 @@ pub(crate) enum TurnOutcome {
 pub(crate) fn consult(
     policies: &PolicySet,
     attributes: &Attributes<'_>,
-    own: Authorization,
+    own: Authorization<'_>,
     (authorizers, recorded): (&[Authorizer], &Opinions),
 ) -> Consulted {
     let mut turns = Vec::new();

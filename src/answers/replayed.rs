@@ -71,7 +71,7 @@ const REASONS: usize = 100;
 
 impl KnownDecision {
     /// `KIND/NAMESPACE/NAME`; empty where nothing decided.
-    pub(crate) fn cause_in_words(cause: Option<&Cause>) -> String {
+    pub(crate) fn cause_in_words(cause: Option<&Cause<'_>>) -> String {
         cause.map_or_else(String::new, |cause| {
             object(cause.kind, &cause.namespace, &cause.name)
         })

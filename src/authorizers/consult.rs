@@ -19,7 +19,7 @@ use crate::upstream::end_of_calls;
 #[derive(Debug)]
 pub struct ConsultationEnd {
     /// The answer.
-    pub authorization: Authorization,
+    pub authorization: Authorization<'static>,
     /// What went wrong on the way; empty if nothing did.
     pub error: String,
     /// What each authorizer came to, in the order asked, where that is wanted.

@@ -1,55 +1,80 @@
 //! Quotes text as Go does, which Kubernetes' messages use.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// Quotes as Go's `%q`.
 pub fn quote(into: &mut String, text: &str) {
-    quote_joined(into, &[text]);
+    // Writing to a String cannot fail.
+    let _infallible = write_quoted(into, &[text]);
 }
 
 /// Quotes the parts of one text, as [`quote`] does the whole.
-pub fn quote_joined(into: &mut String, parts: &[&str]) {
-    into.push('"');
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_quoted(out: &mut impl Write, parts: &[&str]) -> fmt::Result {
+    out.write_char('"')?;
     for part in parts {
-        if part.bytes().all(is_plain) {
-            into.push_str(part);
+        if is_plain(part.as_bytes()) {
+            out.write_str(part)?;
         } else {
-            part.chars().for_each(|character| push_quoted(into, character));
+            part.chars()
+                .try_for_each(|character| write_character(out, character))?;
         }
     }
-    into.push('"');
+    out.write_char('"')
 }
 
-/// Whether a character stands for itself; nearly every name has no other.
-const fn is_plain(byte: u8) -> bool {
-    matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\'
+/// Whether every character stands for itself; nearly every name has no other. Looked at
+/// eight at a time.
+fn is_plain(text: &[u8]) -> bool {
+    let (eights, rest) = text.as_chunks();
+    let mut all = eights.iter().all(|eight| are_plain(u64::from_le_bytes(*eight)));
+    all &= match text.last_chunk() {
+        // Some of these were looked at already.
+        Some(last) if !rest.is_empty() => are_plain(u64::from_le_bytes(*last)),
+        Some(_) => true,
+        None => rest
+            .iter()
+            .all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')),
+    };
+    all
 }
 
-fn push_quoted(into: &mut String, character: char) {
+const fn are_plain(eight: u64) -> bool {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = 0x8080_8080_8080_8080;
+    // That makes a space of a quote, and of no other byte one of what is up to a space.
+    let controls = (eight ^ (ONES * 2)).wrapping_sub(ONES * 0x21);
+    let backslashes = (eight ^ (ONES * 0x5c)).wrapping_sub(ONES);
+    let deletes = (eight ^ (ONES * 0x7f)).wrapping_sub(ONES);
+    (controls | backslashes | deletes | eight) & HIGHS == 0
+}
+
+fn write_character(out: &mut impl Write, character: char) -> fmt::Result {
     match character {
-        '"' => into.push_str("\\\""),
-        '\\' => into.push_str("\\\\"),
-        '\x07' => into.push_str("\\a"),
-        '\x08' => into.push_str("\\b"),
-        '\x0c' => into.push_str("\\f"),
-        '\n' => into.push_str("\\n"),
-        '\r' => into.push_str("\\r"),
-        '\t' => into.push_str("\\t"),
-        '\x0b' => into.push_str("\\v"),
-        ' '..='~' => into.push(character),
-        _ => push_escaped(into, character),
+        '"' => out.write_str("\\\""),
+        '\\' => out.write_str("\\\\"),
+        '\x07' => out.write_str("\\a"),
+        '\x08' => out.write_str("\\b"),
+        '\x0c' => out.write_str("\\f"),
+        '\n' => out.write_str("\\n"),
+        '\r' => out.write_str("\\r"),
+        '\t' => out.write_str("\\t"),
+        '\x0b' => out.write_str("\\v"),
+        ' '..='~' => out.write_char(character),
+        _ => write_escaped(out, character),
     }
 }
 
-fn push_escaped(into: &mut String, character: char) {
+fn write_escaped(out: &mut impl Write, character: char) -> fmt::Result {
     let code = u32::from(character);
-    // Writing to a String cannot fail.
-    let _ = match code {
-        0..=0x1f | 0x7f => write!(into, "\\x{code:02x}"),
-        _ if is_printable(character) => into.write_char(character),
-        0x80..=0xffff => write!(into, "\\u{code:04x}"),
-        _ => write!(into, "\\U{code:08x}"),
-    };
+    match code {
+        0..=0x1f | 0x7f => write!(out, "\\x{code:02x}"),
+        _ if is_printable(character) => out.write_char(character),
+        0x80..=0xffff => write!(out, "\\u{code:04x}"),
+        _ => write!(out, "\\U{code:08x}"),
+    }
 }
 
 /// Whether Rust would print it as it is after another character, where unlike
@@ -74,9 +99,22 @@ mod tests {
             &[],
         ] {
             let (mut joined, mut whole) = (String::new(), String::new());
-            quote_joined(&mut joined, parts);
+            write_quoted(&mut joined, parts).unwrap();
             quote(&mut whole, &parts.concat());
             assert_eq!(joined, whole);
+        }
+    }
+
+    #[test]
+    fn characters_are_plain_wherever_they_stand() {
+        for length in 1..20 {
+            for (place, byte) in (0..length).flat_map(|place| (0..=255).map(move |byte| (place, byte))) {
+                let mut text = b"a ~z!#[]".repeat(3);
+                text.truncate(length);
+                text[place] = byte;
+                let expected = matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
+                assert_eq!(is_plain(&text), expected, "{text:?}");
+            }
         }
     }
 

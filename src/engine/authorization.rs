@@ -24,6 +24,7 @@ mod periods;
 mod policies;
 mod policy_set;
 pub mod rbac;
+mod reason;
 mod role_ref;
 mod rule_match;
 mod subject;
@@ -41,6 +42,7 @@ pub use objects::{
 };
 pub use policies::Policies;
 pub use policy_set::{PolicySet, PolicySetChange};
+pub use reason::AuthorizationReason;
 pub use role_ref::{RoleKind, RoleRef};
 pub use rule_match::RuleMatch;
 pub use subject::{Subject, SubjectKind};

@@ -1,5 +1,6 @@
 //! The decision, and its cause.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
@@ -35,13 +36,13 @@ impl fmt::Display for Decision {
 
 /// The object that decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cause {
+pub struct Cause<'a> {
     /// Its kind.
     pub kind: CauseKind,
     /// Its namespace; empty for cluster-scoped kinds.
-    pub namespace: String,
+    pub namespace: Cow<'a, str>,
     /// Its name.
-    pub name: String,
+    pub name: Cow<'a, str>,
     /// The rule within it: an index into the rules of the role (for a binding)
     /// or into the resource rules, then non-resource rules, of a policy; of a
     /// webhook configuration, into its webhooks.
@@ -73,6 +74,23 @@ pub enum CauseKind {
     /// `admissionregistration.k8s.io` ExternalAdmissionHookConfiguration.
     ExternalAdmissionHookConfiguration,
 }
+
+// === impl Cause ===
+
+impl Cause<'_> {
+    /// The same, with names of its own.
+    #[must_use]
+    pub fn into_owned(self) -> Cause<'static> {
+        Cause {
+            kind: self.kind,
+            namespace: Cow::Owned(self.namespace.into_owned()),
+            name: Cow::Owned(self.name.into_owned()),
+            rule: self.rule,
+        }
+    }
+}
+
+// === impl CauseKind ===
 
 impl CauseKind {
     /// The kind as manifests spell it.

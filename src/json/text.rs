@@ -1,6 +1,7 @@
 //! JSON strings: unescaping and escaping.
 
 use std::borrow::Cow;
+use std::fmt;
 
 /// What a quoted string says. `escaped` is whether it has a backslash at all.
 /// The scanner has checked its grammar.
@@ -62,28 +63,125 @@ fn unit(text: &str, at: usize) -> u32 {
 /// Writes `text` as a JSON string, quotes included.
 pub fn write_string(out: &mut String, text: &str) {
     out.push('"');
-    let mut plain = 0;
-    for (position, byte) in text.bytes().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
+    write_escaped(out, text);
+    out.push('"');
+}
+
+/// Writes the pieces of a JSON string between its quotes.
+#[derive(Debug)]
+pub struct StringWriter<'o>(pub &'o mut String);
+
+impl fmt::Write for StringWriter<'_> {
+    #[inline]
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        write_escaped(self.0, text);
+        Ok(())
+    }
+
+    #[inline]
+    fn write_char(&mut self, character: char) -> fmt::Result {
+        match u8::try_from(character) {
+            Ok(byte) if !is_plain(byte) => escape_byte(self.0, byte),
+            _ => self.0.push(character),
         }
-        out.push_str(text.get(plain..position).unwrap_or_default());
-        plain = position + 1;
-        match byte {
-            b'"' => out.push_str("\\\""),
-            b'\\' => out.push_str("\\\\"),
-            b'\n' => out.push_str("\\n"),
-            b'\r' => out.push_str("\\r"),
-            b'\t' => out.push_str("\\t"),
-            _ => {
-                out.push_str("\\u00");
-                out.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
-                out.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
-            }
+        Ok(())
+    }
+}
+
+fn write_escaped(out: &mut String, text: &str) {
+    let plain = plain_end(text.as_bytes(), 0);
+    if plain == text.len() {
+        // Nearly every text.
+        out.push_str(text);
+    } else {
+        write_with_escapes(out, text, plain);
+    }
+}
+
+/// Of `text` the first `plain` bytes stand for themselves, and the next one does not.
+#[inline(never)]
+fn write_with_escapes(out: &mut String, mut text: &str, mut plain: usize) {
+    while let Some((before, other)) = text.split_at_checked(plain) {
+        out.push_str(before);
+        let mut others = other.chars();
+        // What is not plain is one byte.
+        let Some(byte) = others.next().and_then(|other| u8::try_from(other).ok()) else {
+            return;
+        };
+        escape_byte(out, byte);
+        text = others.as_str();
+        plain = plain_end(text.as_bytes(), 0);
+    }
+}
+
+#[inline]
+fn escape_byte(out: &mut String, byte: u8) {
+    out.push('\\');
+    match byte {
+        b'"' | b'\\' => out.push(char::from(byte)),
+        b'\n' => out.push('n'),
+        b'\r' => out.push('r'),
+        b'\t' => out.push('t'),
+        _ => {
+            out.push_str("u00");
+            out.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
+            out.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
         }
     }
-    out.push_str(text.get(plain..).unwrap_or_default());
-    out.push('"');
+}
+
+/// Whether a byte stands for itself within a JSON string.
+const fn is_plain(byte: u8) -> bool {
+    byte >= b' ' && byte != b'"' && byte != b'\\'
+}
+
+/// Where the next quote, backslash or control character of `bytes` is from `begin` on, or
+/// their end: looked for eight at a time.
+#[inline]
+pub(crate) fn plain_end(bytes: &[u8], begin: usize) -> usize {
+    let mut at = begin;
+    while let Some(eight) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        let others = not_plain(u64::from_le_bytes(*eight));
+        if others != 0 {
+            return at + first_marked(others);
+        }
+        at += 8;
+    }
+    plain_end_of_few(bytes, begin, at)
+}
+
+/// The same for the last bytes, less than eight: from `begin` to `at` all are plain.
+#[inline(never)]
+fn plain_end_of_few(bytes: &[u8], begin: usize, at: usize) -> usize {
+    if at == bytes.len() {
+        return at;
+    }
+    match bytes.get(begin..).and_then(|from| from.last_chunk()) {
+        // The eight before the end.
+        Some(last) => match not_plain(u64::from_le_bytes(*last)) {
+            0 => bytes.len(),
+            others => bytes.len() - 8 + first_marked(others),
+        },
+        None => {
+            let rest = bytes.get(at..).unwrap_or_default();
+            at + rest.iter().take_while(|byte| is_plain(**byte)).count()
+        }
+    }
+}
+
+/// Of eight bytes, the first the lowest, the highest bit of each that does not stand for
+/// itself. The lowest mark is right; those above it may be carried over.
+const fn not_plain(eight: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = 0x8080_8080_8080_8080;
+    // That makes a space of a quote, and of no other byte one of what is up to a space.
+    let controls = (eight ^ (ONES * 2)).wrapping_sub(ONES * 0x21);
+    let backslashes = (eight ^ (ONES * 0x5c)).wrapping_sub(ONES);
+    (controls | backslashes) & !eight & HIGHS
+}
+
+const fn first_marked(marks: u64) -> usize {
+    marks.trailing_zeros() as usize / 8
 }
 
 #[cfg(test)]
@@ -104,6 +202,45 @@ mod tests {
         ];
         for (quoted, text) in cases {
             assert_eq!(unescape(quoted, true), text, "{quoted}");
+        }
+    }
+
+    #[test]
+    fn what_is_plain_ends_where_it_does_byte_by_byte() {
+        for length in 0..40 {
+            for place in 0..length {
+                for byte in 0..=127 {
+                    let mut text = "é}! ~#]".repeat(6).into_bytes();
+                    text.truncate(length);
+                    text[place] = byte;
+                    let expected = text.iter().position(|byte| !is_plain(*byte)).unwrap_or(length);
+                    assert_eq!(plain_end(&text, 0), expected, "{text:?}");
+                    let begin = place / 2;
+                    assert_eq!(
+                        plain_end(&text, begin),
+                        expected.max(begin),
+                        "{text:?} from {begin}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_of_a_string_are_written_as_the_whole() {
+        use std::fmt::Write as _;
+
+        for text in ["", "plain and long enough", "\u{1}\"é\\ \n", "\u{7f}€ü😀 behind"] {
+            let (mut whole, mut pieces) = (String::new(), String::from("\""));
+            write_string(&mut whole, text);
+            let mut writer = StringWriter(&mut pieces);
+            let middle = text.char_indices().nth(3).map_or(text.len(), |(at, _)| at);
+            writer.write_str(&text[..middle]).unwrap();
+            text[middle..]
+                .chars()
+                .for_each(|character| writer.write_char(character).unwrap());
+            pieces.push('"');
+            assert_eq!(pieces, whole);
         }
     }
 

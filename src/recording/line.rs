@@ -59,7 +59,7 @@ fn write_decision(fields: &mut ObjectWriter<'_>, review: &RecordedReview, redact
     }
 }
 
-fn write_cause(fields: &mut ObjectWriter<'_>, cause: &Cause) {
+fn write_cause(fields: &mut ObjectWriter<'_>, cause: &Cause<'_>) {
     fields.object("cause", |fields| {
         fields.text("kind", cause.kind.as_str());
         fields.text_if_any("namespace", &cause.namespace);

@@ -48,7 +48,7 @@ pub struct RecordedDecision {
     /// Why.
     pub reason: String,
     /// The object that decided.
-    pub cause: Option<Cause>,
+    pub cause: Option<Cause<'static>>,
     /// What went wrong on the way; empty if nothing did.
     pub error: String,
     /// The JSON Patch of the reply; empty if there is none.

@@ -6,6 +6,7 @@
 //!                └──────────────── decided ─────────────────────────────▶ answered ◀─────┘
 //! ```
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use crate::config::{Endpoint, LogTrace};
 use crate::engine::authorization::SubjectAccessReviewVersion;
 use crate::engine::authorization::authorizer::{Consultation, NamedOpinion};
 use crate::engine::authorization::{Authorization, PolicySet, Unmatched};
-use crate::engine::{Attributes, Decision};
+use crate::engine::{Attributes, Cause, Decision};
 use crate::recording::{RecordedBody, RecordedDecision, RecordedReview};
 use crate::telemetry::decision_log::{DecisionLog, LoggedQuestion, Record, ShadowDecision};
 
@@ -43,7 +44,7 @@ pub(super) struct Unsettled {
 struct Settled<'r> {
     version: SubjectAccessReviewVersion,
     attributes: &'r Attributes<'r>,
-    authorization: &'r Authorization,
+    authorization: &'r Authorization<'r>,
     /// What went wrong on the way; empty if nothing did.
     error: &'r str,
     /// What other authorizers said, where that is recorded.
@@ -161,8 +162,8 @@ impl Settled<'_> {
             revision: received.snapshot.revision.clone(),
             decision: RecordedDecision {
                 decision: self.authorization.decision,
-                reason: self.authorization.reason.clone(),
-                cause: self.authorization.cause.clone(),
+                reason: self.authorization.reason.to_string(),
+                cause: self.authorization.cause.clone().map(Cause::into_owned),
                 error: self.error.to_owned(),
                 patch: String::new(),
             },
@@ -188,10 +189,10 @@ impl Settled<'_> {
             Decision::NoOpinion => Some(policies.unmatched(self.attributes, received.time.into())),
             Decision::Allow | Decision::Deny => None,
         };
-        let why_not = unmatched
-            .as_ref()
-            .map(|unmatched| self.why_not(unmatched))
-            .unwrap_or_default();
+        let reason = match &unmatched {
+            Some(unmatched) => Cow::Owned(self.why_not(unmatched)),
+            None => Cow::from(&authorization.reason),
+        };
         let log_config = received.snapshot.config.decision_log.as_ref();
         let near_misses = match log_config.map(|log| log.trace) {
             Some(LogTrace::NearMisses) => unmatched.map(|unmatched| unmatched.nearest),
@@ -204,11 +205,7 @@ impl Settled<'_> {
             caller: &received.caller.name,
             question: LoggedQuestion::Authorization(self.attributes),
             decision: authorization.decision,
-            reason: if why_not.is_empty() {
-                &authorization.reason
-            } else {
-                &why_not
-            },
+            reason: &reason,
             cause: authorization.cause.as_ref(),
             near_misses: near_misses.as_deref().unwrap_or_default(),
             shadow: &shadow,
@@ -224,7 +221,8 @@ impl Settled<'_> {
         let mut why_not = unmatched.to_string();
         if !self.authorization.reason.is_empty() {
             why_not.push_str("; ");
-            why_not.push_str(&self.authorization.reason);
+            // Writing to a String cannot fail.
+            let _infallible = self.authorization.reason.write(&mut why_not);
         }
         why_not
     }
@@ -233,12 +231,12 @@ impl Settled<'_> {
 /// The reply's bytes: written where the last one was, then copied once, to size.
 fn encoded(reply: &SubjectAccessReviewReply<'_>) -> Bytes {
     thread_local! {
-        static REPLY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+        static REPLY: Cell<String> = const { Cell::new(String::new()) };
     }
     let mut written = REPLY.take();
     written.clear();
     reply.encode(&mut written);
-    let bytes = Bytes::copy_from_slice(&written);
+    let bytes = Bytes::copy_from_slice(written.as_bytes());
     REPLY.set(written);
     bytes
 }

@@ -242,7 +242,7 @@ impl ReviewTrace {
     }
 
     /// What was decided about the request, and by which object.
-    pub fn decided(&self, decision: Decision, cause: Option<&Cause>) {
+    pub fn decided(&self, decision: Decision, cause: Option<&Cause<'_>>) {
         self.tell("portcullis.decision", || decision.as_str().to_owned());
         if let Some(cause) = cause {
             self.tell("portcullis.cause", || match &*cause.namespace {

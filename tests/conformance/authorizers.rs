@@ -293,7 +293,8 @@ authorization:
         time_limit: Duration,
     ) -> Outcome {
         let before = self.authorizer.asked().len();
-        let own = PolicySet::default().authorize(attributes, Time::UNIX_EPOCH);
+        let policies = PolicySet::default();
+        let own = policies.authorize(attributes, Time::UNIX_EPOCH);
         let consultation = Consultation::new(own, false);
         let end = match authorizers.consult("default", attributes, consultation, Instant::now()) {
             ConsultationStep::Done(end) => end,
@@ -311,7 +312,7 @@ authorization:
                 Decision::Deny => "Deny",
                 Decision::NoOpinion => "NoOpinion",
             },
-            reason: authorization.reason,
+            reason: authorization.reason.to_string(),
             is_error: !error.is_empty(),
             calls: self.authorizer.asked().len() - before,
         }

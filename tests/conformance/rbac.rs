@@ -57,7 +57,7 @@ fn authorize(case: &Case<'_>) -> Result<(), Mismatch> {
         return Ok(());
     };
     if authorization.decision == Decision::NoOpinion {
-        case.same("reason", &authorization.reason.as_str(), &"")?;
+        case.same("reason", &authorization.reason.to_string().as_str(), &"")?;
         let wrong = !set.unmatched(&attributes, Time::UNIX_EPOCH).errors.is_empty();
         return case.same(
             "whether something went wrong",
@@ -65,7 +65,7 @@ fn authorize(case: &Case<'_>) -> Result<(), Mismatch> {
             &reason.starts_with("RBAC: "),
         );
     }
-    case.same("reason", &authorization.reason.as_str(), &reason)
+    case.same("reason", &authorization.reason.to_string().as_str(), &reason)
 }
 
 fn rules_for_user(case: &Case<'_>) -> Result<(), Mismatch> {

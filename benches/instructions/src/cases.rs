@@ -67,7 +67,7 @@ fn decode() {
     assert!(review, "the review is valid");
 }
 
-fn decided(policies: &PolicySet, review: &SubjectAccessReview<'_>) -> Authorization {
+fn decided<'p>(policies: &'p PolicySet, review: &SubjectAccessReview<'_>) -> Authorization<'p> {
     let authorization = policies.authorize(black_box(&review.attributes), Time::UNIX_EPOCH);
     assert_eq!(authorization.decision, Decision::Allow);
     authorization
@@ -80,7 +80,7 @@ fn decide(policies: Arc<PolicySet>) -> Case {
     })
 }
 
-fn reply(review: &SubjectAccessReview<'_>, authorization: &Authorization, out: &mut Vec<u8>) {
+fn reply(review: &SubjectAccessReview<'_>, authorization: &Authorization<'_>, out: &mut String) {
     let reply = SubjectAccessReviewReply {
         version: review.version,
         decision: authorization.decision,
@@ -93,13 +93,14 @@ fn reply(review: &SubjectAccessReview<'_>, authorization: &Authorization, out: &
 
 fn encode(policies: Arc<PolicySet>) -> Case {
     let review = SubjectAccessReview::decode(access()).expect("a valid review");
-    let authorization = decided(&policies, &review);
-    let mut out = Vec::new();
+    let policies: &PolicySet = Box::leak(Box::new(policies));
+    let authorization = decided(policies, &review);
+    let mut out = String::new();
     Box::new(move || reply(&review, &authorization, &mut out))
 }
 
 fn whole(policies: Arc<PolicySet>) -> Case {
-    let (body, mut out) = (access(), Vec::new());
+    let (body, mut out) = (access(), String::new());
     Box::new(move || {
         let review = SubjectAccessReview::decode(black_box(body)).expect("a valid review");
         reply(&review, &decided(&policies, &review), &mut out);

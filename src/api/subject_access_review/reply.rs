@@ -4,7 +4,8 @@
 //! kind and apiVersion, if present, must be those of its request.
 
 use crate::engine::Decision;
-use crate::engine::authorization::SubjectAccessReviewVersion;
+use crate::engine::authorization::{AuthorizationReason, SubjectAccessReviewVersion};
+use crate::json::{StringWriter, write_string};
 
 /// What goes back for one review.
 #[derive(Debug, Clone, Copy)]
@@ -14,43 +15,38 @@ pub struct SubjectAccessReviewReply<'a> {
     /// `allowed` for Allow, `denied` for Deny, neither for NoOpinion; never both.
     pub decision: Decision,
     /// What decided; empty is left out.
-    pub reason: &'a str,
+    pub reason: &'a AuthorizationReason<'a>,
     /// What went wrong on the way without preventing an answer; empty is left out.
     pub evaluation_error: &'a str,
 }
 
 impl SubjectAccessReviewReply<'_> {
     /// Appends the JSON body.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(match self.version {
+    pub fn encode(&self, out: &mut String) {
+        out.push_str(match self.version {
             SubjectAccessReviewVersion::V1 => {
-                br#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":"#
+                r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":"#
             }
             SubjectAccessReviewVersion::V1beta1 => {
-                br#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","status":{"allowed":"#
+                r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","status":{"allowed":"#
             }
         });
-        out.extend_from_slice(match self.decision {
-            Decision::Allow => b"true",
-            Decision::Deny => br#"false,"denied":true"#,
-            Decision::NoOpinion => b"false",
+        out.push_str(match self.decision {
+            Decision::Allow => "true",
+            Decision::Deny => r#"false,"denied":true"#,
+            Decision::NoOpinion => "false",
         });
-        member(out, br#","reason":"#, self.reason);
-        member(out, br#","evaluationError":"#, self.evaluation_error);
-        out.extend_from_slice(b"}}");
-    }
-}
-
-/// Appends `name` and the text as a JSON string, unless the text is empty.
-fn member(out: &mut Vec<u8>, name: &[u8], text: &str) {
-    if text.is_empty() {
-        return;
-    }
-    let start = out.len();
-    out.extend_from_slice(name);
-    if serde_json::to_writer(&mut *out, text).is_err() {
-        // Writing text to memory does not fail; a half-written member must not stay.
-        out.truncate(start);
+        if !self.reason.is_empty() {
+            out.push_str(r#","reason":""#);
+            // Writing to a String cannot fail.
+            let _infallible = self.reason.write(&mut StringWriter(out));
+            out.push('"');
+        }
+        if !self.evaluation_error.is_empty() {
+            out.push_str(r#","evaluationError":"#);
+            write_string(out, self.evaluation_error);
+        }
+        out.push_str("}}");
     }
 }
 
@@ -64,15 +60,15 @@ mod tests {
         reason: &str,
         evaluation_error: &str,
     ) -> String {
-        let mut out = Vec::new();
+        let mut out = String::new();
         SubjectAccessReviewReply {
             version,
             decision,
-            reason,
+            reason: &reason.to_owned().into(),
             evaluation_error,
         }
         .encode(&mut out);
-        String::from_utf8(out).unwrap()
+        out
     }
 
     #[test]

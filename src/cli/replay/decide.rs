@@ -89,7 +89,7 @@ impl Deciding<'_> {
         Ok(ReplayDecision::Known(KnownDecision {
             decision: authorization.decision,
             cause: KnownDecision::cause_in_words(authorization.cause.as_ref()),
-            reason: authorization.reason,
+            reason: authorization.reason.to_string(),
             patch: Some(String::new()),
         }))
     }

@@ -146,7 +146,7 @@ fn denial(answered: &Answered) -> Option<PolicyJudgement> {
     let denial = decided.outcome.denial.as_ref()?;
     let cause = decided.outcome.cause.as_ref();
     Some(PolicyJudgement {
-        policy: cause.map(|cause| cause.name.clone()).unwrap_or_default(),
+        policy: cause.map(|cause| cause.name.to_string()).unwrap_or_default(),
         ..refusal(denial.message.clone(), ScanOutcome::Fail)
     })
 }

@@ -208,7 +208,7 @@ fn admit(loaded: &LoadedPolicies, cluster: &str, case: &AdmissionCase, now: Time
     }
 }
 
-fn differences(expect: &Expectation, actual: &Authorization) -> Vec<Difference> {
+fn differences(expect: &Expectation, actual: &Authorization<'_>) -> Vec<Difference> {
     let cause = actual.cause.as_ref();
     let written_cause = cause
         .map(|cause| object(cause.kind, &cause.namespace, &cause.name))
@@ -230,7 +230,7 @@ fn differences(expect: &Expectation, actual: &Authorization) -> Vec<Difference> 
         ),
         ("cause", expect.cause.clone(), written_cause),
         ("rule", expect.rule.map(|rule| rule.to_string()), rule),
-        ("reason", expect.reason.clone(), actual.reason.clone()),
+        ("reason", expect.reason.clone(), actual.reason.to_string()),
         (
             "shadow",
             expect.shadow.as_ref().map(|shadow| shadow.join(", ")),

@@ -50,7 +50,7 @@ impl AccessChecker for PolicySet {
         let authorization = self.authorize(attributes, now);
         AccessAnswer {
             allowed: authorization.decision == Decision::Allow,
-            reason: authorization.reason,
+            reason: authorization.reason.to_string(),
             error: None,
         }
     }

@@ -23,7 +23,7 @@ pub struct Outcome {
     /// What to change, as a JSON Patch; empty if nothing.
     pub patch: String,
     /// What refused the request.
-    pub cause: Option<Cause>,
+    pub cause: Option<Cause<'static>>,
     /// What each policy that was looked at came to, by its kind and its place
     /// among those of the kind.
     pub evaluations: Vec<(CauseKind, usize, PolicyResult)>,

@@ -4,20 +4,21 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::AuthorizationReason;
+use super::trace::Event;
 use crate::engine::{Cause, CauseKind, Decision};
 
-use super::trace::Event;
-
-/// The answer to one question, and what it rests on.
+/// The answer to one question, and what it rests on: it points to objects of the set that
+/// was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Authorization {
+pub struct Authorization<'s> {
     /// The answer.
     pub decision: Decision,
-    /// What decided, for the person who asked: at most [`Authorization::MAX_REASON_BYTES`].
-    /// Empty without opinion; [`PolicySet::unmatched`](super::PolicySet::unmatched) says more.
-    pub reason: String,
+    /// What decided, for the person who asked. Empty without opinion;
+    /// [`PolicySet::unmatched`](super::PolicySet::unmatched) says more.
+    pub reason: AuthorizationReason<'s>,
     /// The object that decided; `None` without opinion.
-    pub cause: Option<Cause>,
+    pub cause: Option<Cause<'s>>,
     /// What policies in Shadow would have decided, by name. They changed nothing.
     pub shadow: Vec<Shadow>,
     /// How many rules of bindings and policies were compared with the request.
@@ -57,9 +58,18 @@ pub struct Unmatched {
 
 // === impl Authorization ===
 
-impl Authorization {
-    /// The longest reason, in bytes; a longer one is cut and ends in `…`.
-    pub const MAX_REASON_BYTES: usize = 1024;
+impl Authorization<'_> {
+    /// The same, with texts of its own.
+    #[must_use]
+    pub fn into_owned(self) -> Authorization<'static> {
+        Authorization {
+            decision: self.decision,
+            reason: self.reason.into_owned(),
+            cause: self.cause.map(Cause::into_owned),
+            shadow: self.shadow,
+            visited: self.visited,
+        }
+    }
 }
 
 // === impl Unmatched ===

@@ -8,17 +8,17 @@ use crate::engine::{Attributes, Time};
 impl PolicySet {
     /// Decides, as at `now`.
     #[must_use]
-    pub fn authorize(&self, attributes: &Attributes<'_>, now: Time) -> Authorization {
+    pub fn authorize<'s>(&'s self, attributes: &Attributes<'_>, now: Time) -> Authorization<'s> {
         self.authorize_observed(attributes, now, &mut ())
     }
 
     /// Decides, and reports to `observer` the result of each policy that was evaluated.
-    pub fn authorize_observed(
-        &self,
+    pub fn authorize_observed<'s>(
+        &'s self,
         attributes: &Attributes<'_>,
         now: Time,
         observer: &mut impl Observer,
-    ) -> Authorization {
+    ) -> Authorization<'s> {
         let request = WalkRequest::new(self, attributes, now);
         Walk::new(&request, Quiet(observer)).decide().0
     }
@@ -26,7 +26,7 @@ impl PolicySet {
     /// Decides by the same walk, and says of everything considered why it did
     /// or did not apply. Linear in the policies and in the user's bindings.
     #[must_use]
-    pub fn explain(&self, attributes: &Attributes<'_>, now: Time) -> (Authorization, Trace) {
+    pub fn explain<'s>(&'s self, attributes: &Attributes<'_>, now: Time) -> (Authorization<'s>, Trace) {
         let request = WalkRequest::new(self, attributes, now);
         let (authorization, recording) = Walk::new(&request, Recording::default()).decide();
         (authorization, recording.0)

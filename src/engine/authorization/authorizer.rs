@@ -13,6 +13,8 @@
 //! Facts: `apiserver/plugin/pkg/authorizer/webhook/webhook.go`,
 //! `apiserver/pkg/authorization/{cel/matcher,union/union}.go`.
 
+use std::borrow::Cow;
+
 use super::condition::{Condition, Conditions, RequestActivation};
 use super::{Authorization, FailurePolicy};
 use crate::cel::quote;
@@ -64,7 +66,7 @@ pub struct NamedOpinion {
 /// The authorizers' opinions about one request, as they come in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Consultation {
-    authorization: Authorization,
+    authorization: Authorization<'static>,
     is_protected: bool,
     reasons: Vec<String>,
     errors: Vec<String>,
@@ -109,9 +111,9 @@ impl Consultation {
     /// About a request on which `own`, which is kept, has no opinion.
     /// `is_protected`: whether no Deny can hold it up.
     #[must_use]
-    pub const fn new(own: Authorization, is_protected: bool) -> Self {
+    pub fn new(own: Authorization<'_>, is_protected: bool) -> Self {
         Self {
-            authorization: own,
+            authorization: own.into_owned(),
             is_protected,
             reasons: Vec::new(),
             errors: Vec::new(),
@@ -169,10 +171,10 @@ impl Consultation {
 
     /// The answer, and what went wrong on the way; empty if nothing did.
     #[must_use]
-    pub fn finish(self) -> (Authorization, String) {
+    pub fn finish(self) -> (Authorization<'static>, String) {
         let mut authorization = self.authorization;
         if authorization.decision == Decision::NoOpinion {
-            authorization.reason = cut(self.reasons.join("\n"), Authorization::MAX_REASON_BYTES);
+            authorization.reason = self.reasons.join("\n").into();
         }
         (authorization, cut(self.errors.join("; "), Self::MAX_ERROR_BYTES))
     }
@@ -190,11 +192,11 @@ impl Consultation {
             reason_text.push_str(reason);
         }
         self.authorization.decision = decision;
-        self.authorization.reason = cut(reason_text, Authorization::MAX_REASON_BYTES);
+        self.authorization.reason = reason_text.into();
         self.authorization.cause = Some(Cause {
             kind: CauseKind::Webhook,
-            namespace: String::new(),
-            name: name.to_owned(),
+            namespace: Cow::Borrowed(""),
+            name: Cow::Owned(name.to_owned()),
             rule: None,
         });
     }
@@ -202,14 +204,15 @@ impl Consultation {
 
 #[cfg(test)]
 mod tests {
+    use super::super::AuthorizationReason;
     use super::*;
     use crate::cel::Version;
     use crate::engine::{Target, User};
 
-    fn nothing() -> Authorization {
+    fn nothing() -> Authorization<'static> {
         Authorization {
             decision: Decision::NoOpinion,
-            reason: String::new(),
+            reason: AuthorizationReason::default(),
             cause: None,
             shadow: Vec::new(),
             visited: 0,
@@ -242,9 +245,12 @@ mod tests {
             assert!(consultation.take("b", opinion(decision, "so it is")));
             let (authorization, error) = consultation.finish();
             assert_eq!(authorization.decision, decision);
-            assert_eq!(authorization.reason, format!("{verb} by Webhook \"b\": so it is"));
+            assert_eq!(
+                authorization.reason.to_string(),
+                format!("{verb} by Webhook \"b\": so it is")
+            );
             let cause = authorization.cause.unwrap();
-            assert_eq!((cause.kind, cause.name.as_str()), (CauseKind::Webhook, "b"));
+            assert_eq!((cause.kind, &*cause.name), (CauseKind::Webhook, "b"));
             assert_eq!(error, "");
         }
     }
@@ -255,14 +261,17 @@ mod tests {
         for reason in ["one", "", "two"] {
             consultation.take("a", opinion(Decision::NoOpinion, reason));
         }
-        assert_eq!(consultation.clone().finish().0.reason, "one\ntwo");
+        assert_eq!(consultation.clone().finish().0.reason.to_string(), "one\ntwo");
         consultation.take("a", opinion(Decision::NoOpinion, &"x".repeat(5000)));
         consultation.take(
             "a",
             authorizer(FailurePolicy::NoOpinion, &[]).failed("y".repeat(5000)),
         );
         let (authorization, error) = consultation.finish();
-        assert_eq!(authorization.reason.len(), Authorization::MAX_REASON_BYTES);
+        assert_eq!(
+            authorization.reason.to_string().len(),
+            AuthorizationReason::MAX_BYTES
+        );
         assert_eq!(error.len(), Consultation::MAX_ERROR_BYTES);
     }
 
@@ -288,7 +297,7 @@ mod tests {
         assert!(!consultation.take("b", authorizer(FailurePolicy::Deny, &[]).failed("down")));
         let unanswered = consultation.clone().finish();
         assert_eq!(
-            (unanswered.0.decision, unanswered.0.reason.as_str()),
+            (unanswered.0.decision, &*unanswered.0.reason.to_string()),
             (Decision::NoOpinion, "")
         );
         assert!(unanswered.1.contains("neverDeny overrides"), "{}", unanswered.1);

@@ -13,7 +13,7 @@ use super::matching::{ClusterScoped, NamespacePattern, ResourcePattern};
 use super::rbac::{AlwaysAllowPaths, PathPattern, WildcardSet};
 use super::role_ref::RoleRef;
 use super::subject::Subject;
-use crate::engine::{Decision, LabelSelector, Selectors, Validity};
+use crate::engine::{CauseKind, Decision, LabelSelector, Selectors, Validity};
 
 /// The labels of namespaces, by name.
 pub type NamespaceLabels = BTreeMap<String, BTreeMap<String, String>>;
@@ -222,6 +222,16 @@ impl From<Objects> for SharedObjects {
 // === impl Binding ===
 
 impl Binding {
+    /// RoleBinding or ClusterRoleBinding.
+    #[must_use]
+    pub const fn kind(&self) -> CauseKind {
+        if self.namespace.is_empty() {
+            CauseKind::ClusterRoleBinding
+        } else {
+            CauseKind::RoleBinding
+        }
+    }
+
     /// Whether this is a ClusterRoleBinding.
     #[must_use]
     pub fn is_cluster_wide(&self) -> bool {

@@ -11,7 +11,7 @@ mod request;
 mod unmatched;
 
 use super::trace::{Event, Observer, Trace};
-use super::{Authorization, Shadow};
+use super::{Authorization, AuthorizationReason, Shadow};
 use crate::engine::{Decision, PolicyResult};
 
 pub(super) use request::WalkRequest;
@@ -76,7 +76,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
     }
 
     /// Walks to the first thing that decides.
-    pub(super) fn decide(mut self) -> (Authorization, R) {
+    pub(super) fn decide(mut self) -> (Authorization<'s>, R) {
         let set = self.request.set;
         self.first_deciding(&set.shadow);
         let (decision, reason, cause) = if let Some(applied) = self.first_deciding(&set.deny) {
@@ -86,7 +86,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
         } else if let Some(applied) = self.first_deciding(&set.allow) {
             Self::by_policy(Decision::Allow, &applied)
         } else {
-            (Decision::NoOpinion, String::new(), None)
+            (Decision::NoOpinion, AuthorizationReason::default(), None)
         };
         let Self {
             shadow,

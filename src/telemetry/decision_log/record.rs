@@ -33,7 +33,7 @@ pub struct Record<'a> {
     /// What decided, or why nothing matched.
     pub reason: &'a str,
     /// The object that decided.
-    pub cause: Option<&'a Cause>,
+    pub cause: Option<&'a Cause<'a>>,
     /// The rules that came nearest, where they are logged.
     pub near_misses: &'a [Event],
     /// What policies and webhooks in shadow would have said.
@@ -73,7 +73,7 @@ pub struct ShadowDecision<'a> {
 
 thread_local! {
     /// Lines are built here, one after the other, and copied into the queue.
-    static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static LINE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 // === impl Record ===
@@ -88,16 +88,16 @@ impl Record<'_> {
                     out: &mut buffer,
                     truncated: false,
                 });
-                with(&buffer);
+                with(buffer.as_bytes());
             }
             // Only reached if `with` logged a decision itself.
             Err(_) => {
-                let mut buffer = Vec::new();
+                let mut buffer = String::new();
                 self.write(&mut Line {
                     out: &mut buffer,
                     truncated: false,
                 });
-                with(&buffer);
+                with(buffer.as_bytes());
             }
         });
     }
@@ -248,7 +248,7 @@ impl Line<'_> {
         self.raw("}");
     }
 
-    fn cause(&mut self, cause: Option<&Cause>) {
+    fn cause(&mut self, cause: Option<&Cause<'_>>) {
         let Some(cause) = cause else { return };
         self.raw(r#","cause":{"kind":"#);
         self.text(cause.kind.as_str());

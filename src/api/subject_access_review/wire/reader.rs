@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use crate::json::{Error, MAX_DEPTH};
+use crate::json::{Error, MAX_DEPTH, plain_end};
 
 /// A place in a text.
 pub(super) struct Reader<'a> {
@@ -128,21 +128,24 @@ impl<'a> Reader<'a> {
         }
         self.at += 1;
         let begin = self.at;
-        self.at += plain_length(self.rest().as_bytes());
+        self.at = plain_end(self.text.as_bytes(), self.at);
         self.string_with_escapes(begin).map(Cow::Owned)
     }
 
     /// The string that begins right here, if it has no escapes and no fault.
     #[inline]
     pub(super) fn plain_string(&mut self) -> Option<&'a str> {
-        let after = self.text.get(self.at..)?.strip_prefix('"')?;
-        let length = plain_length(after.as_bytes());
-        let (string, rest) = after.split_at_checked(length)?;
-        if !rest.starts_with('"') {
+        let bytes = self.text.as_bytes();
+        if bytes.get(self.at) != Some(&b'"') {
             return None;
         }
-        self.at += length + 2;
-        Some(string)
+        let begin = self.at + 1;
+        let end = plain_end(bytes, begin);
+        if bytes.get(end) != Some(&b'"') {
+            return None;
+        }
+        self.at = end + 1;
+        self.text.get(begin..end)
     }
 
     /// Whether the container that is next ends with `close` right where it begins.
@@ -255,7 +258,7 @@ impl<'a> Reader<'a> {
                 None => return Err(self.expected("the end of the string")),
             }
             let begin = self.at;
-            self.at += plain_length(self.rest().as_bytes());
+            self.at = plain_end(self.text.as_bytes(), self.at);
             string.push_str(self.since(begin));
         }
     }
@@ -321,31 +324,6 @@ impl<'a> Reader<'a> {
     fn rest(&self) -> &'a str {
         self.text.get(self.at..).unwrap_or_default()
     }
-}
-
-/// How many bytes there are before the next quote, backslash or control character: looked
-/// for eight at a time.
-#[inline]
-fn plain_length(bytes: &[u8]) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGHS: u64 = 0x8080_8080_8080_8080;
-    let has_zero = |bytes: u64| bytes.wrapping_sub(ONES) & !bytes & HIGHS;
-    let (eights, tail) = bytes.as_chunks();
-    let mut length = 0;
-    for eight in eights {
-        let eight = u64::from_le_bytes(*eight);
-        let control = eight.wrapping_sub(ONES * 0x20) & !eight & HIGHS;
-        let quote = has_zero(eight ^ (ONES * u64::from(b'"')));
-        let backslash = has_zero(eight ^ (ONES * u64::from(b'\\')));
-        let found = control | quote | backslash;
-        if found != 0 {
-            // The lowest mark is right; those above it may be carried over.
-            return length + found.trailing_zeros() as usize / 8;
-        }
-        length += 8;
-    }
-    let is_plain = |byte: &&u8| **byte >= b' ' && **byte != b'"' && **byte != b'\\';
-    length + tail.iter().take_while(is_plain).count()
 }
 
 // === impl Containers ===

@@ -61,7 +61,7 @@ enum MutatingStage {
 #[derive(Debug, Clone)]
 struct PendingCall {
     place: usize,
-    cause: Cause,
+    cause: Cause<'static>,
     call: Call,
 }
 
@@ -259,7 +259,7 @@ impl Mutating {
     fn settle(
         &mut self,
         context: RunContext<'_>,
-        (place, cause): (usize, Cause),
+        (place, cause): (usize, Cause<'static>),
         webhook: &Arc<Webhook>,
         result: Result<Option<Patched>, Objection>,
         took: Option<Duration>,
@@ -317,7 +317,7 @@ impl Mutating {
         }
     }
 
-    fn refuse(&mut self, denial: Denial, cause: Option<Cause>) {
+    fn refuse(&mut self, denial: Denial, cause: Option<Cause<'static>>) {
         self.outcome.denial = Some(denial);
         self.outcome.cause = cause;
     }

@@ -1,6 +1,8 @@
 //! Failed and refused calls: whether they refuse the request, and what is kept of a
 //! reply.
 
+use std::borrow::Cow;
+
 use super::annotations;
 use crate::engine::admission::phase::Phase;
 use crate::engine::admission::policy::FailurePolicy;
@@ -79,7 +81,7 @@ pub(super) fn add_warnings_and_annotations(outcome: &mut Outcome, webhook: &Webh
 }
 
 /// The webhook as what refused the request.
-pub(super) fn cause(phase: Phase, listed: &Listed) -> Cause {
+pub(super) fn cause(phase: Phase, listed: &Listed) -> Cause<'static> {
     let is_alpha = listed.webhook.version == Some(ReviewVersion::V1alpha1);
     Cause {
         kind: match phase {
@@ -87,8 +89,8 @@ pub(super) fn cause(phase: Phase, listed: &Listed) -> Cause {
             Phase::Mutate => CauseKind::MutatingWebhookConfiguration,
             Phase::Validate => CauseKind::ValidatingWebhookConfiguration,
         },
-        namespace: String::new(),
-        name: listed.webhook.configuration.clone(),
+        namespace: Cow::Borrowed(""),
+        name: Cow::Owned(listed.webhook.configuration.clone()),
         rule: Some(listed.position),
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct Validating {
 #[derive(Debug, Clone)]
 struct MatchedWebhook {
     webhook: Arc<Webhook>,
-    cause: Cause,
+    cause: Cause<'static>,
     /// Why it is not asked.
     objection: Option<Objection>,
 }

@@ -1,5 +1,7 @@
 //! The state of the mutating phase between two steps of a run.
 
+use std::borrow::Cow;
+
 use super::typing;
 use crate::engine::StatusReason;
 use crate::engine::admission::invocation::worse;
@@ -72,7 +74,10 @@ impl MutationState {
     }
 
     /// Why the request is refused, if it is.
-    pub(in crate::engine::admission) fn refusal(&self, request: &Request<'_>) -> Option<(Denial, Cause)> {
+    pub(in crate::engine::admission) fn refusal(
+        &self,
+        request: &Request<'_>,
+    ) -> Option<(Denial, Cause<'static>)> {
         let first = self.refusals.first()?;
         let mut refusal = status::denial(request, first.message.clone(), first.reason);
         // Whatever the reason, upstream answers these as forbidden.
@@ -81,8 +86,8 @@ impl MutationState {
         refusal.details.causes = causes.collect();
         let cause = Cause {
             kind: CauseKind::MutatingAdmissionPolicy,
-            namespace: String::new(),
-            name: first.policy.clone(),
+            namespace: Cow::Borrowed(""),
+            name: Cow::Owned(first.policy.clone()),
             rule: None,
         };
         Some((refusal, cause))

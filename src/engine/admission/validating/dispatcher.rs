@@ -9,6 +9,7 @@
 //! `apiserver/pkg/admission/plugin/policy/validating/dispatcher.go`. Static policies run
 //! first; otherwise policies run in order of their names, which upstream does not define.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::audit::{Failures, PolicyAnnotations};
@@ -294,8 +295,8 @@ impl Dispatch<'_> {
         self.outcome.denial = Some(status::denial(self.context.request, message, reason));
         self.outcome.cause = Some(Cause {
             kind: CauseKind::ValidatingAdmissionPolicy,
-            namespace: String::new(),
-            name: name.clone(),
+            namespace: Cow::Borrowed(""),
+            name: Cow::Owned(name.clone()),
             rule,
         });
     }

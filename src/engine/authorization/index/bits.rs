@@ -22,6 +22,7 @@ impl Bits {
         self.0[bit / 64 % Self::WORDS] >> (bit % 64) & 1 == 1
     }
 
+    #[inline]
     pub(super) fn and(mut self, other: Self) -> Self {
         self.0
             .iter_mut()
@@ -30,6 +31,7 @@ impl Bits {
         self
     }
 
+    #[inline]
     pub(super) fn or(mut self, other: Self) -> Self {
         self.0
             .iter_mut()
@@ -38,10 +40,12 @@ impl Bits {
         self
     }
 
+    #[inline]
     pub(super) fn not(self) -> Self {
         Self(self.0.map(|word| !word))
     }
 
+    #[inline]
     pub(super) fn is_empty(self) -> bool {
         self.0.iter().all(|&word| word == 0)
     }

@@ -40,7 +40,10 @@ impl<'r> RequestedResource<'r> {
     #[must_use]
     pub fn of(request: &'r ResourceAttributes<'r>) -> Self {
         let subresource = Cow::Borrowed(request.subresource.as_ref());
-        match request.resource.split_once('/') {
+        // Nearly none has one, and this is asked for each request.
+        let slash = request.resource.bytes().position(|byte| byte == b'/');
+        let parts = slash.and_then(|_| request.resource.split_once('/'));
+        match parts {
             None => Self {
                 resource: &request.resource,
                 subresource,

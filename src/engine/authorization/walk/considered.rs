@@ -28,7 +28,7 @@ pub(super) struct Applied<'s> {
     pub(super) policy: &'s AuthorizationPolicy,
     pub(super) rule: usize,
     /// The condition that has no result, where that decides.
-    pub(super) failed: Option<String>,
+    pub(super) failed: Option<&'s str>,
 }
 
 /// What the rules of a role come to.

@@ -58,7 +58,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         &mut self,
         listed: &'s ListedPolicy,
         rule: usize,
-        condition: &str,
+        condition: &'s str,
         fault: &EvaluationFault,
     ) -> Option<Applied<'s>> {
         let policy = &listed.policy;
@@ -81,7 +81,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
             Mode::Enforce => (decision == Decision::Deny).then(|| Applied {
                 policy,
                 rule,
-                failed: Some(condition.to_owned()),
+                failed: Some(condition),
             }),
             Mode::Shadow => {
                 let error = format!("condition `{condition}`: {fault}");

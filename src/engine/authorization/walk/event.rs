@@ -17,20 +17,12 @@ pub(super) fn policy_event(policy: &AuthorizationPolicy, finding: Finding) -> Ev
 
 pub(super) fn binding_event(binding: &Binding, finding: Finding) -> Event {
     Event {
-        kind: binding_kind(&binding.namespace),
+        kind: binding.kind(),
         namespace: binding.namespace.clone(),
         name: binding.name.clone(),
         effect: None,
         mode: None,
         role: Some(format!("{}/{}", binding.role.kind, binding.role.name)),
         finding,
-    }
-}
-
-pub(super) const fn binding_kind(namespace: &str) -> CauseKind {
-    if namespace.is_empty() {
-        CauseKind::ClusterRoleBinding
-    } else {
-        CauseKind::RoleBinding
     }
 }

@@ -1,11 +1,13 @@
 //! JSON written into a line that has a bounded length.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use time::OffsetDateTime;
 
 use crate::engine::text::truncate_with_mark;
+use crate::json::write_string;
 
 /// Longest text of a line, in bytes.
 const TEXT_BYTES: usize = 2048;
@@ -15,7 +17,7 @@ const LINE_BYTES: usize = 32 << 10;
 
 /// A line being built.
 pub(super) struct Line<'b> {
-    pub(super) out: &'b mut Vec<u8>,
+    pub(super) out: &'b mut String,
     pub(super) truncated: bool,
 }
 
@@ -23,7 +25,7 @@ pub(super) struct Line<'b> {
 
 impl Line<'_> {
     pub(super) fn raw(&mut self, text: &str) {
-        self.out.extend_from_slice(text.as_bytes());
+        self.out.push_str(text);
     }
 
     /// A JSON string; a long one is cut and ends in `…`.
@@ -33,8 +35,7 @@ impl Line<'_> {
     }
 
     pub(super) fn string(&mut self, text: &str) {
-        // Writing to memory does not fail.
-        let _written = serde_json::to_writer(&mut *self.out, text);
+        write_string(self.out, text);
     }
 
     /// The items of a list, separated, until the line is long.
@@ -67,7 +68,7 @@ impl Line<'_> {
 
     /// `"name":` within an object, after a comma unless it is the first.
     pub(super) fn key(&mut self, name: &str) {
-        if self.out.last() != Some(&b'{') {
+        if !self.out.ends_with('{') {
             self.raw(",");
         }
         self.string(name);
@@ -97,17 +98,21 @@ impl Line<'_> {
 
     /// Seconds to the nanosecond, which is as far as clocks tell.
     pub(super) fn seconds(&mut self, duration: Duration) {
-        self.raw(&duration.as_secs().to_string());
-        self.raw(".");
+        // Writing to a String does not fail.
+        let _infallible = write!(self.out, "{}.", duration.as_secs());
         self.digits(duration.subsec_nanos(), 9);
     }
 
+    /// The last `width` digits, ten at most.
     pub(super) fn digits(&mut self, mut value: u32, width: usize) {
-        let start = self.out.len();
-        self.out.resize(start + width, b'0');
-        for digit in self.out.iter_mut().skip(start).rev() {
-            *digit = b'0' + u8::try_from(value % 10).unwrap_or_default();
+        let mut digits = [b'0'; 10];
+        for digit in digits.iter_mut().rev().take(width) {
+            *digit += u8::try_from(value % 10).unwrap_or_default();
             value /= 10;
         }
+        let written = digits
+            .get(digits.len() - width.min(digits.len())..)
+            .unwrap_or_default();
+        self.raw(str::from_utf8(written).unwrap_or_default());
     }
 }

@@ -141,7 +141,7 @@ fn the_first_refusal_ends_the_run_and_nothing_is_changed() {
         assert_eq!(outcome.denial.as_ref().unwrap().code, code);
         let cause = outcome.cause.unwrap();
         assert_eq!(cause.kind, CauseKind::MutatingWebhookConfiguration);
-        assert_eq!((cause.name.as_str(), cause.rule), ("c", Some(1)));
+        assert_eq!((&*cause.name, cause.rule), ("c", Some(1)));
     }
 }
 

@@ -28,7 +28,8 @@ fn with(
 fn decide(policy: AuthorizationPolicy) -> (Decision, Vec<PolicyResult>) {
     let mut reported = Vec::new();
     let mut observer = |_: usize, evaluation| reported.push(evaluation);
-    let answer = policies(vec![policy]).authorize_observed(
+    let set = policies(vec![policy]);
+    let answer = set.authorize_observed(
         &asks(user("alice", &[]), "get pods ns p"),
         Time::UNIX_EPOCH,
         &mut observer,
@@ -72,15 +73,15 @@ fn an_error_denies_if_the_failure_policy_says_so_and_never_allows() {
         error(Effect::Allow, FailurePolicy::NoOpinion),
         (Decision::NoOpinion, reported)
     );
-    let answer = policies(vec![with(
+    let set = policies(vec![with(
         Effect::Deny,
         FailurePolicy::Deny,
         Mode::Enforce,
         &[ERROR],
-    )])
-    .authorize(&asks(user("alice", &[]), "get pods ns p"), Time::UNIX_EPOCH);
+    )]);
+    let answer = set.authorize(&asks(user("alice", &[]), "get pods ns p"), Time::UNIX_EPOCH);
     assert_eq!(
-        answer.reason,
+        answer.reason.to_string(),
         "denied by AuthorizationPolicy \"p\" (condition \"c\" could not be evaluated)"
     );
 }
@@ -93,8 +94,8 @@ fn in_shadow_an_error_is_recorded_with_what_enforce_would_have_decided() {
         (Effect::Allow, FailurePolicy::Deny, Decision::NoOpinion),
     ] {
         let erring = || with(effect, failure_policy, Mode::Shadow, &[ERROR]);
-        let answer =
-            policies(vec![erring()]).authorize(&asks(user("alice", &[]), "get pods ns p"), Time::UNIX_EPOCH);
+        let set = policies(vec![erring()]);
+        let answer = set.authorize(&asks(user("alice", &[]), "get pods ns p"), Time::UNIX_EPOCH);
         assert_eq!(answer.decision, Decision::NoOpinion);
         let [noted] = &answer.shadow[..] else {
             panic!("{:?}", answer.shadow)

@@ -382,7 +382,7 @@ proptest! {
             let answer = set.authorize(asked, now);
             let plain = plain::authorize(&objects, asked, now);
             let cause = answer.cause.as_ref().map(|cause| {
-                (cause.kind, cause.namespace.clone(), cause.name.clone(), cause.rule.unwrap())
+                (cause.kind, cause.namespace.to_string(), cause.name.to_string(), cause.rule.unwrap())
             });
             let shadow: Vec<_> =
                 answer.shadow.iter().map(|shadow| (shadow.name.to_string(), shadow.decision)).collect();

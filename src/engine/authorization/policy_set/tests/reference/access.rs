@@ -169,19 +169,14 @@ fn is_in(via: &Via, target: &Target<'_>) -> bool {
     }
 }
 
-fn is_by(via: &Via, answer: &crate::engine::authorization::Authorization) -> bool {
+fn is_by(via: &Via, answer: &crate::engine::authorization::Authorization<'_>) -> bool {
     let cause = answer.cause.as_ref().unwrap();
     (
         via.kind,
         via.namespace.as_str(),
         via.name.as_str(),
         Some(via.rule),
-    ) == (
-        cause.kind,
-        cause.namespace.as_str(),
-        cause.name.as_str(),
-        cause.rule,
-    )
+    ) == (cause.kind, &*cause.namespace, &*cause.name, cause.rule)
 }
 
 fn check_who_can(objects: &Objects, open: &OpenRequest, now: Time) -> Result<(), TestCaseError> {
@@ -218,7 +213,7 @@ fn check_who_can(objects: &Objects, open: &OpenRequest, now: Time) -> Result<(),
                     .filter(|via| via.limits.is_empty() && is_in(via, &target))
                 {
                     let is_free = answer.decision == Decision::Allow;
-                    let denier = answer.cause.as_ref().map(|cause| cause.name.as_str());
+                    let denier = answer.cause.as_ref().map(|cause| &*cause.name);
                     let is_told = grantee.denied_by.iter().any(|name| Some(&**name) == denier);
                     prop_assert!(
                         is_free || is_told,
@@ -357,7 +352,7 @@ fn check_permissions(
     set: &PolicySet,
     listed: &[Permission],
     asked: &Attributes<'_>,
-    answer: &crate::engine::authorization::Authorization,
+    answer: &crate::engine::authorization::Authorization<'_>,
 ) -> Result<(), TestCaseError> {
     let is_namespaces = matches!(&asked.target, Target::Resource(target) if target.resource == "namespaces");
     if answer.decision == Decision::Allow && !is_namespaces {
@@ -386,7 +381,7 @@ fn check_permissions(
         if compare_rule(&role.rules[permission.via.rule], asked).is_match()
             && answer.decision == Decision::Deny
         {
-            let denier = answer.cause.as_ref().unwrap().name.as_str();
+            let denier = answer.cause.as_ref().unwrap().name.as_ref();
             let is_told = permission.denied_by.iter().any(|name| &**name == denier);
             prop_assert!(is_told, "{:?} denied by {denier} {:#?}", asked, permission);
         }
