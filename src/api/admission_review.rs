@@ -84,13 +84,14 @@ impl<'r> AdmissionReview<'r> {
     /// [`AdmissionReviewError::Field`] for what no API server sends.
     pub fn decode(body: &'r Document<'r>) -> Result<Self, AdmissionReviewError> {
         let root = body.root();
-        let kind = text(root, "kind", "kind")?;
+        let [kind, version] = root.get_all(["kind", "apiVersion"]);
+        let kind = text(kind, "kind")?;
         if kind != "AdmissionReview" {
             return Err(AdmissionReviewError::Kind {
                 found: excerpt(&kind),
             });
         }
-        let version = match text(root, "apiVersion", "apiVersion")?.as_ref() {
+        let version = match text(version, "apiVersion")?.as_ref() {
             "admission.k8s.io/v1" => ReviewVersion::V1,
             "admission.k8s.io/v1beta1" => ReviewVersion::V1beta1,
             "admission.k8s.io/v1alpha1" => ReviewVersion::V1alpha1,
@@ -105,7 +106,7 @@ impl<'r> AdmissionReview<'r> {
         } else {
             "request"
         };
-        let request = map(root, field, field)?.ok_or(AdmissionReviewError::Field {
+        let request = map(root.get(field), field)?.ok_or(AdmissionReviewError::Field {
             field,
             expected: "a map",
         })?;
@@ -131,36 +132,67 @@ impl<'r> AdmissionReview<'r> {
 }
 
 fn read(node: Node<'_>) -> Result<Request<'_>, AdmissionReviewError> {
-    let kind = kind(map(node, "kind", "request.kind")?)?;
-    let resource = resource(map(node, "resource", "request.resource")?)?;
+    let [
+        uid,
+        kind,
+        resource,
+        subresource,
+        request_kind,
+        request_resource,
+        name,
+        namespace,
+        operation,
+        user_info,
+        object,
+        old_object,
+        dry_run,
+        options,
+    ] = node.get_all([
+        "uid",
+        "kind",
+        "resource",
+        "subResource",
+        "requestKind",
+        "requestResource",
+        "name",
+        "namespace",
+        "operation",
+        "userInfo",
+        "object",
+        "oldObject",
+        "dryRun",
+        "options",
+    ]);
+    let kind = self::kind(map(kind, "request.kind")?)?;
+    let resource = self::resource(map(resource, "request.resource")?)?;
     if resource.resource.is_empty() {
         return Err(AdmissionReviewError::Field {
             field: "request.resource",
             expected: "a resource",
         });
     }
-    let request_kind = map(node, "requestKind", "request.requestKind")?;
-    let request_resource = map(node, "requestResource", "request.requestResource")?;
-    let operation = text(node, "operation", "request.operation")?;
+    let request_kind = map(request_kind, "request.requestKind")?;
+    let request_resource = map(request_resource, "request.requestResource")?;
+    let operation = text(operation, "request.operation")?;
     Ok(Request {
-        uid: text(node, "uid", "request.uid")?,
+        uid: text(uid, "request.uid")?,
         request_kind: request_kind.map_or_else(|| Ok(kind.clone()), |node| self::kind(Some(node)))?,
         request_resource: request_resource
             .map_or_else(|| Ok(resource.clone()), |node| self::resource(Some(node)))?,
         kind,
         resource,
-        subresource: text(node, "subResource", "request.subResource")?,
-        name: text(node, "name", "request.name")?,
-        namespace: text(node, "namespace", "request.namespace")?,
+        subresource: text(subresource, "request.subResource")?,
+        name: text(name, "request.name")?,
+        namespace: text(namespace, "request.namespace")?,
         operation: Operation::parse(&operation).ok_or(AdmissionReviewError::Field {
             field: "request.operation",
             expected: "`CREATE`, `UPDATE`, `DELETE` or `CONNECT`",
         })?,
-        user: user(map(node, "userInfo", "request.userInfo")?)?,
-        object: map(node, "object", "request.object")?,
-        old_object: map(node, "oldObject", "request.oldObject")?,
-        options: map(node, "options", "request.options")?,
-        dry_run: flag(node, "dryRun", "request.dryRun")?,
+        user: user(map(user_info, "request.userInfo")?)?,
+        object: map(object, "request.object")?,
+        old_object: map(old_object, "request.oldObject")?,
+        options: map(options, "request.options")?,
+        dry_run: flag(dry_run, "request.dryRun")?,
         written: node,
     })
 }
@@ -169,10 +201,11 @@ fn kind(node: Option<Node<'_>>) -> Result<GroupVersionKind<'_>, AdmissionReviewE
     let Some(node) = node else {
         return Ok(GroupVersionKind::default());
     };
+    let [group, version, kind] = node.get_all(["group", "version", "kind"]);
     Ok(GroupVersionKind {
-        group: text(node, "group", "group of a kind")?,
-        version: text(node, "version", "version of a kind")?,
-        kind: text(node, "kind", "kind of a kind")?,
+        group: text(group, "group of a kind")?,
+        version: text(version, "version of a kind")?,
+        kind: text(kind, "kind of a kind")?,
     })
 }
 
@@ -180,10 +213,11 @@ fn resource(node: Option<Node<'_>>) -> Result<GroupVersionResource<'_>, Admissio
     let Some(node) = node else {
         return Ok(GroupVersionResource::default());
     };
+    let [group, version, resource] = node.get_all(["group", "version", "resource"]);
     Ok(GroupVersionResource {
-        group: text(node, "group", "group of a resource")?,
-        version: text(node, "version", "version of a resource")?,
-        resource: text(node, "resource", "resource of a resource")?,
+        group: text(group, "group of a resource")?,
+        version: text(version, "version of a resource")?,
+        resource: text(resource, "resource of a resource")?,
     })
 }
 
@@ -191,28 +225,25 @@ fn user(node: Option<Node<'_>>) -> Result<User<'_>, AdmissionReviewError> {
     let Some(node) = node else {
         return Ok(User::default());
     };
+    let [name, uid, groups, written_extra] = node.get_all(["username", "uid", "groups", "extra"]);
     let mut extra = Vec::new();
-    if let Some(entries) = map(node, "extra", "request.userInfo.extra")? {
+    if let Some(entries) = map(written_extra, "request.userInfo.extra")? {
         for (key, values) in entries.entries() {
             extra.push((key, texts(Some(values), "request.userInfo.extra")?));
         }
     }
     Ok(User {
-        name: text(node, "username", "request.userInfo.username")?,
-        uid: text(node, "uid", "request.userInfo.uid")?,
-        groups: texts(node.get("groups"), "request.userInfo.groups")?,
+        name: text(name, "request.userInfo.username")?,
+        uid: text(uid, "request.userInfo.uid")?,
+        groups: texts(groups, "request.userInfo.groups")?,
         extra,
     })
 }
 
 // === fields: absent and null are the same ===
 
-fn present<'r>(node: Node<'r>, name: &str) -> Option<Node<'r>> {
-    node.get(name).filter(|value| !value.is_null())
-}
-
-fn text<'r>(node: Node<'r>, name: &str, field: &'static str) -> Result<Cow<'r, str>, AdmissionReviewError> {
-    match present(node, name) {
+fn text<'r>(value: Option<Node<'r>>, field: &'static str) -> Result<Cow<'r, str>, AdmissionReviewError> {
+    match value.filter(|value| !value.is_null()) {
         None => Ok(Cow::Borrowed("")),
         Some(value) => value.as_str().ok_or(AdmissionReviewError::Field {
             field,
@@ -221,12 +252,8 @@ fn text<'r>(node: Node<'r>, name: &str, field: &'static str) -> Result<Cow<'r, s
     }
 }
 
-fn map<'r>(
-    node: Node<'r>,
-    name: &str,
-    field: &'static str,
-) -> Result<Option<Node<'r>>, AdmissionReviewError> {
-    match present(node, name) {
+fn map<'r>(value: Option<Node<'r>>, field: &'static str) -> Result<Option<Node<'r>>, AdmissionReviewError> {
+    match value.filter(|value| !value.is_null()) {
         Some(value) if value.kind() != Kind::Object => Err(AdmissionReviewError::Field {
             field,
             expected: "a map",
@@ -235,8 +262,8 @@ fn map<'r>(
     }
 }
 
-fn flag(node: Node<'_>, name: &str, field: &'static str) -> Result<bool, AdmissionReviewError> {
-    match present(node, name) {
+fn flag(value: Option<Node<'_>>, field: &'static str) -> Result<bool, AdmissionReviewError> {
+    match value.filter(|value| !value.is_null()) {
         None => Ok(false),
         Some(value) => value.as_bool().ok_or(AdmissionReviewError::Field {
             field,

@@ -96,6 +96,37 @@ impl<'d> Node<'d> {
         None
     }
 
+    /// The values at the keys `names`, as by [`Node::get`]: quickest where the map has its
+    /// keys in that order.
+    #[must_use]
+    pub fn get_all<const COUNT: usize>(self, names: [&str; COUNT]) -> [Option<Self>; COUNT] {
+        let mut found = [None; COUNT];
+        let Some(token) = self.data().filter(|token| token.kind() == Kind::Object) else {
+            return found;
+        };
+        if token.count() > WIDE {
+            return names.map(|name| self.find(name));
+        }
+        let (mut at, end) = (self.token as usize + 1, token.next as usize);
+        let mut expected = 0;
+        while let Some([key, value, ..]) = self.document.tape.tokens.get(at..end) {
+            let is_key = |name: &&str| key.may_be(name.len()) && is_key(self.document, *key, name);
+            let mut places = (expected..COUNT).chain(0..expected);
+            let place = places.find(|&place| names.get(place).is_some_and(is_key));
+            if let Some(place) = place.filter(|_| !key.superseded()) {
+                expected = place + 1;
+                if let Some(slot) = found.get_mut(place) {
+                    *slot = Some(Self {
+                        token: key.next,
+                        ..self
+                    });
+                }
+            }
+            at = value.next as usize;
+        }
+        found
+    }
+
     /// Like [`Node::get`], in a map so wide that it has an index.
     fn find(self, name: &str) -> Option<Self> {
         let keys = self.document.tape.order_of(self.token)?;
@@ -269,26 +300,26 @@ fn is_key(document: &Document<'_>, token: TapeToken, name: &str) -> bool {
     if token.escaped() {
         return unescape(text_of(document, token), true) == name;
     }
-    let text = document.text.as_bytes();
-    let Some(text) = text.get(token.start as usize + 1..token.end as usize - 1) else {
-        return false;
-    };
-    same(text, name.as_bytes())
+    let begin = token.start as usize + 1;
+    let text = document.text.as_bytes().get(begin..begin + name.len());
+    // The closing quote of the token has its place within the text.
+    begin + name.len() + 1 == token.end as usize && text.is_some_and(|text| same(text, name.as_bytes()))
 }
 
-/// Whether both are the same. Keys are short: most fit into two words, which
-/// may overlap, and few that differ have the same first byte.
+/// Whether both, which are as long as each other, are the same. Keys are short: most fit
+/// into two words, which may overlap.
 fn same(left: &[u8], right: &[u8]) -> bool {
-    if left.len() != right.len() || left.first() != right.first() {
-        return false;
+    match left.len() {
+        0..4 => left.iter().eq(right),
+        4..8 => ends::<4>(left) == ends(right),
+        8..=16 => ends::<8>(left) == ends(right),
+        _ => left == right,
     }
-    match (left.first_chunk::<8>(), left.last_chunk::<8>()) {
-        (Some(first), Some(last)) if left.len() <= 16 => {
-            right.first_chunk() == Some(first) && right.last_chunk() == Some(last)
-        }
-        (Some(_), _) => left == right,
-        (None, _) => left.iter().eq(right),
-    }
+}
+
+/// The first and the last bytes.
+const fn ends<const COUNT: usize>(text: &[u8]) -> (Option<&[u8; COUNT]>, Option<&[u8; COUNT]>) {
+    (text.first_chunk(), text.last_chunk())
 }
 
 impl fmt::Debug for Node<'_> {

@@ -12,7 +12,10 @@ mod index;
 mod quotes;
 mod shape;
 
+use std::mem;
+
 use super::tape::{Kind, Tape, TapeToken, WIDE};
+use super::text::plain_end;
 use super::{Error, MAX_DEPTH, MAX_TEXT, MAX_TOKENS};
 use quotes::{End, Quotes};
 use shape::shape;
@@ -41,7 +44,9 @@ struct Scanner<'t> {
     bytes: &'t [u8],
     quotes: Quotes<'t>,
     tape: Tape,
-    /// The outermost first.
+    /// The innermost list or map that is open. Outside all it has no token.
+    frame: Frame,
+    /// Those around it, the outermost first.
     frames: Vec<Frame>,
 }
 
@@ -57,6 +62,7 @@ pub(super) fn scan(text: &str) -> Result<Tape, Error> {
         bytes: text.as_bytes(),
         quotes: Quotes::new(text.as_bytes()),
         tape,
+        frame: Frame::new(u32::MAX, false),
         frames: Vec::with_capacity(16),
     };
     scanner.document()?;
@@ -155,11 +161,10 @@ impl Scanner<'_> {
     /// What follows a value: a comma, and the key after it, or the ends of what it is in.
     #[inline(always)]
     fn after_value(&mut self, mut at: usize) -> Result<Resume, Error> {
-        while let Some(frame) = self.frames.last_mut() {
-            frame.count += 1;
-            let is_map = frame.is_map;
+        while !self.frames.is_empty() {
+            self.frame.count += 1;
             at = self.space(at);
-            match (self.byte(at), is_map) {
+            match (self.byte(at), self.frame.is_map) {
                 (b',', true) => return self.key(self.space(at + 1)).map(Resume::Into),
                 (b',', false) => return Ok(Resume::Into(at + 1)),
                 (b'}', true) | (b']', false) => {
@@ -190,7 +195,8 @@ impl Scanner<'_> {
             return Ok(Resume::Past(at + 1));
         }
         let token = self.push(TapeToken::new(kind, small(start), 0, 0))?;
-        self.frames.push(Frame::new(token, is_map));
+        let around = mem::replace(&mut self.frame, Frame::new(token, is_map));
+        self.frames.push(around);
         self.tape.levels = self.tape.levels.max(self.frames.len());
         let first = if is_map { self.key(at)? } else { at };
         Ok(Resume::Into(first))
@@ -198,7 +204,8 @@ impl Scanner<'_> {
 
     #[inline(always)]
     fn close(&mut self, end: usize) {
-        let Some(frame) = self.frames.pop() else { return };
+        let Some(around) = self.frames.pop() else { return };
+        let frame = mem::replace(&mut self.frame, around);
         let mut count = frame.count;
         if count as usize > WIDE || frame.maybe_repeated {
             count -= self.index(frame);
@@ -218,12 +225,10 @@ impl Scanner<'_> {
         let key = small(self.tape.tokens.len());
         let end = self.string(start, true)?;
         let shape = 1u64 << shape(self.bytes, start, end);
-        if let Some(frame) = self.frames.last_mut() {
-            let is_suspect = frame.shapes & shape != 0;
-            frame.shapes |= shape;
-            if is_suspect {
-                self.suspect(key);
-            }
+        let is_suspect = self.frame.shapes & shape != 0;
+        self.frame.shapes |= shape;
+        if is_suspect {
+            self.suspect(key);
         }
         let at = self.space(end);
         if self.byte(at) == b':' {
@@ -260,12 +265,10 @@ impl Scanner<'_> {
                 }
                 END if at >= self.bytes.len() => return Err(expected(at, "`\"`")),
                 0..0x20 => return Err(expected(at, "no control character in a string")),
-                _ => at += 1,
+                _ => at = plain_end(self.bytes, at),
             }
         }
-        if let Some(frame) = self.frames.last_mut().filter(|_| is_key) {
-            frame.maybe_repeated |= is_ambiguous;
-        }
+        self.frame.maybe_repeated |= is_key && is_ambiguous;
         self.text(start, at + 1, true)?;
         Ok(at + 1)
     }

@@ -209,3 +209,23 @@ fn sameness_looks_through_spelling() {
         );
     }
 }
+
+#[test]
+fn several_keys_are_found_at_once_as_one_by_one() {
+    let wide: String = (0..40).map(|at| format!(",\"w{at}\":{at}")).collect();
+    for text in [
+        r#"{"a":1,"bc":{"a":2},"d":3}"#.to_owned(),
+        r#"{"d":3,"x":0,"bc":null,"a":1}"#.to_owned(),
+        r#"{"\u0061":1,"a":2,"d":[],"d":4}"#.to_owned(),
+        r#"{"bc":7}"#.to_owned(),
+        "{}".to_owned(),
+        "[1]".to_owned(),
+        format!("{{\"d\":1{wide},\"a\":2}}"),
+    ] {
+        let document = Document::parse(text.as_str()).unwrap();
+        let names = ["a", "bc", "d", "long-name-that-is-not-there", ""];
+        let raw = |node: Option<Node<'_>>| node.map(|node| node.raw().to_owned());
+        let found = document.root().get_all(names).map(raw);
+        assert_eq!(found, names.map(|name| raw(document.root().get(name))), "{text}");
+    }
+}

@@ -138,8 +138,8 @@ impl<'r> ReplyReview<'r> {
             ReviewVersion::V1 | ReviewVersion::V1beta1 => ("request", "response"),
             ReviewVersion::V1alpha1 => ("spec", "status"),
         };
-        map(root, question, question)?;
-        let answer = map(root, answer, answer)?;
+        map(root.get(question), question)?;
+        let answer = map(root.get(answer), answer)?;
         let response = match call.version {
             ReviewVersion::V1 | ReviewVersion::V1beta1 => {
                 answer.map(|node| Response::read(call, node)).transpose()?
@@ -172,8 +172,8 @@ impl<'r> ReplyHeader<'r> {
             return Err(wrong("the reply", "a map").into());
         }
         Ok(Self {
-            kind: text(root, "kind", "kind")?,
-            api_version: text(root, "apiVersion", "apiVersion")?,
+            kind: text(root.get("kind"), "kind")?,
+            api_version: text(root.get("apiVersion"), "apiVersion")?,
         })
     }
 

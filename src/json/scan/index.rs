@@ -10,14 +10,10 @@ impl Scanner<'_> {
     /// The key just read has the shape of an earlier one.
     #[inline(never)]
     pub(super) fn suspect(&mut self, key: u32) {
-        let Some(&Frame { token, count, .. }) = self.frames.last() else {
-            return;
-        };
+        let Frame { token, count, .. } = self.frame;
         // What is wide has its keys compared when it is closed.
         let is_repeated = count as usize <= WIDE && self.repeats(token, count, key);
-        if let Some(frame) = self.frames.last_mut() {
-            frame.maybe_repeated |= is_repeated;
-        }
+        self.frame.maybe_repeated |= is_repeated;
     }
 
     /// Whether one of the `count` entries of the map at `token` has the text of `key`.

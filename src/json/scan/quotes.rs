@@ -103,7 +103,10 @@ impl<'t> Quotes<'t> {
     #[inline]
     fn read(&mut self, block: &[u8; BLOCK]) {
         self.quotes = bits(block, |byte| byte == b'"');
-        if self.escaped != 0 || any(block, is_backslash) {
+        // A block that ends before `plain_until` begins behind the string that was looked
+        // ahead from: it has no backslash.
+        let is_plain = self.next <= self.plain_until;
+        if self.escaped != 0 || (!is_plain && any(block, is_backslash)) {
             self.quotes &= !self.escaped_by(bits(block, is_backslash));
         }
     }

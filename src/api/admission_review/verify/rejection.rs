@@ -48,24 +48,24 @@ fn read(status: Option<Node<'_>>) -> Result<Denial, AdmissionReviewError> {
     let Some(status) = status else {
         return Ok(denial);
     };
-    map(status, "metadata", "status.metadata")?;
-    text(status, "kind", "status.kind")?;
-    text(status, "apiVersion", "status.apiVersion")?;
-    let said = text(status, "status", "status.status")?;
+    map(status.get("metadata"), "status.metadata")?;
+    text(status.get("kind"), "status.kind")?;
+    text(status.get("apiVersion"), "status.apiVersion")?;
+    let said = text(status.get("status"), "status.status")?;
     if !matches!(said.as_ref(), "" | "Success") {
         denial.status = said.into_owned().into();
     }
-    denial.reason = text(status, "reason", "status.reason")?.into_owned().into();
+    denial.reason = text(status.get("reason"), "status.reason")?.into_owned().into();
     denial.code = number(status, "code", "status.code")?;
-    denial.message = text(status, "message", "status.message")?.into_owned();
-    if let Some(written) = map(status, "details", "status.details")? {
+    denial.message = text(status.get("message"), "status.message")?.into_owned();
+    if let Some(written) = map(status.get("details"), "status.details")? {
         denial.details = details(written)?;
     }
     Ok(denial)
 }
 
 fn details(node: Node<'_>) -> Result<StatusDetails, AdmissionReviewError> {
-    let text = |name, field| text(node, name, field).map(|text| text.into_owned());
+    let text = |name, field| text(node.get(name), field).map(|text| text.into_owned());
     Ok(StatusDetails {
         name: text("name", "status.details.name")?,
         group: text("group", "status.details.group")?,
@@ -89,9 +89,9 @@ fn causes(details: Node<'_>) -> Result<Vec<StatusCause>, AdmissionReviewError> {
         .map(|cause| match cause.kind() {
             Kind::Null => Ok(StatusCause::default()),
             Kind::Object => Ok(StatusCause {
-                reason: text(cause, "reason", "status.details.causes.reason")?.into_owned(),
-                message: text(cause, "message", "status.details.causes.message")?.into_owned(),
-                field: text(cause, "field", "status.details.causes.field")?.into_owned(),
+                reason: text(cause.get("reason"), "status.details.causes.reason")?.into_owned(),
+                message: text(cause.get("message"), "status.details.causes.message")?.into_owned(),
+                field: text(cause.get("field"), "status.details.causes.field")?.into_owned(),
             }),
             _ => Err(WRONG),
         })

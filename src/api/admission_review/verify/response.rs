@@ -36,15 +36,15 @@ pub(super) struct Response<'r> {
 impl<'r> Response<'r> {
     /// `response`, of v1 and v1beta1.
     pub(super) fn read(call: &Call, node: Node<'r>) -> Result<Self, AdmissionReviewError> {
-        let is_allowed = flag(node, "allowed", "response.allowed")?;
+        let is_allowed = flag(node.get("allowed"), "response.allowed")?;
         // Read in any case: a field of the wrong type spoils the whole reply.
-        let denial = rejection::denial(&call.webhook.name, map(node, "status", "response.status")?)?;
+        let denial = rejection::denial(&call.webhook.name, map(node.get("status"), "response.status")?)?;
         let patch_type = node.get("patchType").filter(|value| !value.is_null());
         Ok(Self {
-            uid: text(node, "uid", "response.uid")?,
+            uid: text(node.get("uid"), "response.uid")?,
             patch: bytes(node.get("patch"))?,
             patch_type: patch_type
-                .map(|_| text(node, "patchType", "response.patchType"))
+                .map(|_| text(node.get("patchType"), "response.patchType"))
                 .transpose()?,
             reply: WebhookReply {
                 denial: (!is_allowed).then_some(denial),
@@ -60,8 +60,8 @@ impl<'r> Response<'r> {
         let (is_allowed, status) = match node {
             None => (false, None),
             Some(node) => (
-                flag(node, "allowed", "status.allowed")?,
-                map(node, "status", "status.status")?,
+                flag(node.get("allowed"), "status.allowed")?,
+                map(node.get("status"), "status.status")?,
             ),
         };
         let denial = rejection::verbatim(&call.webhook.name, status)?;
@@ -139,7 +139,7 @@ fn warnings(node: Node<'_>) -> Result<Vec<String>, AdmissionReviewError> {
 
 fn annotations(node: Node<'_>) -> Result<BTreeMap<String, String>, AdmissionReviewError> {
     const FIELD: &str = "response.auditAnnotations";
-    let Some(annotations) = map(node, "auditAnnotations", FIELD)? else {
+    let Some(annotations) = map(node.get("auditAnnotations"), FIELD)? else {
         return Ok(BTreeMap::new());
     };
     annotations
