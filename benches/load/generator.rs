@@ -35,6 +35,8 @@ pub(crate) struct Measure {
     pub(crate) p50: f64,
     /// The latency that one request in a hundred exceeds, in microseconds.
     pub(crate) p99: f64,
+    /// That which one in a thousand exceeds.
+    pub(crate) p999: f64,
 }
 
 /// One turn, which all connections and streams share.
@@ -42,6 +44,16 @@ pub(crate) struct Measure {
 pub(crate) enum Turn {
     Until(Instant),
     Left(Arc<AtomicUsize>),
+    Due(Arc<Schedule>),
+}
+
+/// When each request is due.
+pub(crate) struct Schedule {
+    begin: Instant,
+    end: Instant,
+    /// Seconds from one to the next.
+    distance: f64,
+    sent: AtomicUsize,
 }
 
 impl Client {
@@ -188,17 +200,44 @@ impl Turn {
         match length {
             Length::Time(time) => Self::Until(begin + time),
             Length::Requests(requests) => Self::Left(Arc::new(AtomicUsize::new(requests))),
+            Length::Rate(time, rate) => Self::Due(Arc::new(Schedule {
+                begin,
+                end: begin + time,
+                distance: 1.0 / rate,
+                sent: AtomicUsize::new(0),
+            })),
         }
     }
 
-    /// Whether another request is to be sent.
-    fn goes_on(&self) -> bool {
+    /// Waits until another request is to be sent, if one is: the time from which its latency
+    /// counts. By a schedule that is when it was due, so that whoever waits because answers
+    /// are late is not left out (coordinated omission).
+    async fn next(&self) -> Option<Instant> {
         match self {
-            Self::Until(end) => Instant::now() < *end,
+            Self::Until(end) => Some(Instant::now()).filter(|now| now < end),
             Self::Left(left) => left
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-                .is_ok(),
+                .is_ok()
+                .then(Instant::now),
+            Self::Due(schedule) => schedule.next().await,
         }
+    }
+}
+
+// === impl Schedule ===
+
+impl Schedule {
+    async fn next(&self) -> Option<Instant> {
+        let place = self.sent.fetch_add(1, Ordering::Relaxed);
+        let due = self.begin + Duration::from_secs_f64(self.distance * place as f64);
+        if due >= self.end {
+            return None;
+        }
+        // The runtime's timers are a thousand times too coarse.
+        while Instant::now() < due {
+            tokio::task::yield_now().await;
+        }
+        Some(due)
     }
 }
 
@@ -217,6 +256,7 @@ impl Measure {
             cpu,
             p50: at(0.5),
             p99: at(0.99),
+            p999: at(0.999),
         }
     }
 
@@ -235,11 +275,12 @@ impl fmt::Display for Measure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:8.0} requests/s, {:5.1} us of processor time, p50 {:5.0} us, p99 {:5.0} us",
+            "{:8.0} requests/s, {:5.1} us of processor time, p50 {:5.0} us, p99 {:5.0} us, p99.9 {:5.0} us",
             self.rate(),
             self.cpu_micros(),
             self.p50,
-            self.p99
+            self.p99,
+            self.p999
         )
     }
 }

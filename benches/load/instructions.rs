@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use super::generator::Client;
 use super::options::{Length, Options, Protocol};
 use super::server::Server;
-use super::setup::Setup;
+use super::setup::{GatewayConfig, Setup};
 use super::workload::{Floor, Workload};
 use super::{ACTIX, HYPER, floor, floor_hyper};
 
@@ -57,11 +57,18 @@ pub(crate) fn measure(setup: &Setup, workload: &Workload, options: &Options, fol
             (name, count(name, path, &server))
         })
         .collect();
-    let gateway = count("gateway", workload.path, &|dump| {
-        Server::counted_gateway(setup, dump)
-    });
+    let gateway = |name, config| {
+        count(name, workload.path, &|dump| {
+            Server::counted_gateway(setup, config, dump)
+        })
+    };
+    let plain = gateway("gateway", GatewayConfig::Plain);
     for (name, floor) in floors {
-        println!("{name} / gateway: {:.2}", floor as f64 / gateway as f64);
+        println!("{name} / gateway: {:.2}", floor as f64 / plain as f64);
+    }
+    if options.decision_log {
+        let logging = gateway("logging gateway", GatewayConfig::Logging);
+        println!("logging gateway / gateway: {:.2}", logging as f64 / plain as f64);
     }
 }
 

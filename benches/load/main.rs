@@ -10,7 +10,10 @@
 //! Options, after `--`: `--http2 CxS` for C connections with S streams each, as in
 //! `1x32` (default: 32 connections of HTTP/1.1), `--seconds N` for each turn (default
 //! 5), `--rounds N` (default 3), `--instructions FOLDER` to count instructions instead
-//! (with valgrind, whose dumps are written there for `callgrind_annotate`), `--bindings N` (default 10000), `--policies N` (default 500),
+//! (with valgrind, whose dumps are written there for `callgrind_annotate`), `--bindings N`
+//! (default 10000), `--policies N` (default 500), `--open-loop` to send half as many requests
+//! a second as the first floor answers, each when it is due, and to measure latencies from
+//! then on, `--decision-log` to measure a gateway with a decision log, too,
 //! `--workload authorization`, `admission` (2, 10, 100 and 1000 KB), one of
 //! them such as `"admission 10 KB"`, `all` (these; default), or `webhooks` (2 KB,
 //! called through the gateway and directly).
@@ -39,7 +42,7 @@ use std::path::Path;
 use generator::{Client, Measure};
 use options::Options;
 use server::Server;
-use setup::Setup;
+use setup::{GatewayConfig, Setup};
 use workload::{Floor, Workload};
 
 #[global_allocator]
@@ -57,6 +60,8 @@ struct Servers {
     actix: Server,
     hyper: Server,
     gateway: Server,
+    /// A gateway with a decision log, if that is measured.
+    logging: Option<Server>,
 }
 
 fn main() {
@@ -80,7 +85,10 @@ fn main() {
     let servers = Servers {
         actix: Server::floor(&setup, ACTIX, floor::PORT),
         hyper: Server::floor(&setup, HYPER, floor_hyper::PORT),
-        gateway: Server::gateway(&setup),
+        gateway: Server::gateway(&setup, GatewayConfig::Plain),
+        logging: options
+            .decision_log
+            .then(|| Server::gateway(&setup, GatewayConfig::Logging)),
     };
     std::thread::sleep(IDLE);
     println!(
@@ -108,13 +116,30 @@ fn measure(client: &Client, workload: &Workload, servers: &Servers, options: &Op
             Floor::Decoding => ("decoding floor", path, &servers.actix),
             Floor::Hyper => ("hyper floor", path, &servers.hyper),
         })
+        .chain(
+            servers
+                .logging
+                .iter()
+                .map(|logging| ("logging gateway", workload.path, logging)),
+        )
         .chain([("gateway", workload.path, &servers.gateway)])
         .collect();
+    let ask = |(_, path, server): &(_, &str, &Server), turn| {
+        client.measure(server, path, &workload.body, options.protocol, turn)
+    };
+    let turn = match sides.first() {
+        Some(floor) if options.open_loop => {
+            let rate = ask(floor, options.turn()).rate() / 2.0;
+            println!("{rate:.0} requests a second, half of what the floor answers");
+            options.turn_at(rate)
+        }
+        _ => options.turn(),
+    };
     let mut measures: Vec<Vec<Measure>> = sides.iter().map(|_| Vec::new()).collect();
     for round in 1..=options.rounds {
-        for ((name, path, server), own) in sides.iter().zip(&mut measures) {
-            let measure = client.measure(server, path, &workload.body, options.protocol, options.turn());
-            println!("round {round}: {name:16} {measure}");
+        for (side, own) in sides.iter().zip(&mut measures) {
+            let measure = ask(side, turn);
+            println!("round {round}: {:16} {measure}", side.0);
             own.push(measure);
         }
     }
@@ -134,11 +159,12 @@ fn measure(client: &Client, workload: &Workload, servers: &Servers, options: &Op
 fn summarise(name: &str, floors: &[Measure], gateways: &[Measure]) {
     let ratio = |of: fn(&Measure) -> f64| median(gateways, of) / median(floors, of);
     println!(
-        "gateway / {name}: requests {:.2}, processor time of the server for a request {:.2}, p50 {:.2}, p99 {:.2}",
+        "gateway / {name}: requests {:.2}, processor time of the server for a request {:.2}, p50 {:.2}, p99 {:.2}, p99.9 {:.2}",
         ratio(Measure::rate),
         ratio(Measure::cpu_micros),
         ratio(|m| m.p50),
-        ratio(|m| m.p99)
+        ratio(|m| m.p99),
+        ratio(|m| m.p999)
     );
 }
 

@@ -14,6 +14,10 @@ pub(crate) struct Options {
     pub(crate) policies: usize,
     workload: String,
     pub(crate) protocol: Protocol,
+    /// Whether requests are sent at a rate, however fast they are answered.
+    pub(crate) open_loop: bool,
+    /// Whether a gateway with a decision log is measured, too.
+    pub(crate) decision_log: bool,
 }
 
 /// How long a server is asked.
@@ -23,6 +27,8 @@ pub(crate) enum Length {
     Time(Duration),
     /// Until so many requests are answered.
     Requests(usize),
+    /// So long, with so many requests a second that are sent when they are due.
+    Rate(Duration, f64),
 }
 
 /// How a server is asked.
@@ -45,6 +51,8 @@ impl Options {
             policies: 500,
             workload: "all".to_owned(),
             protocol: Protocol::Http1 { connections: 32 },
+            open_loop: false,
+            decision_log: false,
         };
         while let Some(argument) = arguments.next() {
             if argument == "--workload" {
@@ -67,6 +75,8 @@ impl Options {
             };
             match argument.as_str() {
                 "--bench" => {}
+                "--open-loop" => options.open_loop = true,
+                "--decision-log" => options.decision_log = true,
                 "--seconds" => options.seconds = number() as u64,
                 "--rounds" => options.rounds = number(),
                 "--bindings" => options.bindings = number(),
@@ -98,7 +108,16 @@ impl Options {
 
     /// How long each server is asked in each round.
     pub(crate) fn turn(&self) -> Length {
-        Length::Time(Duration::from_secs(self.seconds))
+        Length::Time(self.time())
+    }
+
+    /// The same, with `rate` requests a second.
+    pub(crate) fn turn_at(&self, rate: f64) -> Length {
+        Length::Rate(self.time(), rate)
+    }
+
+    const fn time(&self) -> Duration {
+        Duration::from_secs(self.seconds)
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use super::setup::{PORTCULLIS, Setup};
+use super::setup::{GatewayConfig, PORTCULLIS, Setup};
 
 /// Clock ticks a second of `/proc/PID/stat`: 100 on every Linux there is.
 const TICKS: f64 = 100.0;
@@ -18,10 +18,10 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn gateway(setup: &Setup) -> Self {
-        let configuration = setup.configuration();
+    pub(crate) fn gateway(setup: &Setup, config: GatewayConfig) -> Self {
+        let configuration = setup.configuration(config);
         let arguments = ["serve".as_ref(), "--config".as_ref(), configuration.as_os_str()];
-        Self::start(PORTCULLIS.as_ref(), &arguments, setup.port)
+        Self::start(PORTCULLIS.as_ref(), &arguments, setup.port(config))
     }
 
     /// This program as one of its floors: see [`crate::FLOORS`].
@@ -32,10 +32,10 @@ impl Server {
     }
 
     /// The gateway under valgrind, which writes what it counts to `dump`.
-    pub(crate) fn counted_gateway(setup: &Setup, dump: &Path) -> Self {
-        let configuration = setup.configuration();
+    pub(crate) fn counted_gateway(setup: &Setup, config: GatewayConfig, dump: &Path) -> Self {
+        let configuration = setup.configuration(config);
         let arguments = ["serve".as_ref(), "--config".as_ref(), configuration.as_os_str()];
-        Self::start_counted(PORTCULLIS.as_ref(), &arguments, setup.port, dump)
+        Self::start_counted(PORTCULLIS.as_ref(), &arguments, setup.port(config), dump)
     }
 
     /// A floor under valgrind.

@@ -17,8 +17,22 @@ pub(crate) const PORTCULLIS: &str = env!("CARGO_BIN_EXE_portcullis");
 
 pub(crate) struct Setup {
     folder: tempfile::TempDir,
-    pub(crate) port: u16,
-    pub(crate) admin_port: u16,
+    gateways: [GatewayPorts; 2],
+}
+
+/// How a gateway is configured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum GatewayConfig {
+    /// As the floor is, which has no decision log.
+    Plain,
+    /// With a decision log, into a file.
+    Logging,
+}
+
+/// Where a gateway listens.
+struct GatewayPorts {
+    server: u16,
+    admin: u16,
 }
 
 impl Setup {
@@ -33,8 +47,7 @@ impl Setup {
         assert!(status.success(), "portcullis init failed");
         let setup = Self {
             folder,
-            port: free_port(),
-            admin_port: free_port(),
+            gateways: [GatewayPorts::free(), GatewayPorts::free()],
         };
         let policies = setup.path("policies");
         fs::write(policies.join("rbac.yaml"), rbac(options.bindings)).expect("role bindings");
@@ -44,13 +57,16 @@ impl Setup {
         )
         .expect("policies");
         fs::write(policies.join("admission.yaml"), ADMISSION_POLICIES).expect("admission policies");
-        let mut configuration = setup.configuration_text();
+        let mut upstreams = "";
         if options.has_webhooks() {
             fs::write(policies.join("webhooks.yaml"), webhooks::manifests()).expect("webhooks");
             fs::write(setup.path("upstreams.kubeconfig"), setup.upstreams()).expect("a kubeconfig");
-            configuration.push_str("upstreams: {kubeconfig: upstreams.kubeconfig, caBundle: pki/ca.crt}\n");
+            upstreams = "upstreams: {kubeconfig: upstreams.kubeconfig, caBundle: pki/ca.crt}\n";
         }
-        fs::write(setup.configuration(), configuration).expect("a configuration");
+        for config in [GatewayConfig::Plain, GatewayConfig::Logging] {
+            let text = setup.configuration_text(config) + upstreams;
+            fs::write(setup.configuration(config), text).expect("a configuration");
+        }
         setup
     }
 
@@ -62,23 +78,43 @@ impl Setup {
         self.folder.path().join(name)
     }
 
-    pub(crate) fn configuration(&self) -> PathBuf {
-        self.path("load.yaml")
+    pub(crate) fn configuration(&self, config: GatewayConfig) -> PathBuf {
+        self.path(match config {
+            GatewayConfig::Plain => "load.yaml",
+            GatewayConfig::Logging => "logging.yaml",
+        })
     }
 
-    /// No decision log: the floor has none either.
-    fn configuration_text(&self) -> String {
+    /// Where a gateway of this configuration answers.
+    pub(crate) const fn port(&self, config: GatewayConfig) -> u16 {
+        self.ports(config).server
+    }
+
+    const fn ports(&self, config: GatewayConfig) -> &GatewayPorts {
+        let [plain, logging] = &self.gateways;
+        match config {
+            GatewayConfig::Plain => plain,
+            GatewayConfig::Logging => logging,
+        }
+    }
+
+    fn configuration_text(&self, config: GatewayConfig) -> String {
+        let GatewayPorts { server, admin } = self.ports(config);
+        let log = match config {
+            GatewayConfig::Plain => "",
+            GatewayConfig::Logging => "decisionLog: {path: decisions.log}\n",
+        };
         format!(
             "apiVersion: config.portcullis.dev/v1alpha1\n\
              kind: GatewayConfiguration\n\
              server:\n\
-             \x20 address: 127.0.0.1:{}\n\
+             \x20 address: 127.0.0.1:{server}\n\
              \x20 tls: {{certificate: pki/server.crt, privateKey: pki/server.key, clientCA: pki/ca.crt}}\n\
-             admin: {{address: 127.0.0.1:{}}}\n\
+             admin: {{address: 127.0.0.1:{admin}}}\n\
              callers:\n\
              - {{kubeconfig: kubeconfigs/authorization.kubeconfig, endpoints: [authorize, validate, mutate]}}\n\
-             manifests: [policies]\n",
-            self.port, self.admin_port
+             manifests: [policies]\n\
+             {log}"
         )
     }
 
@@ -95,6 +131,17 @@ impl Setup {
     pub(crate) fn client(&self) -> (Vec<u8>, Vec<u8>) {
         let file = |name| fs::read(self.path(name)).expect("a file of `portcullis init`");
         (file(CLIENT_CERTIFICATE), file(CLIENT_KEY))
+    }
+}
+
+// === impl GatewayPorts ===
+
+impl GatewayPorts {
+    fn free() -> Self {
+        Self {
+            server: free_port(),
+            admin: free_port(),
+        }
     }
 }
 

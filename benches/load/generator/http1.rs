@@ -1,7 +1,6 @@
 //! HTTP/1.1, by hand: the least that a client can cost.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -33,8 +32,7 @@ pub(super) async fn ask_all(
     let requests: Vec<_> = requests.into_iter().collect();
     let mut latencies = Vec::with_capacity(1 << 16);
     let mut buffer = vec![0; 16 << 10];
-    while turn.goes_on() {
-        let begin = Instant::now();
+    while let Some(begin) = turn.next().await {
         for request in &requests {
             stream
                 .write_all(request.as_ref().as_bytes())

@@ -1,7 +1,6 @@
 //! HTTP/2: many streams on a connection, as an API server has them.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use h2::client::{self, SendRequest};
@@ -53,8 +52,7 @@ pub(super) async fn open(stream: SslStream<TcpStream>) -> SendRequest<Bytes> {
 /// microseconds.
 pub(super) async fn ask(mut sender: SendRequest<Bytes>, request: Arc<Request>, turn: Turn) -> Vec<u32> {
     let mut latencies = Vec::with_capacity(1 << 16);
-    while turn.goes_on() {
-        let begin = Instant::now();
+    while let Some(begin) = turn.next().await {
         sender = sender.ready().await.expect("a stream");
         answer(&mut sender, &request).await;
         latencies.push(u32::try_from(begin.elapsed().as_micros()).unwrap_or(u32::MAX));
