@@ -38,7 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("config", &["cel", "document", "engine", "field", "manifest"]),
     ("certificates", &["config", "field"]),
-    ("telemetry", &["config", "engine"]),
+    ("telemetry", &["config", "engine", "json"]),
     ("tls", &["config", "field"]),
     (
         "authentication",

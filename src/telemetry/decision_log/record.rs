@@ -214,7 +214,7 @@ impl Line<'_> {
         }
     }
 
-    fn selector(&mut self, name: &str, requirements: &[Requirement<'_>]) {
+    fn selector(&mut self, name: &'static str, requirements: &[Requirement<'_>]) {
         if requirements.is_empty() {
             return;
         }

@@ -30,12 +30,12 @@ impl Line<'_> {
 
     /// A JSON string; a long one is cut and ends in `…`.
     pub(super) fn text(&mut self, text: &str) {
-        self.truncated |= text.len() > TEXT_BYTES;
-        self.string(&truncate_with_mark(text, TEXT_BYTES));
-    }
-
-    pub(super) fn string(&mut self, text: &str) {
-        write_string(self.out, text);
+        if text.len() <= TEXT_BYTES {
+            write_string(self.out, text);
+            return;
+        }
+        self.truncated = true;
+        write_string(self.out, &truncate_with_mark(text, TEXT_BYTES));
     }
 
     /// The items of a list, separated, until the line is long.
@@ -59,20 +59,21 @@ impl Line<'_> {
     }
 
     /// The members that are not empty, as on the wire.
-    pub(super) fn members(&mut self, members: &[(&str, &str)]) {
+    pub(super) fn members(&mut self, members: &[(&'static str, &str)]) {
         for (name, value) in members.iter().filter(|(_, value)| !value.is_empty()) {
             self.key(name);
             self.text(value);
         }
     }
 
-    /// `"name":` within an object, after a comma unless it is the first.
-    pub(super) fn key(&mut self, name: &str) {
+    /// `"name":` within an object, after a comma unless it is the first. No name has an escape.
+    pub(super) fn key(&mut self, name: &'static str) {
         if !self.out.ends_with('{') {
             self.raw(",");
         }
-        self.string(name);
-        self.raw(":");
+        self.raw("\"");
+        self.raw(name);
+        self.raw("\":");
     }
 
     /// RFC 3339 in UTC with microseconds.
@@ -113,6 +114,6 @@ impl Line<'_> {
         let written = digits
             .get(digits.len() - width.min(digits.len())..)
             .unwrap_or_default();
-        self.raw(str::from_utf8(written).unwrap_or_default());
+        self.out.extend(written.iter().copied().map(char::from));
     }
 }
