@@ -184,6 +184,11 @@ bench *ARGS:
 growth *ROWS:
     cargo bench --locked --bench growth -- {{ ROWS }}
 
+# Measure what the gateway adds to a GET through a real API server that caches no answer (Python)
+added-latency *ARGS: apiserver-build
+    cargo build --locked --release
+    benches/apiserver/run target/release/portcullis {{ ARGS }}
+
 # Count instructions and allocations and compare with benches/instructions.txt, or `--record` them there
 instructions *ARGS:
     cargo run --quiet --locked --profile instructions --package portcullis-instructions -- {{ ARGS }}
