@@ -13,6 +13,8 @@
 //! line. If any file of a set has a fault, the set is not used at all.
 
 mod files;
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod index;
 mod inspection;
 mod interest;

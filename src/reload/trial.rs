@@ -71,3 +71,6 @@ fn of_source(source: &Source, faults: &Faults) -> Faults {
     own.extend(faults.iter().filter(is_own).cloned());
     own
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+//! A snapshot of files, for tests.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tempfile::TempDir;
+
+use super::{FilesAlone, Snapshot, load};
+use crate::pki::Authority;
+
+/// The time of tests, at which what [`mk_snapshot`] writes is valid.
+pub(crate) fn now() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
+/// What is in force with `manifests` for every cluster and with `more` in the configuration. The
+/// files are in the folder.
+pub(crate) fn mk_snapshot(manifests: &str, more: &str) -> (TempDir, Snapshot) {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new("ca");
+    let server = authority.server();
+    let write = |name: &str, content: &[u8]| std::fs::write(folder.path().join(name), content).unwrap();
+    write("ca.crt", &authority.pem());
+    write("server.crt", &server.pem());
+    write("server.key", &server.key_pem());
+    write("manifests.yaml", manifests.as_bytes());
+    let configuration = format!(
+        "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n\
+         server: {{address: '127.0.0.1:0', tls: {{certificate: server.crt, privateKey: server.key, clientCA: ca.crt}}}}\n\
+         callers:\n- {{clientCertificate: {{commonNames: [api]}}, endpoints: [authorize, validate, mutate]}}\n\
+         manifests: [manifests.yaml]\n{more}"
+    );
+    write("portcullis.yaml", configuration.as_bytes());
+    let snapshot = snapshot(&folder.path().join("portcullis.yaml"));
+    (folder, snapshot)
+}
+
+fn snapshot(configuration: &Path) -> Snapshot {
+    let (snapshot, faults) = load(configuration, &FilesAlone, None, now());
+    snapshot.unwrap_or_else(|| panic!("{faults}"))
+}
