@@ -16,6 +16,8 @@
 
 pub mod assets;
 mod context;
+#[cfg(test)]
+mod fixtures;
 mod frame;
 mod page;
 mod query;

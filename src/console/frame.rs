@@ -4,7 +4,15 @@ use std::sync::Arc;
 
 /// The views by path, and what they are called. One whose path has more segments belongs to the
 /// view of the first.
-const NAVIGATION: [(&str, &str); 1] = [("/", "Now")];
+const NAVIGATION: [(&str, &str); 7] = [
+    ("/", "Now"),
+    ("/who-can", "Who can"),
+    ("/what-can", "What can"),
+    ("/what-if", "What if"),
+    ("/policies", "Policies"),
+    ("/webhooks", "Webhooks"),
+    ("/clusters", "Clusters"),
+];
 
 /// What surrounds a view: title, navigation, and what is in force.
 #[derive(Debug, Clone)]

@@ -36,8 +36,8 @@ pub enum ViewError {
     #[error("{0}")]
     Invalid(String),
     /// It took longer than a view may take.
-    #[error("this took longer than {0} seconds: narrow the question down")]
-    TooLate(u64),
+    #[error("this took longer than a page may take: narrow the question down")]
+    TooLate,
     /// Others asked for so much that this would have to wait too long.
     #[error("the console is busy: try again in a moment")]
     Busy,
@@ -133,7 +133,7 @@ impl ViewError {
         match self {
             Self::NotFound(_) => 404,
             Self::Invalid(_) => 400,
-            Self::TooLate(_) | Self::Busy => 503,
+            Self::TooLate | Self::Busy => 503,
             Self::Refused { status, .. } => *status,
             Self::Internal(_) => 500,
         }

@@ -41,6 +41,19 @@ impl ViewQuery {
         self.0.iter().filter_map(of_name)
     }
 
+    /// The lines of every value of `name`, without those that are empty: a field that takes several
+    /// values has one on each line.
+    #[must_use]
+    pub fn lines(&self, name: &str) -> Vec<String> {
+        let lines = self.all(name).flat_map(str::lines).map(str::trim);
+        lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// Every name with its value.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// Whether nothing is given.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -4,7 +4,15 @@
 //! function that makes it, and a template of `templates/` that shows it. To add one, give it an
 //! arm in [`render`] and a line in [`NAVIGATION`](super::frame).
 
+mod cluster;
+mod clusters;
 mod now;
+mod paging;
+mod policies;
+mod webhooks;
+mod what_can;
+mod what_if;
+mod who_can;
 
 use super::context::{ViewContext, ViewRequest};
 use super::page::{Page, ViewError};
@@ -18,6 +26,13 @@ pub fn render(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, 
     let segments: Vec<&str> = request.segments.iter().map(String::as_str).collect();
     match segments.as_slice() {
         [""] => now::view(context, request),
+        ["who-can"] => who_can::view(context, request),
+        ["what-can"] => what_can::view(context, request),
+        ["what-if"] => what_if::view(context, request),
+        ["policies"] => policies::view(context, request),
+        ["policies", kind, namespace, name] => policies::detail(context, request, (kind, namespace, name)),
+        ["webhooks"] => webhooks::view(context, request),
+        ["clusters"] => clusters::view(context, request),
         _ => Err(ViewError::NotFound(format!(
             "there is no page `{}`",
             request.path

@@ -1,0 +1,79 @@
+//! A console of what some manifests say, without a socket.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::{ConsoleState, Page, Representation, ViewContext, ViewError, ViewQuery, ViewRequest, views};
+use crate::reload::fixtures::{mk_snapshot, now};
+use crate::reload::{FilesAlone, ReloadState};
+use crate::telemetry::Metrics;
+
+/// A console, and what it shows.
+pub(super) struct TestConsole {
+    _folder: TempDir,
+    pub(super) state: Arc<ReloadState>,
+    pub(super) metrics: Metrics,
+    pub(super) console: ConsoleState,
+}
+
+impl TestConsole {
+    /// Shows what `manifests` say.
+    pub(super) fn of(manifests: &str) -> Self {
+        Self::with(manifests, "")
+    }
+
+    /// The same with `more` in the configuration.
+    pub(super) fn with(manifests: &str, more: &str) -> Self {
+        let (folder, snapshot) = mk_snapshot(manifests, more);
+        let console = ConsoleState::new(&snapshot.revision, now());
+        Self {
+            _folder: folder,
+            state: ReloadState::new(snapshot, Arc::new(FilesAlone)),
+            metrics: Metrics::new().unwrap(),
+            console,
+        }
+    }
+
+    /// What is at a URL, as HTML.
+    pub(super) fn html(&self, url: &str) -> Result<String, ViewError> {
+        self.get(url, Representation::Html).map(|page| page.body)
+    }
+
+    /// The same as JSON.
+    pub(super) fn json(&self, url: &str) -> Result<serde_json::Value, ViewError> {
+        let page = self.get(url, Representation::Json)?;
+        Ok(serde_json::from_str(&page.body).unwrap())
+    }
+
+    pub(super) fn get(&self, url: &str, representation: Representation) -> Result<Page, ViewError> {
+        let (path, query) = url.split_once('?').unwrap_or((url, ""));
+        self.render(&ViewRequest::new(path, query, representation))
+    }
+
+    /// What is answered to a form.
+    pub(super) fn post(
+        &self,
+        form: &[(&str, &str)],
+        representation: Representation,
+    ) -> Result<Page, ViewError> {
+        let form: ViewQuery = form.iter().copied().collect();
+        self.render(&ViewRequest {
+            form: Some(form),
+            ..ViewRequest::new("/what-if", "", representation)
+        })
+    }
+
+    fn render(&self, request: &ViewRequest) -> Result<Page, ViewError> {
+        let context = ViewContext {
+            snapshot: &self.state.current(),
+            state: &self.state,
+            metrics: &self.metrics,
+            console: &self.console,
+            now: now(),
+            deadline: Instant::now() + Duration::from_secs(600),
+        };
+        views::render(&context, request)
+    }
+}

@@ -1,0 +1,100 @@
+//! Long lists, a page at a time.
+
+use crate::console::page::ViewError;
+use crate::console::query::ViewQuery;
+
+/// How many rows a page has.
+pub(super) const ROWS: usize = 200;
+
+/// Which rows of a list are shown, and how to get to the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Paging {
+    /// How many rows there are.
+    pub(super) total: usize,
+    /// The number of the first row on the page, from 1.
+    pub(super) first: usize,
+    /// That of the last.
+    pub(super) last: usize,
+    /// The URL of the page before.
+    pub(super) previous: Option<String>,
+    /// That of the page after.
+    pub(super) next: Option<String>,
+}
+
+impl Paging {
+    /// The page of `total` rows that `page` of `query` names, at `path`.
+    ///
+    /// # Errors
+    ///
+    /// There is no such page.
+    pub(super) fn new(total: usize, path: &str, query: &ViewQuery) -> Result<Self, ViewError> {
+        let pages = total.div_ceil(ROWS).max(1);
+        let page = match query.one("page")? {
+            None => 1,
+            Some(text) => text
+                .parse::<usize>()
+                .ok()
+                .filter(|page| (1..=pages).contains(page))
+                .ok_or_else(|| {
+                    ViewError::Invalid(format!("`page` is `{text}`: there are the pages 1 to {pages}"))
+                })?,
+        };
+        let url = |page: usize| {
+            let others = query.pairs().filter(|(name, _)| *name != "page");
+            let page = page.to_string();
+            let query: ViewQuery = others.chain([("page", page.as_str())]).collect();
+            format!("{path}?{}", query.encode())
+        };
+        Ok(Self {
+            total,
+            first: ((page - 1) * ROWS + 1).min(total),
+            last: (page * ROWS).min(total),
+            previous: (page > 1).then(|| url(page - 1)),
+            next: (page < pages).then(|| url(page + 1)),
+        })
+    }
+
+    /// The rows of the page.
+    pub(super) fn rows<'r, T>(&self, all: &'r [T]) -> &'r [T] {
+        all.get(self.first.saturating_sub(1)..self.last)
+            .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_shown_a_page_at_a_time() {
+        let all: Vec<usize> = (1..=450).collect();
+        for (total, query, first, last, previous, next) in [
+            (0, "", 0, 0, None, None),
+            (200, "a=1", 1, 200, None, None),
+            (450, "a=1&page=1&b=%26", 1, 200, None, Some("/p?a=1&b=%26&page=2")),
+            (450, "page=2", 201, 400, Some("/p?page=1"), Some("/p?page=3")),
+            (450, "page=3", 401, 450, Some("/p?page=2"), None),
+        ] {
+            let paging = Paging::new(total, "/p", &ViewQuery::parse(query)).unwrap();
+            assert_eq!((paging.first, paging.last), (first, last), "{query}");
+            assert_eq!(paging.previous.as_deref(), previous, "{query}");
+            assert_eq!(paging.next.as_deref(), next, "{query}");
+            let rows = paging.rows(&all);
+            assert_eq!(rows.first().copied().unwrap_or_default(), first);
+            assert_eq!(rows.len(), if first == 0 { 0 } else { last - first + 1 });
+        }
+        for query in [
+            "page=0",
+            "page=4",
+            "page=-1",
+            "page=x",
+            "page=99999999999999999999",
+            "page=1&page=2",
+        ] {
+            assert!(
+                Paging::new(450, "/p", &ViewQuery::parse(query)).is_err(),
+                "{query}"
+            );
+        }
+    }
+}

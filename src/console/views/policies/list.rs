@@ -1,0 +1,227 @@
+//! The rows of the list of policies.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::answers::access::limits_in_words;
+use crate::console::context::ViewContext;
+use crate::console::page::ViewError;
+use crate::engine::PolicyResult;
+use crate::engine::admission::{AdmissionSet, Applicability, Phase, PolicyBinding};
+use crate::engine::authorization::{AuthorizationPolicy, Mode, PolicySet};
+use crate::field::FieldPath;
+use crate::reload::Snapshot;
+use crate::telemetry::metrics::PolicyCounts;
+
+/// The kinds of policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) enum ListedKind {
+    AuthorizationPolicy,
+    ValidatingAdmissionPolicy,
+    MutatingAdmissionPolicy,
+    AdmissionException,
+}
+
+/// Every policy and exception that is in force for a cluster, by kind in the order in which they
+/// are asked.
+#[derive(Debug)]
+pub(super) struct PolicyList(pub(super) Vec<PolicyRow>);
+
+/// A policy or exception.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PolicyRow {
+    pub(super) kind: ListedKind,
+    pub(super) name: String,
+    /// What it does and to whom it is bound, in words.
+    pub(super) about: String,
+    /// Where it stands: file and line, or the cluster; empty where neither is known.
+    pub(super) place: String,
+    /// Counted since the start; of an exception nothing is.
+    pub(super) counts: Option<RowCounts>,
+}
+
+/// How often a policy came to each result.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RowCounts {
+    pub(super) matched: u64,
+    pub(super) not_matched: u64,
+    pub(super) errors: u64,
+    pub(super) shadow_allows: u64,
+    pub(super) shadow_denies: u64,
+}
+
+/// Where objects stand, by kind and name.
+#[derive(Debug, Default)]
+pub(super) struct ObjectPlaces(BTreeMap<(String, String), String>);
+
+// === impl ListedKind ===
+
+impl ListedKind {
+    pub(super) const ALL: [Self; 4] = [
+        Self::AuthorizationPolicy,
+        Self::ValidatingAdmissionPolicy,
+        Self::MutatingAdmissionPolicy,
+        Self::AdmissionException,
+    ];
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::AuthorizationPolicy => "AuthorizationPolicy",
+            Self::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
+            Self::MutatingAdmissionPolicy => "MutatingAdmissionPolicy",
+            Self::AdmissionException => "AdmissionException",
+        }
+    }
+
+    /// # Errors
+    ///
+    /// There is no such kind.
+    pub(super) fn parse(text: &str) -> Result<Self, ViewError> {
+        let found = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
+        found.ok_or_else(|| {
+            let known = Self::ALL.map(|kind| format!("`{}`", kind.as_str())).join(", ");
+            ViewError::Invalid(format!("`kind` is `{text}`: there are {known}"))
+        })
+    }
+}
+
+// === impl PolicyList ===
+
+impl PolicyList {
+    pub(super) fn new(context: &ViewContext<'_>, cluster: &str) -> Self {
+        let snapshot = context.snapshot;
+        Self::of(
+            snapshot.policies.for_cluster(cluster),
+            snapshot.admission.for_cluster(cluster),
+            &context.metrics.policy_counts(),
+            &ObjectPlaces::new(snapshot, cluster),
+        )
+    }
+
+    fn of(
+        access: &PolicySet,
+        admission: &AdmissionSet,
+        counts: &BTreeMap<(String, String), PolicyCounts>,
+        places: &ObjectPlaces,
+    ) -> Self {
+        let row = |kind: ListedKind, name: &str, about: String| {
+            let key = (kind.as_str().to_owned(), name.to_owned());
+            PolicyRow {
+                kind,
+                name: name.to_owned(),
+                about,
+                place: places.0.get(&key).cloned().unwrap_or_default(),
+                counts: (kind != ListedKind::AdmissionException)
+                    .then(|| counts.get(&key).map(RowCounts::from).unwrap_or_default()),
+            }
+        };
+        let mut rows: Vec<PolicyRow> = access
+            .authorization_policies()
+            .map(|policy| row(ListedKind::AuthorizationPolicy, &policy.name, of_policy(policy)))
+            .collect();
+        for (phase, kind) in [
+            (Phase::Mutate, ListedKind::MutatingAdmissionPolicy),
+            (Phase::Validate, ListedKind::ValidatingAdmissionPolicy),
+        ] {
+            let bound = admission.policies(phase).into_iter();
+            rows.extend(
+                bound.map(|(policy, bindings)| row(kind, &policy.name, of_bindings(policy, bindings))),
+            );
+            let unbound = admission.unbound_policies(phase);
+            rows.extend(unbound.map(|name| row(kind, name, "no binding, so it does nothing".to_owned())));
+        }
+        rows.extend(admission.exceptions().iter().map(|exception| {
+            let policies = exception.policies.join(", ");
+            let about = format!("excuses denials by {policies} until {}", exception.not_after);
+            row(ListedKind::AdmissionException, &exception.name, about)
+        }));
+        Self(rows)
+    }
+}
+
+fn of_policy(policy: &AuthorizationPolicy) -> String {
+    let effect = policy.effect.decision();
+    let mode = match policy.mode {
+        Mode::Enforce => "",
+        Mode::Shadow => ", in Shadow",
+    };
+    let limits = limits_in_words(&policy.limits());
+    let separator = if limits.is_empty() { "" } else { ": " };
+    format!("{effect}{mode}{separator}{limits}")
+}
+
+fn of_bindings(policy: &Applicability, bindings: &[std::sync::Arc<PolicyBinding>]) -> String {
+    let binding = |binding: &std::sync::Arc<PolicyBinding>| {
+        let actions: Vec<&str> = binding.actions.iter().map(|action| action.as_str()).collect();
+        match actions.as_slice() {
+            [] => binding.name.clone(),
+            actions => format!("{} ({})", binding.name, actions.join(", ")),
+        }
+    };
+    let bindings: Vec<String> = bindings.iter().map(binding).collect();
+    let parameters = match &policy.param_kind {
+        None => String::new(),
+        Some(kind) => format!("; parameters of kind {}", kind.kind),
+    };
+    format!("bound by {}{parameters}", bindings.join(", "))
+}
+
+// === impl PolicyRow ===
+
+impl PolicyRow {
+    /// Whether nothing was decided by it, nor would have been in Shadow, as far as that is counted.
+    pub(super) fn is_unused(&self) -> bool {
+        self.counts.is_some_and(|counts| {
+            counts.matched + counts.errors + counts.shadow_allows + counts.shadow_denies == 0
+        })
+    }
+}
+
+// === impl RowCounts ===
+
+impl From<&PolicyCounts> for RowCounts {
+    fn from(counts: &PolicyCounts) -> Self {
+        Self {
+            matched: counts.of(PolicyResult::Match),
+            not_matched: counts.of(PolicyResult::NoMatch),
+            errors: counts.of(PolicyResult::Error),
+            shadow_allows: counts.of(PolicyResult::ShadowAllow),
+            shadow_denies: counts.of(PolicyResult::ShadowDeny),
+        }
+    }
+}
+
+// === impl ObjectPlaces ===
+
+impl ObjectPlaces {
+    /// Those of policies that hold for `cluster`: an object in files is not taken from the cluster.
+    pub(super) fn new(snapshot: &Snapshot, cluster: &str) -> Self {
+        let mut places = BTreeMap::new();
+        for object in snapshot.objects_in_force() {
+            if object.has_expressions() && object.cluster() == Some(cluster) {
+                let identity = object.identity();
+                let key = (identity.kind().to_owned(), identity.name().to_owned());
+                places.insert(key, format!("cluster {cluster}"));
+            }
+        }
+        for (object, document) in snapshot.documents_of_policies() {
+            if object.cluster().is_none_or(|of| of == cluster) {
+                let identity = object.identity();
+                let place = document.place(FieldPath::root());
+                let file = place.file.as_deref().unwrap_or_default();
+                let key = (identity.kind().to_owned(), identity.name().to_owned());
+                places.insert(key, format!("{file}:{}", place.line));
+            }
+        }
+        Self(places)
+    }
+
+    /// Where the object of this kind and name stands; empty where that is not known.
+    pub(super) fn of(&self, kind: &str, name: &str) -> &str {
+        let place = self.0.get(&(kind.to_owned(), name.to_owned()));
+        place.map(String::as_str).unwrap_or_default()
+    }
+}

@@ -1,0 +1,180 @@
+use serde_json::json;
+
+use crate::console::fixtures::TestConsole;
+use crate::console::page::Representation;
+use crate::engine::{CauseKind, PolicyResult};
+
+const MANIFESTS: &str = "# first
+apiVersion: portcullis.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: stop, annotations: {note: '<b>bold</b>'}}
+spec:
+  effect: Deny
+  mode: Shadow
+  notAfter: '2030-01-01T00:00:00Z'
+  subjects: [{kind: Group, name: readers}]
+  resourceRules: [{verbs: [list], apiGroups: [''], resources: [pods]}, {verbs: [get], apiGroups: [''], resources: [nodes]}]
+  nonResourceRules: [{verbs: [get], paths: [/metrics]}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: few}
+spec:
+  matchConstraints: {resourceRules: [{operations: [CREATE], apiGroups: [apps], apiVersions: [v1], resources: [deployments]}]}
+  validations: [{expression: 'object.spec.replicas < 5'}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: few-everywhere}
+spec: {policyName: few, validationActions: [Warn, Audit]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: idle}
+spec:
+  matchConstraints: {resourceRules: [{operations: [CREATE], apiGroups: [apps], apiVersions: [v1], resources: [deployments]}]}
+  validations: [{expression: 'true'}]
+---
+apiVersion: portcullis.dev/v1alpha1
+kind: AdmissionException
+metadata: {name: once}
+spec:
+  policies: [few]
+  match: {resourceRules: [{operations: [CREATE], apiGroups: [apps], apiVersions: [v1], resources: [deployments], resourceNames: [web]}]}
+  notAfter: '2029-01-01T00:00:00Z'
+  reason: migration
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: few, namespace: shop}
+data: {token: c2VjcmV0}
+";
+
+fn mk_console() -> TestConsole {
+    let console = TestConsole::of(MANIFESTS);
+    let counters = console.metrics.policies([
+        (CauseKind::AuthorizationPolicy, "stop"),
+        (CauseKind::ValidatingAdmissionPolicy, "few"),
+    ]);
+    counters[0].record(PolicyResult::ShadowDeny);
+    counters[1].record(PolicyResult::NoMatch);
+    console
+}
+
+#[test]
+fn policies_are_listed_with_what_became_of_them() {
+    let console = mk_console();
+    let list = console.json("/policies").unwrap();
+    let rows: Vec<(&str, &str, &str)> = list["policies"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let text = |name: &str| row[name].as_str().unwrap();
+            (text("kind"), text("name"), text("about"))
+        })
+        .collect();
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    assert_eq!((rows[0].0, rows[0].1), ("AuthorizationPolicy", "stop"));
+    assert!(
+        rows[0].2.starts_with("deny, in Shadow: ") && rows[0].2.contains("2030-01-01"),
+        "{rows:?}"
+    );
+    assert_eq!(rows[1].2, "bound by few-everywhere (Warn, Audit)");
+    assert_eq!(
+        rows[2],
+        (
+            "ValidatingAdmissionPolicy",
+            "idle",
+            "no binding, so it does nothing"
+        )
+    );
+    assert_eq!(rows[3].2, "excuses denials by few until 2029-01-01T00:00:00Z");
+    assert_eq!(
+        list["policies"][0]["counts"],
+        json!({"matched": 0, "notMatched": 0, "errors": 0, "shadowAllows": 0, "shadowDenies": 1})
+    );
+    assert_eq!(list["policies"][3]["counts"], json!(null));
+    let place = list["policies"][1]["place"].as_str().unwrap();
+    assert!(place.ends_with("manifests.yaml:13"), "{place}");
+}
+
+#[test]
+fn the_list_is_filtered() {
+    let console = mk_console();
+    for (query, names) in [
+        ("filter=ST", &["stop"][..]),
+        ("kind=ValidatingAdmissionPolicy", &["few", "idle"]),
+        ("unused=yes", &["few", "idle"]),
+        ("unused=yes&filter=f", &["few"]),
+        ("filter=nothing", &[]),
+    ] {
+        let list = console.json(&format!("/policies?{query}")).unwrap();
+        let found: Vec<&str> = list["policies"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(found, names, "{query}");
+        console.html(&format!("/policies?{query}")).unwrap();
+    }
+    for (query, message) in [
+        ("kind=Secret", "`kind` is `Secret`"),
+        ("filtr=a", "`filtr` is not known"),
+        ("page=2", "`page` is `2`"),
+    ] {
+        let error = console
+            .html(&format!("/policies?{query}"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn a_policy_is_shown_as_it_is_written_with_its_bindings() {
+    let console = mk_console();
+    let policy = console.json("/policies/ValidatingAdmissionPolicy/-/few").unwrap();
+    let objects: Vec<&str> = policy["texts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|text| text["object"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        objects,
+        [
+            "ValidatingAdmissionPolicy/few",
+            "ValidatingAdmissionPolicyBinding/few-everywhere"
+        ]
+    );
+    assert!(
+        policy["texts"][0]["text"]
+            .as_str()
+            .unwrap()
+            .contains("object.spec.replicas < 5")
+    );
+    let page = console.html("/policies/AuthorizationPolicy/-/stop").unwrap();
+    assert!(
+        page.contains("&#60;b&#62;bold") && !page.contains("<b>"),
+        "{page}"
+    );
+}
+
+#[test]
+fn nothing_else_is_shown_than_policies() {
+    let console = mk_console();
+    for path in [
+        "/policies/Secret/shop/few",
+        "/policies/Secret/-/few",
+        "/policies/ConfigMap/-/few",
+        "/policies/AuthorizationPolicy/-/few",
+        "/policies/AuthorizationPolicy/shop/stop",
+        "/policies/AuthorizationPolicy",
+        "/policies/AuthorizationPolicy/-/stop/x",
+    ] {
+        let error = console.get(path, Representation::Html).unwrap_err();
+        assert_eq!(error.status(), 404, "{path}: {error}");
+    }
+}

@@ -1,0 +1,266 @@
+//! `/webhooks`: the webhooks behind the gateway, in the order in which they are asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use askama::Template;
+use serde::Serialize;
+
+use super::cluster::ClusterChoice;
+use super::paging::Paging;
+use crate::console::context::{ViewContext, ViewRequest};
+use crate::console::frame::PageFrame;
+use crate::console::page::{Page, ViewError};
+use crate::engine::admission::webhook::{Webhook, WebhookTarget};
+use crate::engine::admission::{AdmissionSet, FailurePolicy, Phase};
+use crate::telemetry::metrics::WebhookCounts;
+
+#[derive(Template)]
+#[template(path = "webhooks.html")]
+struct WebhooksPage<'a> {
+    frame: PageFrame,
+    clusters: &'a ClusterChoice,
+    rows: &'a [WebhookRow],
+    authorizers: &'a [String],
+    paging: Paging,
+}
+
+/// Every webhook, for programs.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WebhooksReport<'a> {
+    cluster: &'a str,
+    webhooks: &'a [WebhookRow],
+    /// The names of `authorization.webhooks`, in the order in which they are asked.
+    authorizers: &'a [String],
+}
+
+/// A webhook, and how it is doing. What was counted of it is of all clusters together.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WebhookRow {
+    phase: &'static str,
+    /// Its place among those of the phase, from 1.
+    order: usize,
+    configuration: String,
+    name: String,
+    /// Where it is.
+    target: String,
+    failure_policy: &'static str,
+    timeout_seconds: u64,
+    is_shadow: bool,
+    calls: u64,
+    failures: u64,
+    is_breaker_open: bool,
+    /// How long calls took; `None` where there were none.
+    mean_seconds: Option<f64>,
+    /// As far as the buckets of the metric tell: no more than this.
+    median_seconds: Option<f64>,
+    /// The same of 99 of 100.
+    p99_seconds: Option<f64>,
+    shadow_allows: u64,
+    shadow_denies: u64,
+}
+
+pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
+    request.query.only(&["cluster", "page"])?;
+    let clusters = ClusterChoice::new(context.snapshot, &request.query)?;
+    let set = context.snapshot.admission.for_cluster(&clusters.chosen);
+    let rows = rows(set, &context.metrics.webhook_counts());
+    let authorizers = context.snapshot.config.authorization.webhooks.iter();
+    let authorizers: Vec<String> = authorizers.map(|entry| entry.rules.name.clone()).collect();
+    let paging = Paging::new(rows.len(), "/webhooks", &request.query)?;
+    let page = WebhooksPage {
+        frame: context.frame("Webhooks", request),
+        clusters: &clusters,
+        rows: paging.rows(&rows),
+        authorizers: &authorizers,
+        paging: paging.clone(),
+    };
+    let report = WebhooksReport {
+        cluster: &clusters.chosen,
+        webhooks: &rows,
+        authorizers: &authorizers,
+    };
+    Page::of(request.representation, &report, &page)
+}
+
+fn rows(set: &AdmissionSet, counts: &BTreeMap<String, WebhookCounts>) -> Vec<WebhookRow> {
+    let shadows: BTreeSet<*const Webhook> = set.shadow_webhooks().map(std::sync::Arc::as_ptr).collect();
+    let mut rows = Vec::new();
+    for phase in [Phase::Mutate, Phase::Validate] {
+        for (place, webhook) in set.webhooks(phase).enumerate() {
+            let counts = counts.get(&webhook.id()).cloned().unwrap_or_default();
+            let is_shadow = shadows.contains(&std::sync::Arc::as_ptr(webhook));
+            rows.push(WebhookRow::new(webhook, (phase, place + 1), is_shadow, &counts));
+        }
+    }
+    rows
+}
+
+// === impl WebhookRow ===
+
+impl WebhookRow {
+    fn new(
+        webhook: &Webhook,
+        (phase, order): (Phase, usize),
+        is_shadow: bool,
+        counts: &WebhookCounts,
+    ) -> Self {
+        let durations = &counts.durations;
+        #[expect(clippy::cast_precision_loss, reason = "a mean need not be exact")]
+        let mean = || durations.seconds / durations.count as f64;
+        Self {
+            phase: phase.as_str(),
+            order,
+            configuration: webhook.configuration.clone(),
+            name: webhook.name.clone(),
+            target: target(&webhook.client.target),
+            failure_policy: match webhook.failure_policy {
+                FailurePolicy::Fail => "Fail",
+                FailurePolicy::Ignore => "Ignore",
+            },
+            timeout_seconds: webhook.timeout.as_secs(),
+            is_shadow,
+            calls: counts.successes + counts.failures,
+            failures: counts.failures,
+            is_breaker_open: counts.is_breaker_open,
+            mean_seconds: (durations.count > 0).then(mean),
+            median_seconds: durations.quantile(0.5),
+            p99_seconds: durations.quantile(0.99),
+            shadow_allows: counts.shadow_allows,
+            shadow_denies: counts.shadow_denies,
+        }
+    }
+
+    fn mean(&self) -> String {
+        millis(self.mean_seconds)
+    }
+
+    fn median(&self) -> String {
+        millis(self.median_seconds)
+    }
+
+    fn p99(&self) -> String {
+        millis(self.p99_seconds)
+    }
+}
+
+/// In milliseconds, to a tenth.
+fn millis(seconds: Option<f64>) -> String {
+    seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{:.1}", seconds * 1000.0))
+}
+
+/// Where a webhook is. What may be a secret of a URL, its query, is left out.
+fn target(target: &WebhookTarget) -> String {
+    match target {
+        WebhookTarget::Url(url) => {
+            let end = url.find(['?', '#']).unwrap_or(url.len());
+            url.get(..end).unwrap_or_default().to_owned()
+        }
+        WebhookTarget::Service {
+            namespace,
+            name,
+            port,
+            path,
+        } => format!("service {namespace}/{name}:{port}{path}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::engine::admission::AdmissionSettings;
+    use crate::manifest::{self, Options, Source};
+    use crate::telemetry::metrics::DurationCounts;
+
+    fn mk_set() -> Arc<AdmissionSet> {
+        let configuration = |kind: &str, name: &str, webhooks: &[(&str, &str)]| {
+            let webhooks: Vec<String> = webhooks
+                .iter()
+                .map(|(webhook, client)| {
+                    format!(
+                        "- {{name: {webhook}, clientConfig: {client}, sideEffects: None, admissionReviewVersions: [v1], \
+                         failurePolicy: Ignore, timeoutSeconds: 3, rules: [{{operations: [CREATE], apiGroups: [''], \
+                         apiVersions: [v1], resources: [pods]}}]}}\n"
+                    )
+                })
+                .collect();
+            let webhooks = webhooks.concat();
+            format!(
+                "---\napiVersion: admissionregistration.k8s.io/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nwebhooks:\n{webhooks}"
+            )
+        };
+        let service = "{service: {namespace: ns, name: s, path: /p}}";
+        let text = configuration(
+            "ValidatingWebhookConfiguration",
+            "b",
+            &[("w.example.com", service)],
+        ) + &configuration(
+            "MutatingWebhookConfiguration",
+            "z",
+            &[("two.example.com", "{url: 'https://h.example.com/m'}")],
+        ) + &configuration(
+            "MutatingWebhookConfiguration",
+            "a",
+            &[("one.example.com", service)],
+        );
+        let source = Source {
+            file: "webhooks.yaml".into(),
+            text,
+            cluster: None,
+        };
+        let (manifests, faults) = manifest::load(&[source], &Options::default());
+        let manifests = manifests.unwrap_or_else(|| panic!("{faults}"));
+        let settings = AdmissionSettings {
+            shadow_webhooks: ["one.example.com".to_owned()].into(),
+            ..AdmissionSettings::default()
+        };
+        Arc::clone(manifests.admission(&settings).for_cluster("default"))
+    }
+
+    #[test]
+    fn webhooks_are_listed_in_the_order_in_which_they_are_asked() {
+        let counts = WebhookCounts {
+            successes: 3,
+            failures: 1,
+            shadow_denies: 2,
+            durations: DurationCounts {
+                count: 4,
+                seconds: 0.01,
+                buckets: vec![(0.002, 3), (0.005, 4)],
+            },
+            ..WebhookCounts::default()
+        };
+        let rows = rows(&mk_set(), &[("a/one.example.com".to_owned(), counts)].into());
+        let shown: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                (
+                    row.phase,
+                    row.order,
+                    row.name.as_str(),
+                    row.target.as_str(),
+                    row.is_shadow,
+                )
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("mutate", 1, "one.example.com", "service ns/s:443/p", true),
+                ("mutate", 2, "two.example.com", "https://h.example.com/m", false),
+                ("validate", 1, "w.example.com", "service ns/s:443/p", false),
+            ]
+        );
+        let first = &rows[0];
+        assert_eq!((first.calls, first.failures, first.shadow_denies), (4, 1, 2));
+        assert_eq!(
+            (first.mean(), first.median(), first.p99()),
+            ("2.5".into(), "2.0".into(), "5.0".into())
+        );
+        assert_eq!((first.failure_policy, first.timeout_seconds), ("Ignore", 3));
+        assert_eq!(rows[2].p99(), "-");
+    }
+}

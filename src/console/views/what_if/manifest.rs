@@ -1,0 +1,341 @@
+//! A manifest, pasted with what is done with it.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+use super::request::RequestForm;
+use crate::answers::LoadedPolicies;
+use crate::answers::admission::{
+    AdmitAllExplained, AnsweredObject, OfflineReview, PHASES, StepsInWords, Traced, TracedValue,
+};
+use crate::answers::authorization::{cause_in_words, object};
+use crate::answers::manifests::{ManifestRequest, ReviewOfManifest, ReviewsOfManifests};
+use crate::answers::objects;
+use crate::answers::recorded::RecordedAnswers;
+use crate::console::page::ViewError;
+use crate::console::query::ViewQuery;
+use crate::engine::Time;
+use crate::engine::admission::{Deadline, Operation};
+use crate::json::{Document, Node, patch};
+
+/// The fields of its form, beside those of a request.
+pub(super) const FIELDS: [&str; 5] = ["manifest", "old", "operation", "sub-resource", "dry-run"];
+
+/// The operations, as they are written.
+const OPERATIONS: [Operation; 4] = [
+    Operation::Create,
+    Operation::Update,
+    Operation::Delete,
+    Operation::Connect,
+];
+
+/// The most objects of one manifest.
+const MOST_OBJECTS: usize = 50;
+
+/// The longest value of a change that is shown, in characters.
+const SHOWN: usize = 2000;
+
+/// What stands for the value of an expression of a policy that takes parameters.
+const WITHHELD: &str = "\"(not shown: it may be that of a parameter)\"";
+
+/// A manifest as it was pasted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ManifestForm {
+    pub(super) manifest: String,
+    pub(super) old: String,
+    operation: Option<Operation>,
+    pub(super) sub_resource: String,
+    pub(super) is_dry_run: bool,
+}
+
+/// What becomes of each object.
+pub(super) struct AdmissionAnswer {
+    objects: Vec<AnsweredObject>,
+    notes: Vec<String>,
+}
+
+/// The same for people.
+#[derive(Debug)]
+pub(super) struct ManifestView {
+    pub(super) objects: Vec<ObjectView>,
+    pub(super) notes: Vec<String>,
+}
+
+/// What becomes of one object.
+#[derive(Debug)]
+pub(super) struct ObjectView {
+    pub(super) name: String,
+    /// Where it stands in what was pasted.
+    pub(super) line: u32,
+    /// `allow`, `deny` or `unknown`.
+    pub(super) decision: &'static str,
+    pub(super) message: String,
+    pub(super) cause: Option<String>,
+    pub(super) warnings: Vec<String>,
+    /// Key and value.
+    pub(super) annotations: Vec<(String, String)>,
+    pub(super) changes: Vec<ObjectChange>,
+    /// Every step, in words.
+    pub(super) steps: String,
+}
+
+/// What mutations make of one place of an object.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ObjectChange {
+    pub(super) path: String,
+    /// As JSON; empty where there was nothing.
+    pub(super) before: String,
+    /// As JSON; empty where nothing is left.
+    pub(super) after: String,
+}
+
+// === impl ManifestForm ===
+
+impl ManifestForm {
+    pub(super) fn new(form: &ViewQuery) -> Result<Self, ViewError> {
+        let text = |name| form.one(name).map(|value| value.unwrap_or_default().to_owned());
+        let operation = match form.one("operation")? {
+            None => None,
+            Some(written) => {
+                let found = OPERATIONS.into_iter().find(|known| known.as_str() == written);
+                Some(found.ok_or_else(|| {
+                    ViewError::Invalid(format!(
+                        "`operation` is `{written}`: there are `CREATE`, `UPDATE`, `DELETE` and `CONNECT`"
+                    ))
+                })?)
+            }
+        };
+        Ok(Self {
+            manifest: text("manifest")?,
+            old: text("old")?,
+            operation,
+            sub_resource: text("sub-resource")?.trim().to_owned(),
+            is_dry_run: form.one("dry-run")?.is_some(),
+        })
+    }
+
+    /// Whether it is said what is done.
+    pub(super) const fn has_operation(&self) -> bool {
+        self.operation.is_some()
+    }
+
+    /// Whether nothing was pasted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.manifest.trim().is_empty()
+    }
+
+    /// The operations to choose from, and whether each is chosen.
+    pub(super) fn operations(&self) -> impl Iterator<Item = (&'static str, bool)> {
+        let chosen = self.operation.unwrap_or(Operation::Create);
+        OPERATIONS
+            .into_iter()
+            .map(move |operation| (operation.as_str(), operation == chosen))
+    }
+
+    /// A review of each object, by the user and in the namespace of `request`; or what is wrong.
+    pub(super) fn reviews(&self, request: &RequestForm) -> Result<ReviewsOfManifests, Vec<String>> {
+        let read = |name: &str, text: &str| {
+            let objects = objects::read(name, text.to_owned());
+            objects.map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let pasted = read("manifest", &self.manifest)?;
+        if pasted.len() > MOST_OBJECTS {
+            return Err(vec![format!(
+                "there are {} objects: paste {MOST_OBJECTS} at most, or use `portcullis admit -f`",
+                pasted.len()
+            )]);
+        }
+        let old = match self.operation {
+            Some(Operation::Update) if self.old.trim().is_empty() => {
+                return Err(vec![
+                    "an UPDATE needs the object as it was before: paste it, too".to_owned(),
+                ]);
+            }
+            Some(Operation::Update) => read("old", &self.old)?,
+            _ => Vec::new(),
+        };
+        let text = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let asked = ManifestRequest {
+            operation: self.operation,
+            user: text(&request.user).map(|user| (user, request.groups.clone())),
+            sub_resource: self.sub_resource.clone(),
+            resource: None,
+            namespace: text(&request.namespace),
+            dry_run: self.is_dry_run,
+            default_namespace: None,
+        };
+        let reviews = asked
+            .reviews(&pasted, &old, Vec::new)
+            .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+        if reviews.reviews.is_empty() {
+            return Err(vec!["there is no object in the manifest".to_owned()]);
+        }
+        Ok(reviews)
+    }
+}
+
+// === impl AdmissionAnswer ===
+
+impl AdmissionAnswer {
+    /// What `loaded` makes of `reviews`. Webhooks are not called.
+    ///
+    /// # Errors
+    ///
+    /// It took until `deadline`, or what was pasted is no review.
+    pub(super) fn new(
+        loaded: &LoadedPolicies,
+        cluster: &str,
+        reviews: &ReviewsOfManifests,
+        now: Time,
+        deadline: Instant,
+    ) -> Result<Self, ViewError> {
+        let is_over = Cell::new(false);
+        let expired = || {
+            is_over.set(is_over.get() || Instant::now() >= deadline);
+            is_over.get()
+        };
+        let nothing = RecordedAnswers::default();
+        let asked = OfflineReview {
+            loaded,
+            cluster,
+            phases: &PHASES,
+            only: None,
+            now,
+            answers: &nothing,
+            nobody_asks: false,
+            deadline: Some(Deadline { expired: &expired }),
+            recorder: None,
+        };
+        let mut objects = Vec::new();
+        for about in &reviews.reviews {
+            let answered = asked.answer(about.review.as_bytes());
+            if expired() {
+                return Err(ViewError::TooLate);
+            }
+            let mut answered = answered.map_err(|error| ViewError::Invalid(error.to_string()))?;
+            withhold_parameters(&mut answered.trace);
+            objects.push(AnsweredObject {
+                about: about.clone(),
+                answered,
+            });
+        }
+        Ok(Self {
+            objects,
+            notes: reviews.notes.clone(),
+        })
+    }
+
+    /// As `portcullis admit -o json` has it.
+    pub(super) fn report(&self) -> AdmitAllExplained<'_> {
+        AdmitAllExplained::new(&self.objects, &self.notes)
+    }
+}
+
+/// Takes out what expressions of policies with parameters came to, but for whether they hold: it
+/// may be what the parameter says.
+fn withhold_parameters(trace: &mut [Traced]) {
+    let mut has_parameter = false;
+    for step in trace {
+        match step {
+            Traced::Run { parameter, .. } => has_parameter = parameter.is_some(),
+            Traced::Variable { result, .. } | Traced::Expression { result, .. } if has_parameter => {
+                if let TracedValue::Value(value) = result
+                    && !["true", "false"].contains(&value.get())
+                {
+                    *value = serde_json::from_str(WITHHELD).unwrap_or_default();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+// === impl ManifestView ===
+
+impl From<&AdmissionAnswer> for ManifestView {
+    fn from(answer: &AdmissionAnswer) -> Self {
+        Self {
+            objects: answer.objects.iter().map(ObjectView::from).collect(),
+            notes: answer.notes.clone(),
+        }
+    }
+}
+
+// === impl ObjectView ===
+
+impl From<&AnsweredObject> for ObjectView {
+    fn from(AnsweredObject { about, answered }: &AnsweredObject) -> Self {
+        let mut view = Self {
+            name: object(&about.kind, &about.namespace, &about.name),
+            line: about.line,
+            decision: "unknown",
+            message: String::new(),
+            cause: None,
+            warnings: Vec::new(),
+            annotations: Vec::new(),
+            changes: Vec::new(),
+            steps: StepsInWords(&answered.trace).to_string(),
+        };
+        match &answered.decided {
+            Err(missing) => {
+                view.message = format!(
+                    "webhooks are not called from here, and it depends on what these answer: {}",
+                    missing.webhooks.join(", ")
+                );
+            }
+            Ok(decided) => {
+                let outcome = &decided.outcome;
+                view.decision = if outcome.denial.is_some() { "deny" } else { "allow" };
+                if let Some(denial) = &outcome.denial {
+                    view.message = format!("{} ({} {})", denial.message, denial.code, denial.reason);
+                }
+                view.cause = outcome.cause.as_ref().map(cause_in_words);
+                view.warnings = outcome.warnings.iter().map(ToString::to_string).collect();
+                let annotations = outcome.audit_annotations.iter();
+                view.annotations = annotations
+                    .map(|(key, value)| (key.clone(), value.clone()))
+                    .collect();
+                view.changes = changes(about, &outcome.patch);
+            }
+        }
+        view
+    }
+}
+
+/// What a JSON Patch changes of the object of a review, operation by operation.
+fn changes(about: &ReviewOfManifest, changes: &str) -> Vec<ObjectChange> {
+    let (Ok(review), Ok(operations)) = (
+        Document::parse(about.review.clone()),
+        Document::parse(changes.to_owned()),
+    ) else {
+        return Vec::new();
+    };
+    let object = review.root().pointer("/request/object");
+    let Ok(operations) = patch::read(operations.root()) else {
+        return Vec::new();
+    };
+    let shown = |value: Option<Node<'_>>| value.map(|value| excerpt(value.raw())).unwrap_or_default();
+    let change = |operation: &patch::PatchOperation<'_>| ObjectChange {
+        path: operation.path.to_string(),
+        before: match &*operation.op {
+            // What an item is put before is not changed.
+            "add" if is_item(object, &operation.path) => String::new(),
+            _ => shown(object.and_then(|object| object.pointer(&operation.path))),
+        },
+        after: shown(operation.value),
+    };
+    operations.iter().map(change).collect()
+}
+
+/// Whether a JSON Pointer leads to an item of a list.
+fn is_item(object: Option<Node<'_>>, path: &str) -> bool {
+    let list = path.rsplit_once('/').and_then(|(list, _)| object?.pointer(list));
+    list.is_some_and(|list| list.kind() == crate::json::Kind::Array)
+}
+
+fn excerpt(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+    }
+}

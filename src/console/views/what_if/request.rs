@@ -1,0 +1,239 @@
+//! A request by its fields, named as the flags of `portcullis authorize`.
+
+use std::time::SystemTime;
+
+use crate::answers::LoadedPolicies;
+use crate::answers::authorization::{
+    AuthorizationAnswer, Explained, cause_in_words, considered_rows, outcome,
+};
+use crate::answers::request::{Misfit, RequestArguments};
+use crate::console::page::ViewError;
+use crate::console::query::ViewQuery;
+use crate::engine::{Attributes, Decision, Time};
+
+/// The fields of its form.
+pub(super) const FIELDS: [&str; 12] = [
+    "user",
+    "group",
+    "uid",
+    "extra",
+    "verb",
+    "resource",
+    "namespace",
+    "name",
+    "selector",
+    "field-selector",
+    "path",
+    "at",
+];
+
+/// What was asked, as it was written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct RequestForm {
+    pub(super) user: String,
+    pub(super) groups: Vec<String>,
+    pub(super) uid: String,
+    /// Each as `KEY=VALUE`.
+    pub(super) extra: Vec<String>,
+    pub(super) verb: String,
+    pub(super) resource: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) selector: String,
+    pub(super) field_selector: String,
+    pub(super) path: String,
+    pub(super) at: String,
+}
+
+/// What decides a request.
+pub(super) struct RequestAnswer(AuthorizationAnswer);
+
+/// The same for people.
+#[derive(Debug)]
+pub(super) struct DecisionView {
+    pub(super) decision: Decision,
+    pub(super) reason: String,
+    pub(super) cause: Option<String>,
+    /// The policies in Shadow that would have decided, and what.
+    pub(super) shadows: Vec<String>,
+    pub(super) hints: Vec<String>,
+    /// Each object considered, and what became of it.
+    pub(super) considered: Vec<(String, String)>,
+    /// How many more there were.
+    pub(super) omitted: usize,
+}
+
+/// The most objects that a page lists; the JSON has all.
+const MOST_CONSIDERED: usize = 200;
+
+// === impl RequestForm ===
+
+impl RequestForm {
+    pub(super) fn new(query: &ViewQuery) -> Result<Self, ViewError> {
+        let text = |name| {
+            query
+                .one(name)
+                .map(|value| value.unwrap_or_default().trim().to_owned())
+        };
+        Ok(Self {
+            user: text("user")?,
+            groups: query.lines("group"),
+            uid: text("uid")?,
+            extra: query.lines("extra"),
+            verb: text("verb")?,
+            resource: text("resource")?,
+            namespace: text("namespace")?,
+            name: text("name")?,
+            selector: text("selector")?,
+            field_selector: text("field-selector")?,
+            path: text("path")?,
+            at: text("at")?,
+        })
+    }
+
+    /// Who asks, and in which namespace.
+    pub(super) fn without_target(self) -> Self {
+        Self {
+            user: self.user,
+            groups: self.groups,
+            extra: self.extra,
+            namespace: self.namespace,
+            ..Self::default()
+        }
+    }
+
+    /// Whether it asks for nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.verb.is_empty() && self.resource.is_empty() && self.path.is_empty()
+    }
+
+    /// The fields of the request that the form for manifests does not show, and sends with them.
+    pub(super) fn hidden(&self) -> Vec<(&'static str, &str)> {
+        let fields = [
+            ("uid", &self.uid),
+            ("verb", &self.verb),
+            ("resource", &self.resource),
+            ("name", &self.name),
+            ("selector", &self.selector),
+            ("field-selector", &self.field_selector),
+            ("path", &self.path),
+            ("at", &self.at),
+        ];
+        let extra = self.extra.iter().map(|extra| ("extra", extra.as_str()));
+        let written = fields.into_iter().filter(|(_, value)| !value.is_empty());
+        written
+            .map(|(name, value)| (name, value.as_str()))
+            .chain(extra)
+            .collect()
+    }
+
+    /// The time for which is decided: that of the form, or `now`.
+    pub(super) fn time(&self, now: SystemTime) -> Result<Time, ViewError> {
+        if self.at.is_empty() {
+            return Ok(now.into());
+        }
+        Time::parse(&self.at).ok_or_else(|| {
+            let at = &self.at;
+            ViewError::Invalid(format!(
+                "`at` is `{at}`: write a time in RFC 3339, such as `2026-12-01T08:00:00Z`"
+            ))
+        })
+    }
+
+    /// What the engine is asked; or what is wrong with it.
+    pub(super) fn attributes(&self) -> Result<Attributes<'static>, Vec<String>> {
+        let mut arguments = RequestArguments {
+            user: self.user.clone(),
+            uid: self.uid.clone(),
+            groups: self.groups.clone(),
+            verb: self.verb.clone(),
+            resource: self.resource.clone(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            label_selector: self.selector.clone(),
+            field_selector: self.field_selector.clone(),
+            path: self.path.clone(),
+            ..RequestArguments::default()
+        };
+        let mut wrong = Vec::new();
+        for extra in &self.extra {
+            match extra.split_once('=') {
+                Some((key, value)) => arguments
+                    .extra
+                    .entry(key.to_owned())
+                    .or_default()
+                    .push(value.to_owned()),
+                None => wrong.push(format!("`extra` is `{extra}`: write `KEY=VALUE`")),
+            }
+        }
+        match arguments.attributes() {
+            Ok(attributes) if wrong.is_empty() => Ok(attributes),
+            Ok(_) => Err(wrong),
+            Err(misfits) => {
+                wrong.extend(misfits.iter().map(in_words));
+                Err(wrong)
+            }
+        }
+    }
+}
+
+fn in_words(misfit: &Misfit) -> String {
+    let field = match misfit.field {
+        "labelSelector" => "selector",
+        "fieldSelector" => "field-selector",
+        field => field,
+    };
+    format!("`{field}`: {}", misfit.message)
+}
+
+// === impl RequestAnswer ===
+
+impl RequestAnswer {
+    pub(super) fn new(
+        loaded: &LoadedPolicies,
+        cluster: &str,
+        attributes: &Attributes<'_>,
+        now: Time,
+    ) -> Self {
+        Self(AuthorizationAnswer::new(loaded, cluster, attributes, now))
+    }
+
+    pub(super) fn report(&self) -> Explained<'_> {
+        self.0.report()
+    }
+}
+
+// === impl DecisionView ===
+
+impl From<&RequestAnswer> for DecisionView {
+    fn from(RequestAnswer(answer): &RequestAnswer) -> Self {
+        let authorization = &answer.consulted.authorization;
+        let shadow = |shadow: &crate::engine::authorization::Shadow| {
+            let failed = shadow
+                .error
+                .as_ref()
+                .map(|error| format!(", because it failed: {error}"));
+            let (kind, name, decision) = (shadow.kind, &shadow.name, shadow.decision);
+            format!("{kind}/{name} would say {decision}{}", failed.unwrap_or_default())
+        };
+        let mut considered = considered_rows(&answer.trace, authorization.decision);
+        let omitted = answer.trace.omitted + considered.len().saturating_sub(MOST_CONSIDERED);
+        considered.truncate(MOST_CONSIDERED);
+        let webhooks = answer.consulted.turns.iter();
+        considered.extend(webhooks.map(|turn| (format!("Webhook/{}", turn.name), outcome(&turn.outcome))));
+        Self {
+            decision: authorization.decision,
+            reason: match authorization.decision {
+                Decision::NoOpinion if authorization.reason.is_empty() => {
+                    "nothing matched; the API server asks its next authorizer".to_owned()
+                }
+                _ => authorization.reason.to_string(),
+            },
+            cause: authorization.cause.as_ref().map(cause_in_words),
+            shadows: authorization.shadow.iter().map(shadow).collect(),
+            hints: answer.hints.clone(),
+            considered,
+            omitted,
+        }
+    }
+}

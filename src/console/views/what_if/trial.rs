@@ -1,0 +1,224 @@
+//! A policy on trial: pasted beside what is in force, for one question.
+
+use serde::Serialize;
+
+use super::manifest::AdmissionAnswer;
+use super::request::RequestAnswer;
+use crate::answers::LoadedPolicies;
+use crate::answers::admission::AdmitAllExplained;
+use crate::answers::authorization::Explained;
+use crate::console::context::ViewContext;
+use crate::console::page::ViewError;
+use crate::console::query::ViewQuery;
+use crate::engine::admission::{AdmissionPolicies, Phase};
+use crate::field::{Fault, Severity};
+use crate::manifest::Source;
+use crate::reload::Trial;
+
+/// The fields of its form.
+pub(super) const FIELDS: [&str; 1] = ["policy"];
+
+/// What the faults of what was pasted name as its file.
+const FILE: &str = "policy";
+
+/// What was pasted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct TrialForm {
+    pub(super) policy: String,
+}
+
+/// What is on trial, as far as it could be read.
+pub(super) struct TrialAnswer {
+    pub(super) faults: Vec<FaultRow>,
+    /// The objects, each with whether it stands in the place of one in force.
+    pub(super) objects: Vec<TrialObject>,
+}
+
+/// What `check` says of what was pasted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FaultRow {
+    /// `error` or `warning`.
+    pub(super) severity: &'static str,
+    /// From 1; 0 where it is not known.
+    pub(super) line: u32,
+    pub(super) object: String,
+    pub(super) path: String,
+    pub(super) kind: &'static str,
+    pub(super) message: String,
+}
+
+/// An object on trial.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TrialObject {
+    pub(super) name: String,
+    pub(super) replaces: bool,
+}
+
+/// The same for programs.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TrialReport<'a> {
+    faults: &'a [FaultRow],
+    objects: &'a [TrialObject],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<BothSides<Explained<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    manifest: Option<BothSides<AdmitAllExplained<'a>>>,
+}
+
+/// What is answered now, and what would be.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BothSides<T> {
+    in_force: T,
+    on_trial: T,
+}
+
+// === impl TrialForm ===
+
+impl TrialForm {
+    pub(super) fn new(form: &ViewQuery) -> Result<Self, ViewError> {
+        let policy = form.one("policy")?.unwrap_or_default().to_owned();
+        Ok(Self { policy })
+    }
+
+    /// Whether nothing was pasted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.policy.trim().is_empty()
+    }
+
+    /// What would decide with it, unless it has faults, and what is to be said about it.
+    ///
+    /// # Errors
+    ///
+    /// It takes parameters, whose data it could show.
+    pub(super) fn load(
+        &self,
+        context: &ViewContext<'_>,
+        in_force: &LoadedPolicies,
+    ) -> Result<(Option<LoadedPolicies>, TrialAnswer), ViewError> {
+        let source = Source {
+            file: FILE.to_owned(),
+            text: self.policy.clone(),
+            cluster: None,
+        };
+        let (trial, faults) = context.snapshot.trial(&source, context.now);
+        let answer = TrialAnswer {
+            faults: faults.iter().map(FaultRow::from).collect(),
+            objects: trial.as_ref().map(objects).unwrap_or_default(),
+        };
+        let Some(trial) = trial else {
+            return Ok((None, answer));
+        };
+        if let Some(name) = takes_parameters(&trial) {
+            return Err(ViewError::Invalid(format!(
+                "`{name}` takes parameters, and could show what they hold: try it with \
+                 `portcullis admit`, where they are your own files"
+            )));
+        }
+        let loaded = LoadedPolicies {
+            policies: trial.policies,
+            authorizers: in_force.authorizers.clone(),
+            admission: trial.admission,
+            namespace: None,
+        };
+        Ok((Some(loaded), answer))
+    }
+}
+
+fn objects(trial: &Trial) -> Vec<TrialObject> {
+    let object = |identity| TrialObject {
+        replaces: trial.replaced.contains(identity),
+        name: identity.to_string(),
+    };
+    trial.objects.iter().map(object).collect()
+}
+
+/// The first policy on trial that reads parameters, or binding that gives some.
+fn takes_parameters(trial: &Trial) -> Option<String> {
+    let is_on_trial = |kind: &str, name: &str| {
+        let mut objects = trial.objects.iter();
+        objects.any(|object| object.kind() == kind && object.name() == name)
+    };
+    let AdmissionPolicies { shared, clusters } = &trial.admission;
+    let kinds = [
+        (
+            Phase::Validate,
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+        ),
+        (
+            Phase::Mutate,
+            "MutatingAdmissionPolicy",
+            "MutatingAdmissionPolicyBinding",
+        ),
+    ];
+    for set in std::iter::once(shared).chain(clusters.values()) {
+        for (phase, kind, binding_kind) in kinds {
+            for (policy, bindings) in set.policies(phase) {
+                if policy.param_kind.is_some() && is_on_trial(kind, &policy.name) {
+                    return Some(policy.name.clone());
+                }
+                let mut with_parameters = bindings.iter().filter(|binding| binding.param_ref.is_some());
+                if let Some(binding) =
+                    with_parameters.find(|binding| is_on_trial(binding_kind, &binding.name))
+                {
+                    return Some(binding.name.clone());
+                }
+            }
+        }
+    }
+    None
+}
+
+// === impl FaultRow ===
+
+impl From<&Fault> for FaultRow {
+    fn from(fault: &Fault) -> Self {
+        Self {
+            severity: match fault.severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+            },
+            line: fault.place.line,
+            object: fault.place.object.clone(),
+            path: fault.place.path.to_string(),
+            kind: fault.kind.as_str(),
+            message: fault.message.clone(),
+        }
+    }
+}
+
+// === impl TrialReport ===
+
+impl<'a> TrialReport<'a> {
+    /// The answers of both sides, the first of each in force.
+    pub(super) fn new(
+        trial: &'a TrialAnswer,
+        requests: &'a [RequestAnswer],
+        manifests: &'a [AdmissionAnswer],
+    ) -> Self {
+        let request = match requests {
+            [in_force, on_trial] => Some(BothSides {
+                in_force: in_force.report(),
+                on_trial: on_trial.report(),
+            }),
+            _ => None,
+        };
+        let manifest = match manifests {
+            [in_force, on_trial] => Some(BothSides {
+                in_force: in_force.report(),
+                on_trial: on_trial.report(),
+            }),
+            _ => None,
+        };
+        Self {
+            faults: &trial.faults,
+            objects: &trial.objects,
+            request,
+            manifest,
+        }
+    }
+}
