@@ -191,7 +191,7 @@ impl Cluster {
 
     /// The last lines of both logs.
     pub(crate) fn tails(&self) -> String {
-        self.etcd.tail() + &self.apiserver.tail()
+        format!("{}{}", self.etcd.tail(), self.apiserver.tail())
     }
 }
 

@@ -37,6 +37,7 @@ mod legacy;
 #[cfg(feature = "cluster")]
 mod live;
 mod never_deny;
+mod not_run;
 mod reload;
 mod renewal;
 mod routes;

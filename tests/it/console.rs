@@ -1,5 +1,11 @@
 //! The console's listener: who is answered, and with which header fields.
 
+mod callers;
+mod guard;
+mod limits;
+mod pages;
+mod plain;
+
 use std::fs;
 
 use crate::support::client::{Connection, Response};

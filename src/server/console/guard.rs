@@ -46,6 +46,7 @@ impl ConsoleGuard {
         shared: &Shared,
         snapshot: &Snapshot,
     ) -> Result<(), ViewError> {
+        check_target(request.uri().authority(), request.headers())?;
         self.check_head(request.method().as_str(), request.uri().path(), request.headers())?;
         if self.has_tls {
             check_caller(request.headers(), connection, shared, snapshot)?;
@@ -85,6 +86,17 @@ fn refused(status: u16, message: impl Into<String>) -> ViewError {
     }
 }
 
+/// Refuses a request line that names another host than `Host` does: a proxy on the way could go
+/// by either.
+fn check_target(target: Option<&Authority>, headers: &HeaderMap) -> Result<(), ViewError> {
+    match target {
+        Some(target) if host(headers).as_ref() != Some(target) => {
+            Err(refused(400, "the request line names another host than `Host`"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The value of `Host`, if it is one name or address with or without a port.
 fn host(headers: &HeaderMap) -> Option<Authority> {
     let mut values = headers.get_all(header::HOST);
@@ -92,7 +104,11 @@ fn host(headers: &HeaderMap) -> Option<Authority> {
         return None;
     };
     let text = value.to_str().ok().filter(|text| !text.contains('@'))?;
-    text.parse().ok()
+    let authority: Authority = text.parse().ok()?;
+    // The parser takes anything for a port.
+    let port = text.strip_prefix(authority.host())?;
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    (port.is_empty() || port.strip_prefix(':').is_some_and(is_port)).then_some(authority)
 }
 
 fn is_of_loopback(host: &str) -> bool {
@@ -189,6 +205,10 @@ mod tests {
             ("10.0.0.1:9091", 421),
             ("[2001:db8::1]", 421),
             ("evil@localhost", 400),
+            ("localhost:9091.evil.example", 400),
+            ("localhost:+9091", 400),
+            ("localhost:99999", 400),
+            ("localhost:", 400),
             ("", 400),
         ] {
             assert_eq!(status(LOCAL, "GET", "/", &[("host", host)]), expected, "{host}");

@@ -1,0 +1,23 @@
+//! Without the programs.
+
+use std::env;
+
+#[test]
+fn without_the_programs_a_test_says_so_and_fails_where_they_are_required() {
+    let empty = tempfile::tempdir().unwrap();
+    let run = |required: &str| {
+        std::process::Command::new(env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "reload::the_next_request_is_decided_by_the_policies_just_loaded",
+            ])
+            .env("KUBEBUILDER_ASSETS", empty.path())
+            .env("PORTCULLIS_REQUIRE_APISERVER", required)
+            .output()
+            .unwrap()
+    };
+    let without = run("0");
+    let said = String::from_utf8(without.stderr).unwrap();
+    assert!(without.status.success() && said.contains("NOT RUN: "), "{said}");
+    assert!(!run("1").status.success());
+}
