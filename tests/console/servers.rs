@@ -58,7 +58,6 @@ pub(crate) struct Servers {
     pub(crate) cluster: Cluster,
     pub(crate) gateway: Gateway,
     pub(crate) console: SocketAddr,
-    configuration: PathBuf,
     _webhooks: Webhooks,
     _relay: Relay,
 }
@@ -125,7 +124,6 @@ impl Servers {
             apply(&cluster, &shipped(file));
         }
         let servers = Self {
-            configuration: home.join("portcullis.yaml"),
             cluster,
             gateway,
             console,
@@ -197,18 +195,6 @@ impl Servers {
         let answer = client.get(path).unwrap();
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());
         answer.json()
-    }
-
-    /// What a command of the program prints with `-o json`.
-    pub(crate) fn command(&self, arguments: &[&str]) -> Value {
-        let run = std::process::Command::new(env!("CARGO_BIN_EXE_portcullis"))
-            .args(arguments)
-            .args(["-o", "json", "--config"])
-            .arg(&self.configuration)
-            .output()
-            .unwrap();
-        serde_json::from_slice(&run.stdout)
-            .unwrap_or_else(|_| panic!("{arguments:?}: {}", String::from_utf8_lossy(&run.stderr)))
     }
 }
 
