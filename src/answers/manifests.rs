@@ -47,6 +47,9 @@ pub(crate) struct ReviewsOfManifests {
     pub(crate) notes: Vec<String>,
 }
 
+/// What helps where a kind is not known: a note of that ends with it.
+pub(crate) const ADD_DEFINITION: &str = "add its CustomResourceDefinition to the manifests";
+
 const NO_DEFAULTS: &str =
     "the manifest is judged as it is written: an API server would fill in defaults first";
 
@@ -130,7 +133,7 @@ impl ManifestRequest {
         if served.is_guess {
             notes.push(format!(
                 "the kind `{kind}` of `{api_version}` is not known: it is taken for the resource `{}` in a namespace; \
-                 add its CustomResourceDefinition to the manifests, or name it with `--resource`",
+                 {ADD_DEFINITION}",
                 served.resource
             ));
         }

@@ -140,7 +140,8 @@ fn a_custom_kind_is_what_its_definition_says_or_guessed_with_a_note() {
     assert!(
         guessed
             .stdout
-            .contains("note: the kind `Fox` of `example.com/v1` is not known"),
+            .contains("note: the kind `Fox` of `example.com/v1` is not known: it is taken for the resource `foxs` in a namespace; \
+                       add its CustomResourceDefinition to the manifests, or name it with `--resource`\n"),
         "{guessed:?}"
     );
     let known = admit("-f -", fox, &[("policies/crd.yaml", definition)]);

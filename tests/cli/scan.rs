@@ -323,6 +323,21 @@ fn a_namespace_is_for_objects_that_name_none() {
 }
 
 #[test]
+fn a_kind_that_is_not_known_needs_its_definition() {
+    let run = scan(
+        "-f -",
+        "apiVersion: example.com/v1\nkind: Fox\nmetadata: {name: f}\n",
+    );
+    assert!(
+        run.stderr.ends_with(
+            "note: the kind `Fox` of `example.com/v1` is not known: it is taken for the resource `foxs` in a \
+             namespace; add its CustomResourceDefinition to the manifests\n"
+        ),
+        "{run:?}"
+    );
+}
+
+#[test]
 fn what_cannot_be_read_is_2() {
     let portcullis = set_up();
     portcullis.write(

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::answers::manifests::{ManifestRequest, ReviewsOfManifests};
+use crate::answers::manifests::{ADD_DEFINITION, ManifestRequest, ReviewsOfManifests};
 use crate::answers::objects;
 use crate::cli::{Error, authorize};
 use crate::document::Document;
@@ -82,7 +82,7 @@ impl ManifestArguments {
             (_, None) => Vec::new(),
         };
         let reviews = self.request().reviews(&objects, &old, definitions);
-        let found = reviews.map_err(|faults| Error::Faulty {
+        let mut found = reviews.map_err(|faults| Error::Faulty {
             path: path.display().to_string(),
             faults,
         })?;
@@ -91,6 +91,13 @@ impl ManifestArguments {
                 "there is no manifest in `{}`",
                 path.display()
             )));
+        }
+        for note in found
+            .notes
+            .iter_mut()
+            .filter(|note| note.ends_with(ADD_DEFINITION))
+        {
+            note.push_str(", or name it with `--resource`");
         }
         Ok(found)
     }
