@@ -97,6 +97,85 @@ impl ScannedPolicy {
     }
 }
 
+/// What a mutation writes into a label: of the object alone, or of who asks.
+const WRITTEN: [&str; 4] = [
+    "'1'",
+    "has(object.metadata.labels.b) ? '1' : '2'",
+    "object.metadata.labels.b",
+    "request.userInfo.username",
+];
+
+/// A mutation of the Pods that its condition holds for.
+#[derive(Debug, Clone)]
+struct ScannedMutation {
+    condition: Option<&'static str>,
+    label: &'static str,
+    written: &'static str,
+    failure_policy: &'static str,
+}
+
+fn mutation() -> impl Strategy<Value = ScannedMutation> {
+    let conditions = &EXPRESSIONS[..EXPRESSIONS.len() - 2];
+    (
+        prop::option::of(select(conditions)),
+        select(vec!["a", "b"]),
+        select(&WRITTEN[..]),
+        select(vec!["Fail", "Ignore"]),
+    )
+        .prop_map(|(condition, label, written, failure_policy)| ScannedMutation {
+            condition,
+            label,
+            written,
+            failure_policy,
+        })
+}
+
+impl ScannedMutation {
+    fn manifests(&self, index: usize) -> [Value; 2] {
+        let conditions: Vec<Value> = self
+            .condition
+            .iter()
+            .map(|expression| json!({"name": "c", "expression": expression}))
+            .collect();
+        let patch = format!(
+            "[JSONPatch{{op: 'add', path: '/metadata/labels/{}', value: {}}}]",
+            self.label, self.written
+        );
+        let api_version = "admissionregistration.k8s.io/v1";
+        let name = format!("m{index}");
+        let policy = json!({
+            "apiVersion": api_version, "kind": "MutatingAdmissionPolicy", "metadata": {"name": name},
+            "spec": {
+                "failurePolicy": self.failure_policy,
+                "reinvocationPolicy": "Never",
+                "matchConstraints": {"resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["pods"]},
+                ]},
+                "matchConditions": conditions,
+                "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+            },
+        });
+        let binding = json!({
+            "apiVersion": api_version, "kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": name},
+            "spec": {"policyName": name},
+        });
+        [policy, binding]
+    }
+}
+
+/// A policy that takes from some what the role allows them, or allows others the same.
+fn authorization_policy(effect: &str) -> Value {
+    json!({
+        "apiVersion": "portcullis.dev/v1alpha1", "kind": "AuthorizationPolicy", "metadata": {"name": "a"},
+        "spec": {
+            "effect": effect,
+            "subjects": [{"kind": "User", "name": if effect == "Deny" { "bob" } else { "jane" }}],
+            "resourceRules": [{"verbs": ["get", "delete"], "apiGroups": [""], "resources": ["pods"]}],
+            "reason": "r",
+        },
+    })
+}
+
 /// An exception from the first policy, for nobody in particular or for some.
 fn exception(subjects: bool) -> Value {
     let subjects = if subjects {
@@ -199,6 +278,8 @@ proptest! {
     #[test]
     fn a_scan_says_what_admit_says_whoever_asks(
         policies in prop::collection::vec(policy(), 1..=3),
+        mutations in prop::collection::vec(mutation(), 0..=2),
+        authorization in prop::option::of(select(vec!["Deny", "Allow"])),
         excepted in prop::option::weighted(0.3, any::<bool>()),
         labels in subsequence(vec!["a", "b"], 0..=2),
         before in subsequence(vec!["a", "b"], 0..=2),
@@ -210,6 +291,8 @@ proptest! {
         manifests.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
             "metadata": {"name": "r"}, "subjects": [{"kind": "User", "name": "bob", "apiGroup": "rbac.authorization.k8s.io"}],
             "roleRef": {"kind": "ClusterRole", "name": "r", "apiGroup": "rbac.authorization.k8s.io"}}));
+        manifests.extend(mutations.iter().enumerate().flat_map(|(index, mutation)| mutation.manifests(index)));
+        manifests.extend(authorization.map(authorization_policy));
         manifests.extend(excepted.map(exception));
         let judge = judge(&manifests);
         let object = pod(&labels);
