@@ -1,5 +1,6 @@
 //! All that decides.
 
+use crate::cel::Version;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
 use crate::engine::authorization::Policies;
 use crate::engine::authorization::authorizer::Authorizer;
@@ -18,8 +19,17 @@ pub(crate) struct LoadedPolicies {
 impl LoadedPolicies {
     /// What `manifests` decide by, without a configuration beside them.
     pub(crate) fn of_manifests(manifests: manifest::Manifests) -> Self {
+        Self::of_manifests_for(manifests, Version::default())
+    }
+
+    /// The same where expressions are compiled for `cel_version`.
+    pub(crate) fn of_manifests_for(manifests: manifest::Manifests, cel_version: Version) -> Self {
+        let settings = AdmissionSettings {
+            cel_version,
+            ..AdmissionSettings::default()
+        };
         Self {
-            admission: manifests.admission(&AdmissionSettings::default()),
+            admission: manifests.admission(&settings),
             policies: manifests.policies,
             authorizers: Vec::new(),
             namespace: None,

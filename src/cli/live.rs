@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::{Error, output};
 use crate::answers::LoadedPolicies;
+use crate::cel::Version;
 use crate::cluster::{LiveCluster, LivePurpose};
 use crate::engine::Time;
 use crate::manifest::{self, Options};
@@ -47,18 +48,37 @@ pub(super) fn policies(
     purpose: LivePurpose,
     now: Time,
 ) -> Result<LoadedPolicies, Error> {
+    if let Some(why) = other_version(cluster) {
+        output::complain(format_args!("warning: {why}"));
+    }
     let found = cluster.policies(name, purpose)?;
     for fault in found.faults.iter() {
         output::complain(format_args!("warning: {fault}; it counts as absent"));
     }
     let options = Options {
         now: Some(now),
+        cel_version: cluster.cel_version(),
         cluster_scoped: [(name.to_owned(), found.cluster_scoped)].into(),
         ..Options::default()
     };
     let manifests = manifest::assemble(&found.objects, &options);
     Ok(LoadedPolicies {
         namespace: Some(cluster.namespace().to_owned()),
-        ..LoadedPolicies::of_manifests(manifests)
+        ..LoadedPolicies::of_manifests_for(manifests, options.cel_version)
     })
+}
+
+/// Why expressions are not compiled for the version of the API server, if they are not.
+fn other_version(cluster: &LiveCluster) -> Option<String> {
+    let compiled = cluster.cel_version();
+    match cluster.minor_version() {
+        None => Some(format!(
+            "the API server does not say its version: expressions are compiled for Kubernetes {compiled}"
+        )),
+        Some(minor) if Version::new(minor) != compiled => Some(format!(
+            "expressions are compiled for Kubernetes {compiled}; the API server is of version 1.{minor}, whose CEL may \
+             calculate costs and errors differently"
+        )),
+        Some(_) => None,
+    }
 }

@@ -22,6 +22,7 @@ pub use policies::{LivePolicies, LivePurpose};
 use serde_json::{Map, Value, json};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::cel::Version;
 use crate::engine::admission::ParamKind;
 
 /// A cluster that can be asked.
@@ -32,6 +33,7 @@ pub struct LiveCluster {
     access: ApiAccess,
     namespace: String,
     resources: Vec<ServedResource>,
+    minor_version: Option<u32>,
 }
 
 /// Where objects are listed.
@@ -63,17 +65,34 @@ impl LiveCluster {
             .enable_all()
             .build()
             .map_err(|error| LiveError::Kubeconfig(error.to_string()))?;
-        let (access, namespace, resources) = runtime.block_on(async {
+        let (access, namespace, resources, minor_version) = runtime.block_on(async {
             let (access, namespace) = ApiAccess::new(kubeconfig, context).await?;
             let resources = discovery::resources(&access).await?;
-            Ok::<_, LiveError>((access, namespace, resources))
+            let minor_version = discovery::minor_version(&access).await;
+            Ok::<_, LiveError>((access, namespace, resources, minor_version))
         })?;
         Ok(Self {
             runtime,
             access,
             namespace,
             resources,
+            minor_version,
         })
+    }
+
+    /// The minor version of the API server, such as 37; `None` where it does not say one.
+    #[must_use]
+    pub const fn minor_version(&self) -> Option<u32> {
+        self.minor_version
+    }
+
+    /// What the API server compiles expressions for, as far as that version is known: else the
+    /// oldest or the newest that is, and the newest where it does not say its version.
+    #[must_use]
+    pub fn cel_version(&self) -> Version {
+        let [oldest, .., newest] = Version::EXACT;
+        let minor = self.minor_version.map(Version::new);
+        minor.map_or(newest, |version| version.clamp(oldest, newest))
     }
 
     /// The namespace of the context, or else `default`.

@@ -71,6 +71,22 @@ struct DiscoveredKind {
     kind: String,
 }
 
+/// What an API server says of its version (`version.Info`).
+#[derive(Deserialize)]
+struct ServerVersion {
+    /// Such as `37`; some distributions write `37+`.
+    minor: String,
+}
+
+/// The minor version of the API server; `None` where it says none, or not to this user.
+pub(super) async fn minor_version(access: &ApiAccess) -> Option<u32> {
+    let version: ServerVersion = access.get("/version", "application/json").await.ok()?;
+    let digits = version
+        .minor
+        .trim_end_matches(|character: char| !character.is_ascii_digit());
+    digits.parse().ok()
+}
+
 /// Everything that is served, the versions of a group in its order of preference.
 pub(super) async fn resources(access: &ApiAccess) -> Result<Vec<ServedResource>, LiveError> {
     let mut all = Vec::new();

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::{ListedPlace, LiveCluster, LiveError, ServedResource};
-use crate::cel::Version;
 use crate::cluster::kind::{WatchPurpose, WatchedKind};
 use crate::cluster::object::{ReceivedObject, name_of};
 use crate::engine::authorization::matching::ClusterScoped;
@@ -57,7 +56,7 @@ impl LiveCluster {
             self.list(resource, ListedPlace::Everywhere, |page| {
                 for value in page {
                     let object = ReceivedObject::of_value(&kind, &api_version, name_of(&value), value);
-                    match object.read(&name, Version::NEWEST) {
+                    match object.read(&name, self.cel_version()) {
                         Ok(good) => found.objects.push(good.object),
                         Err(refused) => found.faults.append(refused.faults),
                     }

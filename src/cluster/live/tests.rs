@@ -18,6 +18,10 @@ const DISCOVERY: &str = r#"{"kind": "APIGroupDiscoveryList", "items": [{"metadat
         {"resource": "secrets", "responseKind": {"kind": "Secret"}, "scope": "Namespaced", "verbs": ["list"]}
     ]}]}]}"#;
 
+const ADMISSION: &str = r#"{"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": "admissionregistration.k8s.io"},
+    "versions": [{"version": "v1", "resources": [{"resource": "validatingadmissionpolicies",
+        "responseKind": {"kind": "ValidatingAdmissionPolicy"}, "scope": "Cluster", "verbs": ["create", "get", "list"]}]}]}]}"#;
+
 fn pod(name: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "n", "managedFields": [{"manager": "m"}]}})
 }
@@ -30,11 +34,17 @@ fn answer(target: &str) -> (u16, String) {
             .to_string()
     };
     match target {
+        "/version" => (200, r#"{"major": "1", "minor": "36+"}"#.to_owned()),
         "/api" => (200, DISCOVERY.to_owned()),
-        "/apis" => (
-            200,
-            r#"{"kind": "APIGroupDiscoveryList", "items": []}"#.to_owned(),
-        ),
+        "/apis" => (200, ADMISSION.to_owned()),
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies?limit=500" => {
+            let policy = json!({"metadata": {"name": "p"}, "spec": {
+                "matchConstraints": {"resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]},
+                "validations": [{"expression": "['a'].includes(object.metadata.name)"}]}});
+            let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": [policy]});
+            (200, list.to_string())
+        }
         "/api/v1/pods?limit=500" => (200, list("a/b=", &["one"])),
         "/api/v1/pods?limit=500&continue=a%2Fb%3D" => {
             let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410,
@@ -212,4 +222,37 @@ fn who_lacks_which_permission_is_said() {
         .err()
         .unwrap();
     assert!(missing.to_string().contains("`--context`"), "{missing}");
+}
+
+#[test]
+fn expressions_are_compiled_for_the_version_of_the_api_server() {
+    let (server, _) = serve();
+    let file = kubeconfig(server, &json!({}), &json!({"token": "t"}));
+    let mut cluster = LiveCluster::connect(Some(file.path()), None).unwrap();
+    assert_eq!(cluster.minor_version(), Some(36));
+    for (minor, compiled) in [
+        (Some(36), Version::new(36)),
+        (Some(37), Version::new(37)),
+        (Some(20), Version::new(34)),
+        (Some(99), Version::NEWEST),
+        (None, Version::NEWEST),
+    ] {
+        cluster.minor_version = minor;
+        assert_eq!(cluster.cel_version(), compiled, "{minor:?}");
+        // 1.37 added `includes`.
+        let found = cluster.policies("c", LivePurpose::Admission).unwrap();
+        let is_known = compiled >= Version::new(37);
+        assert_eq!(
+            found.objects.len(),
+            usize::from(is_known),
+            "{minor:?}: {}",
+            found.faults
+        );
+        assert_eq!(
+            found.faults.has_errors(),
+            !is_known,
+            "{minor:?}: {}",
+            found.faults
+        );
+    }
 }
