@@ -16,15 +16,22 @@
 
 pub mod assets;
 mod context;
+mod decided_request;
 #[cfg(test)]
 mod fixtures;
 mod frame;
+mod history;
+mod live;
 mod page;
 mod query;
+mod recent_decisions;
 mod state;
 pub mod views;
 
 pub use context::{ViewContext, ViewRequest};
+pub use history::{EVERY, MetricsHistory};
+pub use live::LiveStream;
 pub use page::{Page, Representation, ViewError};
 pub use query::ViewQuery;
+pub use recent_decisions::{ClusterDecisions, DecisionSlice, KeptDecision, RecentDecisions};
 pub use state::ConsoleState;

@@ -37,6 +37,7 @@ mod listener;
 mod memory;
 mod pool;
 mod receive;
+mod recorder;
 mod refusals;
 mod respond;
 mod routes;
@@ -279,8 +280,8 @@ async fn drain(shared: &Shared) {
 }
 
 fn flush(shared: &Shared) {
-    if let Some(log) = &shared.decision_log
-        && !log.flush(FLUSH)
+    if let Some(recorder) = &shared.recorder
+        && !recorder.flush(FLUSH)
     {
         tracing::warn!("some lines of the decision log were not written");
     }

@@ -27,8 +27,9 @@ macro_rules! asset {
 }
 
 /// All of them.
-pub const ASSETS: [Asset; 6] = [
+pub const ASSETS: [Asset; 7] = [
     asset!("style.css", CSS),
+    asset!("console.js", SCRIPT),
     asset!("icon.svg", "image/svg+xml"),
     asset!("htmx.min.js", SCRIPT),
     asset!("htmx-sse.min.js", SCRIPT),

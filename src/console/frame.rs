@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 /// The views by path, and what they are called. One whose path has more segments belongs to the
 /// view of the first.
-const NAVIGATION: [(&str, &str); 7] = [
+const NAVIGATION: [(&str, &str); 8] = [
     ("/", "Now"),
+    ("/live", "Live"),
     ("/who-can", "Who can"),
     ("/what-can", "What can"),
     ("/what-if", "What if"),

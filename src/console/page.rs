@@ -94,18 +94,29 @@ impl Page {
         view: &impl Serialize,
         template: &impl Template,
     ) -> Result<Self, ViewError> {
-        let internal = |error: &dyn std::error::Error| ViewError::Internal(error.to_string());
-        let body = match representation {
-            Representation::Html => template.render().map_err(|error| internal(&error))?,
-            Representation::Json => {
-                let json = serde_json::to_string_pretty(view).map_err(|error| internal(&error))?;
-                json + "\n"
-            }
-        };
+        match representation {
+            Representation::Html => Self::html(template),
+            Representation::Json => Self::json(view),
+        }
+    }
+
+    /// The page that a template makes.
+    pub(super) fn html(template: &impl Template) -> Result<Self, ViewError> {
+        let body = template.render();
         Ok(Self {
             status: 200,
-            representation,
-            body,
+            representation: Representation::Html,
+            body: body.map_err(|error| ViewError::Internal(error.to_string()))?,
+        })
+    }
+
+    /// The page that is `view` as JSON.
+    pub(super) fn json(view: &impl Serialize) -> Result<Self, ViewError> {
+        let body = serde_json::to_string_pretty(view);
+        Ok(Self {
+            status: 200,
+            representation: Representation::Json,
+            body: body.map_err(|error| ViewError::Internal(error.to_string()))? + "\n",
         })
     }
 }

@@ -6,6 +6,8 @@
 
 mod cluster;
 mod clusters;
+mod decision;
+mod live;
 mod now;
 mod paging;
 mod policies;
@@ -26,6 +28,8 @@ pub fn render(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, 
     let segments: Vec<&str> = request.segments.iter().map(String::as_str).collect();
     match segments.as_slice() {
         [""] => now::view(context, request),
+        ["live"] => live::view(context, request),
+        ["live", sequence] => decision::view(context, request, sequence),
         ["who-can"] => who_can::view(context, request),
         ["what-can"] => what_can::view(context, request),
         ["what-if"] => what_if::view(context, request),

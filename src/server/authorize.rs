@@ -14,16 +14,17 @@ use actix_web::web::Bytes;
 
 use super::gateway::Shared;
 use super::receive::ReceivedReview;
+use super::recorder::DecisionRecorder;
 use super::respond::Rejection;
 use crate::api::{SubjectAccessReview, SubjectAccessReviewReply};
 use crate::authorizers::{ConsultationEnd, ConsultationStep, Pending};
-use crate::config::{Endpoint, LogTrace};
+use crate::config::Endpoint;
 use crate::engine::authorization::SubjectAccessReviewVersion;
 use crate::engine::authorization::authorizer::{Consultation, NamedOpinion};
 use crate::engine::authorization::{Authorization, PolicySet, Unmatched};
 use crate::engine::{Attributes, Cause, Decision};
 use crate::recording::{RecordedBody, RecordedDecision, RecordedReview};
-use crate::telemetry::decision_log::{DecisionLog, LoggedQuestion, Record, ShadowDecision};
+use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision};
 
 /// How far a review came without waiting for anybody.
 pub(super) enum AuthorizeStep {
@@ -138,9 +139,9 @@ impl Settled<'_> {
         received
             .trace
             .decided(self.authorization.decision, self.authorization.cause.as_ref());
-        if let Some(log) = &shared.decision_log {
+        if let Some(recorder) = &shared.recorder {
             let policies = received.snapshot.policies.for_cluster(&received.caller.cluster);
-            self.record(log, received, policies);
+            self.record(recorder, received, policies);
         }
         let opinions = std::mem::take(&mut self.opinions);
         shared.recordings.record(|| self.recorded(received, opinions));
@@ -173,7 +174,7 @@ impl Settled<'_> {
         }
     }
 
-    fn record(&self, log: &DecisionLog, received: &ReceivedReview, policies: &PolicySet) {
+    fn record(&self, recorder: &DecisionRecorder, received: &ReceivedReview, policies: &PolicySet) {
         let authorization = self.authorization;
         let shadow: Vec<_> = authorization
             .shadow
@@ -193,12 +194,11 @@ impl Settled<'_> {
             Some(unmatched) => Cow::Owned(self.why_not(unmatched)),
             None => Cow::from(&authorization.reason),
         };
-        let log_config = received.snapshot.config.decision_log.as_ref();
-        let near_misses = match log_config.map(|log| log.trace) {
-            Some(LogTrace::NearMisses) => unmatched.map(|unmatched| unmatched.nearest),
-            Some(LogTrace::None) | None => None,
+        let near_misses = match recorder.wants_near_misses(&received.snapshot) {
+            true => unmatched.map(|unmatched| unmatched.nearest),
+            false => None,
         };
-        log.record(&Record {
+        let record = Record {
             time: received.time,
             revision: &received.snapshot.revision,
             cluster: &received.caller.cluster,
@@ -213,7 +213,8 @@ impl Settled<'_> {
             webhooks: &[],
             evaluation_error: self.error,
             duration: self.took,
-        });
+        };
+        recorder.record(&record, &received.snapshot);
     }
 
     /// Why nothing decided: neither own policies nor anybody else.

@@ -13,6 +13,7 @@
 mod answer;
 mod guard;
 mod listener;
+mod live;
 mod send;
 
 pub(super) use listener::start;

@@ -11,6 +11,7 @@ use super::connections::Connections;
 use super::counters::CountersInForce;
 use super::lifecycle::Lifecycle;
 use super::pool::Pool;
+use super::recorder::DecisionRecorder;
 use super::refusals::Refusals;
 use crate::console::ConsoleState;
 use crate::recording::Recordings;
@@ -34,7 +35,8 @@ pub(super) struct Shared {
     /// When it was made.
     pub(super) start: Instant,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) decision_log: Option<DecisionLog>,
+    /// Where decisions are written, if anywhere.
+    pub(super) recorder: Option<DecisionRecorder>,
     pub(super) recordings: Arc<Recordings>,
     /// Begins the traces of requests.
     pub(super) traces: Traces,
@@ -77,6 +79,7 @@ impl Shared {
             }
         });
         let console = follow_for_console(&state);
+        let recorder = DecisionRecorder::new(decision_log, console.clone());
         Ok(Self {
             console,
             authorizing: metrics.in_flight(Endpoint::Authorize),
@@ -92,15 +95,19 @@ impl Shared {
             start: Instant::now(),
             state,
             metrics,
-            decision_log,
+            recorder,
         })
     }
 }
 
 /// What the console remembers of `state`, if the configuration has one.
 fn follow_for_console(state: &ReloadState) -> Option<Arc<ConsoleState>> {
-    state.current().config.console.as_ref()?;
-    let console = Arc::new(ConsoleState::new(&state.current().revision, SystemTime::now()));
+    let decisions = state.current().config.console.as_ref()?.decisions;
+    let console = Arc::new(ConsoleState::new(
+        decisions,
+        &state.current().revision,
+        SystemTime::now(),
+    ));
     let following = Arc::clone(&console);
     state.observe(move |snapshot| following.replaced(&snapshot.revision, SystemTime::now()));
     Some(console)

@@ -15,7 +15,7 @@ use prometheus::IntCounter;
 
 use super::line_queue::{LineQueue, LineQueueSettings, LogSink, WriteFailure};
 
-pub use record::{LoggedQuestion, Record, ShadowDecision};
+pub use record::{DecisionLine, LoggedQuestion, Record, ShadowDecision};
 
 /// Bytes that may wait for the writer: some ten thousand usual lines.
 const PENDING_BYTES: usize = 8 << 20;
@@ -69,7 +69,17 @@ impl DecisionLog {
 
     /// Queues the line of a decision, or drops and counts it when the queue is full.
     pub fn record(&self, record: &Record<'_>) {
-        record.with_line(|line| self.0.push(line));
+        record.with_line(|line| self.write(line, true));
+    }
+
+    /// Queues a line that was made already, with the rules that came nearest or without.
+    pub fn write(&self, line: &DecisionLine<'_>, with_near_misses: bool) {
+        let parts = if with_near_misses {
+            [line.whole(), &[]]
+        } else {
+            line.without_near_misses()
+        };
+        self.0.push(parts);
     }
 
     /// Has a file opened anew before the next line, after it was moved away.

@@ -75,8 +75,11 @@ impl LineQueue {
     }
 
     /// Queues a line, which ends in a line break, or drops and counts it when the queue is full.
-    pub(super) fn push(&self, line: &[u8]) {
-        self.0.push(line.len(), |pending| pending.extend_from_slice(line));
+    pub(super) fn push(&self, [start, end]: [&[u8]; 2]) {
+        self.0.push(start.len() + end.len(), |pending| {
+            pending.extend_from_slice(start);
+            pending.extend_from_slice(end);
+        });
     }
 
     /// Has the sink made anew before the next line.

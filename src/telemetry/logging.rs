@@ -165,7 +165,7 @@ impl<'w> MakeWriter<'w> for LogWriter {
 /// Each event comes as one write.
 impl Write for LogWriter {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        self.0.push(event);
+        self.0.push([event, &[]]);
         Ok(event.len())
     }
 

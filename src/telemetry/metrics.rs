@@ -8,6 +8,7 @@ mod counts;
 mod families;
 mod labels;
 mod recorders;
+mod sample;
 mod series;
 
 use std::collections::{BTreeMap, HashSet};
@@ -22,6 +23,7 @@ pub use labels::{
 };
 pub use prometheus::{IntCounter, IntGauge};
 pub use recorders::{PolicyCounters, UpstreamRecorder};
+pub use sample::{EndpointSample, MetricsSample};
 
 use crate::engine::{CauseKind, Decision, Time};
 use families::Families;

@@ -178,12 +178,6 @@ impl Servers {
         self.cluster.user(user).post(&collection, &object).unwrap()
     }
 
-    /// Has somebody of any name get a path; the code of the answer.
-    pub(crate) fn get_as(&self, user: &str, path: &str) -> u16 {
-        let admin = self.cluster.admin().with_header("Impersonate-User", user);
-        admin.get(path).unwrap().status
-    }
-
     /// The address of a page.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.console)

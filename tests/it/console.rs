@@ -7,9 +7,12 @@ mod pages;
 mod plain;
 
 use std::fs;
+use std::net::TcpStream;
+
+use serde_json::Value;
 
 use crate::support::client::{Connection, Response};
-use crate::support::{Builder, Client, Gateway};
+use crate::support::{Builder, Client, Gateway, JANE_GETS, until, v1};
 
 /// Sends `head`, to which nothing is added, to a console without TLS.
 fn send(gateway: &Gateway, head: &str, body: &str) -> Response {
@@ -197,4 +200,151 @@ fn its_certificate_is_replaced_by_a_reload() {
     gateway.reload(&[("server.crt", &fresh.pem()), ("server.key", &fresh.key_pem())]);
     assert_ne!(shown(&stranger), before);
     assert_eq!(fs::read(gateway.file("server.crt")).unwrap(), fresh.pem());
+}
+
+/// The line of each decision that is kept, the newest first.
+fn live(gateway: &Gateway, query: &str) -> Vec<Value> {
+    let answer = get(gateway, &format!("/live{query}"), "\r\nAccept: application/json");
+    answer.json()["decisions"].as_array().unwrap().clone()
+}
+
+/// A review that a policy denies, of a user of this name.
+fn denied(user: &str) -> String {
+    let user = Value::from(user);
+    v1(&format!(
+        r#"{{"user":{user},"groups":["locked"],"resourceAttributes":{{"verb":"get","resource":"pods","namespace":"ns"}}}}"#
+    ))
+}
+
+/// Opens the stream of new decisions.
+fn stream(gateway: &Gateway, query: &str, fields: &str) -> Connection<TcpStream> {
+    let mut connection = Connection::plain(gateway.addresses.console.unwrap());
+    connection
+        .send(format!("GET /live/events{query} HTTP/1.1\r\nHost: localhost{fields}\r\n\r\n").as_bytes());
+    let head = connection.read_until("retry: 2000\n\n");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert!(head.contains("content-type: text/event-stream"), "{head}");
+    connection
+}
+
+#[test]
+fn what_is_decided_is_shown_as_the_decision_log_has_it() {
+    let gateway = on_loopback();
+    let mut caller = gateway.connect();
+    caller.authorize(v1(JANE_GETS));
+    caller.authorize(denied("joe"));
+    caller.authorize(v1(
+        r#"{"user":"jane","resourceAttributes":{"verb":"delete","resource":"pods","namespace":"ns"}}"#,
+    ));
+    let shown = live(&gateway, "");
+    let decisions: Vec<_> = shown.iter().map(|one| one["line"]["decision"].clone()).collect();
+    assert_eq!(decisions, ["noOpinion", "deny", "allow"]);
+    assert_eq!(live(&gateway, "?decision=deny&user=joe").len(), 1);
+    assert_eq!(live(&gateway, "?policy=locked-out").len(), 1);
+    assert_eq!(live(&gateway, "?user=nobody").len(), 0);
+    // What came nearest is for the console alone, unless the log wants it, too.
+    assert_ne!(shown[0]["line"]["nearMisses"], Value::Null);
+    let mut logged: Vec<Value> = Vec::new();
+    until("the log has all three", || {
+        let text = fs::read_to_string(gateway.file("decisions.log")).unwrap();
+        logged = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        logged.len() == 3
+    });
+    for (line, shown) in logged.iter().rev().zip(&shown) {
+        let mut shown = shown["line"].clone();
+        shown.as_object_mut().unwrap().remove("nearMisses");
+        assert_eq!(*line, shown);
+    }
+    for bad in ["?decision=no", "?usr=joe", "?user=a&user=b"] {
+        assert_eq!(get(&gateway, &format!("/live{bad}"), "").status, 400, "{bad}");
+    }
+}
+
+#[test]
+fn one_decision_is_explained_and_can_be_asked_again() {
+    let gateway = on_loopback();
+    gateway.connect().authorize(denied("<script>alert(1)</script>"));
+    let sequence = live(&gateway, "")[0]["sequence"].as_u64().unwrap();
+    let page = get(&gateway, &format!("/live/{sequence}"), "");
+    let page = String::from_utf8(page.body).unwrap();
+    for text in [
+        "/policies/AuthorizationPolicy/-/locked-out",
+        "this account is locked",
+        "&#60;script&#62;",
+        "/what-if?user=%3Cscript%3E",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(!page.contains("<script>alert"), "{page}");
+    for (path, said) in [
+        ("/live/99", "there is no decision 99 yet"),
+        ("/live/x", "`x` is not the number of a decision"),
+    ] {
+        let answer = get(&gateway, path, "\r\nAccept: application/json");
+        assert_eq!(answer.status, 404);
+        assert!(
+            answer.json()["error"].as_str().unwrap().starts_with(said),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn a_denial_comes_to_whoever_watches_and_a_browser_resumes() {
+    let gateway = on_loopback();
+    let mut caller = gateway.connect();
+    let mut all = stream(&gateway, "", "");
+    let mut of_jim = stream(&gateway, "?user=jim", "");
+    caller.authorize(denied("joe"));
+    let events = all.read_until("event: seen");
+    assert!(
+        events.contains("event: denial") && events.contains("<td>joe</td>"),
+        "{events}"
+    );
+    let id = all.read_until("data:");
+    assert!(id.contains("id: 1\n"), "{id}");
+    drop(all);
+    caller.authorize(denied("jack"));
+    caller.authorize(denied("jim"));
+    // The filter lets one of the three through.
+    let events = of_jim.read_until("event: seen");
+    assert!(events.contains("<td>jim</td>"), "{events}");
+    assert!(!events.contains("joe") && !events.contains("jack"), "{events}");
+    // After a break what came meanwhile is sent, and nothing twice.
+    let mut resumed = stream(&gateway, "", "\r\nLast-Event-ID: 1");
+    let events = resumed.read_until("event: seen");
+    assert!(
+        events.contains("jack") && events.contains("jim") && !events.contains("joe"),
+        "{events}"
+    );
+    let refused = get(&gateway, "/live/events?decision=no", "");
+    assert_eq!(refused.status, 400);
+}
+
+#[test]
+fn of_too_many_streams_the_oldest_ends_and_reviews_are_answered() {
+    let gateway = on_loopback();
+    let mut streams: Vec<_> = (0..65).map(|_| stream(&gateway, "", "")).collect();
+    let last = streams[0].read_until("event: closed");
+    assert!(!last.contains("denial"), "{last}");
+    gateway.connect().authorize(denied("joe"));
+    for stream in &mut streams[1..] {
+        stream.read_until("<td>joe</td>");
+    }
+}
+
+#[test]
+fn over_tls_a_stream_ends_when_the_callers_are_others() {
+    let gateway = encrypted();
+    let mut connection = gateway.stranger().connect(gateway.addresses.console.unwrap());
+    connection.send(
+        b"GET /live/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic dmlld2VyOnJpZ2h0\r\n\r\n",
+    );
+    connection.read_until("retry: 2000\n\n");
+    gateway.reload(&[("policies/more.yaml", b"# something else\n")]);
+    // The last chunk: the stream is over.
+    connection.read_until("0\r\n\r\n");
 }

@@ -1,19 +1,28 @@
-//! `/`: what is in force now, and how it is doing.
+//! `/`: what is in force now, how it is doing, and what ends soon.
+
+mod figures;
+
+use std::time::{Duration, SystemTime};
 
 use askama::Template;
 use serde::Serialize;
 
-use crate::certificates::rfc3339;
+use self::figures::Figures;
+use crate::certificates::{NOTICE, rfc3339};
 use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::frame::PageFrame;
 use crate::console::page::{Page, ViewError};
+use crate::engine::{CauseKind, Time};
 use crate::field::Faults;
-use crate::reload::{Change, ReloadFailure};
+use crate::reload::{Change, Origin, ReloadFailure, SourceStatus};
 
-/// How many faults are listed; the log has all.
-const MOST_FAULTS: usize = 200;
+/// How many faults are listed, and how many ends; the log and the metrics have all.
+const MOST: usize = 200;
 
-/// What is in force, and what is wrong with what is not.
+/// From when on the end of a policy or exception is shown.
+const POLICY_NOTICE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+/// What is in force, how it is doing, and what is wrong with what is not.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NowView {
@@ -27,6 +36,10 @@ pub(super) struct NowView {
     failure: Option<FailureView>,
     /// Of files and of objects of clusters.
     faults: Vec<String>,
+    clusters: Vec<ClusterView>,
+    ending: Vec<EndView>,
+    #[serde(flatten)]
+    figures: Figures,
 }
 
 /// What the last reload changed.
@@ -42,6 +55,26 @@ struct ChangeView {
 struct FailureView {
     at: String,
     message: &'static str,
+}
+
+/// How it stands with a cluster that is watched.
+#[derive(Debug, Serialize)]
+struct ClusterView {
+    cluster: String,
+    /// Where its objects are from, in words.
+    origin: &'static str,
+    objects: usize,
+    faulty: usize,
+}
+
+/// What ends soon, or has ended.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EndView {
+    at: String,
+    kind: String,
+    name: String,
+    is_over: bool,
 }
 
 #[derive(Template)]
@@ -73,9 +106,55 @@ impl NowView {
             configuration: context.snapshot.config.file.display().to_string(),
             last_change: context.state.last_change().map(|change| (&change).into()),
             failure: failure.as_ref().map(Into::into),
-            faults: faults.take(MOST_FAULTS).map(ToString::to_string).collect(),
+            faults: faults.take(MOST).map(ToString::to_string).collect(),
+            clusters: clusters.iter().map(Into::into).collect(),
+            ending: ending(context),
+            figures: Figures::new(&context.console.history, context.metrics),
         }
     }
+}
+
+/// Certificates, policies and exceptions that end soon, the first to end first.
+fn ending(context: &ViewContext<'_>) -> Vec<EndView> {
+    let snapshot = context.snapshot;
+    let mut ends: Vec<EndView> = Vec::new();
+    let mut add = |kind: &str, name: String, at: SystemTime, notice: Duration| {
+        if at <= context.now + notice {
+            ends.push(EndView {
+                at: rfc3339(at),
+                kind: kind.to_owned(),
+                name,
+                is_over: at <= context.now,
+            });
+        }
+    };
+    for expiry in snapshot.expiries.iter() {
+        let name = format!("{} {}", expiry.file.display(), expiry.name);
+        add("Certificate", name.trim_end().to_owned(), expiry.at, NOTICE);
+    }
+    let policies = &snapshot.policies;
+    let sets = [&policies.shared].into_iter().chain(policies.clusters.values());
+    for (name, end) in sets.flat_map(|set| set.ends()) {
+        let kind = CauseKind::AuthorizationPolicy.as_str();
+        add(kind, name.to_owned(), time(end), POLICY_NOTICE);
+    }
+    let admission = &snapshot.admission;
+    let sets = [&admission.shared].into_iter().chain(admission.clusters.values());
+    for (name, end) in sets.flat_map(|set| set.exception_ends()) {
+        let kind = CauseKind::AdmissionException.as_str();
+        add(kind, name.to_owned(), time(end), POLICY_NOTICE);
+    }
+    ends.sort();
+    // One that holds for several clusters is one.
+    ends.dedup();
+    ends.truncate(MOST);
+    ends
+}
+
+/// An end as the system's clock has it; one before 1970 is over all the same.
+fn time(end: Time) -> SystemTime {
+    let since = Duration::try_from_secs_f64(end.as_seconds()).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + since
 }
 
 impl From<&Change> for ChangeView {
@@ -97,6 +176,21 @@ impl From<&ReloadFailure> for FailureView {
             } else {
                 "The files on disk are not in force: they have the faults below."
             },
+        }
+    }
+}
+
+impl From<&SourceStatus> for ClusterView {
+    fn from(status: &SourceStatus) -> Self {
+        Self {
+            cluster: status.cluster.to_string(),
+            origin: match status.origin {
+                Origin::Nowhere => "not synced yet: only the files are in force",
+                Origin::Saved => "not synced yet: saved objects are in force",
+                Origin::Live => "synced",
+            },
+            objects: status.objects,
+            faulty: status.faulty,
         }
     }
 }

@@ -12,7 +12,8 @@ use crate::recording::{RecordedBody, RecordedCall, RecordedDecision, RecordedRev
 use crate::reload::Snapshot;
 use crate::server::gateway::Shared;
 use crate::server::receive::ReceivedReview;
-use crate::telemetry::decision_log::{DecisionLog, LoggedQuestion, Record, ShadowDecision};
+use crate::server::recorder::DecisionRecorder;
+use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision};
 
 /// A review that is answered, and what is left to do about it.
 pub(super) struct SettledReview {
@@ -80,14 +81,14 @@ impl PendingReview {
             settled.unlogged = Some(Box::new(decided));
             return settled;
         }
-        if let Some(log) = &shared.decision_log {
+        if let Some(recorder) = &shared.recorder {
             let about = About {
                 snapshot,
                 caller,
                 phase: self.phase,
                 request: &review.request,
             };
-            decided.record(log, &about, &[]);
+            decided.record(recorder, &about, &[]);
         }
         settled
     }
@@ -140,9 +141,14 @@ impl PendingReview {
 
 impl Unlogged {
     /// Writes the line.
-    pub(super) fn record(&self, log: &DecisionLog, about: &About<'_>, shadow: &[ShadowDecision<'_>]) {
+    pub(super) fn record(
+        &self,
+        recorder: &DecisionRecorder,
+        about: &About<'_>,
+        shadow: &[ShadowDecision<'_>],
+    ) {
         let (decision, reason) = decision(&self.outcome);
-        log.record(&Record {
+        let record = Record {
             time: self.time,
             revision: &about.snapshot.revision,
             cluster: &about.caller.cluster,
@@ -157,7 +163,8 @@ impl Unlogged {
             webhooks: &self.outcome.webhooks,
             evaluation_error: "",
             duration: self.took,
-        });
+        };
+        recorder.record(&record, about.snapshot);
     }
 }
 

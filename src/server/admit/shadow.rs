@@ -28,7 +28,8 @@ use crate::server::deadline::LONGEST;
 use crate::server::gateway::Shared;
 use crate::server::limits::{Capacity, Permit};
 use crate::server::pool::Size;
-use crate::telemetry::decision_log::{DecisionLog, ShadowDecision};
+use crate::server::recorder::DecisionRecorder;
+use crate::telemetry::decision_log::ShadowDecision;
 
 /// How many reviews wait for webhooks in shadow at once, and the bytes that they hold.
 const CAPACITY: Capacity = Capacity {
@@ -130,7 +131,7 @@ impl Waiting {
         }
     }
 
-    fn record(&self, log: &DecisionLog) {
+    fn record(&self, recorder: &DecisionRecorder) {
         let decisions = self.decisions.iter().map(|decided| ShadowDecision {
             kind: "Webhook",
             name: &decided.webhook,
@@ -143,14 +144,15 @@ impl Waiting {
             phase: self.phase,
             request: &self.read.review().request,
         };
-        self.decided.record(log, &about, &decisions.collect::<Vec<_>>());
+        self.decided
+            .record(recorder, &about, &decisions.collect::<Vec<_>>());
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if let Some(log) = &self.shared.decision_log {
-            self.record(log);
+        if let Some(recorder) = &self.shared.recorder {
+            self.record(recorder);
         }
         if let Some(unrecorded) = self.unrecorded.take() {
             unrecorded.record(&self.shared, Arc::clone(&self.read));

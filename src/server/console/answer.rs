@@ -12,9 +12,11 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::guard::ConsoleGuard;
+use super::live::{LiveStreams, StreamAuthority};
 use super::send;
 use crate::console::{
-    ConsoleState, Page, Representation, ViewContext, ViewError, ViewQuery, ViewRequest, assets, views,
+    ConsoleState, LiveStream, Page, Representation, ViewContext, ViewError, ViewQuery, ViewRequest, assets,
+    views,
 };
 use crate::reload::Snapshot;
 use crate::server::connection::Connection;
@@ -39,6 +41,8 @@ pub(super) struct ConsoleService {
     pub(super) guard: ConsoleGuard,
     /// Who makes a view that may take long holds the one permit.
     pub(super) costly: Semaphore,
+    /// The open streams of decisions.
+    pub(super) streams: Rc<LiveStreams>,
 }
 
 /// Answers every request of the listener.
@@ -83,6 +87,9 @@ async fn respond(
         return asset.map(send::asset).ok_or_else(missing);
     }
     let query = request.uri().query().unwrap_or_default();
+    if path == "/live/events" {
+        return service.stream(request, query, snapshot);
+    }
     let mut wanted = ViewRequest::new(path, query, representation);
     if request.method() == "POST" {
         wanted.form = Some(form(request, body).await?);
@@ -126,6 +133,23 @@ async fn form(request: &HttpRequest, mut body: Payload) -> Result<ViewQuery, Vie
 // === impl ConsoleService ===
 
 impl ConsoleService {
+    /// The stream of decisions that a page asks for.
+    fn stream(
+        &self,
+        request: &HttpRequest,
+        query: &str,
+        snapshot: &Arc<Snapshot>,
+    ) -> Result<HttpResponse, ViewError> {
+        let last_event = request.headers().get("last-event-id");
+        let last_event = last_event.and_then(|value| value.to_str().ok());
+        let live = LiveStream::new(&ViewQuery::parse(query), last_event, &self.console.decisions)?;
+        let authority = self.guard.has_tls.then(|| StreamAuthority {
+            state: Arc::clone(&self.shared.state),
+            at_start: Arc::clone(&snapshot.authenticator),
+        });
+        Ok(self.streams.open(Arc::clone(&self.console), live, authority))
+    }
+
     /// The view that is wanted, made on another thread than that of the connections.
     async fn view(&self, snapshot: &Arc<Snapshot>, wanted: ViewRequest) -> Result<Page, ViewError> {
         let _permit = if views::is_costly(&wanted.path) {

@@ -6,7 +6,7 @@ use std::io;
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use actix_rt::Arbiter;
 use actix_service::{IntoServiceFactory as _, Service, ServiceFactory as _, map_config};
@@ -18,11 +18,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime;
 use tokio::sync::Semaphore;
+use tokio::time::MissedTickBehavior;
 
 use super::answer::{ConsoleService, answer};
 use super::guard::ConsoleGuard;
+use super::live::LiveStreams;
 use crate::authentication::PeerCertificate;
 use crate::config::ConnectionLimits;
+use crate::console::{ConsoleState, EVERY};
 use crate::server::accept::{self, Accepted};
 use crate::server::connection::Connection;
 use crate::server::connections::Connections;
@@ -132,6 +135,7 @@ where
     O: Fn(TcpStream) -> F,
     F: Future<Output = Option<(IO, Option<PeerCertificate>)>> + 'static,
 {
+    let sampling = sample(service.shared.clone(), Arc::clone(&service.console));
     let app = App::new()
         .app_data(Data::new(Rc::new(service)))
         .default_service(web::to(answer))
@@ -160,7 +164,19 @@ where
     };
     tokio::select! {
         () = connections.watch() => Ok(()),
+        () = sampling => Ok(()),
         ended = accept::accept(listener, &connections, || limits.into(), serve) => ended,
+    }
+}
+
+/// Takes samples of what is counted, for ever.
+async fn sample(shared: Data<Shared>, console: Arc<ConsoleState>) {
+    let mut samples = tokio::time::interval(EVERY);
+    // After a pause the samples that were missed are not made up for.
+    samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        samples.tick().await;
+        console.sample(&shared.metrics, SystemTime::now());
     }
 }
 
@@ -186,6 +202,7 @@ impl ConsoleService {
             console,
             guard,
             costly: Semaphore::new(1),
+            streams: LiveStreams::new(),
         })
     }
 }

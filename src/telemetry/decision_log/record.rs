@@ -5,6 +5,7 @@ mod webhooks;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
 use crate::engine::admission::Phase;
@@ -71,6 +72,13 @@ pub struct ShadowDecision<'a> {
     pub reason: &'a str,
 }
 
+/// A line that was made, its line break included.
+#[derive(Debug, Clone)]
+pub struct DecisionLine<'l> {
+    text: &'l [u8],
+    near_misses: Range<usize>,
+}
+
 thread_local! {
     /// Lines are built here, one after the other, and copied into the queue.
     static LINE: RefCell<String> = const { RefCell::new(String::new()) };
@@ -79,30 +87,32 @@ thread_local! {
 // === impl Record ===
 
 impl Record<'_> {
-    /// Calls `with` with the line, its line break included.
-    pub(super) fn with_line(&self, with: impl FnOnce(&[u8])) {
+    /// Calls `with` with the line.
+    pub fn with_line(&self, with: impl FnOnce(&DecisionLine<'_>)) {
         LINE.with(|buffer| match buffer.try_borrow_mut() {
             Ok(mut buffer) => {
                 buffer.clear();
-                self.write(&mut Line {
-                    out: &mut buffer,
-                    truncated: false,
-                });
-                with(buffer.as_bytes());
+                with(&self.line(&mut buffer));
             }
             // Only reached if `with` logged a decision itself.
-            Err(_) => {
-                let mut buffer = String::new();
-                self.write(&mut Line {
-                    out: &mut buffer,
-                    truncated: false,
-                });
-                with(buffer.as_bytes());
-            }
+            Err(_) => with(&self.line(&mut String::new())),
         });
     }
 
-    fn write(&self, line: &mut Line<'_>) {
+    /// The line, written to `out`, which is empty.
+    fn line<'b>(&self, out: &'b mut String) -> DecisionLine<'b> {
+        let near_misses = self.write(&mut Line {
+            out,
+            truncated: false,
+        });
+        DecisionLine {
+            text: out.as_bytes(),
+            near_misses,
+        }
+    }
+
+    /// Writes it all; where the rules that came nearest stand in it.
+    fn write(&self, line: &mut Line<'_>) -> Range<usize> {
         let user = self.question.user();
         line.raw(r#"{"time":""#);
         line.time(self.time);
@@ -128,7 +138,9 @@ impl Record<'_> {
         line.raw(r#","reason":"#);
         line.text(self.reason);
         line.cause(self.cause);
+        let start = line.out.len();
         line.near_misses(self.near_misses);
+        let near_misses = start..line.out.len();
         line.shadow(self.shadow);
         line.exceptions(self.exceptions);
         line.webhooks(self.webhooks);
@@ -142,6 +154,25 @@ impl Record<'_> {
             line.raw(r#","truncated":true"#);
         }
         line.raw("}\n");
+        near_misses
+    }
+}
+
+// === impl DecisionLine ===
+
+impl<'l> DecisionLine<'l> {
+    /// All of it.
+    #[must_use]
+    pub const fn whole(&self) -> &'l [u8] {
+        self.text
+    }
+
+    /// What stands before the rules that came nearest, and after them.
+    #[must_use]
+    pub fn without_near_misses(&self) -> [&'l [u8]; 2] {
+        let before = self.text.get(..self.near_misses.start);
+        let after = self.text.get(self.near_misses.end..);
+        [before, after].map(Option::unwrap_or_default)
     }
 }
 

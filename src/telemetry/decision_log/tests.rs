@@ -92,7 +92,7 @@ fn mk_record<'a>(attributes: &'a Attributes<'a>) -> Record<'a> {
 
 fn line(record: &Record<'_>) -> String {
     let mut line = String::new();
-    record.with_line(|bytes| line.push_str(str::from_utf8(bytes).unwrap()));
+    record.with_line(|made| line.push_str(str::from_utf8(made.whole()).unwrap()));
     let schema = include_str!("../../../config/schemas/decision-log.json");
     let value = serde_json::from_str(&line).unwrap();
     let violations = json_schema::violations(&serde_json::from_str(schema).unwrap(), &value);

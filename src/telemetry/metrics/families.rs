@@ -9,7 +9,7 @@ use prometheus::{
 use super::Outcome;
 
 /// Upper bounds of the buckets for durations, in seconds: from 1 µs.
-const BUCKETS: [f64; 16] = [
+pub(super) const BUCKETS: [f64; 16] = [
     1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 2e-2, 0.1, 0.5, 2.0, 10.0,
 ];
 

@@ -142,6 +142,18 @@ impl<S: Read + Write> Connection<S> {
         Ok(response)
     }
 
+    /// Reads until `text` has come; everything up to then.
+    pub(crate) fn read_until(&mut self, text: &str) -> String {
+        loop {
+            let read = String::from_utf8_lossy(&self.unread);
+            if let Some(at) = read.find(text) {
+                let end = at + text.len();
+                return String::from_utf8_lossy(&self.unread.drain(..end).collect::<Vec<_>>()).into_owned();
+            }
+            self.read_more().unwrap();
+        }
+    }
+
     /// Whether the server closes the connection, and not with more bytes.
     pub(crate) fn is_closed(&mut self) -> bool {
         assert!(self.unread.is_empty(), "{}", self.unread.escape_ascii());

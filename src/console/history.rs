@@ -1,0 +1,275 @@
+//! The last hour, in samples of what is counted.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use super::recent_decisions::ClusterDecisions;
+use crate::config::Endpoint;
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::MetricsSample;
+
+/// From one sample to the next.
+pub const EVERY: Duration = Duration::from_secs(10);
+
+/// Samples in an hour, and the one before them.
+const MOST: usize = 361;
+
+/// Samples of the last hour.
+#[derive(Debug, Default)]
+pub struct MetricsHistory(Mutex<VecDeque<TimedSample>>);
+
+#[derive(Debug, Clone)]
+struct TimedSample {
+    time: SystemTime,
+    metrics: MetricsSample,
+    clusters: Vec<ClusterDecisions>,
+}
+
+/// What happened from one moment to another.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Interval {
+    /// When it ended.
+    pub(super) end: SystemTime,
+    pub(super) seconds: f64,
+    /// By endpoint, in the order of [`Endpoint::ALL`].
+    pub(super) endpoints: [EndpointInterval; Endpoint::ALL.len()],
+    /// By cluster: Allow, Deny and no opinion.
+    pub(super) clusters: Vec<(Arc<str>, [u64; 3])>,
+}
+
+/// What happened at one endpoint.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct EndpointInterval {
+    /// Allow, Deny and no opinion.
+    pub(super) decisions: [u64; 3],
+    /// How many decisions took no longer than each bound.
+    durations: Vec<u64>,
+    /// Requests at the end.
+    pub(super) in_flight: u64,
+}
+
+// === impl MetricsHistory ===
+
+impl MetricsHistory {
+    /// Keeps what is counted at `time`.
+    pub fn push(&self, time: SystemTime, metrics: MetricsSample, clusters: Vec<ClusterDecisions>) {
+        let mut samples = self.samples();
+        // A clock that was set back begins a new hour.
+        if samples.back().is_some_and(|last| last.time >= time) {
+            samples.clear();
+        }
+        if samples.len() == MOST {
+            samples.pop_front();
+        }
+        samples.push_back(TimedSample {
+            time,
+            metrics,
+            clusters,
+        });
+    }
+
+    /// Each interval from one sample to the next, the oldest first.
+    pub(super) fn intervals(&self) -> Vec<Interval> {
+        self.each(1)
+    }
+
+    /// The same in intervals of `samples` samples.
+    pub(super) fn each(&self, samples: usize) -> Vec<Interval> {
+        let kept = self.samples();
+        // Counted from the end, so that the newest interval is whole.
+        let ends: Vec<&TimedSample> = kept.iter().rev().step_by(samples.max(1)).collect();
+        let mut intervals: Vec<Interval> = ends
+            .iter()
+            .zip(ends.iter().skip(1))
+            .map(|(end, start)| Interval::between(start, end))
+            .collect();
+        intervals.reverse();
+        intervals
+    }
+
+    /// All of it; `None` before there are two samples.
+    pub(super) fn whole(&self) -> Option<Interval> {
+        let samples = self.samples();
+        let (start, end) = (samples.front()?, samples.back()?);
+        (start.time < end.time).then(|| Interval::between(start, end))
+    }
+
+    fn samples(&self) -> MutexGuard<'_, VecDeque<TimedSample>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Interval ===
+
+impl Interval {
+    fn between(start: &TimedSample, end: &TimedSample) -> Self {
+        let mut endpoints: [EndpointInterval; Endpoint::ALL.len()] = Default::default();
+        let pairs = start.metrics.endpoints.iter().zip(&end.metrics.endpoints);
+        for (interval, (start, end)) in endpoints.iter_mut().zip(pairs) {
+            let durations = start.durations.iter().zip(&end.durations);
+            *interval = EndpointInterval {
+                decisions: difference(start.decisions, end.decisions),
+                durations: durations.map(|(start, end)| end.saturating_sub(*start)).collect(),
+                in_flight: end.in_flight,
+            };
+        }
+        let before = |cluster: &str| {
+            let found = start.clusters.iter().find(|found| *found.cluster == *cluster);
+            found.map_or([0; 3], |found| found.counts)
+        };
+        let clusters = end.clusters.iter().map(|of| {
+            let counts = difference(before(&of.cluster), of.counts);
+            (Arc::clone(&of.cluster), counts)
+        });
+        Self {
+            end: end.time,
+            seconds: end
+                .time
+                .duration_since(start.time)
+                .unwrap_or_default()
+                .as_secs_f64(),
+            endpoints,
+            clusters: clusters.collect(),
+        }
+    }
+
+    /// Allow, Deny and no opinion at all endpoints, a second.
+    pub(super) fn rates(&self) -> [f64; 3] {
+        let mut rates = [0.0; 3];
+        for endpoint in &self.endpoints {
+            for (rate, count) in rates.iter_mut().zip(endpoint.decisions) {
+                *rate += as_f64(count) / self.seconds.max(f64::EPSILON);
+            }
+        }
+        rates
+    }
+}
+
+fn difference(start: [u64; 3], end: [u64; 3]) -> [u64; 3] {
+    let mut difference = end;
+    for (end, start) in difference.iter_mut().zip(start) {
+        *end = end.saturating_sub(start);
+    }
+    difference
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure to be looked at")]
+const fn as_f64(count: u64) -> f64 {
+    count as f64
+}
+
+// === impl EndpointInterval ===
+
+impl EndpointInterval {
+    /// How long the given share of decisions took at most, in seconds, as Prometheus'
+    /// `histogram_quantile` finds it; `None` if there was none.
+    pub(super) fn quantile(&self, share: f64) -> Option<f64> {
+        quantile(&Metrics::duration_bounds(), &self.durations, share)
+    }
+}
+
+fn quantile(bounds: &[f64], cumulative: &[u64], share: f64) -> Option<f64> {
+    let total = as_f64(*cumulative.last().filter(|total| **total > 0)?);
+    let rank = share * total;
+    let (mut lower, mut below) = (0.0, 0.0);
+    for (bound, count) in bounds.iter().zip(cumulative) {
+        let count = as_f64(*count);
+        if count >= rank && count > below {
+            // Of those beyond the last bound no more is known.
+            let is_known = bound.is_finite();
+            return Some(if is_known {
+                lower + (bound - lower) * (rank - below) / (count - below)
+            } else {
+                lower
+            });
+        }
+        (lower, below) = (*bound, count);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn mk_sample(decisions: u64) -> MetricsSample {
+        let mut sample = MetricsSample::default();
+        sample.endpoints[0].decisions = [decisions, decisions / 2, 0];
+        sample.endpoints[0].in_flight = decisions;
+        sample
+    }
+
+    fn mk_clusters(counts: &[(&str, u64)]) -> Vec<ClusterDecisions> {
+        counts
+            .iter()
+            .map(|(cluster, allowed)| ClusterDecisions {
+                cluster: (*cluster).into(),
+                counts: [*allowed, 0, 0],
+            })
+            .collect()
+    }
+
+    #[test]
+    fn an_hour_is_kept_and_no_more() {
+        let history = MetricsHistory::default();
+        assert_eq!(history.whole(), None);
+        for number in 0..1000 {
+            history.push(at(number * 10), mk_sample(number * 20), Vec::new());
+        }
+        let intervals = history.intervals();
+        assert_eq!(intervals.len(), 360);
+        assert_eq!(intervals[359].end, at(9990));
+        assert_eq!(intervals[0].rates(), [2.0, 1.0, 0.0]);
+        let whole = history.whole().unwrap();
+        assert_eq!(
+            (whole.seconds, whole.endpoints[0].decisions),
+            (3600.0, [7200, 3600, 0])
+        );
+        let minutes = history.each(30);
+        assert_eq!(minutes.len(), 12);
+        assert_eq!(minutes[11].end, at(9990));
+        assert_eq!(minutes[0].endpoints[0].decisions, [600, 300, 0]);
+    }
+
+    #[test]
+    fn clusters_are_counted_from_when_they_came() {
+        let history = MetricsHistory::default();
+        history.push(at(0), mk_sample(0), mk_clusters(&[("east", 5)]));
+        history.push(at(10), mk_sample(0), mk_clusters(&[("east", 7), ("west", 3)]));
+        let whole = history.whole().unwrap();
+        assert_eq!(
+            whole.clusters,
+            [("east".into(), [2, 0, 0]), ("west".into(), [3, 0, 0])]
+        );
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_makes_no_nonsense() {
+        let history = MetricsHistory::default();
+        history.push(at(100), mk_sample(5), Vec::new());
+        history.push(at(50), mk_sample(6), Vec::new());
+        assert_eq!(history.whole(), None);
+        history.push(at(60), mk_sample(8), Vec::new());
+        assert_eq!(history.whole().unwrap().endpoints[0].decisions, [2, 1, 0]);
+    }
+
+    #[test]
+    fn quantiles_are_those_of_prometheus() {
+        let bounds = [1.0, 2.0, 4.0, f64::INFINITY];
+        for (counts, share, expected) in [
+            ([0, 0, 0, 0], 0.5, None),
+            ([10, 10, 10, 10], 0.5, Some(0.5)),
+            ([0, 10, 10, 10], 0.5, Some(1.5)),
+            ([5, 5, 10, 10], 0.75, Some(3.0)),
+            ([5, 5, 10, 10], 0.5, Some(1.0)),
+            ([0, 0, 0, 10], 0.99, Some(4.0)),
+        ] {
+            assert_eq!(quantile(&bounds, &counts, share), expected, "{counts:?} {share}");
+        }
+    }
+}

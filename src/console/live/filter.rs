@@ -1,0 +1,268 @@
+//! Which decisions somebody wants to see.
+
+use memchr::memmem;
+use serde::Serialize;
+
+use crate::config::Endpoint;
+use crate::console::decided_request::DecidedRequest;
+use crate::console::page::ViewError;
+use crate::console::query::ViewQuery;
+use crate::console::recent_decisions::KeptDecision;
+use crate::engine::Decision;
+
+/// The decisions that meet every condition that is set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::console) struct DecisionFilter {
+    pub(in crate::console) user: String,
+    pub(in crate::console) group: String,
+    pub(in crate::console) verb: String,
+    /// `pods`, `deployments.apps`, `pods/log`: what is left out may be anything.
+    pub(in crate::console) resource: String,
+    pub(in crate::console) namespace: String,
+    /// The name of an object that decided, nearly did, excused, or would have decided in shadow.
+    pub(in crate::console) policy: String,
+    pub(in crate::console) decision: String,
+    /// `true`: a policy or webhook in shadow had something to say.
+    pub(in crate::console) shadow: String,
+    pub(in crate::console) endpoint: String,
+    pub(in crate::console) cluster: String,
+}
+
+/// The names of the fields, in the order in which they are shown.
+pub(in crate::console) const FIELDS: [&str; 10] = [
+    "user",
+    "group",
+    "verb",
+    "resource",
+    "namespace",
+    "policy",
+    "decision",
+    "shadow",
+    "endpoint",
+    "cluster",
+];
+
+/// All decisions, in the words of the decision log.
+pub(in crate::console) const DECISIONS: [Decision; 3] =
+    [Decision::Deny, Decision::Allow, Decision::NoOpinion];
+
+// === impl DecisionFilter ===
+
+impl DecisionFilter {
+    /// The filter that `query` describes; `beside` are names that it may hold for others.
+    ///
+    /// # Errors
+    ///
+    /// A name is not known or given twice, or a value is none of those that there are.
+    pub(in crate::console) fn read(query: &ViewQuery, beside: &[&str]) -> Result<Self, ViewError> {
+        query.only(&[&FIELDS, beside].concat())?;
+        let text = |name: &'static str| query.one(name).map(|value| value.unwrap_or_default().to_owned());
+        let endpoints = Endpoint::ALL.map(Endpoint::as_str);
+        Ok(Self {
+            user: text("user")?,
+            group: text("group")?,
+            verb: text("verb")?,
+            resource: text("resource")?,
+            namespace: text("namespace")?,
+            policy: text("policy")?,
+            decision: one_of("decision", text("decision")?, &DECISIONS.map(Decision::as_str))?,
+            shadow: one_of("shadow", text("shadow")?, &["true"])?,
+            endpoint: one_of("endpoint", text("endpoint")?, &endpoints)?,
+            cluster: text("cluster")?,
+        })
+    }
+
+    /// The query that describes it.
+    pub(in crate::console) fn query(&self) -> ViewQuery {
+        self.values().into_iter().collect()
+    }
+
+    /// Each field with its value; empty where it is not set.
+    pub(in crate::console) fn values(&self) -> [(&'static str, &str); FIELDS.len()] {
+        [
+            ("user", &self.user),
+            ("group", &self.group),
+            ("verb", &self.verb),
+            ("resource", &self.resource),
+            ("namespace", &self.namespace),
+            ("policy", &self.policy),
+            ("decision", &self.decision),
+            ("shadow", &self.shadow),
+            ("endpoint", &self.endpoint),
+            ("cluster", &self.cluster),
+        ]
+    }
+
+    /// Whether a line could meet it, as far as can be told without reading it: cheap, and never
+    /// `false` for one that does.
+    pub(super) fn may_meet(&self, kept: &KeptDecision<'_>) -> bool {
+        let is_decision = self.decision.is_empty() || self.decision == kept.decision.as_str();
+        is_decision
+            && self.exact().all(|value| {
+                // What JSON escapes is not looked for.
+                let is_plain = value
+                    .bytes()
+                    .all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte));
+                value.is_empty() || !is_plain || memmem::find(kept.line, value.as_bytes()).is_some()
+            })
+    }
+
+    /// The texts that stand in a line that meets the filter as they stand here.
+    fn exact(&self) -> impl Iterator<Item = &str> {
+        let whole = [
+            &self.user,
+            &self.group,
+            &self.namespace,
+            &self.endpoint,
+            &self.cluster,
+        ];
+        // The names of a configuration and of its webhook stand apart.
+        whole
+            .into_iter()
+            .map(String::as_str)
+            .chain(self.policy.split('/'))
+    }
+
+    /// Whether a decision meets it.
+    pub(super) fn is_met(&self, request: &DecidedRequest<'_>) -> bool {
+        let attributes = &request.attributes;
+        let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+        is(&self.user, &request.user)
+            && (self.group.is_empty() || request.groups.iter().any(|group| *group == self.group))
+            && (self.verb.is_empty() || self.verb.eq_ignore_ascii_case(request.verb()))
+            && self.is_resource(request)
+            && is(&self.namespace, &attributes.namespace)
+            && (self.policy.is_empty() || self.names(request))
+            && is(&self.decision, &request.decision)
+            && (self.shadow.is_empty() || !request.shadow.is_empty())
+            && is(&self.endpoint, &request.endpoint)
+            && is(&self.cluster, &request.cluster)
+    }
+
+    fn is_resource(&self, request: &DecidedRequest<'_>) -> bool {
+        if self.resource.is_empty() {
+            return true;
+        }
+        let attributes = &request.attributes;
+        let (resource, subresource) = match self.resource.split_once('/') {
+            Some((resource, subresource)) => (resource, Some(subresource)),
+            None => (&*self.resource, None),
+        };
+        let (resource, group) = match resource.split_once('.') {
+            Some((resource, group)) => (resource, Some(group)),
+            None => (resource, None),
+        };
+        attributes.resource == resource
+            && group.is_none_or(|group| attributes.group == group)
+            && subresource.is_none_or(|subresource| attributes.subresource == subresource)
+    }
+
+    /// Whether the line names the policy.
+    fn names(&self, request: &DecidedRequest<'_>) -> bool {
+        let lists = [&request.near_misses, &request.shadow, &request.exceptions];
+        let mut objects = request.cause.iter().chain(lists.into_iter().flatten());
+        let webhook = |configuration: &str, webhook: &str| {
+            configuration == self.policy || format!("{configuration}/{webhook}") == self.policy
+        };
+        objects.any(|object| object.name == self.policy || object.policy == self.policy)
+            || request
+                .webhooks
+                .iter()
+                .any(|called| webhook(&called.configuration, &called.webhook))
+    }
+}
+
+fn one_of(name: &str, value: String, known: &[&str]) -> Result<String, ViewError> {
+    if value.is_empty() || known.contains(&&*value) {
+        return Ok(value);
+    }
+    let known: Vec<String> = known.iter().map(|known| format!("`{known}`")).collect();
+    Err(ViewError::Invalid(format!(
+        "{name}: `{value}` is not supported: give {}",
+        known.join(", ")
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#"{"cluster":"east","endpoint":"authorize","user":"j\"ne","groups":["dev","qa"],"attributes":{"verb":"get","namespace":"ns","group":"apps","resource":"deployments","subresource":"scale","name":"web"},"decision":"deny","cause":{"kind":"AuthorizationPolicy","name":"locked"},"nearMisses":[{"kind":"RoleBinding","namespace":"ns","name":"readers","criterion":"verbs"}],"shadow":[{"kind":"Webhook","name":"images/check","decision":"deny"}],"webhooks":[{"configuration":"limits","webhook":"cpu"}]}"#;
+
+    fn kept() -> KeptDecision<'static> {
+        KeptDecision {
+            sequence: 1,
+            decision: Decision::Deny,
+            line: LINE.as_bytes(),
+        }
+    }
+
+    #[test]
+    fn a_decision_meets_a_filter_by_every_field() {
+        let request = DecidedRequest::read(LINE.as_bytes()).unwrap();
+        for (query, expected) in [
+            ("", true),
+            ("user=j%22ne", true),
+            ("user=jane", false),
+            ("group=qa", true),
+            ("group=q", false),
+            ("verb=GET", true),
+            ("verb=list", false),
+            ("resource=deployments", true),
+            ("resource=deployments.apps", true),
+            ("resource=deployments.apps/scale", true),
+            ("resource=deployments/scale", true),
+            ("resource=deployments.other", false),
+            ("resource=deployments/status", false),
+            ("resource=pods", false),
+            ("namespace=ns", true),
+            ("namespace=other", false),
+            ("policy=locked", true),
+            ("policy=readers", true),
+            ("policy=images/check", true),
+            ("policy=limits", true),
+            ("policy=limits/cpu", true),
+            ("policy=lock", false),
+            ("decision=deny", true),
+            ("decision=allow", false),
+            ("shadow=true", true),
+            ("endpoint=authorize&cluster=east", true),
+            ("endpoint=mutate", false),
+            ("cluster=west", false),
+            ("user=j%22ne&decision=allow", false),
+        ] {
+            let filter = DecisionFilter::read(&ViewQuery::parse(query), &[]).unwrap();
+            assert_eq!(filter.is_met(&request), expected, "{query}");
+            assert!(filter.may_meet(&kept()) || !expected, "{query}");
+            assert_eq!(filter.query(), ViewQuery::parse(query));
+        }
+        let unmet = DecisionFilter::read(&ViewQuery::parse("user=alice"), &[]).unwrap();
+        assert!(!unmet.may_meet(&kept()), "what cannot be met is not read");
+    }
+
+    #[test]
+    fn what_no_decision_could_meet_is_an_error_that_says_what_could_be() {
+        for (query, expected) in [
+            (
+                "decision=Denied",
+                "decision: `Denied` is not supported: give `deny`, `allow`, `noOpinion`",
+            ),
+            ("shadow=no", "shadow: `no` is not supported: give `true`"),
+            (
+                "endpoint=/authorize",
+                "endpoint: `/authorize` is not supported: give `authorize`, `validate`, `mutate`",
+            ),
+            ("user=a&user=b", "`user` is given more than once"),
+        ] {
+            let error = DecisionFilter::read(&ViewQuery::parse(query), &[]).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+        let error = DecisionFilter::read(&ViewQuery::parse("usr=a"), &["after"]).unwrap_err();
+        assert!(
+            error.to_string().starts_with("`usr` is not known here"),
+            "{error}"
+        );
+        DecisionFilter::read(&ViewQuery::parse("after=3"), &["after"]).unwrap();
+    }
+}

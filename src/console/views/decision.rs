@@ -1,0 +1,117 @@
+//! `/live/{sequence}`: one decision, explained.
+
+use askama::Template;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::console::context::{ViewContext, ViewRequest};
+use crate::console::decided_request::{DecidedObject, DecidedRequest};
+use crate::console::frame::PageFrame;
+use crate::console::page::{Page, Representation, ViewError};
+
+/// A line of the decision log, and where to ask the same again.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DecisionView<'a> {
+    sequence: u64,
+    line: &'a RawValue,
+    /// *What if*, filled in with the request.
+    what_if: String,
+}
+
+#[derive(Template)]
+#[template(path = "decision.html")]
+struct DecisionPage<'a> {
+    frame: PageFrame,
+    request: &'a DecidedRequest<'a>,
+    what: String,
+    groups: String,
+    extra: Vec<String>,
+    took: String,
+    what_if: String,
+    /// The line, as it is.
+    line: &'a str,
+}
+
+pub(super) fn view(
+    context: &ViewContext<'_>,
+    request: &ViewRequest,
+    sequence: &str,
+) -> Result<Page, ViewError> {
+    request.query.only(&[])?;
+    let unknown = || ViewError::NotFound(format!("`{sequence}` is not the number of a decision"));
+    let number: u64 = sequence.parse().map_err(|_| unknown())?;
+    let decisions = &context.console.decisions;
+    let line = decisions
+        .find(number)
+        .ok_or_else(|| gone(number, decisions.newest()))?;
+    let broken = || ViewError::Internal("the line cannot be read".to_owned());
+    let decided = DecidedRequest::read(&line).ok_or_else(broken)?;
+    let what_if = format!("/what-if?{}", decided.what_if().encode());
+    if request.representation == Representation::Json {
+        return Page::json(&DecisionView {
+            sequence: number,
+            line: serde_json::from_slice(&line).map_err(|_| broken())?,
+            what_if,
+        });
+    }
+    let extra = decided.attributes.extra.iter();
+    Page::html(&DecisionPage {
+        frame: context.frame(format!("Decision {number}"), request),
+        what: decided.what(),
+        groups: decided.groups.join(", "),
+        extra: extra
+            .map(|(key, values)| format!("{key}: {}", values.join(", ")))
+            .collect(),
+        took: took(decided.duration_seconds),
+        what_if,
+        line: std::str::from_utf8(&line).map_err(|_| broken())?,
+        request: &decided,
+    })
+}
+
+/// Why there is no decision of this number.
+fn gone(number: u64, newest: u64) -> ViewError {
+    ViewError::NotFound(if number > newest || number == 0 {
+        format!("there is no decision {number} yet: the newest is {newest}")
+    } else {
+        format!("decision {number} is no longer kept: `console.decisions` says how many are")
+    })
+}
+
+/// A duration as one reads it.
+fn took(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 0.001 => format!("{:.1} µs", seconds * 1e6),
+        seconds if seconds < 1.0 => format!("{:.2} ms", seconds * 1e3),
+        seconds => format!("{seconds:.2} s"),
+    }
+}
+
+// === impl DecidedObject ===
+
+impl DecidedObject<'_> {
+    /// What of it did not fit, in words.
+    fn misfit(&self) -> String {
+        let rule = self.rule.map(|rule| format!("rule {rule}: "));
+        format!("{}{}", rule.unwrap_or_default(), self.criterion)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_says_why() {
+        assert!(gone(7, 3).to_string().contains("the newest is 3"));
+        assert!(gone(1, 30_000).to_string().contains("no longer kept"));
+    }
+
+    #[test]
+    fn durations_are_read_in_their_unit() {
+        assert_eq!(took(0.000_001_2), "1.2 µs");
+        assert_eq!(took(0.0034), "3.40 ms");
+        assert_eq!(took(2.5), "2.50 s");
+    }
+}

@@ -1,0 +1,269 @@
+//! Open streams of new decisions, as server-sent events.
+//!
+//! A stream looks for new decisions twice a second, all streams at the same moments, so that
+//! those with one filter share what is made for it. What a browser does not read is not made:
+//! its stream stands still, and goes on later with what is then kept. Of more streams than
+//! there may be the oldest ends.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::HttpResponse;
+use actix_web::http::header;
+use actix_web::web::Bytes;
+use futures_util::stream;
+use tokio::time::{Instant, sleep_until};
+
+use crate::authentication::Authenticator;
+use crate::console::{ConsoleState, DecisionSlice, LiveStream};
+use crate::reload::ReloadState;
+
+/// Streams at once.
+const MOST: usize = 64;
+
+/// From one look to the next.
+const TICK: Duration = Duration::from_millis(500);
+
+/// So many looks without an event, then a comment tells whether the browser is still there.
+const QUIET_TICKS: u32 = 30;
+
+/// How long a stream lasts before the browser must ask anew, and show its credentials.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// The first thing that is sent: how long a browser waits before it connects anew.
+const OPENING: &str = "retry: 2000\n\n";
+
+/// The last thing for the oldest of too many: the page connects no more.
+const CLOSED: &str = "event: closed\ndata:\n\n";
+
+/// The open streams of the listener.
+pub(super) struct LiveStreams {
+    start: Instant,
+    open: RefCell<VecDeque<Rc<Cell<bool>>>>,
+    look: RefCell<Look>,
+}
+
+/// What was found at one moment.
+#[derive(Default)]
+struct Look {
+    /// The number of the moment.
+    tick: u64,
+    slice: Option<DecisionSlice>,
+    /// By filter and by where its stream was: where it is now, and the events.
+    found: HashMap<(String, u64), (u64, Bytes)>,
+}
+
+/// Who is authenticated by what: a stream ends when that is replaced.
+pub(super) struct StreamAuthority {
+    pub(super) state: Arc<ReloadState>,
+    pub(super) at_start: Arc<Authenticator>,
+}
+
+/// One stream.
+struct OpenStream {
+    streams: Rc<LiveStreams>,
+    console: Arc<ConsoleState>,
+    live: LiveStream,
+    query: String,
+    /// Set when another takes its place.
+    is_replaced: Rc<Cell<bool>>,
+    authority: Option<StreamAuthority>,
+    until: Instant,
+    is_opened: bool,
+    quiet: u32,
+}
+
+// === impl LiveStreams ===
+
+impl LiveStreams {
+    pub(super) fn new() -> Rc<Self> {
+        Rc::new(Self {
+            start: Instant::now(),
+            open: RefCell::default(),
+            look: RefCell::default(),
+        })
+    }
+
+    /// The answer that sends what is new on `live`; with an `authority`, for as long as that holds.
+    pub(super) fn open(
+        self: &Rc<Self>,
+        console: Arc<ConsoleState>,
+        live: LiveStream,
+        authority: Option<StreamAuthority>,
+    ) -> HttpResponse {
+        let stream = OpenStream {
+            streams: Rc::clone(self),
+            console,
+            query: live.query(),
+            live,
+            is_replaced: self.enter(),
+            authority,
+            until: Instant::now() + LONGEST,
+            is_opened: false,
+            quiet: 0,
+        };
+        let events = stream::unfold(Some(stream), |stream| async {
+            let mut stream = stream?;
+            let (events, goes_on) = stream.next().await?;
+            Some((Ok::<_, Infallible>(events), goes_on.then_some(stream)))
+        });
+        HttpResponse::Ok()
+            .content_type("text/event-stream")
+            .insert_header((header::CACHE_CONTROL, "no-store"))
+            .insert_header(("x-accel-buffering", "no"))
+            .streaming(events)
+    }
+
+    /// Takes a place, if need be that of the oldest.
+    fn enter(&self) -> Rc<Cell<bool>> {
+        let mut open = self.open.borrow_mut();
+        // Those that have ended are held by nobody else.
+        open.retain(|stream| Rc::strong_count(stream) > 1);
+        while open.len() >= MOST {
+            if let Some(oldest) = open.pop_front() {
+                oldest.set(true);
+            }
+        }
+        let place = Rc::new(Cell::new(false));
+        open.push_back(Rc::clone(&place));
+        place
+    }
+
+    /// The moment after `now`.
+    fn next_tick(&self, now: Instant) -> (u64, Instant) {
+        let tick = now.duration_since(self.start).as_millis() / TICK.as_millis() + 1;
+        let tick = u32::try_from(tick).unwrap_or(u32::MAX);
+        (u64::from(tick), self.start + TICK * tick)
+    }
+
+    /// What is new for `live` at the moment `tick`.
+    fn advance(&self, tick: u64, live: &mut LiveStream, query: &str, console: &ConsoleState) -> Bytes {
+        let mut look = self.look.borrow_mut();
+        if look.tick != tick {
+            *look = Look {
+                tick,
+                ..Look::default()
+            };
+        }
+        let key = (query.to_owned(), live.position());
+        if let Some((position, events)) = look.found.get(&key) {
+            live.follow(*position);
+            return events.clone();
+        }
+        let from = live.position() + 1;
+        let slice = match &look.slice {
+            Some(slice) if slice.first() <= from => slice.starting_at(from),
+            _ => console.decisions.since(from),
+        };
+        let events = Bytes::from(live.advance(&slice));
+        look.found.insert(key, (live.position(), events.clone()));
+        if look.slice.is_none() {
+            look.slice = Some(slice);
+        }
+        events
+    }
+}
+
+// === impl OpenStream ===
+
+impl OpenStream {
+    /// What is sent next, and whether anything follows it; `None` when it is over.
+    async fn next(&mut self) -> Option<(Bytes, bool)> {
+        if !self.is_opened {
+            self.is_opened = true;
+            return Some((Bytes::from_static(OPENING.as_bytes()), true));
+        }
+        loop {
+            let (tick, at) = self.streams.next_tick(Instant::now());
+            sleep_until(at).await;
+            if self.is_replaced.get() {
+                return Some((Bytes::from_static(CLOSED.as_bytes()), false));
+            }
+            if at >= self.until || self.authority.as_ref().is_some_and(StreamAuthority::is_replaced) {
+                return None;
+            }
+            let streams = Rc::clone(&self.streams);
+            let events = streams.advance(tick, &mut self.live, &self.query, &self.console);
+            self.quiet += 1;
+            if !events.is_empty() {
+                self.quiet = 0;
+                return Some((events, true));
+            }
+            if self.quiet >= QUIET_TICKS {
+                self.quiet = 0;
+                return Some((Bytes::from_static(b":\n\n"), true));
+            }
+        }
+    }
+}
+
+// === impl StreamAuthority ===
+
+impl StreamAuthority {
+    fn is_replaced(&self) -> bool {
+        !Arc::ptr_eq(&self.state.current().authenticator, &self.at_start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::console::ViewQuery;
+    use crate::engine::Decision;
+
+    const LINE: &str = r#"{"endpoint":"authorize","user":"jane","decision":"deny"}"#;
+
+    fn mk_console() -> ConsoleState {
+        ConsoleState::new(100, &"r".into(), SystemTime::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_streams_makes_way() {
+        let streams = LiveStreams::new();
+        let places: Vec<_> = (0..MOST).map(|_| streams.enter()).collect();
+        assert!(places.iter().all(|place| !place.get()));
+        let another = streams.enter();
+        assert!(places[0].get() && !places[1].get() && !another.get());
+        // One that has ended has no place.
+        drop(places);
+        let fresh: Vec<_> = (1..MOST).map(|_| streams.enter()).collect();
+        assert!(!another.get() && fresh.iter().all(|place| !place.get()));
+        assert_eq!(streams.open.borrow().len(), MOST);
+    }
+
+    #[test]
+    fn streams_of_one_filter_share_what_is_made_for_it() {
+        let (streams, console) = (LiveStreams::new(), mk_console());
+        let stream =
+            |query: &str| LiveStream::new(&ViewQuery::parse(query), None, &console.decisions).unwrap();
+        let (mut one, mut two, mut other) = (stream(""), stream(""), stream("user=joe"));
+        console.decisions.push(Decision::Deny, "c", LINE.as_bytes());
+        let first = streams.advance(1, &mut one, "", &console);
+        let second = streams.advance(1, &mut two, "", &console);
+        assert!(!first.is_empty());
+        assert_eq!(first.as_ptr(), second.as_ptr(), "made once");
+        assert_eq!(one, two);
+        assert!(streams.advance(1, &mut other, "user=joe", &console).is_empty());
+        // What comes while the streams look is for the next moment, for all of them.
+        console.decisions.push(Decision::Deny, "c", LINE.as_bytes());
+        assert!(streams.advance(1, &mut one, "", &console).is_empty());
+        assert!(!streams.advance(2, &mut one, "", &console).is_empty());
+        assert!(!streams.advance(2, &mut two, "", &console).is_empty());
+        assert_eq!((one.position(), two.position(), other.position()), (2, 2, 1));
+    }
+
+    #[test]
+    fn moments_are_the_same_for_all() {
+        let streams = LiveStreams::new();
+        let at = |milliseconds| streams.start + Duration::from_millis(milliseconds);
+        assert_eq!(streams.next_tick(at(0)), (1, at(500)));
+        assert_eq!(streams.next_tick(at(499)), (1, at(500)));
+        assert_eq!(streams.next_tick(at(500)), (2, at(1000)));
+    }
+}
