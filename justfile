@@ -51,15 +51,6 @@ apiserver-both: apiserver-build (apiserver-build "1.36")
     PORTCULLIS_REQUIRE_APISERVER=1 PORTCULLIS_REQUIRE_OLDER_APISERVER=1 cargo test --locked --test apiserver
     PORTCULLIS_REQUIRE_APISERVER=1 KUBEBUILDER_ASSETS="$PWD/target/apiserver-1.36" cargo test --locked --test apiserver
 
-# Test the console in headless Chromium, with a real API server (Debian: chromium, chromium-driver; npm)
-console *ARGS: apiserver-build
-    tests/console/fetch-axe
-    PORTCULLIS_REQUIRE_CHROMIUM=1 PORTCULLIS_REQUIRE_APISERVER=1 cargo test --locked --test console {{ ARGS }}
-
-# Take the pictures of docs/console.md anew
-screenshots:
-    PORTCULLIS_WRITE_SCREENSHOTS=1 just console screenshots
-
 # Build the program that runs Kubernetes' own code, of each version, from Go modules into target/oracle/
 oracle-build:
     tests/oracle/build
@@ -207,4 +198,4 @@ console-assets *ARGS:
     src/console/assets/update {{ ARGS }}
 
 # Run everything that CI runs
-ci: fmt-check lint inner no-clusters test doc book conformance oracle apiserver console compose alerts deny instructions fuzz-smoke
+ci: fmt-check lint inner no-clusters test doc book conformance oracle apiserver compose alerts deny instructions fuzz-smoke

@@ -141,10 +141,10 @@ fn reported(outcome: &Result<Caller, Refusal>) -> String {
     match outcome {
         Ok(caller) => {
             format!(
-                "{} {} {:?} {}",
+                "{} {} {} {}",
                 caller.name,
                 caller.cluster,
-                caller.endpoints,
+                format!("{:?}", caller.endpoints).replace('"', ""),
                 caller.method.as_str()
             )
         }

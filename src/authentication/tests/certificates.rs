@@ -59,7 +59,7 @@ fn fields_of_a_pattern_are_anded_and_their_values_ored() {
             .certificate;
         let found = seen(&authenticator, Some(&peer(&certificate)), None);
         let expected = match expected {
-            "authorize" => format!("{} default {{Authorize}} certificate", subject[1].1),
+            "authorize" => format!("{} default {{authorize}} certificate", subject[1].1),
             refusal => refusal.to_owned(),
         };
         assert_eq!(found, expected, "{subject:?} {dns:?} {ip:?}");
@@ -101,7 +101,7 @@ fn a_holder_without_common_name_is_called_by_an_alternative_name() {
         ),
     ];
     for (leaf, name) in table {
-        let expected = format!("{name} default {{Authorize}} certificate");
+        let expected = format!("{name} default {{authorize}} certificate");
         assert_eq!(
             seen(&authenticator, Some(&peer(&ca.issue(&leaf).certificate)), None),
             expected
@@ -128,7 +128,7 @@ fn of_several_common_names_the_last_counts_as_in_go() {
         UNKNOWN
     );
     let last = seen(&authenticator, Some(&certificate(["b", "a"])), None);
-    assert_eq!(last, "a default {Authorize} certificate");
+    assert_eq!(last, "a default {authorize} certificate");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_chain_may_go_over_intermediates_and_end_at_any_authority() {
     let root = Authority::new("root");
     let intermediate = root.intermediate("intermediate");
     let leaf = client(&intermediate, "a");
-    let known = "a default {Authorize} certificate";
+    let known = "a default {authorize} certificate";
 
     let authenticator = pattern(&root, "commonNames: [a]");
     assert_eq!(seen(&authenticator, Some(&peer(&leaf)), None), UNTRUSTED);
@@ -208,7 +208,7 @@ fn a_certificate_counts_from_not_before_to_not_after_on_an_open_connection_too()
         })
         .certificate,
     );
-    let known = "a default {Authorize} certificate";
+    let known = "a default {authorize} certificate";
     for (second, expected) in [
         (0, UNTRUSTED),
         (8, UNTRUSTED),
@@ -240,7 +240,7 @@ fn a_certificate_of_a_kubeconfig_matches_by_itself_and_not_by_its_names() {
     let mut world = World::new(&ca, "- {kubeconfig: k, endpoints: [authorize]}\n");
     world.kubeconfig("k", &[("u", &certificate_data(&certificate))]);
     let authenticator = world.build();
-    let known = "k:u default {Authorize} certificate";
+    let known = "k:u default {authorize} certificate";
     assert_eq!(seen(&authenticator, Some(&peer(&certificate)), None), known);
     assert_eq!(
         seen(&authenticator, Some(&peer(&client(&ca, "a"))), None),
@@ -343,7 +343,7 @@ fn an_open_connection_is_judged_by_the_present_authority_and_callers() {
     );
     let first = world.build();
     let connection = peer(&client(&ca, "a"));
-    let known = "a default {Authorize} certificate";
+    let known = "a default {authorize} certificate";
     assert_eq!(seen(&first, Some(&connection), None), known);
 
     world.write("ca.crt", next.pem());

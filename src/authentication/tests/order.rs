@@ -28,9 +28,9 @@ fn the_first_credential_that_names_a_caller_decides() {
     let (known, unknown, foreign) = (peer(&known), peer(&unknown), peer(&foreign));
     let (pair, wrong) = (basic("n:p"), basic("n:q"));
 
-    let by_certificate = "c:u default {Authorize} certificate";
-    let by_token = "t:u default {Validate} bearer";
-    let by_password = "b:u default {Mutate} basic";
+    let by_certificate = "c:u default {authorize} certificate";
+    let by_token = "t:u default {validate} bearer";
+    let by_password = "b:u default {mutate} basic";
     let table = [
         (Some(&known), None, by_certificate),
         (Some(&known), Some("Bearer t0"), by_certificate),
@@ -126,7 +126,7 @@ fn an_endpoint_that_is_not_the_callers_is_forbidden() {
 fn endpoints_left_out_are_all() {
     let mut world = World::new(&Authority::new("ca"), "- {kubeconfig: k}\n");
     world.kubeconfig("k", &[("u", "token: t")]);
-    let expected = "k:u default {Authorize, Validate, Mutate} bearer";
+    let expected = "k:u default {authorize, validate, mutate} bearer";
     assert_eq!(seen(&world.build(), None, Some("Bearer t")), expected);
 }
 
@@ -148,15 +148,15 @@ fn each_user_of_a_kubeconfig_is_accepted() {
     let authenticator = world.build();
     assert_eq!(
         seen(&authenticator, None, Some("Bearer ta")),
-        "k:a east {Mutate} bearer"
+        "k:a east {mutate} bearer"
     );
     assert_eq!(
         seen(&authenticator, None, Some("Bearer tb")),
-        "k:b east {Mutate} bearer"
+        "k:b east {mutate} bearer"
     );
     assert_eq!(
         seen(&authenticator, None, Some("Bearer tf")),
-        "k:b east {Mutate} bearer"
+        "k:b east {mutate} bearer"
     );
 }
 
@@ -175,9 +175,9 @@ fn a_credential_in_several_entries_has_the_union_of_their_endpoints() {
     let authenticator = world.build();
     assert_eq!(
         seen(&authenticator, None, Some("Bearer t")),
-        "a:t default {Authorize, Mutate} bearer"
+        "a:t default {authorize, mutate} bearer"
     );
-    let by_certificate = "a:u default {Authorize, Validate} certificate";
+    let by_certificate = "a:u default {authorize, validate} certificate";
     assert_eq!(
         seen(&authenticator, Some(&peer(&certificate)), None),
         by_certificate
@@ -259,7 +259,7 @@ fn fields_within_an_entry_must_all_be_met() {
         .certificate,
     );
     let table = [
-        (Some(&a), Some("Bearer t"), "a default {Authorize} certificate"),
+        (Some(&a), Some("Bearer t"), "a default {authorize} certificate"),
         (
             Some(&a),
             None,
@@ -275,16 +275,16 @@ fn fields_within_an_entry_must_all_be_met() {
             Some("Bearer t"),
             "401 bearer unauthorized: one of the caller's credentials is missing",
         ),
-        (Some(&member), None, "a default {Validate} certificate"),
+        (Some(&member), None, "a default {validate} certificate"),
         (
             Some(&member),
             Some("Bearer x"),
-            "a default {Validate} certificate",
+            "a default {validate} certificate",
         ),
         (
             Some(&member),
             Some("Bearer t"),
-            "a default {Authorize, Validate} certificate",
+            "a default {authorize, validate} certificate",
         ),
     ];
     for (peer, authorization, expected) in table {

@@ -13,7 +13,7 @@ fn a_replaced_certificate_stays_good_for_ten_minutes_on_an_open_connection_too()
     world.kubeconfig("k", &[("u", &certificate_data(&old))]);
     let first = world.build();
     let connection = peer(&old);
-    let known = "k:u default {Authorize} certificate";
+    let known = "k:u default {authorize} certificate";
     assert_eq!(seen_at(0, &first, Some(&connection), None), known);
 
     world.kubeconfig("k", &[("u", &certificate_data(&new))]);
@@ -60,7 +60,7 @@ fn a_replaced_token_or_password_stays_good_for_ten_minutes() {
         world.kubeconfig("k", &[("u", after)]);
         let second = world.rebuild(Some(&first), 0);
         let is_known = |second_of, header| {
-            seen_at(second_of, &second, None, Some(header)).starts_with("k:u default {Authorize}")
+            seen_at(second_of, &second, None, Some(header)).starts_with("k:u default {authorize}")
         };
         assert!(is_known(0, old) && is_known(GRACE, old) && !is_known(GRACE + 1, old));
         assert!(is_known(0, new) && is_known(GRACE + 1, new));
@@ -136,6 +136,6 @@ fn a_replaced_credential_speaks_for_the_present_cluster_and_endpoints() {
     let second = world.rebuild(Some(&first), 1);
     assert_eq!(
         seen_at(1, &second, None, Some("Bearer one")),
-        "k:u east {Mutate} bearer"
+        "k:u east {mutate} bearer"
     );
 }

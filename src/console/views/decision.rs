@@ -12,7 +12,7 @@ use crate::console::page::{Page, Representation, ViewError};
 /// A line of the decision log, and where to ask the same again.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct DecisionView<'a> {
+struct DecisionLineView<'a> {
     sequence: u64,
     line: &'a RawValue,
     /// *What if*, filled in with the request.
@@ -49,7 +49,7 @@ pub(super) fn view(
     let decided = DecidedRequest::read(&line).ok_or_else(broken)?;
     let what_if = format!("/what-if?{}", decided.what_if().encode());
     if request.representation == Representation::Json {
-        return Page::json(&DecisionView {
+        return Page::json(&DecisionLineView {
             sequence: number,
             line: serde_json::from_slice(&line).map_err(|_| broken())?,
             what_if,

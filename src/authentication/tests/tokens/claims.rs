@@ -43,7 +43,7 @@ fn issuer_audience_and_times_must_be_right() {
         (json!({"nbf": 0}), KNOWN.to_owned()),
         (
             json!({"sub": null}),
-            format!("{ISSUER} default {{Authorize}} jwt"),
+            format!("{ISSUER} default {{authorize}} jwt"),
         ),
     ];
     for (changes, expected) in table {

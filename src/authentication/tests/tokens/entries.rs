@@ -18,7 +18,7 @@ fn a_token_of_two_entries_has_the_union_of_their_endpoints_for_one_cluster() {
     let authenticator = world.build();
     assert_eq!(
         bearer(&authenticator, &both),
-        "apiserver default {Authorize, Mutate} jwt"
+        "apiserver default {authorize, mutate} jwt"
     );
     assert_eq!(bearer(&authenticator, &with_claims(json!({}))), KNOWN);
 
@@ -30,7 +30,7 @@ fn a_token_of_two_entries_has_the_union_of_their_endpoints_for_one_cluster() {
     );
     assert_eq!(
         bearer(&authenticator, &with_claims(json!({"sub": "x", "level": 1}))),
-        "x east {Authorize, Validate, Mutate} jwt"
+        "x east {authorize, validate, mutate} jwt"
     );
 }
 
@@ -44,11 +44,11 @@ fn a_token_that_a_kubeconfig_holds_too_has_both() {
     let authenticator = world.build();
     assert_eq!(
         bearer(&authenticator, &good),
-        "k:u default {Authorize, Mutate} bearer"
+        "k:u default {authorize, mutate} bearer"
     );
     let expired = seen_at(1000, &authenticator, None, Some(&format!("Bearer {good}")));
     assert_eq!(
-        expired, "k:u default {Mutate} bearer",
+        expired, "k:u default {mutate} bearer",
         "as the very token of the file"
     );
 }
@@ -67,7 +67,7 @@ fn an_entry_may_ask_for_a_certificate_and_a_token() {
     let (a, b) = (peer(&client(&ca, "a")), peer(&client(&ca, "b")));
     let header = format!("Bearer {}", with_claims(json!({})));
     let found = seen(&authenticator, Some(&a), Some(&header));
-    assert_eq!(found, "a default {Authorize, Validate, Mutate} certificate");
+    assert_eq!(found, "a default {authorize, validate, mutate} certificate");
     for (peer, header) in [
         (Some(&a), None),
         (None, Some(header.as_str())),

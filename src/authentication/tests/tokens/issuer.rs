@@ -16,7 +16,7 @@ use crate::authentication::*;
 use crate::pki::{Authority, ec_key};
 
 pub(super) const ISSUER: &str = "https://issuer.example.com";
-pub(super) const KNOWN: &str = "apiserver default {Authorize} jwt";
+pub(super) const KNOWN: &str = "apiserver default {authorize} jwt";
 
 /// One key for each algorithm family; `ec` and `rsa` stand in the issuer's file.
 pub(super) struct Keys {
