@@ -46,6 +46,12 @@ pub(super) use resolve::{Scalar, resolve};
 /// Lines are counted from `line`, that of its beginning.
 pub(super) fn parse(text: &str, line: u32) -> Result<Option<Node>, Unreadable> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.starts_with('\u{feff}') {
+        // Behind two of them the reader of kubectl loses the first character of every line.
+        let message = "the text begins with two byte order marks: remove one";
+        let error = Unreadable::new(0, 1, Reason::Syntax, message);
+        return Err(error.moved_down(line - 1));
+    }
     let read = match cursor::forbidden(text) {
         None => read(text),
         Some((at, error)) => match read(text.get(..at).unwrap_or_default()) {

@@ -125,6 +125,7 @@ fn read(text: &str) -> Result<Vec<Value>, String> {
 fn is_meant(message: &str, strict: bool) -> bool {
     let twice = ["duplicate key", "`<<` would replace"];
     message.contains("text after the end of the document")
+        || message.contains("two byte order marks")
         || message.contains("with another type")
         || message.contains("nested deeper than")
         || (!strict && twice.iter().any(|reason| message.contains(reason)))

@@ -88,6 +88,14 @@ fn merge_keys_merge() {
 }
 
 #[test]
+fn a_second_byte_order_mark_is_refused() {
+    for text in ["\u{feff}\u{feff}a: 1\n", "a: 1\n---\n\u{feff}\u{feff}b: 2\n"] {
+        let message = read(text).unwrap_err();
+        assert!(message.contains("two byte order marks"), "{message}");
+    }
+}
+
+#[test]
 fn documents_are_divided_as_kubectl_divides_them() {
     for (text, expected) in [
         ("a: 1\n--- # c\nb: 2\n", json!([{"a": 1}, {"b": 2}])),
