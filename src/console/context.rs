@@ -24,7 +24,7 @@ pub struct ViewContext<'c> {
     pub console: &'c ConsoleState,
     /// The time for which it is shown.
     pub now: SystemTime,
-    /// When a view that takes long must give up, with [`ViewError::TooLate`].
+    /// When a view that takes long must give up, with [`ViewError::TooLate`](super::ViewError::TooLate).
     pub deadline: Instant,
 }
 

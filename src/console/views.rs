@@ -2,7 +2,7 @@
 //!
 //! A view is a file of this folder: a model, which is a struct that serde writes as JSON, a
 //! function that makes it, and a template of `templates/` that shows it. To add one, give it an
-//! arm in [`render`] and a line in [`NAVIGATION`](super::frame).
+//! arm in [`render`] and a line in `NAVIGATION` of `frame.rs`.
 
 mod cluster;
 mod clusters;
