@@ -4,21 +4,28 @@ mod callers;
 mod guard;
 mod limits;
 mod pages;
-mod plain;
 
 use std::fs;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
 
 use crate::support::client::{Connection, Response};
 use crate::support::{Builder, Client, Gateway, JANE_GETS, until, v1};
 
-/// Sends `head`, to which nothing is added, to a console without TLS.
-fn send(gateway: &Gateway, head: &str, body: &str) -> Response {
-    let mut connection = Connection::plain(gateway.addresses.console.unwrap());
-    connection.send(format!("{head}\r\n\r\n{body}").as_bytes());
-    connection.receive().unwrap()
+/// One request on a connection of its own without TLS: `head` without its last line.
+fn send(gateway: &Gateway, head: &str, body: impl AsRef<[u8]>) -> Response {
+    let mut connection = Connection::plain(address(gateway));
+    connection.send(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes());
+    // An answer may come before the body was read.
+    connection.send_what_is_taken(body.as_ref());
+    connection
+        .receive()
+        .unwrap_or_else(|error| panic!("{head}: {error}"))
+}
+
+fn address(gateway: &Gateway) -> SocketAddr {
+    gateway.addresses.console.unwrap()
 }
 
 /// GETs `path` as `localhost` with further fields.
@@ -218,7 +225,7 @@ fn denied(user: &str) -> String {
 
 /// Opens the stream of new decisions.
 fn stream(gateway: &Gateway, query: &str, fields: &str) -> Connection<TcpStream> {
-    let mut connection = Connection::plain(gateway.addresses.console.unwrap());
+    let mut connection = Connection::plain(address(gateway));
     connection
         .send(format!("GET /live/events{query} HTTP/1.1\r\nHost: localhost{fields}\r\n\r\n").as_bytes());
     let head = connection.read_until("retry: 2000\n\n");

@@ -1,54 +1,41 @@
 //! The pages, each at its URL.
 
-use std::net::SocketAddr;
+use super::{get, on_loopback};
 
-use super::plain::{Answer, ask};
-use crate::support::{Builder, Gateway};
-
-/// One path of each view.
-pub(super) const VIEWS: [&str; 1] = ["/"];
-
-/// A gateway with a console on loopback.
-pub(super) fn with_console() -> Gateway {
-    Builder::new().console("{address: '127.0.0.1:0'}").start()
-}
-
-pub(super) fn address(gateway: &Gateway) -> SocketAddr {
-    gateway.addresses.console.unwrap()
-}
-
-/// GETs a path as a browser does whose address bar says so.
-pub(super) fn get(gateway: &Gateway, path: &str) -> Answer {
-    let address = address(gateway);
-    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}"), b"")
-}
+/// One URL of each view.
+pub(super) const VIEWS: [&str; 8] = [
+    "/",
+    "/live",
+    "/who-can?verb=get&resource=pods",
+    "/what-can?user=jane",
+    "/what-if?user=jane&verb=get&resource=pods",
+    "/policies",
+    "/webhooks",
+    "/clusters",
+];
 
 #[test]
 fn each_view_is_a_page_and_json_under_one_url() {
-    let gateway = with_console();
+    let gateway = on_loopback();
     for path in VIEWS {
-        let page = get(&gateway, path);
-        assert_eq!(page.status, 200, "{path}: {}", page.body);
+        let page = get(&gateway, path, "");
+        assert_eq!(page.status, 200, "{path}: {}", page.text());
         assert_eq!(
             page.header("content-type"),
             Some("text/html; charset=utf-8"),
             "{path}"
         );
-        let wanted = format!(
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nAccept: application/json",
-            address(&gateway)
-        );
-        let json = ask(address(&gateway), &wanted, b"");
+        let json = get(&gateway, path, "\r\nAccept: application/json");
         assert_eq!(
             (json.status, json.header("content-type")),
             (200, Some("application/json")),
             "{path}"
         );
-        let parsed: Result<serde_json::Value, _> = serde_json::from_str(&json.body);
+        let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&json.body);
         assert!(
             parsed.is_ok_and(|value| value.is_object()),
             "{path}: {}",
-            json.body
+            json.text()
         );
         assert_eq!(
             json.header("vary").map(str::to_ascii_lowercase).as_deref(),
@@ -60,7 +47,7 @@ fn each_view_is_a_page_and_json_under_one_url() {
 
 #[test]
 fn what_is_not_there_is_404() {
-    let gateway = with_console();
+    let gateway = on_loopback();
     for path in [
         "/nowhere",
         "/live/0x1",
@@ -79,7 +66,7 @@ fn what_is_not_there_is_404() {
         "/validate",
         "/readyz",
     ] {
-        let answer = get(&gateway, path);
-        assert_eq!(answer.status, 404, "{path}: {}", answer.body);
+        let answer = get(&gateway, path, "");
+        assert_eq!(answer.status, 404, "{path}: {}", answer.text());
     }
 }

@@ -1,5 +1,6 @@
 //! A client of few lines: TLS, HTTP/1.1 written by hand, and the bytes as they come.
 
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -112,8 +113,26 @@ impl<S: Read + Write> Connection<S> {
         self.stream.write_all(bytes).unwrap();
     }
 
+    /// The same to a server that may answer before all of it has come, and take no more.
+    pub(crate) fn send_what_is_taken(&mut self, bytes: &[u8]) {
+        let _refused = self.stream.write_all(bytes);
+    }
+
     /// Reads one answer.
     pub(crate) fn receive(&mut self) -> io::Result<Response> {
+        let mut response = self.receive_head()?;
+        let length = response
+            .header("content-length")
+            .map_or(0, |length| length.parse().unwrap());
+        while self.unread.len() < length {
+            self.read_more()?;
+        }
+        response.body = self.unread.drain(..length).collect();
+        Ok(response)
+    }
+
+    /// Reads status and headers; what follows comes later.
+    pub(crate) fn receive_head(&mut self) -> io::Result<Response> {
         let head_ends = loop {
             if let Some(at) = self.unread.windows(4).position(|window| window == b"\r\n\r\n") {
                 break at;
@@ -127,19 +146,11 @@ impl<S: Read + Write> Connection<S> {
             .map(|line| line.split_once(": ").unwrap())
             .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
             .collect();
-        let mut response = Response {
+        Ok(Response {
             status,
             headers,
             body: Vec::new(),
-        };
-        let length = response
-            .header("content-length")
-            .map_or(0, |length| length.parse().unwrap());
-        while self.unread.len() < length {
-            self.read_more()?;
-        }
-        response.body = self.unread.drain(..length).collect();
-        Ok(response)
+        })
     }
 
     /// Reads until `text` has come; everything up to then.
@@ -162,6 +173,17 @@ impl<S: Read + Write> Connection<S> {
         self.read_more().is_err_and(|error| !is_late(error))
     }
 
+    /// Reads what still comes until the server ends the connection, which it must.
+    pub(crate) fn read_to_end(&mut self) -> String {
+        loop {
+            match self.read_more() {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => panic!("it stays open"),
+                Err(_) => return String::from_utf8_lossy(&self.unread).into_owned(),
+            }
+        }
+    }
+
     fn read_more(&mut self) -> io::Result<()> {
         let mut buffer = [0; 16 << 10];
         match self.stream.read(&mut buffer)? {
@@ -180,6 +202,10 @@ impl Response {
             .iter()
             .find(|(found, _)| found == name)
             .map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.body)
     }
 
     pub(crate) fn json(&self) -> Value {
