@@ -182,14 +182,14 @@ impl<'s> Inquiry<'s> {
         let names = match extent.names {
             Part::Only(name) => vec![name.to_owned()],
             Part::OneOf(names) => names.to_vec(),
-            Part::Any if to_touch => examples::names(denies),
-            Part::Any => vec![examples::OTHER.to_owned()],
+            Part::Any => self.any_names(rule, denies, to_touch),
         };
         if self.is_of_themselves() {
             return of_themselves(namespaces, &names, extent.names);
         }
         // Where no rule has names, one stands for all.
-        let are_named = !to_touch || denies.iter().any(|rule| !rule.names.is_empty());
+        let are_named =
+            !to_touch || self.request.is_for_namespaces() || denies.iter().any(|rule| !rule.names.is_empty());
         let names = names.get(..1).filter(|_| !are_named).unwrap_or(&names);
         let mut pairs = Vec::new();
         for namespace in &namespaces {
@@ -202,6 +202,25 @@ impl<'s> Inquiry<'s> {
             );
         }
         pairs
+    }
+
+    /// Names to try where any will do. A request for a namespace is told apart by the labels
+    /// of the namespace that it names, too.
+    fn any_names(
+        &self,
+        rule: Option<&'s ResourceRule>,
+        denies: &[&ResourceRule],
+        to_touch: bool,
+    ) -> Vec<String> {
+        let mut names = if to_touch {
+            examples::names(denies)
+        } else {
+            vec![examples::OTHER.to_owned()]
+        };
+        if self.request.is_for_namespaces() && !self.is_of_themselves() {
+            names.extend(examples::namespaces(self.set, rule, denies));
+        }
+        names
     }
 
     /// Whether it is for namespaces by name, whatever that is: each is in itself.

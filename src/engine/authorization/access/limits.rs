@@ -4,14 +4,16 @@ use std::fmt::Display;
 
 use crate::engine::authorization::{AuthorizationPolicy, Effect, ResourceRule, Subject, SubjectKind};
 
-use super::open_request::Within;
 use super::population::Population;
 
 /// What a request leaves open.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Openness<'q> {
+pub(super) struct Openness {
     pub(super) name: bool,
-    pub(super) within: &'q Within,
+    pub(super) namespace: bool,
+    /// The namespace whose labels a `namespaceSelector` asks for: a request for a namespace
+    /// is in none, and it is that namespace whose labels count.
+    pub(super) labels: bool,
 }
 
 /// `names: a, b`, where there are any.
@@ -30,17 +32,19 @@ pub(super) fn of_names(names: &[String]) -> Option<String> {
 }
 
 /// What `rule` of a policy says of what is left open.
-pub(super) fn of_rule(effect: Effect, rule: &ResourceRule, open: Openness<'_>) -> Vec<String> {
+pub(super) fn of_rule(effect: Effect, rule: &ResourceRule, open: Openness) -> Vec<String> {
     let mut limits = Vec::new();
     if open.name {
         limits.extend(of_names(&rule.names));
     }
-    if matches!(open.within, Within::AnyNamespace) {
+    if open.namespace {
         let namespaces = list(rule.namespaces.iter().map(|pattern| match pattern.to_string() {
             none if none.is_empty() => "\"\"".to_owned(),
             pattern => pattern,
         }));
         limits.extend(namespaces.map(|namespaces| format!("namespaces: {namespaces}")));
+    }
+    if open.labels {
         let selector = rule.namespace_selector.iter();
         limits.extend(selector.map(|selector| format!("namespaceSelector: {selector}")));
     }
@@ -93,7 +97,8 @@ impl AuthorizationPolicy {
     pub fn limits(&self) -> Vec<String> {
         let open = Openness {
             name: true,
-            within: &Within::AnyNamespace,
+            namespace: true,
+            labels: true,
         };
         let rules = self.resource_rules.iter();
         let mut limits: Vec<String> = rules.flat_map(|rule| of_rule(self.effect, rule, open)).collect();

@@ -3,6 +3,8 @@
 use crate::engine::authorization::matching::{ClusterScoped, asks_for_collection};
 use crate::engine::{Attributes, RawSelectors, ResourceAttributes, Selectors, Target, User};
 
+use super::limits::Openness;
+
 /// What is asked for, whoever asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenRequest {
@@ -51,14 +53,18 @@ pub enum Within {
 
 impl OpenRequest {
     /// The request as an API server would ask it: one for a resource that is known to have
-    /// no namespace is in none, and one for a namespace is in it, under its name.
+    /// no namespace is in none, and one for a namespace is in it, under its name, unless it
+    /// is for a list, which has a name by its field selector alone (`NewRequestInfo`).
     pub(super) fn settled(mut self, scoped: &ClusterScoped) -> Self {
         let is_collection = asks_for_collection(&self.verb) || self.verb == "create";
+        let is_any_verb = self.verb == "*";
         if let OpenTarget::Resource(asked) = &mut self.target
             && scoped.contains(&asked.group, &asked.resource)
         {
             asked.within = match &asked.name {
-                Some(name) if asked.is_namespaces() => Within::Namespace(name.clone()),
+                Some(name) if asked.is_namespaces() && (is_any_verb || !is_collection) => {
+                    Within::Namespace(name.clone())
+                }
                 None if asked.is_namespaces() && !is_collection => Within::AnyNamespace,
                 _ => Within::NoNamespace,
             };
@@ -118,6 +124,17 @@ impl OpenRequest {
         match &self.target {
             OpenTarget::Resource(asked) => asked.name.as_deref().unwrap_or_default(),
             OpenTarget::Path(_) => "",
+        }
+    }
+
+    /// What it leaves open.
+    pub(super) fn openness(&self) -> Openness {
+        let name = self.is_name_open();
+        let namespace = matches!(self.within(), Within::AnyNamespace);
+        Openness {
+            name,
+            namespace,
+            labels: namespace || name && self.is_for_namespaces(),
         }
     }
 

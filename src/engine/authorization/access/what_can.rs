@@ -225,15 +225,12 @@ impl GrantingRule<'_> {
         is_everywhere
             && match self.source {
                 GrantSource::Binding(_, names) => !request.is_name_open() || names.is_empty(),
-                GrantSource::Policy(listed, rule) => {
-                    limits_of(listed, rule, request.within(), request.is_name_open()).is_empty()
-                }
+                GrantSource::Policy(listed, rule) => limits_of(listed, rule, request.openness()).is_empty(),
             }
     }
 }
 
-fn limits_of(listed: &ListedPolicy, rule: Option<&ResourceRule>, within: &Within, name: bool) -> Vec<String> {
-    let open = Openness { name, within };
+fn limits_of(listed: &ListedPolicy, rule: Option<&ResourceRule>, open: Openness) -> Vec<String> {
     let mut limits = rule.map_or_else(Vec::new, |rule| limits::of_rule(listed.policy.effect, rule, open));
     limits.extend(limits::of_conditions(&listed.policy));
     limits
@@ -259,6 +256,11 @@ fn of_policy(
     words: &RequestedWords<'_>,
     (within, denied_by): (&Within, Vec<Arc<str>>),
 ) -> Permission {
+    let open = Openness {
+        name: false,
+        namespace: matches!(within, Within::AnyNamespace),
+        labels: !matches!(within, Within::Namespace(_)),
+    };
     Permission {
         verbs: words.verbs.as_slice().to_vec(),
         api_groups: words
@@ -270,7 +272,7 @@ fn of_policy(
         }),
         names: rule.map_or_else(Vec::new, |rule| rule.names.clone()),
         paths: words.paths.iter().map(ToString::to_string).collect(),
-        via: GrantSource::Policy(listed, rule).via(number, limits_of(listed, rule, within, false)),
+        via: GrantSource::Policy(listed, rule).via(number, limits_of(listed, rule, open)),
         denied_by,
     }
 }

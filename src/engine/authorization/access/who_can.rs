@@ -9,7 +9,7 @@ use crate::engine::{CauseKind, Time};
 
 use super::grants::{GrantSource, GrantingRule};
 use super::inquiry::{Effects, Inquiry};
-use super::limits::{self, Openness};
+use super::limits;
 use super::open_request::OpenRequest;
 use super::population::Population;
 
@@ -149,10 +149,7 @@ fn note(found: &mut Found, request: &OpenRequest, granting: &GrantingRule<'_>, e
 }
 
 fn via(request: &OpenRequest, granting: &GrantingRule<'_>, population: &Population) -> Via {
-    let open = Openness {
-        name: request.is_name_open(),
-        within: request.within(),
-    };
+    let open = request.openness();
     let limits = match granting.source {
         GrantSource::Binding(_, names) if open.name => limits::of_names(names).into_iter().collect(),
         GrantSource::Binding(..) => Vec::new(),

@@ -214,3 +214,53 @@ fn a_decision_looks_at_no_more_rules_with_more_namespaces_and_selectors() {
     };
     assert_eq!([visited(10), visited(1_000)], [1, 1]);
 }
+
+/// What `who_can` says of `list namespaces`, whatever their names, for all that there are.
+fn lists_namespaces(set: &PolicySet) -> Vec<crate::engine::authorization::Grantee> {
+    use crate::engine::authorization::{OpenRequest, OpenResource, OpenTarget, Within};
+    let request = OpenRequest {
+        verb: "list".into(),
+        target: OpenTarget::Resource(OpenResource {
+            group: String::new(),
+            resource: "namespaces".into(),
+            subresource: String::new(),
+            name: None,
+            within: Within::AnyNamespace,
+        }),
+    };
+    let grantees = set.who_can(&request, Time::UNIX_EPOCH).into_iter();
+    grantees.filter(|grantee| !grantee.via.is_empty()).collect()
+}
+
+/// `kubectl get namespaces --field-selector metadata.name=live` lists `live` alone.
+#[test]
+fn who_may_list_a_namespace_by_name_and_labels_is_found() {
+    let set = with_namespaces(vec![selecting(Effect::Allow, "tier=prod")]);
+    let [everyone] = &lists_namespaces(&set)[..] else {
+        panic!("one is listed")
+    };
+    assert_eq!(everyone.via[0].limits, ["namespaceSelector: tier in (prod)"]);
+    let request = "list namespaces - test";
+    assert_eq!(
+        set.authorize(&asks(user("jane", &[]), request), Time::UNIX_EPOCH)
+            .decision,
+        Decision::NoOpinion
+    );
+}
+
+#[test]
+fn a_deny_by_labels_that_takes_some_namespaces_from_a_list_is_named() {
+    let allow = AuthorizationPolicy {
+        name: "b".into(),
+        ..selecting(Effect::Allow, "!nothing")
+    };
+    let allow = AuthorizationPolicy {
+        resource_rules: vec![rule(&["*"], &["*"])],
+        ..allow
+    };
+    let set = with_namespaces(vec![selecting(Effect::Deny, "tier=prod"), allow]);
+    let [everyone] = &lists_namespaces(&set)[..] else {
+        panic!("one is listed")
+    };
+    assert_eq!(everyone.denied_by, ["a".into()]);
+}
