@@ -70,6 +70,28 @@ pub(super) fn source() -> Arc<dyn ManifestSource> {
     Arc::new(reload::FilesAlone)
 }
 
+/// Warns of a `--cluster` that the configuration at `path` says nothing of: a misspelt name
+/// would be answered by the manifests for all clusters alone.
+pub(super) fn warn_of_unknown_cluster(path: &Path, cluster: &str) {
+    let Some(config) = config::examine(path).0.config else {
+        return;
+    };
+    let callers = config.callers.iter().map(|caller| caller.cluster.as_str());
+    let watched = config.clusters.iter().map(|watched| watched.name.as_str());
+    let own = config.manifests.iter();
+    let own = own.filter_map(|manifests| manifests.cluster.as_deref());
+    let known: BTreeSet<&str> = callers.chain(watched).chain(own).collect();
+    if known.is_empty() || known.contains(cluster) {
+        return;
+    }
+    let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+    output::complain(format_args!(
+        "{} names no cluster `{cluster}`: only manifests for all clusters are used; `--cluster` takes {}",
+        path.display(),
+        known.join(", ")
+    ));
+}
+
 /// What the configuration at `path` decides by, with what is saved of its
 /// clusters. Keys, certificates and callers are not looked at.
 pub(super) fn of_configuration(path: &Path) -> (Option<LoadedPolicies>, Faults) {

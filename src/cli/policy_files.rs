@@ -87,6 +87,7 @@ impl PolicyFiles {
     pub(super) fn load_files(&self) -> Result<LoadedPolicies, Error> {
         if self.manifests.is_empty() {
             let path = loading::configuration(self.config.as_deref())?;
+            loading::warn_of_unknown_cluster(&path, &self.cluster);
             return valid(&path.display().to_string(), loading::of_configuration(&path));
         }
         for path in &self.manifests {

@@ -229,6 +229,13 @@ spec:
         authorize(&portcullis, &format!("{secret} --cluster east")).code,
         0
     );
+    let misspelt = authorize(&portcullis, &format!("{secret} --cluster eats"));
+    assert_eq!(misspelt.code, 1);
+    let warning = "portcullis.yaml names no cluster `eats`: only manifests for all clusters are used; \
+                   `--cluster` takes `default`, `east`";
+    assert!(misspelt.stderr.contains(warning), "{misspelt:?}");
+    let known = authorize(&portcullis, &format!("{secret} --cluster east"));
+    assert_eq!(known.stderr, "");
 }
 
 #[test]
