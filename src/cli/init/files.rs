@@ -84,8 +84,12 @@ pub(super) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
     // Whoever keeps this folder in git keeps its secrets out of it.
     files.push(File::open(".gitignore", "*.key\n"));
     let mut configuration = filling.fill(include_str!("templates/portcullis.yaml"));
-    if set_up.console {
-        configuration.push_str(include_str!("templates/console.yaml"));
+    for line in include_str!("templates/console.yaml").lines() {
+        // Otherwise it is there to be uncommented.
+        let is_off = !set_up.console && !line.starts_with('#');
+        configuration.push_str(if is_off { "# " } else { "" });
+        configuration.push_str(line);
+        configuration.push('\n');
     }
     files.push(File::open(CONFIGURATION, configuration));
     Ok(files)

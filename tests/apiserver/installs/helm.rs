@@ -6,11 +6,12 @@ use super::*;
 const CHART: &str = "deploy/helm/portcullis";
 
 /// The values of each way to install it, beside the defaults.
-const WAYS: [&str; 5] = [
+const WAYS: [&str; 6] = [
     "",
     "ci/deployment-values.yaml",
     "ci/service-values.yaml",
     "ci/cert-manager-values.yaml",
+    "ci/console-values.yaml",
     "ci/watch-values.yaml",
 ];
 
@@ -53,6 +54,12 @@ impl Helm {
         self.template(if way.is_empty() { &[] } else { &values })
             .unwrap_or_else(|error| panic!("{way}: {error}"))
     }
+}
+
+/// The gateway's configuration among what the chart renders.
+fn configuration(objects: &[Value]) -> Value {
+    let text = &find(objects, "ConfigMap", "portcullis-configuration")["data"]["portcullis.yaml"];
+    documents(text.as_str().unwrap()).remove(0)
 }
 
 #[test]
@@ -153,11 +160,7 @@ fn the_chart_configures_the_gateway_as_init_does() {
     let output = run_portcullis(&["init", set_up.to_str().unwrap(), "--host", "192.0.2.1"]);
     assert!(output.status.success(), "{output:?}");
     let of_init = documents(&std::fs::read_to_string(set_up.join("portcullis.yaml")).unwrap());
-    let configuration = |way: &str| {
-        let objects = documents(&helm.way(way));
-        let text = find(&objects, "ConfigMap", "portcullis-configuration")["data"]["portcullis.yaml"].clone();
-        documents(text.as_str().unwrap()).remove(0)
-    };
+    let configuration = |way: &str| configuration(&documents(&helm.way(way)));
     assert_eq!(configuration(""), of_init[0]);
     // `portcullis check` reads each as the gateway would, with the files of `init`.
     std::fs::create_dir(set_up.join("cluster")).unwrap();
@@ -245,6 +248,61 @@ fn the_chart_brings_the_definitions_and_roles_of_the_project() {
 }
 
 #[test]
+fn the_console_is_on_loopback_unless_callers_may_see_it() {
+    let Some(helm) = Helm::find() else { return };
+    let open_ports = |objects: &[Value]| {
+        objects
+            .iter()
+            .any(|object| object["kind"] != "ConfigMap" && object.to_string().contains("console"))
+    };
+    let rendered = documents(&helm.template(&[]).unwrap());
+    assert_eq!(configuration(&rendered).get("console"), None);
+
+    for more in ["hostNetwork=true", "hostNetwork=false"] {
+        let values = ["--set", "console.enabled=true,console.port=9191", "--set", more];
+        let rendered = documents(&helm.template(&values).unwrap());
+        assert_eq!(
+            configuration(&rendered)["console"],
+            json!({"address": "127.0.0.1:9191"})
+        );
+        assert!(!open_ports(&rendered), "{more}");
+    }
+
+    let exposed = documents(&helm.way("ci/console-values.yaml"));
+    let settings = configuration(&exposed);
+    let tls = json!({"certificate": "pki/server.crt", "privateKey": "pki/server.key"});
+    assert_eq!(
+        settings["console"],
+        json!({"address": "0.0.0.0:9091", "tls": tls})
+    );
+    let callers = settings["callers"].as_array().unwrap();
+    let theirs = json!({"clientCertificate": {"organizations": ["platform-team"]}, "endpoints": ["console"]});
+    assert_eq!(callers.last(), Some(&theirs));
+    assert_eq!(callers.len(), 5);
+    let ports = &find(&exposed, "Service", "portcullis")["spec"]["ports"];
+    assert_eq!(
+        ports[1],
+        json!({"name": "console", "port": 9091, "targetPort": "console"})
+    );
+    let rules = |objects: &[Value]| find(objects, "NetworkPolicy", "portcullis")["spec"]["ingress"].clone();
+    let from = json!({
+        "from": [{"ipBlock": {"cidr": "10.20.0.0/16"}}],
+        "ports": [{"protocol": "TCP", "port": "console"}],
+    });
+    assert!(rules(&exposed).as_array().unwrap().contains(&from));
+
+    let file = project(CHART).join("ci/console-values.yaml");
+    let for_nobody = [
+        "--values",
+        file.to_str().unwrap(),
+        "--set",
+        "networkPolicy.consoleFrom=null",
+    ];
+    let for_nobody = documents(&helm.template(&for_nobody).unwrap());
+    assert!(!rules(&for_nobody).to_string().contains("console"));
+}
+
+#[test]
 fn values_that_cannot_work_are_refused_with_the_remedy() {
     let Some(helm) = Helm::find() else { return };
     for (values, said) in [
@@ -255,6 +313,12 @@ fn values_that_cannot_work_are_refused_with_the_remedy() {
         ("replica=3", "replica"),
         ("kind=StatefulSet", "kind"),
         ("directory=etc/portcullis", "directory"),
+        (
+            "console.enabled=true,console.address=0.0.0.0",
+            "console.callers: name who may see it",
+        ),
+        ("console.callers[0].endpoints[0]=authorize", "console"),
+        ("console.address=gateway.example.com", "console"),
     ] {
         let error = helm.template(&["--set", values]).unwrap_err();
         assert!(error.contains(said), "{values}: {error}");

@@ -20,6 +20,18 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- .Values.admin.address | default (ternary "127.0.0.1" "0.0.0.0" .Values.hostNetwork) }}
 {{- end }}
 
+{{- /* As Go's net.JoinHostPort does. */ -}}
+{{- define "portcullis.consoleAddress" -}}
+{{- with .Values.console }}{{ ternary (printf "[%s]" .address) .address (contains ":" .address) }}:{{ .port }}{{ end }}
+{{- end }}
+
+{{- /* Whether other machines reach the console: a text that is empty if not. */ -}}
+{{- define "portcullis.consoleIsExposed" -}}
+{{- with .Values.console }}
+{{- if and .enabled (not (hasPrefix "127." .address)) (ne .address "::1") }}true{{ end }}
+{{- end }}
+{{- end }}
+
 {{- /* On loopback the kubelet of the node probes through the host's network. */ -}}
 {{- define "portcullis.probe" -}}
 {{- $address := include "portcullis.adminAddress" . -}}
@@ -53,6 +65,17 @@ port: {{ .Values.admin.port }}
   "exceptions" .Values.watch.exceptions "writeStatus" .Values.watch.writeStatus -}}
 {{- $_ := set $ours "clusters" (list $cluster) -}}
 {{- end -}}
+{{- if .Values.console.enabled -}}
+{{- $console := dict "address" (include "portcullis.consoleAddress" .) -}}
+{{- if .Values.console.callers -}}
+{{- $_ := set $console "tls" (omit $tls "clientCA") -}}
+{{- range .Values.console.callers -}}
+{{- $callers = append $callers (merge (dict "endpoints" (list "console")) .) -}}
+{{- end -}}
+{{- $_ := set $ours "callers" $callers -}}
+{{- end -}}
+{{- $_ := set $ours "console" $console -}}
+{{- end -}}
 {{- toYaml (mustMergeOverwrite $ours (deepCopy .Values.configuration)) }}
 {{- end }}
 
@@ -65,6 +88,9 @@ port: {{ .Values.admin.port }}
 {{- end }}
 {{- if and .Values.serviceMonitor.enabled (hasPrefix "127." (include "portcullis.adminAddress" .)) }}
 {{- fail "serviceMonitor.enabled: Prometheus cannot reach 127.0.0.1 of a node; set admin.address to 0.0.0.0 and keep others away from the port" }}
+{{- end }}
+{{- if and (include "portcullis.consoleIsExposed" .) (not .Values.console.callers) }}
+{{- fail "console.callers: name who may see it, such as {clientCertificate: {organizations: [platform-team]}}, or leave console.address on 127.0.0.1" }}
 {{- end }}
 {{- if and .Values.registrations.enabled (eq .Values.certificates.source "init") (not .Values.registrations.caBundle) }}
 {{- fail "registrations.caBundle: set it to pki/ca.crt of the set-up (--set-file registrations.caBundle=/etc/portcullis/pki/ca.crt)" }}

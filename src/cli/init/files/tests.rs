@@ -100,6 +100,20 @@ fn examples_come_only_when_asked_for() {
     assert!(policies(true) >= 12);
 }
 
+/// Only for development is it on: whoever is on the machine sees it.
+#[test]
+fn a_console_is_one_comment_away() {
+    let configured = text(&SetUp::development(), CONFIGURATION);
+    assert!(configured.ends_with("\nconsole:\n  address: 127.0.0.1:9091\n"), "{configured}");
+    each_kind(|set_up| {
+        let configured = text(set_up, CONFIGURATION);
+        assert!(
+            configured.ends_with("\n# console:\n#   address: 127.0.0.1:9091\n"),
+            "{configured}"
+        );
+    });
+}
+
 #[test]
 fn the_gateway_listens_where_its_hosts_are() {
     assert_eq!(listen(&hosts(&["localhost", "127.0.0.1"])), "127.0.0.1:8443");
