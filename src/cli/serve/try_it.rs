@@ -50,7 +50,7 @@ Send a request, as an API server would:
 
 Decide the same offline, and see why:
 
-  {portcullis} authorize --user agent-1 --group agents --verb list --resource pods
+  {portcullis} authorize {AUTHORIZE}
 
 Connect a kube-apiserver on this machine (1.30 and later, instead of --authorization-mode):
 
@@ -65,7 +65,6 @@ The policies are examples. Those that deny are in mode Shadow: their decisions a
 logged, but do not affect the answer. To enforce one, remove its `mode: Shadow` in
 {relative}/policies; the gateway notices the change by itself.
 
-
 {console}Metrics: curl http://{admin}/metrics
 More: {relative}/README.md. For other hosts: {portcullis} init DIR --host NAME
 
@@ -77,6 +76,10 @@ More: {relative}/README.md. For other hosts: {portcullis} init DIR --host NAME
 /// A developer wants to delete in production.
 const REVIEW: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"jane","groups":["dev"],"resourceAttributes":{"verb":"delete","group":"apps","resource":"deployments","namespace":"prod-web","name":"web"}}}"#;
 
+/// The same request, for `authorize`.
+const AUTHORIZE: &str =
+    "--user jane --group dev --verb delete --resource deployments.apps -n prod-web --name web";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +90,22 @@ mod tests {
         assert_eq!(review.attributes.user.name, "jane");
         // The shell ends its argument at the first quote.
         assert!(!REVIEW.contains('\''));
+    }
+
+    #[test]
+    fn what_is_decided_offline_is_the_review() {
+        let review: serde_json::Value = serde_json::from_str(REVIEW).unwrap();
+        let [user, group] =
+            ["/spec/user", "/spec/groups/0"].map(|place| review.pointer(place).unwrap().as_str().unwrap());
+        let of = |field: &str| review["spec"]["resourceAttributes"][field].as_str().unwrap();
+        let flags = format!(
+            "--user {user} --group {group} --verb {} --resource {}.{} -n {} --name {}",
+            of("verb"),
+            of("resource"),
+            of("group"),
+            of("namespace"),
+            of("name"),
+        );
+        assert_eq!(AUTHORIZE, flags);
     }
 }

@@ -104,7 +104,10 @@ fn examples_come_only_when_asked_for() {
 #[test]
 fn a_console_is_one_comment_away() {
     let configured = text(&SetUp::development(), CONFIGURATION);
-    assert!(configured.ends_with("\nconsole:\n  address: 127.0.0.1:9091\n"), "{configured}");
+    assert!(
+        configured.ends_with("\nconsole:\n  address: 127.0.0.1:9091\n"),
+        "{configured}"
+    );
     each_kind(|set_up| {
         let configured = text(set_up, CONFIGURATION);
         assert!(
