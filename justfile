@@ -176,6 +176,10 @@ alerts:
     promtool test rules deploy/prometheus/alerts_test.yaml
     PORTCULLIS_REQUIRE_PROMTOOL=1 cargo test --locked --test samples dashboard
 
+# Compare the dashboard with the types that Grafana publishes (npm)
+dashboard-types:
+    deploy/grafana/types
+
 # Run the benchmarks; see benches/README.md
 bench *ARGS:
     cargo bench --locked {{ ARGS }}
