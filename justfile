@@ -9,14 +9,17 @@ default:
 # Format the code
 fmt:
     cargo fmt
+    cargo fmt --manifest-path tests/console/Cargo.toml
 
 # Refuse code that `just fmt` would change
 fmt-check:
     cargo fmt --check
+    cargo fmt --manifest-path tests/console/Cargo.toml --check
 
 # Clippy over everything, warnings as errors
 lint:
     cargo clippy --locked --all-targets -- -D warnings
+    cargo clippy --locked --manifest-path tests/console/Cargo.toml --target-dir target --all-targets -- -D warnings
 
 # Build the decision engine without server, sockets, files and clock
 inner:
@@ -50,6 +53,13 @@ apiserver: apiserver-build
 apiserver-both: apiserver-build (apiserver-build "1.36")
     PORTCULLIS_REQUIRE_APISERVER=1 PORTCULLIS_REQUIRE_OLDER_APISERVER=1 cargo test --locked --test apiserver
     PORTCULLIS_REQUIRE_APISERVER=1 KUBEBUILDER_ASSETS="$PWD/target/apiserver-1.36" cargo test --locked --test apiserver
+
+# Test the console in headless Chromium, with a real API server (Debian: chromium, chromium-driver, fonts-dejavu-core)
+console *ARGS: apiserver-build
+    tests/console/fetch-axe
+    cargo build --locked
+    PORTCULLIS_PROGRAM="${PORTCULLIS_PROGRAM:-$PWD/target/debug/portcullis}" PORTCULLIS_REQUIRE_CHROMIUM=1 PORTCULLIS_REQUIRE_APISERVER=1 \
+        cargo test --locked --manifest-path tests/console/Cargo.toml --target-dir target -- {{ ARGS }}
 
 # Build the program that runs Kubernetes' own code, of each version, from Go modules into target/oracle/
 oracle-build:
@@ -202,4 +212,4 @@ console-assets *ARGS:
     src/console/assets/update {{ ARGS }}
 
 # Run everything that CI runs
-ci: fmt-check lint inner no-clusters test doc book conformance oracle apiserver compose alerts deny instructions fuzz-smoke
+ci: fmt-check lint inner no-clusters test doc book conformance oracle apiserver console compose alerts deny instructions fuzz-smoke

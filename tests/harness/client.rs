@@ -1,7 +1,7 @@
 //! An HTTPS client of a few lines: one connection a request, HTTP/1.1.
 
 use super::pki::Identity;
-use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
+use openssl::ssl::{SslConnector, SslMethod, SslStream, SslVerifyMode};
 use openssl::x509::X509;
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -84,6 +84,16 @@ impl Client {
 
     pub(crate) fn delete(&self, target: &str) -> io::Result<Response> {
         self.send("DELETE", target, None)
+    }
+
+    /// A connection over TLS that stays open, for whoever speaks HTTP on it.
+    pub(crate) fn connect(&self) -> io::Result<SslStream<TcpStream>> {
+        let stream = TcpStream::connect_timeout(&self.address, Duration::from_secs(10))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(super::PATIENCE))?;
+        let connector = self.tls.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        let address = self.address.ip().to_string();
+        connector.connect(&address, stream).map_err(io::Error::other)
     }
 
     /// One request on a connection of its own.

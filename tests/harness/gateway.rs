@@ -80,9 +80,9 @@ impl Gateway {
         }
         let admin = ports::free();
         let config = write_config(setup, admin);
-        let program = Path::new(env!("CARGO_BIN_EXE_portcullis"));
+        let program = program();
         let arguments = ["serve".as_ref(), "--config".as_ref(), config.as_os_str()];
-        let process = Process::start("portcullis", setup.folder, None, program, arguments);
+        let process = Process::start("portcullis", setup.folder, None, &program, arguments);
         let mut gateway = Self {
             process,
             address: setup.address,
@@ -176,6 +176,19 @@ impl Gateway {
     pub(crate) fn log(&self) -> String {
         self.process.log()
     }
+}
+
+/// The built program: the one that cargo built with the tests, or for tests of another package
+/// the one that `PORTCULLIS_PROGRAM` names.
+///
+/// # Panics
+/// When there is neither.
+pub(crate) fn program() -> PathBuf {
+    let built = option_env!("CARGO_BIN_EXE_portcullis").map(PathBuf::from);
+    let named = || std::env::var_os("PORTCULLIS_PROGRAM").map(PathBuf::from);
+    built
+        .or_else(named)
+        .expect("PORTCULLIS_PROGRAM names the built program")
 }
 
 fn write_config(setup: &Setup<'_>, admin: SocketAddr) -> PathBuf {

@@ -12,7 +12,6 @@
 
 pub(crate) mod authorizer;
 pub(crate) mod client;
-pub(crate) mod collector;
 pub(crate) mod folder;
 pub(crate) mod gateway;
 pub(crate) mod jwt;

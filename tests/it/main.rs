@@ -8,6 +8,9 @@
     reason = "a test fails by panicking"
 )]
 
+#[cfg(feature = "otlp")]
+#[path = "../harness/collector.rs"]
+mod collector;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod support;

@@ -4,8 +4,8 @@ use std::fs;
 
 use serde_json::json;
 
+use crate::collector::{Collector, ReceivedSpan};
 use crate::harness::authorizer::{Authorizer, says};
-use crate::harness::collector::{Collector, ReceivedSpan};
 use crate::harness::pki::Authority;
 use crate::harness::reviews::creation_of_pod;
 use crate::harness::webhooks::{Review, Webhooks};
