@@ -127,7 +127,7 @@ pub(super) fn own_requests<'a>(
         targets.extend(patterns.map(|pattern| resource_of(group, resource, pattern.subresource(), within)));
     }
     targets.extend(paths(words.paths, &set.never_deny().paths.patterns()));
-    product(verbs, targets)
+    product(verbs, targets).map(|request| request.settled(&set.cluster_scoped))
 }
 
 /// Requests for what a rule and a Deny policy both name: where the policy touches something
@@ -171,7 +171,8 @@ pub(super) fn shared_requests<'a>(
         let denied: Vec<String> = rule.paths.iter().flat_map(examples_of).collect();
         product(verbs, paths(words.paths, &denied).collect())
     });
-    of_resources.chain(of_paths)
+    let all = of_resources.chain(of_paths);
+    all.map(|request| request.settled(&set.cluster_scoped))
 }
 
 // === impl RequestedPattern ===

@@ -215,6 +215,24 @@ fn a_decision_looks_at_no_more_rules_with_more_namespaces_and_selectors() {
     assert_eq!([visited(10), visited(1_000)], [1, 1]);
 }
 
+/// `namespaces: [""]` is for what is in no namespace, whichever is asked about.
+#[test]
+fn what_is_in_no_namespace_is_listed_with_any_namespace() {
+    let mut scale = rule(&["create"], &["*/scale"]);
+    scale.namespaces = vec![crate::engine::authorization::matching::NamespacePattern::from(
+        String::new(),
+    )];
+    let set = policies(vec![AuthorizationPolicy {
+        resource_rules: vec![scale],
+        ..policy(Effect::Allow, "a")
+    }]);
+    let within = crate::engine::authorization::Within::Namespace("shop".into());
+    let listed = set.what_can(&user("jane", &[]), &within, Time::UNIX_EPOCH);
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    let asked = asks(user("jane", &[]), "create nodes/scale");
+    assert_eq!(set.authorize(&asked, Time::UNIX_EPOCH).decision, Decision::Allow);
+}
+
 /// What `who_can` says of `list namespaces`, whatever their names, for all that there are.
 fn lists_namespaces(set: &PolicySet) -> Vec<crate::engine::authorization::Grantee> {
     use crate::engine::authorization::{OpenRequest, OpenResource, OpenTarget, Within};
