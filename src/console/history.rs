@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use super::recent_decisions::ClusterDecisions;
 use crate::config::Endpoint;
 use crate::telemetry::Metrics;
-use crate::telemetry::metrics::MetricsSample;
+use crate::telemetry::metrics::{MetricsSample, histogram_quantile};
 
 /// From one sample to the next.
 pub const EVERY: Duration = Duration::from_secs(10);
@@ -162,31 +162,12 @@ const fn as_f64(count: u64) -> f64 {
 // === impl EndpointInterval ===
 
 impl EndpointInterval {
-    /// How long the given share of decisions took at most, in seconds, as Prometheus'
-    /// `histogram_quantile` finds it; `None` if there was none.
+    /// How long the given share of decisions took at most, in seconds: see [`histogram_quantile`].
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
-        quantile(&Metrics::duration_bounds(), &self.durations, share)
+        let bounds = Metrics::duration_bounds();
+        let counts = self.durations.iter().copied();
+        histogram_quantile(bounds.iter().copied().zip(counts), share)
     }
-}
-
-fn quantile(bounds: &[f64], cumulative: &[u64], share: f64) -> Option<f64> {
-    let total = as_f64(*cumulative.last().filter(|total| **total > 0)?);
-    let rank = share * total;
-    let (mut lower, mut below) = (0.0, 0.0);
-    for (bound, count) in bounds.iter().zip(cumulative) {
-        let count = as_f64(*count);
-        if count >= rank && count > below {
-            // Of those beyond the last bound no more is known.
-            let is_known = bound.is_finite();
-            return Some(if is_known {
-                lower + (bound - lower) * (rank - below) / (count - below)
-            } else {
-                lower
-            });
-        }
-        (lower, below) = (*bound, count);
-    }
-    None
 }
 
 #[cfg(test)]
@@ -256,20 +237,5 @@ mod tests {
         assert_eq!(history.whole(), None);
         history.push(at(60), mk_sample(8), Vec::new());
         assert_eq!(history.whole().unwrap().endpoints[0].decisions, [2, 1, 0]);
-    }
-
-    #[test]
-    fn quantiles_are_those_of_prometheus() {
-        let bounds = [1.0, 2.0, 4.0, f64::INFINITY];
-        for (counts, share, expected) in [
-            ([0, 0, 0, 0], 0.5, None),
-            ([10, 10, 10, 10], 0.5, Some(0.5)),
-            ([0, 10, 10, 10], 0.5, Some(1.5)),
-            ([5, 5, 10, 10], 0.75, Some(3.0)),
-            ([5, 5, 10, 10], 0.5, Some(1.0)),
-            ([0, 0, 0, 10], 0.99, Some(4.0)),
-        ] {
-            assert_eq!(quantile(&bounds, &counts, share), expected, "{counts:?} {share}");
-        }
     }
 }

@@ -52,7 +52,7 @@ pub use environment::{Expression, ExpressionEnvironment};
 pub use evaluation::{Deadline, Evaluated};
 pub use initializers::{Initializer, InitializerConfiguration, InitializerRule};
 pub use mutating::MutatingPolicy;
-pub use outcome::Outcome;
+pub use outcome::{Outcome, PolicyEvaluation};
 pub use parameters::{NotFound, ParamFault, ParamKind, ParamRef, ParamTarget, Parameters};
 pub use phase::Phase;
 pub use policy::{

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use actix_web::web::Bytes;
 
+use super::counters::CountingObserver;
 use super::gateway::Shared;
 use super::receive::ReceivedReview;
 use super::recorder::DecisionRecorder;
@@ -63,11 +64,7 @@ pub(super) fn answer(shared: &Shared, received: &ReceivedReview) -> Result<Autho
     let counters = counters.of(&received.snapshot);
 
     let since = Instant::now();
-    let mut count = |policy, evaluation| {
-        if let Some(counters) = counters {
-            counters.evaluated(policies, policy, evaluation);
-        }
-    };
+    let mut count = CountingObserver { counters, policies };
     let now = received.time.into();
     let span = received.trace.span("decide");
     let mut authorization = policies.authorize_observed(&review.attributes, now, &mut count);

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 
-use crate::engine::admission::AdmissionSet;
-use crate::engine::authorization::PolicySet;
+use crate::engine::admission::{AdmissionSet, PolicyEvaluation};
+use crate::engine::authorization::{Observer, PolicySet};
 use crate::engine::{CauseKind, PolicyResult};
 use crate::reload::Snapshot;
 use crate::telemetry::Metrics;
@@ -34,6 +34,13 @@ pub(super) struct Counters {
 struct AdmissionCounters {
     validating: Vec<PolicyCounters>,
     mutating: Vec<PolicyCounters>,
+}
+
+/// Counts what is decided by one set of policies.
+pub(super) struct CountingObserver<'c> {
+    /// `None`: nothing is counted.
+    pub(super) counters: Option<&'c Counters>,
+    pub(super) policies: &'c Arc<PolicySet>,
 }
 
 // === impl CountersInForce ===
@@ -129,29 +136,48 @@ impl Counters {
     }
 
     /// Counts what the policy at `index` of `policies` came to.
-    pub(super) fn evaluated(&self, policies: &Arc<PolicySet>, index: usize, evaluation: PolicyResult) {
+    fn evaluated(&self, policies: &Arc<PolicySet>, index: usize, evaluation: PolicyResult) {
         let set = self.sets.get(&Arc::as_ptr(policies).addr());
         if let Some(counters) = set.and_then(|set| set.get(index)) {
             counters.record(evaluation);
         }
     }
 
-    /// Counts what the policy of this kind at `place` came to.
-    pub(super) fn admission_evaluated(
-        &self,
-        policies: &Arc<AdmissionSet>,
-        kind: CauseKind,
-        place: usize,
-        evaluation: PolicyResult,
-    ) {
+    /// Counts what the conditions of the policy at `index` of `policies` cost.
+    fn spent(&self, policies: &Arc<PolicySet>, index: usize, cost: u64) {
+        let set = self.sets.get(&Arc::as_ptr(policies).addr());
+        if let Some(counters) = set.and_then(|set| set.get(index)) {
+            counters.spent(cost);
+        }
+    }
+
+    /// Counts what a policy came to, and what that cost.
+    pub(super) fn admission_evaluated(&self, policies: &Arc<AdmissionSet>, evaluation: &PolicyEvaluation) {
         let set = self.admission.get(&Arc::as_ptr(policies).addr());
-        let counters = set.and_then(|set| match kind {
-            CauseKind::ValidatingAdmissionPolicy => set.validating.get(place),
-            CauseKind::MutatingAdmissionPolicy => set.mutating.get(place),
+        let counters = set.and_then(|set| match evaluation.kind {
+            CauseKind::ValidatingAdmissionPolicy => set.validating.get(evaluation.place),
+            CauseKind::MutatingAdmissionPolicy => set.mutating.get(evaluation.place),
             _ => None,
         });
         if let Some(counters) = counters {
-            counters.record(evaluation);
+            counters.record(evaluation.result);
+            counters.spent(evaluation.cost);
+        }
+    }
+}
+
+// === impl CountingObserver ===
+
+impl Observer for CountingObserver<'_> {
+    fn evaluated(&mut self, policy: usize, evaluation: PolicyResult) {
+        if let Some(counters) = self.counters {
+            counters.evaluated(self.policies, policy, evaluation);
+        }
+    }
+
+    fn spent(&mut self, policy: usize, cost: u64) {
+        if let Some(counters) = self.counters {
+            counters.spent(self.policies, policy, cost);
         }
     }
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, Histogram, IntCounterVec, Registry, TextEncoder};
 
-pub use counts::{DurationCounts, PolicyCounts, WebhookCounts};
+pub use counts::{DurationCounts, PolicyCounts, WebhookCounts, histogram_quantile};
 pub use labels::{
     AuthenticationMethod, Code, ConnectionState, Endpoint, Label, Outcome, Phase, PolicyResult,
 };
@@ -197,23 +197,24 @@ impl Metrics {
         let mut names = HashSet::new();
         let counters_of = |(kind, name): (CauseKind, &'a str)| {
             names.insert((kind.as_str(), name));
-            PolicyCounters(ByLabel::new(|result: PolicyResult| {
-                self.families
-                    .policy_evaluations
-                    .with_label_values(&[kind.as_str(), name, result.as_str()])
-            }))
+            PolicyCounters {
+                results: ByLabel::new(|result: PolicyResult| {
+                    self.families.policy_evaluations.with_label_values(&[
+                        kind.as_str(),
+                        name,
+                        result.as_str(),
+                    ])
+                }),
+                cost: self
+                    .families
+                    .policy_cost
+                    .with_label_values(&[kind.as_str(), name]),
+            }
         };
         let counters = policies.into_iter().map(counters_of).collect();
         for (kind, name) in label_pairs(&self.families.policy_evaluations, "kind", "name") {
             if !names.contains(&(kind.as_str(), name.as_str())) {
-                for result in PolicyResult::ALL {
-                    // An error means that the series is gone already.
-                    let _gone = self.families.policy_evaluations.remove_label_values(&[
-                        &kind,
-                        &name,
-                        result.as_str(),
-                    ]);
-                }
+                self.families.end_policy(&kind, &name);
             }
         }
         counters

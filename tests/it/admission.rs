@@ -253,6 +253,9 @@ fn a_decision_is_counted_once_and_has_a_line_without_the_object() {
     ] {
         assert_eq!(gateway.metric(series), value, "{series}");
     }
+    let cost =
+        gateway.metric(r#"portcullis_policy_cel_cost_total{kind="ValidatingAdmissionPolicy",name="owner"}"#);
+    assert!(cost > 0.0 && cost < 1000.0, "{cost}");
     let read = || std::fs::read_to_string(gateway.file("decisions.log")).unwrap();
     until("the lines are written", || read().lines().count() == 2);
     assert!(!read().contains("secret-name"));

@@ -53,7 +53,7 @@ struct WebhookRow {
     is_breaker_open: bool,
     /// How long calls took; `None` where there were none.
     mean_seconds: Option<f64>,
-    /// As far as the buckets of the metric tell: no more than this.
+    /// Interpolated within the bucket of the metric, as Prometheus does.
     median_seconds: Option<f64>,
     /// The same of 99 of 100.
     p99_seconds: Option<f64>,
@@ -150,13 +150,10 @@ fn millis(seconds: Option<f64>) -> String {
     seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{:.1}", seconds * 1000.0))
 }
 
-/// Where a webhook is. What may be a secret of a URL, its query, is left out.
+/// Where a webhook is. Its URL has no query, which could be a secret: manifests are refused with one.
 fn target(target: &WebhookTarget) -> String {
     match target {
-        WebhookTarget::Url(url) => {
-            let end = url.find(['?', '#']).unwrap_or(url.len());
-            url.get(..end).unwrap_or_default().to_owned()
-        }
+        WebhookTarget::Url(url) => url.clone(),
         WebhookTarget::Service {
             namespace,
             name,
@@ -258,7 +255,7 @@ mod tests {
         assert_eq!((first.calls, first.failures, first.shadow_denies), (4, 1, 2));
         assert_eq!(
             (first.mean(), first.median(), first.p99()),
-            ("2.5".into(), "2.0".into(), "5.0".into())
+            ("2.5".into(), "1.3".into(), "4.9".into())
         );
         assert_eq!((first.failure_policy, first.timeout_seconds), ("Ignore", 3));
         assert_eq!(rows[2].p99(), "-");

@@ -1,5 +1,6 @@
 //! Evaluates a sequence of expressions with a shared cost budget.
 
+use std::cell::Cell;
 use std::fmt;
 
 use super::environment::{Expression, ExpressionEnvironment};
@@ -29,6 +30,8 @@ pub(super) struct Sequence<'a> {
     activation: Activation<'a>,
     environment: &'a ExpressionEnvironment,
     recorder: Option<&'a dyn Recorder>,
+    /// What they have cost, with others.
+    spent: &'a Cell<u64>,
     /// The variables that were passed to the recorder.
     recorded: Vec<usize>,
 }
@@ -72,11 +75,13 @@ impl<'a> Sequence<'a> {
         activation: Activation<'a>,
         environment: &'a ExpressionEnvironment,
         recorder: Option<&'a dyn Recorder>,
+        spent: &'a Cell<u64>,
     ) -> Self {
         Self {
             activation,
             environment,
             recorder,
+            spent,
             recorded: Vec::new(),
         }
     }
@@ -110,6 +115,8 @@ impl<'a> Sequence<'a> {
             recorder.begin();
         }
         let result = expression.program().evaluate(&mut self.activation, budget);
+        let cost = before.saturating_sub(budget.remaining());
+        self.spent.set(self.spent.get().saturating_add(cost));
         if let Some(recorder) = self.recorder {
             self.record_variables(recorder);
             recorder.record(TraceStep::Expression {
@@ -117,7 +124,7 @@ impl<'a> Sequence<'a> {
                 text: expression.text(),
                 program: expression.program(),
                 result: result.as_ref(),
-                cost: before.saturating_sub(budget.remaining()),
+                cost,
             });
         }
         match result {

@@ -8,6 +8,19 @@ use super::warnings::Warnings;
 use super::webhook::{Call, WebhookResult};
 use crate::engine::{Cause, CauseKind, PolicyResult};
 
+/// What a policy came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PolicyEvaluation {
+    /// Its kind.
+    pub kind: CauseKind,
+    /// Its place among those of the kind.
+    pub place: usize,
+    /// The worst result of its bindings and parameters.
+    pub result: PolicyResult,
+    /// What its expressions cost, in the units of Kubernetes' CEL cost model.
+    pub cost: u64,
+}
+
 /// The answer.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
@@ -24,9 +37,8 @@ pub struct Outcome {
     pub patch: String,
     /// What refused the request.
     pub cause: Option<Cause<'static>>,
-    /// What each policy that was looked at came to, by its kind and its place
-    /// among those of the kind.
-    pub evaluations: Vec<(CauseKind, usize, PolicyResult)>,
+    /// What each policy that was looked at came to.
+    pub evaluations: Vec<PolicyEvaluation>,
     /// What each webhook that was to be asked came to, in the order asked.
     pub webhooks: Vec<WebhookResult>,
     /// What to ask webhooks in shadow mode, once the answer is on its way: they

@@ -9,6 +9,7 @@
 //! ```
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use super::authorizer::AuthorizerVariables;
 use super::environment::{
@@ -63,6 +64,8 @@ pub(super) struct Inputs<'g> {
     pub(super) namespace: NamespaceObject<'g>,
     pub(super) access: &'g AuthorizerVariables<'g>,
     pub(super) recorder: Option<&'g dyn Recorder>,
+    /// What expressions cost is added to it.
+    pub(super) spent: &'g Cell<u64>,
 }
 
 /// The variable `namespaceObject`.
@@ -82,7 +85,12 @@ impl<'g> Inputs<'g> {
     /// What evaluates a set of expressions. Each set has variables of its own,
     /// as upstream, and pays for those that it names.
     pub(super) fn sequence(&self, environment: &'g ExpressionEnvironment) -> Sequence<'g> {
-        Sequence::new(self.activation(environment), environment, self.recorder)
+        Sequence::new(
+            self.activation(environment),
+            environment,
+            self.recorder,
+            self.spent,
+        )
     }
 
     fn activation(&self, environment: &'g ExpressionEnvironment) -> Activation<'g> {

@@ -130,6 +130,9 @@ pub enum Criterion {
 pub trait Observer {
     /// The policy `policy` came to `evaluation`.
     fn evaluated(&mut self, policy: usize, evaluation: PolicyResult);
+
+    /// The conditions of the policy `policy` cost so many units of CEL.
+    fn spent(&mut self, _policy: usize, _cost: u64) {}
 }
 
 /// An observer that wants to know nothing.

@@ -23,6 +23,8 @@ pub(super) trait WalkRecorder {
 
     fn evaluated(&mut self, policy: usize, evaluation: PolicyResult);
 
+    fn spent(&mut self, policy: usize, cost: u64);
+
     fn record(&mut self, event: Event);
 }
 
@@ -50,6 +52,10 @@ impl<O: Observer> WalkRecorder for Quiet<'_, O> {
         self.0.evaluated(policy, evaluation);
     }
 
+    fn spent(&mut self, policy: usize, cost: u64) {
+        self.0.spent(policy, cost);
+    }
+
     fn record(&mut self, _: Event) {}
 }
 
@@ -57,6 +63,8 @@ impl WalkRecorder for Recording {
     const DETAILED: bool = true;
 
     fn evaluated(&mut self, _: usize, _: PolicyResult) {}
+
+    fn spent(&mut self, _: usize, _: u64) {}
 
     fn record(&mut self, event: Event) {
         self.0.record(event);

@@ -130,8 +130,8 @@ impl PendingReview {
         let is_allowed = outcome.denial.is_none();
         shared.metrics.admission(self.phase, is_allowed, *took);
         if let Some(counters) = shared.counters.load().of(&self.received.snapshot) {
-            for (kind, place, evaluation) in &outcome.evaluations {
-                counters.admission_evaluated(self.policies(), *kind, *place, *evaluation);
+            for evaluation in &outcome.evaluations {
+                counters.admission_evaluated(self.policies(), evaluation);
             }
         }
     }

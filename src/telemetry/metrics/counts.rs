@@ -8,9 +8,13 @@ use prometheus::proto::Metric;
 use super::{Label, Metrics, Outcome};
 use crate::engine::{Decision, PolicyResult};
 
-/// How often a policy came to each result since the start, or since it came.
+/// How often a policy came to each result since the start, or since it came, and what that cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PolicyCounts([u64; PolicyResult::ALL.len()]);
+pub struct PolicyCounts {
+    results: [u64; PolicyResult::ALL.len()],
+    /// What its expressions cost, in the units of Kubernetes' CEL cost model.
+    pub cost: u64,
+}
 
 /// What was counted of a webhook since the start, or since it came.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -46,7 +50,7 @@ impl PolicyCounts {
     /// How often it came to `result`.
     #[must_use]
     pub fn of(&self, result: PolicyResult) -> u64 {
-        let counts = PolicyResult::ALL.into_iter().zip(self.0);
+        let counts = PolicyResult::ALL.into_iter().zip(self.results);
         counts
             .filter(|(other, _)| *other == result)
             .map(|(_, count)| count)
@@ -57,20 +61,33 @@ impl PolicyCounts {
 // === impl DurationCounts ===
 
 impl DurationCounts {
-    /// The time in seconds that this share of them, from 0 to 1, did not exceed, as far as the
-    /// buckets tell: the bound of a bucket. `None` where there were none, or they took longer than
-    /// every bound.
+    /// See [`histogram_quantile`].
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
-        #[expect(clippy::cast_precision_loss, reason = "a share of a count need not be exact")]
-        let rank = share * self.count as f64;
-        #[expect(clippy::cast_precision_loss, reason = "as above")]
-        let found = self
-            .buckets
-            .iter()
-            .find(|(_, count)| *count > 0 && *count as f64 >= rank);
-        found.map(|(bound, _)| *bound)
+        let beyond = [(f64::INFINITY, self.count)];
+        histogram_quantile(self.buckets.iter().copied().chain(beyond), share)
     }
+}
+
+/// What this share, from 0 to 1, of the observations of a histogram did not exceed, as Prometheus'
+/// `histogram_quantile` finds it: interpolated within its bucket; of those beyond the last finite
+/// bound that bound. `None` if there was no observation.
+///
+/// `buckets` are upper bounds, the last of which is infinite, each with how many did not exceed it.
+#[expect(clippy::cast_precision_loss, reason = "a share of a count need not be exact")]
+pub fn histogram_quantile(buckets: impl Iterator<Item = (f64, u64)> + Clone, share: f64) -> Option<f64> {
+    let (_, total) = buckets.clone().last().filter(|(_, total)| *total > 0)?;
+    let rank = share * total as f64;
+    let (mut lower, mut below) = (0.0, 0.0);
+    for (bound, count) in buckets {
+        let count = count as f64;
+        if count >= rank && count > below {
+            let within = (bound - lower) * (rank - below) / (count - below);
+            return Some(if bound.is_finite() { lower + within } else { lower });
+        }
+        (lower, below) = (bound, count);
+    }
+    None
 }
 
 impl Metrics {
@@ -83,11 +100,15 @@ impl Metrics {
             let entry = counts
                 .entry((label(metric, "kind"), label(metric, "name")))
                 .or_default();
-            let results = PolicyResult::ALL.into_iter().zip(&mut entry.0);
+            let results = PolicyResult::ALL.into_iter().zip(&mut entry.results);
             let of_metric = label(metric, "result");
             for (_, count) in results.filter(|(result, _)| result.as_str() == of_metric) {
                 *count = counted(metric);
             }
+        });
+        each(&self.families.policy_cost, |metric| {
+            let key = (label(metric, "kind"), label(metric, "name"));
+            counts.entry(key).or_default().cost = counted(metric);
         });
         counts
     }
@@ -175,6 +196,8 @@ mod tests {
         counters[0].record(PolicyResult::Match);
         counters[0].record(PolicyResult::Match);
         counters[0].record(PolicyResult::ShadowDeny);
+        counters[0].spent(7);
+        counters[0].spent(5);
         counters[1].record(PolicyResult::Error);
         let counts = metrics.policy_counts();
         let of = |kind: CauseKind| counts[&(kind.as_str().to_owned(), "a".to_owned())];
@@ -183,7 +206,25 @@ mod tests {
             PolicyResult::ALL.map(|result| authorization.of(result)),
             [2, 0, 0, 0, 1]
         );
+        let costs = [authorization.cost, of(CauseKind::MutatingAdmissionPolicy).cost];
+        assert_eq!(costs, [12, 0]);
         assert_eq!(of(CauseKind::MutatingAdmissionPolicy).of(PolicyResult::Error), 1);
+    }
+
+    #[test]
+    fn quantiles_are_those_of_prometheus() {
+        let bounds = [1.0, 2.0, 4.0, f64::INFINITY];
+        for (counts, share, expected) in [
+            ([0, 0, 0, 0], 0.5, None),
+            ([10, 10, 10, 10], 0.5, Some(0.5)),
+            ([0, 10, 10, 10], 0.5, Some(1.5)),
+            ([5, 5, 10, 10], 0.75, Some(3.0)),
+            ([5, 5, 10, 10], 0.5, Some(1.0)),
+            ([0, 0, 0, 10], 0.99, Some(4.0)),
+        ] {
+            let buckets = bounds.into_iter().zip(counts);
+            assert_eq!(histogram_quantile(buckets, share), expected, "{counts:?} {share}");
+        }
     }
 
     #[test]
@@ -206,8 +247,13 @@ mod tests {
             (false, true)
         );
         assert_eq!(webhook.durations.count, 4);
-        assert_eq!(webhook.durations.quantile(0.5), Some(1e-3));
-        assert_eq!(webhook.durations.quantile(0.99), Some(5e-2));
+        // Three of four within 0.5 to 1 ms, one within 20 to 50 ms.
+        let is = |share: f64, expected: f64| {
+            let found = webhook.durations.quantile(share).unwrap();
+            assert!((found - expected).abs() < 1e-9, "{share}: {found}");
+        };
+        is(0.5, 0.5e-3 + 0.5e-3 * 2.0 / 3.0);
+        is(0.99, 0.02 + 0.03 * 0.96);
         assert_eq!(counts["c/v"].durations.quantile(0.5), None);
     }
 }

@@ -6,7 +6,7 @@ use prometheus::{
     Opts, Registry,
 };
 
-use super::Outcome;
+use super::{Outcome, PolicyResult};
 
 /// Upper bounds of the buckets for durations, in seconds: from 1 µs.
 pub(super) const BUCKETS: [f64; 16] = [
@@ -32,6 +32,7 @@ pub(super) struct Families {
     pub(super) configuration_info: IntGaugeVec,
     pub(super) log_dropped: IntCounter,
     pub(super) policy_evaluations: IntCounterVec,
+    pub(super) policy_cost: IntCounterVec,
     pub(super) policies_ending: GaugeVec,
     pub(super) upstream_requests: IntCounterVec,
     pub(super) upstream_duration: HistogramVec,
@@ -87,6 +88,8 @@ impl Families {
                 "Log lines that were dropped because nobody read them.")?,
             policy_evaluations: make.counters("policy_evaluations_total", &["kind", "name", "result"],
                 "Results of policies that were evaluated for a request.")?,
+            policy_cost: make.counters("policy_cel_cost_total", &["kind", "name"],
+                "What the expressions of policies cost, in the units of Kubernetes' CEL cost model.")?,
             policies_ending: make.register(GaugeVec::new(
                 options("policies_ending_timestamp_seconds", "When a policy with a `notAfter` expires."),
                 &["kind", "name"])?)?,
@@ -128,6 +131,16 @@ impl Families {
             build_info: make.gauges("build_info", &["version"],
                 "Always 1.")?,
         })
+    }
+
+    /// Ends the series of a policy. An error means that one is gone already.
+    pub(super) fn end_policy(&self, kind: &str, name: &str) {
+        for result in PolicyResult::ALL {
+            let _gone = self
+                .policy_evaluations
+                .remove_label_values(&[kind, name, result.as_str()]);
+        }
+        let _gone = self.policy_cost.remove_label_values(&[kind, name]);
     }
 
     /// Ends the series of a webhook. An error means that one is gone already.

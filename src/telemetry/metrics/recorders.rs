@@ -8,7 +8,10 @@ use super::labels::{ByLabel, Outcome, PolicyResult};
 
 /// The counters of one policy.
 #[derive(Debug, Clone)]
-pub struct PolicyCounters(pub(super) ByLabel<PolicyResult, IntCounter>);
+pub struct PolicyCounters {
+    pub(super) results: ByLabel<PolicyResult, IntCounter>,
+    pub(super) cost: IntCounter,
+}
 
 /// The recorders of one webhook behind the gateway.
 #[derive(Debug, Clone)]
@@ -23,7 +26,14 @@ pub struct UpstreamRecorder {
 impl PolicyCounters {
     /// The policy was asked and said this.
     pub fn record(&self, result: PolicyResult) {
-        self.0.record(result, IntCounter::inc);
+        self.results.record(result, IntCounter::inc);
+    }
+
+    /// Its expressions cost this.
+    pub fn spent(&self, cost: u64) {
+        if cost > 0 {
+            self.cost.inc_by(cost);
+        }
     }
 }
 

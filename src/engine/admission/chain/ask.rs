@@ -7,6 +7,8 @@
 //! `ShouldCallHook` of `apiserver/pkg/admission/plugin/webhook/generic/webhook.go`
 //! and the beginnings of `callAttrMutatingHook` and `callHook`.
 
+use std::cell::Cell;
+
 use super::objection::Objection;
 use crate::engine::admission::conditions::{self, MatchConditions};
 use crate::engine::admission::invocation::finding;
@@ -79,6 +81,8 @@ impl AdmissionSet {
             namespace: NamespaceObject::Null,
             access: context.access,
             recorder: context.run.recorder,
+            // It is counted for policies alone.
+            spent: &Cell::new(0),
         };
         let Webhook {
             match_conditions,

@@ -3,6 +3,8 @@
 //! Matching is stricter than for a binding with the same constraints: if it is unknown
 //! whether something is selected, it is not.
 
+use std::cell::Cell;
+
 use super::Exception;
 use super::not_excused::NotExcused;
 use crate::engine::admission::conditions::{self, MatchConditions};
@@ -47,6 +49,8 @@ impl Exception {
             namespace: NamespaceObject::Null,
             access: context.access,
             recorder: run.recorder,
+            // It is counted for policies alone.
+            spent: &Cell::new(0),
         };
         let environment = &set.webhook_environment;
         match conditions::evaluate(

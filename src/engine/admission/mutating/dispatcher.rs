@@ -10,6 +10,7 @@
 //! `reinvocationcontext.go`. Static policies run first; otherwise policies run in order of
 //! their names, and so do their bindings and parameters.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::MutatingPolicy;
@@ -191,9 +192,10 @@ impl<'p> Pass<'p> {
         }
     }
 
-    fn conditions(&self, invocation: &Invocation<'_>) -> MatchConditions {
+    fn conditions(&mut self, invocation: &Invocation<'_>) -> MatchConditions {
         let RunContext { request, access, run } = self.context;
         let view = RequestView::for_conditions(request, &invocation.matched).asked_by_nobody(run.nobody_asks);
+        let spent = Cell::new(0);
         let inputs = Inputs {
             object: self.state.object_of(request),
             old_object: request.old_object,
@@ -202,8 +204,11 @@ impl<'p> Pass<'p> {
             namespace: NamespaceObject::Null,
             access,
             recorder: run.recorder,
+            spent: &spent,
         };
-        invocation.policy.conditions(&inputs, run.deadline)
+        let conditions = invocation.policy.conditions(&inputs, run.deadline);
+        self.state.spent(invocation.place, spent.get());
+        conditions
     }
 
     /// Applies each mutation; true if the object is another one afterwards.
@@ -211,6 +216,7 @@ impl<'p> Pass<'p> {
         let RunContext { request, access, run } = self.context;
         let mut is_changed = false;
         for (index, mutation) in invocation.policy.mutations.iter().enumerate() {
+            let spent = Cell::new(0);
             let changed = {
                 let view = RequestView::new(request, &invocation.matched).asked_by_nobody(run.nobody_asks);
                 let inputs = Inputs {
@@ -221,10 +227,12 @@ impl<'p> Pass<'p> {
                     namespace,
                     access,
                     recorder: run.recorder,
+                    spent: &spent,
                 };
                 let environment = &invocation.policy.environment;
                 mutation.apply(index, &request.kind, environment, &inputs, run.deadline)
             };
+            self.state.spent(invocation.place, spent.get());
             match changed {
                 Ok(None) => {}
                 Ok(Some(object)) => {

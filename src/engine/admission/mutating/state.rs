@@ -8,7 +8,7 @@ use crate::engine::admission::invocation::worse;
 use crate::engine::admission::reinvocation::Reinvocable;
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::TraceStep;
-use crate::engine::admission::{Denial, Request, StatusCause, status};
+use crate::engine::admission::{Denial, PolicyEvaluation, Request, StatusCause, status};
 use crate::engine::{Cause, CauseKind, PolicyResult};
 use crate::json::{Document, Node, diff, patch};
 
@@ -22,7 +22,7 @@ pub(in crate::engine::admission) struct MutationState {
     /// The object after the last change; none yet.
     pub(in crate::engine::admission) object: Option<Document<'static>>,
     pub(super) refusals: Vec<PolicyRefusal>,
-    evaluations: Vec<(usize, PolicyResult)>,
+    evaluations: Vec<PolicyEvaluation>,
     pub(super) invocations: Reinvocable<InvocationKey>,
 }
 
@@ -94,20 +94,33 @@ impl MutationState {
     }
 
     /// What each policy came to, by its place.
-    pub(in crate::engine::admission) fn evaluations(&mut self) -> Vec<(CauseKind, usize, PolicyResult)> {
-        let evaluations = std::mem::take(&mut self.evaluations);
-        evaluations
-            .into_iter()
-            .map(|(place, evaluation)| (CauseKind::MutatingAdmissionPolicy, place, evaluation))
-            .collect()
+    pub(in crate::engine::admission) fn evaluations(&mut self) -> Vec<PolicyEvaluation> {
+        std::mem::take(&mut self.evaluations)
     }
 
     /// Adds what the policy at `place` came to once more.
     pub(super) fn evaluated(&mut self, place: usize, evaluation: PolicyResult) {
+        self.add(place, evaluation, 0);
+    }
+
+    /// Adds what expressions of the policy at `place` cost.
+    pub(super) fn spent(&mut self, place: usize, cost: u64) {
+        self.add(place, PolicyResult::NoMatch, cost);
+    }
+
+    fn add(&mut self, place: usize, result: PolicyResult, cost: u64) {
         let evaluations = &mut self.evaluations;
-        match evaluations.iter_mut().find(|(own, _)| *own == place) {
-            Some((_, own)) => *own = worse(*own, evaluation),
-            None => evaluations.push((place, evaluation)),
+        match evaluations.iter_mut().find(|own| own.place == place) {
+            Some(own) => {
+                own.result = worse(own.result, result);
+                own.cost += cost;
+            }
+            None => evaluations.push(PolicyEvaluation {
+                kind: CauseKind::MutatingAdmissionPolicy,
+                place,
+                result,
+                cost,
+            }),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! first; otherwise policies run in order of their names, which upstream does not define.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::audit::{Failures, PolicyAnnotations};
@@ -23,7 +24,7 @@ use crate::engine::admission::policy::{Applicability, FailurePolicy, PolicyBindi
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::{BindingDecision, TraceStep};
 use crate::engine::admission::variables::{Inputs, NamespaceObject, RequestView};
-use crate::engine::admission::{AdmissionSet, Outcome, status};
+use crate::engine::admission::{AdmissionSet, Outcome, PolicyEvaluation, status};
 use crate::engine::{Cause, CauseKind, PolicyResult};
 use crate::json::Document;
 
@@ -36,6 +37,8 @@ struct Dispatch<'d> {
     outcome: Outcome,
     failures: Failures,
     excuses: Excuses,
+    /// What the expressions of the policy at hand have cost.
+    spent: u64,
 }
 
 // === impl AdmissionSet ===
@@ -50,6 +53,7 @@ impl AdmissionSet {
             outcome: Outcome::default(),
             failures: Failures::default(),
             excuses: Excuses::default(),
+            spent: 0,
         };
         if request.request_resource.is_virtual() {
             return dispatch.outcome;
@@ -61,8 +65,13 @@ impl AdmissionSet {
             if run.deadline.has_passed() {
                 break;
             }
-            let evaluation = self.validate_one(bound, &mut dispatch);
-            dispatch.outcome.evaluations.push((KIND, place, evaluation));
+            let result = self.validate_one(bound, &mut dispatch);
+            dispatch.outcome.evaluations.push(PolicyEvaluation {
+                kind: KIND,
+                place,
+                result,
+                cost: std::mem::take(&mut dispatch.spent),
+            });
         }
         let Dispatch {
             mut outcome,
@@ -133,6 +142,7 @@ impl AdmissionSet {
             if run.deadline.has_passed() {
                 break;
             }
+            let spent = Cell::new(0);
             let inputs = Inputs {
                 object: request.object,
                 old_object: request.old_object,
@@ -141,6 +151,7 @@ impl AdmissionSet {
                 namespace: namespace.as_variable(),
                 access,
                 recorder: run.recorder,
+                spent: &spent,
             };
             run.record(|| runs(&policy.applicability, binding, inputs.params));
             let for_conditions = Inputs {
@@ -149,6 +160,7 @@ impl AdmissionSet {
                 ..inputs
             };
             let validated = policy.validate(&inputs, &for_conditions, run.deadline);
+            dispatch.spent += spent.get();
             evaluation = worse(evaluation, validated.evaluation());
             dispatch.take(policy, binding, &validated, annotations);
         }

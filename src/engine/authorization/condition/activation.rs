@@ -30,6 +30,11 @@ impl<'r> RequestActivation<'r> {
         }
     }
 
+    /// What the conditions of the request may still cost.
+    pub(in crate::engine::authorization) const fn remaining(&self) -> u64 {
+        self.remaining.get()
+    }
+
     pub(super) fn evaluate<'v>(&'v self, program: &'v Program) -> Result<Value<'v>, EvalError> {
         // Where `request` stands is the same in each.
         let environment = environment(Version::NEWEST);

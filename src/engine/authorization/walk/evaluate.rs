@@ -17,7 +17,11 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
             self.record_finding(policy, Finding::NeverDenied { rule });
             return None;
         }
-        match self.request.conditions(policy) {
+        let (conditions, cost) = self.request.conditions(policy);
+        if cost > 0 {
+            self.recorder.spent(listed.place, cost);
+        }
+        match conditions {
             Conditions::Hold => self.applies(listed, rule),
             Conditions::False(condition) => {
                 self.recorder.evaluated(listed.place, PolicyResult::NoMatch);

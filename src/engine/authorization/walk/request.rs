@@ -46,11 +46,14 @@ impl<'s, 'r> WalkRequest<'s, 'r> {
             .get_or_init(|| self.set.protection.covers(self.attributes))
     }
 
-    pub(super) fn conditions<'p>(&self, policy: &'p AuthorizationPolicy) -> Conditions<'p> {
+    /// What the conditions of `policy` come to, and what they cost.
+    pub(super) fn conditions<'p>(&self, policy: &'p AuthorizationPolicy) -> (Conditions<'p>, u64) {
         let activation = match policy.mode {
             Mode::Enforce => &self.activation,
             Mode::Shadow => &self.shadow_activation,
         };
-        Condition::all(&policy.conditions, activation)
+        let before = activation.remaining();
+        let conditions = Condition::all(&policy.conditions, activation);
+        (conditions, before.saturating_sub(activation.remaining()))
     }
 }

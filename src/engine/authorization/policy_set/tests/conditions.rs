@@ -2,6 +2,7 @@
 //! never lets more through than the policy's author said.
 
 use super::*;
+use crate::engine::authorization::Observer;
 
 const TRUE: &str = "request.user == 'alice'";
 const FALSE: &str = "request.user == 'bob'";
@@ -51,6 +52,35 @@ fn all_must_hold_and_false_beats_an_error() {
         let actual = decide(with(Effect::Deny, FailurePolicy::Deny, Mode::Enforce, conditions));
         assert_eq!(actual, (decision, vec![evaluation]), "{conditions:?}");
     }
+}
+
+/// Adds up what is reported of the policy that is asked.
+#[derive(Default)]
+struct Spending(u64);
+
+impl Observer for Spending {
+    fn evaluated(&mut self, _: usize, _: PolicyResult) {}
+
+    fn spent(&mut self, policy: usize, cost: u64) {
+        assert_eq!(policy, 0);
+        self.0 += cost;
+    }
+}
+
+#[test]
+fn what_conditions_cost_is_reported_for_their_policy_in_shadow_too() {
+    let spent = |mode, conditions: &[&str]| {
+        let mut spending = Spending::default();
+        let set = policies(vec![with(Effect::Deny, FailurePolicy::Deny, mode, conditions)]);
+        let asked = asks(user("alice", &[]), "get pods ns p");
+        set.authorize_observed(&asked, Time::UNIX_EPOCH, &mut spending);
+        spending.0
+    };
+    assert_eq!(spent(Mode::Enforce, &[]), 0);
+    let one = spent(Mode::Enforce, &[TRUE]);
+    assert!(one > 0);
+    assert_eq!(spent(Mode::Enforce, &[TRUE, TRUE]), 2 * one);
+    assert_eq!(spent(Mode::Shadow, &[TRUE]), one);
 }
 
 #[test]
