@@ -103,6 +103,7 @@ async fn form(request: &HttpRequest, mut body: Payload) -> Result<ViewQuery, Vie
         status,
         message: message.to_owned(),
     };
+    let too_large = || refused(413, "the form is larger than 1 MiB");
     let content_type = request.headers().get(header::CONTENT_TYPE);
     let content_type = content_type
         .and_then(|value| value.to_str().ok())
@@ -114,12 +115,18 @@ async fn form(request: &HttpRequest, mut body: Payload) -> Result<ViewQuery, Vie
             "the form must be of type application/x-www-form-urlencoded",
         ));
     }
+    // What is announced as too large is refused before it comes.
+    let announced = request.headers().get(header::CONTENT_LENGTH);
+    let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > FORM_BYTES as u64) {
+        return Err(too_large());
+    }
     let reading = async {
         let mut bytes = Vec::new();
         while let Some(chunk) = body.next().await {
             let chunk = chunk.map_err(|_| refused(400, "the form was not received completely"))?;
             if bytes.len() + chunk.len() > FORM_BYTES {
-                return Err(refused(413, "the form is larger than 1 MiB"));
+                return Err(too_large());
             }
             bytes.extend_from_slice(&chunk);
         }
