@@ -16,17 +16,18 @@
 
 pub mod assets;
 mod context;
-mod decided_request;
 #[cfg(test)]
 mod fixtures;
 mod frame;
 mod history;
+mod links;
 mod live;
 mod page;
 mod query;
 mod recent_decisions;
 mod state;
 pub mod views;
+mod visible;
 
 pub use context::{ViewContext, ViewRequest};
 pub use history::{EVERY, MetricsHistory};

@@ -278,6 +278,16 @@ impl Snapshot {
         self.base.objects.documents_of_policies()
     }
 
+    /// The role or binding of RBAC of this kind, namespace and name in files, as it is written.
+    pub fn documents_of_rbac(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> impl Iterator<Item = (&Arc<ValidatedObject>, Document)> {
+        self.base.objects.documents_of_rbac(kind, namespace, name)
+    }
+
     /// The Denies of `before` that are no longer in force.
     fn vanished_denies(&self, before: &Self) -> Vec<String> {
         inventory::vanished_denies(&before.policies, &self.policies)

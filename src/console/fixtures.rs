@@ -27,7 +27,7 @@ impl TestConsole {
     /// The same with `more` in the configuration.
     pub(super) fn with(manifests: &str, more: &str) -> Self {
         let (folder, snapshot) = mk_snapshot(manifests, more);
-        let console = ConsoleState::new(100, &snapshot.revision, now());
+        let console = ConsoleState::new(10_000, &snapshot.revision, now());
         Self {
             _folder: folder,
             state: ReloadState::new(snapshot, Arc::new(FilesAlone)),

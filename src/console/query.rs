@@ -35,6 +35,15 @@ impl ViewQuery {
         }
     }
 
+    /// The value of `name` without the spaces around it; empty if there is none.
+    ///
+    /// # Errors
+    ///
+    /// It has several.
+    pub fn text<'q>(&'q self, name: &'q str) -> Result<&'q str, ViewError> {
+        Ok(self.one(name)?.unwrap_or_default().trim())
+    }
+
     /// Every value of `name`.
     pub fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
         let of_name = move |(found, value): &'q (String, String)| (found == name).then_some(value.as_str());
@@ -104,6 +113,8 @@ mod tests {
         let query = ViewQuery::parse("user=a%20b&group=x&group=y&verb=&path=%2Fa%26b");
         assert_eq!(query.one("user"), Ok(Some("a b")));
         assert_eq!(query.one("verb"), Ok(None));
+        assert_eq!(query.text("verb"), Ok(""));
+        assert_eq!(ViewQuery::parse("user=+a+").text("user"), Ok("a"));
         assert_eq!(query.one("absent"), Ok(None));
         assert_eq!(query.all("group").collect::<Vec<_>>(), ["x", "y"]);
         assert_eq!(

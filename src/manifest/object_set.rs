@@ -10,6 +10,7 @@ use super::source_objects::SourceObjects;
 use super::validated::{ObjectIdentity, ValidatedObject};
 use super::{Options, namespace_sources};
 use crate::document::Document;
+use crate::engine::groups::RBAC;
 use crate::field::Faults;
 
 /// The objects of some sources, valid by themselves and together.
@@ -79,6 +80,24 @@ impl ObjectSet {
             KeptDocument::Whole(document) if object.has_expressions() => Some((&object.valid, &**document)),
             KeptDocument::Whole(_) | KeptDocument::Packed(_) => None,
         })
+    }
+
+    /// The role or binding of RBAC of this kind, namespace and name, wherever it stands, as it is
+    /// written.
+    pub fn documents_of_rbac(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> impl Iterator<Item = (&Arc<ValidatedObject>, Document)> {
+        let objects = self.sources.iter().flat_map(|source| source.objects());
+        objects
+            .filter(move |object| {
+                let identity = object.identity();
+                identity.group() == RBAC
+                    && (identity.kind(), identity.namespace(), identity.name()) == (kind, namespace, name)
+            })
+            .map(|object| (&object.valid, object.document.get().into_owned()))
     }
 
     /// The sources, without the objects that are among `identities`.

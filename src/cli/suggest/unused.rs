@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::answers::LoadedPolicies;
-use crate::answers::logged::{LoggedCause, LoggedDecision};
+use crate::answers::logged::{LoggedDecision, LoggedObject};
 use crate::engine::authorization::authorizer::Authorizer;
 use crate::engine::authorization::{Binding, PolicySet, RoleKind, Subject, SubjectKind};
 use crate::manifest;
@@ -58,7 +58,7 @@ impl Causes {
         }
     }
 
-    fn insert(&mut self, kind: &str, cause: &LoggedCause<'_>) {
+    fn insert(&mut self, kind: &str, cause: &LoggedObject<'_>) {
         let object = (
             kind.to_owned(),
             cause.namespace.to_string(),

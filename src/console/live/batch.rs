@@ -3,15 +3,16 @@
 use askama::Template;
 
 use super::filter::DecisionFilter;
-use crate::console::decided_request::DecidedRequest;
+use crate::answers::logged::LoggedDecision;
+use crate::console::links;
 use crate::console::recent_decisions::{DecisionSlice, KeptDecision};
 use crate::engine::Decision;
 
 /// Rows of one batch, for denials and for the rest each.
 const MOST_ROWS: usize = 25;
 
-/// Lines that are read for one batch: some milliseconds.
-const MOST_READ: usize = 500;
+/// The same, and the lines that are read for them: some milliseconds.
+const MOST: (usize, usize) = (MOST_ROWS, 500);
 
 /// A decision in a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +61,7 @@ struct Rows<'a> {
 // === impl DecisionRow ===
 
 impl DecisionRow {
-    fn new(kept: &KeptDecision<'_>, request: &DecidedRequest<'_>) -> Self {
+    fn new(kept: &KeptDecision<'_>, request: &LoggedDecision<'_>) -> Self {
         Self {
             sequence: kept.sequence,
             time: request.time.to_string(),
@@ -69,18 +70,22 @@ impl DecisionRow {
             cluster: request.cluster.to_string(),
             user: request.user.to_string(),
             what: request.what(),
-            cause: request.cause.as_ref().map(|cause| (cause.title(), cause.path())),
+            cause: request
+                .cause
+                .as_ref()
+                .map(|cause| (cause.title(), links::object(cause, &request.cluster))),
             reason: request.reason.to_string(),
             shadow: request.shadow.len(),
         }
     }
 }
 
-/// The newest decisions of `slice` that meet `filter` and are `wanted`: at most so many rows.
+/// The newest decisions of `slice` that meet `filter` and are `wanted`: at most so many rows, for
+/// which at most so many lines are read.
 pub(in crate::console) fn rows(
     slice: &DecisionSlice,
     filter: &DecisionFilter,
-    most: usize,
+    (most, most_read): (usize, usize),
     wanted: impl Fn(Decision) -> bool,
 ) -> NewestFirst {
     let mut found = NewestFirst::default();
@@ -90,13 +95,13 @@ pub(in crate::console) fn rows(
         .rev()
         .filter(|kept| wanted(kept.decision) && filter.may_meet(kept));
     for kept in candidates {
-        if found.rows.len() == most || read == MOST_READ {
+        if found.rows.len() == most || read == most_read {
             found.left_out += 1;
             continue;
         }
         read += 1;
         // Every line was written by this program.
-        let Some(request) = DecidedRequest::read(kept.line) else {
+        let Some(request) = LoggedDecision::read(kept.line) else {
             continue;
         };
         if filter.is_met(&request) {
@@ -111,8 +116,8 @@ pub(in crate::console) fn rows(
 impl LiveBatch {
     /// What `slice` has after `seen` for this filter.
     pub(super) fn new(slice: &DecisionSlice, seen: u64, filter: &DecisionFilter) -> Self {
-        let denials = rows(slice, filter, MOST_ROWS, |decision| decision == Decision::Deny);
-        let others = rows(slice, filter, MOST_ROWS, |decision| decision != Decision::Deny);
+        let denials = rows(slice, filter, MOST, |decision| decision == Decision::Deny);
+        let others = rows(slice, filter, MOST, |decision| decision != Decision::Deny);
         // Those that are gone already were not looked at: how many of them met a filter nobody knows.
         let gone = slice.first().saturating_sub(seen + 1);
         Self {

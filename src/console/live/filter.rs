@@ -3,8 +3,8 @@
 use memchr::memmem;
 use serde::Serialize;
 
+use crate::answers::logged::LoggedDecision;
 use crate::config::Endpoint;
-use crate::console::decided_request::DecidedRequest;
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
 use crate::console::recent_decisions::KeptDecision;
@@ -46,6 +46,9 @@ pub(in crate::console) const FIELDS: [&str; 10] = [
 /// All decisions, in the words of the decision log.
 pub(in crate::console) const DECISIONS: [Decision; 3] =
     [Decision::Deny, Decision::Allow, Decision::NoOpinion];
+
+/// What a line has that names somebody in shadow. A text cannot have it: its quotes are escaped.
+const SOME_SHADOW: &[u8] = br#""shadow":[{"#;
 
 // === impl DecisionFilter ===
 
@@ -98,7 +101,9 @@ impl DecisionFilter {
     /// `false` for one that does.
     pub(super) fn may_meet(&self, kept: &KeptDecision<'_>) -> bool {
         let is_decision = self.decision.is_empty() || self.decision == kept.decision.as_str();
+        let is_shadow = self.shadow.is_empty() || memmem::find(kept.line, SOME_SHADOW).is_some();
         is_decision
+            && is_shadow
             && self.exact().all(|value| {
                 // What JSON escapes is not looked for.
                 let is_plain = value
@@ -117,15 +122,16 @@ impl DecisionFilter {
             &self.endpoint,
             &self.cluster,
         ];
-        // The names of a configuration and of its webhook stand apart.
+        // The names of a configuration and of its webhook stand apart, and so do the parts of a resource.
         whole
             .into_iter()
             .map(String::as_str)
             .chain(self.policy.split('/'))
+            .chain(self.resource.split(['/', '.']).next())
     }
 
     /// Whether a decision meets it.
-    pub(super) fn is_met(&self, request: &DecidedRequest<'_>) -> bool {
+    pub(super) fn is_met(&self, request: &LoggedDecision<'_>) -> bool {
         let attributes = &request.attributes;
         let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
         is(&self.user, &request.user)
@@ -140,7 +146,7 @@ impl DecisionFilter {
             && is(&self.cluster, &request.cluster)
     }
 
-    fn is_resource(&self, request: &DecidedRequest<'_>) -> bool {
+    fn is_resource(&self, request: &LoggedDecision<'_>) -> bool {
         if self.resource.is_empty() {
             return true;
         }
@@ -159,7 +165,7 @@ impl DecisionFilter {
     }
 
     /// Whether the line names the policy.
-    fn names(&self, request: &DecidedRequest<'_>) -> bool {
+    fn names(&self, request: &LoggedDecision<'_>) -> bool {
         let lists = [&request.near_misses, &request.shadow, &request.exceptions];
         let mut objects = request.cause.iter().chain(lists.into_iter().flatten());
         let webhook = |configuration: &str, webhook: &str| {
@@ -200,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_decision_meets_a_filter_by_every_field() {
-        let request = DecidedRequest::read(LINE.as_bytes()).unwrap();
+        let request = LoggedDecision::read(LINE.as_bytes()).unwrap();
         for (query, expected) in [
             ("", true),
             ("user=j%22ne", true),

@@ -4,9 +4,10 @@ use askama::Template;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::answers::logged::{LoggedDecision, LoggedObject};
 use crate::console::context::{ViewContext, ViewRequest};
-use crate::console::decided_request::{DecidedObject, DecidedRequest};
 use crate::console::frame::PageFrame;
+use crate::console::links;
 use crate::console::page::{Page, Representation, ViewError};
 
 /// A line of the decision log, and where to ask the same again.
@@ -23,7 +24,7 @@ struct DecisionLineView<'a> {
 #[template(path = "decision.html")]
 struct DecisionPage<'a> {
     frame: PageFrame,
-    request: &'a DecidedRequest<'a>,
+    request: &'a LoggedDecision<'a>,
     what: String,
     groups: String,
     extra: Vec<String>,
@@ -46,8 +47,8 @@ pub(super) fn view(
         .find(number)
         .ok_or_else(|| gone(number, decisions.newest()))?;
     let broken = || ViewError::Internal("the line cannot be read".to_owned());
-    let decided = DecidedRequest::read(&line).ok_or_else(broken)?;
-    let what_if = format!("/what-if?{}", decided.what_if().encode());
+    let decided = LoggedDecision::read(&line).ok_or_else(broken)?;
+    let what_if = format!("/what-if?{}", links::what_if(&decided).encode());
     if request.representation == Representation::Json {
         return Page::json(&DecisionLineView {
             sequence: number,
@@ -88,14 +89,31 @@ fn took(seconds: f64) -> String {
     }
 }
 
-// === impl DecidedObject ===
+// === impl DecisionPage ===
 
-impl DecidedObject<'_> {
-    /// What of it did not fit, in words.
-    fn misfit(&self) -> String {
-        let rule = self.rule.map(|rule| format!("rule {rule}: "));
-        format!("{}{}", rule.unwrap_or_default(), self.criterion)
+impl DecisionPage<'_> {
+    /// The path of the view of an object that the line names.
+    fn path(&self, object: &LoggedObject<'_>) -> String {
+        links::object(object, &self.request.cluster)
     }
+
+    /// The text of a selector, if the request has it.
+    fn selectors(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let asked = &self.request.attributes;
+        let selectors = [
+            ("Label selector", &asked.label_selector),
+            ("Field selector", &asked.field_selector),
+        ];
+        selectors
+            .into_iter()
+            .filter_map(|(name, selector)| Some((name, selector.as_ref()?.to_string())))
+    }
+}
+
+/// What of an object did not fit, in words.
+fn misfit(near: &LoggedObject<'_>) -> String {
+    let rule = near.rule.map(|rule| format!("rule {rule}: "));
+    format!("{}{}", rule.unwrap_or_default(), near.criterion)
 }
 
 #[cfg(test)]

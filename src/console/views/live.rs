@@ -17,6 +17,9 @@ const MOST_ROWS: usize = 100;
 /// Lines that are sent as JSON.
 const MOST_LINES: usize = 200;
 
+/// Lines that are read to find them: of what is kept, which is bounded, all.
+const ALL: usize = usize::MAX;
+
 /// The lines of the decision log that meet a filter, the newest first.
 #[derive(Debug, Serialize)]
 struct LiveView<'a> {
@@ -64,7 +67,7 @@ pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     let slice = decisions.since(0);
     let newest = slice.next().saturating_sub(1);
     if request.representation == Representation::Json {
-        let found = rows(&slice, &filter, MOST_LINES, |_| true);
+        let found = rows(&slice, &filter, (MOST_LINES, ALL), |_| true);
         let lines: Vec<(u64, Vec<u8>)> = found
             .rows
             .iter()
@@ -93,8 +96,12 @@ pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     let page = LivePage {
         frame: context.frame("Live", request),
         fields: fields(&filter),
-        denials: rows(&slice, &filter, MOST_ROWS, |decision| decision == Decision::Deny),
-        others: rows(&slice, &filter, MOST_ROWS, |decision| decision != Decision::Deny),
+        denials: rows(&slice, &filter, (MOST_ROWS, ALL), |decision| {
+            decision == Decision::Deny
+        }),
+        others: rows(&slice, &filter, (MOST_ROWS, ALL), |decision| {
+            decision != Decision::Deny
+        }),
         kept: slice.len(),
         events: match is_empty {
             true => format!("/live/events?{AFTER}={newest}"),
@@ -128,4 +135,61 @@ fn fields(filter: &DecisionFilter) -> Vec<FilterField<'_>> {
         }
     };
     filter.values().into_iter().map(field).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::fixtures::TestConsole;
+
+    const OLD: &str = r#"{"cluster":"c","endpoint":"authorize","user":"old","groups":["g"],"attributes":{"verb":"delete","resource":"nodes","group":"example.com","namespace":"n"},"decision":"allow","cause":{"kind":"RoleBinding","namespace":"n","name":"b"},"shadow":[{"kind":"AuthorizationPolicy","name":"s","decision":"deny"}]}"#;
+    const NEW: &str = r#"{"cluster":"c","endpoint":"authorize","user":"new","groups":[],"attributes":{"verb":"get","resource":"pods"},"decision":"allow","shadow":[]}"#;
+
+    /// As far back as decisions are kept, and whatever can be told without reading a line.
+    #[test]
+    fn every_filter_finds_one_old_decision_among_thousands() {
+        let console = TestConsole::of("");
+        let decisions = &console.console.decisions;
+        decisions.push(Decision::Allow, "c", OLD.as_bytes());
+        for _ in 0..3000 {
+            decisions.push(Decision::Allow, "c", NEW.as_bytes());
+        }
+        for query in [
+            "user=old",
+            "group=g",
+            "verb=delete",
+            "verb=DELETE",
+            "resource=nodes",
+            "resource=nodes.example.com",
+            "namespace=n",
+            "policy=b",
+            "policy=s",
+            "shadow=true",
+            "decision=allow&verb=delete",
+        ] {
+            let url = format!("/live?{query}");
+            let found = console.json(&url).unwrap();
+            assert_eq!(found["decisions"].as_array().unwrap().len(), 1, "{query}");
+            let page = console.html(&url).unwrap();
+            assert!(
+                page.contains("<td>old</td>") && !page.contains("<td>new</td>"),
+                "{query}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_hides_in_a_name_is_shown_and_the_field_keeps_it() {
+        let console = TestConsole::of("");
+        let line = NEW.replace("new", "\u{202e}nimda\u{200b}");
+        console
+            .console
+            .decisions
+            .push(Decision::Allow, "c", line.as_bytes());
+        let page = console.html("/live?user=%E2%80%AEnimda%E2%80%8B").unwrap();
+        assert!(page.contains(r"<td>\u{202e}nimda\u{200b}</td>"), "{page}");
+        assert!(page.contains("value=\"\u{202e}nimda\u{200b}\""), "{page}");
+        let found = console.json("/live").unwrap();
+        assert_eq!(found["decisions"][0]["line"]["user"], "\u{202e}nimda\u{200b}");
+    }
 }

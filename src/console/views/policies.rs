@@ -2,6 +2,8 @@
 
 mod detail;
 mod list;
+mod others;
+mod recent;
 
 use askama::Template;
 use serde::Serialize;
@@ -13,6 +15,7 @@ use crate::console::frame::PageFrame;
 use crate::console::page::{Page, ViewError};
 pub(super) use detail::view as detail;
 use list::{ListedKind, PolicyList, PolicyRow};
+use recent::RecentUse;
 
 /// The fields of its form.
 const FIELDS: [&str; 5] = ["filter", "kind", "unused", "cluster", "page"];
@@ -52,11 +55,12 @@ pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     query.only(&FIELDS)?;
     let clusters = ClusterChoice::new(context.snapshot, query)?;
     let filter = PolicyFilter {
-        text: query.one("filter")?.unwrap_or_default().trim().to_owned(),
+        text: query.text("filter")?.to_owned(),
         kind: query.one("kind")?.map(ListedKind::parse).transpose()?,
         is_unused: query.one("unused")?.is_some(),
     };
-    let list = PolicyList::new(context, &clusters.chosen);
+    let recent = RecentUse::new(context, &clusters.chosen);
+    let list = PolicyList::new(context, &clusters.chosen, &recent);
     let unused = list.0.iter().filter(|row| row.is_unused()).count();
     let rows: Vec<PolicyRow> = list.0.into_iter().filter(|row| filter.lets(row)).collect();
     let paging = Paging::new(rows.len(), "/policies", query)?;

@@ -95,15 +95,10 @@ pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
 
 impl WhatCanForm {
     fn new(query: &ViewQuery) -> Result<Self, ViewError> {
-        let text = |name| {
-            query
-                .one(name)
-                .map(|value| value.unwrap_or_default().trim().to_owned())
-        };
         Ok(Self {
-            user: text("user")?,
+            user: query.text("user")?.to_owned(),
             groups: [query.lines("groups"), query.lines("group")].concat(),
-            namespace: text("namespace")?,
+            namespace: query.text("namespace")?.to_owned(),
         })
     }
 

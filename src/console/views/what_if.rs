@@ -2,8 +2,11 @@
 //! policy pasted beside it. Nothing that is pasted is kept.
 
 mod manifest;
+mod replay;
 mod request;
 mod trial;
+
+use std::time::Instant;
 
 use askama::Template;
 use serde::Serialize;
@@ -11,14 +14,15 @@ use serde::Serialize;
 use super::cluster::ClusterChoice;
 use crate::answers::LoadedPolicies;
 use crate::answers::admission::AdmitAllExplained;
-use crate::answers::authorization::Explained;
+use crate::answers::authorization::{AuthorizationAnswer, Explained};
 use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::frame::PageFrame;
 use crate::console::page::{Page, Representation, ViewError};
 use crate::console::query::ViewQuery;
 use crate::reload::Snapshot;
 use manifest::{AdmissionAnswer, ManifestForm, ManifestView};
-use request::{DecisionView, RequestAnswer, RequestForm};
+use replay::{RecentReplay, Sides};
+use request::{DecisionView, RequestForm};
 use trial::{TrialAnswer, TrialForm, TrialReport};
 
 #[derive(Template)]
@@ -58,7 +62,7 @@ struct Question {
 #[derive(Default)]
 struct Answers {
     wrong: Vec<String>,
-    requests: Vec<RequestAnswer>,
+    requests: Vec<AuthorizationAnswer>,
     manifests: Vec<AdmissionAnswer>,
     trial: Option<TrialAnswer>,
 }
@@ -145,7 +149,18 @@ impl Question {
         let on_trial = if self.trial.is_empty() {
             None
         } else {
-            let (loaded, answer) = self.trial.load(context, &in_force)?;
+            let (loaded, mut answer) = self.trial.load(context, &in_force)?;
+            if let Some(on_trial) = &loaded {
+                let sides = Sides {
+                    in_force: &in_force,
+                    on_trial,
+                };
+                // The other half of the time is for the rest of the page.
+                let now = Instant::now();
+                let until = now + context.deadline.saturating_duration_since(now) / 2;
+                let recent = context.console.decisions.since(0);
+                answer.replay = Some(RecentReplay::new(&recent, sides, until));
+            }
             answers.trial = Some(answer);
             loaded
         };
@@ -157,7 +172,8 @@ impl Question {
         if !self.request.is_empty() {
             match self.request.attributes() {
                 Ok(attributes) => {
-                    let answer = |side: &&LoadedPolicies| RequestAnswer::new(side, cluster, &attributes, now);
+                    let answer =
+                        |side: &&LoadedPolicies| AuthorizationAnswer::new(side, cluster, &attributes, now);
                     answers.requests = sides.iter().map(answer).collect();
                 }
                 Err(wrong) => answers.wrong.extend(wrong),

@@ -90,12 +90,11 @@ pub(super) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
 
 impl<'q> WhoCanForm<'q> {
     fn new(query: &'q ViewQuery) -> Result<Self, ViewError> {
-        let text = |name| query.one(name).map(|value| value.unwrap_or_default().trim());
         Ok(Self {
-            verb: text("verb")?,
-            resource: text("resource")?,
-            name: text("name")?,
-            namespace: text("namespace")?,
+            verb: query.text("verb")?,
+            resource: query.text("resource")?,
+            name: query.text("name")?,
+            namespace: query.text("namespace")?,
         })
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::recent::{ObjectUse, RecentUse};
 use crate::answers::access::limits_in_words;
 use crate::console::context::ViewContext;
 use crate::console::page::ViewError;
@@ -40,6 +41,14 @@ pub(super) struct PolicyRow {
     pub(super) place: String,
     /// Counted since the start; of an exception nothing is.
     pub(super) counts: Option<RowCounts>,
+    /// How many of the recent decisions it decided.
+    pub(super) recent: u64,
+    /// How many of these were denials.
+    pub(super) recent_denials: u64,
+    /// The number of the last recent decision, by which it is shown.
+    pub(super) last_sequence: Option<u64>,
+    /// When that was.
+    pub(super) last_time: Option<String>,
 }
 
 /// How often a policy came to each result.
@@ -51,6 +60,11 @@ pub(super) struct RowCounts {
     pub(super) errors: u64,
     pub(super) shadow_allows: u64,
     pub(super) shadow_denies: u64,
+    /// What its expressions cost, in the units of Kubernetes' CEL cost model.
+    pub(super) cost: u64,
+    /// The same for each time that it matched, failed or would have decided in Shadow; `None`
+    /// before the first.
+    pub(super) mean_cost: Option<u64>,
 }
 
 /// Where objects stand, by kind and name.
@@ -91,24 +105,33 @@ impl ListedKind {
 // === impl PolicyList ===
 
 impl PolicyList {
-    pub(super) fn new(context: &ViewContext<'_>, cluster: &str) -> Self {
+    pub(super) fn new(context: &ViewContext<'_>, cluster: &str, recent: &RecentUse) -> Self {
         let snapshot = context.snapshot;
         Self::of(
             snapshot.policies.for_cluster(cluster),
             snapshot.admission.for_cluster(cluster),
             &context.metrics.policy_counts(),
             &ObjectPlaces::new(snapshot, cluster),
+            recent,
         )
     }
 
-    fn of(
+    pub(super) fn of(
         access: &PolicySet,
         admission: &AdmissionSet,
         counts: &BTreeMap<(String, String), PolicyCounts>,
         places: &ObjectPlaces,
+        recent: &RecentUse,
     ) -> Self {
         let row = |kind: ListedKind, name: &str, about: String| {
             let key = (kind.as_str().to_owned(), name.to_owned());
+            let ObjectUse {
+                decided,
+                denied,
+                last,
+                ..
+            } = recent.of(kind.as_str(), "", name);
+            let (last_sequence, last_time) = last.unzip();
             PolicyRow {
                 kind,
                 name: name.to_owned(),
@@ -116,6 +139,10 @@ impl PolicyList {
                 place: places.0.get(&key).cloned().unwrap_or_default(),
                 counts: (kind != ListedKind::AdmissionException)
                     .then(|| counts.get(&key).map(RowCounts::from).unwrap_or_default()),
+                recent: decided,
+                recent_denials: denied,
+                last_sequence,
+                last_time,
             }
         };
         let mut rows: Vec<PolicyRow> = access
@@ -172,11 +199,12 @@ fn of_bindings(policy: &Applicability, bindings: &[std::sync::Arc<PolicyBinding>
 // === impl PolicyRow ===
 
 impl PolicyRow {
-    /// Whether nothing was decided by it, nor would have been in Shadow, as far as that is counted.
+    /// Whether nothing was decided by it, nor would have been in Shadow.
     pub(super) fn is_unused(&self) -> bool {
-        self.counts.is_some_and(|counts| {
-            counts.matched + counts.errors + counts.shadow_allows + counts.shadow_denies == 0
-        })
+        let is_counted = self.counts.is_some_and(|counts| {
+            counts.matched + counts.errors + counts.shadow_allows + counts.shadow_denies > 0
+        });
+        !is_counted && self.last_sequence.is_none()
     }
 }
 
@@ -184,12 +212,20 @@ impl PolicyRow {
 
 impl From<&PolicyCounts> for RowCounts {
     fn from(counts: &PolicyCounts) -> Self {
+        // What does not match has mostly cost nothing, and would make all others look cheap.
+        let evaluated = PolicyResult::ALL
+            .into_iter()
+            .filter(|result| *result != PolicyResult::NoMatch)
+            .map(|result| counts.of(result))
+            .sum();
         Self {
             matched: counts.of(PolicyResult::Match),
             not_matched: counts.of(PolicyResult::NoMatch),
             errors: counts.of(PolicyResult::Error),
             shadow_allows: counts.of(PolicyResult::ShadowAllow),
             shadow_denies: counts.of(PolicyResult::ShadowDeny),
+            cost: counts.cost,
+            mean_cost: counts.cost.checked_div(evaluated),
         }
     }
 }
@@ -217,11 +253,5 @@ impl ObjectPlaces {
             }
         }
         Self(places)
-    }
-
-    /// Where the object of this kind and name stands; empty where that is not known.
-    pub(super) fn of(&self, kind: &str, name: &str) -> &str {
-        let place = self.0.get(&(kind.to_owned(), name.to_owned()));
-        place.map(String::as_str).unwrap_or_default()
     }
 }

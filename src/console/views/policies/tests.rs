@@ -2,7 +2,7 @@ use serde_json::json;
 
 use crate::console::fixtures::TestConsole;
 use crate::console::page::Representation;
-use crate::engine::{CauseKind, PolicyResult};
+use crate::engine::{CauseKind, Decision, PolicyResult};
 
 const MANIFESTS: &str = "# first
 apiVersion: portcullis.dev/v1alpha1
@@ -44,6 +44,27 @@ spec:
   notAfter: '2029-01-01T00:00:00Z'
   reason: migration
 ---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reader, namespace: shop}
+rules: [{verbs: [list], apiGroups: [''], resources: [pods]}, {verbs: [get], apiGroups: [''], resources: [pods]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: readers, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects: [{kind: ServiceAccount, name: bot, namespace: shop}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: scanner, annotations: {kubectl.kubernetes.io/last-applied-configuration: '{\"hidden\":1}'}}
+webhooks:
+- name: scan.example.com
+  clientConfig: {url: 'https://scan.example.com/v'}
+  sideEffects: None
+  admissionReviewVersions: [v1]
+  rules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [pods]}]
+---
 apiVersion: v1
 kind: Secret
 metadata: {name: few, namespace: shop}
@@ -57,7 +78,18 @@ fn mk_console() -> TestConsole {
         (CauseKind::ValidatingAdmissionPolicy, "few"),
     ]);
     counters[0].record(PolicyResult::ShadowDeny);
+    counters[0].spent(40);
     counters[1].record(PolicyResult::NoMatch);
+    for line in [
+        r#"{"time":"2026-01-01T00:00:00.000000Z","cluster":"default","endpoint":"authorize","user":"u","decision":"allow","shadow":[{"kind":"AuthorizationPolicy","name":"stop","decision":"deny"}]}"#,
+        r#"{"time":"2026-01-02T00:00:00.000000Z","cluster":"default","endpoint":"authorize","user":"u","decision":"deny","cause":{"kind":"AuthorizationPolicy","name":"stop","rule":1},"shadow":[]}"#,
+        r#"{"time":"2026-01-03T00:00:00.000000Z","cluster":"default","endpoint":"validate","user":"u","decision":"allow","shadow":[],"exceptions":[{"name":"once","policy":"few"}]}"#,
+    ] {
+        console
+            .console
+            .decisions
+            .push(Decision::Deny, "default", line.as_bytes());
+    }
     console
 }
 
@@ -92,7 +124,8 @@ fn policies_are_listed_with_what_became_of_them() {
     assert_eq!(rows[3].2, "excuses denials by few until 2029-01-01T00:00:00Z");
     assert_eq!(
         list["policies"][0]["counts"],
-        json!({"matched": 0, "notMatched": 0, "errors": 0, "shadowAllows": 0, "shadowDenies": 1})
+        json!({"matched": 0, "notMatched": 0, "errors": 0, "shadowAllows": 0, "shadowDenies": 1,
+            "cost": 40, "meanCost": 40})
     );
     assert_eq!(list["policies"][3]["counts"], json!(null));
     let place = list["policies"][1]["place"].as_str().unwrap();
@@ -155,11 +188,51 @@ fn a_policy_is_shown_as_it_is_written_with_its_bindings() {
             .unwrap()
             .contains("object.spec.replicas < 5")
     );
+    let policy = console.json("/policies/AuthorizationPolicy/-/stop").unwrap();
+    let used: Vec<u64> = policy["rules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rule| rule["decided"].as_u64().unwrap())
+        .collect();
+    assert_eq!(used, [0, 1, 0]);
+    assert_eq!(
+        (&policy["recent"], &policy["lastSequence"], &policy["lastTime"]),
+        (&json!(1), &json!(2), &json!("2026-01-02T00:00:00.000000Z"))
+    );
     let page = console.html("/policies/AuthorizationPolicy/-/stop").unwrap();
     assert!(
         page.contains("&#60;b&#62;bold") && !page.contains("<b>"),
         "{page}"
     );
+}
+
+#[test]
+fn a_binding_that_decided_is_shown_with_its_role() {
+    let console = mk_console();
+    let binding = console.json("/policies/RoleBinding/shop/readers").unwrap();
+    assert_eq!(binding["about"], "gives Role reader to ServiceAccount shop/bot");
+    assert_eq!(binding["rules"].as_array().unwrap().len(), 2);
+    let objects: Vec<&str> = binding["texts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|text| text["object"].as_str().unwrap())
+        .collect();
+    assert_eq!(objects, ["RoleBinding/shop/readers", "Role/shop/reader"]);
+    console.html("/policies/RoleBinding/shop/readers").unwrap();
+}
+
+#[test]
+fn a_configuration_of_webhooks_is_shown_without_its_older_copy() {
+    let path = "/policies/ValidatingWebhookConfiguration/-/scanner";
+    let console = mk_console();
+    let configuration = console.json(path).unwrap();
+    assert_eq!(configuration["about"], "registers the webhooks scan.example.com");
+    let text = configuration["texts"][0]["text"].as_str().unwrap();
+    assert!(text.contains("https://scan.example.com/v"), "{text}");
+    let page = console.html(path).unwrap();
+    assert!(!text.contains("hidden") && !page.contains("hidden"), "{page}");
 }
 
 #[test]
@@ -172,6 +245,11 @@ fn nothing_else_is_shown_than_policies() {
         "/policies/AuthorizationPolicy/-/few",
         "/policies/AuthorizationPolicy/shop/stop",
         "/policies/AuthorizationPolicy",
+        "/policies/RoleBinding/-/readers",
+        "/policies/MutatingWebhookConfiguration/-/scanner",
+        "/policies/ValidatingWebhookConfiguration/shop/scanner",
+        "/policies/ClusterRoleBinding/-/readers",
+        "/policies/Role/shop/reader",
         "/policies/AuthorizationPolicy/-/stop/x",
     ] {
         let error = console.get(path, Representation::Html).unwrap_err();

@@ -2,10 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::answers::LoadedPolicies;
-use crate::answers::authorization::{
-    AuthorizationAnswer, Explained, cause_in_words, considered_rows, outcome,
-};
+use crate::answers::authorization::{AuthorizationAnswer, cause_in_words, considered_rows, outcome};
 use crate::answers::request::{Misfit, RequestArguments};
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
@@ -45,10 +42,7 @@ pub(super) struct RequestForm {
     pub(super) at: String,
 }
 
-/// What decides a request.
-pub(super) struct RequestAnswer(AuthorizationAnswer);
-
-/// The same for people.
+/// What decides a request, for people.
 #[derive(Debug)]
 pub(super) struct DecisionView {
     pub(super) decision: Decision,
@@ -70,11 +64,7 @@ const MOST_CONSIDERED: usize = 200;
 
 impl RequestForm {
     pub(super) fn new(query: &ViewQuery) -> Result<Self, ViewError> {
-        let text = |name| {
-            query
-                .one(name)
-                .map(|value| value.unwrap_or_default().trim().to_owned())
-        };
+        let text = |name| query.text(name).map(str::to_owned);
         Ok(Self {
             user: text("user")?,
             groups: query.lines("group"),
@@ -186,27 +176,10 @@ fn in_words(misfit: &Misfit) -> String {
     format!("`{field}`: {}", misfit.message)
 }
 
-// === impl RequestAnswer ===
-
-impl RequestAnswer {
-    pub(super) fn new(
-        loaded: &LoadedPolicies,
-        cluster: &str,
-        attributes: &Attributes<'_>,
-        now: Time,
-    ) -> Self {
-        Self(AuthorizationAnswer::new(loaded, cluster, attributes, now))
-    }
-
-    pub(super) fn report(&self) -> Explained<'_> {
-        self.0.report()
-    }
-}
-
 // === impl DecisionView ===
 
-impl From<&RequestAnswer> for DecisionView {
-    fn from(RequestAnswer(answer): &RequestAnswer) -> Self {
+impl From<&AuthorizationAnswer> for DecisionView {
+    fn from(answer: &AuthorizationAnswer) -> Self {
         let authorization = &answer.consulted.authorization;
         let shadow = |shadow: &crate::engine::authorization::Shadow| {
             let failed = shadow

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::console::fixtures::TestConsole;
-use crate::engine::{Attributes, ResourceAttributes, Target, Time, User};
+use crate::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User};
 use crate::reload::fixtures::now;
 
 const MANIFESTS: &str = "
@@ -94,7 +94,7 @@ fn a_request_by_its_fields_is_answered_as_by_the_command() {
         target: Target::Resource(Box::new(resource)),
     };
     let loaded = in_force(&console.state.current());
-    let answer = RequestAnswer::new(&loaded, "default", &attributes, Time::from(now()));
+    let answer = AuthorizationAnswer::new(&loaded, "default", &attributes, Time::from(now()));
     let expected = serde_json::to_string_pretty(&answer.report()).unwrap() + "\n";
     assert_eq!(answered.unwrap().body, expected);
     let told = console
@@ -200,6 +200,15 @@ fn nothing_shows_what_a_parameter_holds() {
 #[test]
 fn a_policy_on_trial_is_checked_and_compared() {
     let console = TestConsole::of(MANIFESTS);
+    for verb in ["list", "get", "list"] {
+        let line = format!(
+            r#"{{"time":"2026-01-01T00:00:00.000000Z","cluster":"default","endpoint":"authorize","user":"<s>joe</s>","groups":["readers"],"attributes":{{"verb":"{verb}","resource":"pods"}},"decision":"allow"}}"#
+        );
+        console
+            .console
+            .decisions
+            .push(Decision::Allow, "default", line.as_bytes());
+    }
     let request = [
         ("user", "jane"),
         ("group", "readers"),
@@ -214,6 +223,33 @@ fn a_policy_on_trial_is_checked_and_compared() {
     );
     assert_eq!(answer["request"]["inForce"]["decision"], "allow");
     assert_eq!(answer["request"]["onTrial"]["decision"], "deny");
+    assert_eq!(
+        (&answer["recent"]["decided"], &answer["recent"]["unknown"]),
+        (&json!(3), &json!(0))
+    );
+    let group = &answer["recent"]["groups"][0];
+    assert_eq!(
+        (&group["from"], &group["to"], &group["cause"], &group["count"]),
+        (
+            &json!("allow"),
+            &json!("deny"),
+            &json!("AuthorizationPolicy/stop"),
+            &json!(2)
+        )
+    );
+    let flip = &answer["recent"]["flips"][0];
+    assert_eq!(
+        (
+            &flip["sequence"],
+            &flip["before"]["cause"],
+            &flip["after"]["cause"]
+        ),
+        (
+            &json!(3),
+            &json!("ClusterRoleBinding/readers"),
+            &json!("AuthorizationPolicy/stop")
+        )
+    );
     let page = console.post(&form, Representation::Html).unwrap().body;
     assert!(
         page.contains("&#60;i&#62;closed&#60;/i&#62;") && !page.contains("<i>"),
@@ -233,6 +269,7 @@ fn a_policy_on_trial_is_checked_and_compared() {
         (&json!(5), &json!("error"))
     );
     assert_eq!(answer["objects"], json!([]));
+    assert!(answer.get("recent").is_none(), "{answer}");
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::manifest::AdmissionAnswer;
-use super::request::RequestAnswer;
+use super::replay::RecentReplay;
 use crate::answers::LoadedPolicies;
 use crate::answers::admission::AdmitAllExplained;
-use crate::answers::authorization::Explained;
+use crate::answers::authorization::{AuthorizationAnswer, Explained};
 use crate::console::context::ViewContext;
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
@@ -32,6 +32,8 @@ pub(super) struct TrialAnswer {
     pub(super) faults: Vec<FaultRow>,
     /// The objects, each with whether it stands in the place of one in force.
     pub(super) objects: Vec<TrialObject>,
+    /// What it would change of the recent decisions; `None` where it has faults.
+    pub(super) replay: Option<RecentReplay>,
 }
 
 /// What `check` says of what was pasted.
@@ -62,6 +64,8 @@ pub(super) struct TrialObject {
 pub(super) struct TrialReport<'a> {
     faults: &'a [FaultRow],
     objects: &'a [TrialObject],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recent: Option<&'a RecentReplay>,
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<BothSides<Explained<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,6 +112,7 @@ impl TrialForm {
         let answer = TrialAnswer {
             faults: faults.iter().map(FaultRow::from).collect(),
             objects: trial.as_ref().map(objects).unwrap_or_default(),
+            replay: None,
         };
         let Some(trial) = trial else {
             return Ok((None, answer));
@@ -197,7 +202,7 @@ impl<'a> TrialReport<'a> {
     /// The answers of both sides, the first of each in force.
     pub(super) fn new(
         trial: &'a TrialAnswer,
-        requests: &'a [RequestAnswer],
+        requests: &'a [AuthorizationAnswer],
         manifests: &'a [AdmissionAnswer],
     ) -> Self {
         let request = match requests {
@@ -217,6 +222,7 @@ impl<'a> TrialReport<'a> {
         Self {
             faults: &trial.faults,
             objects: &trial.objects,
+            recent: trial.replay.as_ref(),
             request,
             manifest,
         }

@@ -1,0 +1,372 @@
+//! The recent decisions, decided again with a policy on trial.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::answers::LoadedPolicies;
+use crate::answers::authorizers::{self, Opinions, TurnOutcome};
+use crate::answers::logged::LoggedDecision;
+use crate::answers::replayed::{
+    FlipGroup, KnownDecision, ReplayDecision, Replayed, ReviewComparison, UnknownReason, target_in_words,
+};
+use crate::console::recent_decisions::DecisionSlice;
+use crate::engine::{Attributes, Decision, Time};
+
+/// The most decisions that are shown one by one.
+const MOST_FLIPS: usize = 200;
+
+/// How many are decided before others may use the processor for as long as that took.
+const SLICE: usize = 100;
+
+/// The longest pause.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What would change of the recent decisions.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RecentReplay {
+    /// Those that were decided again, by what is in force and with what is on trial.
+    pub(super) decided: u64,
+    /// Those of which it is not known.
+    pub(super) unknown: u64,
+    /// The oldest, for which there was no time.
+    pub(super) not_reached: u64,
+    /// Those that change, by what decides.
+    pub(super) groups: Vec<FlipCount>,
+    /// The newest of them.
+    pub(super) flips: Vec<FlipSample>,
+    pub(super) unknown_because: Vec<UnknownReason>,
+}
+
+/// How many decisions change in the same way.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FlipCount {
+    #[serde(flatten)]
+    pub(super) group: FlipGroup,
+    pub(super) count: u64,
+}
+
+/// A decision that changes.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FlipSample {
+    /// Its number, by which it is shown.
+    pub(super) sequence: u64,
+    pub(super) time: String,
+    pub(super) cluster: String,
+    pub(super) user: String,
+    pub(super) request: String,
+    /// What is decided by what is in force.
+    pub(super) before: FlipSide,
+    /// What would be decided with what is on trial.
+    pub(super) after: FlipSide,
+}
+
+/// One of the two decisions.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FlipSide {
+    pub(super) decision: &'static str,
+    /// `KIND/NAMESPACE/NAME`; empty where nothing decided.
+    pub(super) cause: String,
+    pub(super) reason: String,
+}
+
+/// Both sides that are compared.
+#[derive(Clone, Copy)]
+pub(super) struct Sides<'a> {
+    pub(super) in_force: &'a LoadedPolicies,
+    pub(super) on_trial: &'a LoadedPolicies,
+}
+
+impl Sides<'_> {
+    /// What becomes of the decision that `line` of the decision log is about, which has the number
+    /// `sequence`.
+    pub(super) fn compare(self, sequence: u64, line: &[u8]) -> ReviewComparison<FlipSample> {
+        let unknown = |why: &str| ReviewComparison::Unknown(why.to_owned());
+        let Some(logged) = LoggedDecision::read(line) else {
+            return unknown("the line cannot be read");
+        };
+        if logged.is_admission() {
+            return unknown("objects are not kept, so admission is not decided again");
+        }
+        let (Some(asked), Some(time)) = (logged.asked(), Time::parse(&logged.time)) else {
+            return unknown("the line was cut, so it does not say all that was asked");
+        };
+        let decide = |side: &LoadedPolicies| decide(side, &logged.cluster, &asked, time);
+        let (before, after) = match (decide(self.in_force), decide(self.on_trial)) {
+            (ReplayDecision::Known(before), ReplayDecision::Known(after)) => (before, after),
+            (ReplayDecision::Unknown(why), _) | (_, ReplayDecision::Unknown(why)) => {
+                return ReviewComparison::Unknown(why);
+            }
+        };
+        if before.decision == after.decision {
+            return ReviewComparison::Same;
+        }
+        let group = FlipGroup::of(&before, &after);
+        let sample = FlipSample {
+            sequence,
+            time: logged.time.to_string(),
+            cluster: logged.cluster.to_string(),
+            user: logged.user.to_string(),
+            request: target_in_words(&asked.target),
+            before: before.into(),
+            after: after.into(),
+        };
+        ReviewComparison::Flip(group, sample)
+    }
+}
+
+fn decide(loaded: &LoadedPolicies, cluster: &str, asked: &Attributes<'_>, now: Time) -> ReplayDecision {
+    let policies = loaded.policies.for_cluster(cluster);
+    let own = policies.authorize(asked, now);
+    let authorization = if own.decision == Decision::NoOpinion && !loaded.authorizers.is_empty() {
+        let opinions = Opinions::default();
+        let consulted = authorizers::consult(policies, asked, own, (&loaded.authorizers, &opinions));
+        let mut turns = consulted.turns.iter();
+        if let Some(turn) = turns.find(|turn| matches!(turn.outcome, TurnOutcome::Asked)) {
+            let why = format!(
+                "the authorizer {} would be asked, and its answer is not kept",
+                turn.name
+            );
+            return ReplayDecision::Unknown(why);
+        }
+        consulted.authorization
+    } else {
+        own
+    };
+    ReplayDecision::Known(KnownDecision {
+        decision: authorization.decision,
+        cause: KnownDecision::cause_in_words(authorization.cause.as_ref()),
+        reason: authorization.reason.to_string(),
+        patch: None,
+    })
+}
+
+// === impl RecentReplay ===
+
+impl RecentReplay {
+    /// What becomes of the decisions of `slice`, the newest first, until `deadline`.
+    pub(super) fn new(slice: &DecisionSlice, sides: Sides<'_>, deadline: Instant) -> Self {
+        let mut replayed = Replayed::<()>::default();
+        let mut flips = Vec::new();
+        let mut began = Instant::now();
+        for (place, kept) in slice.iter().rev().enumerate() {
+            if place % SLICE == SLICE - 1 {
+                thread::sleep(began.elapsed().min(PAUSE));
+                began = Instant::now();
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+            replayed.add(match sides.compare(kept.sequence, kept.line) {
+                ReviewComparison::Same => ReviewComparison::Same,
+                ReviewComparison::Unknown(why) => ReviewComparison::Unknown(why),
+                ReviewComparison::Flip(group, flip) => {
+                    if flips.len() < MOST_FLIPS {
+                        flips.push(flip);
+                    }
+                    ReviewComparison::Flip(group, ())
+                }
+            });
+        }
+        let not_reached = slice.len().saturating_sub(replayed.decided + replayed.unknown);
+        Self::of(replayed, flips, not_reached)
+    }
+
+    fn of(replayed: Replayed<()>, flips: Vec<FlipSample>, not_reached: u64) -> Self {
+        let unknown_because = replayed.unknown_reasons();
+        let groups = replayed.flips.into_iter();
+        let mut groups: Vec<FlipCount> = groups
+            .map(|(group, (count, _))| FlipCount { group, count })
+            .collect();
+        groups.sort_by_key(|flip| std::cmp::Reverse(flip.count));
+        Self {
+            decided: replayed.decided,
+            unknown: replayed.unknown,
+            not_reached,
+            groups,
+            flips,
+            unknown_because,
+        }
+    }
+
+    /// How many are decided otherwise.
+    pub(super) fn changed(&self) -> u64 {
+        self.groups.iter().map(|group| group.count).sum()
+    }
+
+    /// How many of those are not shown one by one.
+    pub(super) fn not_shown(&self) -> u64 {
+        let shown = u64::try_from(self.flips.len()).unwrap_or(u64::MAX);
+        self.changed().saturating_sub(shown)
+    }
+}
+
+// === impl FlipSide ===
+
+impl From<KnownDecision> for FlipSide {
+    fn from(known: KnownDecision) -> Self {
+        Self {
+            decision: known.decision.as_str(),
+            cause: known.cause,
+            reason: known.reason,
+        }
+    }
+}
+
+// === impl FlipCount ===
+
+impl FlipCount {
+    /// What decides then, or does no longer.
+    pub(super) fn by(&self) -> String {
+        let FlipGroup { cause, is_gone, .. } = &self.group;
+        match (cause.as_str(), is_gone) {
+            ("", _) => String::new(),
+            (cause, true) => format!("no longer {cause}"),
+            (cause, false) => cause.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::recent_decisions::RecentDecisions;
+    use crate::engine::authorization::authorizer::Authorizer;
+    use crate::manifest::{self, Options, Source};
+
+    const RBAC: &str = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: reader}\n\
+        rules: [{verbs: [get, list], apiGroups: [''], resources: [pods]}]\n---\n\
+        apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: readers}\n\
+        roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}\n\
+        subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: readers}]\n---\n";
+    const DENY: &str = "apiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {name: stop}\n\
+        spec:\n  effect: Deny\n  reason: not now\n  notBefore: '2026-02-01T00:00:00Z'\n  \
+        subjects: [{kind: User, name: jane}]\n  \
+        resourceRules: [{verbs: [get], apiGroups: [''], resources: [pods]}]\n";
+
+    fn mk_loaded(text: &str, authorizers: Vec<Authorizer>) -> LoadedPolicies {
+        let source = Source {
+            file: "m.yaml".into(),
+            text: text.into(),
+            cluster: None,
+        };
+        let (manifests, faults) = manifest::load(&[source], &Options::default());
+        LoadedPolicies {
+            authorizers,
+            ..LoadedPolicies::of_manifests(manifests.unwrap_or_else(|| panic!("{faults}")))
+        }
+    }
+
+    fn mk_line(time: &str, user: &str, verb: &str) -> String {
+        format!(
+            r#"{{"time":"{time}","cluster":"default","endpoint":"authorize","user":"{user}","groups":["readers"],"attributes":{{"verb":"{verb}","resource":"pods","namespace":"n"}},"decision":"allow"}}"#
+        )
+    }
+
+    fn replay(lines: &[String], time: Duration) -> RecentReplay {
+        let (in_force, on_trial) = (
+            mk_loaded(RBAC, Vec::new()),
+            mk_loaded(&format!("{RBAC}{DENY}"), Vec::new()),
+        );
+        let sides = Sides {
+            in_force: &in_force,
+            on_trial: &on_trial,
+        };
+        let recent = RecentDecisions::new(1000);
+        for line in lines {
+            recent.push(Decision::Allow, "default", line.as_bytes());
+        }
+        RecentReplay::new(&recent.since(0), sides, Instant::now() + time)
+    }
+
+    #[test]
+    fn recent_decisions_are_decided_again_for_their_own_time() {
+        let (early, late) = ("2026-01-31T23:59:59.000000Z", "2026-02-01T00:00:00.000000Z");
+        let lines = [
+            mk_line(early, "jane", "get"),
+            mk_line(late, "joe", "get"),
+            mk_line(late, "jane", "list"),
+            mk_line(late, "jane", "get"),
+            mk_line(late, "jane", "get"),
+            r#"{"endpoint":"validate","user":"jane"}"#.to_owned(),
+            mk_line(late, "jane", "get").replace(r#""decision""#, r#""truncated":true,"decision""#),
+            "no line".to_owned(),
+        ];
+        let found = replay(&lines, Duration::from_secs(600));
+        assert_eq!((found.decided, found.changed(), found.unknown), (5, 2, 3));
+        let [group] = found.groups.as_slice() else {
+            panic!("{found:?}")
+        };
+        assert_eq!(
+            (group.count, group.by().as_str()),
+            (2, "AuthorizationPolicy/stop")
+        );
+        let sequences: Vec<u64> = found.flips.iter().map(|flip| flip.sequence).collect();
+        assert_eq!(sequences, [5, 4], "the newest first");
+        let FlipSample {
+            request,
+            before,
+            after,
+            ..
+        } = &found.flips[0];
+        assert_eq!(request, "get pods in namespace n");
+        assert_eq!((before.decision, after.decision), ("allow", "deny"));
+        assert_eq!(
+            (before.cause.as_str(), after.cause.as_str()),
+            ("ClusterRoleBinding/readers", "AuthorizationPolicy/stop")
+        );
+        assert!(after.reason.contains("not now"), "{after:?}");
+        assert_eq!(found.unknown_because.len(), 3);
+        // Without time nothing is decided, and it is said.
+        let found = replay(&lines, Duration::ZERO);
+        assert_eq!((found.decided, found.unknown, found.not_reached), (0, 0, 8));
+    }
+
+    #[test]
+    fn what_is_shown_one_by_one_is_bounded_and_the_rest_is_counted() {
+        let line = mk_line("2026-02-01T00:00:00.000000Z", "jane", "get");
+        let found = replay(&vec![line; 300], Duration::from_secs(600));
+        assert_eq!(
+            (found.changed(), found.flips.len(), found.not_shown()),
+            (300, 200, 100)
+        );
+    }
+
+    #[test]
+    fn what_other_authorizers_would_say_is_not_known() {
+        let text = "- {type: Webhook, name: other, webhook: {timeout: 3s, subjectAccessReviewVersion: v1, failurePolicy: Deny, \
+            connectionInfo: {type: KubeConfigFile, kubeConfigFile: k}}}";
+        let configuration = format!(
+            "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n\
+             server: {{address: '127.0.0.1:0', tls: {{certificate: a, privateKey: b}}}}\nauthorization:\n  webhooks:\n  {text}\n"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("k"), "apiVersion: v1\nkind: Config\n").unwrap();
+        let path = folder.path().join("c.yaml");
+        let (config, faults) = crate::config::parse(&path, &configuration, folder.path());
+        let config = config.unwrap_or_else(|| panic!("{faults}"));
+        let authorizers = || {
+            config
+                .authorization
+                .webhooks
+                .iter()
+                .map(|entry| entry.rules.clone())
+                .collect()
+        };
+        let (in_force, on_trial) = (mk_loaded("", authorizers()), mk_loaded(RBAC, authorizers()));
+        let sides = Sides {
+            in_force: &in_force,
+            on_trial: &on_trial,
+        };
+        let line = mk_line("2026-01-01T00:00:00.000000Z", "joe", "get");
+        let ReviewComparison::Unknown(why) = sides.compare(1, line.as_bytes()) else {
+            panic!()
+        };
+        assert!(why.contains("authorizer other"), "{why}");
+    }
+}
