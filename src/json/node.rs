@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::Document;
 use super::tape::{Kind, TapeToken, WIDE};
-use super::text::unescape;
+use super::text::{is_same, unescape};
 
 /// A value of a [`Document`]: a handle that costs nothing to copy.
 #[derive(Clone, Copy)]
@@ -77,13 +77,16 @@ impl<'d> Node<'d> {
 
     /// The value at the key `name`, if it is a map that has it.
     #[must_use]
+    #[inline]
     pub fn get(self, name: &str) -> Option<Self> {
         let token = self.data().filter(|token| token.kind() == Kind::Object)?;
         if token.count() > WIDE {
             return self.find(name);
         }
-        let (mut at, end) = (self.token as usize + 1, token.next as usize);
-        while let Some([key, value, ..]) = self.document.tape.tokens.get(at..end) {
+        let entries = self.document.tape.tokens.get(..token.next as usize)?;
+        let mut at = self.token as usize + 1;
+        loop {
+            let [key, value] = entries.get(at..)?.first_chunk()?;
             if key.may_be(name.len()) && is_key(self.document, *key, name) && !key.superseded() {
                 // A key is followed by its value.
                 return Some(Self {
@@ -93,7 +96,6 @@ impl<'d> Node<'d> {
             }
             at = value.next as usize;
         }
-        None
     }
 
     /// The values at the keys `names`, as by [`Node::get`]: quickest where the map has its
@@ -296,30 +298,21 @@ fn text_of<'d>(document: &'d Document<'d>, token: TapeToken) -> &'d str {
         .unwrap_or_default()
 }
 
+#[inline]
 fn is_key(document: &Document<'_>, token: TapeToken, name: &str) -> bool {
     if token.escaped() {
-        return unescape(text_of(document, token), true) == name;
+        return is_escaped_key(document, token, name);
     }
-    let begin = token.start as usize + 1;
-    let text = document.text.as_bytes().get(begin..begin + name.len());
-    // The closing quote of the token has its place within the text.
-    begin + name.len() + 1 == token.end as usize && text.is_some_and(|text| same(text, name.as_bytes()))
+    let quoted = document
+        .text
+        .as_bytes()
+        .get(token.start as usize..token.end as usize);
+    matches!(quoted, Some([_, text @ .., _]) if is_same(text, name.as_bytes()))
 }
 
-/// Whether both, which are as long as each other, are the same. Keys are short: most fit
-/// into two words, which may overlap.
-fn same(left: &[u8], right: &[u8]) -> bool {
-    match left.len() {
-        0..4 => left.iter().eq(right),
-        4..8 => ends::<4>(left) == ends(right),
-        8..=16 => ends::<8>(left) == ends(right),
-        _ => left == right,
-    }
-}
-
-/// The first and the last bytes.
-const fn ends<const COUNT: usize>(text: &[u8]) -> (Option<&[u8; COUNT]>, Option<&[u8; COUNT]>) {
-    (text.first_chunk(), text.last_chunk())
+#[inline(never)]
+fn is_escaped_key(document: &Document<'_>, token: TapeToken, name: &str) -> bool {
+    unescape(text_of(document, token), true) == name
 }
 
 impl fmt::Debug for Node<'_> {

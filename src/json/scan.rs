@@ -1,23 +1,22 @@
 //! The scanner: checks the grammar and writes the tape.
 //!
 //! ```text
-//! text ─▶ quotes: where strings end ─▶ scan: grammar, tokens ─▶ index: equal keys, wide maps
+//! text ─▶ scan: grammar, tokens ─▶ index: equal keys, wide maps
 //! ```
 //!
 //! The objects that an API server sends consist of short tokens: names, keys, empty maps.
-//! So a token is read in a few steps without a loop, and the position is passed from one
-//! to the next.
+//! So a token is read in a few steps without a loop: the end of a string is looked for in
+//! sixteen bytes at once, and what API servers write behind a key is compared as a word.
 
 mod index;
-mod quotes;
+mod scalar;
 mod shape;
+mod string;
 
 use std::mem;
 
 use super::tape::{Kind, Tape, TapeToken, WIDE};
-use super::text::plain_end;
 use super::{Error, MAX_DEPTH, MAX_TEXT, MAX_TOKENS};
-use quotes::{End, Quotes};
 use shape::shape;
 
 /// A list or map that is still open.
@@ -35,6 +34,8 @@ struct Frame {
 enum Resume {
     /// With the value that begins here, in the innermost list or map.
     Into(usize),
+    /// With the key whose quote is here.
+    Key(usize),
     /// With what follows the value that ends here.
     Past(usize),
 }
@@ -42,7 +43,6 @@ enum Resume {
 struct Scanner<'t> {
     text: &'t str,
     bytes: &'t [u8],
-    quotes: Quotes<'t>,
     tape: Tape,
     /// The innermost list or map that is open. Outside all it has no token.
     frame: Frame,
@@ -60,7 +60,6 @@ pub(super) fn scan(text: &str) -> Result<Tape, Error> {
     let mut scanner = Scanner {
         text,
         bytes: text.as_bytes(),
-        quotes: Quotes::new(text.as_bytes()),
         tape,
         frame: Frame::new(u32::MAX, false),
         frames: Vec::with_capacity(16),
@@ -94,6 +93,17 @@ const fn expected(at: usize, expected: &'static str) -> Error {
     Error::Unexpected { at, expected }
 }
 
+/// What may stand behind a key, and behind a string: the first bytes of a word.
+const EMPTY_MAP: u64 = u64::from_le_bytes(*b":{},\"\0\0\0");
+const STRING: u64 = u64::from_le_bytes(*b":\"\0\0\0\0\0\0");
+const MAP: u64 = u64::from_le_bytes(*b":{\"\0\0\0\0\0");
+const NEXT_KEY: u64 = u64::from_le_bytes(*b",\"\0\0\0\0\0\0");
+
+/// The first `bytes` of a word.
+const fn mask(bytes: u32) -> u64 {
+    (1 << (bytes * 8)) - 1
+}
+
 // === impl Frame ===
 
 impl Frame {
@@ -113,15 +123,45 @@ impl Frame {
 /// Each step takes the place that it begins at and returns the one after it.
 impl Scanner<'_> {
     fn document(&mut self) -> Result<(), Error> {
-        let mut at = 0;
+        let mut resume = Resume::Into(0);
         loop {
-            at = match self.value(self.space(at))? {
-                Resume::Into(first) => first,
-                Resume::Past(end) => match self.after_value(end)? {
-                    Resume::Into(next) => next,
-                    Resume::Past(end) => break self.end(end),
-                },
+            resume = match resume {
+                Resume::Key(at) => self.entries(at)?,
+                Resume::Into(at) => self.value(self.space(at))?,
+                Resume::Past(at) if self.frames.is_empty() => return self.end(at),
+                Resume::Past(at) => self.after_value(at)?,
             };
+        }
+    }
+
+    /// Reads the key here and those after it, with their values, as long as they are
+    /// written as an API server writes them.
+    #[inline(always)]
+    fn entries(&mut self, mut start: usize) -> Result<Resume, Error> {
+        loop {
+            let at = self.key(start)?;
+            let next = self.word(at);
+            if next & mask(5) == EMPTY_MAP && self.frames.len() < MAX_DEPTH {
+                self.leaf(Kind::Object, at + 1, at + 3)?;
+                self.frame.count += 1;
+                start = at + 4;
+            } else if next & mask(2) == STRING {
+                let end = self.string(at + 1, false)?;
+                if self.word(end) & mask(2) != NEXT_KEY {
+                    return Ok(Resume::Past(end));
+                }
+                self.frame.count += 1;
+                start = end + 1;
+            } else if next & mask(3) == MAP {
+                self.enter(Kind::Object, at + 1)?;
+                start = at + 2;
+            } else {
+                let at = self.space(at);
+                if self.byte(at) != b':' {
+                    return Err(expected(at, "`:`"));
+                }
+                return self.value(self.space(at + 1));
+            }
         }
     }
 
@@ -145,19 +185,6 @@ impl Scanner<'_> {
         }
     }
 
-    #[inline(never)]
-    fn scalar(&mut self, start: usize) -> Result<usize, Error> {
-        let (kind, end) = match self.byte(start) {
-            b'-' | b'0'..=b'9' => (Kind::Number, self.number(start)?),
-            b't' => (Kind::Bool, self.word(start, "true")?),
-            b'f' => (Kind::Bool, self.word(start, "false")?),
-            b'n' => (Kind::Null, self.word(start, "null")?),
-            _ => return Err(expected(start, "a value")),
-        };
-        self.leaf(kind, start, end)?;
-        Ok(end)
-    }
-
     /// What follows a value: a comma, and the key after it, or the ends of what it is in.
     #[inline(always)]
     fn after_value(&mut self, mut at: usize) -> Result<Resume, Error> {
@@ -165,7 +192,7 @@ impl Scanner<'_> {
             self.frame.count += 1;
             at = self.space(at);
             match (self.byte(at), self.frame.is_map) {
-                (b',', true) => return self.key(self.space(at + 1)).map(Resume::Into),
+                (b',', true) => return self.quote_of_key(self.space(at + 1)),
                 (b',', false) => return Ok(Resume::Into(at + 1)),
                 (b'}', true) | (b']', false) => {
                     at += 1;
@@ -194,12 +221,25 @@ impl Scanner<'_> {
             self.leaf(kind, start, at + 1)?;
             return Ok(Resume::Past(at + 1));
         }
+        self.enter(kind, start)?;
+        if is_map {
+            self.quote_of_key(at)
+        } else {
+            Ok(Resume::Into(at))
+        }
+    }
+
+    /// Opens a list or map that is not empty.
+    #[inline(always)]
+    fn enter(&mut self, kind: Kind, start: usize) -> Result<(), Error> {
+        if self.frames.len() >= MAX_DEPTH {
+            return Err(Error::TooDeep { at: start });
+        }
         let token = self.push(TapeToken::new(kind, small(start), 0, 0))?;
-        let around = mem::replace(&mut self.frame, Frame::new(token, is_map));
+        let around = mem::replace(&mut self.frame, Frame::new(token, kind == Kind::Object));
         self.frames.push(around);
         self.tape.levels = self.tape.levels.max(self.frames.len());
-        let first = if is_map { self.key(at)? } else { at };
-        Ok(Resume::Into(first))
+        Ok(())
     }
 
     #[inline(always)]
@@ -216,12 +256,19 @@ impl Scanner<'_> {
         }
     }
 
-    /// A key and the colon after it.
+    /// Where a key has to begin.
+    #[inline(always)]
+    fn quote_of_key(&self, at: usize) -> Result<Resume, Error> {
+        if self.byte(at) == b'"' {
+            Ok(Resume::Key(at))
+        } else {
+            Err(expected(at, "a key"))
+        }
+    }
+
+    /// A key, whose quote is here.
     #[inline(always)]
     fn key(&mut self, start: usize) -> Result<usize, Error> {
-        if self.byte(start) != b'"' {
-            return Err(expected(start, "a key"));
-        }
         let key = small(self.tape.tokens.len());
         let end = self.string(start, true)?;
         let shape = 1u64 << shape(self.bytes, start, end);
@@ -230,105 +277,13 @@ impl Scanner<'_> {
         if is_suspect {
             self.suspect(key);
         }
-        let at = self.space(end);
-        if self.byte(at) == b':' {
-            Ok(at + 1)
-        } else {
-            Err(expected(at, "`:`"))
-        }
-    }
-
-    #[inline(always)]
-    fn string(&mut self, start: usize, is_key: bool) -> Result<usize, Error> {
-        match self.quotes.string(start) {
-            Some(End { at, is_plain: true }) => {
-                self.text(start, at + 1, false)?;
-                Ok(at + 1)
-            }
-            _ => self.escaped(start, is_key),
-        }
-    }
-
-    /// A string that is not plain, or does not end.
-    #[inline(never)]
-    fn escaped(&mut self, start: usize, is_key: bool) -> Result<usize, Error> {
-        let mut at = start + 1;
-        let mut is_ambiguous = false;
-        loop {
-            match self.byte(at) {
-                b'"' => break,
-                b'\\' => {
-                    let length = self.escape(at)?;
-                    // What a letter stands for has this one spelling and the one by number.
-                    is_ambiguous |= length > 2 || self.byte(at + 1) == b'/';
-                    at += length;
-                }
-                END if at >= self.bytes.len() => return Err(expected(at, "`\"`")),
-                0..0x20 => return Err(expected(at, "no control character in a string")),
-                _ => at = plain_end(self.bytes, at),
-            }
-        }
-        self.frame.maybe_repeated |= is_key && is_ambiguous;
-        self.text(start, at + 1, true)?;
-        Ok(at + 1)
+        Ok(end)
     }
 
     #[inline(always)]
     fn text(&mut self, start: usize, end: usize, escaped: bool) -> Result<u32, Error> {
         let next = small(self.tape.tokens.len()) + 1;
         self.push(TapeToken::string(small(start), small(end), next, escaped))
-    }
-
-    /// How long the escape here is.
-    fn escape(&self, at: usize) -> Result<usize, Error> {
-        match self.byte(at + 1) {
-            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Ok(2),
-            b'u' if self
-                .bytes
-                .get(at + 2..at + 6)
-                .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) =>
-            {
-                Ok(6)
-            }
-            _ => Err(expected(at, "a known escape")),
-        }
-    }
-
-    fn number(&self, start: usize) -> Result<usize, Error> {
-        let mut at = start + usize::from(self.byte(start) == b'-');
-        at = match self.byte(at) {
-            b'0' => at + 1,
-            _ => self.digits(at)?,
-        };
-        if self.byte(at) == b'.' {
-            at = self.digits(at + 1)?;
-        }
-        if matches!(self.byte(at), b'e' | b'E') {
-            at += 1;
-            at += usize::from(matches!(self.byte(at), b'+' | b'-'));
-            at = self.digits(at)?;
-        }
-        Ok(at)
-    }
-
-    fn digits(&self, mut at: usize) -> Result<usize, Error> {
-        let is_digit = |at| self.byte(at).is_ascii_digit();
-        if !is_digit(at) {
-            return Err(expected(at, "a digit"));
-        }
-        while is_digit(at) {
-            at += 1;
-        }
-        Ok(at)
-    }
-
-    fn word(&self, start: usize, word: &'static str) -> Result<usize, Error> {
-        let rest = self.bytes.get(start..).unwrap_or_default();
-        if rest.starts_with(word.as_bytes()) {
-            Ok(start + word.len())
-        } else {
-            Err(expected(start, word))
-        }
     }
 
     /// A token with none within it.
@@ -347,6 +302,15 @@ impl Scanner<'_> {
         }
         tokens.push(token);
         Ok(position)
+    }
+
+    /// The eight bytes from here on, the first the lowest; 0 where the text ends before.
+    #[inline(always)]
+    fn word(&self, at: usize) -> u64 {
+        match self.bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+            Some(bytes) => u64::from_le_bytes(*bytes),
+            None => 0,
+        }
     }
 
     #[inline(always)]

@@ -185,6 +185,19 @@ fn nesting_is_bounded() {
         Document::parse("[".repeat(1_000_000)).unwrap_err(),
         Error::TooDeep { .. }
     ));
+    for innermost in [
+        r#"{"a":{},"b":{}}"#,
+        r#"{"a":{}}"#,
+        r#"{"a" : {} }"#,
+        r#"{"a":{"b":1}}"#,
+    ] {
+        let within = |levels| format!("{}{innermost}{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(Document::parse(within(MAX_DEPTH - 2)).is_ok(), "{innermost}");
+        assert!(
+            matches!(Document::parse(within(MAX_DEPTH - 1)), Err(Error::TooDeep { .. })),
+            "{innermost}"
+        );
+    }
 }
 
 #[test]

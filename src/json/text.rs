@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use wide::u8x16;
+
 /// What a quoted string says. `escaped` is whether it has a backslash at all.
 /// The scanner has checked its grammar.
 pub(super) fn unescape(quoted: &str, escaped: bool) -> Cow<'_, str> {
@@ -130,16 +132,79 @@ fn escape_byte(out: &mut String, byte: u8) {
     }
 }
 
+/// Whether both are the same. Keys are short: most fit into two words, which may overlap.
+#[inline(always)]
+pub(super) fn is_same(left: &[u8], right: &[u8]) -> bool {
+    if left.len() != right.len() {
+        return false;
+    }
+    match left.len() {
+        0..4 => left.iter().eq(right),
+        4..8 => ends(left).map(u32::from_le_bytes) == ends(right).map(u32::from_le_bytes),
+        8..=16 => ends(left).map(u64::from_le_bytes) == ends(right).map(u64::from_le_bytes),
+        _ => left == right,
+    }
+}
+
+/// The first and the last bytes.
+#[inline(always)]
+fn ends<const COUNT: usize>(text: &[u8]) -> [[u8; COUNT]; 2] {
+    const fn of<const COUNT: usize>(bytes: Option<&[u8; COUNT]>) -> [u8; COUNT] {
+        match bytes {
+            Some(bytes) => *bytes,
+            None => [0; COUNT],
+        }
+    }
+    [of(text.first_chunk()), of(text.last_chunk())]
+}
+
 /// Whether a byte stands for itself within a JSON string.
 const fn is_plain(byte: u8) -> bool {
     byte >= b' ' && byte != b'"' && byte != b'\\'
 }
 
 /// Where the next quote, backslash or control character of `bytes` is from `begin` on, or
-/// their end: looked for eight at a time.
-#[inline]
+/// their end: looked for sixteen at a time.
+#[inline(always)]
 pub(crate) fn plain_end(bytes: &[u8], begin: usize) -> usize {
-    let mut at = begin;
+    // Most strings are shorter.
+    match bytes.get(begin..).and_then(|rest| rest.first_chunk()) {
+        Some(sixteen) => match not_plain_of_sixteen(sixteen) {
+            0 => plain_end_of_long(bytes, begin),
+            others => begin + others.trailing_zeros() as usize,
+        },
+        None => plain_end_near(bytes, begin, begin),
+    }
+}
+
+/// The same where the first sixteen are plain.
+#[inline(never)]
+fn plain_end_of_long(bytes: &[u8], begin: usize) -> usize {
+    let mut at = begin + 16;
+    while let Some(sixteen) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        let others = not_plain_of_sixteen(sixteen);
+        if others != 0 {
+            return at + others.trailing_zeros() as usize;
+        }
+        at += 16;
+    }
+    plain_end_near(bytes, begin, at)
+}
+
+/// A bit for each byte that does not stand for itself, that of the first the lowest.
+#[inline(always)]
+fn not_plain_of_sixteen(bytes: &[u8; 16]) -> u32 {
+    let bytes = u8x16::new(*bytes);
+    let others = bytes.simd_eq(u8x16::splat(b'"'))
+        | bytes.simd_eq(u8x16::splat(b'\\'))
+        // What is the same when it is limited to 0x1f.
+        | bytes.min(u8x16::splat(0x1f)).simd_eq(bytes);
+    others.to_bitmask()
+}
+
+/// The same where less than sixteen bytes are left from `at` on; up to there all are plain.
+#[inline(never)]
+fn plain_end_near(bytes: &[u8], begin: usize, mut at: usize) -> usize {
     while let Some(eight) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
         let others = not_plain(u64::from_le_bytes(*eight));
         if others != 0 {
@@ -150,8 +215,7 @@ pub(crate) fn plain_end(bytes: &[u8], begin: usize) -> usize {
     plain_end_of_few(bytes, begin, at)
 }
 
-/// The same for the last bytes, less than eight: from `begin` to `at` all are plain.
-#[inline(never)]
+/// The same for the last bytes, less than eight.
 fn plain_end_of_few(bytes: &[u8], begin: usize, at: usize) -> usize {
     if at == bytes.len() {
         return at;

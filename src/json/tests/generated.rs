@@ -17,7 +17,7 @@ fn value() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(4, 60, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-            prop::collection::btree_map("[a-c~/]{0,2}|name", inner, 0..6)
+            prop::collection::btree_map("[a-c~/]{0,2}|name|f:[a-z]{70}", inner, 0..6)
                 .prop_map(|map| Value::Object(map.into_iter().collect())),
         ]
     })
@@ -34,6 +34,22 @@ proptest! {
 
     #[test]
     fn agrees_with_serde_json_on_what_is_json(text in "[\\[\\]{}\",:0-9a-z.eE+\\- \\\\u]{0,12}") {
+        let other = serde_json::from_str::<&serde_json::value::RawValue>(&text);
+        prop_assert_eq!(Document::parse(text.as_str()).is_ok(), other.is_ok(), "{}", text);
+    }
+
+    #[test]
+    fn agrees_with_serde_json_on_damaged_json(
+        value in value(),
+        place in any::<prop::sample::Index>(),
+        others in "[\\[\\]{}\",:0a\\\\ \n]{0,2}",
+        removed in 0..3_usize,
+    ) {
+        let mut text = value.to_string().into_bytes();
+        let begin = place.index(text.len());
+        let end = text.len().min(begin + removed);
+        text.splice(begin..end, others.bytes());
+        let Ok(text) = String::from_utf8(text) else { return Ok(()) };
         let other = serde_json::from_str::<&serde_json::value::RawValue>(&text);
         prop_assert_eq!(Document::parse(text.as_str()).is_ok(), other.is_ok(), "{}", text);
     }
