@@ -46,7 +46,7 @@ mod tests;
 mod types;
 mod value;
 
-pub use activation::Activation;
+pub use activation::{Activation, LazyValue};
 pub use authorize::{AccessAnswer, AccessCheck, AccessQuestion, AuthorizeAccess};
 pub use budget::Budget;
 pub use declarations::AdmissionVariables;

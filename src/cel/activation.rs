@@ -1,5 +1,7 @@
 //! The variables of one evaluation.
 
+use std::fmt;
+
 use super::environment::Environment;
 use super::error::EvalError;
 use super::program::Program;
@@ -14,11 +16,18 @@ pub struct Activation<'a> {
     pub(crate) variables: Vec<Variable<'a>>,
 }
 
+/// A value that few expressions name, and that costs something to make.
+pub trait LazyValue: fmt::Debug + Sync {
+    /// The value.
+    fn value(&self) -> Value<'_>;
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Variable<'a> {
     #[default]
     Absent,
     Value(Value<'a>),
+    Lazy(&'a dyn LazyValue),
     Expression(&'a Program),
     /// Being evaluated: it may not name itself.
     Busy,
@@ -45,6 +54,25 @@ impl<'a> Activation<'a> {
         Self { variables }
     }
 
+    /// No variable has a place yet: [`push`](Self::push) gives them theirs.
+    #[must_use]
+    pub fn with_room(environment: &Environment) -> Self {
+        Self {
+            variables: Vec::with_capacity(environment.variables()),
+        }
+    }
+
+    /// The value of the next slot, or that it has none.
+    pub fn push(&mut self, value: Option<Value<'a>>) {
+        self.variables
+            .push(value.map_or(Variable::Absent, Variable::Value));
+    }
+
+    /// The value of the next slot, made when it is first named.
+    pub fn push_lazy(&mut self, value: &'a dyn LazyValue) {
+        self.variables.push(Variable::Lazy(value));
+    }
+
     /// Gives the variable `slot` a value; see [`Environment::slot`].
     pub fn set(&mut self, slot: usize, value: Value<'a>) {
         self.put(slot, Variable::Value(value));
@@ -67,7 +95,7 @@ impl<'a> Activation<'a> {
         match self.variables.get(slot)? {
             Variable::Value(value) => Some(Ok(value)),
             Variable::Failed(error) => Some(Err(error)),
-            Variable::Absent | Variable::Expression(_) | Variable::Busy => None,
+            Variable::Absent | Variable::Lazy(_) | Variable::Expression(_) | Variable::Busy => None,
         }
     }
 

@@ -321,6 +321,11 @@ impl<'a> Evaluation<'_, 'a> {
         match self.variables.variables.get(slot) {
             Some(Variable::Value(value)) => Ok(value.clone()),
             Some(Variable::Failed(error)) => Err(error.clone()),
+            Some(Variable::Lazy(lazy)) => {
+                let value = lazy.value();
+                self.variables.put(slot, Variable::Value(value.clone()));
+                Ok(value)
+            }
             Some(Variable::Expression(program)) => self.compose(slot, program),
             Some(Variable::Busy) => Err(EvalError::failed("a variable refers to itself")),
             Some(Variable::Absent) | None => Err(EvalError::failed("no such attribute")),

@@ -1,6 +1,7 @@
 //! Variables and field selections: `a.b[c].?d`, `has(a.b)`, `c ? a : b`.
 
 use super::Evaluation;
+use crate::cel::activation::Variable;
 use crate::cel::error::EvalError;
 use crate::cel::program::{Attribute, AttributeBase, FoldKind, Node, Qualifier, QualifierKey};
 use crate::cel::value::{List, Map, Opaque, Value, exact_int};
@@ -33,6 +34,13 @@ impl<'a> Evaluation<'_, 'a> {
     }
 
     fn resolve_attribute(&mut self, attribute: &'a Attribute) -> Result<Value<'a>, EvalError> {
+        if let Some(node) = self.json_base(&attribute.base)
+            && !attribute.qualifiers.is_empty()
+        {
+            let value = self.qualify_json(node, &attribute.qualifiers, attribute.test)?;
+            self.met(&value)?;
+            return Ok(value);
+        }
         let base = self.base(&attribute.base)?;
         if attribute.qualifiers.is_empty() && !attribute.test && is_conditional(&attribute.base) {
             return self.chosen(base);
@@ -44,6 +52,24 @@ impl<'a> Evaluation<'_, 'a> {
         let value = self.qualify(base, &attribute.qualifiers, attribute.test)?;
         self.met(&value)?;
         Ok(value)
+    }
+
+    /// The base, if it is a map in JSON text that costs nothing to name: what most
+    /// expressions select from, and what nothing is copied of.
+    #[inline]
+    fn json_base(&self, base: &AttributeBase) -> Option<json::Node<'a>> {
+        let value = match base {
+            AttributeBase::Variable(slot) => match self.variables.variables.get(*slot)? {
+                Variable::Value(value) => value,
+                _ => return None,
+            },
+            AttributeBase::Local(slot) if self.deferred.get(*slot).is_none() => self.locals.get(*slot)?,
+            _ => return None,
+        };
+        match value {
+            Value::Map(Map::Json(node)) => Some(*node),
+            _ => None,
+        }
     }
 
     fn base(&mut self, base: &'a AttributeBase) -> Result<Value<'a>, EvalError> {
@@ -108,32 +134,59 @@ impl<'a> Evaluation<'_, 'a> {
         qualifiers: &'a [Qualifier],
         test: bool,
     ) -> Result<Value<'a>, EvalError> {
-        let mut optional = false;
-        let mut value = match base {
-            Value::Optional(None) => return Ok(absent(test)),
+        match base {
+            Value::Map(Map::Json(node)) => self.qualify_json(node, qualifiers, test),
+            Value::Optional(None) => Ok(absent(test)),
             Value::Optional(Some(inner)) => {
                 if self.takes_optionals_apart() && !is_selectable(&inner) {
                     return Err(self.unselectable(&inner, qualifiers));
                 }
-                optional = true;
-                (*inner).clone()
+                self.qualify_further((*inner).clone(), qualifiers, true, test)
             }
-            base => base,
-        };
-        let last = qualifiers.len() - 1;
-        let mut begin = 0;
-        if let (Value::Map(Map::Json(node)), false) = (&value, optional) {
-            let (node, steps) = self.select_fields(*node, qualifiers)?;
-            if steps > last {
-                return Ok(if test {
-                    Value::Bool(true)
-                } else {
-                    Value::json(node)
-                });
-            }
-            (value, begin) = (Value::json(node), steps);
+            base => self.qualify_further(base, qualifiers, false, test),
         }
-        for (position, qualifier) in qualifiers.iter().enumerate().skip(begin) {
+    }
+
+    /// The same of a map in JSON text.
+    fn qualify_json(
+        &mut self,
+        node: json::Node<'a>,
+        qualifiers: &'a [Qualifier],
+        test: bool,
+    ) -> Result<Value<'a>, EvalError> {
+        let (node, steps) = self.select_fields(node, qualifiers)?;
+        let further = qualifiers.get(steps..).unwrap_or_default();
+        let Some((first, others)) = further.split_first() else {
+            return Ok(if test {
+                Value::Bool(true)
+            } else {
+                Value::json(node)
+            });
+        };
+        match &first.key {
+            // It is not there: else it would have been selected.
+            QualifierKey::Field(name) if !first.optional && node.kind() == json::Kind::Object => {
+                self.charge(1)?;
+                if test && others.is_empty() {
+                    Ok(Value::Bool(false))
+                } else {
+                    Err(EvalError::no_such_key(name))
+                }
+            }
+            _ => self.qualify_further(Value::json(node), further, false, test),
+        }
+    }
+
+    /// Selects one after the other; `optional` is whether one before was.
+    fn qualify_further(
+        &mut self,
+        mut value: Value<'a>,
+        qualifiers: &'a [Qualifier],
+        mut optional: bool,
+        test: bool,
+    ) -> Result<Value<'a>, EvalError> {
+        let last = qualifiers.len() - 1;
+        for (position, qualifier) in qualifiers.iter().enumerate() {
             optional |= qualifier.optional;
             let tested = test && position == last;
             match self.step(&value, qualifier, optional, tested)? {

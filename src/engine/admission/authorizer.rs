@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Request;
-use crate::cel::{AccessAnswer, AccessQuestion, AuthorizeAccess, Value};
+use crate::cel::{AccessAnswer, AccessQuestion, AuthorizeAccess, LazyValue, Value};
 use crate::engine::authorization::PolicySet;
 use crate::engine::{
     Attributes, Decision, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, Time, User,
@@ -38,9 +38,17 @@ pub(super) struct RequestAuthorizer<'r> {
 /// `authorizer` and `authorizer.requestResource` for one request.
 #[derive(Debug)]
 pub(super) struct AuthorizerVariables<'r> {
-    pub(super) authorizer: Value<'r>,
-    pub(super) request_resource: Value<'r>,
+    pub(super) authorizer: AuthorizerVariable<'r>,
+    pub(super) request_resource: RequestResourceVariable<'r>,
 }
+
+/// `authorizer`.
+#[derive(Debug)]
+pub(super) struct AuthorizerVariable<'r>(&'r RequestAuthorizer<'r>);
+
+/// `authorizer.requestResource`.
+#[derive(Debug)]
+pub(super) struct RequestResourceVariable<'r>(&'r RequestAuthorizer<'r>, &'r Request<'r>);
 
 // === impl PolicySet ===
 
@@ -165,7 +173,23 @@ fn labels(text: &str) -> Vec<Requirement<'static>> {
 // === impl AuthorizerVariables ===
 
 impl<'r> AuthorizerVariables<'r> {
-    pub(super) fn new(authorizer: &'r RequestAuthorizer<'r>, request: &Request<'_>) -> Self {
+    pub(super) const fn new(authorizer: &'r RequestAuthorizer<'r>, request: &'r Request<'r>) -> Self {
+        Self {
+            authorizer: AuthorizerVariable(authorizer),
+            request_resource: RequestResourceVariable(authorizer, request),
+        }
+    }
+}
+
+impl LazyValue for AuthorizerVariable<'_> {
+    fn value(&self) -> Value<'_> {
+        Value::authorizer(self.0)
+    }
+}
+
+impl LazyValue for RequestResourceVariable<'_> {
+    fn value(&self) -> Value<'_> {
+        let Self(authorizer, request) = *self;
         let question = AccessQuestion {
             group: request.request_resource.group.to_string(),
             resource: request.request_resource.resource.to_string(),
@@ -174,10 +198,7 @@ impl<'r> AuthorizerVariables<'r> {
             name: request.name.to_string(),
             ..AccessQuestion::default()
         };
-        Self {
-            authorizer: Value::authorizer(authorizer),
-            request_resource: Value::resource_check(authorizer, question),
-        }
+        Value::resource_check(authorizer, question)
     }
 }
 

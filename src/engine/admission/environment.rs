@@ -16,17 +16,12 @@ pub(super) const OBJECT: usize = 0;
 pub(super) const OLD_OBJECT: usize = 1;
 /// The question: `request`.
 pub(super) const REQUEST: usize = 2;
-/// The namespace of the object: `namespaceObject`.
-pub(super) const NAMESPACE: usize = 3;
-/// The parameter object: `params`.
-pub(super) const PARAMS: usize = 4;
+// Then come `namespaceObject` and `params`.
 /// Who answers questions about access: `authorizer`.
 pub(super) const AUTHORIZER: usize = 5;
 /// The question whether the user may do this to the request's resource:
 /// `authorizer.requestResource`.
 pub(super) const REQUEST_RESOURCE: usize = 6;
-/// How many these are.
-pub(super) const FIXED: usize = 7;
 
 /// An expression, compiled.
 #[derive(Debug)]
@@ -267,8 +262,8 @@ mod tests {
                 ("object", OBJECT),
                 ("oldObject", OLD_OBJECT),
                 ("request", REQUEST),
-                ("namespaceObject", NAMESPACE),
-                ("params", PARAMS),
+                ("namespaceObject", REQUEST + 1),
+                ("params", AUTHORIZER - 1),
             ] {
                 assert_eq!(environment.slot(name), Some(slot), "{name}");
             }

@@ -8,15 +8,14 @@
 //! `apiserver/pkg/admission/plugin/policy/generic/policy_dispatcher.go`, for
 //! validating and mutating policies alike.
 
-use std::sync::Arc;
-
 use super::matching::{Constraints, MatchError, MatchSubject, MatchedResource, Mismatch};
+use super::parameters::CollectedParameters;
 use super::policy::{Applicability, PolicyBinding};
 use super::run::{Run, RunContext};
 use super::trace::{MatchFinding, TraceStep};
 use super::{AdmissionSet, ParamFault};
 use crate::engine::{CauseKind, PolicyResult};
-use crate::json::{Document, Node};
+use crate::json::Node;
 
 /// Why a policy could not be run for a request.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +84,7 @@ impl AdmissionSet {
         policy: &Applicability,
         binding: &PolicyBinding,
         context: RunContext<'_>,
-    ) -> Result<Vec<Option<Arc<Document<'static>>>>, Unusable> {
+    ) -> Result<CollectedParameters, Unusable> {
         let RunContext { request, run, .. } = context;
         let (kind, reference) = (policy.param_kind.as_ref(), binding.param_ref.as_ref());
         let found = self.parameters.collect(kind, reference, &request.namespace);

@@ -1,5 +1,6 @@
 //! Parameter objects: `paramKind` and `paramRef`, resolved.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -54,6 +55,9 @@ pub struct Parameters {
     /// An object cannot be told by kind and name: it may be one of any list.
     has_nameless: bool,
 }
+
+/// What a policy runs with, once for each; without a parameter, `None`.
+pub(super) type CollectedParameters = Cow<'static, [Option<Arc<Document<'static>>>]>;
 
 #[derive(Debug, Clone, Default)]
 struct ParameterObjects {
@@ -149,9 +153,9 @@ impl Parameters {
         kind: Option<&ParamKind>,
         reference: Option<&ParamRef>,
         namespace: &str,
-    ) -> Result<Vec<Option<Arc<Document<'static>>>>, ParamFault> {
+    ) -> Result<CollectedParameters, ParamFault> {
         let (Some(kind), Some(reference)) = (kind, reference) else {
-            return Ok(vec![None]);
+            return Ok(Cow::Borrowed(&WITHOUT));
         };
         let found = match self.kinds.get(kind) {
             Some(objects) => objects.find(reference, namespace)?,
@@ -167,6 +171,9 @@ impl Parameters {
         Ok(found.into_iter().map(Some).collect())
     }
 }
+
+/// Once without a parameter.
+static WITHOUT: [Option<Arc<Document<'static>>>; 1] = [None];
 
 /// Kind, namespace and name.
 fn identity(document: &Document<'_>) -> Option<(ParamKind, String, String)> {

@@ -12,10 +12,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use super::authorizer::AuthorizerVariables;
-use super::environment::{
-    AUTHORIZER, ExpressionEnvironment, FIXED, NAMESPACE, OBJECT, OLD_OBJECT, PARAMS, REQUEST,
-    REQUEST_RESOURCE,
-};
+use super::environment::{AUTHORIZER, ExpressionEnvironment, OLD_OBJECT, REQUEST_RESOURCE};
 use super::evaluation::Sequence;
 use super::matching::MatchedResource;
 use super::trace::Recorder;
@@ -100,15 +97,15 @@ impl<'g> Inputs<'g> {
             NamespaceObject::Known(object) => Some(Value::json(object)),
             NamespaceObject::Unknown => None,
         };
-        let mut values = [const { None }; FIXED];
-        values[OBJECT] = node(self.object);
-        values[OLD_OBJECT] = node(self.old_object);
-        values[REQUEST] = Some(Value::Map(Map::Object(self.request)));
-        values[NAMESPACE] = namespace;
-        values[PARAMS] = node(self.params);
-        values[AUTHORIZER] = Some(self.access.authorizer.clone());
-        values[REQUEST_RESOURCE] = Some(self.access.request_resource.clone());
-        let mut activation = Activation::of(environment.cel(), values);
+        // In the order of their slots.
+        let mut activation = Activation::with_room(environment.cel());
+        activation.push(node(self.object));
+        activation.push(node(self.old_object));
+        activation.push(Some(Value::Map(Map::Object(self.request))));
+        activation.push(namespace);
+        activation.push(node(self.params));
+        activation.push_lazy(&self.access.authorizer);
+        activation.push_lazy(&self.access.request_resource);
         if self.request.nobody_asks {
             activation.set_unknown(OLD_OBJECT, "`oldObject`");
             activation.set_unknown(AUTHORIZER, "`authorizer`, which answers about the user,");

@@ -13,8 +13,11 @@ use crate::engine::admission::Request;
 #[derive(Debug)]
 pub struct Index<T> {
     /// By group, then resource; `*` stands for itself.
-    places: HashMap<String, HashMap<String, Vec<IndexEntry<T>>>>,
+    places: ByName<ByName<Vec<IndexEntry<T>>>>,
 }
+
+/// The names come from manifests, and are few.
+type ByName<T> = HashMap<String, T, foldhash::fast::RandomState>;
 
 #[derive(Debug)]
 struct IndexEntry<T> {
@@ -32,7 +35,7 @@ impl<T> Index<T> {
         equivalents: &Equivalents,
     ) -> Self {
         let mut index = Self {
-            places: HashMap::new(),
+            places: ByName::default(),
         };
         for (place, (constraints, of)) in all.into_iter().enumerate() {
             index.add(place, &of, constraints, equivalents);
@@ -61,6 +64,10 @@ impl<T> Index<T> {
             if !request.is_converted() {
                 break;
             }
+        }
+        if candidates.is_sorted_by_key(|(place, _)| *place) {
+            candidates.dedup_by_key(|(place, _)| *place);
+            return candidates;
         }
         candidates.sort_unstable_by_key(|(place, _)| *place);
         candidates.dedup_by_key(|(place, _)| *place);

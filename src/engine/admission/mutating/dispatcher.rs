@@ -132,13 +132,15 @@ impl AdmissionSet {
             match self.parameters_of(&policy.applicability, binding, pass.context) {
                 Err(why) => pass.unusable(place, policy, Some(binding), &why),
                 Ok(params) => {
-                    invocations.extend(params.into_iter().enumerate().map(|(number, param)| Invocation {
-                        place,
-                        policy,
-                        binding,
-                        matched: matched.clone(),
-                        param,
-                        number,
+                    invocations.extend(params.iter().cloned().enumerate().map(|(number, param)| {
+                        Invocation {
+                            place,
+                            policy,
+                            binding,
+                            matched: matched.clone(),
+                            param,
+                            number,
+                        }
                     }));
                 }
             }

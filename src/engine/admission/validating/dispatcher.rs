@@ -10,7 +10,7 @@
 //! first; otherwise policies run in order of their names, which upstream does not define.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 
 use super::audit::{Failures, PolicyAnnotations};
@@ -20,6 +20,7 @@ use crate::engine::admission::bound::Bound;
 use crate::engine::admission::exceptions::{self, Exception, Excuses};
 use crate::engine::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs, worse};
 use crate::engine::admission::matching::MatchedResource;
+use crate::engine::admission::namespace::RequestNamespace;
 use crate::engine::admission::policy::{Applicability, FailurePolicy, PolicyBinding, ValidationAction};
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::{BindingDecision, TraceStep};
@@ -39,6 +40,8 @@ struct Dispatch<'d> {
     excuses: Excuses,
     /// What the expressions of the policy at hand have cost.
     spent: u64,
+    /// That of the request, once it was looked for.
+    namespace: &'d OnceCell<RequestNamespace>,
 }
 
 // === impl AdmissionSet ===
@@ -54,6 +57,7 @@ impl AdmissionSet {
             failures: Failures::default(),
             excuses: Excuses::default(),
             spent: 0,
+            namespace: &OnceCell::new(),
         };
         if request.request_resource.is_virtual() {
             return dispatch.outcome;
@@ -132,14 +136,15 @@ impl AdmissionSet {
             return Ok(PolicyResult::NoMatch);
         }
         as_sent(binding, matched, context).map_err(Unusable::Version)?;
-        let namespace = self.namespace_of(request);
+        let namespace = dispatch.namespace.get_or_init(|| self.namespace_of(request));
         let (view, condition_view) = (
             RequestView::new(request, matched).asked_by_nobody(run.nobody_asks),
             RequestView::for_conditions(request, matched).asked_by_nobody(run.nobody_asks),
         );
         let mut evaluation = PolicyResult::NoMatch;
-        for param in &params {
-            if run.deadline.has_passed() {
+        for (place, param) in params.iter().enumerate() {
+            // It was looked at before the policy.
+            if place > 0 && run.deadline.has_passed() {
                 break;
             }
             let spent = Cell::new(0);
