@@ -113,10 +113,17 @@ impl<'a> Reader<'a> {
 
     /// A string; `null` changes nothing.
     pub(super) fn text(&mut self, into: &mut Cow<'a, str>) -> Result<(), Error> {
-        if let Some(text) = self.plain_string() {
-            *into = Cow::Borrowed(text);
-            return Ok(());
+        match self.plain_string() {
+            Some(text) => {
+                *into = Cow::Borrowed(text);
+                Ok(())
+            }
+            None => self.text_not_plain(into),
         }
+    }
+
+    #[inline(never)]
+    fn text_not_plain(&mut self, into: &mut Cow<'a, str>) -> Result<(), Error> {
         match self.peek() {
             Some(b'n') => self.literal("null"),
             _ => self.string("a string").map(|text| *into = text),

@@ -58,6 +58,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline(never)]
     fn peek_after_space(&mut self) -> Option<u8> {
         loop {
             match self.byte() {
@@ -94,10 +95,24 @@ impl<'a> Reader<'a> {
             _ if !is_first => return Err(self.expected("`,` or `}`")),
             _ => {}
         }
-        let key = match self.plain_string() {
-            Some(key) => Cow::Borrowed(key),
-            None => self.string("a key")?,
-        };
+        match self.plain_string() {
+            Some(key) if self.byte() == Some(b':') => {
+                self.at += 1;
+                Ok(Some(Cow::Borrowed(key)))
+            }
+            Some(key) => self.key_before_space(Cow::Borrowed(key)),
+            None => self.key_not_plain(),
+        }
+    }
+
+    #[inline(never)]
+    fn key_not_plain(&mut self) -> Result<Option<Cow<'a, str>>, Error> {
+        let key = self.string("a key")?;
+        self.key_before_space(key)
+    }
+
+    #[inline(never)]
+    fn key_before_space(&mut self, key: Cow<'a, str>) -> Result<Option<Cow<'a, str>>, Error> {
         if !self.take(b':') {
             return Err(self.expected("`:`"));
         }
