@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::floor_program::FloorProgram;
 use super::generator::Client;
 use super::options::{Length, Options, Protocol};
 use super::server::Server;
 use super::setup::{GatewayConfig, Setup};
 use super::workload::{Floor, Workload};
-use super::{ACTIX, HYPER, floor, floor_hyper};
 
 /// Requests before and while instructions are counted.
 const BEFORE: usize = 2000;
@@ -47,13 +47,13 @@ pub(crate) fn measure(setup: &Setup, workload: &Workload, options: &Options, fol
     };
     let floors: Vec<_> = workload.floors(options.protocol);
     let floors = floors.into_iter().map(|(floor, path)| match floor {
-        Floor::Actix => ("floor", path, ACTIX, floor::PORT),
-        Floor::Decoding => ("decoding floor", path, ACTIX, floor::PORT),
-        Floor::Hyper => ("hyper floor", path, HYPER, floor_hyper::PORT),
+        Floor::Actix => ("floor", path, FloorProgram::actix(options.protocol)),
+        Floor::Decoding => ("decoding floor", path, FloorProgram::actix(options.protocol)),
+        Floor::Hyper => ("hyper floor", path, FloorProgram::hyper()),
     });
     let floors: Vec<_> = floors
-        .map(|(name, path, argument, port)| {
-            let server = |dump: &Path| Server::counted_floor(setup, argument, port, dump);
+        .map(|(name, path, floor)| {
+            let server = |dump: &Path| Server::counted_floor(setup, &floor, dump);
             (name, count(name, path, &server))
         })
         .collect();

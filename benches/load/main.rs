@@ -4,7 +4,7 @@
 //! and are measured alternately from core 1, in one run. The floor reads the body and
 //! sends a fixed answer: it shows what actix-web and OpenSSL allow. For admission there
 //! is a second floor that also decodes the review with serde, borrowed and with raw
-//! objects. Over HTTP/2, authorization has a floor of hyper instead, without actix-web.
+//! objects. Over HTTP/2, authorization has a floor of hyper, too, without actix-web.
 //! Compare the ratios, not the rates: machines differ and are noisy.
 //!
 //! Options, after `--`: `--http2 CxS` for C connections with S streams each, as in
@@ -28,6 +28,7 @@
 
 mod floor;
 mod floor_hyper;
+mod floor_program;
 mod generator;
 mod instructions;
 mod options;
@@ -39,6 +40,7 @@ mod workload;
 
 use std::path::Path;
 
+use floor_program::FloorProgram;
 use generator::{Client, Measure};
 use options::Options;
 use server::Server;
@@ -83,8 +85,8 @@ fn main() {
         return;
     }
     let servers = Servers {
-        actix: Server::floor(&setup, ACTIX, floor::PORT),
-        hyper: Server::floor(&setup, HYPER, floor_hyper::PORT),
+        actix: Server::floor(&setup, &FloorProgram::actix(options.protocol)),
+        hyper: Server::floor(&setup, &FloorProgram::hyper()),
         gateway: Server::gateway(&setup, GatewayConfig::Plain),
         logging: options
             .decision_log

@@ -141,8 +141,7 @@ impl Workload {
     /// The floors that speak `protocol`, each with its path.
     pub(crate) fn floors(&self, protocol: Protocol) -> Vec<(Floor, &'static str)> {
         let speaks = |floor: &Floor| match floor {
-            // actix-web is built without HTTP/2: the gateway has a driver of its own.
-            Floor::Actix | Floor::Decoding => matches!(protocol, Protocol::Http1 { .. }),
+            Floor::Actix | Floor::Decoding => true,
             Floor::Hyper => matches!(protocol, Protocol::Http2 { .. }),
         };
         let floors = self.floors.iter().copied();

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use super::floor_program::FloorProgram;
 use super::setup::{GatewayConfig, PORTCULLIS, Setup};
 
 /// Clock ticks a second of `/proc/PID/stat`: 100 on every Linux there is.
@@ -24,11 +25,8 @@ impl Server {
         Self::start(PORTCULLIS.as_ref(), &arguments, setup.port(config))
     }
 
-    /// This program as one of its floors: see [`crate::FLOORS`].
-    pub(crate) fn floor(setup: &Setup, argument: &str, port: u16) -> Self {
-        let program = std::env::current_exe().expect("this program");
-        let arguments = [argument.as_ref(), setup.folder().as_os_str()];
-        Self::start(&program, &arguments, port)
+    pub(crate) fn floor(setup: &Setup, floor: &FloorProgram) -> Self {
+        Self::start(&floor.program, &arguments(setup, floor), floor.port)
     }
 
     /// The gateway under valgrind, which writes what it counts to `dump`.
@@ -39,10 +37,8 @@ impl Server {
     }
 
     /// A floor under valgrind.
-    pub(crate) fn counted_floor(setup: &Setup, argument: &str, port: u16, dump: &Path) -> Self {
-        let program = std::env::current_exe().expect("this program");
-        let arguments = [argument.as_ref(), setup.folder().as_os_str()];
-        Self::start_counted(&program, &arguments, port, dump)
+    pub(crate) fn counted_floor(setup: &Setup, floor: &FloorProgram, dump: &Path) -> Self {
+        Self::start_counted(&floor.program, &arguments(setup, floor), floor.port, dump)
     }
 
     fn start_counted(program: &Path, arguments: &[&OsStr], port: u16, dump: &Path) -> Self {
@@ -110,6 +106,12 @@ impl Server {
         let path = format!("/proc/{}/{file}", self.process.id());
         std::fs::read_to_string(path).expect("the server runs")
     }
+}
+
+/// What makes a program a floor.
+fn arguments<'a>(setup: &'a Setup, floor: &'a FloorProgram) -> Vec<&'a OsStr> {
+    let argument: Option<&OsStr> = floor.argument.map(AsRef::as_ref);
+    argument.into_iter().chain([setup.folder().as_os_str()]).collect()
 }
 
 impl Drop for Server {
