@@ -4,6 +4,8 @@ mod callers;
 mod guard;
 mod limits;
 mod pages;
+mod secrets;
+mod streams;
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
