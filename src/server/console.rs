@@ -15,5 +15,6 @@ mod guard;
 mod listener;
 mod live;
 mod send;
+mod unread;
 
 pub(super) use listener::start;

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::guard::ConsoleGuard;
 use super::live::{LiveStreams, StreamAuthority};
 use super::send;
+use super::unread::UnreadAnswers;
 use crate::console::{
     ConsoleState, LiveStream, Page, Representation, ViewContext, ViewError, ViewQuery, ViewRequest, assets,
     views,
@@ -43,6 +44,8 @@ pub(super) struct ConsoleService {
     pub(super) costly: Semaphore,
     /// The open streams of decisions.
     pub(super) streams: Rc<LiveStreams>,
+    /// What browsers have not read yet.
+    pub(super) unread: UnreadAnswers,
 }
 
 /// Answers every request of the listener.
@@ -94,7 +97,8 @@ async fn respond(
     if request.method() == "POST" {
         wanted.form = Some(form(request, body).await?);
     }
-    service.view(snapshot, wanted).await.map(send::page)
+    let page = service.view(snapshot, wanted).await?;
+    send::view(page, &service.unread)
 }
 
 /// The form that was sent.

@@ -23,6 +23,7 @@ use tokio::time::MissedTickBehavior;
 use super::answer::{ConsoleService, answer};
 use super::guard::ConsoleGuard;
 use super::live::LiveStreams;
+use super::unread::UnreadAnswers;
 use crate::authentication::PeerCertificate;
 use crate::config::ConnectionLimits;
 use crate::console::{ConsoleState, EVERY};
@@ -203,6 +204,7 @@ impl ConsoleService {
             guard,
             costly: Semaphore::new(1),
             streams: LiveStreams::new(),
+            unread: UnreadAnswers::new(),
         })
     }
 }

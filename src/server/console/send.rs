@@ -1,11 +1,12 @@
 //! What goes back, and the header fields that every answer has.
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use actix_web::{HttpResponse, HttpResponseBuilder};
 
+use super::unread::UnreadAnswers;
 use crate::console::assets::Asset;
-use crate::console::{Page, ViewError};
+use crate::console::{Page, Representation, ViewError};
 
 /// What every answer says to the browser: scripts and styles come from here alone, none stands
 /// in a page, nothing may show the console in a frame, and nobody else may read it.
@@ -38,16 +39,25 @@ pub(super) fn secure(headers: &mut HeaderMap) {
 }
 
 /// The answer that is `page`.
-pub(super) fn page(page: Page) -> HttpResponse {
-    let status = StatusCode::from_u16(page.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    HttpResponse::build(status)
-        .content_type(page.representation.content_type())
-        .body(page.body)
+///
+/// # Errors
+///
+/// Too much is on its way to browsers that do not read.
+pub(super) fn view(page: Page, unread: &UnreadAnswers) -> Result<HttpResponse, ViewError> {
+    let body = unread.body(page.body).ok_or(ViewError::Busy)?;
+    Ok(head(page.status, page.representation).body(body))
+}
+
+fn head(status: u16, representation: Representation) -> HttpResponseBuilder {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut head = HttpResponse::build(status);
+    head.content_type(representation.content_type());
+    head
 }
 
 /// The answer that says why there is no page; `challenge` is for who is not known.
 pub(super) fn error(error: &ViewError, error_page: Page, challenge: &str) -> HttpResponse {
-    let mut response = page(error_page);
+    let mut response = head(error_page.status, error_page.representation).body(error_page.body);
     let field = match error.status() {
         401 => Some((header::WWW_AUTHENTICATE, HeaderValue::from_str(challenge).ok())),
         405 => Some((header::ALLOW, Some(HeaderValue::from_static("GET")))),

@@ -1,9 +1,11 @@
 //! What the console may cost: nothing that a browser does or leaves undone keeps a review, a
 //! probe or another browser from its answer.
 
+use serde_json::json;
+
 use super::{address, get, on_loopback};
 use crate::support::client::Connection;
-use crate::support::{JANE_GETS, v1};
+use crate::support::{JANE_GETS, until, v1};
 
 #[test]
 fn connections_that_send_nothing_or_half_a_head_keep_nobody_out() {
@@ -38,4 +40,35 @@ fn a_head_or_a_query_without_end_is_refused() {
     let answer = get(&gateway, &format!("/?{pairs}"), "");
     assert_eq!(answer.status, 400);
     assert!(answer.body.len() < 20_000, "{}", answer.body.len());
+}
+
+/// Whoever asks decides when the last byte of an answer is taken, and until then it is kept.
+#[test]
+fn answers_that_nobody_reads_are_bounded() {
+    let gateway = on_loopback();
+    let mut caller = gateway.connect();
+    let groups: Vec<String> = (0..60).map(|number| format!("{number:x>900}")).collect();
+    for number in 0..200 {
+        let spec = json!({"user": format!("u-{number}"), "groups": groups, "resourceAttributes": {"verb": "get", "resource": "pods"}});
+        assert_eq!(caller.authorize(v1(&spec.to_string())).status, 200);
+    }
+    let console = address(&gateway);
+    let ask = || {
+        let mut connection = Connection::plain(console);
+        connection.send(b"GET /live HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n");
+        let status = connection.receive_head().unwrap().status;
+        (connection, status)
+    };
+    // Each answer is larger than the buffers of its socket, all of them larger than the room.
+    let unread: Vec<_> = (0..40).map(|_| ask()).collect();
+    let refused = unread.iter().filter(|(_, status)| *status == 503).count();
+    let answered = unread.iter().filter(|(_, status)| *status == 200).count();
+    assert!(
+        answered > 0 && refused > 0 && answered + refused == 40,
+        "{answered} answered, {refused} refused"
+    );
+    assert_eq!(get(&gateway, "/", "").status, 200, "a small page has room");
+    assert_eq!(caller.authorize(v1(JANE_GETS)).status, 200);
+    drop(unread);
+    until("there is room again", || ask().1 == 200);
 }
