@@ -1,6 +1,5 @@
 //! Every view: accessible, within its width, and without anything that its policy forbids.
 
-use crate::chromium::Browser;
 use crate::pages;
 use crate::servers::{self, NAMESPACE, Servers};
 use serde_json::json;
@@ -24,7 +23,7 @@ pub(crate) fn ask_for_everything(servers: &Servers) {
 
 #[test]
 fn every_view_passes_axe_in_both_schemes_and_at_each_width() {
-    let (Some(browser), Some(servers)) = (Browser::start(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser() else {
         return;
     };
     let Some(axe_core) = pages::axe_core() else { return };
@@ -35,7 +34,7 @@ fn every_view_passes_axe_in_both_schemes_and_at_each_width() {
 /// What stands on a page only after something was pasted: decision, steps, changes, faults.
 #[test]
 fn the_answer_to_a_manifest_passes_axe_too() {
-    let (Some(browser), Some(servers)) = (Browser::start(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser() else {
         return;
     };
     let Some(axe_core) = pages::axe_core() else { return };
@@ -60,7 +59,7 @@ fn the_answer_to_a_manifest_passes_axe_too() {
 
 #[test]
 fn every_view_is_reached_by_a_link() {
-    let (Some(browser), Some(servers)) = (Browser::start(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser() else {
         return;
     };
     browser.open(&servers.url("/"));

@@ -7,7 +7,6 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::chromium::Browser;
 use crate::servers::{self, Servers};
 
 /// A name that leads to this machine, as an attacker's name server would have it.
@@ -78,8 +77,9 @@ fn serve_page() -> SocketAddr {
     address
 }
 
-fn browser() -> Option<Browser> {
-    Browser::start_with(&[&format!("--host-resolver-rules=MAP {NAME} 127.0.0.1")])
+/// The browser's argument by which it finds this machine under the foreign name.
+fn resolver() -> String {
+    format!("--host-resolver-rules=MAP {NAME} 127.0.0.1")
 }
 
 /// What nobody may learn: the page's own heading, the revision, a policy.
@@ -98,7 +98,7 @@ fn assert_learns_nothing(servers: &Servers, learned: &Value, place: &str) {
 
 #[test]
 fn a_page_of_another_origin_reads_nothing() {
-    let (Some(browser), Some(servers)) = (browser(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser_with(&[&resolver()]) else {
         return;
     };
     let page = serve_page();
@@ -118,7 +118,7 @@ fn a_page_of_another_origin_reads_nothing() {
 /// would be.
 #[test]
 fn under_a_foreign_name_nothing_is_to_be_read() {
-    let (Some(browser), Some(servers)) = (browser(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser_with(&[&resolver()]) else {
         return;
     };
     let place = format!("http://{NAME}:{}", servers.console.port());
@@ -137,7 +137,7 @@ fn under_a_foreign_name_nothing_is_to_be_read() {
 /// A link from elsewhere opens the console, as it should, and tells the page that has it nothing.
 #[test]
 fn a_link_from_elsewhere_opens_a_view() {
-    let (Some(browser), Some(servers)) = (browser(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser_with(&[&resolver()]) else {
         return;
     };
     browser.open(&format!("http://{NAME}:{}/", serve_page().port()));
@@ -152,7 +152,7 @@ fn a_link_from_elsewhere_opens_a_view() {
 /// A form of another site is not judged: its page could show that what was pasted is allowed.
 #[test]
 fn a_form_of_another_site_is_refused() {
-    let (Some(browser), Some(servers)) = (browser(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser_with(&[&resolver()]) else {
         return;
     };
     for host in ["localhost", NAME] {

@@ -38,7 +38,7 @@ fn assert_harmless(browser: &Browser, place: &str) {
 
 #[test]
 fn names_that_are_markup_are_shown_as_text_everywhere() {
-    let (Some(browser), Some(servers)) = (Browser::start(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser() else {
         return;
     };
     ask(&servers);
@@ -78,7 +78,7 @@ fn names_that_are_markup_are_shown_as_text_everywhere() {
 /// Rows that come by the stream are put into the page by a script.
 #[test]
 fn names_that_come_while_the_page_is_open_are_text_too() {
-    let (Some(browser), Some(servers)) = (Browser::start(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser() else {
         return;
     };
     let user = format!("{MARKUP} of the stream");
@@ -96,7 +96,7 @@ fn names_that_come_while_the_page_is_open_are_text_too() {
 /// A form repeats what was filled in.
 #[test]
 fn markup_that_is_filled_in_is_repeated_as_text() {
-    let (Some(browser), Some(servers)) = (Browser::start(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser() else {
         return;
     };
     browser.open(&servers.url("/what-if"));

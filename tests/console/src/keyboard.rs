@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use thirtyfour::Key;
 
-use crate::chromium::Browser;
 use crate::every_page::ask_for_everything;
 use crate::pages;
 use crate::servers;
@@ -34,7 +33,7 @@ return {
 
 #[test]
 fn tab_reaches_every_control_and_shows_where_it_is() {
-    let (Some(browser), Some(servers)) = (Browser::start(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser() else {
         return;
     };
     ask_for_everything(&servers);
@@ -73,7 +72,7 @@ fn tab_reaches_every_control_and_shows_where_it_is() {
 
 #[test]
 fn the_first_tab_stop_leads_past_the_navigation() {
-    let (Some(browser), Some(servers)) = (Browser::start(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser() else {
         return;
     };
     browser.open(&servers.url("/"));

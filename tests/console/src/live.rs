@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::chromium::Browser;
 use crate::every_page::ask_for_everything;
 use crate::servers::{self, NAMESPACE};
 
@@ -13,7 +12,7 @@ const DECISIONS: &str = "Array.from(document.querySelectorAll('main a[href^=\"/l
 
 #[test]
 fn a_denial_is_seen_as_it_happens_with_its_cause_and_asked_again() {
-    let (Some(browser), Some(servers)) = (Browser::start(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser() else {
         return;
     };
     browser.open(&servers.url("/live?user=carol&resource=secrets&decision=deny"));
@@ -96,7 +95,7 @@ fn flags(query: &Value) -> Vec<String> {
 
 #[test]
 fn a_filter_shows_what_passes_it_and_nothing_else() {
-    let (Some(browser), Some(servers)) = (Browser::start(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser() else {
         return;
     };
     ask_for_everything(&servers);

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::chromium;
 use crate::harness::client::Client;
 use crate::harness::folder::Folder;
 use crate::harness::gateway::{Gateway, Keys, Setup};
@@ -193,6 +194,9 @@ impl<S: io::Read + io::Write> Connection for BufReader<S> {
 
 #[test]
 fn fifty_open_pages_lose_no_review_and_come_to_the_newest_decision() {
+    if std::env::var_os("PORTCULLIS_PROGRAM").is_none() {
+        return chromium::not_run("no built program in PORTCULLIS_PROGRAM; run `just console`");
+    }
     let folder = Folder::new("many-pages");
     let (keys, console) = (Keys::new(), ports::free());
     let gateway = Gateway::start(&Setup {

@@ -17,6 +17,7 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use crate::binaries::{self, Binaries};
+use crate::chromium::{self, Browser};
 use crate::cluster::{self, Cluster, User};
 use crate::harness::client::{Client, Response};
 use crate::harness::folder::Folder;
@@ -82,7 +83,22 @@ static SHARED: LazyLock<Servers> = LazyLock::new(|| {
 
 /// The shared servers; `None` without the programs.
 pub(crate) fn shared() -> Option<Lease<Servers>> {
+    if std::env::var_os("PORTCULLIS_PROGRAM").is_none() {
+        chromium::not_run("no built program in PORTCULLIS_PROGRAM; run `just console`");
+        return None;
+    }
     Lease::of(&SHARED)
+}
+
+/// A browser of one's own, and the shared servers, which are started only if there is a browser.
+pub(crate) fn in_a_browser() -> Option<(Browser, Lease<Servers>)> {
+    in_a_browser_with(&[])
+}
+
+/// The same with further arguments for the browser.
+pub(crate) fn in_a_browser_with(arguments: &[&str]) -> Option<(Browser, Lease<Servers>)> {
+    let browser = Browser::start_with(arguments)?;
+    Some((browser, shared()?))
 }
 
 impl Servers {

@@ -3,14 +3,13 @@
 use serde_json::json;
 use thirtyfour::Key;
 
-use crate::chromium::Browser;
 use crate::every_page::ask_for_everything;
 use crate::pages;
 use crate::servers;
 
 #[test]
 fn every_view_is_read_without_scripts() {
-    let (Some(browser), Some(servers)) = (Browser::start(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser() else {
         return;
     };
     ask_for_everything(&servers);
@@ -29,7 +28,7 @@ fn every_view_is_read_without_scripts() {
 
 #[test]
 fn questions_are_asked_without_scripts() {
-    let (Some(browser), Some(servers)) = (Browser::start(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser() else {
         return;
     };
     browser.disable_scripts(true);
@@ -63,7 +62,7 @@ fn questions_are_asked_without_scripts() {
 /// A manifest that is pasted, posted by a form. No webhook is asked about Services.
 #[test]
 fn a_manifest_is_judged_without_scripts() {
-    let (Some(browser), Some(servers)) = (Browser::start(), servers::shared()) else {
+    let Some((browser, servers)) = servers::in_a_browser() else {
         return;
     };
     browser.disable_scripts(true);
