@@ -61,6 +61,10 @@ console *ARGS: apiserver-build
     PORTCULLIS_PROGRAM="${PORTCULLIS_PROGRAM:-$PWD/target/debug/portcullis}" PORTCULLIS_REQUIRE_CHROMIUM=1 PORTCULLIS_REQUIRE_APISERVER=1 \
         cargo test --locked --manifest-path tests/console/Cargo.toml --target-dir target -- {{ ARGS }}
 
+# Take the pictures of docs/console.md anew
+screenshots:
+    PORTCULLIS_WRITE_SCREENSHOTS=1 just console each_view_has_its_picture
+
 # Build the program that runs Kubernetes' own code, of each version, from Go modules into target/oracle/
 oracle-build:
     tests/oracle/build

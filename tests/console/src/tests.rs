@@ -34,6 +34,7 @@ mod live;
 mod many_pages;
 mod pages;
 mod policies;
+mod screenshots;
 mod servers;
 mod webdriver;
 mod without_scripts;
