@@ -30,6 +30,16 @@ fn ask(servers: &Servers) {
 /// What the markup would have made of the page.
 const PLANTED: &str = "return [document.querySelectorAll('.planted').length, window.__pwned ?? null];";
 
+/// Would be read as another name: the end in front of the start, and parts that nobody sees.
+const DISGUISED: &str = "eve\u{202e}nimda\u{202c}\u{200b}\u{2066}";
+
+/// The characters of such names that a page shows as they are, outside of what can be edited.
+const UNSEEN: &str = "
+const page = document.querySelector('main').cloneNode(true);
+for (const field of page.querySelectorAll('textarea')) field.remove();
+return page.textContent.match(/[\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u206f\\ufeff]/g) ?? [];
+";
+
 fn assert_harmless(browser: &Browser, place: &str) {
     assert_eq!(browser.script(PLANTED, &[]), json!([0, null]), "{place}");
     let objections = pages::objections(browser);
@@ -91,6 +101,42 @@ fn names_that_come_while_the_page_is_open_are_text_too() {
     }
     browser.wait_until("document.body.innerText.split('of the stream').length > 2");
     assert_harmless(&browser, "/live");
+}
+
+/// Characters that turn the text around, or have no width, are shown as what they are.
+#[test]
+fn a_name_that_disguises_itself_is_seen_through() {
+    let Some((browser, servers)) = servers::in_a_browser() else {
+        return;
+    };
+    browser.open(&servers.url("/live"));
+    browser.wait_until("document.querySelector('[data-live]') !== null");
+    let resource = json!({"verb": "get", "resource": "secrets", "namespace": DISGUISED, "name": DISGUISED});
+    let spec =
+        json!({"user": DISGUISED, "groups": [DISGUISED, "contractors"], "resourceAttributes": resource});
+    servers.cluster.review(&spec);
+    browser.wait_until("document.body.innerText.includes('nimda')");
+    assert_eq!(
+        browser.script(UNSEEN, &[]),
+        json!([]),
+        "a row that the stream brought"
+    );
+    assert!(browser.text().contains("eve\\u{202e}nimda"), "{}", browser.text());
+    let user = encode(DISGUISED);
+    for path in [
+        pages::newest(&servers, &format!("user={user}")),
+        format!("/live?user={user}"),
+        format!("/who-can?verb={user}&resource=secrets"),
+        format!("/what-can?user={user}&groups=contractors"),
+        format!("/what-if?user={user}&verb=get&resource=secrets&namespace={user}"),
+        format!("/live/{user}"),
+    ] {
+        browser.open(&servers.url(&path));
+        assert_eq!(browser.script(UNSEEN, &[]), json!([]), "{path}");
+    }
+    // The program that asks gets the name as it is.
+    let shown = servers.json(&format!("/live?user={user}"));
+    assert_eq!(shown["decisions"][0]["line"]["user"], DISGUISED);
 }
 
 /// A form repeats what was filled in.
