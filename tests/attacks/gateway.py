@@ -63,8 +63,9 @@ def kubeconfig(token):
 class Gateway:
     """`portcullis serve`, until it is left."""
 
-    def __init__(self, program, *, connections=None, descriptors=None, unread_log=False, more=None):
+    def __init__(self, program, *, connections=None, descriptors=None, unread_log=False, more=None, environment=None):
         """`more`: sections of the configuration in place of the usual ones."""
+        self.environment = environment or {}
         self.folder = Path(tempfile.mkdtemp(prefix="portcullis-"))
         self.port, self.admin = free_port(), free_port()
         self.program = str(Path(program).resolve())
@@ -102,7 +103,7 @@ class Gateway:
         def limit():
             if self.descriptors:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptors, self.descriptors))
-        environment = dict(os.environ)
+        environment = {**os.environ, **self.environment}
         if self.unread_log:
             environment["PORTCULLIS_LOG"] = "trace"
         self.log = self.folder / "stderr.log"
