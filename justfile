@@ -200,7 +200,7 @@ dashboard-types:
 bench *ARGS:
     cargo bench --locked {{ ARGS }}
 
-# Measure how decisions, loads, changes and memory grow with a set (ROWS: bindings, policies, namespaces, a number)
+# Measure how decisions, loads, changes and memory grow with a set (ROWS: bindings, policies, namespaces, clusters, watched, watched-bindings, a number)
 growth *ROWS:
     cargo bench --locked --bench growth -- {{ ROWS }}
 

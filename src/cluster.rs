@@ -14,11 +14,13 @@ mod bounded;
 mod client;
 mod condition;
 mod definition;
+mod failure;
 mod follow;
 mod kind;
 mod live;
 mod object;
 mod raw;
+mod reach;
 mod reporter;
 mod saved;
 mod status;
@@ -28,7 +30,8 @@ mod watch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch::{Sender, channel};
@@ -45,6 +48,10 @@ use kind::WatchedKind;
 pub use live::{ListedPlace, LiveCluster, LiveError, LivePolicies, LivePurpose, ServedResource};
 use reporter::{Reporter, Signal};
 use store::Store;
+
+/// The threads that read what API servers send: while one compiles the expressions of an object,
+/// another goes on with the other clusters.
+const WORKERS: usize = 2;
 
 /// The API servers of a configuration.
 ///
@@ -67,12 +74,14 @@ struct FollowedCluster {
     store: Arc<Store>,
     reporter: Reporter,
     followed: Option<Followed>,
+    /// The admission set whose parameters are followed.
+    parameters_of: Weak<AdmissionSet>,
 }
 
 /// What a running task was started with.
 struct Followed {
     entry: ClusterEntry,
-    context: Context,
+    context: Arc<Context>,
     wanted: Sender<BTreeSet<WatchedKind>>,
     task: AbortHandle,
 }
@@ -94,7 +103,7 @@ impl Clusters {
 impl ManifestSource for Clusters {
     fn start(&self, trigger: Trigger) -> io::Result<()> {
         let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
+            .worker_threads(WORKERS)
             .thread_name("clusters")
             .enable_all()
             .build()?;
@@ -154,11 +163,15 @@ impl ManifestSource for Clusters {
                 cluster.store.in_force(snapshot.own_kinds_of_files(&entry.name));
                 cluster.reporter.standing_changed();
             }
-            let wanted = parameters(snapshot.admission.for_cluster(&entry.name));
+            let admission = snapshot.admission.for_cluster(&entry.name);
+            if same && ptr::eq(cluster.parameters_of.as_ptr(), Arc::as_ptr(admission)) {
+                continue;
+            }
+            cluster.parameters_of = Arc::downgrade(admission);
             if same {
-                cluster.want(wanted);
+                cluster.want(parameters(admission));
             } else {
-                cluster.follow(entry, wanted, runtime);
+                cluster.follow(entry, parameters(admission), runtime);
             }
         }
         known.config = Some(Arc::clone(&snapshot.config));
@@ -197,6 +210,7 @@ impl FollowedCluster {
             store: Arc::new(Store::new(&entry.name, saved, cel_version)),
             reporter: Reporter::new(&entry.name, Arc::clone(signal)),
             followed: None,
+            parameters_of: Weak::new(),
         }
     }
 
@@ -209,19 +223,17 @@ impl FollowedCluster {
             );
             return self.want(wanted);
         };
-        let as_before = |followed: &Followed| followed.context == context && followed.follows(entry);
+        let as_before = |followed: &Followed| *followed.context == context && followed.follows(entry);
         if self.followed.as_ref().is_some_and(as_before) {
             return self.want(wanted);
         }
-        let config = match client::config(&context) {
-            Ok(config) => config,
-            Err(error) => {
-                tracing::error!(cluster = entry.name, %error, "cannot use the kubeconfig of the cluster");
-                return self.want(wanted);
-            }
-        };
+        if let Err(error) = client::config(&context) {
+            tracing::error!(cluster = entry.name, %error, "cannot use the kubeconfig of the cluster");
+            return self.want(wanted);
+        }
+        let context = Arc::new(context);
         let following = Following {
-            config,
+            context: Arc::clone(&context),
             exceptions: entry.exceptions,
             writes_status: entry.writes_status,
             labels: entry.selector.as_ref().map(|selector| selector.text.clone()),

@@ -44,7 +44,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use admission::{Migrated, migrate};
-pub use assemble::{ChangedManifests, assemble, assemble_changed};
+pub use assemble::{ChangedManifests, assemble, assemble_changed, scope};
 pub use judge::{Surroundings, is_judged};
 #[cfg(feature = "cluster")]
 pub(crate) use kind::{KINDS, KnownKind};
@@ -94,6 +94,14 @@ pub struct Options {
     /// The webhooks of the API server's own AuthorizationConfiguration, to warn of Denies that it
     /// never asks about; empty where it is not known.
     pub api_server_webhooks: Vec<Authorizer>,
+}
+
+impl Options {
+    /// The custom resources without namespace of `cluster`, as far as it is known.
+    pub(crate) fn scoped(&self, cluster: &str) -> &ClusterScoped {
+        static NONE: ClusterScoped = ClusterScoped::NONE;
+        self.cluster_scoped.get(cluster).unwrap_or(&NONE)
+    }
 }
 
 /// Everything that sources say, ready for use.

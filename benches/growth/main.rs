@@ -5,8 +5,8 @@
 //! its memory is that of this size alone. Changes go the way that they go in the gateway:
 //! the file is written, the watch notices, and the time ends when the set is in force.
 //!
-//! Arguments, after `--`: `bindings`, `policies`, `namespaces` or `clusters` for these rows alone, and
-//! a number for one size alone.
+//! Arguments, after `--`: `bindings`, `policies`, `namespaces`, `clusters`, `watched` (clusters) or
+//! `watched-bindings` for these rows alone, and a number for one size alone.
 
 #![allow(
     clippy::expect_used,
@@ -14,8 +14,16 @@
     reason = "a measurement that cannot be made ends at once"
 )]
 
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "what tests share ends where a test would"
+)]
+#[path = "../../tests/harness/mod.rs"]
+mod harness;
 mod process;
 mod setup;
+mod watched;
 
 use std::process::Command;
 use std::sync::mpsc::channel;
@@ -33,6 +41,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Makes this program measure one row.
 const ROW: &str = "--row";
 
+/// The heads of both tables.
+const OF_FILES: &str = "| | decision (ns) | start (s) | start, CPU (s) | change in force (s) | change, CPU (ms) | resident (MB) | peak ÷ resident |";
+const OF_WATCHED: &str = "| | start (s) | start, CPU (s) | change in force (s) | change, CPU (ms) | 20 changes/s (% of a core) | idle (% of a core) | resident (MB) | peak ÷ resident |";
+
 /// How often an object is changed.
 const CHANGES: u32 = 10;
 
@@ -42,24 +54,39 @@ const IDLE: Duration = Duration::from_secs(4);
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|one| one != "--bench").collect();
     if arguments.first().map(String::as_str) == Some(ROW) {
-        return row(&size(arguments.get(1), arguments.get(2)).expect("a sort and a number"));
+        let size = size(arguments.get(1), arguments.get(2)).expect("a sort and a number");
+        return if size.sort.is_watched() {
+            watched::row(&size)
+        } else {
+            row(&size)
+        };
     }
-    println!(
-        "| | decision (ns) | start (s) | start, CPU (s) | change in force (s) | change, CPU (ms) | resident (MB) | peak ÷ resident |"
+    if arguments.first().map(String::as_str) == Some(watched::SERVE) {
+        return watched::serve(arguments.get(1..).unwrap_or_default());
+    }
+    let (watched, of_files): (Vec<&Size>, Vec<&Size>) = Size::ALL
+        .iter()
+        .filter(|one| one.is_meant(&arguments))
+        .partition(|one| one.sort.is_watched());
+    for (head, rows) in [(OF_FILES, of_files), (OF_WATCHED, watched)] {
+        if !rows.is_empty() {
+            println!("{head}\n{}", "|---".repeat(head.matches('|').count() - 1) + "|");
+            rows.into_iter().for_each(measure);
+        }
+    }
+}
+
+/// Measures one row in a process of its own.
+fn measure(one: &Size) {
+    let mut row = Command::new(std::env::current_exe().expect("this program"));
+    row.arg(ROW).arg(one.sort.name()).arg(one.count.to_string());
+    let status = row.status().expect("a process");
+    assert!(
+        status.success(),
+        "{} {} could not be measured",
+        one.count,
+        one.sort.name()
     );
-    println!("|---|---|---|---|---|---|---|---|");
-    let program = std::env::current_exe().expect("this program");
-    for one in Size::ALL.iter().filter(|one| one.is_meant(&arguments)) {
-        let mut row = Command::new(&program);
-        row.arg(ROW).arg(one.sort.name()).arg(one.count.to_string());
-        let status = row.status().expect("a process");
-        assert!(
-            status.success(),
-            "{} {} could not be measured",
-            one.count,
-            one.sort.name()
-        );
-    }
 }
 
 fn size(sort: Option<&String>, count: Option<&String>) -> Option<Size> {

@@ -9,7 +9,7 @@ use std::process::Command;
 const OF_ONE_FILE: usize = 1_000;
 
 /// The bindings of each cluster, and the policies that all share.
-const OF_ONE_CLUSTER: usize = 500;
+pub(crate) const OF_ONE_CLUSTER: usize = 500;
 const OF_ALL_CLUSTERS: usize = 200;
 
 /// What there is much of.
@@ -20,6 +20,10 @@ pub(crate) enum Sort {
     Namespaces,
     /// Each with bindings of its own; policies are shared.
     Clusters,
+    /// The same, watched.
+    Watched,
+    /// Bindings of one watched cluster.
+    WatchedBindings,
 }
 
 pub(crate) struct Size {
@@ -33,23 +37,38 @@ pub(crate) struct Setup {
 }
 
 impl Sort {
+    const ALL: [Self; 6] = [
+        Self::Bindings,
+        Self::Policies,
+        Self::Namespaces,
+        Self::Clusters,
+        Self::Watched,
+        Self::WatchedBindings,
+    ];
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Bindings => "bindings",
             Self::Policies => "policies",
             Self::Namespaces => "namespaces",
             Self::Clusters => "clusters",
+            Self::Watched => "watched",
+            Self::WatchedBindings => "watched-bindings",
         }
     }
 
     pub(crate) fn parse(name: &str) -> Option<Self> {
-        let all = [Self::Bindings, Self::Policies, Self::Namespaces, Self::Clusters];
-        all.into_iter().find(|sort| sort.name() == name)
+        Self::ALL.into_iter().find(|sort| sort.name() == name)
+    }
+
+    /// Whether clusters are watched.
+    pub(crate) const fn is_watched(self) -> bool {
+        matches!(self, Self::Watched | Self::WatchedBindings)
     }
 }
 
 impl Size {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::new(Sort::Bindings, 100),
         Self::new(Sort::Bindings, 1_000),
         Self::new(Sort::Bindings, 10_000),
@@ -58,6 +77,7 @@ impl Size {
         Self::new(Sort::Policies, 100),
         Self::new(Sort::Policies, 1_000),
         Self::new(Sort::Policies, 10_000),
+        Self::new(Sort::Namespaces, 10),
         Self::new(Sort::Namespaces, 100),
         Self::new(Sort::Namespaces, 1_000),
         Self::new(Sort::Namespaces, 10_000),
@@ -65,6 +85,14 @@ impl Size {
         Self::new(Sort::Clusters, 10),
         Self::new(Sort::Clusters, 100),
         Self::new(Sort::Clusters, 1_000),
+        Self::new(Sort::Watched, 1),
+        Self::new(Sort::Watched, 10),
+        Self::new(Sort::Watched, 100),
+        Self::new(Sort::Watched, 1_000),
+        Self::new(Sort::WatchedBindings, 100),
+        Self::new(Sort::WatchedBindings, 1_000),
+        Self::new(Sort::WatchedBindings, 10_000),
+        Self::new(Sort::WatchedBindings, 100_000),
     ];
 
     const fn new(sort: Sort, count: usize) -> Self {
@@ -78,12 +106,16 @@ impl Size {
             .all(|one| *one == self.sort.name() || *one == count)
     }
 
+    fn has_clusters(&self) -> bool {
+        self.sort == Sort::Clusters || self.sort.is_watched()
+    }
+
     fn of(&self, sort: Sort) -> usize {
         match sort {
             sort if self.sort == sort => self.count,
             Sort::Clusters => 0,
-            Sort::Bindings if self.sort == Sort::Clusters => 0,
-            Sort::Policies if self.sort == Sort::Clusters => OF_ALL_CLUSTERS,
+            Sort::Bindings if self.has_clusters() => 0,
+            Sort::Policies if self.has_clusters() => OF_ALL_CLUSTERS,
             _ => 10,
         }
     }
@@ -119,6 +151,9 @@ impl Setup {
             );
             fs::create_dir_all(setup.path(&format!("clusters/{cluster}"))).expect("a folder");
             setup.write(&format!("clusters/{cluster}/bindings"), OF_ONE_CLUSTER, binding);
+        }
+        if size.sort.is_watched() {
+            configuration.push_str("clusters: clusters.d\n");
         }
         fs::create_dir(setup.path("set")).expect("a folder");
         fs::write(setup.configuration(), configuration).expect("a configuration");
@@ -158,7 +193,7 @@ impl Setup {
         fs::rename(aside, self.path(&format!("{folder}/changing.yaml"))).expect("a file");
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -172,7 +207,7 @@ impl Setup {
     }
 }
 
-fn cluster_name(cluster: usize) -> String {
+pub(crate) fn cluster_name(cluster: usize) -> String {
     format!("cluster-{cluster}")
 }
 

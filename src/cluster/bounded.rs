@@ -1,32 +1,77 @@
-//! A limit for the size of an API server's responses.
+//! Limits for an API server: the size and the silence of its responses, and how often it may
+//! end a watch.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming};
-use hyper::{Request, Response, Uri};
+use hyper::{Request, Response, Uri, Version};
+use tokio::time::{Sleep, sleep, timeout};
 use tower_service::Service;
 
-/// The most bytes of an answer; a page of the largest objects that an API server
-/// stores has some 150 MiB.
+/// The most bytes of the answers that are read at a time, but for watches; a page of the
+/// largest objects that an API server stores has some 150 MiB.
 const ANSWER_BYTES: usize = 256 << 20;
 
 /// The most bytes of one event of a watch.
 const EVENT_BYTES: usize = 16 << 20;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// How long an answer may be silent, before it begins and within it: over HTTP/2 a connection is
+/// alive, by its pings, while one of its answers is not.
+const SILENCE: Duration = Duration::from_secs(75);
 
-/// Passes requests on, and bounds what is answered.
+/// How much longer a watch may be silent than it is asked for.
+const OVERDUE: Duration = Duration::from_secs(15);
+
+/// How long a watch is asked for. Over HTTP/1.1 a connection that died silently is noticed no
+/// earlier than its watch ends; over HTTP/2 its pings tell.
+const WATCHES: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(240));
+
+/// How far apart the watches of one kind begin: an API server that ends them at once is not
+/// asked without pause.
+const APART: Duration = Duration::from_secs(1);
+
+pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Passes requests on, watches not too often, and bounds what is answered.
 #[derive(Debug, Clone)]
-pub(super) struct Bounded<S>(pub(super) S);
+pub(super) struct Bounded<S> {
+    inner: S,
+    silence: Duration,
+    protocol: SpokenProtocol,
+    watches: Arc<WatchPace>,
+    /// How many bytes were read of answers that are not at their end.
+    unfinished: Arc<AtomicUsize>,
+}
+
+/// When the last watch of each path was to begin.
+#[derive(Debug, Default)]
+struct WatchPace(Mutex<HashMap<String, Instant>>);
+
+/// Whether an API server speaks HTTP/2, as far as it has answered.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SpokenProtocol(Arc<AtomicBool>);
 
 /// The body of an answer.
 #[derive(Debug)]
 pub(super) struct BoundedBody<B> {
     body: B,
     held: Count,
+    silence: Silence,
+}
+
+/// Ends an answer that stays silent.
+#[derive(Debug)]
+struct Silence {
+    most: Duration,
+    /// Begun by whoever waits first.
+    end: Option<Pin<Box<Sleep>>>,
 }
 
 /// How much was read.
@@ -34,16 +79,20 @@ pub(super) struct BoundedBody<B> {
 struct Count {
     bytes: usize,
     most: usize,
-    /// Whether a line is one event, and what counts.
-    is_by_line: bool,
+    /// What counts together with other answers; `None` where a line is one event, and counts
+    /// alone.
+    unfinished: Option<Arc<AtomicUsize>>,
 }
 
 /// Why an answer is not read to its end.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error<E> {
     /// It is larger than it may be.
-    #[error("the API server's answer is larger than {0} bytes")]
+    #[error("the API server's answer, with others that it is sending, is larger than {0} bytes")]
     TooLarge(usize),
+    /// Nothing comes.
+    #[error("the API server's answer does not go on: nothing came for {0:?}")]
+    Silent(Duration),
     /// The connection broke.
     #[error(transparent)]
     Body(#[from] E),
@@ -51,9 +100,29 @@ pub(super) enum Error<E> {
 
 // === impl Bounded ===
 
+impl<S> Bounded<S> {
+    pub(super) fn new(inner: S) -> Self {
+        Self {
+            inner,
+            silence: SILENCE,
+            protocol: SpokenProtocol::default(),
+            watches: Arc::default(),
+            unfinished: Arc::default(),
+        }
+    }
+}
+
+impl<S> Bounded<S> {
+    /// What is told of the API server's protocol.
+    pub(super) fn protocol(&self) -> SpokenProtocol {
+        self.protocol.clone()
+    }
+}
+
 impl<S, T> Service<Request<T>> for Bounded<S>
 where
-    S: Service<Request<T>, Response = Response<Incoming>>,
+    S: Service<Request<T>, Response = Response<Incoming>> + Clone + Send + 'static,
+    T: Send + 'static,
     S::Future: Send + 'static,
     S::Error: Into<BoxError>,
 {
@@ -62,17 +131,36 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.0.poll_ready(context).map_err(Into::into)
+        self.inner.poll_ready(context).map_err(Into::into)
     }
 
     fn call(&mut self, request: Request<T>) -> Self::Future {
         let is_watch = is_watch(request.uri());
-        let answering = self.0.call(request);
+        let now = Instant::now();
+        let pause = match is_watch {
+            true => self.watches.next(request.uri().path(), now) - now,
+            false => Duration::ZERO,
+        };
+        // The one that is ready, and another in its place.
+        let next = self.inner.clone();
+        let mut ready = std::mem::replace(&mut self.inner, next);
+        let (most, protocol) = (self.silence, self.protocol.clone());
+        let held = Count::new(is_watch, &self.unfinished);
         Box::pin(async move {
-            let response = answering.await.map_err(Into::into)?;
+            sleep(pause).await;
+            let answering = timeout(most, ready.call(request)).await;
+            let silent = |_| Error::<hyper::Error>::Silent(most);
+            let response = answering.map_err(silent)?.map_err(Into::into)?;
+            protocol.note(response.version());
+            let most = if is_watch {
+                protocol.watch() + OVERDUE
+            } else {
+                most
+            };
             Ok(response.map(|body| BoundedBody {
                 body,
-                held: Count::new(is_watch),
+                held,
+                silence: Silence { most, end: None },
             }))
         })
     }
@@ -85,6 +173,36 @@ fn is_watch(uri: &Uri) -> bool {
         .any(|pair| matches!(pair, "watch=true" | "watch=1"))
 }
 
+// === impl SpokenProtocol ===
+
+impl SpokenProtocol {
+    fn note(&self, version: Version) {
+        self.0.store(version == Version::HTTP_2, Ordering::Relaxed);
+    }
+
+    /// How long to watch before the watch begins anew.
+    pub(super) fn watch(&self) -> Duration {
+        let (of_http1, of_http2) = WATCHES;
+        if self.0.load(Ordering::Relaxed) {
+            of_http2
+        } else {
+            of_http1
+        }
+    }
+}
+
+// === impl WatchPace ===
+
+impl WatchPace {
+    /// When a watch at `path` may begin that is asked for `now`.
+    fn next(&self, path: &str, now: Instant) -> Instant {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = last.get(path).map_or(now, |last| now.max(*last + APART));
+        last.insert(path.to_owned(), next);
+        next
+    }
+}
+
 // === impl BoundedBody ===
 
 impl<B: Body<Data = Bytes> + Unpin> Body for BoundedBody<B> {
@@ -95,7 +213,12 @@ impl<B: Body<Data = Bytes> + Unpin> Body for BoundedBody<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
+            ready!(self.silence.poll_end(context));
+            return Poll::Ready(Some(Err(Error::Silent(self.silence.most))));
+        };
+        self.silence.end = None;
+        let frame = match frame {
             Some(Ok(frame)) => frame,
             Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
             None => return Poll::Ready(None),
@@ -109,22 +232,34 @@ impl<B: Body<Data = Bytes> + Unpin> Body for BoundedBody<B> {
     }
 }
 
+// === impl Silence ===
+
+impl Silence {
+    /// Ready when it has lasted for too long.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let most = self.most;
+        let end = self.end.get_or_insert_with(|| Box::pin(sleep(most)));
+        end.as_mut().poll(context)
+    }
+}
+
 // === impl Count ===
 
 impl Count {
-    const fn new(is_watch: bool) -> Self {
+    fn new(is_watch: bool, unfinished: &Arc<AtomicUsize>) -> Self {
         Self {
             bytes: 0,
             most: if is_watch { EVENT_BYTES } else { ANSWER_BYTES },
-            is_by_line: is_watch,
+            unfinished: (!is_watch).then(|| Arc::clone(unfinished)),
         }
     }
 
     /// Whether so much more is within the bound.
     fn take(&mut self, data: &[u8]) -> bool {
-        if !self.is_by_line {
+        if let Some(unfinished) = &self.unfinished {
             self.bytes = self.bytes.saturating_add(data.len());
-            return self.bytes <= self.most;
+            let before = unfinished.fetch_add(data.len(), Ordering::Relaxed);
+            return before.saturating_add(data.len()) <= self.most;
         }
         let mut lines = data.split(|byte| *byte == b'\n');
         let mut bytes = self.bytes + lines.next().map_or(0, <[u8]>::len);
@@ -138,15 +273,76 @@ impl Count {
     }
 }
 
+impl Drop for Count {
+    fn drop(&mut self) {
+        if let Some(unfinished) = &self.unfinished {
+            unfinished.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn count(is_by_line: bool) -> Count {
-        Count {
-            most: 10,
-            ..Count::new(is_by_line)
+    fn count(is_watch: bool) -> Count {
+        among(is_watch, &Arc::default())
+    }
+
+    fn among(is_watch: bool, unfinished: &Arc<AtomicUsize>) -> Count {
+        let mut count = Count::new(is_watch, unfinished);
+        count.most = 10;
+        count
+    }
+
+    #[test]
+    fn answers_are_bounded_together_until_they_are_read() {
+        let unfinished = Arc::default();
+        let [mut one, mut other, mut watch] =
+            [false, false, true].map(|is_watch| among(is_watch, &unfinished));
+        assert!(one.take(b"0123") && other.take(b"012345") && watch.take(b"0123456789"));
+        drop(one);
+        assert!(other.take(b"6789") && !other.take(b"x"));
+        drop(other);
+        assert!(count(false).take(b"0123456789") && among(false, &unfinished).take(b"0123456789"));
+    }
+
+    #[test]
+    fn an_answer_that_does_not_go_on_ends() {
+        /// One frame, and then nothing.
+        struct Stuck(Option<Bytes>);
+
+        impl Body for Stuck {
+            type Data = Bytes;
+            type Error = std::convert::Infallible;
+
+            fn poll_frame(
+                mut self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+            ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+                let frame = self.0.take().map(|data| Ok(Frame::data(data)));
+                frame.map_or(Poll::Pending, |frame| Poll::Ready(Some(frame)))
+            }
         }
+
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut body = BoundedBody {
+                body: Stuck(Some(Bytes::from_static(b"begun"))),
+                held: count(false),
+                silence: Silence {
+                    most: Duration::from_millis(1),
+                    end: None,
+                },
+            };
+            let mut next =
+                async || std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+            assert!(next().await.unwrap().is_ok());
+            assert!(matches!(next().await, Some(Err(Error::Silent(_)))));
+        });
     }
 
     #[test]
@@ -163,6 +359,35 @@ mod tests {
         assert!(watch.take(b"56789\n") && !watch.take(b"0123456789a\n"));
         let mut watch = count(true);
         assert!(!watch.take(b"\n0123456789a\nb"));
+    }
+
+    #[test]
+    fn watches_of_one_path_begin_apart() {
+        let (pace, start) = (WatchPace::default(), Instant::now());
+        let next = |path, milliseconds| {
+            let at = start + Duration::from_millis(milliseconds);
+            (pace.next(path, at) - start).as_millis()
+        };
+        assert_eq!(
+            (next("/roles", 0), next("/roles", 0), next("/roles", 300)),
+            (0, 1_000, 2_000)
+        );
+        assert_eq!((next("/pods", 400), next("/roles", 9_000)), (400, 9_000));
+    }
+
+    #[test]
+    fn watches_are_long_where_pings_tell_that_the_connection_is_there() {
+        let protocol = SpokenProtocol::default();
+        let mut watch = |version| {
+            protocol.note(version);
+            protocol.watch().as_secs()
+        };
+        assert_eq!(
+            [Version::HTTP_11, Version::HTTP_2, Version::HTTP_11].map(&mut watch),
+            [60, 240, 60]
+        );
+        // Whatever is the case, a silent connection of HTTP/1.1 outlives its watch.
+        assert!(WATCHES.0 + OVERDUE <= SILENCE);
     }
 
     #[test]

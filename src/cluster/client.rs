@@ -1,12 +1,16 @@
 //! A client of one API server.
 
+mod connect;
+
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use hyper::Uri;
+use hyper::rt::{Read, Write};
+use hyper_openssl::client::legacy::HttpsConnector;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::client::legacy::connect::{Connection, HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::config::AuthInfo;
 use kube::{Client, Config};
@@ -17,15 +21,28 @@ use openssl::x509::X509;
 use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::verify::X509CheckFlags;
 
-use super::bounded::Bounded;
+use connect::ApiServerConnector;
+use tower_service::Service;
+
+use super::bounded::{Bounded, BoxError, SpokenProtocol};
 use crate::config::Secret;
 use crate::config::kubeconfig::client::{ClientUser, Context, KeyPair};
+use crate::upstream::client::{ClientIdentity, InvalidSettings, TlsClient, trust_system};
 
-/// A connection may be silent for this long. A watch ends before.
+/// A connection may be silent for this long. A watch over HTTP/1.1 ends before; over HTTP/2 pings
+/// are answered.
 const SILENCE: Duration = Duration::from_secs(75);
 
 /// How long a connection may take to be there.
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// After so long a silence a connection is asked whether it is there, and so long it may take
+/// to answer; as `apimachinery/pkg/util/net/http.go` has them.
+const PING: Duration = Duration::from_secs(30);
+const PONG: Duration = Duration::from_secs(15);
+
+/// What commands offer to an API server.
+const PROTOCOLS: &[u8] = b"\x02h2\x08http/1.1";
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +62,12 @@ pub(super) enum Error {
     /// Whatever else.
     #[error("{0}")]
     Client(#[from] Box<kube::Error>),
+    /// What TLS is to be made with.
+    #[error(transparent)]
+    Tls(#[from] InvalidSettings),
+    /// OpenSSL refused.
+    #[error(transparent)]
+    OpenSsl(#[from] ErrorStack),
 }
 
 impl From<kube::Error> for Error {
@@ -78,21 +101,48 @@ pub(super) fn config(context: &Context) -> Result<Config, Error> {
     Ok(config)
 }
 
-/// A client as `config` says. Needs a runtime around it.
+/// A client of an API server that is watched, as `context` says. Needs a runtime around it.
 ///
-/// As kube's own, but for two things: where the kubeconfig names an authority, no
-/// other is trusted, not those of the system either; and no answer is read without
-/// bound.
+/// Where the kubeconfig names an authority, no other is trusted, not those of the system either.
+///
+/// # Errors
+///
+/// What in `context` cannot be used, or a token's file that cannot be read.
+pub(super) fn of_context(context: &Context) -> Result<(Client, SpokenProtocol), Error> {
+    let config = config(context)?;
+    let identity = context.user.as_ref().and_then(|user| user.certificate.as_ref());
+    let identity = identity.map(|pair| ClientIdentity {
+        certificate: pair.certificate.clone(),
+        key: pair.key.clone(),
+    });
+    let tls = TlsClient::new(context.cluster.authorities.as_slice(), identity.as_ref(), true)?;
+    let connector = ApiServerConnector::new(tls, context.cluster.server_name.as_deref());
+    over(connector, &config)
+}
+
+/// A client as kubectl would have it, with what programs gave for credentials. Needs a runtime
+/// around it.
+///
+/// As kube's own, but for three things: where the kubeconfig names an authority, no
+/// other is trusted, not those of the system either; no answer is read without bound;
+/// and HTTP/2 is offered.
 ///
 /// # Errors
 ///
 /// A token's file cannot be read.
 pub(super) fn client(config: &Config) -> Result<Client, Error> {
-    let mut https = config.openssl_https_connector()?;
     let authorities = trusted(config)?;
+    let mut tls = config.openssl_ssl_connector_builder()?;
+    if authorities.is_empty() {
+        trust_system(&mut tls)?;
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    let mut https = HttpsConnector::with_connector(tcp, tls)?;
     let server_name = config.tls_server_name.clone();
     let is_unverified = config.accept_invalid_certs;
     https.set_callback(move |ssl, _| {
+        ssl.set_alpn_protos(PROTOCOLS)?;
         if is_unverified {
             ssl.set_verify(SslVerifyMode::NONE);
         }
@@ -104,17 +154,35 @@ pub(super) fn client(config: &Config) -> Result<Client, Error> {
             None => Ok(()),
         }
     });
-    let mut connector = TimeoutConnector::new(https);
+    Ok(over(https, config)?.0)
+}
+
+/// A client whose connections `connector` makes.
+fn over<C>(connector: C, config: &Config) -> Result<(Client, SpokenProtocol), Error>
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: Read + Write + Connection + Send + Unpin,
+    C::Future: Send + 'static,
+    C::Error: Into<BoxError>,
+{
+    let mut connector = TimeoutConnector::new(connector);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
     connector.set_reset_reader_on_write(config.reset_reader_on_write);
-    let http = legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
-    let builder = ClientBuilder::new(Bounded(http), config.default_namespace.clone());
+    let http = legacy::Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .http2_keep_alive_interval(PING)
+        .http2_keep_alive_timeout(PONG)
+        .build::<_, Body>(connector);
+    let bounded = Bounded::new(http);
+    let protocol = bounded.protocol();
+    let builder = ClientBuilder::new(bounded, config.default_namespace.clone());
     let base = config.base_uri_layer();
-    Ok(match config.auth_layer()? {
+    let client = match config.auth_layer()? {
         Some(auth) => builder.with_layer(&auth).with_layer(&base).build(),
         None => builder.with_layer(&base).build(),
-    })
+    };
+    Ok((client, protocol))
 }
 
 fn trusted(config: &Config) -> Result<Vec<X509>, Error> {
@@ -161,8 +229,6 @@ fn auth_info(user: &ClientUser) -> Result<AuthInfo, Error> {
     let mut auth_info = AuthInfo::default();
     if let Some(KeyPair { certificate, key }) = &user.certificate {
         fits(certificate, key)?;
-        auth_info.client_certificate_data = Some(STANDARD.encode(certificate));
-        auth_info.client_key_data = Some(STANDARD.encode(key.reveal()).into());
     }
     if let Some(bearer) = &user.bearer {
         match &bearer.file {

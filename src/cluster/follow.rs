@@ -5,26 +5,37 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kube::{Client, Config};
+use kube::Client;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 
+use super::bounded::SpokenProtocol;
+use super::client;
 use super::kind::WatchedKind;
+use super::reach::SharedReach;
 use super::reporter::Reporter;
+use super::saved::SnapshotSaver;
 use super::status::StatusWriter;
 use super::store::Store;
 use super::watch::Watch;
-use super::{client, saved};
+use crate::config::kubeconfig::client::Context;
 
 /// How long after a change the set is saved: others may come with it.
 const SETTLE: Duration = Duration::from_secs(1);
+
+/// How much longer than it took to save a set the next one is not saved: a large cluster that
+/// changes all the time must not cost a processor.
+const REST: u32 = 40;
+
+/// The longest such rest.
+const LONGEST_REST: Duration = Duration::from_secs(10);
 
 /// How long to wait for a credential that cannot be read just now.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// What is followed of one API server.
 pub(super) struct Following {
-    pub(super) config: Config,
+    pub(super) context: Arc<Context>,
     /// Restricts what is selected; `None`: nothing is.
     pub(super) labels: Option<String>,
     /// Whether AdmissionExceptions are taken.
@@ -42,7 +53,9 @@ impl Following {
     /// Follows it, with the kinds of parameters that are `wanted` at the time,
     /// for as long as it is polled.
     pub(super) async fn run(self, mut wanted: watch::Receiver<BTreeSet<WatchedKind>>) {
-        let client = self.client().await;
+        let (client, protocol) = self.client().await;
+        let reach = SharedReach::new(client.clone(), protocol, self.reporter.clone());
+        let reach = Arc::new(reach);
         let mut tasks = JoinSet::new();
         let mut watches: BTreeMap<WatchedKind, AbortHandle> = BTreeMap::new();
         self.store.await_all();
@@ -68,7 +81,7 @@ impl Following {
                 self.reporter.changed();
             }
             for kind in kinds {
-                let watch = || tasks.spawn(self.watch(&kind, &client).run());
+                let watch = || tasks.spawn(self.watch(&kind, &reach).run());
                 watches.entry(kind.clone()).or_insert_with(watch);
             }
             if wanted.changed().await.is_err() {
@@ -93,9 +106,9 @@ impl Following {
         }
     }
 
-    async fn client(&self) -> Client {
+    async fn client(&self) -> (Client, SpokenProtocol) {
         loop {
-            match client::client(&self.config) {
+            match client::of_context(&self.context) {
                 Ok(client) => return client,
                 Err(error) => {
                     let error = error.to_string();
@@ -109,10 +122,10 @@ impl Following {
         }
     }
 
-    fn watch(&self, kind: &WatchedKind, client: &Client) -> Watch {
+    fn watch(&self, kind: &WatchedKind, reach: &Arc<SharedReach>) -> Watch {
         Watch {
             kind: kind.clone(),
-            client: client.clone(),
+            reach: Arc::clone(reach),
             labels: self.labels.clone(),
             store: Arc::clone(&self.store),
             reporter: self.reporter.clone(),
@@ -123,33 +136,33 @@ impl Following {
 /// Saves the set, as soon as it is complete, and again when it changed.
 async fn save(path: Option<PathBuf>, store: Arc<Store>, reporter: Reporter) {
     let Some(path) = path else { return };
-    let mut last = None;
+    let cluster = Arc::clone(reporter.cluster());
+    let mut saver = Some(SnapshotSaver::new(path, &cluster));
     loop {
         reporter.news().await;
         tokio::time::sleep(SETTLE).await;
         if !store.is_complete() {
             continue;
         }
-        let (path, cluster) = (path.clone(), Arc::clone(reporter.cluster()));
-        let (store, before) = (Arc::clone(&store), last);
+        let (store, taken) = (Arc::clone(&store), saver.take());
         let write = move || {
-            let (digest, texts) = store.texts();
-            let same = before == Some(digest);
-            let outcome = if same {
-                Ok(())
-            } else {
-                saved::write(&path, &cluster, &texts)
-            };
-            (outcome, digest)
+            let mut saver = taken?;
+            let begun = Instant::now();
+            let outcome = saver.save(&store.unsaved(saver.wants_all()));
+            Some((saver, outcome, begun.elapsed()))
         };
-        match spawn_blocking(write).await {
-            Ok((Ok(()), digest)) => last = Some(digest),
-            Ok((Err(error), _)) => {
-                tracing::error!(cluster = &**reporter.cluster(), %error, "cannot save the snapshot of the cluster");
+        // Whoever saves ends with the runtime.
+        let Ok(Some((again, outcome, took))) = spawn_blocking(write).await else {
+            return;
+        };
+        saver = Some(again);
+        match outcome {
+            Ok(()) => tokio::time::sleep((took * REST).min(LONGEST_REST)).await,
+            Err(error) => {
+                tracing::error!(cluster = &*cluster, %error, "cannot save the snapshot of the cluster");
                 reporter.listed();
                 tokio::time::sleep(AGAIN).await;
             }
-            Err(_) => {}
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One watched object, decoded and validated, without metadata that has no effect on
 //! decisions.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::condition::NotedCondition;
 use super::definition::{self, CustomDefinition};
 use super::kind::{WatchPurpose, WatchedKind};
 use crate::cel::Version;
-use crate::document::{Document, Node};
+use crate::document::{Document, Node, PackedDocument};
 use crate::field::{Fault, FaultKind, Faults, Place};
 use crate::manifest::ValidatedObject;
 
@@ -22,8 +23,8 @@ pub(super) type Name = (String, String);
 #[derive(Debug, Clone)]
 pub(super) struct ReceivedObject {
     pub(super) name: Name,
-    /// Or why there is none.
-    value: Result<Value, String>,
+    /// As JSON, or why there is none.
+    text: Result<Box<str>, String>,
     /// Names the content.
     pub(super) digest: [u8; 32],
     /// Of Portcullis' own kinds only.
@@ -43,18 +44,25 @@ pub(super) struct Noted {
 #[derive(Debug, Clone)]
 pub(super) struct Good {
     pub(super) name: Name,
-    /// As JSON, for the file in which the set is saved.
-    pub(super) text: Box<str>,
+    /// For the file in which the set is saved.
+    pub(super) text: StoredText,
     pub(super) digest: [u8; 32],
     /// Only of what must be selected by them.
     pub(super) labels: BTreeMap<String, String>,
     pub(super) object: Arc<ValidatedObject>,
 }
 
+/// The text of an object as JSON, in little memory where there may be very many of its kind.
+#[derive(Debug, Clone)]
+pub(super) enum StoredText {
+    Plain(Box<str>),
+    Packed(PackedDocument),
+}
+
 /// An object with faults.
 #[derive(Debug)]
 pub(super) struct RefusedObject {
-    /// As [`Good::text`]; `None` where it is no JSON.
+    /// As JSON; `None` where it is none.
     pub(super) text: Option<Box<str>>,
     pub(super) faults: Faults,
 }
@@ -73,7 +81,7 @@ impl ReceivedObject {
             Ok(value) => Self::of_value(kind, api_version, name, value),
             Err(error) => Self {
                 name,
-                value: Err(error),
+                text: Err(error),
                 digest: sha256(text.as_bytes()),
                 noted: Noted::default(),
             },
@@ -92,24 +100,30 @@ impl ReceivedObject {
             Noted::default()
         };
         strip(kind, &mut value);
+        let text = value.to_string().into_boxed_str();
         Self {
             name,
             noted,
-            digest: sha256(value.to_string().as_bytes()),
-            value: Ok(value),
+            digest: sha256(text.as_bytes()),
+            text: Ok(text),
         }
     }
 
     /// The definition that it is, if it is one.
     pub(super) fn definition(&self) -> Option<CustomDefinition> {
-        CustomDefinition::examined(self.value.as_ref().ok()?)
+        CustomDefinition::examined(&serde_json::from_str(self.text.as_ref().ok()?).ok()?)
     }
 
-    /// The object `text`, as [`Good::text`] has it.
+    /// How many bytes it has as JSON.
+    pub(super) fn bytes(&self) -> usize {
+        self.text.as_ref().map_or(0, |text| text.len())
+    }
+
+    /// The object `text`, as it was stored.
     pub(super) fn of_text(name: Name, digest: [u8; 32], text: &str) -> Self {
         Self {
             name,
-            value: serde_json::from_str(text).map_err(|error| error.to_string()),
+            text: Ok(text.into()),
             digest,
             noted: Noted::default(),
         }
@@ -122,17 +136,23 @@ impl ReceivedObject {
     /// Every fault of the object.
     pub(super) fn read(self, cluster: &Arc<str>, version: Version) -> Result<Good, RefusedObject> {
         let source: Arc<str> = format!("cluster {cluster}").into();
-        let value = self.value.map_err(|message| RefusedObject {
+        let value = |text: &str| serde_json::from_str::<Value>(text).map_err(|error| error.to_string());
+        let read = self.text.and_then(|text| Ok((value(&text)?, text)));
+        let (value, text) = read.map_err(|message| RefusedObject {
             text: None,
             faults: unreadable(&source, &self.name, message),
         })?;
-        let text = value.to_string().into_boxed_str();
         let labels = labels_of(&value);
         let document = Document::new(Some(source), Node::from_json(value));
+        let packed = PackedDocument::new(&document);
         match ValidatedObject::read(document, Arc::clone(cluster), version) {
             Ok(object) => Ok(Good {
                 name: self.name,
-                text,
+                text: if object.has_expressions() {
+                    StoredText::Plain(text)
+                } else {
+                    StoredText::Packed(packed)
+                },
                 digest: self.digest,
                 labels,
                 object: Arc::new(object),
@@ -145,9 +165,27 @@ impl ReceivedObject {
     }
 }
 
+// === impl StoredText ===
+
+impl StoredText {
+    /// The very text that was stored.
+    pub(super) fn get(&self) -> Cow<'_, str> {
+        match self {
+            Self::Plain(text) => Cow::Borrowed(text),
+            Self::Packed(packed) => Cow::Owned(packed.unpack().root().to_json().to_string()),
+        }
+    }
+}
+
 // === impl Noted ===
 
 impl Noted {
+    pub(super) const NOTHING: Self = Self {
+        uid: String::new(),
+        generation: 0,
+        condition: None,
+    };
+
     fn of(value: &Value) -> Self {
         let metadata = value.get("metadata");
         let uid = metadata.and_then(|metadata| metadata.get("uid")?.as_str());
@@ -223,4 +261,24 @@ fn labels_of(value: &Value) -> BTreeMap<String, String> {
     texts
         .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_text_is_given_as_it_was() {
+        let limit = WatchedKind::of_object("example.com/v1", "Limit");
+        let text = concat!(
+            r#"{"apiVersion":"example.com/v1","kind":"Limit","list":[null,true,{"a":{}},[]],"#,
+            r#""metadata":{"name":"b"},"numbers":[0,-1,18446744073709551615,0.1,-0.0,1e+300],"#,
+            r#""texts":["","name","\"\\\n\u0001","é 漢"]}"#
+        );
+        let received = ReceivedObject::new(&limit, "example.com/v1", Name::default(), text);
+        let stored = received.text.clone().unwrap();
+        let good = received.read(&"east".into(), Version::NEWEST).unwrap();
+        assert!(matches!(good.text, StoredText::Packed(_)));
+        assert_eq!(good.text.get(), &*stored);
+    }
 }

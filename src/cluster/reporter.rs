@@ -100,6 +100,20 @@ impl Reporter {
         news.is_new(about, said, now)
     }
 
+    /// The API server could not be reached. Says so where that is news.
+    pub(super) fn unreachable(&self, said: &str, now: Instant) {
+        let cluster = &*self.cluster;
+        if self.failed("", said, now) {
+            tracing::warn!(
+                cluster,
+                error = said,
+                "API server unreachable: using the objects known so far"
+            );
+        } else {
+            tracing::debug!(cluster, error = said, "API server still unreachable");
+        }
+    }
+
     /// How many lists and watches have failed.
     pub(super) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)

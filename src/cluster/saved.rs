@@ -2,18 +2,23 @@
 //!
 //! The first line has the name of the cluster, the number of objects and the digest of
 //! the rest, which has one object per line, as JSON. Parameters may be objects of any
-//! kind, including Secrets: only the owner may read the file.
+//! kind, including Secrets: only the owner may read the file. What changed since is beside it
+//! ([`changes`]).
+
+mod changes;
 
 use std::io::{self, Write};
 use std::path::Path;
 
-use openssl::sha::{Sha256, sha256};
+use openssl::sha::sha256;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::kind::WatchedKind;
 use super::object::{ReceivedObject, name_of};
 use crate::config::files;
+
+pub(super) use changes::{SavedChanges, SnapshotSaver, UnsavedObjects};
 
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
 const KIND: &str = "ClusterSnapshot";
@@ -45,51 +50,69 @@ pub(super) enum Error {
     Elsewhere(String),
 }
 
-/// Writes the objects of `cluster` to `path`, as a whole or not at all.
+/// Objects as they are saved: each as JSON, on a line of its own.
+#[derive(Debug, Default)]
+pub(super) struct SavedObjects {
+    count: usize,
+    lines: Vec<u8>,
+}
+
+// === impl SavedObjects ===
+
+impl SavedObjects {
+    pub(super) fn add(&mut self, object: &str) {
+        self.count += 1;
+        self.lines.extend_from_slice(object.as_bytes());
+        self.lines.push(b'\n');
+    }
+
+    /// Names what they say.
+    fn digest(&self) -> [u8; 32] {
+        sha256(&self.lines)
+    }
+}
+
+/// Writes the objects of `cluster`, which have this digest, to `path`, as a whole or not at all.
 ///
 /// # Errors
 ///
 /// The file beside it cannot be written, or not put in its place.
-pub(super) fn write(path: &Path, cluster: &str, objects: &[Box<str>]) -> io::Result<()> {
-    let mut digest = Sha256::new();
-    for object in objects {
-        digest.update(object.as_bytes());
-        digest.update(b"\n");
-    }
+fn write(path: &Path, cluster: &str, objects: &SavedObjects, digest: &[u8; 32]) -> io::Result<()> {
     let header = SavedHeader {
         api_version: API_VERSION.into(),
         kind: KIND.into(),
         cluster: cluster.into(),
-        objects: objects.len(),
-        sha256: hexadecimal(&digest.finish()),
+        objects: objects.count,
+        sha256: hexadecimal(digest),
     };
     files::replace(path, |file| {
         serde_json::to_writer(&mut *file, &header)?;
         file.write_all(b"\n")?;
-        for object in objects {
-            file.write_all(object.as_bytes())?;
-            file.write_all(b"\n")?;
-        }
-        Ok(())
+        file.write_all(&objects.lines)
     })
 }
+
+/// What was saved.
+type RestoredObjects = Vec<(WatchedKind, ReceivedObject)>;
 
 /// The set of `cluster` at `path`; `None` where there is no file.
 ///
 /// # Errors
 ///
 /// There is one, and nothing in it can be used.
-pub(super) fn read(path: &Path, cluster: &str) -> Result<Option<Vec<(WatchedKind, ReceivedObject)>>, Error> {
+pub(super) fn read(path: &Path, cluster: &str) -> Result<Option<RestoredObjects>, Error> {
     let content = match files::read(path, LONGEST) {
         Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let text = String::from_utf8(content).map_err(|_| Error::Damaged("it is not UTF-8"))?;
-    parse(&text, cluster).map(Some)
+    let (objects, digest) = parse(&text, cluster)?;
+    Ok(Some(changes::with_changes(path, objects, digest)?))
 }
 
-fn parse(text: &str, cluster: &str) -> Result<Vec<(WatchedKind, ReceivedObject)>, Error> {
+/// The objects, and their digest.
+fn parse(text: &str, cluster: &str) -> Result<(RestoredObjects, [u8; 32]), Error> {
     let (header, objects) = text.split_once('\n').ok_or(Error::Damaged("it ends too early"))?;
     let header: SavedHeader = serde_json::from_str(header).map_err(|_| Error::Damaged("its first line"))?;
     if header.api_version != API_VERSION || header.kind != KIND {
@@ -98,7 +121,8 @@ fn parse(text: &str, cluster: &str) -> Result<Vec<(WatchedKind, ReceivedObject)>
     if header.cluster != cluster {
         return Err(Error::Elsewhere(header.cluster));
     }
-    if header.sha256 != hexadecimal(&sha256(objects.as_bytes())) {
+    let digest = sha256(objects.as_bytes());
+    if header.sha256 != hexadecimal(&digest) {
         return Err(Error::Damaged("its digest does not match"));
     }
     let objects: Vec<_> = objects
@@ -109,11 +133,14 @@ fn parse(text: &str, cluster: &str) -> Result<Vec<(WatchedKind, ReceivedObject)>
     if objects.len() != header.objects {
         return Err(Error::Damaged("an object is missing"));
     }
-    Ok(objects)
+    Ok((objects, digest))
 }
 
 fn object(line: &str) -> Option<(WatchedKind, ReceivedObject)> {
-    let value: Value = serde_json::from_str(line).ok()?;
+    of_value(serde_json::from_str(line).ok()?)
+}
+
+fn of_value(value: Value) -> Option<(WatchedKind, ReceivedObject)> {
     let api_version = value.get("apiVersion")?.as_str()?.to_owned();
     let kind = WatchedKind::of_object(&api_version, value.get("kind")?.as_str()?);
     let received = ReceivedObject::of_value(&kind, &api_version, name_of(&value), value);
@@ -135,10 +162,16 @@ mod tests {
     const ROLE: &str = r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"a","namespace":"n"},"rules":[]}"#;
     const LIMIT: &str = r#"{"apiVersion":"example.com/v2","kind":"Limit","max":3,"metadata":{"name":"b"}}"#;
 
+    fn write_all(path: &Path, objects: &[&str]) {
+        let mut saved = SavedObjects::default();
+        objects.iter().for_each(|object| saved.add(object));
+        write(path, "east", &saved, &saved.digest()).unwrap();
+    }
+
     fn saved() -> (tempfile::TempDir, std::path::PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("east.json");
-        write(&path, "east", &[ROLE.into(), LIMIT.into()]).unwrap();
+        write_all(&path, &[ROLE, LIMIT]);
         (folder, path)
     }
 
@@ -150,15 +183,16 @@ mod tests {
         assert_eq!(kinds, ["Role.rbac.authorization.k8s.io", "Limit.example.com"]);
         let texts: Vec<_> = read
             .into_iter()
-            .map(|(_, received)| received.read(&"east".into(), Version::NEWEST).unwrap().text)
+            .map(|(_, received)| received.read(&"east".into(), Version::NEWEST).unwrap())
+            .map(|read| read.text.get().into_owned())
             .collect();
-        assert_eq!(texts, [ROLE.into(), LIMIT.into()] as [Box<str>; 2]);
+        assert_eq!(texts, [ROLE, LIMIT]);
     }
 
     #[test]
     fn only_the_owner_may_read_it() {
         let (folder, path) = saved();
-        write(&path, "east", &[ROLE.into()]).unwrap();
+        write_all(&path, &[ROLE]);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let files = fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(files, 1, "nothing is left beside it");

@@ -16,6 +16,7 @@
 mod held_objects;
 mod in_force;
 mod recompile;
+mod room;
 mod schema;
 mod views;
 mod withheld;
@@ -34,6 +35,7 @@ use views::LastWatched;
 use withheld::Withheld;
 
 pub(super) use in_force::{Standing, Wanted};
+pub(super) use room::TooMuch;
 
 /// What is known of one cluster. Shared by its watches and whoever reads it.
 pub(super) struct Store {
@@ -52,6 +54,10 @@ struct StoredKinds {
     version: u64,
     /// What was asked for last.
     last: Option<LastWatched>,
+    /// Whether a kind was dropped that is saved.
+    is_kind_unsaved: bool,
+    /// How many bytes its objects may have together, as JSON.
+    most: usize,
 }
 
 /// The objects of one kind.
@@ -61,6 +67,8 @@ struct KindObjects {
     /// Whether all of them were listed before, or saved.
     known: bool,
     objects: HeldObjects,
+    /// How many bytes a list of them has so far that is not at its end.
+    listing: usize,
 }
 
 /// How far a kind is known since the start.
@@ -80,7 +88,10 @@ enum SyncProgress {
 struct HeldObject {
     good: Option<Good>,
     newest: Newest,
-    noted: Noted,
+    /// None where nothing is.
+    noted: Option<Box<Noted>>,
+    /// Of the last version received, as JSON.
+    bytes: usize,
 }
 
 /// What became of the last version received.
@@ -89,7 +100,7 @@ enum Newest {
     /// It holds.
     #[default]
     Good,
-    Faulty(ObjectFault),
+    Faulty(Box<ObjectFault>),
     Withheld(Box<Withheld>),
 }
 
@@ -125,6 +136,8 @@ impl Store {
                 cel_version,
                 version: 0,
                 last: None,
+                is_kind_unsaved: false,
+                most: room::OBJECT_BYTES,
             }),
         };
         for (kind, received) in saved.into_iter().flatten() {
@@ -151,6 +164,7 @@ impl Store {
         let before = known.kinds.len();
         known.kinds.retain(|kind, _| kinds.contains(kind));
         let dropped = known.kinds.len() != before;
+        known.is_kind_unsaved |= dropped;
         for kind in kinds {
             known.kinds.entry(kind.clone()).or_default();
         }
@@ -161,6 +175,7 @@ impl Store {
     pub(super) fn await_all(&self) {
         for objects in self.known().kinds.values_mut() {
             objects.progress = SyncProgress::Awaited;
+            objects.listing = 0;
         }
     }
 
@@ -176,21 +191,22 @@ impl Store {
 
     /// Takes an object as it was saved: it holds, whatever is known of the API server's schema.
     fn restore(&self, kind: WatchedKind, received: ReceivedObject) {
-        let (name, digest) = (received.name.clone(), received.digest);
+        let (name, digest, bytes) = (received.name.clone(), received.digest, received.bytes());
         let mut known = self.changing();
         let read = received.read(&self.cluster, known.cel_version);
         let objects = known.kinds.entry(kind).or_default();
         // What is saved is complete.
         objects.known = true;
-        let held = objects.objects.entry(name);
+        let held = objects.objects.entry(name.clone());
         match read {
             Ok(good) => held.good = Some(good),
             Err(refused) => held.refuse(&self.cluster, digest, refused),
         }
+        objects.objects.set_bytes(&name, bytes);
     }
 
-    /// Takes an object that is new or changed. Whether what holds changed.
-    pub(super) fn apply(&self, kind: &WatchedKind, received: ReceivedObject) -> bool {
+    /// Takes an object that is new or changed, without a bound. Whether what holds changed.
+    fn apply(&self, kind: &WatchedKind, received: ReceivedObject) -> bool {
         if kind.role == WatchPurpose::Definition {
             return self.changing().define(&self.cluster, &received);
         }
@@ -198,13 +214,14 @@ impl Store {
             return false;
         }
         let (name, digest, noted) = (received.name.clone(), received.digest, received.noted.clone());
+        let bytes = received.bytes();
         let cel_version = self.known().cel_version;
         let read = received.read(&self.cluster, cel_version);
         let mut known = self.changing();
         let schema = known.schema(kind);
         let objects = known.kinds.entry(kind.clone()).or_default();
-        let held = objects.objects.entry(name);
-        held.noted = noted;
+        let held = objects.objects.entry(name.clone());
+        held.note(noted);
         let changed = match read {
             Ok(good) => held.take(&self.cluster, kind, good, &schema),
             Err(refused) => {
@@ -212,6 +229,7 @@ impl Store {
                 false
             }
         };
+        objects.objects.set_bytes(&name, bytes);
         // What was compiled meanwhile for another version is compiled again.
         changed | (known.cel_version != cel_version && known.compile_anew(&self.cluster))
     }
@@ -232,7 +250,7 @@ impl Store {
             (Newest::Good, None) => false,
         };
         if is_same {
-            held.noted = received.noted.clone();
+            held.note(received.noted.clone());
         }
         is_same
     }
@@ -261,7 +279,7 @@ impl Store {
         let objects = known.kinds.entry(kind.clone()).or_default();
         changed |= objects.objects.retain(|name| names.contains(name));
         changed |= kind.role == WatchPurpose::Parameter && !objects.known;
-        (objects.progress, objects.known) = (SyncProgress::Listed, true);
+        (objects.progress, objects.known, objects.listing) = (SyncProgress::Listed, true, 0);
         if kind.role == WatchPurpose::Definition {
             changed |= known.define_all(&self.cluster, &names);
         }
@@ -305,10 +323,20 @@ impl StoredKinds {
 // === impl HeldObject ===
 
 impl HeldObject {
+    fn note(&mut self, noted: Noted) {
+        self.noted = (noted != Noted::NOTHING).then(|| Box::new(noted));
+    }
+
+    /// What the API server notes beside it.
+    fn noted(&self) -> &Noted {
+        static NOTHING: Noted = Noted::NOTHING;
+        self.noted.as_deref().unwrap_or(&NOTHING)
+    }
+
     /// Keeps the version before, and why.
     fn refuse(&mut self, cluster: &str, digest: [u8; 32], refused: RefusedObject) {
         log_faults(cluster, self.good.is_some(), &refused.faults);
-        self.newest = Newest::Faulty(ObjectFault { digest, refused });
+        self.newest = Newest::Faulty(Box::new(ObjectFault { digest, refused }));
     }
 }
 

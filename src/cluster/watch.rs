@@ -8,24 +8,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
+use kube::Api;
 use kube::api::ApiResource;
-use kube::core::Status;
 use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client};
-use openssl::error::ErrorStack;
 
+use super::failure::{in_words, is_answer};
 use super::kind::{WatchPurpose, WatchedKind};
 use super::object::ReceivedObject;
 use super::raw::RawObject;
+use super::reach::{RecentFailures, SharedReach};
 use super::reporter::Reporter;
-use super::store::Store;
+use super::store::{Store, TooMuch};
 
 /// How many objects of a list come at once: each answer is bounded.
 const PAGE: u32 = 100;
-
-/// After so many seconds the API server ends a watch, which then goes on: a
-/// connection that died silently is noticed no later.
-const WATCH: u32 = 60;
 
 /// After so long a kind is listed anew, whatever its watch says: an API server
 /// that was restored from a backup reports nothing that is older there than
@@ -35,16 +31,16 @@ const RELIST: Duration = Duration::from_secs(30 * 60);
 /// How long a kind is left alone that the API server does not serve.
 const ABSENT: Duration = Duration::from_secs(5);
 
+/// How long a kind is left alone of which there is more than is taken: it would be listed in vain.
+const TOO_MUCH: Duration = Duration::from_secs(60);
+
 /// How long a kind is left alone that may not be listed, where everything holds without it.
 const UNNEEDED: Duration = Duration::from_secs(10);
-
-/// The shortest and the longest wait after a failure.
-const WAITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 
 /// Follows one kind for as long as it is polled.
 pub(super) struct Watch {
     pub(super) kind: WatchedKind,
-    pub(super) client: Client,
+    pub(super) reach: Arc<SharedReach>,
     /// Restricts what is selected.
     pub(super) labels: Option<String>,
     pub(super) store: Arc<Store>,
@@ -57,13 +53,24 @@ struct Served {
     api_version: String,
 }
 
+/// A list that is not at its end.
+#[derive(Default)]
+struct Listing {
+    objects: Vec<ReceivedObject>,
+    bytes: usize,
+}
+
 // === impl Watch ===
 
 impl Watch {
     pub(super) async fn run(self) {
-        let mut failures = 0;
+        let mut failures = RecentFailures::default();
         loop {
-            match self.served().await {
+            let served = {
+                let _alone = self.reach.turn().await;
+                self.served().await
+            };
+            match served {
                 Ok(Some(served)) => self.follow(&served, &mut failures).await,
                 Ok(None) => {
                     // Without the kind there are no objects of it: its definition took them along.
@@ -78,12 +85,13 @@ impl Watch {
 
     /// How the API server serves the kind; `None` if it does not.
     async fn served(&self) -> Result<Option<Served>, kube::Error> {
+        let client = self.reach.client();
         for version in &self.kind.versions {
             let api_version = self.kind.api_version(version);
             let listed = if self.kind.group.is_empty() {
-                self.client.list_core_api_resources(version).await
+                client.list_core_api_resources(version).await
             } else {
-                self.client.list_api_group_resources(&api_version).await
+                client.list_api_group_resources(&api_version).await
             };
             let resources = match listed {
                 Ok(listed) => listed.resources,
@@ -116,19 +124,20 @@ impl Watch {
     }
 
     /// Follows the kind until it is not served any more, or to be listed anew.
-    async fn follow(&self, served: &Served, failures: &mut u32) {
-        let api: Api<RawObject> = Api::all_with(self.client.clone(), &served.resource);
+    async fn follow(&self, served: &Served, failures: &mut RecentFailures) {
+        let api: Api<RawObject> = Api::all_with(self.reach.client().clone(), &served.resource);
+        let watch = self.reach.watch();
         let config = watcher::Config {
             label_selector: self
                 .labels
                 .clone()
                 .filter(|_| self.kind.role == WatchPurpose::Selected),
-            timeout: Some(WATCH),
+            timeout: u32::try_from(watch.as_secs()).ok(),
             page_size: Some(PAGE),
             ..watcher::Config::default()
         };
         let mut events = pin!(watcher::watcher(api, config));
-        let mut listing = Vec::new();
+        let mut listing = Listing::default();
         let mut relist = pin!(tokio::time::sleep(RELIST));
         loop {
             let event = tokio::select! {
@@ -138,11 +147,9 @@ impl Watch {
             let Some(event) = event else { return };
             match event {
                 Ok(event) => {
-                    // A list that only begins may yet fail.
-                    if !matches!(event, Event::Init) {
-                        *failures = 0;
+                    if let Err(error) = self.take(event, served, &mut listing) {
+                        return self.too_much(error).await;
                     }
-                    self.take(event, served, &mut listing);
                 }
                 Err(error) => {
                     let cause = cause(&error);
@@ -157,27 +164,53 @@ impl Watch {
                         }
                     }
                     self.failed(&error, failures).await;
+                    if self.reach.watch() != watch {
+                        // The API server is reached by another way.
+                        return;
+                    }
                 }
             }
         }
     }
 
-    fn take(&self, event: Event<RawObject>, served: &Served, listing: &mut Vec<ReceivedObject>) {
+    fn take(&self, event: Event<RawObject>, served: &Served, listing: &mut Listing) -> Result<(), TooMuch> {
         let received = |object: &RawObject| {
             ReceivedObject::new(&self.kind, &served.api_version, object.name(), object.text())
         };
         match event {
-            Event::Init => listing.clear(),
-            Event::InitApply(object) => listing.push(received(&object)),
+            Event::Init => {
+                *listing = Listing::default();
+                self.store.lists_no_more(&self.kind);
+            }
+            Event::InitApply(object) => {
+                let received = received(&object);
+                listing.bytes = listing.bytes.saturating_add(received.bytes());
+                self.store.lists(&self.kind, listing.bytes)?;
+                listing.objects.push(received);
+            }
             Event::InitDone => {
-                let all = std::mem::take(listing);
+                let all = std::mem::take(listing).objects;
                 tracing::debug!(kind = %self.kind, objects = all.len(), "listed");
                 self.changed(self.store.replace(&self.kind, all));
                 self.reporter.listed();
             }
-            Event::Apply(object) => self.changed(self.store.apply(&self.kind, received(&object))),
+            Event::Apply(object) => self.changed(self.store.apply_within(&self.kind, received(&object))?),
             Event::Delete(object) => self.changed(self.store.delete(&self.kind, &object.name())),
         }
+        Ok(())
+    }
+
+    /// The objects known so far are used until there are fewer.
+    async fn too_much(&self, error: TooMuch) {
+        let (kind, cluster) = (&self.kind, &**self.reporter.cluster());
+        self.store.lists_no_more(kind);
+        if self
+            .reporter
+            .failed(&kind.to_string(), &error.to_string(), Instant::now())
+        {
+            tracing::error!(cluster, %kind, %error, "not taken: using the objects known so far");
+        }
+        tokio::time::sleep(TOO_MUCH).await;
     }
 
     fn changed(&self, changed: bool) {
@@ -191,7 +224,7 @@ impl Watch {
 
     /// The API server does not let a kind be listed that everything holds without.
     async fn do_without(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) {
-        let (kind, error) = (&self.kind, describe(error).text);
+        let (kind, error) = (&self.kind, in_words(error));
         let cluster = &**self.reporter.cluster();
         if self.reporter.is_news(&kind.to_string(), &error, Instant::now()) {
             let missing = match kind.role {
@@ -207,34 +240,23 @@ impl Watch {
         tokio::time::sleep(UNNEEDED).await;
     }
 
-    async fn failed(&self, error: &(dyn std::error::Error + Send + Sync + 'static), failures: &mut u32) {
-        let failure = describe(error);
-        let kind = &self.kind;
-        let cluster = &**self.reporter.cluster();
-        let about = if failure.is_answer {
-            kind.to_string()
+    async fn failed(
+        &self,
+        error: &(dyn std::error::Error + Send + Sync + 'static),
+        failures: &mut RecentFailures,
+    ) {
+        let (kind, cluster) = (&self.kind, &**self.reporter.cluster());
+        let (text, now) = (in_words(error), Instant::now());
+        if !is_answer(error) {
+            self.reporter.unreachable(&text, now);
+            self.reach.lost();
+        } else if self.reporter.failed(&kind.to_string(), &text, now) {
+            tracing::error!(cluster, %kind, error = text, "list or watch failed: retrying");
         } else {
-            String::new()
-        };
-        let error = failure.text;
-        match (
-            self.reporter.failed(&about, &error, Instant::now()),
-            failure.is_answer,
-        ) {
-            (false, _) => tracing::debug!(cluster, %kind, error, "list or watch failed again"),
-            (true, true) => {
-                tracing::error!(cluster, %kind, error, "list or watch failed: retrying");
-            }
-            (true, false) => {
-                tracing::warn!(
-                    cluster,
-                    error,
-                    "API server unreachable: using the objects known so far"
-                );
-            }
+            tracing::debug!(cluster, %kind, error = text, "list or watch failed again");
         }
-        tokio::time::sleep(wait(*failures)).await;
-        *failures = failures.saturating_add(1);
+        tokio::time::sleep(failures.wait(now)).await;
+        drop(self.reach.turn().await);
     }
 }
 
@@ -249,95 +271,4 @@ fn cause(error: &watcher::Error) -> Option<&kube::Error> {
 
 fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
-}
-
-/// What a failure says, and whether it is the API server that says it.
-struct FailureDescription {
-    text: String,
-    is_answer: bool,
-}
-
-/// What a failure says.
-pub(super) fn in_words(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
-    describe(error).text
-}
-
-/// The innermost cause: those around it quote it, or print it for debugging.
-fn describe(error: &(dyn std::error::Error + Send + Sync + 'static)) -> FailureDescription {
-    let mut innermost: &(dyn std::error::Error + 'static) = error;
-    let mut is_answer = false;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-        is_answer |= innermost.is::<Status>() || innermost.is::<Box<Status>>();
-    }
-    FailureDescription {
-        text: words(innermost),
-        is_answer,
-    }
-}
-
-/// What a cause says, without lines of OpenSSL's sources and numbers of the system.
-fn words(cause: &(dyn std::error::Error + 'static)) -> String {
-    let text = cause.to_string();
-    let Some(stack) = cause.downcast_ref::<ErrorStack>() else {
-        let words = text.rsplit_once(" (os error ").map(|(words, _)| words.to_owned());
-        return words.unwrap_or(text);
-    };
-    let reason = stack.errors().first().and_then(|error| error.reason());
-    reason.map_or(text, of_openssl)
-}
-
-fn of_openssl(reason: &str) -> String {
-    match reason {
-        "certificate verify failed" => {
-            "tls: the certificate of the API server is not signed by the kubeconfig's \
-             `certificate-authority`, is not for the host of `server`, or has expired"
-                .to_owned()
-        }
-        reason => format!("tls: {reason}"),
-    }
-}
-
-/// How long to wait after so many failures before, longer each time.
-fn wait(failures: u32) -> Duration {
-    let (shortest, longest) = WAITS;
-    shortest.saturating_mul(1 << failures.min(10)).min(longest)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_grow_up_to_a_bound() {
-        let waits: Vec<u128> = (0..8).map(|failures| wait(failures).as_millis()).collect();
-        assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
-        assert_eq!(wait(u32::MAX).as_millis(), 10_000);
-    }
-
-    #[test]
-    fn what_the_system_and_openssl_say_is_told_without_numbers_and_lines() {
-        let refused = std::io::Error::from_raw_os_error(111);
-        let message = describe(&kube::Error::Service(refused.into())).text;
-        assert_eq!(message, "Connection refused");
-        let stack = openssl::x509::X509::from_pem(b"none").unwrap_err();
-        let message = describe(&kube::Error::Service(stack.into())).text;
-        assert_eq!(message, "tls: no start line");
-        let distrust = of_openssl("certificate verify failed");
-        assert!(distrust.contains("`certificate-authority`"), "{distrust}");
-    }
-
-    #[test]
-    fn what_the_api_server_answers_is_told_from_what_it_could_not_be_asked() {
-        let status = Status::failure("roles is forbidden", "Forbidden").with_code(403);
-        let answer = watcher::Error::InitialListFailed(kube::Error::Api(status.boxed()));
-        let answer = describe(&answer);
-        assert!(
-            answer.is_answer && answer.text.contains("roles is forbidden"),
-            "{}",
-            answer.text
-        );
-        let silence = std::io::Error::other("connection refused");
-        assert!(!describe(&kube::Error::Service(silence.into())).is_answer);
-    }
 }

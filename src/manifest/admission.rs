@@ -89,18 +89,29 @@ impl Manifests {
     /// its own is decided for by these and the shared ones together.
     #[must_use]
     pub fn admission(&self, settings: &AdmissionSettings) -> AdmissionPolicies {
-        let set = |own: Option<&Scope>| {
-            let objects = own.into_iter().fold(self.shared.admission.clone(), together);
-            Arc::new(AdmissionSet::new(objects, settings))
-        };
+        let shared = Arc::new(AdmissionSet::new(self.shared.admission.clone(), settings));
+        let clusters = self.clusters.iter();
         AdmissionPolicies {
-            shared: set(None),
-            clusters: self
-                .clusters
-                .iter()
-                .map(|(name, scope)| (name.clone(), set(Some(scope))))
+            clusters: clusters
+                .map(|(name, scope)| (name.clone(), scope.beside(&self.shared, &shared, settings)))
                 .collect(),
+            shared,
         }
+    }
+}
+
+impl Scope {
+    /// What decides admission for the cluster of these objects, beside `shared` ones, of which
+    /// `set` is made.
+    #[must_use]
+    pub fn beside(
+        &self,
+        shared: &Self,
+        set: &AdmissionSet,
+        settings: &AdmissionSettings,
+    ) -> Arc<AdmissionSet> {
+        let objects = together(shared.admission.clone(), self);
+        Arc::new(set.beside(&self.admission, objects, settings))
     }
 }
 

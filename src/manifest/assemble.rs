@@ -50,19 +50,38 @@ fn sorted<'o>(
 
 /// Where a cluster has no objects of its own that decide, the shared index serves it too.
 fn policies(shared: SharedObjects, clusters: &mut BTreeMap<String, Sorted>, options: &Options) -> Policies {
+    let set_of_all = PolicySet::new(shared.clone(), &options.never_deny);
     let mut own = HashMap::new();
     for (cluster, sorted) in clusters {
         let mut objects = std::mem::take(&mut sorted.objects);
-        objects.cluster_scoped = options.cluster_scoped.get(cluster).cloned().unwrap_or_default();
+        objects.cluster_scoped = options.scoped(cluster).clone();
         if !is_empty(&objects) {
-            let set = PolicySet::new(together(shared.clone(), objects), &options.never_deny);
+            let has_policies = !objects.policies.is_empty();
+            let set = policy_set(&set_of_all, together(shared.clone(), objects), has_policies);
             own.insert(cluster.clone(), Arc::new(set));
         }
     }
     Policies {
-        shared: Arc::new(PolicySet::new(shared, &options.never_deny)),
+        shared: Arc::new(set_of_all),
         clusters: own,
     }
+}
+
+/// The set of one cluster, of the objects that all clusters share and its own, beside the set of
+/// those alone. Where none of its own is an AuthorizationPolicy, their index exists once.
+fn policy_set(shared: &PolicySet, objects: SharedObjects, has_own_policies: bool) -> PolicySet {
+    if has_own_policies {
+        PolicySet::new(objects, shared.never_deny())
+    } else {
+        shared.with_same_policies(objects)
+    }
+}
+
+/// What admission uses of `objects`, which all hold for one cluster, or for all.
+pub fn scope<'o>(objects: impl IntoIterator<Item = &'o Arc<ValidatedObject>>) -> Scope {
+    let mut sorted = Sorted::default();
+    objects.into_iter().for_each(|object| sorted.add(object));
+    sorted.scope
 }
 
 fn is_empty(objects: &SharedObjects) -> bool {

@@ -1,6 +1,7 @@
 //! What the files and the source say together, indexed; after a change, at its price.
 
-use std::collections::{BTreeMap, HashSet};
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Snapshot;
@@ -8,9 +9,9 @@ use super::load::{admission_settings, options};
 use super::source::{self, Watched};
 use crate::config::Config;
 use crate::engine::admission::webhook::Webhook;
-use crate::engine::admission::{AdmissionPolicies, AdmissionSettings};
+use crate::engine::admission::{AdmissionPolicies, AdmissionSet, AdmissionSettings};
 use crate::engine::authorization::Policies;
-use crate::manifest::{self, Manifests, ObjectSet, Scope, SetDifference};
+use crate::manifest::{self, ObjectIdentity, ObjectSet, Scope, SetDifference, ValidatedObject};
 
 /// What decides, and what it was made of.
 pub(super) struct Indexed {
@@ -21,10 +22,33 @@ pub(super) struct Indexed {
 
 /// What a set was made of, beside the objects of files.
 pub(super) struct IndexBasis {
-    pub(super) webhooks: Arc<[Arc<Webhook>]>,
+    webhooks: WebhooksByCluster,
     pub(super) watched: Vec<Arc<Watched>>,
     settings: AdmissionSettings,
 }
+
+/// What was indexed before.
+#[derive(Clone, Copy)]
+pub(super) struct IndexedBefore<'o> {
+    policies: &'o Policies,
+    admission: &'o AdmissionPolicies,
+    basis: &'o IndexBasis,
+    own: &'o ObjectSet,
+}
+
+impl<'o> From<&'o Snapshot> for IndexedBefore<'o> {
+    fn from(snapshot: &'o Snapshot) -> Self {
+        Self {
+            policies: &snapshot.policies,
+            admission: &snapshot.admission,
+            basis: &snapshot.basis,
+            own: &snapshot.base.objects,
+        }
+    }
+}
+
+/// The webhooks of each cluster, and under `None` those of all.
+type WebhooksByCluster = BTreeMap<Option<String>, Arc<[Arc<Webhook>]>>;
 
 impl Indexed {
     /// Of `own` objects and those that are `watched`; where that is known, at the price of what
@@ -36,7 +60,7 @@ impl Indexed {
         config: &Config,
         own: &ObjectSet,
         watched: Vec<Arc<Watched>>,
-        earlier: Option<&Snapshot>,
+        earlier: Option<IndexedBefore<'_>>,
     ) -> Self {
         let cluster_scoped = watched
             .iter()
@@ -48,6 +72,8 @@ impl Indexed {
             },
             settings: admission_settings(config),
             own,
+            own_by_cluster: OnceCell::new(),
+            own_identities: OnceCell::new(),
             watched: &watched,
         };
         let parts = earlier.and_then(|earlier| indexing.after(earlier));
@@ -65,99 +91,190 @@ impl Indexed {
     }
 }
 
-type IndexParts = (Policies, AdmissionPolicies, Arc<[Arc<Webhook>]>);
+impl IndexBasis {
+    /// Every webhook.
+    pub(super) fn webhooks(&self) -> impl Iterator<Item = &Arc<Webhook>> {
+        self.webhooks.values().flat_map(|webhooks| webhooks.iter())
+    }
+}
+
+type IndexParts = (Policies, AdmissionPolicies, WebhooksByCluster);
 
 /// What is indexed.
 struct Indexing<'o> {
     options: manifest::Options,
     settings: AdmissionSettings,
     own: &'o ObjectSet,
+    own_by_cluster: OnceCell<HashMap<Option<&'o str>, Vec<&'o Arc<ValidatedObject>>>>,
+    own_identities: OnceCell<HashSet<(Option<&'o str>, &'o ObjectIdentity)>>,
     watched: &'o [Arc<Watched>],
+}
+
+/// What became different in files and beside them.
+struct IndexDifference<'o> {
+    objects: SetDifference<'o>,
+    /// The watched clusters that came or went, or whose parameters are known otherwise.
+    clusters: BTreeSet<&'o str>,
 }
 
 impl<'o> Indexing<'o> {
     fn anew(&self) -> IndexParts {
         let objects = source::together(self.own, self.watched);
-        self.whole(manifest::assemble(objects, &self.options))
-    }
-
-    fn whole(&self, mut manifests: Manifests) -> IndexParts {
+        let mut manifests = manifest::assemble(objects, &self.options);
         for watched in self.watched {
             let scope = manifests.clusters.entry(watched.cluster.clone()).or_default();
             scope.admission.complete_parameters = Some(watched.parameters.clone());
         }
-        let webhooks = webhooks(&manifests.shared, &manifests.clusters);
+        let of_clusters = manifests.clusters.iter();
+        let of_clusters = of_clusters.map(|(cluster, scope)| (Some(cluster.clone()), webhooks(scope)));
+        let all = of_clusters.chain([(None, webhooks(&manifests.shared))]);
+        let webhooks = all.filter(|(_, webhooks)| !webhooks.is_empty()).collect();
         let admission = manifests.admission(&self.settings);
         (manifests.policies, admission, webhooks)
     }
 
     /// `None` where it is simpler to index anew.
-    fn after(&self, earlier: &'o Snapshot) -> Option<IndexParts> {
-        let before = &earlier.basis;
-        if !self.has_settings(&before.settings) || !self.has_parameters(&before.watched) {
+    fn after(&self, earlier: IndexedBefore<'o>) -> Option<IndexParts> {
+        if !self.has_settings(&earlier.basis.settings) {
             return None;
         }
         let difference = self.difference(earlier)?;
-        let all = || source::together(self.own, self.watched);
-        let changed = manifest::assemble_changed(&earlier.policies, &difference, all, &self.options)?;
-        match changed.scopes {
-            None => Some((
-                changed.policies,
-                earlier.admission.clone(),
-                Arc::clone(&before.webhooks),
-            )),
-            Some((shared, clusters)) => Some(self.whole(Manifests {
-                policies: changed.policies,
-                shared,
-                clusters,
-            })),
-        }
+        let all = |cluster: Option<&str>| self.objects(cluster);
+        let changed = manifest::assemble_changed(earlier.policies, &difference.objects, all, &self.options)?;
+        let mut touched = changed.admission;
+        touched.extend(difference.clusters.iter().copied().map(Some));
+        let (admission, webhooks) = self.admission_after(earlier, &touched);
+        Some((changed.policies, admission, webhooks))
     }
 
-    /// What became different in files and beside them. `None` where clusters came or went, or an
-    /// object in one is also in the other, so that it matters which of them holds.
-    fn difference(&self, earlier: &'o Snapshot) -> Option<SetDifference<'o>> {
-        let before = &earlier.basis.watched;
-        let same_clusters = self.watched.len() == before.len()
-            && self
-                .watched
-                .iter()
-                .zip(before)
-                .all(|(now, before)| now.cluster == before.cluster);
-        if !same_clusters {
-            return None;
+    /// What decides admission where only these clusters have other objects or parameters, or,
+    /// with `None`, all may.
+    fn admission_after(
+        &self,
+        earlier: IndexedBefore<'_>,
+        touched: &BTreeSet<Option<&str>>,
+    ) -> (AdmissionPolicies, WebhooksByCluster) {
+        let (mut admission, mut by_cluster) = (earlier.admission.clone(), earlier.basis.webhooks.clone());
+        if touched.is_empty() {
+            return (admission, by_cluster);
         }
-        let mut of_files = self.own.since(&earlier.base.objects);
-        let mut beside = SetDifference::default();
-        for (now, before) in self
-            .watched
+        let mut note = |cluster: Option<&str>, scope: &Scope| {
+            let cluster = cluster.map(str::to_owned);
+            match webhooks(scope) {
+                none if none.is_empty() => by_cluster.remove(&cluster),
+                some => by_cluster.insert(cluster, some),
+            };
+        };
+        let shared = manifest::scope(self.objects(None));
+        let mut clusters: BTreeSet<String> = touched
             .iter()
-            .zip(before)
-            .filter(|(now, before)| now.digest != before.digest)
-        {
-            let (added, removed) = now.unlike(before);
-            beside.added.extend(added);
-            beside.removed.extend(removed);
+            .flatten()
+            .map(|cluster| (*cluster).to_owned())
+            .collect();
+        if touched.contains(&None) {
+            admission.shared = Arc::new(AdmissionSet::new(shared.admission.clone(), &self.settings));
+            note(None, &shared);
+            clusters.extend(admission.clusters.keys().cloned());
         }
-        if self.own.may_have(&identities(&beside)) || earlier.base.objects.may_have(&identities(&beside)) {
-            return None;
+        for cluster in clusters {
+            let mut scope = manifest::scope(self.objects(Some(&cluster)));
+            let watched = self.watched.iter().find(|watched| watched.cluster == cluster);
+            scope.admission.complete_parameters = watched.map(|watched| watched.parameters.clone());
+            note(Some(&cluster), &scope);
+            if watched.is_none() && scope.admission.is_empty() {
+                admission.clusters.remove(&cluster);
+            } else {
+                let set = scope.beside(&shared, &admission.shared, &self.settings);
+                admission.clusters.insert(cluster, set);
+            }
         }
-        let in_files = identities(&of_files);
+        (admission, by_cluster)
+    }
+
+    /// Every object that holds for this cluster alone, or, for `None`, for all.
+    fn objects(&self, cluster: Option<&str>) -> Vec<&'o Arc<ValidatedObject>> {
+        let own = self.own_by_cluster.get_or_init(|| {
+            let mut by_cluster: HashMap<_, Vec<_>> = HashMap::new();
+            for object in self.own.objects() {
+                by_cluster.entry(object.cluster()).or_default().push(object);
+            }
+            by_cluster
+        });
+        let mut objects = own.get(&cluster).cloned().unwrap_or_default();
         let watched = self
             .watched
             .iter()
-            .chain(before)
-            .flat_map(|watched| watched.objects());
-        if !in_files.is_empty()
-            && watched
-                .into_iter()
-                .any(|object| in_files.contains(&object.identity().digest()))
-        {
+            .filter(|watched| Some(watched.cluster.as_str()) == cluster);
+        for watched in watched {
+            objects.extend(watched.objects().filter(|object| !self.is_in_files(object)));
+        }
+        objects
+    }
+
+    /// Whether files have the same object, which holds in place of one that is watched.
+    fn is_in_files(&self, object: &ValidatedObject) -> bool {
+        let own = self.own_identities.get_or_init(|| {
+            let own = self.own.objects();
+            own.map(|object| (object.cluster(), object.identity())).collect()
+        });
+        own.contains(&(None, object.identity())) || own.contains(&(object.cluster(), object.identity()))
+    }
+
+    /// `None` where files changed and have an object that is beside them too, so that it matters
+    /// which of them holds.
+    fn difference(&self, earlier: IndexedBefore<'o>) -> Option<IndexDifference<'o>> {
+        let mut of_files = self.own.since(earlier.own);
+        let is_of_files = !of_files.added.is_empty() || !of_files.removed.is_empty();
+        let (mut beside, clusters) = self.beside(&earlier.basis.watched);
+        let of_beside = identities(&beside);
+        if self.own.may_have(&of_beside) || earlier.own.may_have(&of_beside) {
+            if is_of_files {
+                return None;
+            }
+            // Those of files hold on.
+            beside.added.retain(|object| !self.is_in_files(object));
+            beside.removed.retain(|object| !self.is_in_files(object));
+        }
+        let in_files = identities(&of_files);
+        let watched = self.watched.iter().chain(&earlier.basis.watched);
+        let mut watched = watched.flat_map(|watched| watched.objects());
+        if is_of_files && watched.any(|object| in_files.contains(&object.identity().digest())) {
             return None;
         }
         of_files.added.append(&mut beside.added);
         of_files.removed.append(&mut beside.removed);
-        Some(of_files)
+        Some(IndexDifference {
+            objects: of_files,
+            clusters,
+        })
+    }
+
+    /// What became different since `before` in what is watched, and in which clusters more than
+    /// objects did.
+    fn beside(&self, before: &'o [Arc<Watched>]) -> (SetDifference<'o>, BTreeSet<&'o str>) {
+        let (mut difference, mut clusters) = (SetDifference::default(), BTreeSet::new());
+        let mut gone: HashMap<&str, &Arc<Watched>> = HashMap::new();
+        gone.extend(before.iter().map(|before| (before.cluster.as_str(), before)));
+        for now in self.watched {
+            let Some(before) = gone.remove(now.cluster.as_str()) else {
+                difference.added.extend(now.objects());
+                clusters.insert(now.cluster.as_str());
+                continue;
+            };
+            if now.digest != before.digest {
+                let (added, removed) = now.unlike(before);
+                difference.added.extend(added);
+                difference.removed.extend(removed);
+                if now.parameters != before.parameters {
+                    clusters.insert(now.cluster.as_str());
+                }
+            }
+        }
+        for before in gone.into_values() {
+            difference.removed.extend(before.objects());
+            clusters.insert(before.cluster.as_str());
+        }
+        (difference, clusters)
     }
 
     fn has_settings(&self, before: &AdmissionSettings) -> bool {
@@ -175,11 +292,6 @@ impl<'o> Indexing<'o> {
             && *cel_version == before.cel_version
             && *shadow_webhooks == before.shadow_webhooks
     }
-
-    fn has_parameters(&self, before: &[Arc<Watched>]) -> bool {
-        let mut both = self.watched.iter().zip(before);
-        both.all(|(now, before)| now.parameters == before.parameters)
-    }
 }
 
 fn identities(difference: &SetDifference<'_>) -> HashSet<u64> {
@@ -187,14 +299,14 @@ fn identities(difference: &SetDifference<'_>) -> HashSet<u64> {
     objects.map(|object| object.identity().digest()).collect()
 }
 
-fn webhooks(shared: &Scope, clusters: &BTreeMap<String, Scope>) -> Arc<[Arc<Webhook>]> {
-    let scopes = std::iter::once(shared).chain(clusters.values());
-    let configurations = scopes.flat_map(|scope| {
-        let admission = &scope.admission;
-        let mutating = admission.mutating_webhooks.iter();
-        mutating.chain(&admission.validating_webhooks)
-    });
+fn webhooks(scope: &Scope) -> Arc<[Arc<Webhook>]> {
+    let admission = &scope.admission;
+    let mutating = admission.mutating_webhooks.iter();
+    let configurations = mutating.chain(&admission.validating_webhooks);
     configurations
         .flat_map(|configuration| configuration.webhooks.iter().cloned())
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

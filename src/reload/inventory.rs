@@ -127,7 +127,7 @@ pub(super) fn vanished_denies(before: &Policies, after: &Policies) -> Vec<String
 }
 
 fn vanished<'a>(before: &'a Arc<PolicySet>, after: &Arc<PolicySet>) -> BTreeSet<&'a Arc<str>> {
-    if Arc::ptr_eq(before, after) {
+    if Arc::ptr_eq(before, after) || before.shares_policies(after) {
         return BTreeSet::new();
     }
     let still: HashSet<&Arc<str>> = after.enforced_denies().collect();

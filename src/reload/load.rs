@@ -172,10 +172,15 @@ pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option
     }
     let watched = source.objects(&current.config);
     let revision = current.base.revision.clone().with(&watched).name();
-    let indexed = Indexed::new(&current.config, &current.base.objects, watched, Some(current));
+    let indexed = Indexed::new(
+        &current.config,
+        &current.base.objects,
+        watched,
+        Some(current.into()),
+    );
     let upstreams = current
         .upstreams
-        .with(indexed.basis.webhooks.iter(), Some(&current.upstreams));
+        .with(indexed.basis.webhooks(), Some(&current.upstreams));
     Some(Snapshot {
         revision,
         policies: indexed.policies,
@@ -236,9 +241,9 @@ fn assemble(
         files,
     };
     let revision = base.revision.clone().with(&watched).name();
-    let indexed = Indexed::new(&config, &base.objects, watched, previous);
+    let indexed = Indexed::new(&config, &base.objects, watched, previous.map(Into::into));
     let upstreams = upstreams.with(
-        indexed.basis.webhooks.iter(),
+        indexed.basis.webhooks(),
         previous.map(|previous| &previous.upstreams),
     );
     faults.append(upstreams.warnings(&config));

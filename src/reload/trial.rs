@@ -53,7 +53,7 @@ impl Snapshot {
             let faults = if faults.has_errors() { faults } else { found };
             return (None, faults);
         };
-        let indexed = Indexed::new(&self.config, &set, self.basis.watched.clone(), Some(self));
+        let indexed = Indexed::new(&self.config, &set, self.basis.watched.clone(), Some(self.into()));
         let trial = Trial {
             policies: indexed.policies,
             admission: indexed.admission,

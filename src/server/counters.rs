@@ -1,6 +1,6 @@
 //! Metrics of the snapshot in force: policies and certificates.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ptr;
 use std::sync::{Arc, Weak};
 
@@ -24,7 +24,7 @@ pub(super) struct CountersInForce {
 #[derive(Default)]
 pub(super) struct CounterGenerations(Vec<(Weak<Snapshot>, Arc<Counters>)>);
 
-/// The counters of the policies of one snapshot.
+/// The counters of the policies of one snapshot, by the address of the policies.
 pub(super) struct Counters {
     sets: HashMap<usize, Vec<PolicyCounters>>,
     admission: HashMap<usize, AdmissionCounters>,
@@ -96,13 +96,18 @@ impl Counters {
         let authorizers = &snapshot.authorizers;
         authorizers.record_to(snapshot.upstreams.observe(metrics, authorizers.names()));
         let policies = &snapshot.policies;
+        // What clusters share is counted once.
+        let mut seen = HashSet::new();
         let sets: Vec<_> = [&policies.shared]
             .into_iter()
             .chain(policies.clusters.values())
+            .filter(|set| seen.insert(set.policies_address()))
             .collect();
+        seen.clear();
         let admission: Vec<_> = [&snapshot.admission.shared]
             .into_iter()
             .chain(snapshot.admission.clusters.values())
+            .filter(|set| seen.insert(set.policies_address()))
             .collect();
         let shadows = admission.iter().flat_map(|set| set.shadow_webhooks());
         metrics.shadow_webhooks(shadows.map(|webhook| webhook.id()));
@@ -119,7 +124,7 @@ impl Counters {
         let mut of_set = |policies: &PolicySet| counters.by_ref().take(policies.policies().len()).collect();
         let sets = sets
             .into_iter()
-            .map(|policies| (Arc::as_ptr(policies).addr(), of_set(policies)))
+            .map(|policies| (policies.policies_address(), of_set(policies)))
             .collect();
         let admission = admission
             .into_iter()
@@ -129,7 +134,7 @@ impl Counters {
                     validating: take(policies.validating_policies().count()),
                     mutating: take(policies.mutating_policies().count()),
                 };
-                (Arc::as_ptr(policies).addr(), of_set)
+                (policies.policies_address(), of_set)
             })
             .collect();
         Self { sets, admission }
@@ -137,7 +142,7 @@ impl Counters {
 
     /// Counts what the policy at `index` of `policies` came to.
     fn evaluated(&self, policies: &Arc<PolicySet>, index: usize, evaluation: PolicyResult) {
-        let set = self.sets.get(&Arc::as_ptr(policies).addr());
+        let set = self.sets.get(&policies.policies_address());
         if let Some(counters) = set.and_then(|set| set.get(index)) {
             counters.record(evaluation);
         }
@@ -145,7 +150,7 @@ impl Counters {
 
     /// Counts what the conditions of the policy at `index` of `policies` cost.
     fn spent(&self, policies: &Arc<PolicySet>, index: usize, cost: u64) {
-        let set = self.sets.get(&Arc::as_ptr(policies).addr());
+        let set = self.sets.get(&policies.policies_address());
         if let Some(counters) = set.and_then(|set| set.get(index)) {
             counters.spent(cost);
         }
@@ -153,7 +158,7 @@ impl Counters {
 
     /// Counts what a policy came to, and what that cost.
     pub(super) fn admission_evaluated(&self, policies: &Arc<AdmissionSet>, evaluation: &PolicyEvaluation) {
-        let set = self.admission.get(&Arc::as_ptr(policies).addr());
+        let set = self.admission.get(&policies.policies_address());
         let counters = set.and_then(|set| match evaluation.kind {
             CauseKind::ValidatingAdmissionPolicy => set.validating.get(evaluation.place),
             CauseKind::MutatingAdmissionPolicy => set.mutating.get(evaluation.place),

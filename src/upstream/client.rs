@@ -41,8 +41,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 pub use addresses::Addresses;
 pub use authorization::ClientAuthorization;
+pub use connect::{ClientHandshakeError, TlsClient, TlsConnection};
 pub use error::{Error, InvalidSettings};
-pub use tls::ClientIdentity;
+pub use tls::{ClientIdentity, trust_system};
 pub use url::Url;
 
 use connect::Connector;

@@ -31,7 +31,8 @@ pub(crate) struct User {
 /// A running API server.
 pub(crate) struct Cluster {
     // Dropped in this order: the API server before its store.
-    apiserver: Process,
+    apiserver: Option<Process>,
+    command: (PathBuf, Vec<String>),
     etcd: Process,
     address: SocketAddr,
     authority: Vec<u8>,
@@ -66,9 +67,11 @@ impl Cluster {
             arguments.push(format!("{ADMISSION_PLUGINS}ServiceAccount"));
         }
         let home = folder.path().join("apiserver");
-        let apiserver = Process::start("kube-apiserver", &home, None, &binaries.kube_apiserver, arguments);
+        let program = &binaries.kube_apiserver;
+        let apiserver = Process::start("kube-apiserver", &home, None, program, &arguments);
         let mut cluster = Self {
-            apiserver,
+            apiserver: Some(apiserver),
+            command: (program.clone(), arguments),
             etcd,
             address,
             authority: authority.pem(),
@@ -88,7 +91,8 @@ impl Cluster {
         let admin = self.admin();
         let mut ended = false;
         let ready = eventually(|| {
-            ended = !self.apiserver.runs() || !self.etcd.runs();
+            let runs = self.apiserver.as_mut().is_some_and(Process::runs);
+            ended = !runs || !self.etcd.runs();
             ended || admin.get("/readyz").is_ok_and(|response| response.status == 200)
         });
         assert!(
@@ -96,6 +100,22 @@ impl Cluster {
             "the API server did not become ready\n{}",
             self.tails()
         );
+    }
+
+    /// Kills the API server, whose store goes on.
+    pub(crate) fn kill_apiserver(&mut self) {
+        self.apiserver = None;
+    }
+
+    /// Starts it again, at the same address, and waits until it is ready.
+    ///
+    /// # Panics
+    /// As [`Cluster::start`].
+    pub(crate) fn start_apiserver(&mut self) {
+        let home = self.folder.path().join("apiserver");
+        let (program, arguments) = &self.command;
+        self.apiserver = Some(Process::start("kube-apiserver", &home, None, program, arguments));
+        self.wait_until_ready();
     }
 
     /// Where the API server listens.
@@ -191,7 +211,8 @@ impl Cluster {
 
     /// The last lines of both logs.
     pub(crate) fn tails(&self) -> String {
-        format!("{}{}", self.etcd.tail(), self.apiserver.tail())
+        let apiserver = self.apiserver.as_ref().map(Process::tail);
+        format!("{}{}", self.etcd.tail(), apiserver.unwrap_or_default())
     }
 }
 

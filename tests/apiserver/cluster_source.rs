@@ -8,6 +8,7 @@
 //! ```
 
 mod admission;
+mod connections;
 mod definition;
 mod exceptions;
 mod labels;

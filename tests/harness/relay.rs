@@ -16,6 +16,8 @@ pub(crate) struct Relay {
 struct Wires {
     target: Option<SocketAddr>,
     open: Vec<TcpStream>,
+    /// Connections that led somewhere.
+    count: usize,
 }
 
 impl Relay {
@@ -43,6 +45,11 @@ impl Relay {
         self.wires.lock().unwrap_or_else(PoisonError::into_inner).target = Some(target);
     }
 
+    /// How many connections have led somewhere.
+    pub(crate) fn connections(&self) -> usize {
+        self.wires.lock().unwrap_or_else(PoisonError::into_inner).count
+    }
+
     /// Ends every connection, and leads nowhere.
     pub(crate) fn cut(&self) {
         let mut wires = self.wires.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,5 +74,6 @@ fn connect(near: TcpStream, wires: &Mutex<Wires>) -> io::Result<()> {
         });
     }
     wires.open.extend([near, far]);
+    wires.count += 1;
     Ok(())
 }

@@ -36,11 +36,11 @@ fn server(authority: &Authority) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, asked)
 }
 
-fn kubeconfig(address: SocketAddr) -> String {
+fn kubeconfig(address: SocketAddr, authority: &str) -> String {
     format!(
         "apiVersion: v1
 kind: Config
-clusters: [{{name: c, cluster: {{server: 'https://{address}', certificate-authority: cluster.crt}}}}]
+clusters: [{{name: c, cluster: {{server: 'https://{address}'{authority}}}}}]
 users: [{{name: u, user: {{token: secret}}}}]
 contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
 current-context: x
@@ -48,15 +48,26 @@ current-context: x
     )
 }
 
-/// The gateway's first attempts to watch `address`, trusting `authority` by its kubeconfig
-/// and `system` by the system.
-fn watched(address: SocketAddr, authority: &Authority, system: &Authority, is_over: impl Fn(&str) -> bool) {
+/// The gateway's first attempts to watch `address`, trusting `authority` by its kubeconfig,
+/// if there is one, and `system` by the system.
+fn watched(
+    address: SocketAddr,
+    authority: Option<&Authority>,
+    system: &Authority,
+    is_over: impl Fn(&str) -> bool,
+) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("system.crt");
     std::fs::write(&file, system.pem()).unwrap();
     let process = Builder::new()
-        .file("cluster.crt", authority.pem())
-        .file("cluster.kubeconfig", kubeconfig(address))
+        .file("cluster.crt", authority.map_or_else(Vec::new, Authority::pem))
+        .file(
+            "cluster.kubeconfig",
+            kubeconfig(
+                address,
+                authority.map_or("", |_| ", certificate-authority: cluster.crt"),
+            ),
+        )
         .clusters("[{name: default, kubeconfig: cluster.kubeconfig}]")
         .spawn_with(&[("SSL_CERT_FILE", file.to_str().unwrap())]);
     until("it was tried", || is_over(&get(process.admin, "/metrics").1));
@@ -66,14 +77,28 @@ fn watched(address: SocketAddr, authority: &Authority, system: &Authority, is_ov
 fn only_the_ca_of_the_kubeconfig_is_trusted() {
     let [own, system] = ["own", "system"].map(Authority::new);
     let (address, asked) = server(&system);
-    watched(address, &own, &system, |metrics| {
-        let failures = metrics.lines().find_map(|line| {
-            line.strip_prefix(r#"portcullis_cluster_watch_failures_total{cluster="default"} "#)
-        });
-        failures.is_some_and(|value| value.parse::<f64>().unwrap() >= 5.0)
-    });
+    watched(address, Some(&own), &system, has_failed);
     assert_eq!(asked.load(Ordering::SeqCst), 0, "the token was shown to nobody");
 
     let (address, asked) = server(&own);
-    watched(address, &own, &system, |_| asked.load(Ordering::SeqCst) > 0);
+    watched(address, Some(&own), &system, |_| asked.load(Ordering::SeqCst) > 0);
+}
+
+#[test]
+fn without_a_ca_in_the_kubeconfig_those_of_the_system_are_trusted() {
+    let [own, system] = ["own", "system"].map(Authority::new);
+    let (address, asked) = server(&own);
+    watched(address, None, &system, has_failed);
+    assert_eq!(asked.load(Ordering::SeqCst), 0, "the token was shown to nobody");
+
+    let (address, asked) = server(&system);
+    watched(address, None, &system, |_| asked.load(Ordering::SeqCst) > 0);
+}
+
+/// Whether the API server could not be watched several times.
+fn has_failed(metrics: &str) -> bool {
+    let failures = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix(r#"portcullis_cluster_watch_failures_total{cluster="default"} "#));
+    failures.is_some_and(|value| value.parse::<f64>().unwrap() >= 5.0)
 }

@@ -28,6 +28,8 @@ mod drain;
 mod h2;
 mod hostile;
 mod limits;
+#[cfg(feature = "cluster")]
+mod many_clusters;
 mod process;
 mod recording;
 mod reload;

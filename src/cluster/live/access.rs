@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::discovery::ServedResource;
 use crate::cluster::client;
-use crate::cluster::watch::in_words;
+use crate::cluster::failure::in_words;
 
 /// A connection may be silent for this long.
 const SILENCE: Duration = Duration::from_secs(75);

@@ -1,6 +1,6 @@
 //! The objects of one kind, in parts: a change makes anew what is given of its part alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
@@ -18,12 +18,28 @@ const PARTS: u64 = 64;
 pub(super) struct HeldObjects {
     /// None until there is an object, so that a kind without any costs nothing.
     parts: Vec<HeldPart>,
+    /// Of all of them together.
+    bytes: usize,
+    unsaved: UnsavedNames,
 }
+
+/// Of which objects another version may hold than is saved.
+#[derive(Default)]
+pub(super) enum UnsavedNames {
+    /// Of so many that it does not matter which.
+    #[default]
+    Any,
+    /// Of these.
+    Some(BTreeSet<Name>),
+}
+
+/// Where more than so many objects changed, all are saved.
+const FEW: usize = 1_000;
 
 /// The objects whose names have one hash.
 #[derive(Default)]
 struct HeldPart {
-    objects: BTreeMap<Name, HeldObject>,
+    objects: BTreeMap<Name, Box<HeldObject>>,
     /// What was given of it last, if nothing changed since.
     given: Option<Arc<WatchedPart>>,
 }
@@ -33,7 +49,11 @@ struct HeldPart {
 impl HeldObjects {
     /// To be changed.
     pub(super) fn get_mut(&mut self, name: &Name) -> Option<&mut HeldObject> {
-        self.parts.get_mut(place(name))?.changing().get_mut(name)
+        Some(self.parts.get_mut(place(name))?.changing().get_mut(name)?)
+    }
+
+    pub(super) fn get(&self, name: &Name) -> Option<&HeldObject> {
+        Some(self.parts.get(place(name))?.objects.get(name)?)
     }
 
     /// To be changed; a new one if there is none of this name.
@@ -42,6 +62,7 @@ impl HeldObjects {
             self.parts
                 .resize_with(usize::try_from(PARTS).unwrap_or_default(), HeldPart::default);
         }
+        self.unsaved.note(&name);
         #[expect(
             clippy::indexing_slicing,
             reason = "a place is less than PARTS, and there are as many"
@@ -50,8 +71,37 @@ impl HeldObjects {
         part.changing().entry(name).or_default()
     }
 
-    pub(super) fn remove(&mut self, name: &Name) -> Option<HeldObject> {
-        self.parts.get_mut(place(name))?.changing().remove(name)
+    pub(super) fn remove(&mut self, name: &Name) -> Option<Box<HeldObject>> {
+        let gone = self.parts.get_mut(place(name))?.changing().remove(name)?;
+        self.bytes -= gone.bytes;
+        self.unsaved.note(name);
+        Some(gone)
+    }
+
+    /// Of which objects another version may hold than when this was asked for last.
+    pub(super) fn take_unsaved(&mut self) -> UnsavedNames {
+        std::mem::replace(&mut self.unsaved, UnsavedNames::Some(BTreeSet::new()))
+    }
+
+    /// How many bytes the last versions received have together, as JSON.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many of them the object of this name has.
+    pub(super) fn bytes_of(&self, name: &Name) -> usize {
+        let part = self.parts.get(place(name));
+        part.and_then(|part| part.objects.get(name))
+            .map_or(0, |held| held.bytes)
+    }
+
+    /// The last version received of the object `name`, which there is, has so many.
+    pub(super) fn set_bytes(&mut self, name: &Name, bytes: usize) {
+        let held = self.parts.get_mut(place(name));
+        if let Some(held) = held.and_then(|part| part.objects.get_mut(name)) {
+            self.bytes = self.bytes - held.bytes + bytes;
+            held.bytes = bytes;
+        }
     }
 
     /// Keeps those whose names `is_kept` names. Whether any went.
@@ -59,7 +109,15 @@ impl HeldObjects {
         let mut changed = false;
         for part in &mut self.parts {
             if !part.objects.keys().all(&is_kept) {
-                part.changing().retain(|name, _| is_kept(name));
+                let (bytes, unsaved) = (&mut self.bytes, &mut self.unsaved);
+                part.changing().retain(|name, held| {
+                    let is_kept = is_kept(name);
+                    if !is_kept {
+                        *bytes -= held.bytes;
+                        unsaved.note(name);
+                    }
+                    is_kept
+                });
                 changed = true;
             }
         }
@@ -75,7 +133,8 @@ impl HeldObjects {
 
     /// In an order of its own.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Name, &HeldObject)> {
-        self.parts.iter().flat_map(|part| &part.objects)
+        let objects = self.parts.iter().flat_map(|part| &part.objects);
+        objects.map(|(name, held)| (name, &**held))
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &HeldObject> {
@@ -84,7 +143,9 @@ impl HeldObjects {
 
     /// To be changed.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&Name, &mut HeldObject)> {
-        self.parts.iter_mut().flat_map(HeldPart::changing)
+        self.unsaved = UnsavedNames::Any;
+        let objects = self.parts.iter_mut().flat_map(HeldPart::changing);
+        objects.map(|(name, held)| (name, &mut **held))
     }
 
     /// What was given may be asked for otherwise from now on.
@@ -103,10 +164,23 @@ impl HeldObjects {
     }
 }
 
+// === impl UnsavedNames ===
+
+impl UnsavedNames {
+    fn note(&mut self, name: &Name) {
+        if let Self::Some(names) = self {
+            names.insert(name.clone());
+            if names.len() > FEW {
+                *self = Self::Any;
+            }
+        }
+    }
+}
+
 // === impl HeldPart ===
 
 impl HeldPart {
-    fn changing(&mut self) -> &mut BTreeMap<Name, HeldObject> {
+    fn changing(&mut self) -> &mut BTreeMap<Name, Box<HeldObject>> {
         self.given = None;
         &mut self.objects
     }

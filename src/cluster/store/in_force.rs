@@ -60,8 +60,8 @@ impl Store {
                 wanted.push(Wanted {
                     kind: kind.clone(),
                     name: name.1.clone(),
-                    uid: held.noted.uid.clone(),
-                    noted: held.noted.condition.clone(),
+                    uid: held.noted().uid.clone(),
+                    noted: held.noted().condition.clone(),
                     condition,
                 });
             }
@@ -98,7 +98,7 @@ impl StoredKinds {
         } else {
             self.standing_of(kind, name, held, now)?
         };
-        let generation = held.noted.generation;
+        let generation = held.noted().generation;
         Some(InForceCondition::new(is_true, reason, message, generation))
     }
 

@@ -91,7 +91,7 @@ impl Good {
     /// Every fault of the object.
     pub(super) fn compile_anew(&mut self, cluster: &Arc<str>, version: Version) -> Result<(), RefusedObject> {
         if self.object.has_expressions() {
-            let received = ReceivedObject::of_text(self.name.clone(), self.digest, &self.text);
+            let received = ReceivedObject::of_text(self.name.clone(), self.digest, &self.text.get());
             self.object = received.read(cluster, version)?.object;
         }
         Ok(())

@@ -1,5 +1,6 @@
 mod in_force;
 mod recompile;
+mod saved;
 mod schema;
 
 use serde_json::{Value, json};

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use openssl::sha::Sha256;
 
+use super::held_objects::UnsavedNames;
 use super::{Good, Store, StoredKinds};
 use crate::cluster::kind::WatchPurpose;
+use crate::cluster::saved::{SavedChanges, SavedObjects, UnsavedObjects};
 use crate::config::Selector;
 use crate::field::Faults;
 use crate::reload::{Origin, SourceStatus, Watched};
@@ -36,10 +38,10 @@ impl Store {
                 && last.selector.as_ref() == selector
                 && last.exceptions == exceptions
         };
-        let watched = match known.last.as_ref().filter(is_same) {
-            Some(last) => Arc::clone(&last.watched),
-            None => Arc::new(self.watched_of(&mut known, selector, exceptions)),
-        };
+        if let Some(last) = known.last.as_ref().filter(is_same) {
+            return Arc::clone(&last.watched);
+        }
+        let watched = Arc::new(self.watched_of(&mut known, selector, exceptions));
         known.last = Some(LastWatched {
             version: known.version,
             selector: selector.cloned(),
@@ -93,18 +95,31 @@ impl Store {
         watched
     }
 
-    /// What holds, as texts, and a digest of them.
-    pub(in crate::cluster) fn texts(&self) -> ([u8; 32], Vec<Box<str>>) {
-        let known = self.known();
-        let kinds = known.kinds.iter().filter(|(kind, _)| !kind.is_optional());
-        let held = kinds.flat_map(|(_, kind)| kind.objects.values());
-        let mut digest = Sha256::new();
-        let mut texts = Vec::new();
-        for good in held.filter_map(|held| held.good.as_ref()) {
-            digest.update(&good.digest);
-            texts.push(good.text.clone());
+    /// What holds and was not given by this before, or all of it where `wants_all`.
+    pub(in crate::cluster) fn unsaved(&self, wants_all: bool) -> UnsavedObjects {
+        let mut known = self.known();
+        let mut is_all = wants_all | std::mem::take(&mut known.is_kind_unsaved);
+        let mut changes = SavedChanges::default();
+        let kinds = known.kinds.iter_mut().filter(|(kind, _)| !kind.is_optional());
+        for (kind, objects) in kinds {
+            match objects.objects.take_unsaved() {
+                UnsavedNames::Any => is_all = true,
+                UnsavedNames::Some(names) if !is_all => {
+                    for name in names {
+                        match objects.objects.get(&name).and_then(|held| held.good.as_ref()) {
+                            Some(good) => changes.set(good.text.get().into_owned()),
+                            None => changes.delete(kind, &name),
+                        }
+                    }
+                }
+                UnsavedNames::Some(_) => {}
+            }
         }
-        (digest.finish(), texts)
+        if is_all {
+            UnsavedObjects::All(known.saved())
+        } else {
+            UnsavedObjects::Changed(changes)
+        }
     }
 
     pub(in crate::cluster) fn status(&self) -> SourceStatus {
@@ -126,6 +141,19 @@ impl Store {
             failures: 0,
             faults: faults.into_iter().take(TOLD).collect(),
         }
+    }
+}
+
+impl StoredKinds {
+    /// What holds, as it is saved.
+    fn saved(&self) -> SavedObjects {
+        let kinds = self.kinds.iter().filter(|(kind, _)| !kind.is_optional());
+        let held = kinds.flat_map(|(_, kind)| kind.objects.values());
+        let mut objects = SavedObjects::default();
+        for good in held.filter_map(|held| held.good.as_ref()) {
+            objects.add(&good.text.get());
+        }
+        objects
     }
 }
 

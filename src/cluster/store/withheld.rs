@@ -42,7 +42,7 @@ impl HeldObject {
         let withheld = Withheld {
             may_lack_fields: schema.drops_fields(),
             schema: schema.clone(),
-            noted: self.noted.clone(),
+            noted: self.noted().clone(),
             good,
         };
         withheld.report(cluster, kind, self.good.is_some());

@@ -67,6 +67,12 @@ pub(super) struct Exceptions {
 // === impl ExceptionObjects ===
 
 impl ExceptionObjects {
+    /// Whether there is none, and nothing that one could excuse.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.of_files.is_empty() && self.watched.is_empty() && self.watched_policies.is_empty()
+    }
+
     /// Adds `other`, which holds beside it.
     pub fn extend(&mut self, other: Self) {
         self.of_files.extend(other.of_files);

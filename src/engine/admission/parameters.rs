@@ -130,6 +130,22 @@ impl Parameters {
         !self.has_nameless && self.complete.as_ref().is_none_or(|kinds| kinds.contains(kind))
     }
 
+    /// Every object, and of which kinds there is no other, for tests.
+    #[cfg(test)]
+    pub(super) fn told(&self) -> Vec<String> {
+        let mut told: Vec<String> = Vec::new();
+        for (kind, objects) in &self.kinds {
+            let documents = objects.namespaces.values().flat_map(BTreeMap::values);
+            told.extend(documents.map(|document| document.text().to_owned()));
+            told.push(format!("{kind}: {}", self.is_complete(kind)));
+        }
+        let complete = self.complete.iter().flatten();
+        told.extend(complete.map(|kind| format!("{kind} is complete")));
+        told.push(format!("all are: {}", self.complete.is_none()));
+        told.sort();
+        told
+    }
+
     fn add(&mut self, kind: ParamKind, namespace: String, name: String, document: Arc<Document<'static>>) {
         let objects = self.kinds.entry(kind).or_default();
         objects

@@ -73,19 +73,41 @@ pub struct AdmissionPolicies {
 /// All that admission decides by for one cluster.
 #[derive(Debug)]
 pub struct AdmissionSet {
-    pub(super) validating: BoundPolicies<ValidatingPolicy>,
-    pub(super) mutating: BoundPolicies<MutatingPolicy>,
-    pub(super) validating_webhooks: Webhooks,
-    pub(super) mutating_webhooks: Webhooks,
+    pub(super) validating: Arc<BoundPolicies<ValidatingPolicy>>,
+    pub(super) mutating: Arc<BoundPolicies<MutatingPolicy>>,
+    pub(super) validating_webhooks: Arc<Webhooks>,
+    pub(super) mutating_webhooks: Arc<Webhooks>,
     /// What the match conditions of webhooks may name.
-    pub(super) webhook_environment: ExpressionEnvironment,
-    pub(super) initializers: Initializers,
-    pub(super) exceptions: Exceptions,
+    pub(super) webhook_environment: Arc<ExpressionEnvironment>,
+    pub(super) initializers: Arc<Initializers>,
+    pub(super) exceptions: Arc<Exceptions>,
     pub(super) failure_policy: FailurePolicy,
     pub(super) parameters: Parameters,
     pub(super) namespaces: Arc<dyn Namespaces>,
     pub(super) missing_namespace: MissingNamespace,
     pub(super) equivalents: Arc<Equivalents>,
+}
+
+// === impl AdmissionObjects ===
+
+impl AdmissionObjects {
+    /// Whether none of them decides anything.
+    fn has_no_policies(&self) -> bool {
+        self.validating.is_empty()
+            && self.validating_bindings.is_empty()
+            && self.mutating.is_empty()
+            && self.mutating_bindings.is_empty()
+            && self.initializers.is_empty()
+            && self.validating_webhooks.is_empty()
+            && self.mutating_webhooks.is_empty()
+            && self.exceptions.is_empty()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.has_no_policies() && self.namespaces.is_empty() && self.parameters.is_empty()
+    }
 }
 
 // === impl AdmissionSettings ===
@@ -125,21 +147,62 @@ impl AdmissionSet {
     #[must_use]
     pub fn new(objects: AdmissionObjects, settings: &AdmissionSettings) -> Self {
         let equivalents = Arc::clone(&settings.equivalents);
-        let webhooks =
-            |configurations| Webhooks::new(configurations, &settings.shadow_webhooks, &equivalents);
+        let webhooks = |configurations| {
+            Arc::new(Webhooks::new(
+                configurations,
+                &settings.shadow_webhooks,
+                &equivalents,
+            ))
+        };
         Self {
             validating_webhooks: webhooks(objects.validating_webhooks),
             mutating_webhooks: webhooks(objects.mutating_webhooks),
-            webhook_environment: ExpressionEnvironment::new(settings.cel_version, false),
-            validating: BoundPolicies::new(objects.validating, objects.validating_bindings, &equivalents),
-            initializers: Initializers::new(objects.initializers, &objects.mutating),
-            exceptions: Exceptions::new(objects.exceptions),
+            webhook_environment: Arc::new(ExpressionEnvironment::new(settings.cel_version, false)),
+            validating: Arc::new(BoundPolicies::new(
+                objects.validating,
+                objects.validating_bindings,
+                &equivalents,
+            )),
+            initializers: Arc::new(Initializers::new(objects.initializers, &objects.mutating)),
+            exceptions: Arc::new(Exceptions::new(objects.exceptions)),
             failure_policy: settings.failure_policy,
-            mutating: BoundPolicies::new(objects.mutating, objects.mutating_bindings, &equivalents),
+            mutating: Arc::new(BoundPolicies::new(
+                objects.mutating,
+                objects.mutating_bindings,
+                &equivalents,
+            )),
             parameters: Parameters::new(objects.parameters).complete_for(objects.complete_parameters),
             namespaces: Arc::new(FixedNamespaces::new(objects.namespaces)),
             missing_namespace: settings.missing_namespace,
             equivalents,
+        }
+    }
+
+    /// The set of one cluster, of what this set was made of and of its `own` objects; `objects`
+    /// are both. What its own objects do not touch exists once.
+    #[must_use]
+    pub fn beside(
+        &self,
+        own: &AdmissionObjects,
+        objects: AdmissionObjects,
+        settings: &AdmissionSettings,
+    ) -> Self {
+        if !own.has_no_policies() {
+            return Self::new(objects, settings);
+        }
+        Self {
+            validating: Arc::clone(&self.validating),
+            mutating: Arc::clone(&self.mutating),
+            validating_webhooks: Arc::clone(&self.validating_webhooks),
+            mutating_webhooks: Arc::clone(&self.mutating_webhooks),
+            webhook_environment: Arc::clone(&self.webhook_environment),
+            initializers: Arc::clone(&self.initializers),
+            exceptions: Arc::clone(&self.exceptions),
+            failure_policy: self.failure_policy,
+            parameters: Parameters::new(objects.parameters).complete_for(objects.complete_parameters),
+            namespaces: Arc::new(FixedNamespaces::new(objects.namespaces)),
+            missing_namespace: self.missing_namespace,
+            equivalents: Arc::clone(&self.equivalents),
         }
     }
 
@@ -155,12 +218,12 @@ impl AdmissionSet {
 
     /// Takes the webhooks out, those in shadow too, and names them as `configuration/webhook`.
     pub fn take_webhooks(&mut self) -> BTreeSet<String> {
-        let none = || Webhooks::new(Vec::new(), &BTreeSet::new(), &self.equivalents);
+        let none = || Arc::new(Webhooks::new(Vec::new(), &BTreeSet::new(), &self.equivalents));
         let taken = [
             std::mem::replace(&mut self.mutating_webhooks, none()),
             std::mem::replace(&mut self.validating_webhooks, none()),
         ];
-        let ids = |webhooks: &Webhooks| webhooks.iter().map(|webhook| webhook.id()).collect::<Vec<_>>();
+        let ids = |webhooks: &Arc<Webhooks>| webhooks.iter().map(|webhook| webhook.id()).collect::<Vec<_>>();
         taken.iter().flat_map(ids).collect()
     }
 
@@ -192,9 +255,16 @@ impl AdmissionSet {
         never.map(|policy| policy.name.as_str())
     }
 
+    /// Equal for sets that share all their policies, webhooks and exceptions, as long as one of
+    /// them is there.
+    #[must_use]
+    pub fn policies_address(&self) -> usize {
+        Arc::as_ptr(&self.validating).addr()
+    }
+
     /// What expressions are compiled for that are to join this set.
     #[must_use]
-    pub const fn cel_version(&self) -> Version {
+    pub fn cel_version(&self) -> Version {
         self.webhook_environment.version()
     }
 
@@ -243,7 +313,7 @@ impl AdmissionSet {
     /// The webhooks of both phases that decide nothing.
     pub fn shadow_webhooks(&self) -> impl Iterator<Item = &Arc<Webhook>> {
         let all = [&self.mutating_webhooks, &self.validating_webhooks];
-        all.into_iter().flat_map(Webhooks::shadows)
+        all.into_iter().flat_map(|webhooks| webhooks.shadows())
     }
 
     /// Whether there is a ValidatingAdmissionPolicy, bound or not, of this name, or
@@ -261,6 +331,26 @@ impl AdmissionSet {
     pub fn exception_ends(&self) -> impl Iterator<Item = (&str, Time)> {
         let all = self.exceptions().iter();
         all.map(|exception| (exception.name.as_str(), exception.not_after))
+    }
+
+    /// Of what it is made, for tests.
+    #[cfg(test)]
+    pub(crate) fn told(&self, namespaces: &[&str]) -> Vec<String> {
+        let mut told: Vec<String> = self.validating.names().map(str::to_owned).collect();
+        told.extend(self.mutating.names().map(str::to_owned));
+        let phases = [Phase::Mutate, Phase::Validate];
+        let webhooks = phases.into_iter().flat_map(|phase| self.webhooks(phase));
+        told.extend(webhooks.map(|webhook| webhook.id()));
+        told.extend(
+            self.exception_ends()
+                .map(|(name, end)| format!("{name} until {end}")),
+        );
+        let known = namespaces
+            .iter()
+            .filter_map(|name| self.namespaces.namespace(name));
+        told.extend(known.map(|document| document.text().to_owned()));
+        told.extend(self.parameters.told());
+        told
     }
 
     /// The kinds of the parameters that bound policies take, with repetitions.

@@ -40,6 +40,7 @@ pub struct PolicySet {
     pub(super) allow: Arc<PolicyGroup>,
     pub(super) protection: Arc<Protection>,
     never_deny: NeverDeny,
+    selectors: Arc<NamespaceSelectors>,
     pub(super) namespaces: Arc<NamespaceIndex>,
     pub(super) cluster_scoped: ClusterScoped,
     /// Whether the labels of any namespace are known.
@@ -62,6 +63,7 @@ struct IndexedPolicies {
     shadow: Arc<PolicyGroup>,
     deny: Arc<PolicyGroup>,
     allow: Arc<PolicyGroup>,
+    selectors: Arc<NamespaceSelectors>,
     namespaces: Arc<NamespaceIndex>,
     knows_namespaces: bool,
 }
@@ -73,8 +75,10 @@ pub struct PolicySetChange {
     pub removed_bindings: Vec<Arc<Binding>>,
     /// Those that come.
     pub added_bindings: Vec<Arc<Binding>>,
-    /// All policies and the labels of all namespaces, where one of either is different.
-    pub policies: Option<(Vec<Arc<AuthorizationPolicy>>, NamespaceLabels)>,
+    /// All policies, where one is different.
+    pub policies: Option<Vec<Arc<AuthorizationPolicy>>>,
+    /// The labels of all namespaces, where those of one are different, or a policy is.
+    pub namespaces: Option<NamespaceLabels>,
     /// The custom resources that are known to have no namespace.
     pub cluster_scoped: ClusterScoped,
 }
@@ -122,12 +126,47 @@ impl PolicySet {
             shadow: policies.shadow,
             deny: policies.deny,
             allow: policies.allow,
+            selectors: policies.selectors,
             namespaces: policies.namespaces,
             knows_namespaces: policies.knows_namespaces,
             cluster_scoped,
             subjects,
             symbols,
         }
+    }
+
+    /// The set of `objects`, which have the very AuthorizationPolicies of this set: their index
+    /// exists once, however many sets are made of it. It decides as one that is built from
+    /// nothing.
+    #[must_use]
+    pub fn with_same_policies(&self, objects: SharedObjects) -> Self {
+        let SharedObjects {
+            mut roles,
+            bindings,
+            policies: _,
+            namespaces,
+            cluster_scoped,
+        } = objects;
+        rbac::aggregate(&mut roles);
+        let (mut subjects, mut symbols) = (self.subjects.over(), self.symbols.over());
+        let bindings = BindingList::new(bindings);
+        let grants = Grants::new(&roles, &bindings, &mut subjects, &mut symbols);
+        subjects.share();
+        symbols.share();
+        let policies = self.indexed_policies().with_labels(&namespaces);
+        Self {
+            roles: Arc::new(roles),
+            bindings,
+            grants,
+            cluster_scoped,
+            ..self.with_policies(policies, subjects, symbols)
+        }
+    }
+
+    /// Whether both have the very same AuthorizationPolicies, and their index exists once.
+    #[must_use]
+    pub fn shares_policies(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.policies, &other.policies)
     }
 
     /// This set after `change`, at the price of what changed: the rest is shared by both. It
@@ -140,17 +179,31 @@ impl PolicySet {
             .bindings
             .changed(&change.removed_bindings, &change.added_bindings)?;
         let grants = self.grants.changed(&bindings, &mut subjects, &mut symbols);
-        let policies = match change.policies {
-            Some((policies, labels)) => IndexedPolicies::new(policies, &labels, &mut subjects, &mut symbols),
-            None => self.indexed_policies(),
+        let policies = match (change.policies, change.namespaces) {
+            (Some(policies), labels) => {
+                let labels = labels.unwrap_or_default();
+                IndexedPolicies::new(policies, &labels, &mut subjects, &mut symbols)
+            }
+            (None, Some(labels)) => self.indexed_policies().with_labels(&labels),
+            (None, None) => self.indexed_policies(),
         };
         if subjects.added() + symbols.added() > MOST_ADDED + bindings.len() / 8 {
             return None;
         }
         Some(Self {
-            roles: Arc::clone(&self.roles),
             bindings,
             grants,
+            cluster_scoped: change.cluster_scoped,
+            ..self.with_policies(policies, subjects, symbols)
+        })
+    }
+
+    /// This set with other policies.
+    fn with_policies(&self, policies: IndexedPolicies, subjects: Subjects, symbols: Symbols) -> Self {
+        Self {
+            roles: Arc::clone(&self.roles),
+            bindings: self.bindings.clone(),
+            grants: self.grants.clone(),
             protection: Arc::clone(&self.protection),
             never_deny: self.never_deny.clone(),
             policies: policies.all,
@@ -158,12 +211,13 @@ impl PolicySet {
             shadow: policies.shadow,
             deny: policies.deny,
             allow: policies.allow,
+            selectors: policies.selectors,
             namespaces: policies.namespaces,
             knows_namespaces: policies.knows_namespaces,
-            cluster_scoped: change.cluster_scoped,
+            cluster_scoped: self.cluster_scoped.clone(),
             subjects,
             symbols,
-        })
+        }
     }
 
     fn indexed_policies(&self) -> IndexedPolicies {
@@ -173,9 +227,17 @@ impl PolicySet {
             shadow: Arc::clone(&self.shadow),
             deny: Arc::clone(&self.deny),
             allow: Arc::clone(&self.allow),
+            selectors: Arc::clone(&self.selectors),
             namespaces: Arc::clone(&self.namespaces),
             knows_namespaces: self.knows_namespaces,
         }
+    }
+
+    /// Equal for sets that [share their policies](Self::shares_policies), as long as one of them
+    /// is there.
+    #[must_use]
+    pub fn policies_address(&self) -> usize {
+        Arc::as_ptr(&self.policies).addr()
     }
 
     /// Whether `neverDeny` protects this request: no Deny, not even another
@@ -273,7 +335,17 @@ impl IndexedPolicies {
             periods: Arc::new(Periods::new(policies.iter().map(|listed| listed.policy.validity))),
             knows_namespaces: !labels.is_empty(),
             namespaces: Arc::new(selectors.resolve(labels)),
+            selectors: Arc::new(selectors),
             all: Arc::new(policies),
+        }
+    }
+
+    /// The same, where namespaces have other labels.
+    fn with_labels(self, labels: &NamespaceLabels) -> Self {
+        Self {
+            namespaces: Arc::new(self.selectors.resolve(labels)),
+            knows_namespaces: !labels.is_empty(),
+            ..self
         }
     }
 }

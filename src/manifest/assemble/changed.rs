@@ -1,78 +1,76 @@
 //! The sets of each cluster after a change, made of those before it.
 
-use std::cell::LazyCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::{Sorted, sorted};
-use crate::engine::authorization::{Binding, Policies, PolicySet, PolicySetChange};
+use super::{Sorted, policy_set};
+use crate::engine::authorization::{AuthorizationPolicy, Binding, Policies, PolicySet, PolicySetChange};
 use crate::manifest::object::Content;
 use crate::manifest::validated::ValidatedObject;
-use crate::manifest::{Options, Scope, SetDifference};
+use crate::manifest::{Options, SetDifference};
 
 /// What a change makes of [`Manifests`](crate::manifest::Manifests).
-pub struct ChangedManifests {
+pub struct ChangedManifests<'o> {
     /// What decides requests. Sets of clusters that the change is not about are those of before.
     pub policies: Policies,
-    /// What admission uses, for every cluster and for each; `None` where it is as before.
-    pub scopes: Option<(Scope, BTreeMap<String, Scope>)>,
+    /// The clusters, or `None` for all of them, of which what admission uses is different.
+    pub admission: BTreeSet<Option<&'o str>>,
 }
 
-/// What [`assemble`](super::assemble) makes of `all` objects, where `earlier` is what it made of
-/// those before `difference`, at the price of that. `None` where they must be assembled from
-/// nothing: a cluster has its first object or lost its last, or the options changed.
+/// A set of one cluster of so many bindings is made anew where policies that all clusters share
+/// change, to share the index of these again; a larger one indexes them for itself.
+const FEW_BINDINGS: usize = 5_000;
+
+/// What [`assemble`](super::assemble) makes of all objects, where `earlier` is what it made of
+/// those before `difference`, at the price of that: sets of clusters that the difference is not
+/// about cost nothing. `None` where they must be assembled from nothing, since the options
+/// changed.
 ///
-/// `all` is called only where more than bindings changed, or much did.
+/// `all` gives every object that holds for one cluster alone, or, for `None`, for all of them. It
+/// is called where more than bindings changed, or much did.
 #[must_use]
 pub fn assemble_changed<'o>(
     earlier: &Policies,
     difference: &SetDifference<'o>,
-    all: impl Fn() -> Vec<&'o Arc<ValidatedObject>>,
-    options: &Options,
-) -> Option<ChangedManifests> {
-    let all = LazyCell::new(all);
-    let changes = Changes::new(difference);
-    if earlier.shared.never_deny() != &options.never_deny
-        || !changes.keep_clusters(earlier, options, || LazyCell::force(&all))
-    {
+    all: impl Fn(Option<&str>) -> Vec<&'o Arc<ValidatedObject>>,
+    options: &'o Options,
+) -> Option<ChangedManifests<'o>> {
+    if earlier.shared.never_deny() != &options.never_deny {
         return None;
     }
+    let changes = Changes::new(difference);
     let none = ChangedObjects::default();
-    let everywhere = changes.of.get(&None).unwrap_or(&none);
-    let scope = |cluster: Option<&str>, set: &Arc<PolicySet>| {
-        let own = changes
-            .of
-            .get(&cluster)
-            .filter(|_| cluster.is_some())
-            .unwrap_or(&none);
+    let of_all = ChangedScope {
+        cluster: None,
+        changes: [&changes.everywhere, &none],
+        options,
+        earlier,
+        all: &all,
+    };
+    let shared = of_all.after(&earlier.shared, &earlier.shared);
+    let mut clusters = earlier.clusters.clone();
+    for cluster in changes.clusters(earlier, options) {
         let scope = ChangedScope {
-            cluster,
-            changes: [everywhere, own],
-            options,
+            cluster: Some(cluster),
+            changes: [&changes.everywhere, changes.of.get(cluster).unwrap_or(&none)],
+            ..of_all
         };
-        scope.after(set, || LazyCell::force(&all))
-    };
-    let clusters = earlier.clusters.iter();
-    let policies = Policies {
-        shared: scope(None, &earlier.shared),
-        clusters: clusters
-            .map(|(name, set)| (name.clone(), scope(Some(name), set)))
-            .collect(),
-    };
-    let scopes = changes.is_about_admission.then(|| {
-        let (shared, clusters) = sorted(all.iter().copied(), options);
-        let clusters = clusters
-            .into_iter()
-            .map(|(cluster, sorted)| (cluster, sorted.scope));
-        (shared.scope, clusters.collect())
-    });
-    Some(ChangedManifests { policies, scopes })
+        match scope.of_cluster(&shared) {
+            Some(set) => clusters.insert(cluster.to_owned(), set),
+            None => clusters.remove(cluster),
+        };
+    }
+    Some(ChangedManifests {
+        policies: Policies { shared, clusters },
+        admission: changes.admission,
+    })
 }
 
 /// A difference, by the cluster that its objects are for.
 struct Changes<'o> {
-    of: HashMap<Option<&'o str>, ChangedObjects<'o>>,
-    is_about_admission: bool,
+    everywhere: ChangedObjects<'o>,
+    of: HashMap<&'o str, ChangedObjects<'o>>,
+    admission: BTreeSet<Option<&'o str>>,
 }
 
 /// What decides requests, as far as it came or went.
@@ -83,10 +81,12 @@ struct ChangedObjects<'o> {
 }
 
 /// What changes for one cluster, or where there is none.
-struct ChangedScope<'c> {
+struct ChangedScope<'c, 'o, F> {
     cluster: Option<&'c str>,
-    changes: [&'c ChangedObjects<'c>; 2],
+    changes: [&'c ChangedObjects<'o>; 2],
     options: &'c Options,
+    earlier: &'c Policies,
+    all: &'c F,
 }
 
 // === impl Changes ===
@@ -94,8 +94,9 @@ struct ChangedScope<'c> {
 impl<'o> Changes<'o> {
     fn new(difference: &SetDifference<'o>) -> Self {
         let mut changes = Self {
+            everywhere: ChangedObjects::default(),
             of: HashMap::new(),
-            is_about_admission: false,
+            admission: BTreeSet::new(),
         };
         for object in &difference.added {
             if let Some(of) = changes.note(object) {
@@ -112,40 +113,32 @@ impl<'o> Changes<'o> {
 
     /// Where an object belongs that decides requests.
     fn note(&mut self, object: &'o ValidatedObject) -> Option<&mut ChangedObjects<'o>> {
-        self.is_about_admission |= is_about_admission(object);
-        decides(object).then(|| self.of.entry(object.cluster()).or_default())
+        if is_about_admission(object) {
+            self.admission.insert(object.cluster());
+        }
+        match object.cluster() {
+            _ if !decides(object) => None,
+            None => Some(&mut self.everywhere),
+            Some(cluster) => Some(self.of.entry(cluster).or_default()),
+        }
     }
 
-    /// Whether the clusters that have sets of their own are the same as before.
-    fn keep_clusters<'a>(
-        &self,
-        earlier: &Policies,
-        options: &Options,
-        all: impl Fn() -> &'a Vec<&'a Arc<ValidatedObject>>,
-    ) -> bool {
-        let scoped = options
-            .cluster_scoped
-            .iter()
-            .filter(|(_, scoped)| !scoped.is_empty());
-        let mut needed = scoped
-            .map(|(cluster, _)| cluster.as_str())
-            .chain(self.of.keys().copied().flatten());
-        if needed.any(|cluster| !earlier.clusters.contains_key(cluster)) {
-            return false;
-        }
-        let scoped = |cluster: &str| options.cluster_scoped.get(cluster).cloned().unwrap_or_default();
-        let mut sets = earlier.clusters.iter();
-        if sets.any(|(cluster, set)| *set.cluster_scoped() != scoped(cluster)) {
-            return false;
-        }
-        let lost_some = self
-            .of
-            .iter()
-            .filter(|(_, of)| of.added.is_empty() && !of.removed.is_empty());
-        lost_some.filter_map(|(cluster, _)| *cluster).all(|cluster| {
-            let mut own = all().iter().filter(|object| object.cluster() == Some(cluster));
-            own.any(|object| decides(object))
-        })
+    /// The clusters that have another set than before: with a change for all, those that had one.
+    fn clusters<'c>(&self, earlier: &'c Policies, options: &'c Options) -> BTreeSet<&'c str>
+    where
+        'o: 'c,
+    {
+        let is_for_all = !self.everywhere.added.is_empty() || !self.everywhere.removed.is_empty();
+        let had = earlier.clusters.iter();
+        let differ =
+            had.filter(|(cluster, set)| is_for_all || set.cluster_scoped() != options.scoped(cluster));
+        let changed = self.of.keys().copied();
+        let scoped = options.cluster_scoped.iter();
+        let scoped =
+            scoped.filter(|(cluster, of)| !of.is_empty() && !earlier.clusters.contains_key(*cluster));
+        let scoped = scoped.map(|(cluster, _)| cluster.as_str());
+        let differ = differ.map(|(cluster, _)| cluster.as_str());
+        differ.chain(changed).chain(scoped).collect()
     }
 }
 
@@ -165,51 +158,117 @@ fn is_about_admission(object: &ValidatedObject) -> bool {
 
 // === impl ChangedScope ===
 
-impl ChangedScope<'_> {
-    /// The set that was `earlier`.
-    fn after<'a>(
-        &self,
-        earlier: &Arc<PolicySet>,
-        all: impl Fn() -> &'a Vec<&'a Arc<ValidatedObject>>,
-    ) -> Arc<PolicySet> {
-        let changed = || {
-            self.changes
-                .into_iter()
-                .flat_map(|of| of.added.iter().chain(&of.removed))
+impl<'o, F> ChangedScope<'_, 'o, F>
+where
+    F: Fn(Option<&str>) -> Vec<&'o Arc<ValidatedObject>>,
+{
+    /// The set of this cluster; `None` where that of all serves it too.
+    fn of_cluster(&self, shared: &Arc<PolicySet>) -> Option<Arc<PolicySet>> {
+        let own = self.changes[1];
+        let may_be_last = |before: &PolicySet| {
+            own.added.is_empty() && !(own.removed.is_empty() && before.cluster_scoped().is_empty())
         };
-        if changed().next().is_none() {
-            return Arc::clone(earlier);
+        let is_none_left = || !self.objects(self.cluster).iter().any(|object| decides(object));
+        let has_scopes = self
+            .cluster
+            .is_some_and(|cluster| !self.options.scoped(cluster).is_empty());
+        let before = self
+            .cluster
+            .and_then(|cluster| self.earlier.clusters.get(cluster));
+        match before {
+            Some(before) if !has_scopes && may_be_last(before) && is_none_left() => None,
+            Some(before) => Some(self.after(before, shared)),
+            None if !has_scopes && is_none_left() => None,
+            None => Some(self.anew(shared)),
         }
-        if !changed().any(|object| matches!(object.content, Content::Role(_))) {
-            let change = PolicySetChange {
-                removed_bindings: bindings(self.changes.into_iter().flat_map(|of| &of.removed)),
-                added_bindings: bindings(self.changes.into_iter().flat_map(|of| &of.added)),
-                policies: changed()
-                    .any(|object| !matches!(object.content, Content::Binding(_)))
-                    .then(|| {
-                        let objects =
-                            self.objects(all(), |object| !matches!(object.content, Content::Binding(_)));
-                        (objects.objects.policies, objects.objects.namespaces)
-                    }),
-                cluster_scoped: earlier.cluster_scoped().clone(),
-            };
-            if let Some(set) = earlier.changed(change) {
-                return Arc::new(set);
-            }
+    }
+
+    /// The set that was `before`, over the set that all clusters share.
+    fn after(&self, before: &Arc<PolicySet>, shared: &Arc<PolicySet>) -> Arc<PolicySet> {
+        let mut changed = self.changed();
+        let has_scopes = self
+            .cluster
+            .is_none_or(|cluster| before.cluster_scoped() == self.options.scoped(cluster));
+        if changed.next().is_none() && has_scopes {
+            return Arc::clone(before);
         }
-        let mut objects = self.objects(all(), decides).objects;
-        objects.cluster_scoped = earlier.cluster_scoped().clone();
-        Arc::new(PolicySet::new(objects, &self.options.never_deny))
+        if !has_scopes
+            || self
+                .changed()
+                .any(|object| matches!(object.content, Content::Role(_)))
+        {
+            return self.anew(shared);
+        }
+        let policies = self.changed_policies(before);
+        let is_labelled = self
+            .changed()
+            .any(|object| matches!(object.content, Content::Namespace(_)));
+        let Ok(policies) = policies else {
+            return self.anew(shared);
+        };
+        let change = PolicySetChange {
+            removed_bindings: bindings(self.changes.into_iter().flat_map(|of| &of.removed)),
+            added_bindings: bindings(self.changes.into_iter().flat_map(|of| &of.added)),
+            namespaces: (is_labelled || policies.is_some()).then(|| {
+                let sorted = self.sorted(|object| matches!(object.content, Content::Namespace(_)));
+                sorted.objects.namespaces
+            }),
+            policies,
+            cluster_scoped: before.cluster_scoped().clone(),
+        };
+        match before.changed(change) {
+            Some(set) => Arc::new(set),
+            None => self.anew(shared),
+        }
+    }
+
+    /// All policies, where one is different. An error where a set is better made anew, to share
+    /// the index of what all clusters have.
+    fn changed_policies(&self, before: &PolicySet) -> Result<Option<Vec<Arc<AuthorizationPolicy>>>, ()> {
+        if !self
+            .changed()
+            .any(|object| matches!(object.content, Content::Policy(_)))
+        {
+            return Ok(None);
+        }
+        let sorted = self.sorted(|object| matches!(object.content, Content::Policy(_)));
+        let is_few = before.bindings().nth(FEW_BINDINGS).is_none();
+        if self.cluster.is_some() && is_few && !self.has_own_policies() {
+            return Err(());
+        }
+        Ok(Some(sorted.objects.policies))
+    }
+
+    fn has_own_policies(&self) -> bool {
+        let own = self.objects(self.cluster);
+        own.iter()
+            .any(|object| matches!(object.content, Content::Policy(_)))
+    }
+
+    fn anew(&self, shared: &Arc<PolicySet>) -> Arc<PolicySet> {
+        let mut sorted = self.sorted(decides);
+        let Some(cluster) = self.cluster else {
+            return Arc::new(PolicySet::new(sorted.objects, &self.options.never_deny));
+        };
+        sorted.objects.cluster_scoped = self.options.scoped(cluster).clone();
+        Arc::new(policy_set(shared, sorted.objects, self.has_own_policies()))
+    }
+
+    fn changed(&self) -> impl Iterator<Item = &'o Arc<ValidatedObject>> {
+        let changes = self.changes.into_iter();
+        changes.flat_map(|of| of.added.iter().chain(&of.removed).copied())
+    }
+
+    fn objects(&self, cluster: Option<&str>) -> Vec<&'o Arc<ValidatedObject>> {
+        (self.all)(cluster)
     }
 
     /// Those for every cluster, and then those for this one.
-    fn objects(&self, all: &[&Arc<ValidatedObject>], is_wanted: impl Fn(&ValidatedObject) -> bool) -> Sorted {
+    fn sorted(&self, is_wanted: impl Fn(&ValidatedObject) -> bool) -> Sorted {
         let mut sorted = Sorted::default();
-        let shared = all.iter().filter(|object| object.cluster.is_none());
-        let own = all
-            .iter()
-            .filter(|object| object.cluster.is_some() && object.cluster() == self.cluster);
-        let wanted = shared.chain(own).filter(|object| is_wanted(object));
+        let own = self.cluster.map(|_| self.objects(self.cluster));
+        let objects = self.objects(None).into_iter().chain(own.into_iter().flatten());
+        let wanted = objects.filter(|object| is_wanted(object));
         wanted.for_each(|object| sorted.add(object));
         sorted
     }

@@ -80,7 +80,11 @@ fn edit() -> impl Strategy<Value = Edit> {
 
 /// Files of even numbers are for every cluster, the others for one.
 fn cluster(file: usize) -> Option<String> {
-    (file % 2 == 1).then(|| "east".to_owned())
+    match file {
+        1 => Some("east".to_owned()),
+        3 => Some("west".to_owned()),
+        _ => None,
+    }
 }
 
 fn make(files: &mut Vec<(usize, String)>, edit: &Edit) {
@@ -208,18 +212,25 @@ fn policies(set: &ObjectSet, before: Option<&(ObjectSet, Policies)>) -> Result<P
     let Some((earlier, policies)) = before else {
         return Ok(anew());
     };
-    let all = || set.objects().collect();
-    let Some(changed) = assemble_changed(policies, &set.since(earlier), all, &options()) else {
+    let all = |cluster: Option<&str>| {
+        set.objects()
+            .filter(|object| object.cluster() == cluster)
+            .collect()
+    };
+    let (options, difference) = (options(), set.since(earlier));
+    let Some(changed) = assemble_changed(policies, &difference, all, &options) else {
         return Ok(anew());
     };
-    if changed.scopes.is_none() {
-        let own = |set: &ObjectSet| {
-            let mut says = says(set);
-            says.retain(is_for_admission);
-            says.sort();
-            says
-        };
-        prop_assert_eq!(own(set), own(earlier));
+    for cluster in [None, Some("east"), Some("west")] {
+        if !changed.admission.contains(&cluster) {
+            let own = |set: &ObjectSet| {
+                let mut says = says(set);
+                says.retain(|says| is_for_admission(says) && says.1.as_deref() == cluster);
+                says.sort();
+                says
+            };
+            prop_assert_eq!(own(set), own(earlier));
+        }
     }
     Ok(changed.policies)
 }

@@ -12,7 +12,7 @@ use hyper::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
-use openssl::ssl::SslConnector;
+use openssl::ssl::SslContext;
 use openssl::x509::X509VerifyResult;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tokio_openssl::SslStream;
 
 use super::resolution::Resolution;
-use super::{Error, InvalidSettings, Settings, tls};
+use super::{ClientIdentity, Error, InvalidSettings, Settings, tls};
 
 /// How long one of several addresses may take before the next is tried.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -34,12 +34,26 @@ pub(super) struct Connector(Arc<Route>);
 /// The way there.
 struct Route {
     settings: Settings,
-    tls: SslConnector,
+    tls: TlsClient,
     resolution: Resolution,
 }
 
+/// Makes connections of TLS.
+pub struct TlsClient(SslContext);
+
 /// A connection after its handshake.
-pub(super) struct Io(TokioIo<SslStream<TcpStream>>);
+pub struct TlsConnection(TokioIo<SslStream<TcpStream>>);
+
+/// Why a handshake failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClientHandshakeError {
+    /// The certificate, with what is wrong with it.
+    #[error("the certificate is not trusted: {0}")]
+    Untrusted(String),
+    /// What the peer or the network did.
+    #[error("{0}")]
+    Failed(String),
+}
 
 // === impl Connector ===
 
@@ -47,16 +61,20 @@ impl Connector {
     pub(super) fn new(settings: &Settings) -> Result<Self, InvalidSettings> {
         Ok(Self(Arc::new(Route {
             settings: settings.clone(),
-            tls: tls::connector(settings)?,
+            tls: TlsClient::new(
+                &settings.authorities,
+                settings.identity.as_ref(),
+                settings.is_http2,
+            )?,
             resolution: Resolution::default(),
         })))
     }
 }
 
 impl tower_service::Service<Uri> for Connector {
-    type Response = Io;
+    type Response = TlsConnection;
     type Error = Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Io, Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<TlsConnection, Error>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
         Poll::Ready(Ok(()))
@@ -72,18 +90,13 @@ impl tower_service::Service<Uri> for Connector {
 // === impl Route ===
 
 impl Route {
-    async fn connect(&self) -> Result<Io, Error> {
+    async fn connect(&self) -> Result<TlsConnection, Error> {
         let addresses = self.resolve().await?;
         let stream = dial(&addresses).await?;
         let url = &self.settings.url;
         let name = self.settings.server_name.as_deref().unwrap_or(url.host());
-        let failed = |error: &dyn ToString| Error::Tls(error.to_string());
-        let ssl = tls::handshake(&self.tls, name).map_err(|error| failed(&error))?;
-        let mut stream = SslStream::new(ssl, stream).map_err(|error| failed(&error))?;
-        match Pin::new(&mut stream).connect().await {
-            Ok(()) => Ok(Io(TokioIo::new(stream))),
-            Err(error) => Err(Error::Tls(reason(&stream, &error))),
-        }
+        let connected = self.tls.connect(stream, name).await;
+        connected.map_err(|error| Error::Tls(error.to_string()))
     }
 
     async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
@@ -128,31 +141,71 @@ fn ready(stream: TcpStream) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// What is wrong with the certificate, or else what the peer or the network did.
-fn reason(stream: &SslStream<TcpStream>, error: &openssl::ssl::Error) -> String {
-    let verified = stream.ssl().verify_result();
-    if verified != X509VerifyResult::OK {
-        return format!("the certificate is not trusted: {}", verified.error_string());
+// === impl TlsClient ===
+
+impl TlsClient {
+    /// Connects to servers that one of `authorities` vouches for, bundles of PEM, or, without
+    /// any, one that the system trusts; shows `identity`, and offers HTTP/2 if `is_http2`.
+    ///
+    /// # Errors
+    ///
+    /// Authorities or a client certificate that cannot be used.
+    pub fn new(
+        authorities: &[Vec<u8>],
+        identity: Option<&ClientIdentity>,
+        is_http2: bool,
+    ) -> Result<Self, InvalidSettings> {
+        Ok(Self(tls::context(authorities, identity, is_http2)?))
     }
-    let cause = error
-        .ssl_error()
-        .and_then(|stack| stack.errors().first()?.reason());
-    match (cause, error.io_error()) {
-        (Some(reason), _) => reason.to_owned(),
-        (None, Some(error)) => error.to_string(),
-        (None, None) => "the connection ended during the handshake".to_owned(),
+
+    /// The handshake over `stream`, in which the certificate must be that of `server_name`.
+    ///
+    /// # Errors
+    ///
+    /// It failed.
+    pub async fn connect(
+        &self,
+        stream: TcpStream,
+        server_name: &str,
+    ) -> Result<TlsConnection, ClientHandshakeError> {
+        let failed = |error: &dyn ToString| ClientHandshakeError::Failed(error.to_string());
+        let ssl = tls::handshake(&self.0, server_name).map_err(|error| failed(&error))?;
+        let mut stream = SslStream::new(ssl, stream).map_err(|error| failed(&error))?;
+        match Pin::new(&mut stream).connect().await {
+            Ok(()) => Ok(TlsConnection(TokioIo::new(stream))),
+            Err(error) => Err(ClientHandshakeError::of(&stream, &error)),
+        }
     }
 }
 
-// === impl Io ===
+// === impl ClientHandshakeError ===
 
-impl Io {
+impl ClientHandshakeError {
+    fn of(stream: &SslStream<TcpStream>, error: &openssl::ssl::Error) -> Self {
+        let verified = stream.ssl().verify_result();
+        if verified != X509VerifyResult::OK {
+            return Self::Untrusted(verified.error_string().to_owned());
+        }
+        let cause = error
+            .ssl_error()
+            .and_then(|stack| stack.errors().first()?.reason());
+        Self::Failed(match (cause, error.io_error()) {
+            (Some(reason), _) => reason.to_owned(),
+            (None, Some(error)) => error.to_string(),
+            (None, None) => "the connection ended during the handshake".to_owned(),
+        })
+    }
+}
+
+// === impl TlsConnection ===
+
+impl TlsConnection {
     fn stream(self: Pin<&mut Self>) -> Pin<&mut TokioIo<SslStream<TcpStream>>> {
         Pin::new(&mut self.get_mut().0)
     }
 }
 
-impl Read for Io {
+impl Read for TlsConnection {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -162,7 +215,7 @@ impl Read for Io {
     }
 }
 
-impl Write for Io {
+impl Write for TlsConnection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.stream().poll_write(cx, bytes)
     }
@@ -176,7 +229,7 @@ impl Write for Io {
     }
 }
 
-impl Connection for Io {
+impl Connection for TlsConnection {
     fn connected(&self) -> Connected {
         let connected = Connected::new();
         if self.0.inner().ssl().selected_alpn_protocol() == Some(b"h2") {

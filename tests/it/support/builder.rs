@@ -63,7 +63,7 @@ pub(crate) struct Builder {
     limits: &'static str,
     drain: &'static str,
     connections: &'static str,
-    callers: &'static str,
+    callers: String,
     reload: &'static str,
     upstreams: String,
     pub(super) source: Arc<dyn ManifestSource>,
@@ -85,7 +85,7 @@ impl Builder {
             limits: "{}",
             drain: "25s",
             connections: "{}",
-            callers: CALLERS,
+            callers: CALLERS.to_owned(),
             reload: "1h",
             upstreams: "{}".to_owned(),
             source: Arc::new(FilesAlone),
@@ -127,7 +127,9 @@ impl Builder {
 
     /// One file more, to which the configuration refers.
     pub(crate) fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
-        fs::write(self.folder.path().join(name), content).unwrap();
+        let path = self.folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
         self
     }
 
@@ -142,7 +144,8 @@ impl Builder {
     }
 
     /// `callers` of the configuration, as YAML.
-    pub(crate) fn callers(self, callers: &'static str) -> Self {
+    pub(crate) fn callers(self, callers: impl Into<String>) -> Self {
+        let callers = callers.into();
         Self { callers, ..self }
     }
 
@@ -308,7 +311,7 @@ console: {console}
     }
 }
 
-fn kubeconfig(token: &str) -> String {
+pub(crate) fn kubeconfig(token: &str) -> String {
     format!(
         "apiVersion: v1
 kind: Config

@@ -91,6 +91,17 @@ impl Subjects {
         self.group_prefixes.share();
     }
 
+    /// The same, for the set of one cluster over the set that all share.
+    pub(in crate::engine::authorization) fn over(&self) -> Self {
+        Self {
+            users: self.users.over(),
+            groups: self.groups.over(),
+            user_prefixes: self.user_prefixes.over(),
+            group_prefixes: self.group_prefixes.over(),
+            count: self.count,
+        }
+    }
+
     /// How many subjects came since.
     pub(in crate::engine::authorization) fn added(&self) -> usize {
         let prefixes = self.user_prefixes.added() + self.group_prefixes.added();

@@ -60,6 +60,14 @@ impl Symbols {
         self.prefixes.share();
     }
 
+    /// The same, for the set of one cluster over the set that all share.
+    pub(in crate::engine::authorization) fn over(&self) -> Self {
+        Self {
+            exact: self.exact.over(),
+            prefixes: self.prefixes.over(),
+        }
+    }
+
     /// How many texts came since.
     pub(in crate::engine::authorization) fn added(&self) -> usize {
         self.exact.added() + self.prefixes.added()
@@ -98,6 +106,13 @@ impl Prefixes {
 
     pub(super) fn share(&mut self) {
         self.by_text.share();
+    }
+
+    pub(super) fn over(&self) -> Self {
+        Self {
+            by_text: self.by_text.over(),
+            lengths: self.lengths.clone(),
+        }
     }
 
     pub(super) fn added(&self) -> usize {

@@ -1,6 +1,7 @@
 //! Resources that are known to be cluster-scoped.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The cluster-scoped resources that kube-apiserver 1.36 serves itself or by
 /// its aggregator, by group, and those of Portcullis' own group. Of other
@@ -89,39 +90,55 @@ pub fn is_known_cluster_scoped(group: &str, resource: &str) -> bool {
 /// Custom resources without namespace, as the CustomResourceDefinitions of a cluster say.
 ///
 /// Groups in which Kubernetes or Portcullis has resources of its own are left out: what
-/// is served there is not what a definition says.
+/// is served there is not what a definition says. Clones share what they know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ClusterScoped(BTreeMap<String, BTreeSet<String>>);
+pub struct ClusterScoped(Option<Arc<ResourcesByGroup>>);
+
+type ResourcesByGroup = BTreeMap<String, BTreeSet<String>>;
 
 impl ClusterScoped {
+    /// None is known.
+    pub const NONE: Self = Self(None);
+
     /// Adds `resource` of `group`, where a definition can tell of that group.
     pub fn add(&mut self, group: &str, resource: &str) {
         if !is_built_in(group) {
-            let resources = self.0.entry(group.to_owned()).or_default();
+            let groups = Arc::make_mut(self.0.get_or_insert_default());
+            let resources = groups.entry(group.to_owned()).or_default();
             resources.insert(resource.to_owned());
         }
     }
 
     /// Adds those of `other`.
     pub fn extend(&mut self, other: Self) {
-        for (group, resources) in other.0 {
-            self.0.entry(group).or_default().extend(resources);
+        match (&mut self.0, other.0) {
+            (_, None) => {}
+            (none @ None, other) => *none = other,
+            (Some(groups), Some(other)) => {
+                let groups = Arc::make_mut(groups);
+                for (group, resources) in Arc::unwrap_or_clone(other) {
+                    groups.entry(group).or_default().extend(resources);
+                }
+            }
         }
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
     }
 
     /// Each by group and resource, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().flat_map(|(group, resources)| {
-            resources
-                .iter()
-                .map(|resource| (group.as_str(), resource.as_str()))
-        })
+        self.0
+            .iter()
+            .flat_map(|groups| groups.iter())
+            .flat_map(|(group, resources)| {
+                resources
+                    .iter()
+                    .map(|resource| (group.as_str(), resource.as_str()))
+            })
     }
 
     /// Each that is known to be cluster-scoped, by group and resource, those built in first.
@@ -139,7 +156,8 @@ impl ClusterScoped {
         is_known_cluster_scoped(group, resource)
             || self
                 .0
-                .get(group)
+                .as_ref()
+                .and_then(|groups| groups.get(group))
                 .is_some_and(|resources| resources.contains(resource))
     }
 }

@@ -5,13 +5,18 @@ use std::sync::Arc;
 use super::*;
 use crate::engine::authorization::{Binding, PolicySetChange};
 
-/// What changes at once: all bindings, and perhaps policies and namespaces.
-type SetStep = (Vec<Binding>, Option<(Vec<AuthorizationPolicy>, NamespaceLabels)>);
+/// What changes at once: all bindings, and perhaps policies or namespaces.
+type SetStep = (
+    Vec<Binding>,
+    Option<Vec<AuthorizationPolicy>>,
+    Option<NamespaceLabels>,
+);
 
 fn step() -> BoxedStrategy<SetStep> {
     (
         bindings(),
-        prop::option::weighted(0.3, (policies(), namespaces())),
+        prop::option::weighted(0.3, policies()),
+        prop::option::weighted(0.3, namespaces()),
     )
         .boxed()
 }
@@ -20,7 +25,7 @@ fn step() -> BoxedStrategy<SetStep> {
 fn changed(
     before: &PolicySet,
     objects: &mut SharedObjects,
-    (bindings, others): SetStep,
+    (bindings, policies, namespaces): SetStep,
 ) -> Option<PolicySet> {
     let is_in =
         |binding: &Binding, bindings: &[Arc<Binding>]| bindings.iter().any(|other| **other == *binding);
@@ -34,15 +39,17 @@ fn changed(
         .filter(|binding| !is_in(binding, &kept))
         .collect();
     objects.bindings = [kept, added_bindings.clone()].concat();
-    let policies = others.map(|(policies, namespaces)| {
-        objects.policies = policies.into_iter().map(Arc::new).collect();
-        objects.namespaces = namespaces;
-        (objects.policies.clone(), objects.namespaces.clone())
-    });
+    let is_other = policies.is_some() || namespaces.is_some();
+    let policies = policies.map(|policies| policies.into_iter().map(Arc::new).collect());
+    if let Some(policies) = &policies {
+        objects.policies.clone_from(policies);
+    }
+    objects.namespaces = namespaces.unwrap_or_else(|| std::mem::take(&mut objects.namespaces));
     before.changed(PolicySetChange {
         removed_bindings,
         added_bindings,
         policies,
+        namespaces: is_other.then(|| objects.namespaces.clone()),
         cluster_scoped: objects.cluster_scoped.clone(),
     })
 }
@@ -54,15 +61,33 @@ proptest! {
     fn a_changed_set_decides_as_one_built_from_nothing(
         roles in roles(),
         first in step(),
+        (shared, is_over) in (bindings(), any::<bool>()),
         steps in prop::collection::vec(step(), 1..5),
         asked in prop::collection::vec((asked(), instant()), 8),
     ) {
-        let (policies, namespaces) = first.1.unwrap_or_default();
-        let objects = Objects { roles, bindings: first.0, policies, namespaces, ..Objects::default() };
+        let objects = Objects {
+            roles,
+            bindings: first.0,
+            policies: first.1.unwrap_or_default(),
+            namespaces: first.2.unwrap_or_default(),
+            ..Objects::default()
+        };
         let mut objects = SharedObjects::from(objects);
-        let mut set = PolicySet::new(objects.clone(), &NeverDeny::default());
-        for step in steps {
-            set = changed(&set, &mut objects, step).unwrap();
+        // Beside a set that all share, with bindings of its own, or from nothing.
+        let bindings = shared.into_iter().map(Arc::new).collect();
+        let namespaces = NamespaceLabels::default();
+        let shared = SharedObjects { bindings, namespaces, ..objects.clone() };
+        let shared = PolicySet::new(shared, &NeverDeny::default());
+        let mut set = if is_over {
+            shared.with_same_policies(objects.clone())
+        } else {
+            PolicySet::new(objects.clone(), &NeverDeny::default())
+        };
+        prop_assert_eq!(set.shares_policies(&shared), is_over);
+        for step in std::iter::once(None).chain(steps.into_iter().map(Some)) {
+            if let Some(step) = step {
+                set = changed(&set, &mut objects, step).unwrap();
+            }
             let anew = PolicySet::new(objects.clone(), &NeverDeny::default());
             let bindings = |set: &PolicySet| set.bindings().cloned().collect::<Vec<_>>();
             prop_assert_eq!(bindings(&set), bindings(&anew));

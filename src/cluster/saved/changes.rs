@@ -1,0 +1,374 @@
+//! What changed since a set was saved, in a file beside it: a change costs what it is, however
+//! large the set.
+//!
+//! Each line is a digest, a space, and changes as JSON. The digest is that of the line before
+//! (of the first line: of the set) and of this line's changes: lines of another set, or after
+//! one that was not written to its end, are not used.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use openssl::sha::Sha256;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{LONGEST, RestoredObjects, SavedObjects, hexadecimal, of_value};
+use crate::cluster::kind::WatchedKind;
+use crate::cluster::object::Name;
+use crate::config::files;
+
+/// The changes may have so many bytes, beside a quarter of those of the set, before the set is
+/// saved as a whole again.
+const CHANGED_BYTES: usize = 64 << 10;
+
+/// What is not saved yet.
+#[derive(Debug)]
+pub(in crate::cluster) enum UnsavedObjects {
+    /// All that holds: more changed than is worth being told apart.
+    All(SavedObjects),
+    /// What changed since this was asked for last.
+    Changed(SavedChanges),
+}
+
+/// Objects that came, changed or went.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::cluster) struct SavedChanges {
+    set: Vec<Box<RawValue>>,
+    delete: Vec<DeletedObject>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct DeletedObject {
+    api_version: String,
+    kind: String,
+    namespace: String,
+    name: String,
+}
+
+/// Saves the set of one cluster: as a whole, and then what changes.
+pub(in crate::cluster) struct SnapshotSaver {
+    path: PathBuf,
+    cluster: String,
+    written: Option<WrittenSnapshot>,
+}
+
+/// What is on disk.
+struct WrittenSnapshot {
+    bytes: usize,
+    /// Of the set, or of the last line of changes.
+    digest: [u8; 32],
+    changes: Option<File>,
+    changed_bytes: usize,
+}
+
+// === impl SavedChanges ===
+
+impl SavedChanges {
+    /// The object with this text holds.
+    pub(in crate::cluster) fn set(&mut self, text: String) {
+        // What holds was read as JSON, and is kept as such.
+        self.set.extend(RawValue::from_string(text));
+    }
+
+    /// There is no such object any more.
+    pub(in crate::cluster) fn delete(&mut self, kind: &WatchedKind, (namespace, name): &Name) {
+        // The versions of a kind are one: what is saved is of any of them.
+        let version = kind.versions.first().map_or("", String::as_str);
+        self.delete.push(DeletedObject {
+            api_version: kind.api_version(version),
+            kind: kind.kind.clone(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+        });
+    }
+
+    fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.delete.is_empty()
+    }
+}
+
+// === impl SnapshotSaver ===
+
+impl SnapshotSaver {
+    pub(in crate::cluster) fn new(path: PathBuf, cluster: &str) -> Self {
+        Self {
+            path,
+            cluster: cluster.to_owned(),
+            written: None,
+        }
+    }
+
+    /// Whether all that holds is to be saved next.
+    pub(in crate::cluster) fn wants_all(&self) -> bool {
+        let written = self.written.as_ref();
+        written.is_none_or(|written| written.changed_bytes > written.bytes / 4 + CHANGED_BYTES)
+    }
+
+    /// Saves what is not saved. After a failure all is wanted.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be written.
+    pub(in crate::cluster) fn save(&mut self, unsaved: &UnsavedObjects) -> io::Result<()> {
+        let written = self.written.take();
+        self.written = Some(match (unsaved, written) {
+            (UnsavedObjects::Changed(changes), Some(written)) if changes.is_empty() => written,
+            (UnsavedObjects::Changed(changes), Some(written)) => self.append(written, changes)?,
+            (UnsavedObjects::Changed(_), None) => {
+                return Err(io::Error::other("no set was saved that this changes"));
+            }
+            (UnsavedObjects::All(objects), written) => self.replace(written, objects)?,
+        });
+        Ok(())
+    }
+
+    fn replace(
+        &self,
+        written: Option<WrittenSnapshot>,
+        objects: &SavedObjects,
+    ) -> io::Result<WrittenSnapshot> {
+        let digest = objects.digest();
+        if let Some(written) = written.filter(|written| written.digest == digest) {
+            return Ok(written);
+        }
+        super::write(&self.path, &self.cluster, objects, &digest)?;
+        // They are of the set before, and would not be used.
+        match fs::remove_file(beside(&self.path)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        Ok(WrittenSnapshot {
+            bytes: objects.lines.len(),
+            digest,
+            changes: None,
+            changed_bytes: 0,
+        })
+    }
+
+    fn append(&self, mut written: WrittenSnapshot, changes: &SavedChanges) -> io::Result<WrittenSnapshot> {
+        let text = serde_json::to_string(changes)?;
+        let digest = chained(&written.digest, &text);
+        let line = format!("{} {text}\n", hexadecimal(&digest));
+        let mut file = match written.changes.take() {
+            Some(file) => file,
+            None => self.begin()?,
+        };
+        file.write_all(line.as_bytes())?;
+        file.sync_data()?;
+        Ok(WrittenSnapshot {
+            bytes: written.bytes,
+            digest,
+            changes: Some(file),
+            changed_bytes: written.changed_bytes + line.len(),
+        })
+    }
+
+    fn begin(&self) -> io::Result<File> {
+        let path = beside(&self.path);
+        let file = OpenOptions::new()
+            .create_new(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path)?;
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        File::open(folder)?.sync_all()?;
+        Ok(file)
+    }
+}
+
+/// Where the changes of the set at `path` are.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".changes");
+    name.into()
+}
+
+fn chained(before: &[u8; 32], text: &str) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    digest.update(before);
+    digest.update(text.as_bytes());
+    digest.finish()
+}
+
+/// The `objects` of the set at `path`, which have this digest, with what changed since.
+///
+/// # Errors
+///
+/// The changes are there and cannot be read.
+pub(super) fn with_changes(
+    path: &Path,
+    objects: RestoredObjects,
+    mut digest: [u8; 32],
+) -> io::Result<RestoredObjects> {
+    let content = match files::read(&beside(path), LONGEST) {
+        Ok(content) => content,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(objects),
+        Err(error) => return Err(error),
+    };
+    let text = String::from_utf8_lossy(&content);
+    let mut changed = BTreeMap::new();
+    for line in text.split_inclusive('\n') {
+        let Some((named, changes)) = line.strip_suffix('\n').and_then(|line| line.split_once(' ')) else {
+            break;
+        };
+        digest = chained(&digest, changes);
+        if named != hexadecimal(&digest) {
+            break;
+        }
+        let Ok(SavedChanges { set, delete }) = serde_json::from_str(changes) else {
+            break;
+        };
+        for object in set {
+            let value: Option<Value> = serde_json::from_str(object.get()).ok();
+            if let Some((kind, received)) = value.and_then(of_value) {
+                changed.insert((kind, received.name.clone()), Some(received));
+            }
+        }
+        for gone in delete {
+            let kind = WatchedKind::of_object(&gone.api_version, &gone.kind);
+            changed.insert((kind, (gone.namespace, gone.name)), None);
+        }
+    }
+    if changed.is_empty() {
+        return Ok(objects);
+    }
+    let same = objects
+        .into_iter()
+        .filter(|(kind, received)| !changed.contains_key(&(kind.clone(), received.name.clone())));
+    let mut all: RestoredObjects = same.collect();
+    let came = changed.into_iter();
+    all.extend(came.filter_map(|((kind, _), received)| Some((kind, received?))));
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::cel::Version;
+    use crate::cluster::saved::read;
+
+    fn role(name: &str, verb: &str) -> String {
+        format!(
+            r#"{{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{{"name":"{name}","namespace":"n"}},"rules":[{{"apiGroups":[""],"resources":["pods"],"verbs":["{verb}"]}}]}}"#
+        )
+    }
+
+    fn kind() -> WatchedKind {
+        WatchedKind::of_object("rbac.authorization.k8s.io/v1", "Role")
+    }
+
+    fn all(objects: &[String]) -> UnsavedObjects {
+        let mut saved = SavedObjects::default();
+        objects.iter().for_each(|object| saved.add(object));
+        UnsavedObjects::All(saved)
+    }
+
+    fn changed(set: &[String], deleted: &[&str]) -> UnsavedObjects {
+        let mut changes = SavedChanges::default();
+        set.iter().for_each(|object| changes.set(object.clone()));
+        let name = |name: &str| ("n".to_owned(), name.to_owned());
+        deleted
+            .iter()
+            .for_each(|deleted| changes.delete(&kind(), &name(deleted)));
+        UnsavedObjects::Changed(changes)
+    }
+
+    fn texts(path: &Path) -> Vec<String> {
+        let read = read(path, "east").unwrap().unwrap().into_iter();
+        let text = |received: crate::cluster::object::ReceivedObject| {
+            let read = received.read(&"east".into(), Version::NEWEST).unwrap();
+            read.text.get().into_owned()
+        };
+        let mut texts: Vec<String> = read.map(|(_, received)| text(received)).collect();
+        texts.sort();
+        texts
+    }
+
+    /// A set with two changes.
+    fn saved() -> (tempfile::TempDir, PathBuf, SnapshotSaver) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("east.json");
+        let mut saver = SnapshotSaver::new(path.clone(), "east");
+        saver.save(&all(&[role("a", "get"), role("b", "get")])).unwrap();
+        saver
+            .save(&changed(&[role("a", "list"), role("c", "get")], &[]))
+            .unwrap();
+        saver.save(&changed(&[], &["b"])).unwrap();
+        (folder, path, saver)
+    }
+
+    #[test]
+    fn what_changed_is_read_with_the_set() {
+        let (_folder, path, mut saver) = saved();
+        assert_eq!(texts(&path), [role("a", "list"), role("c", "get")]);
+        saver.save(&changed(&[], &[])).unwrap();
+        saver
+            .save(&changed(&[role("b", "watch")], &["c", "absent"]))
+            .unwrap();
+        assert_eq!(texts(&path), [role("a", "list"), role("b", "watch")]);
+        let mode = fs::metadata(beside(&path)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "only the owner may read it");
+        // Another set ends them.
+        saver.save(&all(&[role("d", "get")])).unwrap();
+        assert_eq!(texts(&path), [role("d", "get")]);
+        assert!(!beside(&path).exists());
+    }
+
+    #[test]
+    fn changes_that_are_not_whole_or_of_another_set_are_not_used() {
+        let (folder, path, _) = saved();
+        let lines = fs::read_to_string(beside(&path)).unwrap();
+        let first = [role("a", "list"), role("b", "get"), role("c", "get")];
+        for torn in [
+            lines.trim_end(),
+            lines[..lines.len() - 9].trim_end(),
+            &lines.replace("\"b\"", "\"c\""),
+        ] {
+            fs::write(beside(&path), torn).unwrap();
+            assert_eq!(texts(&path), first, "{torn}");
+        }
+        let later = lines.split_inclusive('\n').nth(1).unwrap();
+        for useless in [later, "", "\n", "no digest\n", &lines.replace("list", "edit")] {
+            fs::write(beside(&path), useless).unwrap();
+            assert_eq!(texts(&path), [role("a", "get"), role("b", "get")], "{useless}");
+        }
+        let other = folder.path().join("west.json");
+        SnapshotSaver::new(other.clone(), "east")
+            .save(&all(&[role("e", "get")]))
+            .unwrap();
+        fs::write(beside(&other), &lines).unwrap();
+        assert_eq!(texts(&other), [role("e", "get")]);
+    }
+
+    #[test]
+    fn all_is_saved_again_after_many_changes_or_a_failure() {
+        let (_folder, path, mut saver) = saved();
+        let mut rounds = 0;
+        while !saver.wants_all() {
+            rounds += 1;
+            saver
+                .save(&changed(&[role("a", &format!("verb-{rounds}"))], &[]))
+                .unwrap();
+        }
+        assert!((100..1_000).contains(&rounds), "{rounds}");
+        assert_eq!(
+            texts(&path),
+            [role("a", &format!("verb-{rounds}")), role("c", "get")]
+        );
+        saver.save(&all(&[role("a", "get")])).unwrap();
+        assert!(!saver.wants_all());
+        fs::create_dir(beside(&path)).unwrap();
+        assert!(saver.save(&changed(&[role("a", "list")], &[])).is_err());
+        assert!(saver.wants_all());
+        assert!(saver.save(&changed(&[role("a", "list")], &[])).is_err());
+    }
+}
