@@ -46,6 +46,7 @@ pub(crate) fn row(size: &Size) {
         Sort::WatchedBindings => (1, size.count),
         _ => (size.count, OF_ONE_CLUSTER),
     };
+    std::fs::create_dir(setup.path("saved")).expect("a folder");
     let mut servers = Servers::start(clusters, bindings, &setup.path("clusters.d"));
     let source = Arc::new(Clusters::new());
     let (start, start_cpu, (_state, reloader, refreshed)) = measured(|| {
@@ -60,7 +61,7 @@ pub(crate) fn row(size: &Size) {
         (state, reloader, refreshed)
     });
     // The first save of each is of the whole set, and belongs to no change.
-    let is_saved = |cluster: usize| setup.path(&format!("clusters.d/{cluster}.saved")).exists();
+    let is_saved = |cluster: usize| setup.path(&format!("saved/{cluster}.saved")).exists();
     while !(0..clusters).all(is_saved) {
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -187,7 +188,8 @@ pub(crate) fn serve(arguments: &[String]) {
         let entry = json!({
             "name": name,
             "kubeconfig": format!("{cluster}.kubeconfig"),
-            "snapshot": format!("{cluster}.saved"),
+            // Beside the entries, each save would have all of them looked at again.
+            "snapshot": format!("../saved/{cluster}.saved"),
         });
         write(format!("{cluster}.json"), entry.to_string());
     }
