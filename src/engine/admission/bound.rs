@@ -128,6 +128,13 @@ impl<P: Policy> BoundPolicies<P> {
             .collect()
     }
 
+    /// The bound one of this name.
+    pub(super) fn find(&self, name: &str) -> Option<&P> {
+        let mut bound = self.bound.iter();
+        let found = bound.find(|bound| bound.policy.applicability().name == name);
+        found.map(|bound| &*bound.policy)
+    }
+
     /// The names of the others.
     pub(super) fn unbound(&self) -> &BTreeSet<String> {
         &self.unbound

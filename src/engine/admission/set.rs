@@ -287,6 +287,15 @@ impl AdmissionSet {
         }
     }
 
+    /// How many `spec.validations` the bound ValidatingAdmissionPolicy of this name has; 0 if there
+    /// is none of this name.
+    #[must_use]
+    pub fn validations(&self, policy: &str) -> usize {
+        self.validating
+            .find(policy)
+            .map_or(0, |policy| policy.validations.len())
+    }
+
     /// The names of the policies of `phase` that have no binding, and so do nothing.
     pub fn unbound_policies(&self, phase: Phase) -> impl Iterator<Item = &str> {
         let unbound = match phase {

@@ -55,7 +55,7 @@ struct PolicyView<'a> {
     texts: Vec<ObjectText>,
 }
 
-/// A rule, and how many recent decisions it decided.
+/// A rule or validation, and how many recent decisions it decided.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct RuleUse {
     rule: usize,
@@ -124,17 +124,20 @@ fn listed(
 ) -> Option<DecidingObject> {
     let mut rows = PolicyList::new(context, cluster, recent).0.into_iter();
     let row = rows.find(|row| row.kind == kind && row.name == name)?;
-    let policies = context.snapshot.policies.for_cluster(cluster);
-    let mut own = policies
-        .authorization_policies()
-        .filter(|_| kind == ListedKind::AuthorizationPolicy);
-    let policy = own.find(|policy| policy.name == name);
+    let (policies, admission) = (&context.snapshot.policies, &context.snapshot.admission);
+    let rules = match kind {
+        ListedKind::AuthorizationPolicy => {
+            let mut own = policies.for_cluster(cluster).authorization_policies();
+            let policy = own.find(|policy| policy.name == name)?;
+            policy.resource_rules.len() + policy.non_resource_rules.len()
+        }
+        ListedKind::ValidatingAdmissionPolicy => admission.for_cluster(cluster).validations(name),
+        ListedKind::MutatingAdmissionPolicy | ListedKind::AdmissionException => 0,
+    };
     Some(DecidingObject {
         about: row.about,
         counts: row.counts,
-        rules: policy.map_or(0, |policy| {
-            policy.resource_rules.len() + policy.non_resource_rules.len()
-        }),
+        rules,
     })
 }
 

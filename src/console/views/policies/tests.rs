@@ -188,6 +188,7 @@ fn a_policy_is_shown_as_it_is_written_with_its_bindings() {
             .unwrap()
             .contains("object.spec.replicas < 5")
     );
+    assert_eq!(policy["rules"], json!([{"rule": 0, "decided": 0}]));
     let policy = console.json("/policies/AuthorizationPolicy/-/stop").unwrap();
     let used: Vec<u64> = policy["rules"]
         .as_array()
