@@ -15,9 +15,10 @@ pub(super) struct NumberedTexts {
 
 impl NumberedTexts {
     pub(super) fn get(&self, text: &str) -> Option<u32> {
-        let shared = self.shared.get(text);
-        let own = || self.base.get(text).or_else(|| self.added.get(text));
-        shared.or_else(own).copied()
+        // Where no set is shared, most texts are in the base: they are found at once.
+        let own = self.base.get(text);
+        let found = own.or_else(|| self.shared.get(text));
+        found.or_else(|| self.added.get(text)).copied()
     }
 
     /// The number of `text`; a new one gets what `number` makes of how many there are.
