@@ -44,7 +44,7 @@ pub use authorization::Authorization;
 pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
 pub(crate) use callers::one_cluster;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints};
-pub use clusters::{ClusterEntry, ClusterFile, ClusterFolder, Selector};
+pub use clusters::{ClusterEntry, ClusterFile, ClusterFolder, SNAPSHOT_CHANGES, Selector};
 pub use console::Console;
 pub use decision_log::{DecisionLog, LogPath, LogTrace};
 pub(crate) use duration::parse_duration;

@@ -33,6 +33,9 @@ pub struct ClusterEntry {
     pub writes_status: bool,
 }
 
+/// What the name of a `snapshot` is followed by in that of the file of its changes.
+pub const SNAPSHOT_CHANGES: &str = ".changes";
+
 /// The fields of an entry.
 const FIELDS: [&str; 6] = [
     "name",

@@ -7,6 +7,7 @@
 
 mod walk;
 
+use std::ffi::OsString;
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, BufWriter, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
@@ -77,6 +78,17 @@ pub fn describe(error: &io::Error) -> String {
     }
 }
 
+/// What the name of a file ends with until [`replace`] puts it in its place.
+pub const NEW: &str = ".new";
+
+/// `path` with `ending` after its name: a file that is in the same folder.
+#[must_use]
+pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(ending);
+    name.into()
+}
+
 /// Puts what `write` writes at `path`, as a whole or not at all, for the owner alone: it may hold
 /// credentials. Folders that are missing are made. Blocks until it is on the disk.
 ///
@@ -86,9 +98,7 @@ pub fn describe(error: &io::Error) -> String {
 pub fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let beside = folder.join(name);
+    let beside = with_ending(path, NEW);
     match fs::remove_file(&beside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -159,7 +159,7 @@ impl Watches {
 
     fn follow(&mut self, config: &Config, found: &SetFiles) {
         let files = found.files.iter().chain(&found.real).cloned();
-        let interest = Interest::new(files, config.decision_log.as_ref());
+        let interest = Interest::new(files, config);
         *self.interest.lock().unwrap_or_else(PoisonError::into_inner) = interest;
         self.watch(found.folders.clone());
     }

@@ -6,27 +6,29 @@ use std::path::PathBuf;
 use notify::EventKind;
 use notify::event::ModifyKind;
 
-use crate::config::{DecisionLog, LogPath, files};
+use crate::config::{ClusterEntry, Config, LogPath, SNAPSHOT_CHANGES, files};
 
-/// Which of the events in the watched folders matter. A decision log beside the
-/// configuration must not have everything read again with each of its lines.
+/// Which of the events in the watched folders matter. What the gateway writes itself, beside
+/// files that it reads, must not have everything read again: a decision log with each of its
+/// lines, the saved objects of a cluster with each change.
 #[derive(Debug, Default)]
 pub(super) struct Interest {
     files: HashSet<PathBuf>,
-    log: Option<PathBuf>,
+    written: HashSet<PathBuf>,
 }
 
 // === impl Interest ===
 
 impl Interest {
-    /// The changes of `files` matter, those of the log do not.
-    pub(super) fn new(files: impl Iterator<Item = PathBuf>, log: Option<&DecisionLog>) -> Self {
+    /// The changes of `files` matter, those of what a gateway of `config` writes do not.
+    pub(super) fn new(files: impl Iterator<Item = PathBuf>, config: &Config) -> Self {
+        let log = config.decision_log.iter().filter_map(|log| match &log.path {
+            LogPath::File(path) => Some(path.clone()),
+            LogPath::Stdout => None,
+        });
         Self {
             files: files.collect(),
-            log: log.and_then(|log| match &log.path {
-                LogPath::File(path) => Some(path.clone()),
-                LogPath::Stdout => None,
-            }),
+            written: log.chain(config.clusters.iter().flat_map(saved)).collect(),
         }
     }
 
@@ -36,28 +38,53 @@ impl Interest {
             EventKind::Modify(ModifyKind::Data(_) | ModifyKind::Metadata(_))
         );
         let matters = |path: &PathBuf| {
-            let is_log = self.log.as_ref() == Some(path);
+            let is_own = self.written.contains(path);
             // A name that comes or goes may be a link that leads to another set.
-            !is_log && (!writes || self.files.contains(path) || files::is_manifest(path))
+            !is_own && (!writes || self.files.contains(path) || files::is_manifest(path))
         };
         !event.kind.is_access() && (event.paths.is_empty() || event.paths.iter().any(matters))
     }
 }
 
+/// The files in which the objects of a cluster are saved.
+fn saved(cluster: &ClusterEntry) -> Vec<PathBuf> {
+    let snapshot = cluster.snapshot.iter();
+    let all = snapshot.flat_map(|path| {
+        let beside = [files::NEW, SNAPSHOT_CHANGES];
+        beside
+            .map(|ending| files::with_ending(path, ending))
+            .into_iter()
+            .chain([path.clone()])
+    });
+    all.collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use notify::event::{AccessKind, CreateKind, DataChange, RenameMode};
 
     use super::*;
-    use crate::config::LogTrace;
+    use crate::config;
+
+    /// Watches a cluster, whose objects it saves, and has a decision log.
+    const CONFIGURATION: &str = r"
+apiVersion: config.portcullis.dev/v1alpha1
+kind: GatewayConfiguration
+server: {address: '127.0.0.1:0', tls: {certificate: s.crt, privateKey: s.key, clientCA: ca.crt}}
+callers: [{clientCertificate: {commonNames: [api]}}]
+manifests: []
+decisionLog: {path: decisions.json}
+clusters: [{name: east, kubeconfig: east.kubeconfig, snapshot: saved/east.json}]
+";
 
     #[test]
+    #[cfg(feature = "cluster")]
     fn only_events_that_can_change_the_set_matter() {
-        let log = DecisionLog {
-            path: LogPath::File("/etc/p/decisions.json".into()),
-            trace: LogTrace::None,
-        };
-        let interest = Interest::new(["/etc/p/token".into()].into_iter(), Some(&log));
+        let (config, faults) = config::parse(Path::new("p.yaml"), CONFIGURATION, Path::new("/etc/p"));
+        let config = config.unwrap_or_else(|| panic!("{faults}"));
+        let interest = Interest::new(["/etc/p/token".into()].into_iter(), &config);
         let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));
         let create = EventKind::Create(CreateKind::File);
         let rename = EventKind::Modify(ModifyKind::Name(RenameMode::To));
@@ -68,6 +95,10 @@ mod tests {
             (write, "/etc/p/decisions.json", false),
             (create, "/etc/p/decisions.json", false),
             (create, "/etc/p/folder", true),
+            (create, "/etc/p/saved/east.json.changes", false),
+            (create, "/etc/p/saved/east.json.new", false),
+            (rename, "/etc/p/saved/east.json", false),
+            (create, "/etc/p/saved/west.json", true),
             (rename, "/etc/p/..data", true),
             (EventKind::Access(AccessKind::Any), "/etc/p/token", false),
         ] {

@@ -6,7 +6,6 @@
 //! one that was not written to its end, are not used.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -20,7 +19,7 @@ use serde_json::value::RawValue;
 use super::{LONGEST, RestoredObjects, SavedObjects, hexadecimal, of_value};
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::object::Name;
-use crate::config::files;
+use crate::config::{SNAPSHOT_CHANGES, files};
 
 /// The changes may have so many bytes, beside a quarter of those of the set, before the set is
 /// saved as a whole again.
@@ -185,9 +184,7 @@ impl SnapshotSaver {
 
 /// Where the changes of the set at `path` are.
 fn beside(path: &Path) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(".changes");
-    name.into()
+    files::with_ending(path, SNAPSHOT_CHANGES)
 }
 
 fn chained(before: &[u8; 32], text: &str) -> [u8; 32] {
