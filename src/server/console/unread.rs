@@ -47,3 +47,46 @@ impl UnreadAnswers {
         Some(BoxBody::new(SizedStream::new(length, pieces)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use actix_web::body::{BodySize, MessageBody as _, to_bytes};
+
+    use super::*;
+
+    fn mk_text(length: usize) -> String {
+        let mut text = "0123456789ab".repeat(length / 12 + 1);
+        text.truncate(length);
+        text
+    }
+
+    #[actix_web::test]
+    async fn an_answer_is_sent_as_it_is() {
+        let unread = UnreadAnswers::new();
+        for length in [0, 1, SMALL, SMALL + 1, 10 * PIECE, 1 << 20] {
+            let text = mk_text(length);
+            let body = unread.body(text.clone()).unwrap();
+            assert_eq!(body.size(), BodySize::Sized(u64::try_from(length).unwrap()));
+            assert!(to_bytes(body).await.unwrap() == text, "{length}");
+        }
+        assert_eq!(unread.0.available_permits(), MOST);
+    }
+
+    #[actix_web::test]
+    async fn what_nobody_reads_is_bounded() {
+        let unread = UnreadAnswers::new();
+        let half = || unread.body(mk_text(MOST / 2));
+        let (one, two) = (half().unwrap(), half().unwrap());
+        assert!(unread.body(mk_text(SMALL + 1)).is_none());
+        assert!(unread.body(mk_text(SMALL)).is_some(), "a small one has room");
+        // Read, or given up: there is room again.
+        to_bytes(one).await.unwrap();
+        assert!(half().is_some());
+        drop(two);
+        // One that is too large has the room to itself.
+        let huge = unread.body(mk_text(MOST + 1)).unwrap();
+        assert!(unread.body(mk_text(SMALL + 1)).is_none());
+        drop(huge);
+        assert_eq!(unread.0.available_permits(), MOST);
+    }
+}
