@@ -106,7 +106,7 @@ impl fmt::Display for InWords<'_> {
             bindings,
         } = self;
         let authorization = &consulted.authorization;
-        let asked = asked(&consulted.turns);
+        let asked = asked(consulted);
         match authorization.decision {
             Decision::NoOpinion if !asked.is_empty() => {
                 writeln!(f, "noOpinion: nothing matched here; {asked} would be asked")?;
@@ -151,11 +151,8 @@ impl fmt::Display for InWords<'_> {
 }
 
 /// The names of those of whom nobody knows what they say.
-fn asked(turns: &[AuthorizerTurn]) -> String {
-    let asked = turns
-        .iter()
-        .filter(|turn| matches!(turn.outcome, TurnOutcome::Asked));
-    let names: Vec<_> = asked.map(|turn| format!("`{}`", turn.name)).collect();
+fn asked(consulted: &Consulted) -> String {
+    let names: Vec<_> = consulted.unanswered().map(|name| format!("`{name}`")).collect();
     names.join(", ")
 }
 

@@ -48,6 +48,14 @@ pub(crate) enum TurnOutcome {
     ConditionError { error: String, decision: Decision },
 }
 
+impl Consulted {
+    /// The names of those that would be asked, and of which nobody knows what they say.
+    pub(crate) fn unanswered(&self) -> impl Iterator<Item = &str> {
+        let asked = |turn: &&AuthorizerTurn| matches!(turn.outcome, TurnOutcome::Asked);
+        self.turns.iter().filter(asked).map(|turn| turn.name.as_str())
+    }
+}
+
 /// Decides by `policies`, and where they have no opinion by what `recorded` says
 /// of `authorizers`, up to the first of which it says nothing.
 pub(crate) fn consult(

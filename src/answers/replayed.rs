@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::authorization::object;
+use crate::engine::authorization::Authorization;
 use crate::engine::{Cause, Decision, Target};
 
 /// What came of a request that was decided again.
@@ -70,6 +71,16 @@ const REASONS: usize = 100;
 // === impl KnownDecision ===
 
 impl KnownDecision {
+    /// A decision about authorization, which has no patch.
+    pub(crate) fn of_authorization(authorization: &Authorization<'_>) -> Self {
+        Self {
+            decision: authorization.decision,
+            reason: authorization.reason.to_string(),
+            cause: Self::cause_in_words(authorization.cause.as_ref()),
+            patch: Some(String::new()),
+        }
+    }
+
     /// `KIND/NAMESPACE/NAME`; empty where nothing decided.
     pub(crate) fn cause_in_words(cause: Option<&Cause<'_>>) -> String {
         cause.map_or_else(String::new, |cause| {

@@ -110,10 +110,8 @@ impl<S> Bounded<S> {
             unfinished: Arc::default(),
         }
     }
-}
 
-impl<S> Bounded<S> {
-    /// What is told of the API server's protocol.
+    /// Which protocol the API server speaks, as far as it has answered.
     pub(super) fn protocol(&self) -> SpokenProtocol {
         self.protocol.clone()
     }
@@ -137,9 +135,10 @@ where
     fn call(&mut self, request: Request<T>) -> Self::Future {
         let is_watch = is_watch(request.uri());
         let now = Instant::now();
-        let pause = match is_watch {
-            true => self.watches.next(request.uri().path(), now) - now,
-            false => Duration::ZERO,
+        let pause = if is_watch {
+            self.watches.next(request.uri().path(), now) - now
+        } else {
+            Duration::ZERO
         };
         // The one that is ready, and another in its place.
         let next = self.inner.clone();

@@ -4,7 +4,7 @@ use super::watch::RedactionWatch;
 use crate::answers::LoadedPolicies;
 use crate::answers::admission::{StepRecorder, StepsInWords};
 use crate::answers::authorization::InWords;
-use crate::answers::authorizers::{self, Consulted, Opinions, TurnOutcome};
+use crate::answers::authorizers::{self, Consulted, Opinions};
 use crate::answers::replayed::{KnownDecision, ReplayDecision};
 use crate::api::{AdmissionReview, SubjectAccessReview};
 use crate::config::Endpoint;
@@ -74,24 +74,17 @@ impl Deciding<'_> {
         let authorization = if own.decision == Decision::NoOpinion && !authorizers.is_empty() {
             let opinions = Opinions::of(self.recorded.opinions()?);
             let consulted = authorizers::consult(policies, &review.attributes, own, (authorizers, &opinions));
-            let mut turns = consulted.turns.iter();
-            if let Some(turn) = turns.find(|turn| matches!(turn.outcome, TurnOutcome::Asked)) {
-                let why = format!(
-                    "the authorizer {} would be asked, and no answer is recorded",
-                    turn.name
-                );
+            if let Some(name) = consulted.unanswered().next() {
+                let why = format!("the authorizer {name} would be asked, and no answer is recorded");
                 return Ok(ReplayDecision::Unknown(why));
             }
             consulted.authorization
         } else {
             own
         };
-        Ok(ReplayDecision::Known(KnownDecision {
-            decision: authorization.decision,
-            cause: KnownDecision::cause_in_words(authorization.cause.as_ref()),
-            reason: authorization.reason.to_string(),
-            patch: Some(String::new()),
-        }))
+        Ok(ReplayDecision::Known(KnownDecision::of_authorization(
+            &authorization,
+        )))
     }
 
     /// What was considered on the way, in the words of `authorize` and `admit`.

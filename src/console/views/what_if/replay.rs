@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::answers::LoadedPolicies;
-use crate::answers::authorizers::{self, Opinions, TurnOutcome};
+use crate::answers::authorizers::{self, Opinions};
 use crate::answers::logged::LoggedDecision;
 use crate::answers::replayed::{
     FlipGroup, KnownDecision, ReplayDecision, Replayed, ReviewComparison, UnknownReason, target_in_words,
@@ -123,27 +123,16 @@ impl Sides<'_> {
 fn decide(loaded: &LoadedPolicies, cluster: &str, asked: &Attributes<'_>, now: Time) -> ReplayDecision {
     let policies = loaded.policies.for_cluster(cluster);
     let own = policies.authorize(asked, now);
-    let authorization = if own.decision == Decision::NoOpinion && !loaded.authorizers.is_empty() {
-        let opinions = Opinions::default();
-        let consulted = authorizers::consult(policies, asked, own, (&loaded.authorizers, &opinions));
-        let mut turns = consulted.turns.iter();
-        if let Some(turn) = turns.find(|turn| matches!(turn.outcome, TurnOutcome::Asked)) {
-            let why = format!(
-                "the authorizer {} would be asked, and its answer is not kept",
-                turn.name
-            );
-            return ReplayDecision::Unknown(why);
-        }
-        consulted.authorization
-    } else {
-        own
-    };
-    ReplayDecision::Known(KnownDecision {
-        decision: authorization.decision,
-        cause: KnownDecision::cause_in_words(authorization.cause.as_ref()),
-        reason: authorization.reason.to_string(),
-        patch: None,
-    })
+    if own.decision != Decision::NoOpinion || loaded.authorizers.is_empty() {
+        return ReplayDecision::Known(KnownDecision::of_authorization(&own));
+    }
+    let nothing = Opinions::default();
+    let consulted = authorizers::consult(policies, asked, own, (&loaded.authorizers, &nothing));
+    if let Some(name) = consulted.unanswered().next() {
+        let why = format!("the authorizer {name} would be asked, and its answer is not kept");
+        return ReplayDecision::Unknown(why);
+    }
+    ReplayDecision::Known(KnownDecision::of_authorization(&consulted.authorization))
 }
 
 // === impl RecentReplay ===
