@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::binaries;
 use crate::cluster::{Cluster, User};
 use crate::differential::random::Random;
+use crate::harness::api_server;
 use crate::harness::authorizer::{Act, Asked, Authorizer, says};
 use crate::harness::folder::Folder;
 use crate::harness::gateway::{Gateway, Keys, Setup};
@@ -178,11 +179,7 @@ impl Servers {
         );
         let mut all = authorizers(&folder, Some("'direct' in request.groups"));
         all.push(entry(&folder, "gateway", &["'behind' in request.groups"]));
-        let configuration = json!({
-            "apiVersion": "apiserver.config.k8s.io/v1",
-            "kind": "AuthorizationConfiguration",
-            "authorizers": all,
-        });
+        let configuration = api_server::authorization_configuration(&all);
         let configuration = folder.write("authorization.yaml", configuration.to_string());
         let flag = format!("--authorization-config={}", configuration.display());
         Some(Self {
@@ -228,21 +225,8 @@ fn entry(folder: &Folder, name: &str, conditions: &[&str]) -> Value {
         .iter()
         .map(|expression| json!({"expression": expression}))
         .collect();
-    json!({
-        "type": "Webhook",
-        "name": name,
-        "webhook": {
-            "timeout": "30s",
-            "cacheAuthorizedRequests": false,
-            "cacheUnauthorizedRequests": false,
-            "subjectAccessReviewVersion": "v1",
-            "matchConditionSubjectAccessReviewVersion": "v1",
-            "failurePolicy": "Deny",
-            "connectionInfo": {
-                "type": "KubeConfigFile",
-                "kubeConfigFile": folder.path().join(format!("{name}.kubeconfig")),
-            },
-            "matchConditions": conditions,
-        },
-    })
+    let kubeconfig = folder.path().join(format!("{name}.kubeconfig"));
+    let mut entry = api_server::webhook(name, &kubeconfig);
+    entry["webhook"]["matchConditions"] = json!(conditions);
+    entry
 }

@@ -5,7 +5,7 @@ use crate::harness::folder::Folder;
 use crate::harness::gateway::Keys;
 use crate::harness::kubeconfig::{self, Credential};
 use crate::harness::pki::Authority;
-use crate::harness::{jwt, ports};
+use crate::harness::{api_server, jwt, ports};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
@@ -116,12 +116,7 @@ pub(crate) fn write_kubeconfigs(routes: &[Route], keys: &Keys, folder: &Folder) 
 pub(crate) fn configuration(routes: &[Route], folder: &Folder) -> String {
     let mut authorizers: Vec<Value> = routes.iter().map(|route| authorizer(route, folder)).collect();
     authorizers.push(json!({"type": "RBAC", "name": "rbac"}));
-    json!({
-        "apiVersion": "apiserver.config.k8s.io/v1",
-        "kind": "AuthorizationConfiguration",
-        "authorizers": authorizers,
-    })
-    .to_string()
+    api_server::authorization_configuration(&authorizers).to_string()
 }
 
 fn authorizer(route: &Route, folder: &Folder) -> Value {
@@ -129,21 +124,13 @@ fn authorizer(route: &Route, folder: &Folder) -> Value {
         "" => "!request.groups.exists(group, group.startsWith('via:'))".to_owned(),
         group => format!("'{group}' in request.groups"),
     };
-    json!({
-        "type": "Webhook",
-        "name": name(route.group),
-        "webhook": {
-            // Far longer than an answer takes, even from an unoptimised build.
-            "timeout": "30s",
-            "cacheAuthorizedRequests": false,
-            "cacheUnauthorizedRequests": false,
-            "subjectAccessReviewVersion": route.version,
-            "matchConditionSubjectAccessReviewVersion": "v1",
-            "failurePolicy": route.failure_policy,
-            "connectionInfo": {"type": "KubeConfigFile", "kubeConfigFile": folder.path().join(file_name(route.group))},
-            "matchConditions": [{"expression": condition}],
-        },
-    })
+    let kubeconfig = folder.path().join(file_name(route.group));
+    let mut authorizer = api_server::webhook(&name(route.group), &kubeconfig);
+    let webhook = &mut authorizer["webhook"];
+    webhook["subjectAccessReviewVersion"] = json!(route.version);
+    webhook["failurePolicy"] = json!(route.failure_policy);
+    webhook["matchConditions"] = json!([{"expression": condition}]);
+    authorizer
 }
 
 fn name(group: &str) -> String {

@@ -10,6 +10,7 @@
 
 #![allow(dead_code, reason = "each test program uses its own part of the harness")]
 
+pub(crate) mod api_server;
 pub(crate) mod api_servers;
 pub(crate) mod authorizer;
 pub(crate) mod client;

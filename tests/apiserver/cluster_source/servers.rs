@@ -3,17 +3,16 @@
 
 use crate::binaries::{self, Binaries};
 use crate::cluster::{self, Cluster, User};
+use crate::harness::api_server;
 use crate::harness::client::Client;
 use crate::harness::eventually;
 use crate::harness::folder::Folder;
 use crate::harness::gateway::{Gateway, Keys, Setup};
-use crate::harness::kubeconfig::{self, Credential};
 use crate::harness::pki::Authority;
 use crate::harness::ports;
 use crate::harness::relay::Relay;
 use crate::lease::{Lease, Logs};
 use serde_json::{Value, json};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex};
 
@@ -87,7 +86,7 @@ impl Servers {
             503,
             "nothing is known of the cluster"
         );
-        let flag = authorization(&folder, &keys, address);
+        let flag = api_server::authorization_flag(&folder, &keys, address);
         let cluster = Cluster::start_as(binaries, folder, &authority, &USERS, &[flag]);
         relay.lead_to(cluster.address());
         for file in [
@@ -160,42 +159,9 @@ spec:
 
 /// An entry of `clusters`, whose API server is behind the relay.
 pub(super) fn entry(folder: &Folder, name: &str, relay: &Relay, authority: &Authority) -> Value {
-    let token = Credential::Token(cluster::token(GATEWAY.name));
-    let text = kubeconfig::render(&format!("https://{}", relay.address()), &authority.pem(), &token);
-    json!({
-        "name": name,
-        "kubeconfig": folder.write(&format!("gateway/{name}.kubeconfig"), text),
-        "snapshot": format!("{name}.json"),
-        "selector": {"matchLabels": {LABEL.0: LABEL.1}},
-    })
-}
-
-/// The flag by which the API server asks the gateway, and then its own RBAC.
-fn authorization(folder: &Folder, keys: &Keys, gateway: SocketAddr) -> String {
-    let credential = Credential::Certificate(keys.caller.clone());
-    let server = format!("https://{gateway}/authorize");
-    let kubeconfig = folder.write(
-        "authorization.kubeconfig",
-        kubeconfig::render(&server, &keys.servers.pem(), &credential),
-    );
-    let configuration = json!({
-        "apiVersion": "apiserver.config.k8s.io/v1",
-        "kind": "AuthorizationConfiguration",
-        "authorizers": [
-            {"type": "Webhook", "name": "portcullis", "webhook": {
-                "timeout": "30s",
-                "cacheAuthorizedRequests": false,
-                "cacheUnauthorizedRequests": false,
-                "subjectAccessReviewVersion": "v1",
-                "matchConditionSubjectAccessReviewVersion": "v1",
-                "failurePolicy": "Deny",
-                "connectionInfo": {"type": "KubeConfigFile", "kubeConfigFile": kubeconfig},
-            }},
-            {"type": "RBAC", "name": "rbac"},
-        ],
-    });
-    let file = folder.write("authorization.yaml", configuration.to_string());
-    format!("--authorization-config={}", file.display())
+    let mut entry = api_server::watched(folder, name, relay, authority, cluster::token(GATEWAY.name));
+    entry["selector"] = json!({"matchLabels": {LABEL.0: LABEL.1}});
+    entry
 }
 
 /// What a gateway answers about carol's request for a resource.

@@ -26,7 +26,7 @@ use crate::harness::kubeconfig::{self, Credential};
 use crate::harness::pki::Authority;
 use crate::harness::relay::Relay;
 use crate::harness::webhooks::{Review, Webhooks};
-use crate::harness::{eventually, ports};
+use crate::harness::{api_server, eventually, ports};
 use crate::lease::{Lease, Logs};
 use crate::policies;
 
@@ -131,6 +131,8 @@ impl Servers {
         let names = ["authorization.yaml", "admission.yaml", "hostile.yaml"];
         let given = names.into_iter().zip(wording.manifests.iter().copied());
         let manifests: Vec<_> = given.chain([("webhooks.yaml", &*registered)]).collect();
+        let token = cluster::token(GATEWAY.name);
+        let watched = api_server::watched(&folder, "default", &relay, &authority, token);
         let gateway = Gateway::start_until(
             &Setup {
                 folder: &home,
@@ -140,17 +142,14 @@ impl Servers {
                 manifests: &manifests,
                 more: json!({
                     "console": {"address": console.to_string()},
-                    "clusters": [watched(&folder, &relay, &authority)],
+                    "clusters": [watched],
                     "admission": {"missingNamespace": "NameOnly"},
                 }),
             },
             "/livez",
         );
         let flags = [
-            format!(
-                "--authorization-config={}",
-                authorization(&folder, &keys, address).display()
-            ),
+            api_server::authorization_flag(&folder, &keys, address),
             format!(
                 "--admission-control-config-file={}",
                 admission(&folder, &keys, address).display()
@@ -279,44 +278,6 @@ impl Logs for Servers {
     fn logs(&self) -> String {
         format!("{}{}", self.gateway.tail(), self.cluster.tails())
     }
-}
-
-/// The entry of `clusters`, whose API server is behind the relay.
-fn watched(folder: &Folder, relay: &Relay, authority: &Authority) -> Value {
-    let token = Credential::Token(cluster::token(GATEWAY.name));
-    let text = kubeconfig::render(&format!("https://{}", relay.address()), &authority.pem(), &token);
-    json!({
-        "name": "default",
-        "kubeconfig": folder.write("gateway/default.kubeconfig", text),
-        "snapshot": "default.json",
-    })
-}
-
-/// The AuthorizationConfiguration: the gateway, and then the API server's own RBAC.
-fn authorization(folder: &Folder, keys: &Keys, gateway: SocketAddr) -> PathBuf {
-    let credential = Credential::Certificate(keys.caller.clone());
-    let server = format!("https://{gateway}/authorize");
-    let kubeconfig = folder.write(
-        "authorization.kubeconfig",
-        kubeconfig::render(&server, &keys.servers.pem(), &credential),
-    );
-    let configuration = json!({
-        "apiVersion": "apiserver.config.k8s.io/v1",
-        "kind": "AuthorizationConfiguration",
-        "authorizers": [
-            {"type": "Webhook", "name": "portcullis", "webhook": {
-                "timeout": "30s",
-                "cacheAuthorizedRequests": false,
-                "cacheUnauthorizedRequests": false,
-                "subjectAccessReviewVersion": "v1",
-                "matchConditionSubjectAccessReviewVersion": "v1",
-                "failurePolicy": "Deny",
-                "connectionInfo": {"type": "KubeConfigFile", "kubeConfigFile": kubeconfig},
-            }},
-            {"type": "RBAC", "name": "rbac"},
-        ],
-    });
-    folder.write("authorization.yaml", configuration.to_string())
 }
 
 /// The AdmissionConfiguration: how the API server proves to the gateway who it is.
