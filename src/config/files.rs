@@ -120,8 +120,21 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Resu
 
 /// Does what may wait for the file system at `path`; [`pending`] reports it meanwhile.
 pub fn observed<T>(path: &Path, act: impl FnOnce() -> T) -> T {
+    #[cfg(test)]
+    OBSERVED.set(OBSERVED.get() + 1);
     let _pending = PendingRead::begin(path);
     act()
+}
+
+#[cfg(test)]
+thread_local! {
+    static OBSERVED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How often this thread asked a file system for anything.
+#[cfg(test)]
+pub(crate) fn observed_by_this_thread() -> usize {
+    OBSERVED.get()
 }
 
 /// What is being read at this moment.

@@ -1,12 +1,13 @@
 //! `manifests`: the files and folders from which policies are read.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::section::{ListItem, Section};
 use crate::field::FaultKind;
 
 /// A file or folder of Kubernetes objects.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ManifestPath {
     /// Absolute.
     pub path: PathBuf,
@@ -15,10 +16,10 @@ pub struct ManifestPath {
 }
 
 pub(super) fn manifests(root: &Section<'_>) -> Vec<ManifestPath> {
-    let mut manifests = Vec::new();
+    let (mut manifests, mut known) = (Vec::new(), HashSet::new());
     for item in root.items("manifests") {
         let Some(manifest) = manifest(&item) else { continue };
-        if manifests.contains(&manifest) {
+        if !known.insert(manifest.clone()) {
             item.fault(
                 FaultKind::Duplicate,
                 format!("`{}` is used twice", manifest.path.display()),

@@ -217,10 +217,9 @@ fn unplaced(document: &Document) -> Option<String> {
 
 /// Reports each object that holds for a cluster together with an earlier one of the same identity.
 pub(super) fn refuse_duplicates<'o>(objects: impl Iterator<Item = &'o ManifestObject>, faults: &mut Faults) {
-    let mut seen: HashMap<&ObjectIdentity, Vec<&ManifestObject>> = HashMap::new();
-    for object in objects {
-        let namesakes = seen.entry(object.identity()).or_default();
-        if let Some(first) = namesakes.iter().find(|first| meet(first, object)) {
+    let mut seen = SeenObjects::default();
+    for (place, object) in objects.enumerate() {
+        if let Some(first) = seen.meets(object) {
             let path = FieldPath::root().field("metadata").field("name");
             let message = format!(
                 "the same object is also at {}{}",
@@ -233,13 +232,37 @@ pub(super) fn refuse_duplicates<'o>(objects: impl Iterator<Item = &'o ManifestOb
                 message,
             ));
         }
-        namesakes.push(object);
+        seen.note(place, object);
     }
 }
 
-/// Whether both hold for one cluster.
-fn meet(one: &ManifestObject, other: &ManifestObject) -> bool {
-    one.cluster.is_none() || other.cluster.is_none() || one.cluster == other.cluster
+/// The first objects of each identity, with their places among all.
+#[derive(Default)]
+struct SeenObjects<'o> {
+    /// Whatever they hold for.
+    first: HashMap<&'o ObjectIdentity, &'o ManifestObject>,
+    /// That hold for this cluster alone, or for every one.
+    of: HashMap<(&'o ObjectIdentity, Option<&'o str>), (usize, &'o ManifestObject)>,
+}
+
+impl<'o> SeenObjects<'o> {
+    /// The first that holds for a cluster for which `object` holds too.
+    fn meets(&self, object: &'o ManifestObject) -> Option<&'o ManifestObject> {
+        let identity = object.identity();
+        let Some(cluster) = object.cluster.as_deref() else {
+            return self.first.get(identity).copied();
+        };
+        let meeting = [None, Some(cluster)].map(|of| self.of.get(&(identity, of)));
+        let first = meeting.into_iter().flatten().min_by_key(|(place, _)| *place);
+        first.map(|(_, object)| *object)
+    }
+
+    fn note(&mut self, place: usize, object: &'o ManifestObject) {
+        let identity = object.identity();
+        self.first.entry(identity).or_insert(object);
+        let of = (identity, object.cluster.as_deref());
+        self.of.entry(of).or_insert((place, object));
+    }
 }
 
 fn position(object: &ManifestObject) -> String {

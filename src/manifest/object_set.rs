@@ -1,6 +1,7 @@
 //! The objects of all sources together, without fault.
 
-use std::collections::HashSet;
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::kept::KeptDocument;
@@ -146,8 +147,8 @@ impl ObjectSet {
     }
 }
 
-/// Whether two objects of `sources` may have the same identity. As `earlier` has no
-/// duplicates, one of them would be in a source that is new.
+/// Whether two objects of `sources` may have the same identity and hold for one cluster. As
+/// `earlier` has no such two, one of them would be in a source that is new.
 fn may_have_duplicates(sources: &[Arc<SourceObjects>], earlier: Option<&ObjectSet>) -> bool {
     let known: HashSet<_> = earlier
         .iter()
@@ -159,11 +160,147 @@ fn may_have_duplicates(sources: &[Arc<SourceObjects>], earlier: Option<&ObjectSe
         .iter()
         // A source that stands twice is new where it stands again.
         .partition(|source| known.contains(&Arc::as_ptr(source)) && seen_sources.insert(Arc::as_ptr(source)));
-    let mut identities: HashSet<u64, foldhash::fast::FixedState> = HashSet::default();
-    let mut added = new.iter().flat_map(|source| source.identities());
-    if !added.all(|identity| identities.insert(*identity)) {
+    let Some(new) = NewIdentities::new(&new) else {
         return true;
+    };
+    old.into_iter().any(|source| new.may_meet(source))
+}
+
+type IdentitySet = HashSet<u64, foldhash::fast::FixedState>;
+
+/// The identities of objects that are new, by their digests.
+struct NewIdentities<'s> {
+    everywhere: IdentitySet,
+    of: HashMap<&'s str, IdentitySet>,
+    /// Those that hold for one cluster alone, whichever it is.
+    of_any: OnceCell<IdentitySet>,
+}
+
+// === impl NewIdentities ===
+
+impl<'s> NewIdentities<'s> {
+    /// Those of `sources`; `None` where two of them may meet.
+    fn new(sources: &[&'s Arc<SourceObjects>]) -> Option<Self> {
+        let mut new = Self {
+            everywhere: IdentitySet::default(),
+            of: HashMap::new(),
+            of_any: OnceCell::new(),
+        };
+        // Those that hold everywhere meet all, so that they come first.
+        let (everywhere, of_clusters): (Vec<_>, Vec<_>) = sources
+            .iter()
+            .copied()
+            .partition(|source| source.cluster().is_none());
+        for source in everywhere.into_iter().chain(of_clusters) {
+            let mut identities = source.identities().iter();
+            let is_new = match source.cluster() {
+                None => identities.all(|one| new.everywhere.insert(*one)),
+                Some(cluster) => {
+                    let own = new.of.entry(cluster).or_default();
+                    identities.all(|one| !new.everywhere.contains(one) && own.insert(*one))
+                }
+            };
+            if !is_new {
+                return None;
+            }
+        }
+        Some(new)
     }
-    let mut kept = old.iter().flat_map(|source| source.identities());
-    kept.any(|identity| identities.contains(identity))
+
+    /// Whether an object of `source`, which is not new, may have an identity of those that hold for
+    /// a cluster with it.
+    fn may_meet(&self, source: &SourceObjects) -> bool {
+        let has = |meeting: &IdentitySet| {
+            let mut identities = source.identities().iter();
+            !meeting.is_empty() && identities.any(|one| meeting.contains(one))
+        };
+        has(&self.everywhere)
+            || match source.cluster() {
+                None => has(self.of_any()),
+                Some(cluster) => self.of.get(cluster).is_some_and(has),
+            }
+    }
+
+    fn of_any(&self) -> &IdentitySet {
+        let of_any = || self.of.values().flatten().copied().collect();
+        self.of_any.get_or_init(of_any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cel::Version;
+    use crate::manifest::Source;
+
+    /// A file of one binding, called `name`, of a cluster or of all.
+    fn source(name: &str, cluster: Option<&str>, file: usize) -> Arc<SourceObjects> {
+        let text = format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{name: {name}}}\n\
+             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}}\nsubjects: []\n"
+        );
+        let source = Source {
+            file: format!("{file}"),
+            text,
+            cluster: cluster.map(str::to_owned),
+        };
+        Arc::new(SourceObjects::read(&source, Version::NEWEST, None))
+    }
+
+    fn sources(of: &[(&str, Option<&str>)], first: usize) -> Vec<Arc<SourceObjects>> {
+        let each = of.iter().zip(first..);
+        each.map(|((name, cluster), file)| source(name, *cluster, file))
+            .collect()
+    }
+
+    #[test]
+    fn only_objects_that_hold_for_one_cluster_are_duplicates() {
+        const EAST: Option<&str> = Some("east");
+        const WEST: Option<&str> = Some("west");
+        for (kept, new, expected) in [
+            (&[("a", EAST)][..], &[("a", WEST)][..], false),
+            (&[("a", EAST)], &[("a", EAST)], true),
+            (&[("a", EAST)], &[("a", None)], true),
+            (&[("a", None)], &[("a", WEST)], true),
+            (&[("a", None)], &[("b", WEST), ("b", EAST)], false),
+            (&[("a", None)], &[("b", WEST), ("a", EAST)], true),
+            (&[("a", None)], &[("b", WEST), ("b", None)], true),
+            (&[("a", EAST), ("b", None)], &[("a", WEST), ("c", WEST)], false),
+            (&[], &[("a", WEST), ("a", EAST)], false),
+            (&[], &[("a", WEST), ("a", WEST)], true),
+            (&[], &[("a", WEST), ("a", None)], true),
+        ] {
+            let mut all = sources(kept, 0);
+            let (earlier, faults) = ObjectSet::new(all.clone(), &Options::default(), None);
+            let earlier = earlier.unwrap_or_else(|| panic!("{faults}"));
+            all.extend(sources(new, kept.len()));
+            assert_eq!(
+                may_have_duplicates(&all, Some(&earlier)),
+                expected,
+                "{kept:?} {new:?}"
+            );
+            let (set, _) = ObjectSet::new(all, &Options::default(), Some(&earlier));
+            assert_eq!(set.is_none(), expected, "{kept:?} {new:?}");
+        }
+    }
+
+    #[test]
+    fn a_duplicate_is_told_with_the_first_object_that_it_meets() {
+        let of = [
+            ("a", Some("east")),
+            ("a", Some("west")),
+            ("a", None),
+            ("a", Some("west")),
+            ("a", Some("north")),
+            ("a", None),
+        ];
+        let (_, faults) = ObjectSet::new(sources(&of, 0), &Options::default(), None);
+        let first = |fault: &crate::field::Fault| {
+            let (_, at) = fault.message.split_once("also at ")?;
+            let of = fault.place.file.as_deref()?;
+            Some(format!("{of}: {}", at.split(':').next()?))
+        };
+        let found: Vec<String> = faults.iter().filter_map(first).collect();
+        assert_eq!(found, ["2: 0", "3: 1", "4: 2", "5: 0"]);
+    }
 }

@@ -2,20 +2,21 @@
 
 mod digest;
 mod manifest_files;
+mod set_files;
 mod stamp;
+mod trail;
 
-use std::collections::{BTreeSet, HashMap};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::files::{FolderWalk, MANIFEST_BYTES, describe, observed, read_text};
-use crate::config::{Config, ManifestPath};
+use crate::config::ManifestPath;
+use crate::config::files::{FolderWalk, MANIFEST_BYTES, describe, read_text};
 use crate::field::{Fault, FaultKind, Faults, Place};
 use crate::manifest::Source;
 use digest::MOST_BYTES;
 pub(super) use digest::{Fingerprint, Revision, fingerprint};
 pub(super) use manifest_files::ManifestFiles;
+pub(super) use set_files::{SetFiles, SetNames};
 pub(super) use stamp::FileTimes;
 
 /// How many files and folders one path of manifests may lead to: links can make
@@ -137,69 +138,6 @@ fn empty(folder: &Path) -> Fault {
         "this folder contains no manifests: their names end in `.yaml`, `.yml` or `.json`, and do \
          not begin with `.`",
     )
-}
-
-/// The files of a set, and where they are.
-#[derive(Debug, Default)]
-pub(super) struct SetFiles {
-    /// Every file that the set was or would be read from, ascending.
-    pub(super) files: Vec<PathBuf>,
-    /// What each is, links followed, as far as that is known.
-    pub(super) real: Vec<PathBuf>,
-    /// The folders whose entries must be watched for the files to be noticed: theirs, those of
-    /// what they are links to, and those in which there may be more.
-    pub(super) folders: BTreeSet<PathBuf>,
-}
-
-impl SetFiles {
-    /// Those of `config`, which is at `config_file`, and `others`.
-    pub(super) fn new(config_file: &Path, config: &Config, others: &BTreeSet<PathBuf>) -> Self {
-        let mut found = Self::default();
-        found.files.push(config_file.to_owned());
-        found.files.extend(others.iter().cloned());
-        found.files.extend(config.files());
-        let of_clusters = config.cluster_folder.iter().map(|folder| folder.path.as_path());
-        let manifests = config.manifests.iter().map(|entry| entry.path.as_path());
-        for path in manifests.chain(of_clusters) {
-            // A path that cannot be read is a fault of the load; here it counts as absent.
-            let (mut walk, _) = FolderWalk::of(path, MOST_FILES);
-            found.files.append(&mut walk.files);
-            found.folders.append(&mut walk.folders);
-        }
-        found.files.sort();
-        found.files.dedup();
-        let parents = |paths: &[PathBuf]| -> BTreeSet<PathBuf> {
-            paths
-                .iter()
-                .filter_map(|path| path.parent())
-                .map(Path::to_owned)
-                .collect()
-        };
-        found.real = real_paths(&found.files);
-        found.folders.append(&mut parents(&found.files));
-        found.folders.append(&mut parents(&found.real));
-        found
-    }
-}
-
-/// The files that `files` lead to. Of those that are no links, each folder is looked at once.
-fn real_paths(files: &[PathBuf]) -> Vec<PathBuf> {
-    let mut folders: HashMap<&Path, Option<PathBuf>> = HashMap::new();
-    let mut found = Vec::with_capacity(files.len());
-    for file in files {
-        let is_link = observed(file, || fs::symlink_metadata(file)).map(|found| found.is_symlink());
-        let (Ok(false), Some(parent), Some(name)) = (is_link, file.parent(), file.file_name()) else {
-            found.extend(follow(file));
-            continue;
-        };
-        let folder = folders.entry(parent).or_insert_with(|| follow(parent));
-        found.extend(folder.as_ref().map(|folder| folder.join(name)));
-    }
-    found
-}
-
-fn follow(path: &Path) -> Option<PathBuf> {
-    observed(path, || fs::canonicalize(path)).ok()
 }
 
 #[cfg(test)]

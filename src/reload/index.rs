@@ -11,7 +11,9 @@ use crate::config::Config;
 use crate::engine::admission::webhook::Webhook;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSet, AdmissionSettings};
 use crate::engine::authorization::Policies;
-use crate::manifest::{self, ObjectIdentity, ObjectSet, Scope, SetDifference, ValidatedObject};
+use crate::manifest::{
+    self, ObjectIdentity, ObjectSet, Scope, SetDifference, SourceObjects, ValidatedObject,
+};
 
 /// What decides, and what it was made of.
 pub(super) struct Indexed {
@@ -105,7 +107,7 @@ struct Indexing<'o> {
     options: manifest::Options,
     settings: AdmissionSettings,
     own: &'o ObjectSet,
-    own_by_cluster: OnceCell<HashMap<Option<&'o str>, Vec<&'o Arc<ValidatedObject>>>>,
+    own_by_cluster: OnceCell<HashMap<Option<&'o str>, Vec<&'o Arc<SourceObjects>>>>,
     own_identities: OnceCell<HashSet<(Option<&'o str>, &'o ObjectIdentity)>>,
     watched: &'o [Arc<Watched>],
 }
@@ -195,12 +197,13 @@ impl<'o> Indexing<'o> {
     fn objects(&self, cluster: Option<&str>) -> Vec<&'o Arc<ValidatedObject>> {
         let own = self.own_by_cluster.get_or_init(|| {
             let mut by_cluster: HashMap<_, Vec<_>> = HashMap::new();
-            for object in self.own.objects() {
-                by_cluster.entry(object.cluster()).or_default().push(object);
+            for source in self.own.sources() {
+                by_cluster.entry(source.cluster()).or_default().push(source);
             }
             by_cluster
         });
-        let mut objects = own.get(&cluster).cloned().unwrap_or_default();
+        let own = own.get(&cluster).into_iter().flatten();
+        let mut objects: Vec<_> = own.flat_map(|source| source.valid()).collect();
         let watched = self
             .watched
             .iter()

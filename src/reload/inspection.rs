@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 use std::{io, thread};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::files::{self, FileTimes, Fingerprint, SetFiles};
-use super::interest::Interest;
+use super::files::{self, FileTimes, Fingerprint, SetFiles, SetNames};
+use super::interest::{Interest, Touched};
 use super::{ReloadState, Snapshot, load};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
@@ -30,8 +30,18 @@ pub(super) struct Inspection {
     pub(super) watches: Watches,
     /// What the files said at the last one, good or bad.
     pub(super) last: Fingerprint,
-    /// Whether the files are loaded although they say the same.
-    pub(super) is_forced: bool,
+    pub(super) extent: InspectionExtent,
+}
+
+/// How much an inspection looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InspectionExtent {
+    /// What the watches told of, as far as that is all there can be.
+    Touched,
+    /// Every file.
+    Everything,
+    /// Every file, which are loaded although they say the same.
+    Forced,
 }
 
 /// What it came to.
@@ -55,6 +65,8 @@ pub(super) struct Watches {
     watcher: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
     interest: Arc<Mutex<Interest>>,
+    /// Of the last look at everything.
+    names: SetNames,
 }
 
 // === impl Inspection ===
@@ -73,32 +85,17 @@ impl Inspection {
             .map(drop)
     }
 
-    /// Loads the files if they changed, and once more where they changed while
-    /// they were read or the new set names other files.
+    /// Loads the files if they changed.
     fn run(mut self) -> Inspected {
         let current = Arc::clone(&self.state.current());
-        let last = self.last.clone();
-        let times = if self.is_forced {
-            // Who asks for a reload may know of a file system whose times do not tell.
-            self.last = Fingerprint::none();
-            FileTimes::Ignored
-        } else {
-            FileTimes::Believed
-        };
-        let mut seen = self.look(&current, self.state.last_failure().is_some());
-        let mut loaded = None;
-        if self.is_forced || seen != last {
-            for _ in 0..ROUNDS {
-                let at = SystemTime::now();
-                let (snapshot, faults) = load::reload(&self.path, self.state.source(), &current, times, at);
-                let after = self.look(snapshot.as_ref().unwrap_or(&current), snapshot.is_none());
-                loaded = Some(Loaded { at, snapshot, faults });
-                if after == seen {
-                    break;
-                }
-                seen = after;
+        let touched = self.watches.take_touched();
+        let inspected = match touched {
+            Touched::Names(names) if self.extent == InspectionExtent::Touched => {
+                self.look_at(&names, &current)
             }
-        }
+            _ => None,
+        };
+        let (seen, loaded) = inspected.unwrap_or_else(|| self.look_at_everything(&current));
         Inspected {
             watches: self.watches,
             seen,
@@ -106,12 +103,65 @@ impl Inspection {
         }
     }
 
+    /// Loads what has these names and says something else than before, and nothing else. `None`
+    /// where more must be looked at.
+    ///
+    /// What is written meanwhile is told of again.
+    fn look_at(
+        &self,
+        names: &BTreeSet<PathBuf>,
+        current: &Snapshot,
+    ) -> Option<(Fingerprint, Option<Loaded>)> {
+        // After a failure the whole is to be reported, and what is in force is not what was seen.
+        if self.state.last_failure().is_some() {
+            return None;
+        }
+        let files = self.watches.names.rewritten(names)?;
+        let at = SystemTime::now();
+        let seen = self.last.after(&files, at)?;
+        if seen == self.last {
+            return Some((seen, None));
+        }
+        let (snapshot, faults) = load::reload_files(current, self.state.source(), &files, at)?;
+        Some((seen, Some(Loaded { at, snapshot, faults })))
+    }
+
+    /// Loads everything, and once more where files changed while they were read or the new set
+    /// names other files.
+    fn look_at_everything(&mut self, current: &Snapshot) -> (Fingerprint, Option<Loaded>) {
+        let last = self.last.clone();
+        let is_forced = self.extent == InspectionExtent::Forced;
+        let times = if is_forced {
+            // Who asks for a reload may know of a file system whose times do not tell.
+            self.last = Fingerprint::none();
+            FileTimes::Ignored
+        } else {
+            FileTimes::Believed
+        };
+        let mut seen = self.look(current, self.state.last_failure().is_some());
+        let mut loaded = None;
+        if is_forced || seen != last {
+            for _ in 0..ROUNDS {
+                let at = SystemTime::now();
+                let (snapshot, faults) = load::reload(&self.path, self.state.source(), current, times, at);
+                let after = self.look(snapshot.as_ref().unwrap_or(current), snapshot.is_none());
+                loaded = Some(Loaded { at, snapshot, faults });
+                if after == seen {
+                    break;
+                }
+                seen = after;
+            }
+        }
+        (seen, loaded)
+    }
+
     /// Reads what the files say now, and watches the folders they are in.
     pub(super) fn look(&mut self, snapshot: &Snapshot, is_faulty: bool) -> Fingerprint {
         // Anew: what a faulty configuration names must be noticed, too, when it is mended.
         let (examined, _) = config::examine(&self.path);
         let config = examined.config.as_ref().unwrap_or(&snapshot.config);
-        let found = self.files(config, snapshot, is_faulty);
+        let mut found = self.files(config, snapshot, is_faulty);
+        self.watches.names = found.take_names();
         // Before they are read: what is written meanwhile is noticed.
         self.watches.follow(config, &found);
         let seen = files::fingerprint(&found.files, &self.last, SystemTime::now());
@@ -143,8 +193,8 @@ impl Watches {
         let interest = Arc::new(Mutex::new(Interest::default()));
         let of_watcher = Arc::clone(&interest);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            let interest = of_watcher.lock().unwrap_or_else(PoisonError::into_inner);
-            if event.is_ok_and(|event| interest.is_concerned(&event)) {
+            let mut interest = of_watcher.lock().unwrap_or_else(PoisonError::into_inner);
+            if event.is_ok_and(|event| interest.note(&event)) {
                 changed();
             }
         });
@@ -154,13 +204,22 @@ impl Watches {
                 .ok(),
             watched: BTreeSet::new(),
             interest,
+            names: SetNames::default(),
         }
+    }
+
+    fn interest(&self) -> MutexGuard<'_, Interest> {
+        self.interest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was touched since this was asked for last.
+    fn take_touched(&self) -> Touched {
+        self.interest().take_touched()
     }
 
     fn follow(&mut self, config: &Config, found: &SetFiles) {
         let files = found.files.iter().chain(&found.real).cloned();
-        let interest = Interest::new(files, config);
-        *self.interest.lock().unwrap_or_else(PoisonError::into_inner) = interest;
+        self.interest().follow(files, config);
         self.watch(found.folders.clone());
     }
 
@@ -190,3 +249,6 @@ impl Watches {
         self.watched = watched;
     }
 }
+
+#[cfg(test)]
+mod tests;

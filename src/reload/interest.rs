@@ -1,6 +1,6 @@
 //! Decides which changes in the watched folders affect the loaded files.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 
 use notify::EventKind;
@@ -15,24 +15,51 @@ use crate::config::{ClusterEntry, Config, LogPath, SNAPSHOT_CHANGES, files};
 pub(super) struct Interest {
     files: HashSet<PathBuf>,
     written: HashSet<PathBuf>,
+    touched: Touched,
 }
+
+/// What happened in the watched folders since somebody took it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) enum Touched {
+    /// Anything may have.
+    #[default]
+    Anything,
+    /// Something to what has these names, and nothing else.
+    Names(BTreeSet<PathBuf>),
+}
+
+/// Where more names than these were touched, everything is looked at.
+const MOST_TOUCHED: usize = 1_000;
 
 // === impl Interest ===
 
 impl Interest {
     /// The changes of `files` matter, those of what a gateway of `config` writes do not.
-    pub(super) fn new(files: impl Iterator<Item = PathBuf>, config: &Config) -> Self {
+    /// What was touched before still was.
+    pub(super) fn follow(&mut self, files: impl Iterator<Item = PathBuf>, config: &Config) {
         let log = config.decision_log.iter().filter_map(|log| match &log.path {
             LogPath::File(path) => Some(path.clone()),
             LogPath::Stdout => None,
         });
-        Self {
-            files: files.collect(),
-            written: log.chain(config.clusters.iter().flat_map(saved)).collect(),
-        }
+        self.files = files.collect();
+        self.written = log.chain(config.clusters.iter().flat_map(saved)).collect();
     }
 
-    pub(super) fn is_concerned(&self, event: &notify::Event) -> bool {
+    /// Takes note of what happened. Whether it matters.
+    pub(super) fn note(&mut self, event: &notify::Event) -> bool {
+        let is_concerned = self.is_concerned(event);
+        if is_concerned {
+            self.touched.add(event);
+        }
+        is_concerned
+    }
+
+    /// What was touched since this was asked for last.
+    pub(super) fn take_touched(&mut self) -> Touched {
+        std::mem::replace(&mut self.touched, Touched::NOTHING)
+    }
+
+    fn is_concerned(&self, event: &notify::Event) -> bool {
         let writes = matches!(
             event.kind,
             EventKind::Modify(ModifyKind::Data(_) | ModifyKind::Metadata(_))
@@ -43,6 +70,21 @@ impl Interest {
             !is_own && (!writes || self.files.contains(path) || files::is_manifest(path))
         };
         !event.kind.is_access() && (event.paths.is_empty() || event.paths.iter().any(matters))
+    }
+}
+
+// === impl Touched ===
+
+impl Touched {
+    const NOTHING: Self = Self::Names(BTreeSet::new());
+
+    fn add(&mut self, event: &notify::Event) {
+        let Self::Names(names) = self else { return };
+        names.extend(event.paths.iter().cloned());
+        // Where events were lost, the one that says so has no names.
+        if event.paths.is_empty() || event.need_rescan() || names.len() > MOST_TOUCHED {
+            *self = Self::Anything;
+        }
     }
 }
 
@@ -84,7 +126,8 @@ clusters: [{name: east, kubeconfig: east.kubeconfig, snapshot: saved/east.json}]
     fn only_events_that_can_change_the_set_matter() {
         let (config, faults) = config::parse(Path::new("p.yaml"), CONFIGURATION, Path::new("/etc/p"));
         let config = config.unwrap_or_else(|| panic!("{faults}"));
-        let interest = Interest::new(["/etc/p/token".into()].into_iter(), &config);
+        let mut interest = Interest::default();
+        interest.follow(["/etc/p/token".into()].into_iter(), &config);
         let write = EventKind::Modify(ModifyKind::Data(DataChange::Any));
         let create = EventKind::Create(CreateKind::File);
         let rename = EventKind::Modify(ModifyKind::Name(RenameMode::To));
@@ -103,7 +146,32 @@ clusters: [{name: east, kubeconfig: east.kubeconfig, snapshot: saved/east.json}]
             (EventKind::Access(AccessKind::Any), "/etc/p/token", false),
         ] {
             let event = notify::Event::new(kind).add_path(path.into());
-            assert_eq!(interest.is_concerned(&event), matters, "{kind:?} {path}");
+            assert_eq!(interest.note(&event), matters, "{kind:?} {path}");
         }
+    }
+
+    #[test]
+    fn names_are_known_as_long_as_events_tell_them() {
+        let event = |path: Option<&str>| notify::Event {
+            paths: path.into_iter().map(PathBuf::from).collect(),
+            ..notify::Event::new(EventKind::Create(CreateKind::File))
+        };
+        let names = |names: &[&str]| Touched::Names(names.iter().map(PathBuf::from).collect());
+        let mut interest = Interest::default();
+        assert_eq!(interest.take_touched(), Touched::Anything);
+        assert_eq!(interest.take_touched(), names(&[]));
+        for path in ["/b.yaml", "/a.yaml", "/b.yaml"] {
+            assert!(interest.note(&event(Some(path))));
+        }
+        assert_eq!(interest.take_touched(), names(&["/a.yaml", "/b.yaml"]));
+        assert!(interest.note(&event(Some("/a.yaml"))) && interest.note(&event(None)));
+        assert_eq!(interest.take_touched(), Touched::Anything);
+        let lost = event(Some("/a.yaml")).set_flag(notify::event::Flag::Rescan);
+        assert!(interest.note(&lost));
+        assert_eq!(interest.take_touched(), Touched::Anything);
+        for name in 0..=MOST_TOUCHED {
+            assert!(interest.note(&event(Some(&format!("/{name}.yaml")))));
+        }
+        assert_eq!(interest.take_touched(), Touched::Anything);
     }
 }

@@ -118,7 +118,10 @@ fn by_key<'o>(objects: &[&'o Arc<ValidatedObject>]) -> HashMap<InventoryKey<'o>,
 pub(super) fn vanished_denies(before: &Policies, after: &Policies) -> Vec<String> {
     let everywhere = vanished(&before.shared, &after.shared);
     let mut names: BTreeSet<String> = everywhere.iter().map(|name| name.to_string()).collect();
-    for cluster in before.clusters.keys().chain(after.clusters.keys()) {
+    let had = before.clusters.keys();
+    let come = after.clusters.keys();
+    let come = come.filter(|cluster| !before.clusters.contains_key(*cluster));
+    for cluster in had.chain(come) {
         let of_cluster = vanished(before.for_cluster(cluster), after.for_cluster(cluster));
         let own = of_cluster.difference(&everywhere);
         names.extend(own.map(|name| format!("{cluster}/{name}")));

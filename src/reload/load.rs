@@ -1,7 +1,7 @@
 //! Loads a snapshot from files, and reports every fault.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -9,7 +9,7 @@ use super::files::{self, FileTimes, ManifestFiles, Revision};
 use super::index::Indexed;
 use super::last_good::{self, Unsaved};
 use super::own_thread::on_own_thread;
-use super::source::ManifestSource;
+use super::source::{ManifestSource, Watched};
 use super::writable;
 use super::{Base, Snapshot};
 use crate::authentication::Authenticator;
@@ -170,18 +170,45 @@ pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option
     if current.config.clusters.is_empty() {
         return None;
     }
-    let watched = source.objects(&current.config);
-    let revision = current.base.revision.clone().with(&watched).name();
-    let indexed = Indexed::new(
-        &current.config,
-        &current.base.objects,
-        watched,
-        Some(current.into()),
-    );
+    let base = Arc::clone(&current.base);
+    Some(with_base(current, base, source.objects(&current.config)))
+}
+
+/// `current` where the `files` of manifests, which are its own, say something else at `now`, and
+/// no other file does. Of the set, no other file is read; what `source` has now counts too. `None` where one
+/// of them cannot be read, or all of them together are too large. Blocks, as [`load`] does.
+pub(super) fn reload_files(
+    current: &Snapshot,
+    source: &dyn ManifestSource,
+    files: &BTreeSet<PathBuf>,
+    now: SystemTime,
+) -> Option<(Option<Snapshot>, Faults)> {
+    let config = &current.config;
+    let files = current.base.files.after(files, config, now)?;
+    let earlier = Some(&current.base.objects);
+    let (objects, mut faults) = ObjectSet::new(files.objects(), &options(config, Some(now)), earlier);
+    let Some(objects) = objects.filter(|_| !faults.has_errors()) else {
+        return Some((None, faults));
+    };
+    let base = Base {
+        revision: Revision::of_files(config.texts(), &files),
+        objects,
+        files,
+    };
+    let snapshot = with_base(current, Arc::new(base), source.objects(config));
+    faults.append(snapshot.upstreams.warnings(config));
+    let unsaved = Unsaved::new(config, snapshot.base.files.sources(), &snapshot.revision);
+    Some((Some(Snapshot { unsaved, ..snapshot }), faults))
+}
+
+/// `current` with what `base` and `watched` have in place of what it has of them.
+fn with_base(current: &Snapshot, base: Arc<Base>, watched: Vec<Arc<Watched>>) -> Snapshot {
+    let revision = base.revision.clone().with(&watched).name();
+    let indexed = Indexed::new(&current.config, &base.objects, watched, Some(current.into()));
     let upstreams = current
         .upstreams
         .with(indexed.basis.webhooks(), Some(&current.upstreams));
-    Some(Snapshot {
+    Snapshot {
         revision,
         policies: indexed.policies,
         admission: indexed.admission,
@@ -193,9 +220,9 @@ pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option
         tls: current.tls.clone(),
         console_tls: current.console_tls.clone(),
         expiries: Arc::clone(&current.expiries),
-        base: Arc::clone(&current.base),
+        base,
         unsaved: None,
-    })
+    }
 }
 
 /// Each part is built even where another has failed: one run reports all faults.

@@ -1,6 +1,7 @@
 //! Digests that identify a set of files.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -17,7 +18,7 @@ pub(super) const MOST_BYTES: usize = 512 << 20;
 /// The files of a set, each with a digest of its content. Two are equal where the files and
 /// what they say are, whenever that was read.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Fingerprint(Vec<SeenFile>);
+pub(crate) struct Fingerprint(Arc<[Arc<SeenFile>]>);
 
 /// A file that was looked at.
 #[derive(Debug, Clone)]
@@ -33,13 +34,32 @@ impl Fingerprint {
     pub(crate) fn none() -> Self {
         Self::default()
     }
+
+    /// The same where `files`, which are among them, were written since. `None` where one of them
+    /// is not, or cannot be read.
+    pub(crate) fn after(&self, files: &BTreeSet<PathBuf>, now: SystemTime) -> Option<Self> {
+        let mut seen = self.0.to_vec();
+        for path in files {
+            let place = seen.binary_search_by(|seen| seen.path.cmp(path)).ok()?;
+            let seen = seen.get_mut(place)?;
+            let stamp = FileStamp::of(path, now);
+            *seen = Arc::new(SeenFile {
+                path: path.clone(),
+                stamp,
+                content: Some(content(path, MANIFEST_BYTES)?),
+            });
+        }
+        let bytes: usize = seen.iter().filter_map(|seen| Some(seen.content?.1)).sum();
+        (bytes <= MOST_BYTES).then(|| Self(seen.into()))
+    }
 }
 
 impl PartialEq for Fingerprint {
     fn eq(&self, other: &Self) -> bool {
-        let same =
-            |(one, other): (&SeenFile, &SeenFile)| one.path == other.path && one.content == other.content;
-        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
+        let same = |(one, other): (&Arc<SeenFile>, &Arc<SeenFile>)| {
+            Arc::ptr_eq(one, other) || one.path == other.path && one.content == other.content
+        };
+        self.0.len() == other.0.len() && self.0.iter().zip(other.0.iter()).all(same)
     }
 }
 
@@ -53,21 +73,25 @@ pub(crate) fn fingerprint(files: &[PathBuf], earlier: &Fingerprint, now: SystemT
         while known.next_if(|known| known.path < *path).is_some() {}
         let stamp = FileStamp::of(path, now);
         let earlier = known.next_if(|known| known.path == *path && stamp.is_some() && known.stamp == stamp);
-        let content = earlier
-            .and_then(|known| known.content)
-            .filter(|(_, length)| *length <= left);
-        let content = content.or_else(|| {
-            let content = read(path, left.min(MANIFEST_BYTES)).ok()?;
-            Some((sha256(&content), content.len()))
-        });
-        left -= content.map_or(0, |(_, length)| length);
-        SeenFile {
-            path: path.clone(),
-            stamp,
-            content,
-        }
+        let is_within = |known: &&Arc<SeenFile>| known.content.is_some_and(|(_, length)| length <= left);
+        let seen = match earlier.filter(is_within) {
+            Some(known) => Arc::clone(known),
+            None => Arc::new(SeenFile {
+                path: path.clone(),
+                stamp,
+                content: content(path, left.min(MANIFEST_BYTES)),
+            }),
+        };
+        left -= seen.content.map_or(0, |(_, length)| length);
+        seen
     };
     Fingerprint(files.iter().map(seen).collect())
+}
+
+/// The digest and the length of what is in a file.
+fn content(path: &Path, most: usize) -> Option<([u8; 32], usize)> {
+    let content = read(path, most).ok()?;
+    Some((sha256(&content), content.len()))
 }
 
 /// What the revision of a set is made of: its configuration and manifests,

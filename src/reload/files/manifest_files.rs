@@ -1,7 +1,7 @@
 //! The files of manifests as they were read, so that one that did not change is not read,
 //! and one that says the same not parsed again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use openssl::sha::sha256;
 use super::stamp::{FileStamp, FileTimes};
 use super::{ReadLimits, each_manifest, text};
 use crate::cel::Version;
+use crate::config::files::MANIFEST_BYTES;
 use crate::config::{Config, ManifestPath};
 use crate::field::Faults;
 use crate::manifest::{Source, SourceObjects};
@@ -88,6 +89,30 @@ impl ManifestFiles {
         (Self(in_parallel(files, finish)), faults)
     }
 
+    /// These files where those at `paths`, which are among them, were written since; nothing else
+    /// is looked at. `None` where one of them is not, or cannot be read.
+    pub(crate) fn after(&self, paths: &BTreeSet<PathBuf>, config: &Config, now: SystemTime) -> Option<Self> {
+        let (keeps_texts, version) = (config.reload.last_good.is_some(), config.admission.cel_version);
+        let mut after = self.0.clone();
+        let mut found = 0;
+        // A path may be read for several clusters.
+        for file in after.iter_mut().filter(|file| paths.contains(&file.path)) {
+            let looked = EarlierFiles {
+                times: FileTimes::Ignored,
+                ..EarlierFiles::of([&*file], version, now)
+            };
+            let cluster = file.cluster.as_deref();
+            let read = looked
+                .look_at(&file.path, cluster, keeps_texts, MANIFEST_BYTES)
+                .ok()?;
+            let read = read.finish(keeps_texts, version);
+            *file = read;
+            found += 1;
+        }
+        let bytes: usize = after.iter().map(|file| file.length).sum();
+        (found >= paths.len() && bytes <= ReadLimits::default().bytes).then_some(Self(after))
+    }
+
     /// The files of which the texts are `sources`, whatever there is on the disk, with
     /// expressions compiled for `version`.
     pub(crate) fn of_sources(sources: Vec<Source>, version: Version) -> Self {
@@ -127,8 +152,11 @@ impl ManifestFiles {
 impl<'e> EarlierFiles<'e> {
     /// As far as they were compiled for the same version.
     fn new(files: Option<&'e ManifestFiles>, version: Version, now: SystemTime) -> Self {
-        let files = files.into_iter().flat_map(|files| &files.0);
-        let files = files.filter(|file| file.objects.version() == version);
+        Self::of(files.into_iter().flat_map(|files| &files.0), version, now)
+    }
+
+    fn of(files: impl IntoIterator<Item = &'e Arc<ManifestFile>>, version: Version, now: SystemTime) -> Self {
+        let files = files.into_iter().filter(|file| file.objects.version() == version);
         let entry = |file: &'e Arc<ManifestFile>| ((file.path.as_path(), file.cluster.as_deref()), file);
         Self {
             known: files.map(entry).collect(),

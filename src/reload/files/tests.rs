@@ -1,5 +1,7 @@
 //! Folders as they are, with links, pipes and devices in them.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 

@@ -11,7 +11,7 @@ use super::report::{fault, hanging, log, warn_of_restart, warn_of_vanished_denie
 use crate::certificates::Reminders;
 use crate::field::{Fault, Faults};
 use crate::reload::files::Fingerprint;
-use crate::reload::inspection::{Inspected, Inspection, Loaded, Watches};
+use crate::reload::inspection::{Inspected, Inspection, InspectionExtent, Loaded, Watches};
 use crate::reload::{ReloadFailure, ReloadState, load};
 
 /// How much longer than its last rebuild took the thread rests before the next:
@@ -84,7 +84,7 @@ impl ReloadWorker {
     }
 
     pub(super) fn begin_to_watch(&mut self) {
-        let mut inspection = self.inspection(false);
+        let mut inspection = self.inspection(InspectionExtent::Everything);
         let current = Arc::clone(&self.state.current());
         self.last = inspection.look(&current, false);
         self.watches = Some(inspection.watches);
@@ -146,18 +146,25 @@ impl ReloadWorker {
         if requested.is_beside_alone() && !is_polled {
             self.refresh();
         } else {
-            self.begin(requested, now);
+            let extent = match requested {
+                Requested { is_forced: true, .. } => InspectionExtent::Forced,
+                _ if is_polled => InspectionExtent::Everything,
+                _ => InspectionExtent::Touched,
+            };
+            self.begin(requested, extent, now);
         }
     }
 
     // === inspections ===
 
-    fn begin(&mut self, requested: Requested, now: Instant) {
-        self.schedule.looked(now);
+    fn begin(&mut self, requested: Requested, extent: InspectionExtent, now: Instant) {
+        if extent != InspectionExtent::Touched {
+            self.schedule.looked(now);
+        }
         self.begun += 1;
         let number = self.begun;
         let events = self.trigger.0.clone();
-        let inspection = self.inspection(requested.is_forced);
+        let inspection = self.inspection(extent);
         let begun = inspection.spawn(move |inspected| {
             // Who has stopped needs no result.
             let _ = events.send(WatchEvent::Ended(number, inspected.map(Box::new)));
@@ -176,7 +183,7 @@ impl ReloadWorker {
         }
     }
 
-    fn inspection(&mut self, is_forced: bool) -> Inspection {
+    fn inspection(&mut self, extent: InspectionExtent) -> Inspection {
         let trigger = self.trigger.clone();
         let changed = move || trigger.request(Requested::CHANGED);
         Inspection {
@@ -184,7 +191,7 @@ impl ReloadWorker {
             path: self.path.clone(),
             watches: self.watches.take().unwrap_or_else(|| Watches::new(changed)),
             last: self.last.clone(),
-            is_forced,
+            extent,
         }
     }
 

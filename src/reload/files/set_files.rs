@@ -1,0 +1,146 @@
+//! Which files a set is read from, and which names lead to them.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use super::MOST_FILES;
+use super::trail::{Trail, real_paths};
+use crate::config::Config;
+use crate::config::files::{FolderWalk, is_manifest, observed};
+
+/// The files of a set, and where they are.
+#[derive(Debug, Default)]
+pub(crate) struct SetFiles {
+    /// Every file that the set was or would be read from, ascending.
+    pub(crate) files: Vec<PathBuf>,
+    /// What each is, links followed, as far as that is known.
+    pub(crate) real: Vec<PathBuf>,
+    /// The folders whose entries must be watched for the files to be noticed: theirs, those of
+    /// what they are links to, and those in which there may be more.
+    pub(crate) folders: BTreeSet<PathBuf>,
+    names: SetNames,
+    is_whole: bool,
+}
+
+/// What the names in the folders of a set mean to it.
+#[derive(Debug, Default)]
+pub(crate) struct SetNames {
+    /// Whether they were all found: no folder that could not be read, no link that leads nowhere.
+    is_whole: bool,
+    /// Files of manifests and nothing else, that no link leads to.
+    manifests: HashSet<PathBuf>,
+    trail: Trail,
+}
+
+impl SetFiles {
+    /// Those of `config`, which is at `config_file`, and `others`.
+    pub(crate) fn new(config_file: &Path, config: &Config, others: &BTreeSet<PathBuf>) -> Self {
+        let mut found = Self {
+            is_whole: true,
+            ..Self::default()
+        };
+        found.files.push(config_file.to_owned());
+        found.files.extend(others.iter().cloned());
+        found.files.extend(config.files());
+        let of_clusters = config.cluster_folder.iter().map(|folder| folder.path.as_path());
+        of_clusters.for_each(|path| found.walk(path));
+        let others: HashSet<PathBuf> = found.files.iter().cloned().collect();
+        let manifests = config.manifests.iter().map(|entry| entry.path.as_path());
+        manifests.for_each(|path| found.walk(path));
+        found.files.sort();
+        found.files.dedup();
+        let real = real_paths(&found.files);
+        found.names = SetNames {
+            is_whole: found.is_whole,
+            ..SetNames::new(&found.files, &real, &found.folders, &others)
+        };
+        found.real = real.into_iter().flatten().collect();
+        let mut parents = parents(&found.files);
+        parents.append(&mut self::parents(&found.real));
+        found.folders.append(&mut parents);
+        found
+    }
+
+    /// Adds what is at `path` and under it. A path that cannot be read is a fault of the load; here
+    /// it counts as absent.
+    fn walk(&mut self, path: &Path) {
+        let (mut walk, ended) = FolderWalk::of(path, MOST_FILES);
+        self.is_whole &= ended.is_ok();
+        self.files.append(&mut walk.files);
+        self.folders.append(&mut walk.folders);
+    }
+
+    /// What the names mean, to judge by when some of them change.
+    pub(crate) fn take_names(&mut self) -> SetNames {
+        std::mem::take(&mut self.names)
+    }
+}
+
+fn parents(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
+    let parents = paths.iter().filter_map(|path| path.parent());
+    parents.map(Path::to_owned).collect()
+}
+
+impl SetNames {
+    fn new(
+        files: &[PathBuf],
+        real: &[Option<PathBuf>],
+        folders: &BTreeSet<PathBuf>,
+        others: &HashSet<PathBuf>,
+    ) -> Self {
+        let mut leading: HashMap<&Path, usize> = HashMap::new();
+        for real in real.iter().flatten() {
+            *leading.entry(real).or_default() += 1;
+        }
+        let manifests = files.iter().zip(real).filter(|(file, real)| {
+            let is_one = real.as_ref() == Some(*file) && leading.get(file.as_path()) == Some(&1);
+            is_one && !others.contains(*file)
+        });
+        Self {
+            is_whole: false,
+            manifests: manifests.map(|(file, _)| file.clone()).collect(),
+            trail: Trail::new(files, real, folders),
+        }
+    }
+
+    /// The files that say something else than before, where nothing but `names` changed since the
+    /// set was read. `None` where that cannot be told without looking at the others: a name is a
+    /// link or a folder or was one, or the set may have more files or fewer.
+    ///
+    /// Looks at each of the names, and at nothing else.
+    pub(crate) fn rewritten(&self, names: &BTreeSet<PathBuf>) -> Option<BTreeSet<PathBuf>> {
+        self.is_whole.then_some(())?;
+        let mut rewritten = BTreeSet::new();
+        for name in names {
+            let found = observed(name, || fs::symlink_metadata(name));
+            match found {
+                // A file that has another name may have been written by that, and the other by this.
+                Ok(found) if self.manifests.contains(name) => {
+                    (found.is_file() && found.nlink() == 1).then_some(())?;
+                    rewritten.insert(name.clone());
+                }
+                Ok(found) => (found.is_file() && !self.matters(name)).then_some(())?,
+                Err(error) => {
+                    (error.kind() == io::ErrorKind::NotFound && !self.matters(name)).then_some(())?;
+                }
+            }
+        }
+        Some(rewritten)
+    }
+
+    /// Whether a file of this name can be one of the set, or lead to one.
+    fn matters(&self, name: &Path) -> bool {
+        let (Some(folder), Some(last)) = (name.parent(), name.file_name()) else {
+            return true;
+        };
+        // A folder may be watched by a name that is a link.
+        let real = observed(folder, || fs::canonicalize(folder)).map(|folder| folder.join(last));
+        is_manifest(name) || self.trail.contains(name) || !real.is_ok_and(|real| !self.trail.contains(&real))
+    }
+}
+
+#[cfg(test)]
+mod tests;
