@@ -13,6 +13,7 @@
 mod bounded;
 mod client;
 mod condition;
+mod contents;
 mod definition;
 mod failure;
 mod follow;
@@ -43,6 +44,7 @@ use crate::config::{ClusterEntry, Config, Disk};
 use crate::engine::admission::AdmissionSet;
 use crate::field::{Fault, FaultKind, Faults};
 use crate::reload::{ManifestSource, Snapshot, SourceStatus, Trigger, Watched};
+use contents::SharedContents;
 use follow::Following;
 use kind::WatchedKind;
 pub use live::{ListedPlace, LiveCluster, LiveError, LivePolicies, LivePurpose, ServedResource};
@@ -65,6 +67,8 @@ pub struct Clusters {
 
 #[derive(Default)]
 struct FollowedClusters {
+    /// What their objects say.
+    contents: Arc<SharedContents>,
     /// What was followed last.
     config: Option<Arc<Config>>,
     clusters: BTreeMap<String, FollowedCluster>,
@@ -130,11 +134,10 @@ impl ManifestSource for Clusters {
     fn objects(&self, config: &Config) -> Vec<Arc<Watched>> {
         self.signal.clear();
         let mut known = self.known();
+        let contents = Arc::clone(&known.contents);
         let watched = |entry: &ClusterEntry| {
-            let cluster = known
-                .clusters
-                .entry(entry.name.clone())
-                .or_insert_with(|| FollowedCluster::new(entry, config.admission.cel_version, &self.signal));
+            let new = || FollowedCluster::new(entry, config.admission.cel_version, &self.signal, &contents);
+            let cluster = known.clusters.entry(entry.name.clone()).or_insert_with(new);
             cluster.store.compile_for(config.admission.cel_version);
             cluster.store.watched(entry.selector.as_ref(), entry.exceptions)
         };
@@ -201,13 +204,18 @@ impl Drop for Clusters {
 
 impl FollowedCluster {
     /// With what was saved of it.
-    fn new(entry: &ClusterEntry, cel_version: Version, signal: &Arc<Signal>) -> Self {
+    fn new(
+        entry: &ClusterEntry,
+        cel_version: Version,
+        signal: &Arc<Signal>,
+        contents: &Arc<SharedContents>,
+    ) -> Self {
         let saved = entry
             .snapshot
             .as_deref()
             .and_then(|path| restore(path, &entry.name));
         Self {
-            store: Arc::new(Store::new(&entry.name, saved, cel_version)),
+            store: Arc::new(Store::sharing(contents, &entry.name, saved, cel_version)),
             reporter: Reporter::new(&entry.name, Arc::clone(signal)),
             followed: None,
             parameters_of: Weak::new(),

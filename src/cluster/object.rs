@@ -43,13 +43,21 @@ pub(super) struct Noted {
 /// An object without fault.
 #[derive(Debug, Clone)]
 pub(super) struct Good {
+    pub(super) content: Arc<GoodContent>,
+    pub(super) object: Arc<ValidatedObject>,
+}
+
+/// What an object without fault says. Clusters whose objects say the same share it.
+#[derive(Debug)]
+pub(super) struct GoodContent {
     pub(super) name: Name,
     /// For the file in which the set is saved.
     pub(super) text: StoredText,
     pub(super) digest: [u8; 32],
     /// Only of what must be selected by them.
     pub(super) labels: BTreeMap<String, String>,
-    pub(super) object: Arc<ValidatedObject>,
+    /// The object of the first cluster that said this, where it has no expressions.
+    pub(super) object: Option<Arc<ValidatedObject>>,
 }
 
 /// The text of an object as JSON, in little memory where there may be very many of its kind.
@@ -144,19 +152,27 @@ impl ReceivedObject {
         })?;
         let labels = labels_of(&value);
         let document = Document::new(Some(source), Node::from_json(value));
-        let packed = PackedDocument::new(&document);
+        let packed = PackedDocument::new(&document).of_no_file();
         match ValidatedObject::read(document, Arc::clone(cluster), version) {
-            Ok(object) => Ok(Good {
-                name: self.name,
-                text: if object.has_expressions() {
-                    StoredText::Plain(text)
-                } else {
-                    StoredText::Packed(packed)
-                },
-                digest: self.digest,
-                labels,
-                object: Arc::new(object),
-            }),
+            Ok(object) => {
+                let object = Arc::new(object);
+                let has_expressions = object.has_expressions();
+                let content = GoodContent {
+                    name: self.name,
+                    text: if has_expressions {
+                        StoredText::Plain(text)
+                    } else {
+                        StoredText::Packed(packed)
+                    },
+                    digest: self.digest,
+                    labels,
+                    object: (!has_expressions).then(|| Arc::clone(&object)),
+                };
+                Ok(Good {
+                    content: Arc::new(content),
+                    object,
+                })
+            }
             Err(faults) => Err(RefusedObject {
                 text: Some(text),
                 faults,
@@ -278,7 +294,7 @@ mod tests {
         let received = ReceivedObject::new(&limit, "example.com/v1", Name::default(), text);
         let stored = received.text.clone().unwrap();
         let good = received.read(&"east".into(), Version::NEWEST).unwrap();
-        assert!(matches!(good.text, StoredText::Packed(_)));
-        assert_eq!(good.text.get(), &*stored);
+        assert!(matches!(good.content.text, StoredText::Packed(_)));
+        assert_eq!(good.content.text.get(), &*stored);
     }
 }

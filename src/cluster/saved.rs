@@ -184,7 +184,7 @@ mod tests {
         let texts: Vec<_> = read
             .into_iter()
             .map(|(_, received)| received.read(&"east".into(), Version::NEWEST).unwrap())
-            .map(|read| read.text.get().into_owned())
+            .map(|read| read.content.text.get().into_owned())
             .collect();
         assert_eq!(texts, [ROLE, LIMIT]);
     }

@@ -24,6 +24,7 @@ mod withheld;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::contents::SharedContents;
 use super::kind::{WatchPurpose, WatchedKind};
 use super::object::{Good, Name, Noted, ReceivedObject, RefusedObject};
 use crate::cel::Version;
@@ -40,6 +41,7 @@ pub(super) use room::TooMuch;
 /// What is known of one cluster. Shared by its watches and whoever reads it.
 pub(super) struct Store {
     cluster: Arc<str>,
+    contents: Arc<SharedContents>,
     known: Mutex<StoredKinds>,
 }
 
@@ -114,9 +116,20 @@ struct ObjectFault {
 // === impl Store ===
 
 impl Store {
-    /// A store that knows nothing yet, or what was `saved`. It compiles expressions for
-    /// `cel_version`.
+    /// A store that shares nothing with another: see [`sharing`](Self::sharing).
+    #[cfg(test)]
     pub(super) fn new(
+        cluster: &str,
+        saved: Option<Vec<(WatchedKind, ReceivedObject)>>,
+        cel_version: Version,
+    ) -> Self {
+        Self::sharing(&Arc::default(), cluster, saved, cel_version)
+    }
+
+    /// A store that knows nothing yet, or what was `saved`. It compiles expressions for
+    /// `cel_version`. What its objects say is kept among `contents`, once for all stores.
+    pub(super) fn sharing(
+        contents: &Arc<SharedContents>,
         cluster: &str,
         saved: Option<Vec<(WatchedKind, ReceivedObject)>>,
         cel_version: Version,
@@ -128,6 +141,7 @@ impl Store {
         };
         let store = Self {
             cluster: cluster.into(),
+            contents: Arc::clone(contents),
             known: Mutex::new(StoredKinds {
                 kinds: BTreeMap::new(),
                 origin,
@@ -193,7 +207,7 @@ impl Store {
     fn restore(&self, kind: WatchedKind, received: ReceivedObject) {
         let (name, digest, bytes) = (received.name.clone(), received.digest, received.bytes());
         let mut known = self.changing();
-        let read = received.read(&self.cluster, known.cel_version);
+        let read = self.contents.read(received, &self.cluster, known.cel_version);
         let objects = known.kinds.entry(kind).or_default();
         // What is saved is complete.
         objects.known = true;
@@ -216,7 +230,7 @@ impl Store {
         let (name, digest, noted) = (received.name.clone(), received.digest, received.noted.clone());
         let bytes = received.bytes();
         let cel_version = self.known().cel_version;
-        let read = received.read(&self.cluster, cel_version);
+        let read = self.contents.read(received, &self.cluster, cel_version);
         let mut known = self.changing();
         let schema = known.schema(kind);
         let objects = known.kinds.entry(kind.clone()).or_default();
@@ -246,7 +260,7 @@ impl Store {
         let is_same = match (&held.newest, &held.good) {
             (Newest::Faulty(fault), _) => fault.digest == received.digest,
             (Newest::Withheld(withheld), _) => withheld.is_of(received),
-            (Newest::Good, Some(good)) => good.digest == received.digest,
+            (Newest::Good, Some(good)) => good.content.digest == received.digest,
             (Newest::Good, None) => false,
         };
         if is_same {

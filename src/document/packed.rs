@@ -71,6 +71,12 @@ impl PackedDocument {
         }
     }
 
+    /// The same, of no file.
+    #[must_use]
+    pub fn of_no_file(self) -> Self {
+        Self { file: None, ..self }
+    }
+
     /// The document that was packed.
     #[must_use]
     pub fn unpack(&self) -> Document {

@@ -40,7 +40,7 @@ pub(super) enum ObjectOrigin {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectIdentity {
     /// Group, kind, namespace and name, one after another.
-    text: Box<str>,
+    text: Arc<str>,
     /// Where the first three of them end.
     ends: [u32; 3],
 }
@@ -70,6 +70,15 @@ impl ValidatedObject {
                 }
                 Err(faults)
             }
+        }
+    }
+
+    /// The same object where `cluster` has it: what it says exists once.
+    #[must_use]
+    pub fn of_cluster(&self, cluster: Arc<str>) -> Self {
+        Self {
+            cluster: Some(cluster),
+            ..self.clone()
         }
     }
 

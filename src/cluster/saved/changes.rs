@@ -283,7 +283,7 @@ mod tests {
         let read = read(path, "east").unwrap().unwrap().into_iter();
         let text = |received: crate::cluster::object::ReceivedObject| {
             let read = received.read(&"east".into(), Version::NEWEST).unwrap();
-            read.text.get().into_owned()
+            read.content.text.get().into_owned()
         };
         let mut texts: Vec<String> = read.map(|(_, received)| text(received)).collect();
         texts.sort();

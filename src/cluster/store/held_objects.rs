@@ -190,7 +190,7 @@ impl HeldPart {
             let good = self.objects.values().filter_map(|held| held.good.as_ref());
             let (mut digest, mut objects) = (Sha256::new(), Vec::new());
             for good in good.filter(|good| is_wanted(good)) {
-                digest.update(&good.digest);
+                digest.update(&good.content.digest);
                 objects.push(Arc::clone(&good.object));
             }
             Arc::new(WatchedPart {

@@ -78,7 +78,9 @@ impl StoredKinds {
         let own = self.kinds.iter().filter(|(kind, _)| kind.is_own());
         let versions = own.flat_map(|(kind, objects)| {
             let held = objects.objects.iter();
-            held.filter_map(|(name, held)| Some(((kind.clone(), name.clone()), held.good.as_ref()?.digest)))
+            held.filter_map(|(name, held)| {
+                Some(((kind.clone(), name.clone()), held.good.as_ref()?.content.digest))
+            })
         });
         self.standing.offered = versions.collect();
     }
@@ -129,7 +131,7 @@ impl StoredKinds {
             return Some((false, "InFiles", message.to_owned()));
         }
         let key = (kind.clone(), name.clone());
-        if self.standing.in_force.get(&key) != Some(&good.digest) {
+        if self.standing.in_force.get(&key) != Some(&good.content.digest) {
             return None;
         }
         Some(standing_at(&good.object, now))

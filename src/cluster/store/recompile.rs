@@ -54,7 +54,7 @@ impl HeldObject {
         schema: &SchemaState,
     ) {
         let refused = self.good.as_mut().and_then(|good| {
-            let digest = good.digest;
+            let digest = good.content.digest;
             Some((digest, good.compile_anew(cluster, version).err()?))
         });
         match (&mut self.newest, refused) {
@@ -91,7 +91,10 @@ impl Good {
     /// Every fault of the object.
     pub(super) fn compile_anew(&mut self, cluster: &Arc<str>, version: Version) -> Result<(), RefusedObject> {
         if self.object.has_expressions() {
-            let received = ReceivedObject::of_text(self.name.clone(), self.digest, &self.text.get());
+            let received = {
+                let content = &self.content;
+                ReceivedObject::of_text(content.name.clone(), content.digest, &content.text.get())
+            };
             self.object = received.read(cluster, version)?.object;
         }
         Ok(())

@@ -107,7 +107,7 @@ impl Store {
                 UnsavedNames::Some(names) if !is_all => {
                     for name in names {
                         match objects.objects.get(&name).and_then(|held| held.good.as_ref()) {
-                            Some(good) => changes.set(good.text.get().into_owned()),
+                            Some(good) => changes.set(good.content.text.get().into_owned()),
                             None => changes.delete(kind, &name),
                         }
                     }
@@ -151,12 +151,12 @@ impl StoredKinds {
         let held = kinds.flat_map(|(_, kind)| kind.objects.values());
         let mut objects = SavedObjects::default();
         for good in held.filter_map(|held| held.good.as_ref()) {
-            objects.add(&good.text.get());
+            objects.add(&good.content.text.get());
         }
         objects
     }
 }
 
 fn selects(selector: Option<&Selector>, good: &Good) -> bool {
-    selector.is_some_and(|selector| selector.labels.matches(|key| good.labels.get(key)))
+    selector.is_some_and(|selector| selector.labels.matches(|key| good.content.labels.get(key)))
 }

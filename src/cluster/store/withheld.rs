@@ -34,7 +34,10 @@ impl HeldObject {
         good: Good,
         schema: &SchemaState,
     ) -> bool {
-        let is_same = self.good.as_ref().is_some_and(|held| held.digest == good.digest);
+        let is_same = self
+            .good
+            .as_ref()
+            .is_some_and(|held| held.content.digest == good.content.digest);
         if is_same || !good.object.lets_through() || *schema == SchemaState::Current {
             (self.good, self.newest) = (Some(good), Newest::Good);
             return !is_same;
@@ -75,7 +78,7 @@ impl Withheld {
     /// Whether it is this very version. One that may lack fields is another as soon as
     /// it is written again, whatever it says.
     pub(super) fn is_of(&self, received: &ReceivedObject) -> bool {
-        self.good.digest == received.digest
+        self.good.content.digest == received.digest
             && (!self.may_lack_fields || self.noted.is_as_written(&received.noted))
     }
 
@@ -90,11 +93,11 @@ impl Withheld {
         version: Version,
     ) -> Result<(), ([u8; 32], RefusedObject)> {
         let compiled = self.good.compile_anew(cluster, version);
-        compiled.map_err(|refused| (self.good.digest, refused))
+        compiled.map_err(|refused| (self.good.content.digest, refused))
     }
 
     fn report(&self, cluster: &Arc<str>, kind: &WatchedKind, replaces: bool) {
-        if let Some(faults) = self.faults(cluster, kind, &self.good.name) {
+        if let Some(faults) = self.faults(cluster, kind, &self.good.content.name) {
             log_faults(cluster, replaces, &faults);
         }
     }

@@ -76,7 +76,7 @@ fn held(store: &Store) -> Vec<String> {
     let known = store.known();
     let objects = known.kinds.values().flat_map(|kind| kind.objects.values());
     let mut texts: Vec<String> = objects
-        .filter_map(|held| Some(held.good.as_ref()?.text.get().into_owned()))
+        .filter_map(|held| Some(held.good.as_ref()?.content.text.get().into_owned()))
         .collect();
     texts.sort();
     texts
