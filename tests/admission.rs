@@ -11,6 +11,8 @@
 mod access;
 #[path = "admission/as_sent.rs"]
 mod as_sent;
+#[path = "admission/deadline.rs"]
+mod deadline;
 #[path = "admission/exceptions.rs"]
 mod exceptions;
 #[path = "harness/inner.rs"]

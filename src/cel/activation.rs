@@ -100,11 +100,13 @@ impl<'a> Activation<'a> {
     }
 
     pub(crate) fn put(&mut self, slot: usize, variable: Variable<'a>) {
-        if self.variables.len() <= slot {
-            self.variables.resize(slot + 1, Variable::Absent);
-        }
         if let Some(own) = self.variables.get_mut(slot) {
             *own = variable;
+            return;
         }
+        while self.variables.len() < slot {
+            self.variables.push(Variable::Absent);
+        }
+        self.variables.push(variable);
     }
 }

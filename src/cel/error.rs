@@ -51,6 +51,7 @@ impl CompileError {
 impl EvalError {
     /// A failure that `message` describes.
     #[must_use]
+    #[cold]
     pub fn failed(message: impl Into<Box<str>>) -> Self {
         Self::Failed(message.into())
     }

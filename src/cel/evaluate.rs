@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Program::evaluate -> Evaluation::value(node) -> attribute.rs   a.b[c].?d, has(), ?:
-//!                          |                      call.rs        functions, ==, in
+//!                          |                      call.rs        functions, &&, ==, in
 //!                          |                      fold.rs        all, exists, map, …
 //!                          `-> charge(units) after each step, as upstream observes it
 //! ```
@@ -64,7 +64,7 @@ impl Program {
     ) -> Result<Value<'a>, EvalError> {
         let mut evaluation = Evaluation {
             variables: activation,
-            locals: vec![Value::Null; self.locals],
+            locals: Vec::with_capacity(self.locals),
             deferred: Vec::new(),
             version: self.version,
             cost: 0,
@@ -96,10 +96,10 @@ impl<'a> Evaluation<'_, 'a> {
         match node {
             Node::Constant(value) => Ok(value.share()),
             Node::Attribute(attribute) => self.attribute(attribute),
-            Node::And(terms) => self.logic(terms, false),
-            Node::Or(terms) => self.logic(terms, true),
-            Node::Equal(sides) => self.equality(sides, true),
-            Node::NotEqual(sides) => self.equality(sides, false),
+            Node::And(terms) => self.logic(terms, false).map(Value::Bool),
+            Node::Or(terms) => self.logic(terms, true).map(Value::Bool),
+            Node::Equal(sides) => self.equality(sides, true).map(Value::Bool),
+            Node::NotEqual(sides) => self.equality(sides, false).map(Value::Bool),
             Node::InSet(set) => self.in_set(set),
             Node::Call(call) => self.call(call),
             Node::List(list) => self.list(list),
@@ -204,22 +204,6 @@ impl<'a> Evaluation<'_, 'a> {
         failure.map_or(Ok(result), Err)
     }
 
-    /// `&&` (decided by false) or `||` (decided by true): an error counts only
-    /// if no other term decides.
-    fn logic(&mut self, terms: &'a [Node], decisive: bool) -> Result<Value<'a>, EvalError> {
-        let mut failure = None;
-        for term in terms {
-            match self.value(term) {
-                Ok(Value::Bool(value)) if value == decisive => return Ok(Value::Bool(decisive)),
-                Ok(Value::Bool(_)) => {}
-                Ok(_) => failure = failure.or_else(|| Some(EvalError::no_such_overload())),
-                Err(error) if error.is_absorbable() => failure = failure.or(Some(error)),
-                Err(error) => return Err(error),
-            }
-        }
-        failure.map_or(Ok(Value::Bool(!decisive)), Err)
-    }
-
     fn list(&mut self, list: &'a ListNode) -> Result<Value<'a>, EvalError> {
         let items = self.items(list);
         self.settle(items, cost::LIST).map(Value::list)
@@ -302,8 +286,12 @@ impl<'a> Evaluation<'_, 'a> {
     /// Charges for what was made, also if it failed, as upstream does.
     fn settle<T>(&mut self, made: Result<T, EvalError>, units: u64) -> Result<T, EvalError> {
         match made {
+            Ok(made) => {
+                self.charge(units)?;
+                Ok(made)
+            }
             Err(error) if !error.is_absorbable() => Err(error),
-            made => self.charge(units).and(made),
+            Err(error) => Err(self.charge(units).err().unwrap_or(error)),
         }
     }
 
@@ -336,7 +324,7 @@ impl<'a> Evaluation<'_, 'a> {
     /// remembers the outcome.
     fn compose(&mut self, slot: usize, program: &'a Program) -> Result<Value<'a>, EvalError> {
         self.variables.put(slot, Variable::Busy);
-        let locals = std::mem::replace(&mut self.locals, vec![Value::Null; program.locals]);
+        let locals = std::mem::replace(&mut self.locals, Vec::with_capacity(program.locals));
         let deferred = std::mem::take(&mut self.deferred);
         let (cost, limit) = (std::mem::take(&mut self.cost), self.limit);
         let steps = std::mem::take(&mut self.steps);

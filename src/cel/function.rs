@@ -17,6 +17,8 @@ pub(crate) struct Overload {
     /// Whether it is called on its first argument.
     pub(crate) member: bool,
     pub(crate) parameters: Vec<Type>,
+    /// For each parameter the sorts of values that it takes.
+    sorts: Vec<ValueSorts>,
     pub(crate) result: Type,
     pub(crate) apply: Apply,
     pub(crate) cost: Cost,
@@ -62,11 +64,13 @@ impl Overload {
         result: Type,
         apply: Apply,
     ) -> Self {
+        let parameters = parameters.into();
         Self {
             id,
             name,
             member: false,
-            parameters: parameters.into(),
+            sorts: parameters.iter().map(ValueSorts::of).collect(),
+            parameters,
             result,
             apply,
             cost: Cost::One,
@@ -94,12 +98,75 @@ impl Overload {
 
     /// Whether it takes values of these types.
     pub(crate) fn takes(&self, arguments: &[Value<'_>]) -> bool {
-        self.parameters.len() == arguments.len()
-            && self
-                .parameters
-                .iter()
-                .zip(arguments)
-                .all(|(parameter, argument)| is_a(parameter, argument))
+        let mut are_told = true;
+        self.sorts.len() == arguments.len()
+            && self.sorts.iter().zip(arguments).all(|(sorts, argument)| {
+                are_told &= sorts.tell;
+                sorts.contain(argument)
+            })
+            && (are_told || self.takes_contents(arguments))
+    }
+
+    /// The same, where that depends on what is in the values.
+    fn takes_contents(&self, arguments: &[Value<'_>]) -> bool {
+        let mut pairs = self.parameters.iter().zip(arguments);
+        pairs.all(|(parameter, argument)| is_a(parameter, argument))
+    }
+}
+
+/// The sorts of values that are of a type: finding an overload asks it of many, one after
+/// another.
+#[derive(Debug, Clone, Copy)]
+struct ValueSorts {
+    /// A bit for each sort.
+    bits: u16,
+    /// Whether the sort tells all: not what is in a list, or which value of a library it is.
+    tell: bool,
+}
+
+impl ValueSorts {
+    const ALL: u16 = u16::MAX;
+
+    fn of(of: &Type) -> Self {
+        let (bits, tell) = match of {
+            Type::Null => (1 << 0, true),
+            Type::Bool => (1 << 1, true),
+            Type::Int => (1 << 2, true),
+            Type::Uint => (1 << 3, true),
+            Type::Double => (1 << 4, true),
+            Type::String => (1 << 5, true),
+            Type::Bytes => (1 << 6, true),
+            Type::Duration => (1 << 7, true),
+            Type::Timestamp => (1 << 8, true),
+            Type::List(item) => (1 << 9, is_any(item)),
+            Type::Map(entry) => (1 << 10, is_any(&entry.0) && is_any(&entry.1)),
+            Type::Object(_) => (1 << 10, true),
+            Type::Optional(_) => (1 << 11, true),
+            Type::Type(_) => (1 << 12, true),
+            Type::Opaque(_) => (1 << 13, false),
+            Type::Dyn | Type::Param(_) => (Self::ALL, true),
+        };
+        Self { bits, tell }
+    }
+
+    const fn contain(self, value: &Value<'_>) -> bool {
+        let sort = match value {
+            Value::Null => 0,
+            Value::Bool(_) => 1,
+            Value::Int(_) => 2,
+            Value::Uint(_) => 3,
+            Value::Double(_) => 4,
+            Value::String(_) => 5,
+            Value::Bytes(_) => 6,
+            Value::Duration(_) => 7,
+            Value::Timestamp(_) => 8,
+            Value::List(_) => 9,
+            Value::Map(_) => 10,
+            Value::Optional(_) => 11,
+            Value::Type(_) => 12,
+            Value::Opaque(_) => 13,
+        };
+        self.bits & (1 << sort) != 0
     }
 }
 
@@ -152,5 +219,82 @@ impl fmt::Debug for Cost {
             Self::OfList(..) => "OfList",
             Self::OfInt(..) => "OfInt",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::cel::value::{Entries, Key, Opaque, Text};
+
+    /// A value of each sort, and several of those whose contents matter.
+    fn values() -> Vec<Value<'static>> {
+        let map = |value| Value::map(Entries::from_iter([(Key::String(Text::Borrowed("k")), value)]));
+        vec![
+            Value::Null,
+            Value::Bool(true),
+            Value::Int(1),
+            Value::Uint(1),
+            Value::Double(1.0),
+            Value::str("text"),
+            Value::Bytes(b"bytes".to_vec().into()),
+            Value::list(Vec::new()),
+            Value::list(vec![Value::Int(1)]),
+            Value::list(vec![Value::str("text")]),
+            Value::map(Entries::new()),
+            map(Value::Int(1)),
+            map(Value::str("text")),
+            Value::none(),
+            Value::some(Value::Int(1)),
+            Value::Type(Arc::new(Type::Int)),
+            Value::Opaque(Opaque::Cidr([10, 0, 0, 0].into(), 8)),
+        ]
+    }
+
+    fn types() -> Vec<Type> {
+        let opaque = |value: &Value<'_>| match value {
+            Value::Opaque(opaque) => opaque.type_name(),
+            _ => "other",
+        };
+        let mut types = vec![
+            Type::Dyn,
+            Type::Null,
+            Type::Bool,
+            Type::Int,
+            Type::Uint,
+            Type::Double,
+            Type::String,
+            Type::Bytes,
+            Type::Duration,
+            Type::Timestamp,
+            A,
+        ];
+        let within = types.clone();
+        types.extend(within.iter().cloned().map(Type::list));
+        types.extend(within.iter().cloned().map(|value| Type::map(Type::String, value)));
+        types.extend([
+            Type::map(A, B),
+            Type::optional(Type::Int),
+            Type::of_type(Type::Dyn),
+            Type::object("Object", []),
+        ]);
+        types.extend(values().iter().map(opaque).map(Type::Opaque));
+        types
+    }
+
+    /// The sorts are a short cut to [`is_a`]: they must never say anything else.
+    #[test]
+    fn an_overload_takes_the_values_of_its_types_and_no_others() {
+        for of in types() {
+            let unused: Apply = |_, _, _| Err(EvalError::no_such_overload());
+            let overload = Overload::global("one", "one", [of.clone()], Type::Dyn, unused);
+            for value in values() {
+                let arguments = std::slice::from_ref(&value);
+                assert_eq!(overload.takes(arguments), is_a(&of, &value), "{of}: {value:?}");
+            }
+            assert!(!overload.takes(&[]) && !overload.takes(&[Value::Null, Value::Null]));
+        }
     }
 }

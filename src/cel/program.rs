@@ -104,6 +104,9 @@ pub(crate) struct Call {
     pub(crate) sequential: bool,
     /// What could be worked out of constant arguments beforehand.
     pub(crate) prepared: Option<Prepared>,
+    /// Whether it is `!`, which most conditions have, and which needs no search for its
+    /// overload.
+    pub(crate) is_negation: bool,
 }
 
 #[derive(Debug)]

@@ -136,9 +136,9 @@ fn should_call_hook(case: &Case<'_>) -> Result<(), Mismatch> {
             None => json!({"call": false}),
             Some(matched) => json!({
                 "call": true,
-                "resource": shown_resource(&matched.resource),
+                "resource": shown_resource(matched.resource()),
                 "subresource": case.input()["attributes"]["subresource"],
-                "kind": shown_kind(&matched.kind),
+                "kind": shown_kind(matched.kind()),
             }),
         }
     });
@@ -156,9 +156,9 @@ fn match_resources(case: &Case<'_>) -> Result<(), Mismatch> {
     let found = matched(case, &constraints, |matched| match matched {
         None => json!({"matches": false}),
         Some(matched) => {
-            let mut shown = json!({"matches": true, "kind": shown_kind(&matched.kind)});
+            let mut shown = json!({"matches": true, "kind": shown_kind(matched.kind())});
             if names_resource {
-                shown["resource"] = shown_resource(&matched.resource);
+                shown["resource"] = shown_resource(matched.resource());
             }
             shown
         }

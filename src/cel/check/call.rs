@@ -333,6 +333,7 @@ fn call_node(overloads: Vec<Arc<Overload>>, arguments: Vec<Node>, prepared: Opti
         cost,
         sequential,
         prepared,
+        is_negation: name == "!_",
     }))
 }
 

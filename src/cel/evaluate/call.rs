@@ -1,4 +1,4 @@
-//! Calls of functions.
+//! Calls of functions, `&&` and `||`, `==` and `!=`.
 
 use super::Evaluation;
 use super::mismatch::{not_a_list, not_an_int, unguarded, worded};
@@ -17,6 +17,10 @@ impl<'a> Evaluation<'_, 'a> {
             [argument] => {
                 let argument = self.value(argument);
                 match argument {
+                    Ok(Value::Bool(value)) if call.is_negation => {
+                        self.charge_call(1)?;
+                        Ok(Value::Bool(!value))
+                    }
                     Ok(argument) => self.apply(call, &[argument]),
                     Err(error) => self.failed(call, &[FAILED], error),
                 }
@@ -125,12 +129,37 @@ impl<'a> Evaluation<'_, 'a> {
         }
     }
 
+    /// `&&` (decided by false) or `||` (decided by true): an error counts only
+    /// if no other term decides.
+    pub(super) fn logic(&mut self, terms: &'a [Node], decisive: bool) -> Result<bool, EvalError> {
+        let mut failure = None;
+        for term in terms {
+            match self.truth(term) {
+                Ok(value) if value == decisive => return Ok(decisive),
+                Ok(_) => {}
+                Err(error) if error.is_absorbable() => failure = failure.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        failure.map_or(Ok(!decisive), Err)
+    }
+
+    /// Whether `node` evaluates to true; an error if to anything but true or false.
+    pub(super) fn truth(&mut self, node: &'a Node) -> Result<bool, EvalError> {
+        match node {
+            Node::And(terms) => self.logic(terms, false),
+            Node::Or(terms) => self.logic(terms, true),
+            Node::Equal(sides) => self.equality(sides, true),
+            Node::NotEqual(sides) => self.equality(sides, false),
+            node => match self.value(node)?.as_bool() {
+                Some(value) => Ok(value),
+                None => Err(EvalError::no_such_overload()),
+            },
+        }
+    }
+
     /// `==` if `expected`, `!=` if not.
-    pub(super) fn equality(
-        &mut self,
-        sides: &'a (Node, Node),
-        expected: bool,
-    ) -> Result<Value<'a>, EvalError> {
+    pub(super) fn equality(&mut self, sides: &'a (Node, Node), expected: bool) -> Result<bool, EvalError> {
         let left = self.body(&sides.0)?;
         let right = self.body(&sides.1)?;
         let failed = FAILED;
@@ -147,7 +176,7 @@ impl<'a> Evaluation<'_, 'a> {
         if expected && is_incomparable(&left, &right) {
             return Err(EvalError::no_such_overload());
         }
-        Ok(Value::Bool(self.equal(&left, &right)? == expected))
+        Ok(self.equal(&left, &right)? == expected)
     }
 
     /// Whether two values are equal. Each item, entry and piece of text that is

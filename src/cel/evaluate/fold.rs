@@ -72,7 +72,13 @@ impl<'a> Evaluation<'_, 'a> {
     fn bind(&mut self, slot: usize, value: Value<'a>) {
         if let Some(local) = self.locals.get_mut(slot) {
             *local = value;
+            return;
         }
+        // There is room for all; a place gets its value when a variable is first bound to it.
+        while self.locals.len() < slot {
+            self.locals.push(Value::Null);
+        }
+        self.locals.push(value);
     }
 
     /// `all` (decided by false) and `exists` (decided by true).
@@ -92,10 +98,10 @@ impl<'a> Evaluation<'_, 'a> {
                 return Ok(false);
             }
             own.charge(ACCUMULATOR)?;
-            match own.body(&fold.body)? {
-                Ok(Value::Bool(value)) => decided = value == decisive,
-                Ok(_) => failure = failure.take().or_else(|| Some(EvalError::no_such_overload())),
-                Err(error) => failure = failure.take().or(Some(error)),
+            match own.truth(&fold.body) {
+                Ok(value) => decided = value == decisive,
+                Err(error) if error.is_absorbable() => failure = failure.take().or(Some(error)),
+                Err(error) => return Err(error),
             }
             Ok(true)
         })?;

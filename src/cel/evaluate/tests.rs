@@ -118,6 +118,7 @@ fn measure(overload: &Arc<Overload>, arguments: &[Value<'static>], expired: bool
         cost: overload.cost,
         sequential: false,
         prepared: None,
+        is_negation: false,
     }));
     let looks = Cell::new(0);
     let look = || {

@@ -96,12 +96,14 @@ impl<'a> Sequence<'a> {
         expressions: impl Iterator<Item = (PolicyExpression<'a>, Option<&'a Expression>)>,
         budget: &mut Budget<'_>,
     ) -> Result<Vec<Evaluated<'a>>, EvalError> {
-        expressions
-            .map(|(part, expression)| match expression {
-                None => Ok(Evaluated::Absent),
-                Some(expression) => self.one(part, expression, budget),
-            })
-            .collect()
+        let mut results = Vec::with_capacity(expressions.size_hint().0);
+        for (part, expression) in expressions {
+            results.push(match expression {
+                None => Evaluated::Absent,
+                Some(expression) => self.one(part, expression, budget)?,
+            });
+        }
+        Ok(results)
     }
 
     pub(super) fn one(

@@ -105,7 +105,7 @@ pub(super) fn finding<'f>(
 ) -> MatchFinding<'f> {
     match found {
         Ok(Some(matched)) => MatchFinding::Applies {
-            resource: &matched.resource,
+            resource: matched.resource(),
         },
         Ok(None) => MatchFinding::Misses(constraints.first_mismatch(subject)),
         Err(fault) => MatchFinding::Fails(fault.to_string()),

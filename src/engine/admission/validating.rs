@@ -12,7 +12,7 @@ use super::environment::{Expression, ExpressionEnvironment};
 use super::evaluation::{Deadline, Evaluated};
 use super::policy::{Applicability, FailurePolicy};
 use super::trace::PolicyExpression;
-use super::variables::Inputs;
+use super::variables::{Inputs, NamespaceObject, RequestView};
 use crate::cel::{Budget, EvalError, Value, cost};
 use crate::engine::StatusReason;
 
@@ -86,19 +86,27 @@ pub enum AnnotationValue {
 // === impl ValidatingPolicy ===
 
 impl ValidatingPolicy {
-    /// Runs the policy for one binding and parameter.
+    /// Runs the policy for one binding and parameter. Its match conditions see
+    /// `condition_view` as `request`, and no namespace.
     pub(super) fn validate<'g>(
         &'g self,
         inputs: &Inputs<'g>,
-        for_conditions: &Inputs<'g>,
+        condition_view: &'g RequestView<'g>,
         deadline: Deadline<'g>,
     ) -> Validated {
         let policy = self.applicability.failure_policy;
         let conditions = &self.applicability.match_conditions;
-        match conditions::evaluate(conditions, policy, &self.environment, for_conditions, deadline) {
-            MatchConditions::Match => {}
-            MatchConditions::NoMatch(_) => return Validated::default(),
-            MatchConditions::Error(message) => return Validated::failed(policy, message),
+        if !conditions.is_empty() {
+            let inputs = Inputs {
+                request: condition_view,
+                namespace: NamespaceObject::Null,
+                ..*inputs
+            };
+            match conditions::evaluate(conditions, policy, &self.environment, &inputs, deadline) {
+                MatchConditions::Match => {}
+                MatchConditions::NoMatch(_) => return Validated::default(),
+                MatchConditions::Error(message) => return Validated::failed(policy, message),
+            }
         }
         let validations =
             self.validations.iter().enumerate().map(|(index, validation)| {

@@ -28,19 +28,11 @@ use crate::json::Node;
 #[derive(Debug)]
 pub(super) struct RequestView<'r> {
     request: &'r Request<'r>,
-    kind: KindView<'r>,
-    resource: ResourceView<'r>,
-    request_kind: KindView<'r>,
-    request_resource: ResourceView<'r>,
+    kind: &'r GroupVersionKind<'r>,
+    resource: &'r GroupVersionResource<'r>,
     user: UserView<'r>,
     nobody_asks: bool,
 }
-
-#[derive(Debug)]
-struct KindView<'r>(&'r GroupVersionKind<'r>);
-
-#[derive(Debug)]
-struct ResourceView<'r>(&'r GroupVersionResource<'r>);
 
 #[derive(Debug)]
 struct UserView<'r> {
@@ -123,12 +115,12 @@ impl<'g> Inputs<'g> {
 impl<'r> RequestView<'r> {
     /// `resource` is the one that expressions see as `request.resource`.
     pub(super) fn new(request: &'r Request<'r>, matched: &'r MatchedResource<'r>) -> Self {
-        Self::with_resource(request, &matched.resource, &matched.kind)
+        Self::with_resource(request, matched.resource(), matched.kind())
     }
 
     /// As match conditions see it: the resource asked for, in the kind matched.
     pub(super) fn for_conditions(request: &'r Request<'r>, matched: &'r MatchedResource<'r>) -> Self {
-        Self::with_resource(request, &request.request_resource, &matched.kind)
+        Self::with_resource(request, &request.request_resource, matched.kind())
     }
 
     /// The same, where nobody knows the user.
@@ -137,17 +129,15 @@ impl<'r> RequestView<'r> {
         self
     }
 
-    fn with_resource(
+    const fn with_resource(
         request: &'r Request<'r>,
         resource: &'r GroupVersionResource<'r>,
         kind: &'r GroupVersionKind<'r>,
     ) -> Self {
         Self {
             request,
-            kind: KindView(kind),
-            resource: ResourceView(resource),
-            request_kind: KindView(&request.request_kind),
-            request_resource: ResourceView(&request.request_resource),
+            kind,
+            resource,
             user: UserView {
                 user: &request.user,
                 extra: ExtraView(&request.user),
@@ -161,10 +151,10 @@ impl Object for RequestView<'_> {
     fn field(&self, field: &str) -> Option<Value<'_>> {
         let request = self.request;
         match field {
-            "kind" => Some(Value::Map(Map::Object(&self.kind))),
-            "resource" => Some(Value::Map(Map::Object(&self.resource))),
-            "requestKind" => Some(Value::Map(Map::Object(&self.request_kind))),
-            "requestResource" => Some(Value::Map(Map::Object(&self.request_resource))),
+            "kind" => Some(Value::Map(Map::Object(self.kind))),
+            "resource" => Some(Value::Map(Map::Object(self.resource))),
+            "requestKind" => Some(Value::Map(Map::Object(&request.request_kind))),
+            "requestResource" => Some(Value::Map(Map::Object(&request.request_resource))),
             "subResource" | "requestSubResource" => optional(&request.subresource),
             "name" => optional(&request.name),
             "namespace" => optional(&request.namespace),
@@ -202,12 +192,12 @@ impl Object for RequestView<'_> {
     }
 }
 
-impl Object for KindView<'_> {
+impl Object for GroupVersionKind<'_> {
     fn field(&self, field: &str) -> Option<Value<'_>> {
         match field {
-            "group" => Some(Value::str(&self.0.group)),
-            "version" => Some(Value::str(&self.0.version)),
-            "kind" => Some(Value::str(&self.0.kind)),
+            "group" => Some(Value::str(&self.group)),
+            "version" => Some(Value::str(&self.version)),
+            "kind" => Some(Value::str(&self.kind)),
             _ => None,
         }
     }
@@ -217,12 +207,12 @@ impl Object for KindView<'_> {
     }
 }
 
-impl Object for ResourceView<'_> {
+impl Object for GroupVersionResource<'_> {
     fn field(&self, field: &str) -> Option<Value<'_>> {
         match field {
-            "group" => Some(Value::str(&self.0.group)),
-            "version" => Some(Value::str(&self.0.version)),
-            "resource" => Some(Value::str(&self.0.resource)),
+            "group" => Some(Value::str(&self.group)),
+            "version" => Some(Value::str(&self.version)),
+            "resource" => Some(Value::str(&self.resource)),
             _ => None,
         }
     }

@@ -120,11 +120,12 @@ pub(super) fn call(
                    versions (v1, v1beta1)";
         return Err(Objection::Call(why.to_owned()));
     };
+    let (resource, kind) = matched.into_parts();
     Ok(Call {
         webhook: webhook.clone(),
         version,
-        kind: matched.kind,
-        resource: matched.resource,
+        kind,
+        resource,
         object: None,
     })
 }

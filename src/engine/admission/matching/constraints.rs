@@ -63,13 +63,15 @@ pub struct MatchSubject<'s> {
     pub equivalents: &'s Equivalents,
 }
 
-/// In which version the constraints match.
+/// In which version the constraints match: the resource that the rule names, and its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MatchedResource<'m> {
-    /// The resource that the rule names.
-    pub resource: GroupVersionResource<'m>,
-    /// Its kind.
-    pub kind: GroupVersionKind<'m>,
+pub struct MatchedResource<'m>(MatchedNames<'m>);
+
+/// Nearly always the names are those of the request, and nothing is copied.
+#[derive(Debug, Clone)]
+enum MatchedNames<'m> {
+    Borrowed(&'m GroupVersionResource<'m>, &'m GroupVersionKind<'m>),
+    Owned(Box<(GroupVersionResource<'m>, GroupVersionKind<'m>)>),
 }
 
 /// What rules found.
@@ -200,10 +202,7 @@ fn equivalent<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'
                     wanted: name(resource),
                 });
             }
-            return FoundRule::Match(MatchedResource {
-                resource: (*resource).clone(),
-                kind: (*kind).clone(),
-            });
+            return FoundRule::Match(MatchedResource::owned((*resource).clone(), (*kind).clone()));
         }
     }
     FoundRule::Nothing
@@ -226,7 +225,7 @@ fn unknown<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'m> 
                 version: version.clone().into(),
                 ..subject.request.request_kind.clone()
             };
-            FoundRule::Match(MatchedResource { resource, kind })
+            FoundRule::Match(MatchedResource::owned(resource, kind))
         }
         None => FoundRule::Nothing,
     }
@@ -246,31 +245,51 @@ impl<'s> MatchSubject<'s> {
     }
 
     /// As the user asked for it.
-    fn as_asked(&self) -> MatchedResource<'s> {
-        MatchedResource {
-            resource: self.request.request_resource.clone(),
-            kind: self.request.request_kind.clone(),
-        }
+    const fn as_asked(&self) -> MatchedResource<'s> {
+        MatchedResource(MatchedNames::Borrowed(
+            &self.request.request_resource,
+            &self.request.request_kind,
+        ))
     }
 
     /// As the API server sent it.
-    fn as_sent(&self) -> MatchedResource<'s> {
-        MatchedResource {
-            resource: self.request.resource.clone(),
-            kind: self.request.kind.clone(),
-        }
+    const fn as_sent(&self) -> MatchedResource<'s> {
+        MatchedResource(MatchedNames::Borrowed(&self.request.resource, &self.request.kind))
     }
 }
 
 // === impl MatchedResource ===
 
-impl MatchedResource<'_> {
+impl<'m> MatchedResource<'m> {
+    fn owned(resource: GroupVersionResource<'m>, kind: GroupVersionKind<'m>) -> Self {
+        Self(MatchedNames::Owned(Box::new((resource, kind))))
+    }
+
+    /// The resource that the rule names.
+    #[must_use]
+    pub fn resource(&self) -> &GroupVersionResource<'m> {
+        self.0.both().0
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> &GroupVersionKind<'m> {
+        self.0.both().1
+    }
+
     /// The same with text of its own.
     #[must_use]
     pub fn into_owned(self) -> MatchedResource<'static> {
-        MatchedResource {
-            resource: self.resource.into_owned(),
-            kind: self.kind.into_owned(),
+        let (resource, kind) = self.into_parts();
+        MatchedResource::owned(resource.into_owned(), kind.into_owned())
+    }
+
+    /// The resource and its kind.
+    #[must_use]
+    pub fn into_parts(self) -> (GroupVersionResource<'m>, GroupVersionKind<'m>) {
+        match self.0 {
+            MatchedNames::Borrowed(resource, kind) => (resource.clone(), kind.clone()),
+            MatchedNames::Owned(both) => *both,
         }
     }
 
@@ -280,7 +299,7 @@ impl MatchedResource<'_> {
     ///
     /// [`MatchError::OtherVersion`].
     pub fn as_sent(&self, request: &Request<'_>) -> Result<(), MatchError> {
-        if self.kind == request.kind {
+        if *self.kind() == request.kind {
             return Ok(());
         }
         let kind = |kind: &GroupVersionKind<'_>| match kind.group.as_ref() {
@@ -288,11 +307,30 @@ impl MatchedResource<'_> {
             group => format!("{group}/{}, Kind={}", kind.version, kind.kind),
         };
         Err(MatchError::OtherVersion {
-            wanted: kind(&self.kind),
+            wanted: kind(self.kind()),
             sent: kind(&request.kind),
         })
     }
 }
+
+// === impl MatchedNames ===
+
+impl<'m> MatchedNames<'m> {
+    fn both(&self) -> (&GroupVersionResource<'m>, &GroupVersionKind<'m>) {
+        match self {
+            Self::Borrowed(resource, kind) => (resource, kind),
+            Self::Owned(both) => (&both.0, &both.1),
+        }
+    }
+}
+
+impl PartialEq for MatchedNames<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.both() == other.both()
+    }
+}
+
+impl Eq for MatchedNames<'_> {}
 
 fn name(resource: &GroupVersionResource<'_>) -> String {
     match resource.group.as_ref() {

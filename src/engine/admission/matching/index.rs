@@ -49,12 +49,11 @@ impl<T> Index<T> {
         let mut candidates = Vec::new();
         for resource in [&request.request_resource, &request.resource] {
             for group in [resource.group.as_ref(), "*"] {
-                let Some(resources) = self.places.get(group) else {
+                let Some(resources) = named(&self.places, group) else {
                     continue;
                 };
                 for name in [resource.resource.as_ref(), "*"] {
-                    let meant = resources
-                        .get(name)
+                    let meant = named(resources, name)
                         .into_iter()
                         .flatten()
                         .filter(|entry| entry.operations.contains(request.operation));
@@ -111,4 +110,11 @@ impl<T> Index<T> {
             }),
         }
     }
+}
+
+/// What has this name. The search stands once in the program, not at each of its uses: less
+/// code has to be fetched for a request.
+#[inline(never)]
+fn named<'i, T>(all: &'i ByName<T>, name: &str) -> Option<&'i T> {
+    all.get(name)
 }

@@ -121,7 +121,7 @@ fn matched(constraints: &Constraints, request: &Request<'_>) -> Result<Option<St
         equivalents: &mk_equivalents(),
     };
     let matched = constraints.matches(subject)?;
-    Ok(matched.map(|matched| format!("{}/{}", matched.kind.group, matched.kind.version)))
+    Ok(matched.map(|matched| format!("{}/{}", matched.kind().group, matched.kind().version)))
 }
 
 #[test]

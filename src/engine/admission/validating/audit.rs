@@ -16,7 +16,7 @@ const VALUE_BYTES: usize = 10 * 1024;
 
 /// The annotations of one policy, over all its bindings and parameters.
 #[derive(Debug, Default)]
-pub(super) struct PolicyAnnotations(BTreeMap<String, Vec<String>>);
+pub(super) struct PolicyAnnotations(Vec<(String, Vec<String>)>);
 
 /// The failures that bindings want audited, as a JSON list.
 #[derive(Debug, Default)]
@@ -43,9 +43,10 @@ impl PolicyAnnotations {
 
     fn add(&mut self, key: &str, text: &str) {
         let text = truncate(text, VALUE_BYTES);
-        let values = self.0.entry(key.to_owned()).or_default();
-        if !values.iter().any(|value| value == text) {
-            values.push(text.to_owned());
+        match self.0.iter_mut().find(|(own, _)| own == key) {
+            Some((_, values)) if values.iter().any(|value| value == text) => {}
+            Some((_, values)) => values.push(text.to_owned()),
+            None => self.0.push((key.to_owned(), vec![text.to_owned()])),
         }
     }
 

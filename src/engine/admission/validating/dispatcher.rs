@@ -24,12 +24,19 @@ use crate::engine::admission::namespace::RequestNamespace;
 use crate::engine::admission::policy::{Applicability, FailurePolicy, PolicyBinding, ValidationAction};
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::trace::{BindingDecision, TraceStep};
-use crate::engine::admission::variables::{Inputs, NamespaceObject, RequestView};
+use crate::engine::admission::variables::{Inputs, RequestView};
 use crate::engine::admission::{AdmissionSet, Outcome, PolicyEvaluation, status};
 use crate::engine::{Cause, CauseKind, PolicyResult};
 use crate::json::Document;
 
 const KIND: CauseKind = CauseKind::ValidatingAdmissionPolicy;
+
+/// What policies may come to between two looks at the deadline: some ten microseconds. A
+/// look at the clock takes as long as a simple condition.
+const LOOK: u64 = 512;
+
+/// What each of them counts for beside the cost of its expressions.
+const POLICY: u64 = 64;
 
 /// What came of the policies so far.
 struct Dispatch<'d> {
@@ -65,17 +72,24 @@ impl AdmissionSet {
         if let Some(recorder) = run.recorder {
             self.validating.record_others(KIND, request, run.only, recorder);
         }
+        let mut until_look = 0;
         for (place, bound) in self.validating.candidates(request, run.only) {
-            if run.deadline.has_passed() {
+            if until_look == 0 && run.deadline.has_passed() {
                 break;
             }
             let result = self.validate_one(bound, &mut dispatch);
+            let cost = std::mem::take(&mut dispatch.spent);
             dispatch.outcome.evaluations.push(PolicyEvaluation {
                 kind: KIND,
                 place,
                 result,
-                cost: std::mem::take(&mut dispatch.spent),
+                cost,
             });
+            until_look = match until_look {
+                0 => LOOK,
+                left => left,
+            };
+            until_look = until_look.saturating_sub(cost.saturating_add(POLICY));
         }
         let Dispatch {
             mut outcome,
@@ -137,10 +151,8 @@ impl AdmissionSet {
         }
         as_sent(binding, matched, context).map_err(Unusable::Version)?;
         let namespace = dispatch.namespace.get_or_init(|| self.namespace_of(request));
-        let (view, condition_view) = (
-            RequestView::new(request, matched).asked_by_nobody(run.nobody_asks),
-            RequestView::for_conditions(request, matched).asked_by_nobody(run.nobody_asks),
-        );
+        let view = RequestView::new(request, matched).asked_by_nobody(run.nobody_asks);
+        let condition_view = RequestView::for_conditions(request, matched).asked_by_nobody(run.nobody_asks);
         let mut evaluation = PolicyResult::NoMatch;
         for (place, param) in params.iter().enumerate() {
             // It was looked at before the policy.
@@ -159,12 +171,7 @@ impl AdmissionSet {
                 spent: &spent,
             };
             run.record(|| runs(&policy.applicability, binding, inputs.params));
-            let for_conditions = Inputs {
-                request: &condition_view,
-                namespace: NamespaceObject::Null,
-                ..inputs
-            };
-            let validated = policy.validate(&inputs, &for_conditions, run.deadline);
+            let validated = policy.validate(&inputs, &condition_view, run.deadline);
             dispatch.spent += spent.get();
             evaluation = worse(evaluation, validated.evaluation());
             dispatch.take(policy, binding, &validated, annotations);

@@ -1,0 +1,50 @@
+//! The caller's deadline, between one policy and the next.
+
+use std::cell::Cell;
+
+use portcullis::engine::admission::{Deadline, Phase, Run};
+use portcullis::engine::authorization::PolicySet;
+use portcullis::engine::{PolicyResult, Time};
+
+use super::{mk_policy, mk_review, mk_set, outcome};
+
+/// The clock is not looked at before each of many policies, but soon enough: those that are
+/// left out have no result, and the request is refused.
+#[test]
+fn of_many_policies_those_after_the_deadline_are_not_asked() {
+    let policy = mk_policy("  validations: [{expression: 'object.data.size() >= 0'}]", "Deny");
+    let policies = (0..200).map(|number| {
+        let named = policy.replace("name: p", &format!("name: p-{number:03}"));
+        let named = named.replace("policyName: p", &format!("policyName: p-{number:03}"));
+        named.replace("name: b", &format!("name: b-{number:03}"))
+    });
+    let set = mk_set(&policies.collect::<Vec<_>>().join("---\n"));
+    let review = mk_review(&serde_json::json!({"data": {}}));
+    let access = PolicySet::default();
+    let judged_within = |looks: usize| {
+        let left = Cell::new(looks);
+        let expired = || {
+            let is_over = left.get() == 0;
+            left.set(left.get().saturating_sub(1));
+            is_over
+        };
+        let run = Run {
+            deadline: Deadline { expired: &expired },
+            ..Run::new(&access, Time::UNIX_EPOCH)
+        };
+        outcome(Phase::Validate, &set, &review, run)
+    };
+    let all = judged_within(usize::MAX);
+    assert!(all.denial.is_none());
+    assert_eq!(all.evaluations.len(), 200);
+    assert!(
+        all.evaluations
+            .iter()
+            .all(|one| one.result == PolicyResult::Match)
+    );
+    for looks in [0, 1, 5] {
+        let late = judged_within(looks);
+        assert!(late.denial.is_some(), "{looks} looks");
+        assert!(late.evaluations.len() <= 8 * looks, "{looks} looks");
+    }
+}
