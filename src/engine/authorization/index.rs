@@ -11,7 +11,7 @@
 //! request is hashed once, however many rules there are. Hashes have a random seed: no
 //! user can choose names that collide.
 
-mod bits;
+mod candidate_field;
 mod candidates;
 mod cells;
 mod fields;
@@ -19,8 +19,10 @@ mod grants;
 mod ids;
 mod namespaces;
 mod query;
+mod rule_set;
 mod subjects;
 mod symbols;
+mod text_numbers;
 mod texts;
 
 use std::collections::HashMap;

@@ -110,9 +110,10 @@ impl PolicySet {
         } = objects.into();
         rbac::aggregate(&mut roles);
         let (mut subjects, mut symbols) = (Subjects::default(), Symbols::default());
+        // First the policies, so that their texts have small numbers: candidates are found by them.
+        let policies = IndexedPolicies::new(policies, &labels, &mut subjects, &mut symbols);
         let bindings = BindingList::new(bindings);
         let grants = Grants::new(&roles, &bindings, &mut subjects, &mut symbols);
-        let policies = IndexedPolicies::new(policies, &labels, &mut subjects, &mut symbols);
         subjects.share();
         symbols.share();
         Self {

@@ -1,8 +1,9 @@
 //! Candidates: the rules of AuthorizationPolicies that may apply to a request.
 //!
-//! Rules are in blocks of 512. For each field and each string that occurs in it, a block
-//! has a bit set of the rules in which it occurs. The candidates are the intersection
-//! over all fields, which costs the same however many of the 512 rules are irrelevant.
+//! Rules are in blocks of 4096. For each field and each string that occurs in it, a block
+//! has a set of the rules in which it occurs, as words of 64 bits and a summary: which
+//! words there are. The summaries of all fields are intersected first, and then those
+//! words alone that are left, which costs the same however many of the rules are irrelevant.
 //! Each candidate is then compared in full. It comes with its rule and policy: nothing is
 //! left to look up, so nothing can fail to be found.
 
@@ -14,10 +15,11 @@ use crate::engine::authorization::matching::{compare_path_rule, compare_resource
 use crate::engine::authorization::{Effect, NonResourceRule, ResourceRule, RuleMatch, Subject};
 
 use super::Ids;
-use super::bits::Bits;
+use super::candidate_field::FieldQuery;
 use super::fields::BlockFields;
 use super::namespaces::NamespaceSelectors;
 use super::query::{PathQuery, ResourceQuery};
+use super::rule_set::{RuleSet, ones};
 use super::subjects::{Named, Subjects};
 use super::symbols::Symbols;
 
@@ -53,17 +55,18 @@ pub(crate) trait RuleQuery {
     /// The sort.
     type Rule;
 
-    /// Which rules of a block may apply: too many perhaps, never too few.
-    fn fitting(&self, fields: &BlockFields) -> Bits;
+    /// Which rules of a block may apply, those that all that `of` gives of the fields has in
+    /// common: too many perhaps, never too few.
+    fn fitting(&self, fields: &BlockFields, of: impl Fn(FieldQuery<'_>) -> u64) -> u64;
 
     /// Those whose selector selects the namespace of the request, or that have none.
-    fn selected(&self, fields: &BlockFields) -> Bits;
+    fn selected<'f>(&'f self, fields: &'f BlockFields) -> FieldQuery<'f>;
 
     /// Whether a rule applies; `is_selected` as the candidate says.
     fn compare(&self, effect: Effect, rule: &Self::Rule, is_selected: bool) -> RuleMatch;
 }
 
-/// At most [`Bits::COUNT`] rules.
+/// At most [`RuleSet::MAX_RULES`] rules.
 #[derive(Debug)]
 struct RuleBlock<T> {
     /// The rule of each bit.
@@ -131,7 +134,11 @@ impl<T: Clone> RuleBlocks<T> {
     /// Adds a rule to the last block, or to a new one: the fields of that block, and the
     /// rule's bit there.
     fn add(&mut self, listed: &Arc<ListedPolicy>, number: usize, rule: &T) -> (&mut BlockFields, usize) {
-        if self.0.last().is_none_or(|block| block.rules.len() == Bits::COUNT) {
+        if self
+            .0
+            .last()
+            .is_none_or(|block| block.rules.len() == RuleSet::MAX_RULES)
+        {
             self.0.push(RuleBlock {
                 rules: Vec::new(),
                 fields: BlockFields::default(),
@@ -164,14 +171,11 @@ impl<T> RuleBlocks<T> {
     pub(crate) fn about(&self, who: &Ids) -> Vec<(&ListedPolicy, &T, usize)> {
         let mut found = Vec::new();
         for block in &self.0 {
-            let BlockFields {
-                subjects, excluded, ..
-            } = &block.fields;
-            let bits = subjects
-                .of_any(who.as_slice())
-                .and(excluded.of_any(who.as_slice()).not());
-            let rules = bits.ones().map_while(|bit| block.rules.get(bit));
-            found.extend(rules.map(|indexed| (&*indexed.listed, &indexed.rule, indexed.number)));
+            let (subjects, excluded) = (block.fields.subjects(who), block.fields.excluded(who));
+            for word in ones(subjects.summary()) {
+                let rules = block.rules_of(word, subjects.word(word) & !excluded.word(word));
+                found.extend(rules.map(|(_, indexed)| (&*indexed.listed, &indexed.rule, indexed.number)));
+            }
         }
         found
     }
@@ -184,19 +188,24 @@ impl<T> RuleBlocks<T> {
     ) {
         for block in &self.0 {
             let selected = query.selected(&block.fields);
-            for bit in query.fitting(&block.fields).ones() {
-                let Some(indexed) = block.rules.get(bit) else {
-                    break;
-                };
-                let effect = indexed.listed.policy.effect;
-                if query.compare(effect, &indexed.rule, selected.has(bit)).is_match() {
-                    found(&indexed.listed, indexed.number);
+            for word in ones(query.fitting(&block.fields, |field| field.summary())) {
+                let selected = selected.word(word);
+                let fitting = query.fitting(&block.fields, |field| field.word(word));
+                for (bit, indexed) in block.rules_of(word, fitting) {
+                    let effect = indexed.listed.policy.effect;
+                    if query
+                        .compare(effect, &indexed.rule, selected >> bit & 1 == 1)
+                        .is_match()
+                    {
+                        found(&indexed.listed, indexed.number);
+                    }
                 }
             }
         }
     }
 
     /// Calls `found` with each candidate in order. With `all`, every rule is one.
+    #[inline]
     pub(crate) fn each<'s>(
         &'s self,
         who: &Ids,
@@ -205,38 +214,54 @@ impl<T> RuleBlocks<T> {
         mut found: impl FnMut(Candidate<'s, T>) -> ControlFlow<()>,
     ) {
         for block in &self.0 {
-            let subjects = block.fields.subjects.of_any(who.as_slice());
-            if !all && subjects.is_empty() {
+            let mut words = u64::MAX;
+            if !all {
+                words = query.fitting(&block.fields, |field| field.summary());
+            }
+            if words == 0 {
                 continue;
             }
-            let excluded = block.fields.excluded.of_any(who.as_slice());
-            let fitting = if all {
-                Bits::ALL
-            } else {
-                subjects.and(excluded.not()).and(query.fitting(&block.fields))
-            };
-            if fitting.is_empty() {
-                continue;
+            let subjects = block.fields.subjects(who);
+            if !all {
+                words &= subjects.summary();
             }
-            let selected = query.selected(&block.fields);
-            for bit in fitting.ones() {
-                // Bits ascend, and those beyond the last rule stand for none.
-                let Some(indexed) = block.rules.get(bit) else {
-                    break;
+            for word in ones(words) {
+                let subjects = subjects.word(word);
+                let excluded = block.fields.excluded(who).word(word);
+                let fitting = if all {
+                    u64::MAX
+                } else {
+                    subjects & !excluded & query.fitting(&block.fields, |field| field.word(word))
                 };
-                let candidate = Candidate {
-                    listed: &indexed.listed,
-                    rule: &indexed.rule,
-                    number: indexed.number,
-                    is_subject: subjects.has(bit),
-                    is_excluded: excluded.has(bit),
-                    is_selected: selected.has(bit),
-                };
-                if found(candidate).is_break() {
-                    return;
+                if fitting == 0 {
+                    continue;
+                }
+                let selected = query.selected(&block.fields).word(word);
+                for (bit, indexed) in block.rules_of(word, fitting) {
+                    let candidate = Candidate {
+                        listed: &indexed.listed,
+                        rule: &indexed.rule,
+                        number: indexed.number,
+                        is_subject: subjects >> bit & 1 == 1,
+                        is_excluded: excluded >> bit & 1 == 1,
+                        is_selected: selected >> bit & 1 == 1,
+                    };
+                    if found(candidate).is_break() {
+                        return;
+                    }
                 }
             }
         }
+    }
+}
+
+// === impl RuleBlock ===
+
+impl<T> RuleBlock<T> {
+    /// The rules of the bits of one word, each with its bit.
+    fn rules_of(&self, word: usize, bits: u64) -> impl Iterator<Item = (usize, &IndexedRule<T>)> {
+        // Bits ascend, and those beyond the last rule stand for none.
+        ones(bits).map_while(move |bit| Some((bit, self.rules.get(word * 64 + bit)?)))
     }
 }
 
@@ -245,11 +270,12 @@ impl<T> RuleBlocks<T> {
 impl RuleQuery for ResourceQuery<'_, '_> {
     type Rule = ResourceRule;
 
-    fn fitting(&self, fields: &BlockFields) -> Bits {
-        fields.fitting_resource(self)
+    #[inline]
+    fn fitting(&self, fields: &BlockFields, of: impl Fn(FieldQuery<'_>) -> u64) -> u64 {
+        fields.fitting_resource(self, of)
     }
 
-    fn selected(&self, fields: &BlockFields) -> Bits {
+    fn selected<'f>(&'f self, fields: &'f BlockFields) -> FieldQuery<'f> {
         fields.selected(self)
     }
 
@@ -272,13 +298,14 @@ impl RuleQuery for ResourceQuery<'_, '_> {
 impl RuleQuery for PathQuery<'_> {
     type Rule = NonResourceRule;
 
-    fn fitting(&self, fields: &BlockFields) -> Bits {
-        fields.fitting_path(self)
+    #[inline]
+    fn fitting(&self, fields: &BlockFields, of: impl Fn(FieldQuery<'_>) -> u64) -> u64 {
+        fields.fitting_path(self, of)
     }
 
     /// No rule for paths has a selector.
-    fn selected(&self, _: &BlockFields) -> Bits {
-        Bits::ALL
+    fn selected<'f>(&'f self, _: &'f BlockFields) -> FieldQuery<'f> {
+        FieldQuery::All
     }
 
     fn compare(&self, effect: Effect, rule: &NonResourceRule, _: bool) -> RuleMatch {

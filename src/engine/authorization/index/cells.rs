@@ -13,11 +13,19 @@ use super::{FastMap, Symbols};
 /// A rule in numbers.
 #[derive(Debug)]
 pub(super) struct CompiledRule {
-    verbs: Box<[u32]>,
-    groups: Box<[u32]>,
-    resources: Box<[u32]>,
+    verbs: RuleTexts,
+    groups: RuleTexts,
+    resources: RuleTexts,
     names: Box<[u32]>,
     paths: Box<[u32]>,
+}
+
+/// The words of one field of a rule.
+#[derive(Debug)]
+struct RuleTexts {
+    /// A bit for each word, which words share: what has none of them is refused at once.
+    bits: u64,
+    ids: Box<[u32]>,
 }
 
 /// Where a rule is: lists are walked in this order.
@@ -53,9 +61,9 @@ impl CompiledRule {
             ids.into_boxed_slice()
         };
         Self {
-            verbs: intern(rule.verbs.as_slice()),
-            groups: intern(rule.api_groups.as_slice()),
-            resources: intern(rule.resources.as_slice()),
+            verbs: RuleTexts::new(intern(rule.verbs.as_slice())),
+            groups: RuleTexts::new(intern(rule.api_groups.as_slice())),
+            resources: RuleTexts::new(intern(rule.resources.as_slice())),
             names: intern(&rule.resource_names),
             paths: rule
                 .non_resource_urls
@@ -65,31 +73,77 @@ impl CompiledRule {
         }
     }
 
+    #[inline]
     pub(super) fn allows(&self, query: &Query<'_, '_>) -> bool {
         match query {
-            Query::Resource(query) => {
-                has_or_all(&self.verbs, query.verb)
-                    && has_or_all(&self.groups, query.group)
-                    && self.resources.iter().any(|id| query.resources().contains(id))
-                    && (self.names.is_empty() || self.names.contains(&query.name))
-            }
-            Query::Path(query) => {
-                has_or_all(&self.verbs, query.verb) && self.paths.iter().any(|&path| query.is_at(path))
-            }
+            Query::Resource(query) => self.allows_resource(query),
+            Query::Path(query) => self.allows_path(query),
         }
     }
 
+    #[inline]
+    fn allows_resource(&self, query: &ResourceQuery<'_, '_>) -> bool {
+        let Self {
+            verbs,
+            groups,
+            resources,
+            ..
+        } = self;
+        verbs.may_have(query.verb)
+            && groups.may_have(query.group)
+            && (resources.may_have(query.full_resource) || resources.may_have(query.any_with_subresource))
+            && verbs.has(query.verb)
+            && groups.has(query.group)
+            && (resources.has(query.full_resource) || resources.has(query.any_with_subresource))
+            && (self.names.is_empty() || self.names.contains(&query.name))
+    }
+
+    fn allows_path(&self, query: &PathQuery<'_>) -> bool {
+        self.verbs.has(query.verb) && self.paths.iter().any(|&path| query.is_at(path))
+    }
+
     fn cell_count(&self) -> usize {
-        let resources = [self.groups.len(), self.resources.len(), self.names.len().max(1)];
+        let resources = [
+            self.groups.ids.len(),
+            self.resources.ids.len(),
+            self.names.len().max(1),
+        ];
         let resources = resources.into_iter().fold(1, usize::saturating_mul);
         self.verbs
+            .ids
             .len()
             .saturating_mul(resources.saturating_add(self.paths.len()))
     }
 }
 
-fn has_or_all(ids: &[u32], wanted: u32) -> bool {
-    ids.iter().any(|&id| id == Symbols::STAR || id == wanted)
+// === impl RuleTexts ===
+
+impl RuleTexts {
+    /// Of numbers that ascend.
+    fn new(ids: Box<[u32]>) -> Self {
+        let bits = match ids.first() {
+            Some(&Symbols::STAR) => u64::MAX,
+            _ => ids.iter().fold(0, |bits, &id| bits | bit(id)),
+        };
+        Self { bits, ids }
+    }
+
+    /// `false` where it surely has neither `wanted` nor `*`.
+    #[inline]
+    const fn may_have(&self, wanted: u32) -> bool {
+        self.bits & bit(wanted) != 0
+    }
+
+    /// Whether it has `wanted` or `*`.
+    #[inline]
+    fn has(&self, wanted: u32) -> bool {
+        self.may_have(wanted) && self.ids.iter().any(|&id| id == Symbols::STAR || id == wanted)
+    }
+}
+
+/// Numbers of few texts that a rule has differ in it.
+const fn bit(id: u32) -> u64 {
+    1 << (id % 64)
 }
 
 // === impl ResourceQuery and PathQuery ===
@@ -102,7 +156,7 @@ impl ResourceQuery<'_, '_> {
 
 impl PathQuery<'_> {
     fn is_at(&self, path: u32) -> bool {
-        path == self.path || self.prefixes.as_slice().contains(&path)
+        self.paths.as_slice().contains(&path)
     }
 }
 
@@ -121,9 +175,9 @@ impl Cells {
         } else {
             &rule.names
         };
-        for &verb in &rule.verbs {
-            for &group in &rule.groups {
-                for &resource in &rule.resources {
+        for &verb in &rule.verbs.ids {
+            for &group in &rule.groups.ids {
+                for &resource in &rule.resources.ids {
                     for &name in names {
                         self.resources
                             .entry([verb, group, resource, name])
@@ -187,7 +241,7 @@ impl Cells {
     fn find_path(&self, query: &PathQuery<'_>, visited: &mut usize) -> Option<RulePlace> {
         let mut first = None;
         for verb in star_or(query.verb) {
-            for path in query.prefixes.as_slice().iter().copied().chain([query.path]) {
+            for &path in query.paths.as_slice() {
                 earliest(&mut first, self.paths.get(&[verb, path]), visited);
             }
         }

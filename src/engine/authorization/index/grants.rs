@@ -66,8 +66,8 @@ impl Grants {
     /// The first rule by which one of `who` may do what `query` asks.
     pub(crate) fn find(&self, who: &Ids, query: &Query<'_, '_>, visited: &mut usize) -> Option<Grant> {
         // Bindings of cluster scope come before all others.
-        self.first(self.cluster_nodes(who), query, visited)
-            .or_else(|| self.first(self.namespace_nodes(who, query), query, visited))
+        self.first(who, CLUSTER, query, visited)
+            .or_else(|| self.first(who, namespace_of(query)?, query, visited))
             .map(|place| Grant {
                 binding: place.binding,
                 rule: place.rule as usize,
@@ -77,7 +77,8 @@ impl Grants {
     /// The places of the bindings that apply to `who` where `query` asks, in
     /// the order in which they decide, each once; of each subject at most `limit`.
     pub(crate) fn applying(&self, who: &Ids, query: &Query<'_, '_>, limit: usize) -> Vec<u32> {
-        let nodes = self.cluster_nodes(who).chain(self.namespace_nodes(who, query));
+        let namespaces = std::iter::once(CLUSTER).chain(namespace_of(query));
+        let nodes = namespaces.flat_map(|namespace| self.nodes(who, namespace));
         let places = nodes.flat_map(|node| node.bindings.iter().take(limit));
         let mut places: Vec<u32> = places.copied().collect();
         places.sort_unstable();
@@ -91,7 +92,7 @@ impl Grants {
         let base = self.base.namespaced().filter(|(of, _)| !self.changed.has(of));
         let elsewhere = base.chain(self.changed.namespaced());
         let elsewhere = elsewhere.filter(|(of, _)| is_own(of)).map(|(_, node)| node);
-        let nodes = self.cluster_nodes(who).chain(elsewhere);
+        let nodes = self.nodes(who, CLUSTER).chain(elsewhere);
         let mut places: Vec<u32> = nodes.flat_map(|node| &node.bindings).copied().collect();
         places.sort_unstable();
         places.dedup();
@@ -110,41 +111,34 @@ impl Grants {
         }
     }
 
-    fn cluster_nodes<'g>(&'g self, who: &'g Ids) -> impl Iterator<Item = &'g SubjectNode> {
+    fn nodes<'g>(&'g self, who: &'g Ids, namespace: u32) -> impl Iterator<Item = &'g SubjectNode> {
         let subjects = who.as_slice().iter();
-        subjects.filter_map(|&subject| {
-            let changed = self.changed.node(subject, CLUSTER);
-            changed.or_else(|| self.base.cluster_node(subject))
-        })
+        subjects.filter_map(move |&subject| self.node(subject, namespace))
     }
 
-    fn namespace_nodes<'g>(
-        &'g self,
-        who: &'g Ids,
-        query: &Query<'_, '_>,
-    ) -> impl Iterator<Item = &'g SubjectNode> {
-        let namespace = match query {
-            Query::Resource(query) if query.has_namespace && query.namespace != Symbols::UNKNOWN => {
-                Some(query.namespace)
-            }
-            _ => None,
-        };
-        let subjects = who.as_slice().iter();
-        let subjects = subjects.zip(namespace.into_iter().cycle());
-        subjects.filter_map(|(&subject, namespace)| {
-            let changed = self.changed.node(subject, namespace);
-            changed.or_else(|| self.base.namespace_node(subject, namespace))
-        })
+    #[inline]
+    fn node(&self, subject: u32, namespace: u32) -> Option<&SubjectNode> {
+        if !self.changed.is_empty()
+            && let Some(node) = self.changed.node(subject, namespace)
+        {
+            return Some(node);
+        }
+        self.base.node(subject, namespace)
     }
 
-    fn first<'g>(
+    #[inline]
+    fn first(
         &self,
-        nodes: impl Iterator<Item = &'g SubjectNode>,
+        who: &Ids,
+        namespace: u32,
         query: &Query<'_, '_>,
         visited: &mut usize,
     ) -> Option<RulePlace> {
         let mut first: Option<RulePlace> = None;
-        for node in nodes {
+        for &subject in who.as_slice() {
+            let Some(node) = self.node(subject, namespace) else {
+                continue;
+            };
             let found = match &node.cells {
                 Some(cells) => cells.find(query, |role, rule| self.rule(role, rule), visited),
                 None => self.first_of_few(node, first, query, visited),
@@ -174,5 +168,15 @@ impl Grants {
 
     fn rule(&self, role: u32, rule: u32) -> Option<&CompiledRule> {
         self.base.roles.get(role as usize)?.rules.get(rule as usize)
+    }
+}
+
+/// The namespace whose RoleBindings may allow, if it is one that a rule or binding names.
+fn namespace_of(query: &Query<'_, '_>) -> Option<u32> {
+    match query {
+        Query::Resource(query) if query.has_namespace && query.namespace != Symbols::UNKNOWN => {
+            Some(query.namespace)
+        }
+        Query::Resource(_) | Query::Path(_) => None,
     }
 }

@@ -31,7 +31,8 @@ pub(crate) struct ResourceQuery<'s, 'r> {
     /// `pods`, as policies are found by.
     pub(super) resource: u32,
     pub(super) namespace: u32,
-    pub(super) namespace_prefixes: Ids,
+    /// The namespace, and the prefixes that it begins with.
+    pub(super) namespaces: Ids,
     /// Whose labels selectors ask for; empty for no namespace's.
     pub(super) namespace_of_labels: &'r str,
     /// What is known of these.
@@ -51,10 +52,12 @@ pub(crate) struct PathQuery<'r> {
     pub(super) asked_verb: &'r str,
     pub(super) verb: u32,
     pub(super) path: u32,
-    pub(super) prefixes: Ids,
+    /// The path, and the prefixes that it begins with.
+    pub(super) paths: Ids,
 }
 
 impl<'s, 'r> Query<'s, 'r> {
+    #[inline]
     pub(crate) fn new(
         attributes: &'r Attributes<'r>,
         symbols: &Symbols,
@@ -65,18 +68,13 @@ impl<'s, 'r> Query<'s, 'r> {
             Target::Resource(resource) => {
                 Self::Resource(ResourceQuery::new(resource, symbols, namespaces, scoped))
             }
-            Target::NonResource { path, verb } => Self::Path(PathQuery {
-                asked_path: path,
-                asked_verb: verb,
-                verb: symbols.find(verb),
-                path: symbols.find(path),
-                prefixes: symbols.find_prefixes(path),
-            }),
+            Target::NonResource { path, verb } => Self::Path(PathQuery::new(path, verb, symbols)),
         }
     }
 }
 
 impl<'s, 'r> ResourceQuery<'s, 'r> {
+    #[inline]
     fn new(
         request: &'r ResourceAttributes<'r>,
         symbols: &Symbols,
@@ -96,6 +94,12 @@ impl<'s, 'r> ResourceQuery<'s, 'r> {
             )
         };
         let resource = RequestedResource::of(request).resource;
+        let namespace = symbols.find(&request.namespace);
+        let mut namespace_ids = Ids::default();
+        namespace_ids.push(namespace);
+        if has_namespace {
+            symbols.find_namespace_prefixes(&request.namespace, &mut namespace_ids);
+        }
         Self {
             request,
             narrowness: Narrowness::new(&request.selectors),
@@ -111,16 +115,28 @@ impl<'s, 'r> ResourceQuery<'s, 'r> {
             },
             namespace_of_labels,
             in_namespace: namespaces.find(namespace_of_labels),
-            namespace: symbols.find(&request.namespace),
-            namespace_prefixes: if has_namespace {
-                symbols.find_prefixes(&request.namespace)
-            } else {
-                Ids::default()
-            },
+            namespace,
+            namespaces: namespace_ids,
             name: symbols.find(&request.name),
             all_namespaces: is_collection && !has_namespace,
             all_names: is_collection && request.name.is_empty(),
             has_namespace,
+        }
+    }
+}
+
+impl<'r> PathQuery<'r> {
+    fn new(asked_path: &'r str, asked_verb: &'r str, symbols: &Symbols) -> Self {
+        let path = symbols.find(asked_path);
+        let mut paths = Ids::default();
+        paths.push(path);
+        symbols.find_path_prefixes(asked_path, &mut paths);
+        Self {
+            asked_path,
+            asked_verb,
+            verb: symbols.find(asked_verb),
+            path,
+            paths,
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::engine::User;
 use crate::engine::authorization::{Subject, SubjectKind};
 
 use super::Ids;
-use super::symbols::Prefixes;
+use super::symbols::{Prefixes, next_number};
 use super::texts::NumberedTexts;
 
 /// The subjects of all bindings and policies, numbered. A service account is a user.
@@ -54,11 +54,11 @@ impl Subjects {
             (SubjectKind::User | SubjectKind::Group, Some("")) => Named::Anyone,
             (SubjectKind::User, Some(prefix)) => {
                 let count = &mut self.count;
-                Named::Id(self.user_prefixes.intern(prefix, |_| next(count)))
+                Named::Id(self.user_prefixes.intern(prefix, || next_number(count)))
             }
             (SubjectKind::Group, Some(prefix)) => {
                 let count = &mut self.count;
-                Named::Id(self.group_prefixes.intern(prefix, |_| next(count)))
+                Named::Id(self.group_prefixes.intern(prefix, || next_number(count)))
             }
             (_, None) | (SubjectKind::ServiceAccount, Some(_)) => {
                 self.bound(subject, "").map_or(Named::Nobody, Named::Id)
@@ -110,17 +110,11 @@ impl Subjects {
 
     fn user(&mut self, name: &str) -> u32 {
         let count = &mut self.count;
-        self.users.intern(name, |_| next(count))
+        self.users.intern(name, || next_number(count))
     }
 
     fn group(&mut self, name: &str) -> u32 {
         let count = &mut self.count;
-        self.groups.intern(name, |_| next(count))
+        self.groups.intern(name, || next_number(count))
     }
-}
-
-fn next(count: &mut u32) -> u32 {
-    let id = *count;
-    *count = count.saturating_add(1);
-    id
 }

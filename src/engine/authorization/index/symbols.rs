@@ -9,7 +9,10 @@ use super::texts::NumberedTexts;
 #[derive(Debug, Clone)]
 pub(crate) struct Symbols {
     exact: NumberedTexts,
-    prefixes: Prefixes,
+    /// Of namespaces and of paths, apart: a request has one or the other.
+    namespace_prefixes: Prefixes,
+    path_prefixes: Prefixes,
+    count: u32,
 }
 
 /// Texts that stand for everything that begins with them, numbered.
@@ -20,64 +23,79 @@ pub(crate) struct Prefixes {
     lengths: Vec<usize>,
 }
 
-/// Set in the numbers of prefixes, so that they differ from those of texts.
-const PREFIX: u32 = 1 << 31;
-
 // === impl Symbols ===
 
 impl Symbols {
     /// The number of `*`.
     pub(super) const STAR: u32 = 0;
+    /// The number of the empty text, which most requests have in some field.
+    pub(super) const EMPTY: u32 = 1;
     /// The number of a text that no rule contains. No rule has it.
     pub(super) const UNKNOWN: u32 = u32::MAX;
 
     pub(super) fn intern(&mut self, text: &str) -> u32 {
-        self.exact.intern(text, numbered)
+        let count = &mut self.count;
+        self.exact.intern(text, || next_number(count))
     }
 
-    /// The number of everything that begins with `prefix`.
-    pub(super) fn intern_prefix(&mut self, prefix: &str) -> u32 {
-        self.prefixes.intern(prefix, numbered) | PREFIX
+    /// The number of every namespace that begins with `prefix`.
+    pub(super) fn intern_namespace_prefix(&mut self, prefix: &str) -> u32 {
+        let count = &mut self.count;
+        self.namespace_prefixes.intern(prefix, || next_number(count))
     }
 
     /// The number of a path, or of all that begin so: they differ, so that one list holds
     /// both.
     pub(super) fn intern_path(&mut self, pattern: &PathPattern) -> u32 {
         match pattern.prefix() {
-            Some(prefix) => self.intern_prefix(prefix),
+            Some(prefix) => {
+                let count = &mut self.count;
+                self.path_prefixes.intern(prefix, || next_number(count))
+            }
             None => self.intern(pattern.text()),
         }
     }
 
     /// The number of a text; [`Symbols::UNKNOWN`] of one that no rule has.
+    #[inline]
     pub(super) fn find(&self, text: &str) -> u32 {
+        if text.is_empty() {
+            return Self::EMPTY;
+        }
         self.exact.get(text).unwrap_or(Self::UNKNOWN)
     }
 
     /// From now on what there is is shared by clones.
     pub(in crate::engine::authorization) fn share(&mut self) {
         self.exact.share();
-        self.prefixes.share();
+        self.namespace_prefixes.share();
+        self.path_prefixes.share();
     }
 
     /// The same, for the set of one cluster over the set that all share.
     pub(in crate::engine::authorization) fn over(&self) -> Self {
         Self {
             exact: self.exact.over(),
-            prefixes: self.prefixes.over(),
+            namespace_prefixes: self.namespace_prefixes.over(),
+            path_prefixes: self.path_prefixes.over(),
+            count: self.count,
         }
     }
 
     /// How many texts came since.
     pub(in crate::engine::authorization) fn added(&self) -> usize {
-        self.exact.added() + self.prefixes.added()
+        let prefixes = self.namespace_prefixes.added() + self.path_prefixes.added();
+        self.exact.added() + prefixes
     }
 
-    /// The numbers of the prefixes of `text`.
-    pub(super) fn find_prefixes(&self, text: &str) -> Ids {
-        let mut ids = Ids::default();
-        self.prefixes.each(text, |id| ids.push(id | PREFIX));
-        ids
+    /// Adds the numbers of the prefixes of `namespace`.
+    pub(super) fn find_namespace_prefixes(&self, namespace: &str, ids: &mut Ids) {
+        self.namespace_prefixes.each(namespace, |id| ids.push(id));
+    }
+
+    /// Adds the numbers of the prefixes of `path`.
+    pub(super) fn find_path_prefixes(&self, path: &str, ids: &mut Ids) {
+        self.path_prefixes.each(path, |id| ids.push(id));
     }
 }
 
@@ -85,10 +103,12 @@ impl Default for Symbols {
     fn default() -> Self {
         let mut symbols = Self {
             exact: NumberedTexts::default(),
-            prefixes: Prefixes::default(),
+            namespace_prefixes: Prefixes::default(),
+            path_prefixes: Prefixes::default(),
+            count: 0,
         };
-        let star = symbols.intern("*");
-        debug_assert_eq!(star, Self::STAR);
+        let (star, empty) = (symbols.intern("*"), symbols.intern(""));
+        debug_assert_eq!((star, empty), (Self::STAR, Self::EMPTY));
         symbols
     }
 }
@@ -96,8 +116,8 @@ impl Default for Symbols {
 // === impl Prefixes ===
 
 impl Prefixes {
-    /// The number of `prefix`; a new one gets what `number` makes of how many there are.
-    pub(super) fn intern(&mut self, prefix: &str, number: impl FnOnce(usize) -> u32) -> u32 {
+    /// The number of `prefix`; a new one gets that which `number` gives.
+    pub(super) fn intern(&mut self, prefix: &str, number: impl FnOnce() -> u32) -> u32 {
         if let Err(place) = self.lengths.binary_search(&prefix.len()) {
             self.lengths.insert(place, prefix.len());
         }
@@ -131,10 +151,12 @@ impl Prefixes {
     }
 }
 
-/// The number of the next of so many texts.
-fn numbered(count: usize) -> u32 {
-    // No process has memory for 2^31 texts.
-    u32::try_from(count).unwrap_or(PREFIX).min(PREFIX - 1)
+/// The number of the next text.
+pub(super) fn next_number(count: &mut u32) -> u32 {
+    let id = *count;
+    // No process has memory for 2^32 texts.
+    *count = count.saturating_add(1);
+    id
 }
 
 #[cfg(test)]
@@ -148,12 +170,24 @@ mod tests {
         let pods = symbols.intern("pods");
         assert_eq!((symbols.intern("pods"), symbols.find("pods")), (pods, pods));
         assert_eq!(symbols.find("nodes"), Symbols::UNKNOWN);
-        let (all, team) = (symbols.intern_prefix(""), symbols.intern_prefix("team-"));
-        let found = |text: &str| symbols.find_prefixes(text).as_slice().to_vec();
+        let (all, team) = (
+            symbols.intern_namespace_prefix(""),
+            symbols.intern_namespace_prefix("team-"),
+        );
+        let path = symbols.intern_path(&"team-*".into());
+        let found = |text: &str| {
+            let mut ids = Ids::default();
+            symbols.find_namespace_prefixes(text, &mut ids);
+            ids.as_slice().to_vec()
+        };
         assert_eq!(found("team-a"), [all, team]);
         assert_eq!(found("team-"), [all, team]);
         assert_eq!(found("tea"), [all]);
         assert_eq!(found("teäm-a"), [all]);
-        assert!(all != team && all != pods);
+        assert!(all != team && all != pods && path != team);
+        assert_eq!(
+            (symbols.find(""), symbols.intern("")),
+            (Symbols::EMPTY, Symbols::EMPTY)
+        );
     }
 }

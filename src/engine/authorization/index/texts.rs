@@ -2,30 +2,44 @@
 
 use std::sync::Arc;
 
-use super::FastMap;
+use foldhash::fast::RandomState;
+
+use super::text_numbers::{HashedText, TextNumbers};
 
 /// Texts and their numbers: those of the set that all clusters share, in sets of clusters;
 /// those of a set that was built from nothing; and those that came with changes since.
+///
+/// All three have the same hashes, so that a text is hashed once wherever it is.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NumberedTexts {
-    shared: Arc<FastMap<Box<str>, u32>>,
-    base: Arc<FastMap<Box<str>, u32>>,
-    added: FastMap<Box<str>, u32>,
+    hasher: RandomState,
+    shared: Arc<TextNumbers>,
+    base: Arc<TextNumbers>,
+    added: TextNumbers,
 }
 
 impl NumberedTexts {
+    #[inline]
     pub(super) fn get(&self, text: &str) -> Option<u32> {
-        // Where no set is shared, most texts are in the base: they are found at once.
-        let own = self.base.get(text);
-        let found = own.or_else(|| self.shared.get(text));
-        found.or_else(|| self.added.get(text)).copied()
+        self.find(&HashedText::new(text, &self.hasher))
     }
 
-    /// The number of `text`; a new one gets what `number` makes of how many there are.
-    pub(super) fn intern(&mut self, text: &str, number: impl FnOnce(usize) -> u32) -> u32 {
-        self.get(text).unwrap_or_else(|| {
-            let id = number(self.shared.len() + self.base.len() + self.added.len());
-            self.added.insert(text.into(), id);
+    #[inline]
+    fn find(&self, text: &HashedText<'_>) -> Option<u32> {
+        // Where no set is shared, most texts are in the base: they are found at once.
+        let own = self.base.get(text);
+        if own.is_some() || self.shared.is_empty() && self.added.is_empty() {
+            return own;
+        }
+        self.shared.get(text).or_else(|| self.added.get(text))
+    }
+
+    /// The number of `text`; a new one gets that which `number` gives.
+    pub(super) fn intern(&mut self, text: &str, number: impl FnOnce() -> u32) -> u32 {
+        let text = HashedText::new(text, &self.hasher);
+        self.find(&text).unwrap_or_else(|| {
+            let id = number();
+            self.added.insert(&text, id, &self.hasher);
             id
         })
     }
@@ -33,7 +47,9 @@ impl NumberedTexts {
     /// From now on what there is is shared by clones.
     pub(super) fn share(&mut self) {
         if self.base.is_empty() {
-            self.base = Arc::new(std::mem::take(&mut self.added));
+            let mut base = std::mem::take(&mut self.added);
+            base.shrink();
+            self.base = Arc::new(base);
         }
     }
 
@@ -41,6 +57,7 @@ impl NumberedTexts {
     pub(super) fn over(&self) -> Self {
         if self.shared.is_empty() {
             Self {
+                hasher: self.hasher.clone(),
                 shared: Arc::clone(&self.base),
                 base: Arc::default(),
                 added: self.added.clone(),

@@ -9,6 +9,9 @@ use super::namespace::NamespacePattern;
 use super::narrowness::Narrowness;
 use super::resource::{RequestedResource, ResourcePattern};
 
+/// The resource that namespaces are.
+const NAMESPACES: &str = "namespaces";
+
 /// Whether `rule` applies to `request`. `selected` says whether a `namespaceSelector`
 /// selects [`namespace_of`] the request, and is asked for that of the rule alone;
 /// `scoped` knows which resources have no namespace.
@@ -59,8 +62,11 @@ pub fn compare_path_rule(effect: Effect, rule: &NonResourceRule, path: &str, ver
 /// request for `namespaces/NAME` counts as in NAME.
 #[must_use]
 pub fn namespace_of<'r>(request: &'r ResourceAttributes<'_>) -> &'r str {
-    let resource = RequestedResource::of(request).resource;
-    if request.group.is_empty() && resource == "namespaces" && !request.name.is_empty() {
+    if request.group.is_empty()
+        && !request.name.is_empty()
+        && request.resource.starts_with(NAMESPACES)
+        && RequestedResource::of(request).resource == NAMESPACES
+    {
         &request.name
     } else {
         &request.namespace

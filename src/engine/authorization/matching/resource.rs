@@ -41,7 +41,7 @@ impl<'r> RequestedResource<'r> {
     pub fn of(request: &'r ResourceAttributes<'r>) -> Self {
         let subresource = Cow::Borrowed(request.subresource.as_ref());
         // Nearly none has one, and this is asked for each request.
-        let slash = request.resource.bytes().position(|byte| byte == b'/');
+        let slash = memchr::memchr(b'/', request.resource.as_bytes());
         let parts = slash.and_then(|_| request.resource.split_once('/'));
         match parts {
             None => Self {

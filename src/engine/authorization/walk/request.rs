@@ -21,6 +21,7 @@ pub(crate) struct WalkRequest<'s, 'r> {
 }
 
 impl<'s, 'r> WalkRequest<'s, 'r> {
+    #[inline]
     pub(crate) fn new(set: &'s PolicySet, attributes: &'r Attributes<'r>, now: Time) -> Self {
         Self {
             set,

@@ -18,10 +18,20 @@ pub(super) struct GrantsBase {
     /// For each binding its role; none where there is no such, and then it grants nothing.
     pub(super) bound: Vec<Option<u32>>,
     nodes: Vec<SubjectNode>,
-    /// Node of cluster scope by subject.
-    cluster: Vec<Option<u32>>,
+    /// By subject.
+    subjects: Vec<BoundSubject>,
     /// Node by subject and namespace.
     namespaced: FastMap<(u32, u32), u32>,
+}
+
+/// Where a subject is bound.
+#[derive(Debug, Clone, Copy)]
+struct BoundSubject {
+    /// Its node of cluster scope, or [`NO_NODE`].
+    cluster: u32,
+    /// A bit for each namespace in which it has a node, which namespaces share: most subjects
+    /// of a request are bound in none.
+    namespaces: u32,
 }
 
 #[derive(Debug)]
@@ -41,6 +51,9 @@ pub(super) struct SubjectNode {
 
 /// In the place of a namespace: cluster scope.
 pub(super) const CLUSTER: u32 = Symbols::UNKNOWN;
+
+/// In the place of a node: none.
+const NO_NODE: u32 = u32::MAX;
 
 /// More rules of a role than this get cells.
 const FEW_RULES: usize = 8;
@@ -77,6 +90,7 @@ impl GrantsBase {
                 }
             }
         }
+        base.subjects.shrink_to_fit();
         base.fill_nodes();
         base
     }
@@ -95,20 +109,23 @@ impl GrantsBase {
     }
 
     fn bind(&mut self, subject: u32, namespace: &str, place: u32, symbols: &mut Symbols) {
-        let next = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        let next = u32::try_from(self.nodes.len()).unwrap_or(NO_NODE);
+        let at = subject as usize;
+        if self.subjects.len() <= at {
+            self.subjects.resize(at + 1, BoundSubject::NOWHERE);
+        }
+        let Some(bound) = self.subjects.get_mut(at) else {
+            return;
+        };
         let node = if namespace.is_empty() {
-            let at = subject as usize;
-            if self.cluster.len() <= at {
-                self.cluster.resize(at + 1, None);
+            if bound.cluster == NO_NODE {
+                bound.cluster = next;
             }
-            self.cluster
-                .get_mut(at)
-                .map_or(next, |node| *node.get_or_insert(next))
+            bound.cluster
         } else {
-            *self
-                .namespaced
-                .entry((subject, symbols.intern(namespace)))
-                .or_insert(next)
+            let namespace = symbols.intern(namespace);
+            bound.namespaces |= namespace_bit(namespace);
+            *self.namespaced.entry((subject, namespace)).or_insert(next)
         };
         if node == next {
             self.nodes.push(SubjectNode::default());
@@ -135,12 +152,18 @@ impl GrantsBase {
         }
     }
 
-    pub(super) fn cluster_node(&self, subject: u32) -> Option<&SubjectNode> {
-        let node = self.cluster.get(subject as usize).copied().flatten()?;
-        self.nodes.get(node as usize)
+    #[inline]
+    fn cluster_node(&self, subject: u32) -> Option<&SubjectNode> {
+        let bound = self.subjects.get(subject as usize)?;
+        self.nodes.get(bound.cluster as usize)
     }
 
-    pub(super) fn namespace_node(&self, subject: u32, namespace: u32) -> Option<&SubjectNode> {
+    #[inline]
+    fn namespace_node(&self, subject: u32, namespace: u32) -> Option<&SubjectNode> {
+        let bound = self.subjects.get(subject as usize)?;
+        if bound.namespaces & namespace_bit(namespace) == 0 {
+            return None;
+        }
         let node = self.namespaced.get(&(subject, namespace)).copied()?;
         self.nodes.get(node as usize)
     }
@@ -151,6 +174,7 @@ impl GrantsBase {
         nodes.filter_map(|(of, &node)| Some((*of, self.nodes.get(node as usize)?)))
     }
 
+    #[inline]
     pub(super) fn node(&self, subject: u32, namespace: u32) -> Option<&SubjectNode> {
         match namespace {
             CLUSTER => self.cluster_node(subject),
@@ -159,9 +183,22 @@ impl GrantsBase {
     }
 }
 
+const fn namespace_bit(namespace: u32) -> u32 {
+    1 << (namespace % u32::BITS)
+}
+
 /// The key of a role, whose namespace is empty for a ClusterRole: neither has a `/`.
 fn role_key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
+}
+
+// === impl BoundSubject ===
+
+impl BoundSubject {
+    const NOWHERE: Self = Self {
+        cluster: NO_NODE,
+        namespaces: 0,
+    };
 }
 
 // === impl SubjectNode ===

@@ -77,6 +77,11 @@ impl ChangedGrants {
         self.bound.get(at)?.1
     }
 
+    /// Whether no node is different.
+    pub(super) fn is_empty(&self) -> bool {
+        self.at.is_empty()
+    }
+
     /// Whether it has the node of this subject and namespace.
     pub(super) fn has(&self, of: &(u32, u32)) -> bool {
         self.at.contains_key(of)

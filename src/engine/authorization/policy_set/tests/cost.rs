@@ -228,3 +228,55 @@ fn a_user_of_thousands_of_groups_costs_a_look_up_each() {
     let (few, many) = visited(objects, 10_000, &[asks(user("u", &groups), "get pods ns p")]);
     assert_eq!((few, many), (1, 1));
 }
+
+#[test]
+fn each_of_thousands_of_policies_decides_where_it_applies() {
+    const COUNT: usize = 4_200;
+    let policies = (0..COUNT).map(|at| AuthorizationPolicy {
+        subjects: vec![Subject::group(if at % 2 == 0 {
+            "*".to_owned()
+        } else {
+            format!("g{at}*")
+        })],
+        exclude_subjects: vec![Subject::user(format!("u{at}"))],
+        resource_rules: vec![crate::engine::authorization::ResourceRule {
+            namespaces: vec![format!("ns{at}").into(), format!("team{at}-*").into()],
+            ..rule(&["get"], &["pods"])
+        }],
+        ..policy(Effect::Deny, &format!("p{at:04}"))
+    });
+    let set = set(Objects {
+        policies: policies.collect(),
+        ..Objects::default()
+    });
+    for at in [
+        0,
+        1,
+        62,
+        63,
+        64,
+        65,
+        127,
+        4_031,
+        4_032,
+        4_095,
+        4_096,
+        4_097,
+        COUNT - 1,
+    ] {
+        let groups = [format!("g{at}x")];
+        let groups = groups.each_ref().map(String::as_str);
+        for (name, namespace, verb, is_denied) in [
+            ("u", format!("ns{at}"), "get", true),
+            ("u", format!("team{at}-a"), "get", true),
+            ("u", format!("team{at}"), "get", false),
+            ("u", format!("ns{at}"), "list", false),
+            (&*format!("u{at}"), format!("ns{at}"), "get", false),
+        ] {
+            let asked = asks(user(name, &groups), &format!("{verb} pods {namespace} n"));
+            let authorization = set.authorize(&asked, Time::UNIX_EPOCH);
+            let by = authorization.cause.map(|cause| cause.name.into_owned());
+            assert_eq!(by, is_denied.then(|| format!("p{at:04}")), "{asked:?}");
+        }
+    }
+}
