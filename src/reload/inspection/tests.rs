@@ -97,8 +97,8 @@ impl World {
         }
     }
 
-    /// The watches tell of `names`, or, without any, it is time to look at everything. How many files and folders are looked at then, and whether
-    /// anything was loaded.
+    /// The watches tell of `names`, or, without any, it is time to look at everything. How many
+    /// files and folders are looked at then, and whether anything was loaded.
     fn inspect(&mut self, names: &[&str]) -> (usize, bool) {
         let mut event = notify::Event::new(EventKind::Modify(ModifyKind::Any));
         event.paths = names.iter().map(|name| self.path(name)).collect();
@@ -176,6 +176,16 @@ fn a_change_in_one_cluster_reads_its_file_and_leaves_the_sets_of_others() {
     });
     assert_eq!(looks[0], looks[1]);
     assert!(looks[0] <= 10, "{looks:?}");
+}
+
+#[test]
+fn what_led_nowhere_is_told_of_with_the_next_change() {
+    let mut world = World::new(1);
+    symlink("nothing", world.path("set/b.yaml")).unwrap();
+    world.inspect(&["set/b.yaml"]);
+    fs::write(world.path("set/a.yaml"), manifest("a", 3)).unwrap();
+    world.inspect(&["set/a.yaml"]);
+    assert!(world.state.last_failure().is_some());
 }
 
 /// What somebody does with files.
