@@ -71,10 +71,20 @@ impl Both {
 
     /// Whether Kubernetes itself comes to several outcomes.
     fn varies(&mut self, expression: &str) -> bool {
+        let outcomes = self.ask_again(expression);
+        outcomes.iter().any(|outcome| *outcome != outcomes[0])
+    }
+
+    /// Whether Kubernetes comes to `outcome` too, if it is asked often enough.
+    pub(crate) fn comes_to(&mut self, expression: &str, outcome: &Outcome) -> bool {
+        self.ask_again(expression).iter().any(|one| one.is_same(outcome))
+    }
+
+    /// What Kubernetes makes of an expression, each time.
+    fn ask_again(&mut self, expression: &str) -> Vec<Outcome> {
         let questions = vec![json!({ "expression": expression }); ASKED_AGAIN];
         let answers: Vec<Answer> = self.oracle.ask(&questions);
-        let outcomes: Vec<Outcome> = answers.into_iter().map(Outcome::from).collect();
-        outcomes.iter().any(|outcome| *outcome != outcomes[0])
+        answers.into_iter().map(Outcome::from).collect()
     }
 }
 
