@@ -100,13 +100,18 @@ impl<'a> Activation<'a> {
     }
 
     pub(crate) fn put(&mut self, slot: usize, variable: Variable<'a>) {
-        if let Some(own) = self.variables.get_mut(slot) {
-            *own = variable;
-            return;
-        }
-        while self.variables.len() < slot {
-            self.variables.push(Variable::Absent);
-        }
-        self.variables.push(variable);
+        put_at(&mut self.variables, slot, variable, || Variable::Absent);
     }
+}
+
+/// Puts `value` at `slot`; slots before it that have none yet get what `absent` makes.
+pub(super) fn put_at<T>(values: &mut Vec<T>, slot: usize, value: T, absent: impl Fn() -> T) {
+    if let Some(own) = values.get_mut(slot) {
+        *own = value;
+        return;
+    }
+    while values.len() < slot {
+        values.push(absent());
+    }
+    values.push(value);
 }

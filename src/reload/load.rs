@@ -175,8 +175,9 @@ pub(super) fn refresh(current: &Snapshot, source: &dyn ManifestSource) -> Option
 }
 
 /// `current` where the `files` of manifests, which are its own, say something else at `now`, and
-/// no other file does. Of the set, no other file is read; what `source` has now counts too. `None` where one
-/// of them cannot be read, or all of them together are too large. Blocks, as [`load`] does.
+/// no other file does. Of the set, no other file is read; what `source` has now counts too.
+/// `None` where one of them cannot be read, or all of them together are too large. Blocks, as
+/// [`load`] does.
 pub(super) fn reload_files(
     current: &Snapshot,
     source: &dyn ManifestSource,

@@ -6,6 +6,7 @@
 
 use super::mismatch::{not_a_list, of_trait, of_types};
 use super::{Deferred, Evaluation};
+use crate::cel::activation::put_at;
 use crate::cel::cost;
 use crate::cel::error::EvalError;
 use crate::cel::library::lists;
@@ -70,15 +71,8 @@ impl<'a> Evaluation<'_, 'a> {
     }
 
     fn bind(&mut self, slot: usize, value: Value<'a>) {
-        if let Some(local) = self.locals.get_mut(slot) {
-            *local = value;
-            return;
-        }
         // There is room for all; a place gets its value when a variable is first bound to it.
-        while self.locals.len() < slot {
-            self.locals.push(Value::Null);
-        }
-        self.locals.push(value);
+        put_at(&mut self.locals, slot, value, || Value::Null);
     }
 
     /// `all` (decided by false) and `exists` (decided by true).

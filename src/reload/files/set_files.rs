@@ -22,7 +22,6 @@ pub(crate) struct SetFiles {
     /// what they are links to, and those in which there may be more.
     pub(crate) folders: BTreeSet<PathBuf>,
     names: SetNames,
-    is_whole: bool,
 }
 
 /// What the names in the folders of a set mean to it.
@@ -38,10 +37,8 @@ pub(crate) struct SetNames {
 impl SetFiles {
     /// Those of `config`, which is at `config_file`, and `others`.
     pub(crate) fn new(config_file: &Path, config: &Config, others: &BTreeSet<PathBuf>) -> Self {
-        let mut found = Self {
-            is_whole: true,
-            ..Self::default()
-        };
+        let mut found = Self::default();
+        found.names.is_whole = true;
         found.files.push(config_file.to_owned());
         found.files.extend(others.iter().cloned());
         found.files.extend(config.files());
@@ -53,10 +50,7 @@ impl SetFiles {
         found.files.sort();
         found.files.dedup();
         let real = real_paths(&found.files);
-        found.names = SetNames {
-            is_whole: found.is_whole,
-            ..SetNames::new(&found.files, &real, &found.folders, &others)
-        };
+        found.names.learn(&found.files, &real, &found.folders, &others);
         found.real = real.into_iter().flatten().collect();
         let mut parents = parents(&found.files);
         parents.append(&mut self::parents(&found.real));
@@ -68,7 +62,7 @@ impl SetFiles {
     /// it counts as absent.
     fn walk(&mut self, path: &Path) {
         let (mut walk, ended) = FolderWalk::of(path, MOST_FILES);
-        self.is_whole &= ended.is_ok();
+        self.names.is_whole &= ended.is_ok();
         self.files.append(&mut walk.files);
         self.folders.append(&mut walk.folders);
     }
@@ -85,12 +79,15 @@ fn parents(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
 }
 
 impl SetNames {
-    fn new(
+    /// Takes the names of `files`, which are `real` with links followed; `others` are no files of
+    /// manifests alone.
+    fn learn(
+        &mut self,
         files: &[PathBuf],
         real: &[Option<PathBuf>],
         folders: &BTreeSet<PathBuf>,
         others: &HashSet<PathBuf>,
-    ) -> Self {
+    ) {
         let mut leading: HashMap<&Path, usize> = HashMap::new();
         for real in real.iter().flatten() {
             *leading.entry(real).or_default() += 1;
@@ -99,11 +96,8 @@ impl SetNames {
             let is_one = real.as_ref() == Some(*file) && leading.get(file.as_path()) == Some(&1);
             is_one && !others.contains(*file)
         });
-        Self {
-            is_whole: false,
-            manifests: manifests.map(|(file, _)| file.clone()).collect(),
-            trail: Trail::new(files, real, folders),
-        }
+        self.manifests = manifests.map(|(file, _)| file.clone()).collect();
+        self.trail = Trail::new(files, real, folders);
     }
 
     /// The files that say something else than before, where nothing but `names` changed since the

@@ -16,7 +16,7 @@ use crate::reload::fixtures::mk_snapshot;
 use crate::reload::{Change, FilesAlone, ReloadFailure};
 
 /// A gateway's files, and what is in force of them.
-struct World {
+struct WatchedSet {
     folder: Arc<TempDir>,
     state: Arc<ReloadState>,
     watches: Option<Watches>,
@@ -37,7 +37,7 @@ fn manifest(name: &str, number: usize) -> String {
     }
 }
 
-impl World {
+impl WatchedSet {
     /// Of a folder for every cluster, and one for each of so many clusters.
     fn new(clusters: usize) -> Self {
         let (folder, _) = mk_snapshot("", "");
@@ -156,7 +156,7 @@ fn told(snapshot: &Snapshot) -> Vec<String> {
 #[test]
 fn a_change_in_one_cluster_reads_its_file_and_leaves_the_sets_of_others() {
     let looks = [3, 30].map(|clusters| {
-        let mut world = World::new(clusters);
+        let mut world = WatchedSet::new(clusters);
         let before = Arc::clone(&world.state.current());
         // As an editor does it.
         fs::write(world.path("clusters/1/4913"), manifest("two", 3)).unwrap();
@@ -180,7 +180,7 @@ fn a_change_in_one_cluster_reads_its_file_and_leaves_the_sets_of_others() {
 
 #[test]
 fn what_led_nowhere_is_told_of_with_the_next_change() {
-    let mut world = World::new(1);
+    let mut world = WatchedSet::new(1);
     symlink("nothing", world.path("set/b.yaml")).unwrap();
     world.inspect(&["set/b.yaml"]);
     fs::write(world.path("set/a.yaml"), manifest("a", 3)).unwrap();
@@ -190,7 +190,7 @@ fn what_led_nowhere_is_told_of_with_the_next_change() {
 
 /// What somebody does with files.
 #[derive(Debug, Clone)]
-enum Step {
+enum FileStep {
     /// Writes it anew.
     Write(usize, usize),
     /// Puts another in its place.
@@ -216,20 +216,20 @@ const NAMES: [&str; 7] = [
     "aside",
 ];
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = FileStep> {
     let (name, content) = (0..NAMES.len(), 0..4_usize);
     prop_oneof![
-        6 => (name.clone(), content.clone()).prop_map(|(name, content)| Step::Write(name, content)),
-        3 => (name.clone(), content.clone()).prop_map(|(name, content)| Step::Rename(name, content)),
-        1 => name.clone().prop_map(Step::Remove),
-        1 => (name.clone(), name.clone()).prop_map(|(one, other)| Step::Link(one, other)),
-        1 => (name.clone(), name).prop_map(|(one, other)| Step::Alias(one, other)),
-        2 => content.prop_map(Step::Swap),
-        1 => any::<bool>().prop_map(Step::Move),
+        6 => (name.clone(), content.clone()).prop_map(|(name, content)| FileStep::Write(name, content)),
+        3 => (name.clone(), content.clone()).prop_map(|(name, content)| FileStep::Rename(name, content)),
+        1 => name.clone().prop_map(FileStep::Remove),
+        1 => (name.clone(), name.clone()).prop_map(|(one, other)| FileStep::Link(one, other)),
+        1 => (name.clone(), name).prop_map(|(one, other)| FileStep::Alias(one, other)),
+        2 => content.prop_map(FileStep::Swap),
+        1 => any::<bool>().prop_map(FileStep::Move),
     ]
 }
 
-impl Step {
+impl FileStep {
     /// Does it as far as it can be done; the names that watches would tell of.
     fn take(&self, root: &Path, number: usize) -> Vec<String> {
         let path = |name: &str| root.join(name);
@@ -287,10 +287,10 @@ proptest! {
 
     #[test]
     fn whatever_changes_in_files_gives_the_set_of_a_load_from_nothing(steps in vec(step(), 1..12)) {
-        let mut world = World::new(2);
+        let mut world = WatchedSet::new(2);
         fs::create_dir(world.path("set/sub")).unwrap();
         world.inspect(&["set/sub"]);
-        let mut looking_at_everything = World::of(Arc::clone(&world.folder));
+        let mut looking_at_everything = WatchedSet::of(Arc::clone(&world.folder));
         for (number, step) in steps.into_iter().enumerate() {
             let names = step.take(world.folder.path(), number);
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
