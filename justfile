@@ -8,26 +8,18 @@ default:
 
 # Format the code
 fmt:
-    cargo fmt
+    cargo fmt --all
     cargo fmt --manifest-path tests/console/Cargo.toml
 
 # Refuse code that `just fmt` would change
 fmt-check:
-    cargo fmt --check
+    cargo fmt --all --check
     cargo fmt --manifest-path tests/console/Cargo.toml --check
 
 # Clippy over everything, warnings as errors
 lint:
-    cargo clippy --locked --all-targets -- -D warnings
+    cargo clippy --locked --workspace --all-targets -- -D warnings
     cargo clippy --locked --manifest-path tests/console/Cargo.toml --target-dir target --all-targets -- -D warnings
-
-# Build the decision engine without server, sockets, files and clock
-inner:
-    cargo clippy --locked --lib --no-default-features -- -D warnings
-
-# Build the service without the feature `cluster`
-no-clusters:
-    cargo clippy --locked --lib --bins --no-default-features --features vendored-openssl -- -D warnings
 
 # Run every test that needs no other program
 test *ARGS:
@@ -97,7 +89,7 @@ soak SECONDS *FAULTS:
 
 # Build the API documentation, with broken links as errors
 doc:
-    RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib --package portcullis-cel --package portcullis-policy --package portcullis
 
 # Build the documentation as a book in target/book, and check its links (mdBook)
 book *FOLDER:
@@ -141,7 +133,7 @@ sbom-of FOLDER ARCHITECTURE MACHINE:
     grep -q '"name": "openssl-src"' portcullis-{{ ARCHITECTURE }}.cdx.json
     mkdir -p {{ FOLDER }} && mv portcullis-{{ ARCHITECTURE }}.cdx.json {{ FOLDER }}/
     # It also writes one for each other package of the workspace.
-    rm benches/*/portcullis-{{ ARCHITECTURE }}.cdx.json
+    rm benches/*/portcullis-{{ ARCHITECTURE }}.cdx.json crates/*/portcullis-{{ ARCHITECTURE }}.cdx.json
 
 # Build the image twice and compare the programs (takes two release builds)
 reproduce:
@@ -218,4 +210,4 @@ console-assets *ARGS:
     src/console/assets/update {{ ARGS }}
 
 # Run everything that CI runs
-ci: fmt-check lint inner no-clusters test doc book conformance oracle apiserver console compose alerts deny instructions fuzz-smoke
+ci: fmt-check lint test doc book conformance oracle apiserver console compose alerts deny instructions fuzz-smoke

@@ -14,10 +14,10 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use portcullis::cel::{
+use portcullis_cel::json::Document;
+use portcullis_cel::{
     Activation, AdmissionVariables, Budget, Environment, Program, Type, Value, Version, cost,
 };
-use portcullis::json::Document;
 
 const ALL: &str =
     "object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers : [])";

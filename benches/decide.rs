@@ -10,11 +10,11 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use portcullis::engine::authorization::{
+use portcullis_policy::engine::authorization::{
     AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NamespaceLabels, NeverDeny, NonResourceRule,
     Objects, PolicySet, ResourceRule, Role, RoleKind, RoleRef, Rule, Subject,
 };
-use portcullis::engine::{
+use portcullis_policy::engine::{
     Attributes, LabelSelector, Operator, Requirement, ResourceAttributes, Selectors, Target, Time, User,
     Validity,
 };

@@ -40,12 +40,12 @@ pub use caller::{AuthenticationMethod, Caller, CredentialFault, Refusal, TokenFa
 pub use certificate::PeerCertificate;
 
 use crate::config::{ClientCertificate, Config, Disk, Files};
-use crate::field::Faults;
 use authorization_header::AuthorizationHeader;
 use build::Table;
 use certificate::{CertificateJudgement, ClientCa, Names, Window};
 use digest::{Digester, Purpose};
 use entry::{Fields, KnownCaller, NamedField, Proof};
+use portcullis_policy::field::Faults;
 
 /// Knows the callers of one configuration.
 pub struct Authenticator {

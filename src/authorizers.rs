@@ -23,8 +23,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::config::{Config, Files};
-use crate::field::Faults;
 use crate::telemetry::metrics::UpstreamRecorder;
+use portcullis_policy::field::Faults;
 
 pub use consult::{ConsultationEnd, ConsultationStep, Pending};
 

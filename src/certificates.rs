@@ -15,7 +15,7 @@ mod time;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use crate::field::{Fault, FaultKind, Faults, Place};
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 pub use collect::of_configuration;
 pub use fit::misfits;

@@ -18,14 +18,12 @@ mod convert;
 #[cfg(test)]
 mod documented;
 mod init;
-#[cfg(feature = "cluster")]
 mod live;
 mod loading;
 mod migrate;
 mod output;
 mod pages;
 mod policy_files;
-#[cfg(feature = "cluster")]
 mod progress;
 mod replay;
 mod sarif;
@@ -42,8 +40,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::files;
-use crate::field::Faults;
 use output::Format;
+use portcullis_policy::field::Faults;
 
 /// Answers a Kubernetes API server's authorization and admission webhooks.
 #[derive(Debug, Parser)]
@@ -111,7 +109,6 @@ enum Error {
     #[error("cannot make keys and certificates: {0}")]
     Pki(#[from] openssl::error::ErrorStack),
     /// A cluster cannot be asked.
-    #[cfg(feature = "cluster")]
     #[error("{0}")]
     Cluster(#[from] crate::cluster::LiveError),
     /// Standard output cannot be written to.

@@ -38,16 +38,16 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch::{Sender, channel};
 use tokio::task::AbortHandle;
 
-use crate::cel::Version;
 use crate::config::kubeconfig::client::{Context, of_context};
 use crate::config::{ClusterEntry, Config, Disk};
-use crate::engine::admission::AdmissionSet;
-use crate::field::{Fault, FaultKind, Faults};
 use crate::reload::{ManifestSource, Snapshot, SourceStatus, Trigger, Watched};
 use contents::SharedContents;
 use follow::Following;
 use kind::WatchedKind;
 pub use live::{ListedPlace, LiveCluster, LiveError, LivePolicies, LivePurpose, ServedResource};
+use portcullis_cel::Version;
+use portcullis_policy::engine::admission::AdmissionSet;
+use portcullis_policy::field::{Fault, FaultKind, Faults};
 use reporter::{Reporter, Signal};
 use store::Store;
 

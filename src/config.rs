@@ -60,9 +60,9 @@ pub use server::{Admin, ConnectionLimits, Server, Tls};
 pub use tracing::Tracing;
 pub use upstreams::{Breaker, Upstreams};
 
-use crate::document::{self, Document};
-use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use clusters::ReadFolder;
+use portcullis_policy::document::{self, Document};
+use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use section::{Reading, Section};
 
 /// `apiVersion` of the file.

@@ -38,13 +38,13 @@ use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
 use crate::certificates::Expiry;
 use crate::config::Config;
-use crate::document::Document;
-use crate::engine::admission::AdmissionPolicies;
-use crate::engine::authorization::Policies;
-use crate::field::Faults;
-use crate::manifest::{ObjectIdentity, ObjectSet, ValidatedObject};
 use crate::tls::TlsContext;
 use crate::upstream::Upstreams;
+use portcullis_policy::document::Document;
+use portcullis_policy::engine::admission::AdmissionPolicies;
+use portcullis_policy::engine::authorization::Policies;
+use portcullis_policy::field::Faults;
+use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, ValidatedObject};
 
 use files::{ManifestFiles, Revision};
 use index::IndexBasis;

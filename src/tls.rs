@@ -25,7 +25,7 @@ use openssl::ssl::{
 };
 
 use crate::config::Tls;
-use crate::field::Faults;
+use portcullis_policy::field::Faults;
 
 /// The protocols that a listener offers, the preferred first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,11 +27,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::config::{Config, Disk};
-use crate::engine::admission::webhook::{CallFailure, Webhook};
-use crate::field::{Fault, FaultKind, Faults};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::UpstreamRecorder;
 use crate::telemetry::traces::TraceParent;
+use portcullis_policy::engine::admission::webhook::{CallFailure, Webhook};
+use portcullis_policy::field::{Fault, FaultKind, Faults};
 use settings::CallSettings;
 use webhook::{CallLimits, FailedCall, Upstream};
 

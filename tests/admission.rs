@@ -1,4 +1,4 @@
-//! Admission policies from manifests, asked by reviews: the whole inner ring together.
+//! Admission policies from manifests, asked by reviews: the whole of the policy crate together.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,12 +31,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use inner::{manifests, outcome};
-use portcullis::api::AdmissionReview;
-use portcullis::engine::Time;
-use portcullis::engine::admission::webhook::nobody;
-use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
-use portcullis::engine::authorization::PolicySet;
-use portcullis::json::Document;
+use portcullis_cel::json::Document;
+use portcullis_policy::api::AdmissionReview;
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::admission::webhook::nobody;
+use portcullis_policy::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
+use portcullis_policy::engine::authorization::PolicySet;
 
 /// The policies of manifests, which must be valid.
 fn mk_set(text: &str) -> Arc<AdmissionSet> {
@@ -375,7 +375,7 @@ fn the_object_of_an_unknown_namespace_has_its_name_alone_where_so_configured() {
         "Deny",
     );
     let settings = AdmissionSettings {
-        missing_namespace: portcullis::engine::admission::matching::MissingNamespace::NameOnly,
+        missing_namespace: portcullis_policy::engine::admission::matching::MissingNamespace::NameOnly,
         ..AdmissionSettings::default()
     };
     let admission = manifests(&text).admission(&settings);

@@ -4,7 +4,6 @@
 //! that makes it, and the question (which this test derives anew, so that
 //! neither file can slip past the other).
 
-#![cfg(feature = "server")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

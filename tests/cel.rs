@@ -13,8 +13,8 @@ mod variables;
 
 use std::path::Path;
 
-use portcullis::cel::{Budget, Environment, Value, Version, cost};
-use portcullis::json::Document;
+use portcullis_cel::json::Document;
+use portcullis_cel::{Budget, Environment, Value, Version, cost};
 
 use variables::{activation, environment_of, untyped};
 

@@ -23,10 +23,10 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use inner::outcome;
-use portcullis::engine::Time;
-use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Phase, Run};
-use portcullis::engine::authorization::PolicySet;
-use portcullis::manifest::{Options, Source, load};
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::admission::{AdmissionSet, AdmissionSettings, Phase, Run};
+use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::manifest::{Options, Source, load};
 use reviews::creation_of_pod;
 use serde_json::{Value, json};
 

@@ -17,13 +17,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use inner::{manifests, patched};
-use portcullis::api::{AdmissionReview, ReviewVersion};
-use portcullis::engine::Time;
-use portcullis::engine::admission::trace::{MatchFinding, Recorder, TraceStep};
-use portcullis::engine::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
-use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
-use portcullis::engine::authorization::PolicySet;
-use portcullis::json::Document;
+use portcullis_cel::json::Document;
+use portcullis_policy::api::{AdmissionReview, ReviewVersion};
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::admission::trace::{MatchFinding, Recorder, TraceStep};
+use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
+use portcullis_policy::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
+use portcullis_policy::engine::authorization::PolicySet;
 use reviews::creation_of_pod;
 use serde_json::{Value, json};
 

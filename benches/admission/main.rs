@@ -9,17 +9,19 @@
 #[path = "../load/workload.rs"]
 mod workload;
 
-use portcullis::engine::Time;
+use portcullis_policy::engine::Time;
 use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use portcullis::api::AdmissionReview;
-use portcullis::engine::admission::webhook::nobody;
-use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run};
-use portcullis::engine::authorization::PolicySet;
-use portcullis::json::Document;
-use portcullis::manifest;
+use portcullis_cel::json::Document;
+use portcullis_policy::api::AdmissionReview;
+use portcullis_policy::engine::admission::webhook::nobody;
+use portcullis_policy::engine::admission::{
+    AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run,
+};
+use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::manifest;
 use workload::Workload;
 
 #[global_allocator]

@@ -29,9 +29,9 @@ use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant, SystemTime};
 
-use portcullis::engine::authorization::PolicySet;
-use portcullis::engine::{Attributes, ResourceAttributes, Target, Time, User};
 use portcullis::reload::{self, FilesAlone, ReloadAttempt, ReloadState, Reloader, Snapshot};
+use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::engine::{Attributes, ResourceAttributes, Target, Time, User};
 
 use setup::{Setup, Size, Sort};
 

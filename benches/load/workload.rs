@@ -1,6 +1,6 @@
 //! The requests of each workload.
 
-use portcullis::json::Document;
+use portcullis_cel::json::Document;
 
 /// Five ValidatingAdmissionPolicies that match and pass.
 pub(crate) const ADMISSION_POLICIES: &str = include_str!("policies.yaml");

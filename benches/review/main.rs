@@ -14,11 +14,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use portcullis::api::{SubjectAccessReview, SubjectAccessReviewReply};
-use portcullis::engine::Time;
-use portcullis::engine::authorization::PolicySet;
-use portcullis::json::Document;
-use portcullis::manifest;
+use portcullis_cel::json::Document;
+use portcullis_policy::api::{SubjectAccessReview, SubjectAccessReviewReply};
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::manifest;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

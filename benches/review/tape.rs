@@ -1,5 +1,5 @@
 //! A SubjectAccessReview decoded by way of the index that objects are read by
-//! (`portcullis::json`), for comparison.
+//! (`portcullis_cel::json`), for comparison.
 //!
 //! It does less than `SubjectAccessReview::decode`: no field of the wrong type is an
 //! error, `null` and repeated keys mean nothing in particular, `metadata` and selectors
@@ -7,9 +7,11 @@
 
 use std::borrow::Cow;
 
-use portcullis::engine::authorization::SubjectAccessReviewVersion;
-use portcullis::engine::{Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User};
-use portcullis::json::{Document, Node};
+use portcullis_cel::json::{Document, Node};
+use portcullis_policy::engine::authorization::SubjectAccessReviewVersion;
+use portcullis_policy::engine::{
+    Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User,
+};
 
 /// The version and attributes of a review of a resource; `None` for any other.
 pub(crate) fn decode<'d>(body: &'d Document<'d>) -> Option<(SubjectAccessReviewVersion, Attributes<'d>)> {

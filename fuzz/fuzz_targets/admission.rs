@@ -4,12 +4,12 @@
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use portcullis::api::AdmissionReview;
-use portcullis::engine::Time;
-use portcullis::engine::admission::webhook::nobody;
-use portcullis::engine::admission::{AdmissionSet, Chain, Phase, Run};
-use portcullis::engine::authorization::PolicySet;
-use portcullis::json::Document;
+use portcullis_policy::api::AdmissionReview;
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::admission::webhook::nobody;
+use portcullis_policy::engine::admission::{AdmissionSet, Chain, Phase, Run};
+use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_cel::json::Document;
 
 static POLICIES: LazyLock<Arc<PolicySet>> = LazyLock::new(portcullis_fuzz::policies);
 static SET: LazyLock<Arc<AdmissionSet>> =

@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use portcullis::engine::admission::GroupVersionKind;
-use portcullis::engine::admission::apply::{Schemas, merge};
-use portcullis::json::Document;
+use portcullis_policy::engine::admission::GroupVersionKind;
+use portcullis_policy::engine::admission::apply::{Schemas, merge};
+use portcullis_cel::json::Document;
 
 fuzz_target!(|data: &[u8]| {
     let (object, patch) = portcullis_fuzz::halves(data);

@@ -4,9 +4,9 @@
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use portcullis::api::{SubjectAccessReview, SubjectAccessReviewReply};
-use portcullis::engine::Time;
-use portcullis::engine::authorization::PolicySet;
+use portcullis_policy::api::{SubjectAccessReview, SubjectAccessReviewReply};
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::authorization::PolicySet;
 
 static POLICIES: LazyLock<Arc<PolicySet>> = LazyLock::new(portcullis_fuzz::policies);
 

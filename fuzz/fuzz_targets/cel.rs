@@ -4,8 +4,8 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use portcullis::cel::{Activation, Budget, Environment, Type, Value, Version};
-use portcullis::json::Document;
+use portcullis_cel::{Activation, Budget, Environment, Type, Value, Version};
+use portcullis_cel::json::Document;
 
 /// Enough for every function, and little enough for many runs.
 const COST: u64 = 200_000;

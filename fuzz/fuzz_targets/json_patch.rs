@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use portcullis::json::{Document, diff, patch};
+use portcullis_cel::json::{Document, diff, patch};
 
 fuzz_target!(|data: &[u8]| {
     let (before, rest) = portcullis_fuzz::halves(data);

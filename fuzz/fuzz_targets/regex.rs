@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use portcullis::cel::{Activation, Budget, Environment, Program, Type, Value, Version};
+use portcullis_cel::{Activation, Budget, Environment, Program, Type, Value, Version};
 
 const COST: u64 = 200_000;
 
@@ -37,7 +37,7 @@ fuzz_target!(|data: &[u8]| -> Corpus {
     }
     // As a constant it is compiled with the expression.
     let mut literal = "text.matches(".to_owned();
-    portcullis::cel::quote(&mut literal, pattern);
+    portcullis_cel::quote(&mut literal, pattern);
     literal.push(')');
     let _ = ENVIRONMENT.compile(&literal, &[]);
     Corpus::Keep

@@ -5,12 +5,12 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use portcullis::api::{AdmissionReview, verify};
-use portcullis::engine::Time;
-use portcullis::engine::admission::webhook::WebhookAnswer;
-use portcullis::engine::admission::{AdmissionSet, Chain, Phase, Run};
-use portcullis::engine::authorization::PolicySet;
-use portcullis::json::Document;
+use portcullis_policy::api::{AdmissionReview, verify};
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::admission::webhook::WebhookAnswer;
+use portcullis_policy::engine::admission::{AdmissionSet, Chain, Phase, Run};
+use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_cel::json::Document;
 
 const WEBHOOKS: &str = "\
 apiVersion: admissionregistration.k8s.io/v1

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use portcullis::config::Files;
-use portcullis::engine::admission::{AdmissionSet, AdmissionSettings};
-use portcullis::engine::authorization::PolicySet;
-use portcullis::manifest::{self, Manifests, Options, Source};
+use portcullis_policy::engine::admission::{AdmissionSet, AdmissionSettings};
+use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::manifest::{self, Manifests, Options, Source};
 
 /// The policies that reviews are judged by.
 pub const AUTHORIZATION: &str = include_str!("../../tests/captures/policies.yaml");
@@ -27,7 +27,7 @@ pub fn manifests(text: &str) -> Manifests {
 
 /// Reads manifests.
 #[must_use]
-pub fn load(text: &str) -> (Option<Manifests>, portcullis::field::Faults) {
+pub fn load(text: &str) -> (Option<Manifests>, portcullis_policy::field::Faults) {
     let source = Source {
         file: "f.yaml".to_owned(),
         text: text.to_owned(),

@@ -21,7 +21,7 @@ use super::rotation::{Credential, HeldCredentials, Users};
 use crate::certificates::system_time;
 use crate::config::kubeconfig::{self, User};
 use crate::config::{CallerEntry, Config, Files, Jwt, one_cluster};
-use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 /// Credentials and what they prove.
 pub(super) type Table = HashMap<Digest, Vec<Proof>>;

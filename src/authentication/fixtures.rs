@@ -12,8 +12,8 @@ use openssl::x509::X509;
 
 use super::{Authenticator, Caller, Credentials, PeerCertificate, Refusal};
 use crate::config;
-use crate::field::Faults;
 use crate::pki::Authority;
+use portcullis_policy::field::Faults;
 
 /// Seconds since 1970 at which the tests begin.
 pub(super) const START: i64 = 1_800_000_000;

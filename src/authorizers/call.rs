@@ -8,10 +8,10 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use super::answers::{Answer, SharedDeadline};
-use crate::engine::authorization::SubjectAccessReviewVersion;
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
 use crate::telemetry::traces::TraceParent;
 use crate::upstream::client::{Bounds, Client, Error};
+use portcullis_policy::engine::authorization::SubjectAccessReviewVersion;
 
 /// Posts a body, as a part of the trace of `parent`.
 pub(super) trait Post: std::fmt::Debug + Send + Sync {

@@ -8,12 +8,12 @@ use super::Authorizers;
 use super::answers::{Answer, CacheLookup, SharedDeadline};
 use super::entry::WebhookAuthorizer;
 use super::question::{AuthorizerQuestion, CacheKey};
-use crate::engine::Attributes;
-use crate::engine::authorization::Authorization;
-use crate::engine::authorization::authorizer::{Consultation, NamedOpinion, Opinion, Relevance};
 use crate::telemetry::ReviewTrace;
 use crate::telemetry::traces::TraceParent;
 use crate::upstream::end_of_calls;
+use portcullis_policy::engine::Attributes;
+use portcullis_policy::engine::authorization::Authorization;
+use portcullis_policy::engine::authorization::authorizer::{Consultation, NamedOpinion, Opinion, Relevance};
 
 /// The end of a consultation.
 #[derive(Debug)]

@@ -10,12 +10,12 @@ use super::call::{Backoff, Callee};
 use super::question::CacheKey;
 use crate::config::kubeconfig::client::{self, Context};
 use crate::config::{AuthorizerEntry, Config, Files, Secret};
-use crate::engine::Attributes;
-use crate::engine::authorization::authorizer::{Authorizer, Opinion, Relevance};
-use crate::field::{Fault, FaultKind, Faults};
 use crate::telemetry::metrics::UpstreamRecorder;
 use crate::upstream::client::{Addresses, Client, ClientIdentity, InvalidSettings, Settings, Url};
 use crate::upstream::credentials_of;
+use portcullis_policy::engine::Attributes;
+use portcullis_policy::engine::authorization::authorizer::{Authorizer, Opinion, Relevance};
+use portcullis_policy::field::{Fault, FaultKind, Faults};
 
 const USER_AGENT: &str = concat!("portcullis/", env!("CARGO_PKG_VERSION"));
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::engine::authorization::SubjectAccessReviewVersion;
-use crate::engine::{Attributes, Requirement, Target};
+use portcullis_policy::engine::authorization::SubjectAccessReviewVersion;
+use portcullis_policy::engine::{Attributes, Requirement, Target};
 
 /// From this size on an answer is not kept: the size of what users choose, all
 /// of it. kube-apiserver counts the attributes alone.
@@ -97,7 +97,7 @@ fn requirement(requirement: &Requirement<'_>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Operator, ResourceAttributes, Selectors, User};
+    use portcullis_policy::engine::{Operator, ResourceAttributes, Selectors, User};
 
     fn listing(name: &str, values: &[&str], extra: &str) -> Attributes<'static> {
         Attributes {

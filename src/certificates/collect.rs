@@ -8,7 +8,7 @@ use openssl::x509::X509;
 use super::{Expiry, Use, system_time};
 use crate::config::kubeconfig::{self, client};
 use crate::config::{Config, Files};
-use crate::field::{FieldPath, Place};
+use portcullis_policy::field::{FieldPath, Place};
 
 /// When each certificate ends that `config` names, in its own files and in the
 /// kubeconfigs that it names. What cannot be read is left out: whoever uses it

@@ -9,7 +9,7 @@ use openssl::x509::{X509, X509PurposeId, X509StoreContext};
 
 use crate::config::kubeconfig::{self, Kubeconfig};
 use crate::config::{Config, Files};
-use crate::field::{Fault, FaultKind, Faults, Place};
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 /// A warning for each host by which a kubeconfig of callers reaches the gateway and
 /// that the server's certificate is not for, and for each authority by which it would

@@ -8,15 +8,15 @@ use super::at::At;
 use super::output::{self, Format};
 use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::{CommandResult, Error, authorize};
-use crate::answers::LoadedPolicies;
-use crate::answers::admission::{
+use manifests::ManifestArguments;
+use portcullis_policy::engine::admission::Phase;
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::admission::{
     AdmitAllExplained, AdmitAllInWords, AdmitExplained, AdmitInWords, Answered, AnsweredObject,
     OfflineReview, PHASES,
 };
-use crate::answers::manifests::ReviewsOfManifests;
-use crate::answers::recorded::RecordedAnswers;
-use crate::engine::admission::Phase;
-use manifests::ManifestArguments;
+use portcullis_policy::explain::manifests::ReviewsOfManifests;
+use portcullis_policy::explain::recorded::RecordedAnswers;
 
 /// Answer an AdmissionReview, or what would be asked about a manifest, offline, and explain the
 /// answer.
@@ -74,6 +74,7 @@ impl Admit {
             phases: self.phases(),
             only: self.policy.as_deref(),
             now: self.at.time(),
+            clock: std::time::Instant::now,
             answers: &answers,
             nobody_asks: false,
             deadline: None,

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::engine::Time;
+use portcullis_policy::engine::Time;
 
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(super) struct At {

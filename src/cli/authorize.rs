@@ -7,13 +7,13 @@ use super::at::At;
 use super::output::{self, Format};
 use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::{CommandResult, Error};
-use crate::answers::LoadedPolicies;
-use crate::answers::authorization::AuthorizationAnswer;
-use crate::answers::request::{Misfit, RequestArguments};
-use crate::api::SubjectAccessReview;
-use crate::document;
-use crate::engine::{Attributes, Decision, Time};
-use crate::field::Faults;
+use portcullis_policy::api::SubjectAccessReview;
+use portcullis_policy::document;
+use portcullis_policy::engine::{Attributes, Decision, Time};
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::authorization::AuthorizationAnswer;
+use portcullis_policy::explain::request::{Misfit, RequestArguments};
+use portcullis_policy::field::Faults;
 
 /// Decide one authorization request offline, and explain the decision.
 ///

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::output::{self, Format};
 use super::{CommandResult, Error, loading, migrate};
-use crate::field::{Fault, Faults, Severity};
+use portcullis_policy::field::{Fault, Faults, Severity};
 use snippet::Snippets;
 
 /// Report all faults of a configuration and its manifests, and warn about dangerous policies.

@@ -21,11 +21,12 @@ use serde_json::{Value, json};
 
 use super::output::{self, Format};
 use super::{CommandResult, Error, loading};
-use crate::document::{self, Document};
-use crate::engine::authorization::NeverDeny;
-use crate::{config, manifest, reload};
+use crate::{config, reload};
 use conversion::{Conversion, Remark};
 use gatekeeper::Templates;
+use portcullis_policy::document::{self, Document};
+use portcullis_policy::engine::authorization::NeverDeny;
+use portcullis_policy::manifest;
 
 /// Convert policies to ValidatingAdmissionPolicies and MutatingAdmissionPolicies.
 ///

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use super::{Error, output};
-use crate::answers::LoadedPolicies;
-use crate::cel::Version;
 use crate::cluster::{LiveCluster, LivePurpose};
-use crate::engine::Time;
-use crate::manifest::{self, Options};
+use portcullis_cel::Version;
+use portcullis_policy::engine::Time;
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::manifest::{self, Options};
 
 /// Where a cluster is, as for kubectl.
 #[derive(Debug, Clone, clap::Args)]

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{Error, output};
-use crate::answers::LoadedPolicies;
 use crate::config::{self, ManifestPath, files};
-use crate::field::Faults;
+use crate::reload;
 use crate::reload::{ManifestSource, Origin};
-use crate::{manifest, reload};
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::field::Faults;
+use portcullis_policy::manifest;
 
 /// The configuration of the development set-up, used where none is named.
 pub(super) const DEVELOPMENT: &str = ".portcullis/portcullis.yaml";
@@ -59,15 +60,8 @@ pub(super) fn readable(path: &Path) -> Result<(), Error> {
 }
 
 /// What manifests come from beside files.
-#[cfg(feature = "cluster")]
 pub(super) fn source() -> Arc<dyn ManifestSource> {
     Arc::new(crate::cluster::Clusters::new())
-}
-
-/// What manifests come from beside files.
-#[cfg(not(feature = "cluster"))]
-pub(super) fn source() -> Arc<dyn ManifestSource> {
-    Arc::new(reload::FilesAlone)
 }
 
 /// Warns of a `--cluster` that the configuration at `path` says nothing of: a misspelt name

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::output::{self, Format};
 use super::{CommandResult, Error, loading};
-use crate::field::Faults;
-use crate::manifest::{self, Migrated};
-use crate::{config, document, reload};
+use crate::{config, reload};
+use portcullis_policy::document;
+use portcullis_policy::field::Faults;
+use portcullis_policy::manifest::{self, Migrated};
 
 /// Prints the modern equivalents of what stands in the manifests of `config` and in `paths`.
 pub(super) fn run(config: Option<&Path>, paths: &[PathBuf], format: Format) -> Result<CommandResult, Error> {

@@ -78,7 +78,6 @@ pub(super) fn program() -> String {
 }
 
 /// Whether kubectl runs the program as its plugin, `kubectl portcullis`.
-#[cfg(feature = "cluster")]
 pub(super) fn is_plugin() -> bool {
     let called = std::env::args_os().next().map(PathBuf::from);
     let name = called.as_deref().and_then(Path::file_stem);

@@ -1,21 +1,18 @@
 //! `--config`, `--manifests` and `--cluster`: the policies by which a command decides.
 
 use std::path::{Path, PathBuf};
-#[cfg(feature = "cluster")]
 use std::time::SystemTime;
 
 use super::Error;
-#[cfg(feature = "cluster")]
 use super::live::{self, LiveArguments};
 use super::loading;
-#[cfg(feature = "cluster")]
 use super::output;
-use crate::answers::LoadedPolicies;
-#[cfg(feature = "cluster")]
 use crate::cluster::LivePurpose;
 use crate::config::{self, DEFAULT_CLUSTER};
-use crate::document::Document;
-use crate::{manifest, reload};
+use crate::reload;
+use portcullis_policy::document::Document;
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::manifest;
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct PolicyFiles {
@@ -28,7 +25,6 @@ pub(super) struct PolicyFiles {
     /// The cluster that the request comes from.
     #[arg(long, default_value = DEFAULT_CLUSTER)]
     pub(super) cluster: String,
-    #[cfg(feature = "cluster")]
     #[command(flatten)]
     pub(super) live: LiveArguments,
 }
@@ -49,7 +45,6 @@ impl PolicyFiles {
     ///
     /// A file cannot be read or has a fault; a cluster cannot be asked.
     pub(super) fn load(&self, purpose: PolicyPurpose) -> Result<LoadedPolicies, Error> {
-        #[cfg(feature = "cluster")]
         if self.is_live() {
             if self.names_files() {
                 let message = "the policies are read from files or from a cluster: name `--config` or \
@@ -68,13 +63,11 @@ impl PolicyFiles {
     }
 
     /// Whether files are named on the command line.
-    #[cfg(feature = "cluster")]
     pub(super) const fn names_files(&self) -> bool {
         self.config.is_some() || !self.manifests.is_empty()
     }
 
     /// Whether a cluster is asked: it is named, or kubectl runs the program and no files are.
-    #[cfg(feature = "cluster")]
     pub(super) fn is_live(&self) -> bool {
         self.live.is_named() || (output::is_plugin() && !self.names_files())
     }
@@ -99,7 +92,6 @@ impl PolicyFiles {
 
     /// Every object in the manifests, those that have faults left out.
     pub(super) fn documents(&self) -> Vec<Document> {
-        #[cfg(feature = "cluster")]
         if !self.names_files() && self.is_live() {
             return Vec::new();
         }
@@ -124,7 +116,7 @@ fn shown(path: &Path) -> String {
 
 fn valid(
     path: &str,
-    (loaded, faults): (Option<LoadedPolicies>, crate::field::Faults),
+    (loaded, faults): (Option<LoadedPolicies>, portcullis_policy::field::Faults),
 ) -> Result<LoadedPolicies, Error> {
     loaded.ok_or_else(|| Error::Faulty {
         path: path.to_owned(),

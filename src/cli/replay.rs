@@ -20,14 +20,14 @@ use regex_automata::hybrid::regex::Regex;
 use super::loading;
 use super::output::{self, Format};
 use super::{CommandResult, Error};
-use crate::answers::LoadedPolicies;
-use crate::answers::replayed::{ReplayDecision, Replayed, ReviewComparison};
-use crate::engine::Time;
-use crate::field::Faults;
-use crate::json::Document;
 use crate::recording::RecordLine;
 use decide::Deciding;
 use flips::FlipExample;
+use portcullis_cel::json::Document;
+use portcullis_policy::engine::Time;
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::replayed::{Replayed, ReviewComparison};
+use portcullis_policy::field::Faults;
 use report::ReplayReport;
 use source::{RecordingFile, ReplayProgress};
 
@@ -130,7 +130,7 @@ impl Replay {
         };
         let before = match old {
             Some(old) => decide(old)?,
-            None => ReplayDecision::recorded(&recorded),
+            None => decide::recorded_decision(&recorded),
         };
         let now = decide(new)?;
         let mut compared = flips::compared(file, &recorded, before, now);

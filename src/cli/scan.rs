@@ -12,7 +12,6 @@ mod finding;
 mod input;
 mod judge;
 mod junit;
-#[cfg(feature = "cluster")]
 mod live;
 mod openreports;
 mod report;
@@ -29,21 +28,18 @@ use super::at::At;
 use super::output::{self, Format};
 use super::policy_files::PolicyFiles;
 use super::{CommandResult, Error};
-use crate::answers::LoadedPolicies;
-#[cfg(feature = "cluster")]
-use crate::answers::kinds::ServedAs;
-use crate::answers::manifests::ManifestRequest;
-#[cfg(feature = "cluster")]
 use crate::cluster::LiveCluster;
-use crate::document::Document;
-use crate::engine::admission::ParamKind;
-use crate::field::{Fault, Faults};
-use crate::json;
 use input::{InputPart, ScanInput};
-#[cfg(feature = "cluster")]
 use judge::STORED;
 use judge::{CREATED, JudgedObject, ObjectJudge};
 use openreports::OpenReports;
+use portcullis_cel::json;
+use portcullis_policy::document::Document;
+use portcullis_policy::engine::admission::ParamKind;
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::kinds::ServedAs;
+use portcullis_policy::explain::manifests::ManifestRequest;
+use portcullis_policy::field::{Fault, Faults};
 use report::ScanReport;
 use workers::in_order;
 
@@ -59,8 +55,7 @@ pub(super) struct Scan {
         short,
         long,
         value_name = "FILE or FOLDER",
-        num_args = 1..,
-        required = !cfg!(feature = "cluster")
+        num_args = 1..
     )]
     filename: Vec<PathBuf>,
     /// The namespace whose objects are judged, or of manifests that name none [default: that of the
@@ -68,11 +63,9 @@ pub(super) struct Scan {
     #[arg(short, long)]
     namespace: Option<String>,
     /// The objects of all namespaces, and those without.
-    #[cfg(feature = "cluster")]
     #[arg(short = 'A', long, conflicts_with_all = ["filename", "namespace"])]
     all_namespaces: bool,
     /// Write the results to the cluster, as Reports and a ClusterReport of openreports.io.
-    #[cfg(feature = "cluster")]
     #[arg(long, conflicts_with = "filename")]
     write_reports: bool,
     #[command(flatten)]
@@ -87,7 +80,6 @@ const BATCH: usize = 256;
 impl Scan {
     pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
         let report = ScanReport::new(format, OpenReports::new(self.at.time()))?;
-        #[cfg(feature = "cluster")]
         if self.filename.is_empty() || self.files.is_live() {
             let cluster = self.files.live.connect()?;
             return if self.filename.is_empty() {
@@ -132,7 +124,6 @@ impl Scan {
         Ok(result(is_sound))
     }
 
-    #[cfg(feature = "cluster")]
     fn run_on_cluster(&self, mut report: ScanReport, cluster: &LiveCluster) -> Result<CommandResult, Error> {
         let judge = self.judge_by(cluster, None)?;
         let (place, mut reports) = (self.place(cluster), OpenReports::new(self.at.time()));
@@ -146,7 +137,6 @@ impl Scan {
 
     /// What judges by the policies of files or else of `cluster`, and by the Namespaces and
     /// parameters of the cluster.
-    #[cfg(feature = "cluster")]
     fn judge_by(&self, cluster: &LiveCluster, input: Option<&ScanInput>) -> Result<ObjectJudge, Error> {
         let loaded = if self.files.names_files() {
             self.files.load_files()?

@@ -19,7 +19,6 @@ use serde::Serialize;
 use super::output::{self, Format};
 use super::{CommandResult, Error, loading};
 use crate::config::LogPath;
-use crate::field::Faults;
 use crate::reload::{
     self, LastGoodError, ManifestSource, ReloadAttempt, ReloadFailure, ReloadState, Reloader, Snapshot,
     Trigger,
@@ -28,6 +27,7 @@ use crate::server::{Gateway, ListenAddresses, Server, Signals};
 use crate::telemetry::decision_log::Destination;
 use crate::telemetry::metrics::Outcome;
 use crate::telemetry::{DecisionLog, Metrics, logging};
+use portcullis_policy::field::Faults;
 use try_it::TryIt;
 
 /// Serve until SIGTERM; read all files again on SIGHUP.

@@ -23,8 +23,8 @@ use serde::Serialize;
 use super::at::At;
 use super::output::{self, Format};
 use super::{CommandResult, Error};
-use crate::field::Faults;
 use coverage::{Coverage, CoverageReport};
+use portcullis_policy::field::Faults;
 use run::{CaseOutcome, TestRun};
 
 /// Run test suites for policies: requests with the expected decision and its cause.

@@ -5,8 +5,8 @@ use super::at::At;
 use super::output::{self, Format};
 use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::{CommandResult, Error};
-use crate::answers::what_can::WhatCanQuestion;
-use crate::engine::User;
+use portcullis_policy::engine::User;
+use portcullis_policy::explain::what_can::WhatCanQuestion;
 
 /// List everything that a user may do, rule by rule.
 ///

@@ -5,8 +5,8 @@ use super::at::At;
 use super::output::{self, Format};
 use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::{CommandResult, Error};
-use crate::answers::who_can::{OddQuestion, WhoCanQuestion};
-use crate::engine::authorization::{OpenTarget, PolicySet};
+use portcullis_policy::engine::authorization::{OpenTarget, PolicySet};
+use portcullis_policy::explain::who_can::{OddQuestion, WhoCanQuestion};
 
 /// List everybody who may do something, and by which object.
 ///

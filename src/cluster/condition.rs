@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::engine::text::cut;
+use portcullis_policy::engine::text::cut;
 
 /// `type` of the condition.
 const TYPE: &str = "InForce";

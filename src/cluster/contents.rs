@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::object::{Good, GoodContent, ReceivedObject, RefusedObject};
-use crate::cel::Version;
+use portcullis_cel::Version;
 
 /// The contents that the objects of some clusters have, as long as one of them has them. None of
 /// them has expressions.

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::document;
-use crate::engine::groups::PORTCULLIS;
+use portcullis_policy::document;
+use portcullis_policy::engine::groups::PORTCULLIS;
 
 /// The version of Portcullis' own kinds that is watched.
 const VERSION: &str = "v1alpha1";

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::engine::admission::ParamKind;
-use crate::engine::groups::{ADMISSION, PORTCULLIS};
-use crate::manifest::{KINDS, KnownKind};
+use portcullis_policy::engine::admission::ParamKind;
+use portcullis_policy::engine::groups::{ADMISSION, PORTCULLIS};
+use portcullis_policy::manifest::{KINDS, KnownKind};
 
 const EXCEPTION: &str = "AdmissionException";
 

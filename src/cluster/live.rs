@@ -22,8 +22,8 @@ pub use policies::{LivePolicies, LivePurpose};
 use serde_json::{Map, Value, json};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::cel::Version;
-use crate::engine::admission::ParamKind;
+use portcullis_cel::Version;
+use portcullis_policy::engine::admission::ParamKind;
 
 /// A cluster that can be asked.
 ///

@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::condition::NotedCondition;
 use super::definition::{self, CustomDefinition};
 use super::kind::{WatchPurpose, WatchedKind};
-use crate::cel::Version;
-use crate::document::{Document, Node, PackedDocument};
-use crate::field::{Fault, FaultKind, Faults, Place};
-use crate::manifest::ValidatedObject;
+use portcullis_cel::Version;
+use portcullis_policy::document::{Document, Node, PackedDocument};
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
+use portcullis_policy::manifest::ValidatedObject;
 
 /// What an object is called: its namespace, empty where it has none, and its name.
 pub(super) type Name = (String, String);

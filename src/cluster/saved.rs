@@ -157,7 +157,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::cel::Version;
+    use portcullis_cel::Version;
 
     const ROLE: &str = r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"a","namespace":"n"},"rules":[]}"#;
     const LIMIT: &str = r#"{"apiVersion":"example.com/v2","kind":"Limit","max":3,"metadata":{"name":"b"}}"#;

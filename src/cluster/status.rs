@@ -18,7 +18,7 @@ use super::kind::WatchedKind;
 use super::raw::RawObject;
 use super::reporter::Reporter;
 use super::store::{Store, Wanted};
-use crate::engine::Time;
+use portcullis_policy::engine::Time;
 
 /// Who the fields of the condition belong to (server-side apply).
 const MANAGER: &str = "portcullis";

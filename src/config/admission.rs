@@ -1,9 +1,9 @@
 //! `admission`: settings of admission that are not in manifests.
 
 use super::section::Section;
-use crate::cel::Version;
-use crate::engine::admission::FailurePolicy;
-use crate::engine::admission::matching::MissingNamespace;
+use portcullis_cel::Version;
+use portcullis_policy::engine::admission::FailurePolicy;
+use portcullis_policy::engine::admission::matching::MissingNamespace;
 
 /// Defaults of admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

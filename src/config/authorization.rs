@@ -2,10 +2,10 @@
 
 use super::authorizers::{self, AuthorizerEntry, AuthorizerTypes};
 use super::section::Section;
-use crate::cel::Version;
-use crate::engine::authorization::rbac::AlwaysAllowPaths;
-use crate::engine::authorization::{NeverDeny, ServiceAccount};
-use crate::field::FaultKind;
+use portcullis_cel::Version;
+use portcullis_policy::engine::authorization::rbac::AlwaysAllowPaths;
+use portcullis_policy::engine::authorization::{NeverDeny, ServiceAccount};
+use portcullis_policy::field::FaultKind;
 
 /// Authorization beside the manifests.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use super::section::{ListItem, Reading, Section};
 use super::{Disk, Files as _, files};
-use crate::cel::Version;
-use crate::document;
-use crate::engine::authorization::authorizer::Authorizer;
-use crate::engine::authorization::{Condition, ConditionFault, FailurePolicy, SubjectAccessReviewVersion};
-use crate::field::{FaultKind, Faults};
-use crate::manifest::names;
+use portcullis_cel::Version;
+use portcullis_policy::document;
+use portcullis_policy::engine::authorization::authorizer::Authorizer;
+use portcullis_policy::engine::authorization::{
+    Condition, ConditionFault, FailurePolicy, SubjectAccessReviewVersion,
+};
+use portcullis_policy::field::{FaultKind, Faults};
+use portcullis_policy::manifest::names;
 
 /// The longest `timeout`.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(30);

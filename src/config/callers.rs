@@ -6,7 +6,7 @@ use super::jwt::{self, Jwt};
 use super::san::SanPattern;
 use super::section::Section;
 use super::server::Server;
-use crate::field::{FaultKind, Place};
+use portcullis_policy::field::{FaultKind, Place};
 
 /// One entry: a request that meets every field that is there comes from this caller.
 #[derive(Debug, Clone, PartialEq)]

@@ -10,9 +10,9 @@ pub use folder::{ClusterFile, ClusterFolder};
 pub(super) use folder::{ReadFolder, read_folder};
 
 use super::section::{ListItem, Section};
-use crate::document::{Node, Value};
-use crate::engine::{LabelExpression, LabelSelector};
-use crate::field::{FaultKind, Place};
+use portcullis_policy::document::{Node, Value};
+use portcullis_policy::engine::{LabelExpression, LabelSelector};
+use portcullis_policy::field::{FaultKind, Place};
 
 /// One API server, and what is taken from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,12 +60,6 @@ pub(super) fn clusters(
     root: &Section<'_>,
     read_folder: ReadFolder<'_>,
 ) -> (Vec<ClusterEntry>, Option<ClusterFolder>) {
-    if cfg!(not(feature = "cluster")) && root.value("clusters").is_some() {
-        let message =
-            "this program was built without the feature `cluster`, which is needed to watch API servers";
-        root.fault("clusters", FaultKind::NotSupported, message);
-        return (Vec::new(), None);
-    }
     let mut clusters = Vec::new();
     if root.value("clusters").is_some_and(|node| node.as_str().is_some()) {
         let folder = folder::clusters(root, read_folder, |section| add(section, &mut clusters));

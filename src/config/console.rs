@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use super::callers::CallerEntry;
 use super::section::Section;
 use super::server::{Admin, Server, Tls};
-use crate::field::FaultKind;
+use portcullis_policy::field::FaultKind;
 
 /// The listener of the console.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,16 +1,14 @@
 //! Durations as Go writes them: `25s`, `1m30s`, `1.5h`.
 //!
-//! As `time.ParseDuration` reads them (`cel::Duration`), except that a negative
+//! As `time.ParseDuration` reads them (`portcullis_cel::Duration`), except that a negative
 //! duration is none.
 
 use std::time::Duration;
 
-use crate::cel;
-
 /// Reads `text`; `None` if it is no duration, or one too long for Go.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let is_negative = text.starts_with('-');
-    let duration = cel::Duration::parse(text).filter(|_| !is_negative)?;
+    let duration = portcullis_cel::Duration::parse(text).filter(|_| !is_negative)?;
     u64::try_from(duration.nanoseconds())
         .ok()
         .map(Duration::from_nanos)

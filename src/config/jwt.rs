@@ -6,7 +6,7 @@ use std::time::Duration;
 use jsonwebtoken::Algorithm;
 
 use super::section::{Section, one_of};
-use crate::field::FaultKind;
+use portcullis_policy::field::FaultKind;
 
 /// Which tokens name a caller.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,7 +105,10 @@ fn leeway(section: &Section<'_>) -> Duration {
 }
 
 fn claims(section: &Section<'_>) -> serde_json::Map<String, serde_json::Value> {
-    match section.value("claims").map(crate::document::Node::to_json) {
+    match section
+        .value("claims")
+        .map(portcullis_policy::document::Node::to_json)
+    {
         None => serde_json::Map::new(),
         Some(serde_json::Value::Object(claims)) => {
             for name in claims

@@ -21,8 +21,8 @@ use zeroize::Zeroizing;
 
 use super::files::Files;
 use super::section::{Reading, Section};
-use crate::document;
-use crate::field::{Fault, FaultKind, Faults, Place};
+use portcullis_policy::document;
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use user::user;
 pub use user::{Basic, User};
 

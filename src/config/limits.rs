@@ -1,7 +1,7 @@
 //! `limits`: in-flight limits and body size.
 
 use super::section::Section;
-use crate::field::FaultKind;
+use portcullis_policy::field::FaultKind;
 
 /// Bounds, each for authorization and for admission separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

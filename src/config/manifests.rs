@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use super::section::{ListItem, Section};
-use crate::field::FaultKind;
+use portcullis_policy::field::FaultKind;
 
 /// A file or folder of Kubernetes objects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

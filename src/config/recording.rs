@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::manifests::ManifestPath;
 use super::section::Section;
-use crate::cel::Quantity;
-use crate::document::Value;
-use crate::field::FaultKind;
+use portcullis_cel::Quantity;
+use portcullis_policy::document::Value;
+use portcullis_policy::field::FaultKind;
 
 /// Where whole reviews are written, how long they are kept, and what is removed from them.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use crate::document::{Document, Node, Value};
-use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use portcullis_policy::document::{Document, Node, Value};
+use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use values::not_a_string;
 pub(super) use values::one_of;
 

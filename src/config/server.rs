@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::section::Section;
-use crate::field::FaultKind;
+use portcullis_policy::field::FaultKind;
 
 /// The listener that the API server calls.
 #[derive(Debug, Clone, PartialEq, Eq)]

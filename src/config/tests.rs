@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
-use crate::cel::Version;
-use crate::engine::admission::FailurePolicy;
-use crate::engine::admission::matching::MissingNamespace;
-use crate::engine::authorization::rbac::AlwaysAllowPaths;
-use crate::engine::authorization::{NeverDeny, ServiceAccount};
+use portcullis_cel::Version;
+use portcullis_policy::engine::admission::FailurePolicy;
+use portcullis_policy::engine::admission::matching::MissingNamespace;
+use portcullis_policy::engine::authorization::rbac::AlwaysAllowPaths;
+use portcullis_policy::engine::authorization::{NeverDeny, ServiceAccount};
 
 /// What every configuration needs, followed by what the test is about.
 const HEAD: &str = "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n";
@@ -270,16 +270,7 @@ fn other_authorizers_are_reached_by_their_kubeconfigs() {
     assert_eq!(found, expected);
 }
 
-#[test]
-#[cfg(not(feature = "cluster"))]
-fn clusters_need_their_feature() {
-    let expected = "4: clusters: Unsupported value: this program was built without the feature \
-                    `cluster`, which is needed to watch API servers";
-    assert_eq!(faults("clusters: [{name: east, kubeconfig: k}]"), expected);
-}
-
 /// A folder of `clusters` with these files, and what a configuration says that names it.
-#[cfg(feature = "cluster")]
 fn with_cluster_folder(files: &[(&str, &str)]) -> (tempfile::TempDir, Option<Config>, String) {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -294,7 +285,6 @@ fn with_cluster_folder(files: &[(&str, &str)]) -> (tempfile::TempDir, Option<Con
 }
 
 #[test]
-#[cfg(feature = "cluster")]
 fn a_folder_of_clusters_has_a_file_for_each() {
     let (folder, config, faults) = with_cluster_folder(&[
         (
@@ -331,7 +321,6 @@ fn a_folder_of_clusters_has_a_file_for_each() {
 }
 
 #[test]
-#[cfg(feature = "cluster")]
 fn faults_of_a_cluster_are_told_in_its_file() {
     let (_, config, faults) = with_cluster_folder(&[
         ("a.yaml", "name: east\nkubeconfig: k\nsnapshot: s\n"),
@@ -364,7 +353,6 @@ fn faults_of_a_cluster_are_told_in_its_file() {
 }
 
 #[test]
-#[cfg(feature = "cluster")]
 fn clusters_are_api_servers_to_watch() {
     let text = format!(
         "{HEAD}{SERVER}callers: []\nclusters:\n\

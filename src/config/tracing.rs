@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::section::Section;
-use crate::field::FaultKind;
+use portcullis_policy::field::FaultKind;
 
 /// Where spans are sent, and of how many requests.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,12 +20,6 @@ const fn default_sample_ratio() -> f64 {
 
 pub(super) fn tracing(root: &Section<'_>) -> Option<Tracing> {
     let section = root.optional("tracing", &["endpoint", "sampleRatio"])?;
-    if cfg!(not(feature = "otlp")) {
-        let message = "this program was built without the feature `otlp`, which is needed to send spans: \
-                       build it with the feature, or remove `tracing`";
-        root.fault("tracing", FaultKind::NotSupported, message);
-        return None;
-    }
     let endpoint = section.required_text("endpoint", "the collector, such as `http://127.0.0.1:4317`");
     let ratio = section.ratio("sampleRatio");
     let endpoint = endpoint?;
@@ -62,7 +56,6 @@ mod tests {
     use super::super::tests::{config, faults};
 
     #[test]
-    #[cfg(feature = "otlp")]
     fn reads_every_field() {
         let read = |section: &str| config(&format!("tracing: {section}")).tracing.unwrap();
         let tracing = read(r#"{endpoint: "http://127.0.0.1:4317", sampleRatio: 0.5}"#);
@@ -79,7 +72,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "otlp")]
     fn reports_what_cannot_be() {
         for (section, expected) in [
             ("{}", "tracing.endpoint: Required value"),
@@ -118,12 +110,5 @@ mod tests {
             let found = faults(&format!("tracing: {section}\n"));
             assert!(found.contains(expected), "{section}: {found}");
         }
-    }
-
-    #[test]
-    #[cfg(not(feature = "otlp"))]
-    fn without_the_feature_it_is_a_fault_that_says_so() {
-        let found = faults("tracing: {endpoint: 'http://127.0.0.1:4317'}\n");
-        assert!(found.contains("without the feature `otlp`"), "{found}");
     }
 }

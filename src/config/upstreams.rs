@@ -8,7 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::section::{ListItem, Section};
-use crate::field::{FaultKind, Place};
+use portcullis_policy::field::{FaultKind, Place};
 
 /// How webhooks behind the gateway are called.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Where a decision leads: to the view of an object that it names, and to *What if*.
 
 use super::query::ViewQuery;
-use crate::answers::logged::{LoggedDecision, LoggedObject};
+use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
 
 /// The path of the view of an object that a decision for `cluster` names.
 pub(super) fn object(object: &LoggedObject<'_>, cluster: &str) -> String {

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::engine::Decision;
+use portcullis_policy::engine::Decision;
 
 /// Bytes of lines in a chunk: some two hundred usual lines.
 const CHUNK_BYTES: usize = 128 << 10;

@@ -2,9 +2,9 @@
 
 use super::digest::object_state;
 use super::redaction::{Redaction, redacted_patch};
-use crate::engine::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
-use crate::engine::admission::{GroupVersionKind, GroupVersionResource};
-use crate::json::ObjectWriter;
+use portcullis_cel::json::ObjectWriter;
+use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
+use portcullis_policy::engine::admission::{GroupVersionKind, GroupVersionResource};
 
 /// What a call takes beside its texts.
 const OVERHEAD: usize = 512;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use openssl::sha::sha256;
 
-use crate::engine::admission::webhook::Call;
+use portcullis_policy::engine::admission::webhook::Call;
 
 /// The object of a call, as compared with that of the review.
 #[derive(Debug, Clone, PartialEq, Eq)]

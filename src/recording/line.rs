@@ -4,8 +4,8 @@ use super::digest::one_line;
 use super::redaction::{Redaction, redacted_patch};
 use super::review::{RecordedBody, RecordedReview};
 use crate::config::Redact;
-use crate::engine::{Cause, Time};
-use crate::json::{self, Document, ObjectWriter, escape_bytes, write_list, write_string};
+use portcullis_cel::json::{self, Document, ObjectWriter, escape_bytes, write_list, write_string};
+use portcullis_policy::engine::{Cause, Time};
 
 /// Appends the line of `review`, its line break included.
 ///

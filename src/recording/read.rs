@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use super::FORMAT_VERSION;
 use super::digest::ObjectState;
 use crate::config::Endpoint;
-use crate::engine::admission::webhook::{Call, CallFailure, WebhookReply};
-use crate::engine::admission::{Denial, StatusDetails};
-use crate::engine::authorization::authorizer::{NamedOpinion, Opinion};
-use crate::engine::{Decision, Time};
-use crate::json::{self, Document, Kind, Node};
+use portcullis_cel::json::{self, Document, Kind, Node};
+use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookReply};
+use portcullis_policy::engine::admission::{Denial, StatusDetails};
+use portcullis_policy::engine::authorization::authorizer::{NamedOpinion, Opinion};
+use portcullis_policy::engine::{Decision, Time};
 
 /// What the first line of a file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

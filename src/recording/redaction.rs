@@ -14,10 +14,10 @@ mod patch;
 mod path;
 mod removed;
 
-use crate::api::AdmissionReview;
 use crate::config::{PathStep, Redact};
-use crate::engine::admission::{GroupVersionResource, Request};
-use crate::json::{Document, Node, pointer};
+use portcullis_cel::json::{Document, Node, pointer};
+use portcullis_policy::api::AdmissionReview;
+use portcullis_policy::engine::admission::{GroupVersionResource, Request};
 
 pub(super) use patch::redacted_patch;
 use path::{Pattern, RedactedPlace, remove_all};

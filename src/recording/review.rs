@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::calls::RecordedCall;
-use crate::api::OwnedAdmissionReview;
 use crate::config::Endpoint;
-use crate::engine::authorization::authorizer::NamedOpinion;
-use crate::engine::{Cause, Decision};
+use portcullis_policy::api::OwnedAdmissionReview;
+use portcullis_policy::engine::authorization::authorizer::NamedOpinion;
+use portcullis_policy::engine::{Cause, Decision};
 
 /// What a review takes beside its texts.
 const OVERHEAD: usize = 1024;

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 use crate::config::ManifestPath;
 use crate::config::files::{FolderWalk, MANIFEST_BYTES, describe, read_text};
-use crate::field::{Fault, FaultKind, Faults, Place};
-use crate::manifest::Source;
 use digest::MOST_BYTES;
 pub(super) use digest::{Fingerprint, Revision, fingerprint};
 pub(super) use manifest_files::ManifestFiles;
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
+use portcullis_policy::manifest::Source;
 pub(super) use set_files::{SetFiles, SetNames};
 pub(super) use stamp::FileTimes;
 

@@ -8,10 +8,10 @@ use super::Snapshot;
 use super::load::{admission_settings, options};
 use super::source::{self, Watched};
 use crate::config::Config;
-use crate::engine::admission::webhook::Webhook;
-use crate::engine::admission::{AdmissionPolicies, AdmissionSet, AdmissionSettings};
-use crate::engine::authorization::Policies;
-use crate::manifest::{
+use portcullis_policy::engine::admission::webhook::Webhook;
+use portcullis_policy::engine::admission::{AdmissionPolicies, AdmissionSet, AdmissionSettings};
+use portcullis_policy::engine::authorization::Policies;
+use portcullis_policy::manifest::{
     self, ObjectIdentity, ObjectSet, Scope, SetDifference, SourceObjects, ValidatedObject,
 };
 

@@ -16,8 +16,8 @@ use super::{ReloadState, Snapshot, load};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
 use crate::config::{self, Config};
-use crate::field::Faults;
 use crate::upstream;
+use portcullis_policy::field::Faults;
 
 /// How often a set is loaded anew because it changed under the last load.
 const ROUNDS: usize = 3;

@@ -122,7 +122,6 @@ clusters: [{name: east, kubeconfig: east.kubeconfig, snapshot: saved/east.json}]
 ";
 
     #[test]
-    #[cfg(feature = "cluster")]
     fn only_events_that_can_change_the_set_matter() {
         let (config, faults) = config::parse(Path::new("p.yaml"), CONFIGURATION, Path::new("/etc/p"));
         let config = config.unwrap_or_else(|| panic!("{faults}"));

@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::engine::authorization::{Policies, PolicySet};
-use crate::manifest::{ObjectIdentity, SetDifference, ValidatedObject};
+use portcullis_policy::engine::authorization::{Policies, PolicySet};
+use portcullis_policy::manifest::{ObjectIdentity, SetDifference, ValidatedObject};
 
 /// The most names of each sort that a [`Change`] keeps.
 const NAMES: usize = 10;
@@ -141,7 +141,7 @@ fn vanished<'a>(before: &'a Arc<PolicySet>, after: &Arc<PolicySet>) -> BTreeSet<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::{self, ObjectSet, Options, Source};
+    use portcullis_policy::manifest::{self, ObjectSet, Options, Source};
 
     fn mk_policy(name: &str, effect: &str, mode: &str) -> String {
         format!(

@@ -14,7 +14,7 @@ use openssl::sha::sha256;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ClusterFile, Config, files};
-use crate::manifest::Source;
+use portcullis_policy::manifest::Source;
 
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
 const KIND: &str = "LastGoodSet";
@@ -126,7 +126,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// Everything that is wrong.
-        faults: crate::field::Faults,
+        faults: portcullis_policy::field::Faults,
     },
 }
 

@@ -16,13 +16,13 @@ use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
 use crate::certificates;
 use crate::config::{self, Config, Disk, ManifestPath};
-use crate::engine::Time;
-use crate::engine::admission::{AdmissionPolicies, AdmissionSettings};
-use crate::engine::authorization::Policies;
-use crate::field::{Fault, Faults};
-use crate::manifest::{self, ObjectSet};
 use crate::tls::TlsContext;
 use crate::upstream::Upstreams;
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::admission::{AdmissionPolicies, AdmissionSettings};
+use portcullis_policy::engine::authorization::Policies;
+use portcullis_policy::field::{Fault, Faults};
+use portcullis_policy::manifest::{self, ObjectSet};
 
 /// Builds a snapshot from the configuration at `path` and what `source` has
 /// beside it, aside from any in force.

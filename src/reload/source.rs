@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::{Snapshot, Trigger};
 use crate::config::Config;
-use crate::engine::admission::ParamKind;
-use crate::engine::authorization::matching::ClusterScoped;
-use crate::field::Faults;
-use crate::manifest::{ObjectIdentity, ObjectSet, ValidatedObject};
+use portcullis_policy::engine::admission::ParamKind;
+use portcullis_policy::engine::authorization::matching::ClusterScoped;
+use portcullis_policy::field::Faults;
+use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, ValidatedObject};
 
 /// Where objects come from beside the files, and change by themselves.
 ///

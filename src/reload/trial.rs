@@ -7,10 +7,10 @@ use std::time::SystemTime;
 use super::Snapshot;
 use super::index::Indexed;
 use super::load::options;
-use crate::engine::admission::AdmissionPolicies;
-use crate::engine::authorization::Policies;
-use crate::field::{Fault, Faults};
-use crate::manifest::{ObjectIdentity, ObjectSet, Source, SourceObjects};
+use portcullis_policy::engine::admission::AdmissionPolicies;
+use portcullis_policy::engine::authorization::Policies;
+use portcullis_policy::field::{Fault, Faults};
+use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, Source, SourceObjects};
 
 /// What would decide with some manifests beside those in force.
 pub struct Trial {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 
 use crate::config::{Config, LogPath, ManifestPath, files};
-use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 /// What is wrong with a path, and the words for it.
 type Unwritable = (FaultKind, String);

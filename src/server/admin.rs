@@ -26,9 +26,9 @@ use actix_web::{HttpRequest, HttpResponse};
 
 use super::gateway::Shared;
 use super::lifecycle::LifecyclePhase;
-use crate::field::{Faults, Severity};
 use crate::reload::{Change, Origin, SourceStatus};
 use crate::telemetry::metrics::ClusterState;
+use portcullis_policy::field::{Faults, Severity};
 
 /// How long a cluster of which nothing is known keeps the gateway unready.
 const AWAITED: Duration = Duration::from_secs(30);
@@ -282,13 +282,13 @@ mod tests {
     #[test]
     fn nobody_else_is_told_the_names_of_objects() {
         let mut faults = Faults::new();
-        let place = crate::field::Place {
+        let place = portcullis_policy::field::Place {
             object: "AuthorizationPolicy/hidden".into(),
             ..Default::default()
         };
-        faults.push(crate::field::Fault::error(
+        faults.push(portcullis_policy::field::Fault::error(
             place,
-            crate::field::FaultKind::Invalid,
+            portcullis_policy::field::FaultKind::Invalid,
             "wrong",
         ));
         let status = SourceStatus {

@@ -32,7 +32,7 @@ use self::step::JobStep;
 use super::gateway::Shared;
 use super::receive::ReceivedReview;
 use super::respond::Rejection;
-use crate::engine::admission::{Chain, Phase};
+use portcullis_policy::engine::admission::{Chain, Phase};
 
 /// The largest body that a worker reads itself: some 50 µs.
 const SMALL_BYTES: usize = 64 << 10;

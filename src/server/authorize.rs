@@ -17,15 +17,15 @@ use super::gateway::Shared;
 use super::receive::ReceivedReview;
 use super::recorder::DecisionRecorder;
 use super::respond::Rejection;
-use crate::api::{SubjectAccessReview, SubjectAccessReviewReply};
 use crate::authorizers::{ConsultationEnd, ConsultationStep, Pending};
 use crate::config::Endpoint;
-use crate::engine::authorization::SubjectAccessReviewVersion;
-use crate::engine::authorization::authorizer::{Consultation, NamedOpinion};
-use crate::engine::authorization::{Authorization, PolicySet, Unmatched};
-use crate::engine::{Attributes, Cause, Decision};
 use crate::recording::{RecordedBody, RecordedDecision, RecordedReview};
 use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision};
+use portcullis_policy::api::{SubjectAccessReview, SubjectAccessReviewReply};
+use portcullis_policy::engine::authorization::SubjectAccessReviewVersion;
+use portcullis_policy::engine::authorization::authorizer::{Consultation, NamedOpinion};
+use portcullis_policy::engine::authorization::{Authorization, PolicySet, Unmatched};
+use portcullis_policy::engine::{Attributes, Cause, Decision};
 
 /// How far a review came without waiting for anybody.
 pub(super) enum AuthorizeStep {

@@ -4,9 +4,9 @@ use actix_web::web::Bytes;
 use thiserror::Error;
 
 use super::pool::Unfinished;
-use crate::api::{AdmissionReviewError, Status, SubjectAccessReviewError};
 use crate::authentication::Refusal;
-use crate::engine::StatusReason;
+use portcullis_policy::api::{AdmissionReviewError, Status, SubjectAccessReviewError};
+use portcullis_policy::engine::StatusReason;
 
 /// Why a request is not answered with a review. What it says goes to the caller.
 #[derive(Debug, Error)]

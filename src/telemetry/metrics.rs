@@ -25,9 +25,9 @@ pub use prometheus::{IntCounter, IntGauge};
 pub use recorders::{PolicyCounters, UpstreamRecorder};
 pub use sample::{EndpointSample, MetricsSample};
 
-use crate::engine::{CauseKind, Decision, Time};
 use families::Families;
 use labels::ByLabel;
+use portcullis_policy::engine::{CauseKind, Decision, Time};
 use series::{label_pairs, label_values};
 
 /// `endpoint` of a request for a path that is none.
@@ -146,7 +146,7 @@ impl Metrics {
             decisions.record(decision, IntCounter::inc);
         }
         self.decision_duration
-            .record(phase.endpoint(), |duration| duration.observe(took.as_secs_f64()));
+            .record(phase.into(), |duration| duration.observe(took.as_secs_f64()));
     }
 
     /// A credential, or the lack of one, settled who calls.

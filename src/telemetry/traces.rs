@@ -14,30 +14,24 @@
 //! begins only once the caller is authenticated, so strangers cause none. Whoever is called
 //! gets a `traceparent` of the same trace, so that it decides as the caller did.
 
-#[cfg(feature = "otlp")]
 mod export;
 mod finished;
 mod parent;
-#[cfg(not(feature = "otlp"))]
-mod unsent;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-#[cfg(feature = "otlp")]
 use export::SpanQueue as SpanSink;
 use finished::{FinishedSpan, FinishedTrace, SpanRole};
 use parent::random;
-#[cfg(not(feature = "otlp"))]
-use unsent::UnsentSpans as SpanSink;
 
 pub use parent::TraceParent;
 
 use super::metrics::IntCounter;
 use crate::config::Tracing;
-use crate::engine::{Cause, Decision};
+use portcullis_policy::engine::{Cause, Decision};
 
 /// The most spans of one request. Kubernetes allows far fewer webhooks than would reach it.
 const MOST_SPANS: usize = 1024;
@@ -382,5 +376,4 @@ impl Drop for LiveTrace {
 }
 
 #[cfg(test)]
-#[cfg(feature = "otlp")]
 mod tests;

@@ -10,7 +10,7 @@ use openssl::x509::{X509, X509Name};
 
 use super::Protocols;
 use crate::config::{Disk, Files as _, Tls};
-use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
 /// What the files hold.
 pub(super) struct Material {

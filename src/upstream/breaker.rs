@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::config;
-use crate::engine::admission::FailurePolicy;
+use portcullis_policy::engine::admission::FailurePolicy;
 
 /// The breaker of one webhook. Clones are the same.
 #[derive(Debug, Clone)]

@@ -10,8 +10,8 @@ use openssl::x509::X509;
 use super::client::{Addresses, ClientAuthorization, ClientIdentity, InvalidSettings, Settings, Url};
 use crate::config::kubeconfig::client::{self, ByHost, ClientUser};
 use crate::config::{Breaker, Config, Files};
-use crate::engine::admission::webhook::{ClientConfig, WebhookTarget};
-use crate::field::{Fault, FaultKind, Faults};
+use portcullis_policy::engine::admission::webhook::{ClientConfig, WebhookTarget};
+use portcullis_policy::field::{Fault, FaultKind, Faults};
 
 /// `User-Agent`: as the API server calls webhooks of admission.
 pub const USER_AGENT: &str = "kube-apiserver-admission";

@@ -11,11 +11,11 @@ use tempfile::TempDir;
 use super::fixtures::{self, FakeAction, FakeRequest, ok, reply};
 use super::*;
 use crate::config;
-use crate::engine::admission::FailurePolicy;
-use crate::engine::admission::Reinvocation;
-use crate::engine::admission::matching::Constraints;
-use crate::engine::admission::webhook::{ClientConfig, WebhookTarget};
 use crate::pki::Authority;
+use portcullis_policy::engine::admission::FailurePolicy;
+use portcullis_policy::engine::admission::Reinvocation;
+use portcullis_policy::engine::admission::matching::Constraints;
+use portcullis_policy::engine::admission::webhook::{ClientConfig, WebhookTarget};
 
 const JANE: Option<Requester<'_>> = Some(Requester {
     cluster: "default",

@@ -9,11 +9,11 @@ use super::breaker::{Attempt, Breaker, Reachability, Transition};
 use super::client::{Bounds, Client, Error, InvalidSettings};
 use super::in_flight::{Full, InFlight, Requester};
 use super::settings::CallSettings;
-use crate::engine::admission::FailurePolicy;
-use crate::engine::admission::webhook::ClientConfig;
-use crate::field::{Fault, FaultKind, Place};
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
 use crate::telemetry::traces::TraceParent;
+use portcullis_policy::engine::admission::FailurePolicy;
+use portcullis_policy::engine::admission::webhook::ClientConfig;
+use portcullis_policy::field::{Fault, FaultKind, Place};
 
 /// That there was no connection in time counts for the breaker only if there was
 /// this long, or half of the webhook's own timeout: others before it may have left

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use portcullis::api::AdmissionReview;
-use portcullis::cel::Version;
-use portcullis::document;
-use portcullis::engine::Time;
-use portcullis::engine::admission::webhook::{CallFailure, WebhookAnswer, WebhookReply};
-use portcullis::engine::admission::{
+use portcullis_cel::Version;
+use portcullis_cel::json::Document;
+use portcullis_policy::api::AdmissionReview;
+use portcullis_policy::document;
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::admission::webhook::{CallFailure, WebhookAnswer, WebhookReply};
+use portcullis_policy::engine::admission::{
     AdmissionSet, AdmissionSettings, Chain, Denial, Outcome, Phase, Run, StatusDetails,
 };
-use portcullis::engine::authorization::PolicySet;
-use portcullis::json::Document;
-use portcullis::manifest::{Options, ValidatedObject, assemble, read};
+use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::manifest::{Options, ValidatedObject, assemble, read};
 
 use crate::{inner, reviews};
 

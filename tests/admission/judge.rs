@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use portcullis::engine::Time;
-use portcullis::engine::admission::{AdmissionSettings, Outcome, Phase, Run};
-use portcullis::manifest::Surroundings;
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::admission::{AdmissionSettings, Outcome, Phase, Run};
+use portcullis_policy::manifest::Surroundings;
 
 use crate::inner::{manifests, outcome};
 use crate::reviews;

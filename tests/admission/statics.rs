@@ -1,9 +1,9 @@
 //! Policies of files whose names end in `.static.k8s.io`: they judge policies, and no other does.
 
 use super::*;
-use portcullis::cel::Version;
-use portcullis::document;
-use portcullis::manifest::{ObjectSet, Options, ValidatedObject, assemble, read};
+use portcullis_cel::Version;
+use portcullis_policy::document;
+use portcullis_policy::manifest::{ObjectSet, Options, ValidatedObject, assemble, read};
 
 const HEAD: &str = "apiVersion: admissionregistration.k8s.io/v1, kind: ";
 

@@ -19,7 +19,8 @@ fn project(path: &str) -> PathBuf {
 
 /// The documents of a text.
 fn documents(text: &str) -> Vec<Value> {
-    let documents = portcullis::document::parse(None, text).unwrap_or_else(|fault| panic!("{fault}\n{text}"));
+    let documents =
+        portcullis_policy::document::parse(None, text).unwrap_or_else(|fault| panic!("{fault}\n{text}"));
     let values = documents.iter().map(|document| document.root().to_json());
     values.filter(|value| !value.is_null()).collect()
 }

@@ -4,7 +4,6 @@
 //! the folder that holds them. Where they are missing, each test says that it
 //! was not run and passes; with `PORTCULLIS_REQUIRE_APISERVER=1` it fails.
 
-#![cfg(feature = "server")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,7 +20,6 @@ mod authorizers;
 mod binaries;
 mod callers;
 mod cluster;
-#[cfg(feature = "cluster")]
 mod cluster_source;
 mod control_plane;
 mod decisions;
@@ -34,7 +32,6 @@ mod in_cluster;
 mod installs;
 mod lease;
 mod legacy;
-#[cfg(feature = "cluster")]
 mod live;
 mod never_deny;
 mod not_run;

@@ -9,7 +9,7 @@ use crate::binaries::{self, Binaries};
 use crate::cluster::Cluster;
 use crate::harness::folder::Folder;
 use definitions::Definitions;
-use portcullis::engine::admission::matching::Equivalents;
+use portcullis_policy::engine::admission::matching::Equivalents;
 use resources::Resources;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 /// Set to write the tables instead of comparing them.
 const WRITE: &str = "PORTCULLIS_WRITE_SCHEMA";
 
-const TYPES: &str = "src/engine/admission/apply/schema.txt";
-const RESOURCES: &str = "src/manifest/lint/known/resources.txt";
+const TYPES: &str = "crates/policy/src/engine/admission/apply/schema.txt";
+const RESOURCES: &str = "crates/policy/src/manifest/lint/known/resources.txt";
 
 /// The fields that the newest version merges otherwise than the ones before: the table has them
 /// as it does.
@@ -56,7 +56,10 @@ fn every_type_and_resource_of_the_api_server_is_in_the_tables() {
     let missing = said.resources.missing(&committed(RESOURCES));
     assert_eq!(missing, [""; 0], "{RESOURCES}: run tests/apiserver/write-schema");
     let unequal = said.resources.unequal(&Equivalents::kubernetes());
-    assert_eq!(unequal, [""; 0], "src/engine/admission/matching/builtin.rs");
+    assert_eq!(
+        unequal, [""; 0],
+        "crates/policy/src/engine/admission/matching/builtin.rs"
+    );
 }
 
 #[test]

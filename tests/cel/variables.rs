@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use portcullis::cel::{
+use portcullis_cel::json::Document;
+use portcullis_cel::{
     AccessAnswer, AccessQuestion, Activation, AdmissionVariables, AuthorizeAccess, Entries, Environment, Key,
     Text, Type, Value, Version,
 };
-use portcullis::json::Document;
 
 /// Allows `get`, and errs for `fail`.
 struct Host;

@@ -239,7 +239,6 @@ spec:
 }
 
 #[test]
-#[cfg(feature = "cluster")]
 fn what_is_saved_of_a_cluster_decides_offline_too() {
     let portcullis = set_up();
     let file = portcullis.path("gateway/portcullis.yaml");

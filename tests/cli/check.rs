@@ -221,7 +221,6 @@ fn what_is_of_the_past_is_migrated() {
 }
 
 #[test]
-#[cfg(feature = "cluster")]
 fn how_api_servers_are_reached_is_checked_without_asking_them() {
     let portcullis = Portcullis::new();
     assert_eq!(portcullis.run("init gateway").code, 0);

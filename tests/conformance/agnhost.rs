@@ -3,17 +3,19 @@
 //! An endpoint `/a/b` is the policies named `a-b`: those that mutate, then
 //! those that validate what came of it.
 
-use portcullis::engine::Time;
+use portcullis_policy::engine::Time;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use portcullis::api::AdmissionReview;
-use portcullis::engine::admission::webhook::nobody;
-use portcullis::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run};
-use portcullis::engine::authorization::PolicySet;
-use portcullis::json::{Document, patch};
-use portcullis::manifest::{Options, Source, load};
+use portcullis_cel::json::{Document, patch};
+use portcullis_policy::api::AdmissionReview;
+use portcullis_policy::engine::admission::webhook::nobody;
+use portcullis_policy::engine::admission::{
+    AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run,
+};
+use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::manifest::{Options, Source, load};
 
 use crate::harness::{Case, Mismatch, Table};
 

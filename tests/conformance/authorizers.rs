@@ -1,6 +1,6 @@
 //! Other authorizers, as an AuthorizationConfiguration names them.
 
-use portcullis::engine::Time;
+use portcullis_policy::engine::Time;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use portcullis::authorizers::{Authorizers, ConsultationStep};
-use portcullis::cel::Version;
 use portcullis::config::{self, AuthorizerTypes, Disk};
-use portcullis::engine::authorization::PolicySet;
-use portcullis::engine::authorization::authorizer::Consultation;
-use portcullis::engine::{Attributes, Decision, ResourceAttributes, Target, User};
 use portcullis::telemetry::ReviewTrace;
+use portcullis_cel::Version;
+use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::engine::authorization::authorizer::Consultation;
+use portcullis_policy::engine::{Attributes, Decision, ResourceAttributes, Target, User};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

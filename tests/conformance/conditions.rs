@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use portcullis::cel::Version;
 use portcullis::config::{AuthorizerTypes, authorizers};
-use portcullis::engine::authorization::authorizer::{Authorizer, Relevance};
-use portcullis::engine::authorization::{Condition, FailurePolicy};
-use portcullis::engine::{Attributes, Decision};
+use portcullis_cel::Version;
+use portcullis_policy::engine::authorization::authorizer::{Authorizer, Relevance};
+use portcullis_policy::engine::authorization::{Condition, FailurePolicy};
+use portcullis_policy::engine::{Attributes, Decision};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};

@@ -1,12 +1,12 @@
 //! Admission: what becomes of the values of expressions, and of warnings.
 
-use portcullis::cel::Value as CelValue;
-use portcullis::engine::StatusReason;
-use portcullis::engine::admission::conditions::{MatchConditions, combine};
-use portcullis::engine::admission::validating::{
+use portcullis_cel::Value as CelValue;
+use portcullis_policy::engine::StatusReason;
+use portcullis_policy::engine::admission::conditions::{MatchConditions, combine};
+use portcullis_policy::engine::admission::validating::{
     AnnotationValue, PolicyTexts, ValidationDecision, annotate, decide,
 };
-use portcullis::engine::admission::{Evaluated, FailurePolicy, Warnings};
+use portcullis_policy::engine::admission::{Evaluated, FailurePolicy, Warnings};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};

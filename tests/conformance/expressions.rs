@@ -4,21 +4,21 @@
 mod access;
 mod policies;
 
-use portcullis::engine::Time;
+use portcullis_policy::engine::Time;
 use std::sync::Arc;
 
-use portcullis::cel::{
+use portcullis_cel::json::Document;
+use portcullis_cel::{
     self, AccessAnswer, AccessQuestion, Activation, AdmissionVariables, AuthorizeAccess, Budget, Type,
     Version,
 };
-use portcullis::engine::Attributes;
-use portcullis::engine::admission::webhook::nobody;
-use portcullis::engine::admission::{
+use portcullis_policy::engine::Attributes;
+use portcullis_policy::engine::admission::webhook::nobody;
+use portcullis_policy::engine::admission::{
     AccessChecker, AdmissionSet, AdmissionSettings, Chain, GroupVersionKind, GroupVersionResource, Operation,
     Outcome, Phase, Request, Run,
 };
-use portcullis::json::Document;
-use portcullis::manifest::{Manifests, Options, Source, load};
+use portcullis_policy::manifest::{Manifests, Options, Source, load};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
@@ -183,7 +183,7 @@ fn evaluate(case: &Case<'_>) -> Result<(), Mismatch> {
 
 /// With a version or a limit that policies do not let one choose.
 fn evaluate_alone(case: &Case<'_>) -> Result<(), Mismatch> {
-    let mut budget = Budget::new(cel::cost::PER_BINDING);
+    let mut budget = Budget::new(portcullis_cel::cost::PER_BINDING);
     if let Some(limit) = case.input()["perCallLimit"].as_u64() {
         budget = budget.per_expression(limit);
     }
@@ -219,7 +219,7 @@ fn same_result(case: &Case<'_>, actual: &Value, expected: &Value) -> Result<(), 
 
 fn cost_budget(case: &Case<'_>) -> Result<(), Mismatch> {
     let units = case.input()["budget"].as_i64().unwrap();
-    let mut budget = Budget::new(u64::try_from(units).unwrap_or(cel::cost::PER_BINDING));
+    let mut budget = Budget::new(u64::try_from(units).unwrap_or(portcullis_cel::cost::PER_BINDING));
     let expressions: Vec<&str> = case.input()["expressions"]
         .as_array()
         .into_iter()
@@ -243,7 +243,9 @@ fn cost_budget(case: &Case<'_>) -> Result<(), Mismatch> {
 
 fn variables(case: &Case<'_>) -> Result<(), Mismatch> {
     let input = case.input();
-    let units = input["budget"].as_u64().unwrap_or(cel::cost::PER_BINDING);
+    let units = input["budget"]
+        .as_u64()
+        .unwrap_or(portcullis_cel::cost::PER_BINDING);
     let variables: Vec<(&str, &str)> = input["variables"]
         .as_array()
         .into_iter()
@@ -271,7 +273,7 @@ fn run(
         params: input["hasParamKind"] == true,
         authorizer: true,
     };
-    let mut environment = cel::Environment::admission(version, declared);
+    let mut environment = portcullis_cel::Environment::admission(version, declared);
     let mut compiled = Vec::new();
     for (name, expression) in variables {
         let program = environment
@@ -281,7 +283,7 @@ fn run(
         environment = environment.lazy_variable(name, program.output().clone());
         compiled.push((environment.slot(&format!("variables.{name}")).unwrap(), program));
     }
-    let programs: Vec<cel::Program> = expressions
+    let programs: Vec<portcullis_cel::Program> = expressions
         .iter()
         .map(|text| {
             environment
@@ -294,12 +296,12 @@ fn run(
     let mut activation = Activation::new(&environment);
     for (name, document) in &documents {
         if let Some(slot) = environment.slot(name) {
-            activation.set(slot, cel::Value::json(document.root()));
+            activation.set(slot, portcullis_cel::Value::json(document.root()));
         }
     }
     activation.set(
         environment.slot("authorizer").unwrap(),
-        cel::Value::authorizer(&authorizer),
+        portcullis_cel::Value::authorizer(&authorizer),
     );
     for (slot, program) in &compiled {
         activation.set_lazy(*slot, program);

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use portcullis::engine::User;
-use portcullis::engine::admission::matching::{
+use portcullis_cel::json::Document;
+use portcullis_policy::engine::User;
+use portcullis_policy::engine::admission::matching::{
     Constraints, Equivalents, FixedNamespaces, MatchError, MatchPolicy, MatchRule, MatchSubject,
     MatchedResource, MissingNamespace, NoRules, Operations, RuleScope, RuleTarget, selects_namespace,
     selects_object,
 };
-use portcullis::engine::admission::{GroupVersionKind, GroupVersionResource, Operation, Request};
-use portcullis::engine::{LabelExpression, LabelSelector};
-use portcullis::json::Document;
+use portcullis_policy::engine::admission::{GroupVersionKind, GroupVersionResource, Operation, Request};
+use portcullis_policy::engine::{LabelExpression, LabelSelector};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};

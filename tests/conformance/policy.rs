@@ -1,12 +1,12 @@
 //! Admission policies: what mutations make.
 
-use portcullis::api::AdmissionReview;
-use portcullis::engine::Time;
-use portcullis::engine::admission::webhook::nobody;
-use portcullis::engine::admission::{AdmissionSettings, Chain, Outcome, Phase, Run};
-use portcullis::engine::authorization::PolicySet;
-use portcullis::json::{Document, patch};
-use portcullis::manifest::{Options, load};
+use portcullis_cel::json::{Document, patch};
+use portcullis_policy::api::AdmissionReview;
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::admission::webhook::nobody;
+use portcullis_policy::engine::admission::{AdmissionSettings, Chain, Outcome, Phase, Run};
+use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::manifest::{Options, load};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};

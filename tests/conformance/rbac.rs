@@ -3,16 +3,16 @@
 //! The objects of the vectors go to the engine as they are, but for subjects and roles of
 //! kinds that are none, which manifests are refused for.
 
-use portcullis::engine::Time;
+use portcullis_policy::engine::Time;
 use std::collections::BTreeMap;
 
-use portcullis::engine::authorization::rbac::{
+use portcullis_policy::engine::authorization::rbac::{
     aggregated_rules, applying_subject, rule_allows as engine_allows, rules_for,
 };
-use portcullis::engine::authorization::{
+use portcullis_policy::engine::authorization::{
     Binding, NeverDeny, Objects, PolicySet, Role, RoleKind, RoleRef, Rule, Subject, SubjectKind,
 };
-use portcullis::engine::{Attributes, Decision, User};
+use portcullis_policy::engine::{Attributes, Decision, User};
 use serde_json::Value;
 
 use crate::harness::{Case, Mismatch, Table};

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis::api::{AdmissionReview, ReviewVersion, ask, verify, verify_decoded};
-use portcullis::engine::admission::Reinvocation;
-use portcullis::engine::admission::matching::Constraints;
-use portcullis::engine::admission::webhook::{
+use portcullis_cel::json::{Document, Node};
+use portcullis_policy::api::{AdmissionReview, ReviewVersion, ask, verify, verify_decoded};
+use portcullis_policy::engine::admission::Reinvocation;
+use portcullis_policy::engine::admission::matching::Constraints;
+use portcullis_policy::engine::admission::webhook::{
     Call, ClientConfig, SideEffects, Webhook, WebhookReply, WebhookTarget,
 };
-use portcullis::engine::admission::{
+use portcullis_policy::engine::admission::{
     Denial, FailurePolicy, GroupVersionKind, GroupVersionResource, Phase, Request,
 };
-use portcullis::json::{Document, Node};
-use portcullis::manifest::{Options, load};
+use portcullis_policy::manifest::{Options, load};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};

@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use portcullis::api::SubjectAccessReview;
-use portcullis::engine::authorization::SubjectAccessReviewVersion;
-use portcullis::engine::{
+use portcullis_policy::api::SubjectAccessReview;
+use portcullis_policy::engine::authorization::SubjectAccessReviewVersion;
+use portcullis_policy::engine::{
     Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
 };
 use serde_json::{Value, json};

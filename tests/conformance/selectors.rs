@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use portcullis::api::SubjectAccessReview;
-use portcullis::engine::{LabelExpression, LabelSelector, Operator, Requirement, ResourceAttributes, Target};
-use portcullis::field::FaultKind;
+use portcullis_policy::api::SubjectAccessReview;
+use portcullis_policy::engine::{
+    LabelExpression, LabelSelector, Operator, Requirement, ResourceAttributes, Target,
+};
+use portcullis_policy::field::FaultKind;
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};
@@ -189,7 +191,7 @@ trait All<'a> {
     fn all(&self) -> Vec<&Requirement<'a>>;
 }
 
-impl<'a> All<'a> for portcullis::engine::Selectors<'a> {
+impl<'a> All<'a> for portcullis_policy::engine::Selectors<'a> {
     fn all(&self) -> Vec<&Requirement<'a>> {
         self.field.iter().chain(&self.label).collect()
     }

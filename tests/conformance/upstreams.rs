@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use portcullis::config::kubeconfig::client::{ByHost, by_host};
 use portcullis::config::{self, Files};
-use portcullis::engine::admission::FailurePolicy;
-use portcullis::engine::admission::Reinvocation;
-use portcullis::engine::admission::matching::Constraints;
-use portcullis::engine::admission::webhook::{ClientConfig, Webhook, WebhookTarget};
 use portcullis::upstream::{TIMEOUT, USER_AGENT, Upstreams};
+use portcullis_policy::engine::admission::FailurePolicy;
+use portcullis_policy::engine::admission::Reinvocation;
+use portcullis_policy::engine::admission::matching::Constraints;
+use portcullis_policy::engine::admission::webhook::{ClientConfig, Webhook, WebhookTarget};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};

@@ -1,7 +1,7 @@
 //! Validation of the manifests of admission: policies, their bindings, and webhooks.
 
-use portcullis::field::{Fault, Severity};
-use portcullis::manifest::{Options, Source, load};
+use portcullis_policy::field::{Fault, Severity};
+use portcullis_policy::manifest::{Options, Source, load};
 use serde_json::{Value, json};
 
 use crate::harness::{Case, Mismatch, Table};

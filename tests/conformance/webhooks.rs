@@ -11,20 +11,20 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use portcullis::api::{AdmissionReview, ReviewVersion, ask, verify};
 use portcullis::config;
-use portcullis::engine::admission::Reinvocation;
-use portcullis::engine::admission::matching::{Constraints, MatchPolicy, NoRules};
-use portcullis::engine::admission::webhook::{
+use portcullis::upstream::Upstreams;
+use portcullis_cel::json::{Document, patch};
+use portcullis_policy::api::{AdmissionReview, ReviewVersion, ask, verify};
+use portcullis_policy::engine::admission::Reinvocation;
+use portcullis_policy::engine::admission::matching::{Constraints, MatchPolicy, NoRules};
+use portcullis_policy::engine::admission::webhook::{
     self, Call, ClientConfig, SideEffects, Webhook, WebhookConfiguration, WebhookTarget,
 };
-use portcullis::engine::admission::{
+use portcullis_policy::engine::admission::{
     AdmissionObjects, AdmissionSet, AdmissionSettings, Chain, FailurePolicy, Outcome, Phase, Run,
 };
-use portcullis::engine::authorization::PolicySet;
-use portcullis::json::{Document, patch};
-use portcullis::manifest::{Options, load};
-use portcullis::upstream::Upstreams;
+use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::manifest::{Options, load};
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 

@@ -1,13 +1,13 @@
-//! The inner ring alone: manifests that are loaded, and reviews that run through them.
+//! The decision alone: manifests that are loaded, and reviews that run through them.
 
 #![allow(dead_code, reason = "each test program uses its own part of the harness")]
 
-use portcullis::api::AdmissionReview;
-use portcullis::engine::admission::webhook::nobody;
-use portcullis::engine::admission::{AdmissionSet, Chain, Outcome, Phase, Run};
-use portcullis::field::Faults;
-use portcullis::json::{Document, patch};
-use portcullis::manifest::{Manifests, Options, Source, load};
+use portcullis_cel::json::{Document, patch};
+use portcullis_policy::api::AdmissionReview;
+use portcullis_policy::engine::admission::webhook::nobody;
+use portcullis_policy::engine::admission::{AdmissionSet, Chain, Outcome, Phase, Run};
+use portcullis_policy::field::Faults;
+use portcullis_policy::manifest::{Manifests, Options, Source, load};
 use serde_json::Value;
 
 /// A file of this text, for every cluster.

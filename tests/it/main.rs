@@ -8,7 +8,6 @@
     reason = "a test fails by panicking"
 )]
 
-#[cfg(feature = "otlp")]
 #[path = "../harness/collector.rs"]
 mod collector;
 #[path = "../harness/mod.rs"]
@@ -20,7 +19,6 @@ mod admission;
 mod answers;
 mod attacks;
 mod authorizers;
-#[cfg(feature = "cluster")]
 mod clusters;
 mod connections;
 mod console;
@@ -28,13 +26,11 @@ mod drain;
 mod h2;
 mod hostile;
 mod limits;
-#[cfg(feature = "cluster")]
 mod many_clusters;
 mod process;
 mod recording;
 mod reload;
 mod seeing;
 mod tls;
-#[cfg(feature = "otlp")]
 mod tracing;
 mod webhooks;

@@ -11,10 +11,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use portcullis::config::Config;
-use portcullis::document;
-use portcullis::field::Faults;
-use portcullis::manifest::ValidatedObject;
 use portcullis::reload::{ManifestSource, Snapshot, SourceStatus, Trigger, Watched, WatchedPart};
+use portcullis_policy::document;
+use portcullis_policy::field::Faults;
+use portcullis_policy::manifest::ValidatedObject;
 
 use crate::support::{Builder, Gateway, JANE_GETS, get, until, v1};
 
@@ -96,7 +96,6 @@ fn a_faulty_file_keeps_the_last_good_set_until_it_is_corrected() {
 }
 
 #[test]
-#[cfg(feature = "cluster")]
 fn a_cluster_comes_and_goes_with_its_file() {
     let gateway = Gateway::usual();
     let names = || -> Vec<String> {

@@ -78,7 +78,7 @@ fn every_file_that_a_page_names_exists() {
 #[test]
 fn every_test_that_a_page_names_exists() {
     let mut code = String::new();
-    for folder in ["src", "tests"] {
+    for folder in ["crates", "src", "tests"] {
         collect_code(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut code);
     }
     let (mut named, mut missing) = (0, Vec::new());
@@ -125,7 +125,7 @@ fn every_metric_that_a_page_names_is_exported() {
 fn code_spans_are_told_from_text_and_blocks() {
     let text = "a `src/b.rs` c `d\ne`\n```\n`f`\n```\n`g_h_i_j`";
     assert_eq!(code_spans(text), ["src/b.rs", "d\ne", "g_h_i_j"]);
-    assert!(is_repository_path("src/engine/") && is_repository_path("tests/apiserver/build"));
+    assert!(is_repository_path("crates/policy/src/engine/") && is_repository_path("tests/apiserver/build"));
     assert!(!is_repository_path("src/**/tests") && !is_repository_path("pods/log"));
     assert!(is_test_name("a_job_runs_its_course_…") && is_test_name("no_deny_reaches_it"));
     assert!(!is_test_name("match_conditions") && !is_test_name("portcullis_reloads_total_x_y"));
@@ -168,6 +168,7 @@ fn is_repository_path(span: &str) -> bool {
     const FOLDERS: &[&str] = &[
         "benches/",
         "config/",
+        "crates/",
         "deploy/",
         "docs/",
         "fuzz/",

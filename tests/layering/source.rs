@@ -1,12 +1,16 @@
-//! The source files of the crate, and which names they take from where.
+//! The source files of the workspace's crates.
 
 use std::path::{Path, PathBuf};
+
+/// The folders of crates whose structure is checked. `crates/cel` has circles on purpose: a
+/// function of a library may evaluate the body of a macro, and the evaluator calls functions.
+pub(crate) const CRATES: [&str; 2] = ["crates/policy/src", "src"];
 
 pub(crate) struct Source {
     /// From the package's folder, with `/`.
     pub(crate) path: String,
-    /// The module directly below the crate.
-    pub(crate) module: String,
+    /// The folder of its crate: one of [`CRATES`].
+    pub(crate) root: &'static str,
     pub(crate) text: String,
 }
 
@@ -21,121 +25,30 @@ impl Source {
         lines.filter(|(_, line)| !line.trim_start().starts_with("//"))
     }
 
-    /// The names directly below the crate that are named, with their lines.
-    pub(crate) fn uses(&self) -> Vec<(usize, String)> {
-        let root = "super::".repeat(depth(&self.path));
-        let mut found = Vec::new();
-        let mut group: Option<Group> = None;
-        for (line, text) in self.code() {
-            if let Some(open) = &mut group {
-                found.extend(open.read(text).into_iter().map(|name| (line, name)));
-            }
-            group = group.filter(|open| open.depth > 0);
-            for start in ["crate::", root.as_str()] {
-                for rest in after(text, start) {
-                    if let Some(rest) = rest.strip_prefix('{') {
-                        let mut open = Group {
-                            depth: 1,
-                            expected: true,
-                        };
-                        found.extend(open.read(rest).into_iter().map(|name| (line, name)));
-                        group = Some(open).filter(|open| open.depth > 0);
-                    } else {
-                        found.extend(name(rest).map(|name| (line, name)));
-                    }
-                }
-            }
-        }
-        found
+    /// Its module, from the crate down; empty for `lib.rs`.
+    pub(crate) fn module(&self) -> Vec<String> {
+        let path = self.path.strip_prefix(self.root).unwrap_or(&self.path);
+        path.trim_end_matches(".rs")
+            .split('/')
+            .filter(|part| !part.is_empty() && *part != "lib")
+            .map(str::to_owned)
+            .collect()
     }
-}
-
-/// A `{…}` after `crate::`, perhaps over several lines.
-struct Group {
-    depth: usize,
-    /// Whether a name directly below the crate comes next.
-    expected: bool,
-}
-
-impl Group {
-    fn read(&mut self, text: &str) -> Vec<String> {
-        let mut names = Vec::new();
-        for (index, char) in text.char_indices() {
-            match char {
-                '{' => self.depth += 1,
-                '}' => self.depth -= 1,
-                ',' => self.expected = self.depth == 1,
-                _ if self.expected && !char.is_whitespace() => {
-                    names.extend(name(&text[index..]));
-                    self.expected = false;
-                }
-                _ => {}
-            }
-            if self.depth == 0 {
-                break;
-            }
-        }
-        names
-    }
-}
-
-fn name(text: &str) -> Option<String> {
-    let name: String = text
-        .chars()
-        .take_while(|char| char.is_alphanumeric() || *char == '_')
-        .collect();
-    Some(name).filter(|name| !name.is_empty())
-}
-
-/// What follows each `start` that is no part of a longer path.
-fn after<'t>(text: &'t str, start: &'t str) -> impl Iterator<Item = &'t str> {
-    text.match_indices(start).filter_map(move |(index, _)| {
-        let before = text[..index].chars().next_back();
-        let whole =
-            before.is_none_or(|char| !(char.is_alphanumeric() || char == '_' || char == ':' || char == '$'));
-        whole.then(|| &text[index + start.len()..])
-    })
-}
-
-/// Each place where the crate `name` begins a path.
-pub(crate) fn paths<'t>(text: &'t str, name: &str) -> impl Iterator<Item = &'t str> {
-    let start = format!("{name}::");
-    let found: Vec<_> = after(text, &start)
-        .map(|rest| &text[text.len() - rest.len()..])
-        .collect();
-    found.into_iter()
-}
-
-/// How many modules a file is below the crate.
-fn depth(path: &str) -> usize {
-    let path = path
-        .trim_start_matches("src/")
-        .trim_end_matches(".rs")
-        .trim_end_matches("/mod");
-    path.split('/').count()
-}
-
-pub(crate) fn module(path: &Path) -> String {
-    let first = path.iter().next().unwrap_or_default().to_string_lossy();
-    first.trim_end_matches(".rs").to_owned()
 }
 
 pub(crate) fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
-    walk(&root.join("src"), &mut found);
-    found
-        .into_iter()
-        .map(|path| Source {
-            path: path
-                .strip_prefix(root)
-                .unwrap()
-                .to_string_lossy()
-                .replace('\\', "/"),
-            module: module(path.strip_prefix(root.join("src")).unwrap()),
+    for root in CRATES {
+        let mut paths = Vec::new();
+        walk(&top.join(root), &mut paths);
+        found.extend(paths.into_iter().map(|path| Source {
+            path: path.strip_prefix(top).unwrap().to_string_lossy().into_owned(),
+            root,
             text: std::fs::read_to_string(&path).unwrap(),
-        })
-        .collect()
+        }));
+    }
+    found
 }
 
 fn walk(folder: &Path, found: &mut Vec<PathBuf>) {

@@ -1,6 +1,6 @@
 //! The program answers at all, in order, and what Kubernetes is known to say.
 
-use portcullis::cel::Version;
+use portcullis_cel::Version;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use portcullis::cel::{Environment, Version};
-use portcullis::json::Document;
+use portcullis_cel::json::Document;
+use portcullis_cel::{Environment, Version};
 use serde_json::json;
 
 use crate::differences::Difference;

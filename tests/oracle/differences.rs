@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use portcullis::cel::Version;
-use portcullis::cel::regex::Regex;
+use portcullis_cel::Version;
+use portcullis_cel::regex::Regex;
 
 use crate::outcome::Outcome;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use portcullis::cel::Version;
+use portcullis_cel::Version;
 
 use crate::cel::Both;
 use crate::differences::Difference;

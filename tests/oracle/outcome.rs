@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use portcullis::cel::{Budget, Environment, EvalError, cost};
-use portcullis::json::Document;
+use portcullis_cel::json::Document;
+use portcullis_cel::{Budget, Environment, EvalError, cost};
 use serde::Deserialize;
 
 use crate::variables::activation;

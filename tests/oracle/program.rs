@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use portcullis::cel::Version;
+use portcullis_cel::Version;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use portcullis::cel::regex::{Fault, Regex};
+use portcullis_cel::regex::{Fault, Regex};
 use serde::{Deserialize, Serialize};
 
 use crate::program::Oracle;

@@ -26,7 +26,7 @@ func newTables(string) (answerer, error) {
 }
 
 // writeTables writes the Unicode tables that Go's regular expressions know, as
-// src/cel/regex/unicode.txt holds them.
+// crates/cel/src/regex/unicode.txt holds them.
 func writeTables(to io.Writer) error {
 	out := bufio.NewWriter(to)
 	fmt.Fprintln(out, "# Unicode", unicode.Version, "as Go's regular expressions know it: what each name in \\p{…} stands for.")

@@ -1,6 +1,6 @@
 //! Values as text that tells any two apart; as `written.go` writes them.
 
-use portcullis::cel::Value;
+use portcullis_cel::Value;
 
 pub(crate) fn written(value: &Value<'_>) -> String {
     match value {

@@ -5,7 +5,7 @@ mod generate;
 use std::path::{Path, PathBuf};
 
 use generate::Generator;
-use portcullis::document;
+use portcullis_policy::document;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use portcullis::manifest::{self, Source};
+use portcullis_policy::manifest::{self, Source};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use portcullis::cel::Version;
-use portcullis::engine::authorization::Condition;
-use portcullis::engine::authorization::condition::RequestActivation;
-use portcullis::engine::{Attributes, ResourceAttributes, Target, User};
+use portcullis_cel::Version;
+use portcullis_policy::engine::authorization::Condition;
+use portcullis_policy::engine::authorization::condition::RequestActivation;
+use portcullis_policy::engine::{Attributes, ResourceAttributes, Target, User};
 use serde::Deserialize;
 
 use crate::project::{self, ON_API_SERVER, SetUp};

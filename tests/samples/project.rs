@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use portcullis::document::{self, Document};
-use portcullis::field::Faults;
-use portcullis::manifest::{self, Manifests, Source};
+use portcullis_policy::document::{self, Document};
+use portcullis_policy::field::Faults;
+use portcullis_policy::manifest::{self, Manifests, Source};
 use serde_json::{Value, json};
 
 /// Where the API server's side lies, in the examples.

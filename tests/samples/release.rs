@@ -44,7 +44,9 @@ fn each_patch_of_a_kustomization_stands_by_itself() {
         for patch in kustomization["patches"].as_array().into_iter().flatten() {
             let documents = match (patch["path"].as_str(), patch["patch"].as_str()) {
                 (Some(path), _) => project::documents(&folder.join(path)).len(),
-                (None, inline) => portcullis::document::parse(None, inline.unwrap()).unwrap().len(),
+                (None, inline) => portcullis_policy::document::parse(None, inline.unwrap())
+                    .unwrap()
+                    .len(),
             };
             assert_eq!(documents, 1, "{}: {patch}", folder.display());
             found += 1;
@@ -178,7 +180,7 @@ fn krew_installs_the_plugin_from_the_archives() {
     let output = run();
     assert!(output.status.success(), "{output:?}");
     let written = fs::read_to_string(folder.path().join("portcullis.yaml")).unwrap();
-    let documents = portcullis::document::parse(None, &written).unwrap();
+    let documents = portcullis_policy::document::parse(None, &written).unwrap();
     let manifest = documents[0].root().to_json();
     assert_eq!(manifest["kind"], "Plugin");
     assert_eq!(manifest["metadata"]["name"], "portcullis");

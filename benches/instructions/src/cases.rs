@@ -7,13 +7,13 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use portcullis::api::{AdmissionReview, SubjectAccessReview, SubjectAccessReviewReply};
-use portcullis::engine::admission::webhook::nobody;
-use portcullis::engine::admission::{AdmissionSettings, Chain, Phase, Run};
-use portcullis::engine::authorization::{Authorization, PolicySet};
-use portcullis::engine::{Decision, Time};
-use portcullis::json::Document;
-use portcullis::manifest::{self, Manifests, Source};
+use portcullis_cel::json::Document;
+use portcullis_policy::api::{AdmissionReview, SubjectAccessReview, SubjectAccessReviewReply};
+use portcullis_policy::engine::admission::webhook::nobody;
+use portcullis_policy::engine::admission::{AdmissionSettings, Chain, Phase, Run};
+use portcullis_policy::engine::authorization::{Authorization, PolicySet};
+use portcullis_policy::engine::{Decision, Time};
+use portcullis_policy::manifest::{self, Manifests, Source};
 use workload::Workload;
 
 /// How many RoleBindings are loaded, one of which grants what is asked.

@@ -4,7 +4,7 @@ use futures_util::future::{join_all, ready};
 use tokio::sync::Notify;
 
 use super::*;
-use crate::engine::{Attributes, Target, User};
+use portcullis_policy::engine::{Attributes, Target, User};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

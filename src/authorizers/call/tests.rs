@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::engine::Decision;
+use portcullis_policy::engine::Decision;
 
 /// Answers one after the other what it was given, the last again and again.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::answers::manifests::{ADD_DEFINITION, ManifestRequest, ReviewsOfManifests};
-use crate::answers::objects;
 use crate::cli::{Error, authorize};
-use crate::document::Document;
-use crate::engine::admission::Operation;
+use portcullis_policy::document::Document;
+use portcullis_policy::engine::admission::Operation;
+use portcullis_policy::explain::manifests::{ADD_DEFINITION, ManifestRequest, ReviewsOfManifests};
+use portcullis_policy::explain::objects;
 
 /// `-f`, and what is done with the objects in it.
 #[derive(Debug, Default, clap::Args)]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cli::sarif;
-use crate::field::{Fault, FaultKind, Faults, Place, Severity};
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place, Severity};
 
 /// The log of one run.
 pub(super) fn log(faults: &Faults) -> Value {
@@ -44,7 +44,7 @@ fn location(place: &Place) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::FieldPath;
+    use portcullis_policy::field::FieldPath;
 
     #[test]
     fn a_fault_is_a_result_at_its_line() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
-use crate::field::{Fault, Faults, Severity};
+use portcullis_policy::field::{Fault, Faults, Severity};
 
 /// The most that is read of a file to show a line of it.
 const MAX_BYTES: u64 = 16 << 20;
@@ -114,7 +114,7 @@ fn meant(line: &str, message: &str) -> std::ops::Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::{FaultKind, FieldPath, Place};
+    use portcullis_policy::field::{FaultKind, FieldPath, Place};
 
     #[test]
     fn the_line_is_shown_and_what_is_meant_is_marked() {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::document::Document;
-use crate::field::{FieldPath, Place};
+use portcullis_policy::document::Document;
+use portcullis_policy::field::{FieldPath, Place};
 
 /// The objects that a policy becomes, or why it becomes none.
 #[derive(Debug, Default)]

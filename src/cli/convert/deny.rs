@@ -21,11 +21,11 @@ mod subjects;
 use serde_json::{Value, json};
 
 use super::conversion::{self, Conversion};
-use crate::cel::Version;
-use crate::document::Document;
-use crate::engine::authorization::{AuthorizationPolicy, Effect, FailurePolicy, Mode, NeverDeny};
-use crate::field::FieldPath;
-use crate::manifest::ValidatedObject;
+use portcullis_cel::Version;
+use portcullis_policy::document::Document;
+use portcullis_policy::engine::authorization::{AuthorizationPolicy, Effect, FailurePolicy, Mode, NeverDeny};
+use portcullis_policy::field::FieldPath;
+use portcullis_policy::manifest::ValidatedObject;
 use rule::RuleParts;
 
 /// The most matchConditions that a ValidatingAdmissionPolicy may have.

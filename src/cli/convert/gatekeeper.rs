@@ -10,8 +10,8 @@ mod template;
 use std::collections::BTreeMap;
 
 use super::conversion::Conversion;
-use crate::document::Document;
-use crate::field::FieldPath;
+use portcullis_policy::document::Document;
+use portcullis_policy::field::FieldPath;
 
 /// The group of constraints.
 pub(super) const CONSTRAINTS: &str = "constraints.gatekeeper.sh";

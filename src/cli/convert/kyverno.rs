@@ -11,8 +11,8 @@ mod spec;
 mod validating;
 
 use super::conversion::Conversion;
-use crate::document::Document;
-use crate::field::FieldPath;
+use portcullis_policy::document::Document;
+use portcullis_policy::field::FieldPath;
 
 /// Converts the object that `document` is, of the kind `kind` of `policies.kyverno.io`.
 pub(super) fn convert(document: &Document, kind: &str) -> Conversion {

@@ -1,9 +1,9 @@
 //! Whether what was made loads: an API server would refuse what does not.
 
 use super::conversion::Conversion;
-use crate::document::{self, Document};
-use crate::field::{FieldPath, PathSegment, Severity};
-use crate::manifest::{self, Options, Source};
+use portcullis_policy::document::{self, Document};
+use portcullis_policy::field::{FieldPath, PathSegment, Severity};
+use portcullis_policy::manifest::{self, Options, Source};
 
 /// The same, refused where the objects have a fault. `document` is what they come from, whose
 /// fields have the same paths, or else the fault is told of the object as a whole.

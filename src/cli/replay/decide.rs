@@ -1,20 +1,20 @@
 //! Decides one recorded review by a set of policies.
 
 use super::watch::RedactionWatch;
-use crate::answers::LoadedPolicies;
-use crate::answers::admission::{StepRecorder, StepsInWords};
-use crate::answers::authorization::InWords;
-use crate::answers::authorizers::{self, Consulted, Opinions};
-use crate::answers::replayed::{KnownDecision, ReplayDecision};
-use crate::api::{AdmissionReview, SubjectAccessReview};
 use crate::config::Endpoint;
-use crate::engine::admission::trace::Recorder;
-use crate::engine::admission::webhook::{Call, WebhookAnswer};
-use crate::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
-use crate::engine::{Decision, Time};
-use crate::json::{Document, Node};
-use crate::manifest::Surroundings;
 use crate::recording::{CallLine, ObjectState, RecordLine, RecordingError, object_state};
+use portcullis_cel::json::{Document, Node};
+use portcullis_policy::api::{AdmissionReview, SubjectAccessReview};
+use portcullis_policy::engine::admission::trace::Recorder;
+use portcullis_policy::engine::admission::webhook::{Call, WebhookAnswer};
+use portcullis_policy::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
+use portcullis_policy::engine::{Decision, Time};
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::admission::{StepRecorder, StepsInWords};
+use portcullis_policy::explain::authorization::InWords;
+use portcullis_policy::explain::authorizers::{self, Consulted, Opinions};
+use portcullis_policy::explain::replayed::{KnownDecision, ReplayDecision};
+use portcullis_policy::manifest::Surroundings;
 
 /// The group of the gateway's own kinds, which are judged as a whole.
 const OWN_GROUP: &str = "portcullis.dev";
@@ -34,21 +34,17 @@ struct AdmissionReplay<'a> {
     given: Vec<usize>,
 }
 
-// === impl ReplayDecision ===
-
-impl ReplayDecision {
-    /// What was decided when it was recorded.
-    pub(super) fn recorded(line: &RecordLine<'_>) -> Self {
-        let patch = line
-            .patch()
-            .map_or_else(String::new, |patch| patch.raw().to_owned());
-        Self::Known(KnownDecision {
-            decision: line.decision,
-            reason: line.text("reason"),
-            cause: line.cause(),
-            patch: (!line.is_patch_redacted()).then_some(patch),
-        })
-    }
+/// What was decided when `line` was recorded.
+pub(super) fn recorded_decision(line: &RecordLine<'_>) -> ReplayDecision {
+    let patch = line
+        .patch()
+        .map_or_else(String::new, |patch| patch.raw().to_owned());
+    ReplayDecision::Known(KnownDecision {
+        decision: line.decision,
+        reason: line.text("reason"),
+        cause: line.cause(),
+        patch: (!line.is_patch_redacted()).then_some(patch),
+    })
 }
 
 // === impl Deciding ===
@@ -126,7 +122,7 @@ impl Deciding<'_> {
         let document = Document::parse(self.recorded.review.raw())?;
         let review = AdmissionReview::decode(&document).map_err(|_| RecordingError::Field("review"))?;
         let name = self.recorded.text("name");
-        let steps = StepRecorder::new(phase);
+        let steps = StepRecorder::new(phase, std::time::Instant::now);
         let replay = AdmissionReplay {
             recorded: self.recorded,
             watch: RedactionWatch::new(&self.recorded.redacted()),
@@ -162,23 +158,8 @@ impl Deciding<'_> {
             return Ok(ReplayDecision::Unknown(why));
         }
         Ok(match replay.run(self, phase, only, &review.request, None) {
-            Ok(outcome) => ReplayDecision::known(review.within_version(outcome)),
+            Ok(outcome) => ReplayDecision::Known(KnownDecision::of_admission(review.within_version(outcome))),
             Err(why) => ReplayDecision::Unknown(why),
-        })
-    }
-}
-
-impl ReplayDecision {
-    fn known(outcome: Outcome) -> Self {
-        let (decision, reason) = match outcome.denial {
-            None => (Decision::Allow, String::new()),
-            Some(denial) => (Decision::Deny, denial.message),
-        };
-        Self::Known(KnownDecision {
-            decision,
-            reason,
-            cause: KnownDecision::cause_in_words(outcome.cause.as_ref()),
-            patch: Some(outcome.patch),
         })
     }
 }

@@ -3,14 +3,14 @@
 use serde::Serialize;
 
 use super::source::RecordingFile;
-use crate::answers::replayed::{
+use crate::config::Endpoint;
+use crate::recording::RecordLine;
+use portcullis_cel::json::{Document, patch};
+use portcullis_policy::api::{AdmissionReview, SubjectAccessReview};
+use portcullis_policy::engine::{Decision, User};
+use portcullis_policy::explain::replayed::{
     FlipGroup, ReplayDecision, ReviewComparison, about, of_group, target_in_words,
 };
-use crate::api::{AdmissionReview, SubjectAccessReview};
-use crate::config::Endpoint;
-use crate::engine::{Decision, User};
-use crate::json::{Document, patch};
-use crate::recording::RecordLine;
 
 /// A review whose decision flips.
 #[derive(Debug, Serialize)]

@@ -6,10 +6,10 @@ use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
 use super::flips::FlipExample;
-use crate::answers::replayed::{FlipGroup, Replayed, UnknownReason};
 use crate::cli::Error;
 use crate::cli::output::{self, Format};
 use crate::cli::test::junit::escaped;
+use portcullis_policy::explain::replayed::{FlipGroup, Replayed, UnknownReason};
 
 /// What is reported.
 #[derive(Debug, Serialize)]

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::cli::Error;
-use crate::json::Document;
 use crate::recording::{PREFIX, RecordingError, RecordingHeader};
+use portcullis_cel::json::Document;
 
 /// The longest line that is read: the largest review, and its answers.
 const LONGEST: u64 = 1 << 30;

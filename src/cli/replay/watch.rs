@@ -2,12 +2,12 @@
 
 use std::cell::RefCell;
 
-use crate::cel::Program;
-use crate::engine::admission::exceptions::NotExcused;
-use crate::engine::admission::matching::Mismatch;
-use crate::engine::admission::may_read;
-use crate::engine::admission::trace::{MatchFinding, PolicyExpression, Recorder, TraceStep};
-use crate::json::pointer;
+use portcullis_cel::Program;
+use portcullis_cel::json::pointer;
+use portcullis_policy::engine::admission::exceptions::NotExcused;
+use portcullis_policy::engine::admission::matching::Mismatch;
+use portcullis_policy::engine::admission::may_read;
+use portcullis_policy::engine::admission::trace::{MatchFinding, PolicyExpression, Recorder, TraceStep};
 
 /// The places of a review that are redacted, and whether one of them counted.
 pub(super) struct RedactionWatch {

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use super::finding::ScanOutcome;
 use super::judge::{CREATED, ObjectJudge};
-use crate::answers::LoadedPolicies;
-use crate::answers::admission::OfflineReview;
-use crate::answers::kinds::CustomKinds;
-use crate::answers::manifests::ManifestRequest;
-use crate::answers::recorded::RecordedAnswers;
-use crate::document::{Document, Node};
-use crate::engine::Time;
-use crate::manifest::{Options, Source, load};
+use portcullis_policy::document::{Document, Node};
+use portcullis_policy::engine::Time;
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::admission::OfflineReview;
+use portcullis_policy::explain::kinds::CustomKinds;
+use portcullis_policy::explain::manifests::ManifestRequest;
+use portcullis_policy::explain::recorded::RecordedAnswers;
+use portcullis_policy::manifest::{Options, Source, load};
 
 /// Expressions that look at the object alone, and ones that look at what a scan does not know.
 const EXPRESSIONS: [&str; 16] = [
@@ -240,6 +240,7 @@ fn admits(judge: &ObjectJudge, review: &str, user: (&str, &[&str]), before: Opti
         phases: CREATED,
         only: None,
         now: judge.now,
+        clock: std::time::Instant::now,
         answers: &answers,
         nobody_asks: false,
         deadline: None,

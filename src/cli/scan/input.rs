@@ -8,13 +8,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::answers::kinds::CustomKinds;
 use crate::cli::loading::everywhere;
 use crate::cli::{Error, authorize};
-use crate::document::Document;
-use crate::engine::admission::ParamKind;
-use crate::field::{Fault, FaultKind, Faults, Place};
-use crate::{json, manifest, reload};
+use crate::reload;
+use portcullis_cel::json;
+use portcullis_policy::document::Document;
+use portcullis_policy::engine::admission::ParamKind;
+use portcullis_policy::explain::kinds::CustomKinds;
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
+use portcullis_policy::manifest;
 
 /// What is to be read, in order.
 pub(super) struct ScanInput {

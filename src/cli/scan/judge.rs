@@ -5,15 +5,15 @@ use std::sync::Arc;
 use super::finding::{ScanFinding, ScanOutcome};
 use super::tape::{PolicyJudgement, ScanTape};
 use super::template::pod_of;
-use crate::answers::LoadedPolicies;
-use crate::answers::admission::{Answered, OfflineReview};
-use crate::answers::kinds::CustomKinds;
-use crate::answers::manifests::{ManifestRequest, ReviewOfManifest};
-use crate::answers::recorded::RecordedAnswers;
-use crate::document::{Document, Node};
-use crate::engine::admission::Phase;
-use crate::engine::{CauseKind, Time};
-use crate::field::Fault;
+use portcullis_policy::document::{Document, Node};
+use portcullis_policy::engine::admission::Phase;
+use portcullis_policy::engine::{CauseKind, Time};
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::admission::{Answered, OfflineReview};
+use portcullis_policy::explain::kinds::CustomKinds;
+use portcullis_policy::explain::manifests::{ManifestRequest, ReviewOfManifest};
+use portcullis_policy::explain::recorded::RecordedAnswers;
+use portcullis_policy::field::Fault;
 
 /// How objects are judged.
 pub(super) struct ObjectJudge {
@@ -38,7 +38,6 @@ pub(super) struct JudgedObject {
 pub(super) const CREATED: &[Phase] = &[Phase::Mutate, Phase::Validate];
 
 /// What exists is judged as it is: it would be as it is even if a mutation came since.
-#[cfg(feature = "cluster")]
 pub(super) const STORED: &[Phase] = &[Phase::Validate];
 
 /// Objects of these groups are never sent to an API server.
@@ -110,6 +109,7 @@ impl ObjectJudge {
             phases,
             only: None,
             now: self.now,
+            clock: std::time::Instant::now,
             answers: &answers,
             nobody_asks: true,
             deadline: None,

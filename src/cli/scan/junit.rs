@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::finding::{ScanFinding, ScanOutcome};
-use crate::answers::authorization::object;
 use crate::cli::test::junit::escaped;
+use portcullis_policy::explain::authorization::object;
 
 /// The cases so far.
 #[derive(Debug, Default)]

@@ -12,9 +12,9 @@ use super::workers::in_order;
 use crate::cli::progress::ProgressLine;
 use crate::cli::{Error, output};
 use crate::cluster::{ListedPlace, LiveCluster, ServedResource};
-use crate::document::{Document, Node};
-use crate::engine::admission::{AdmissionSet, ParamKind};
-use crate::json;
+use portcullis_cel::json;
+use portcullis_policy::document::{Document, Node};
+use portcullis_policy::engine::admission::{AdmissionSet, ParamKind};
 
 /// What makes Pods.
 const WORKLOADS: [(&str, &str); 7] = [

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::finding::{ScanFinding, ScanOutcome, ScanSummary};
-use crate::engine::Time;
-use crate::engine::text::truncate;
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::text::truncate;
 
 /// The API version of the reports.
 pub(super) const API_VERSION: &str = "openreports.io/v1alpha1";

@@ -10,9 +10,9 @@ use super::finding::{ScanFinding, ScanOutcome, ScanSummary};
 use super::junit::JunitReport;
 use super::openreports::OpenReports;
 use super::sarif;
-use crate::answers::authorization::object;
 use crate::cli::Error;
 use crate::cli::output::{self, Format};
+use portcullis_policy::explain::authorization::object;
 
 /// Takes findings, in order.
 pub(super) struct ScanReport {
@@ -128,7 +128,6 @@ impl ScanReport {
     /// # Errors
     ///
     /// Standard output takes no more.
-    #[cfg(feature = "cluster")]
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         self.out.flush().map_err(Error::Output)
     }

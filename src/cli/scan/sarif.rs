@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::finding::{ScanFinding, ScanOutcome};
-use crate::answers::authorization::object;
 use crate::cli::sarif;
+use portcullis_policy::explain::authorization::object;
 
 /// The rule of what no policy refuses, but the gateway itself.
 const GATEWAY: &str = "portcullis";

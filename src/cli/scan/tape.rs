@@ -10,12 +10,12 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::finding::ScanOutcome;
-use crate::cel::{EvalError, Value};
-use crate::engine::CauseKind;
-use crate::engine::admission::ValidationAction;
-use crate::engine::admission::exceptions::NotExcused;
-use crate::engine::admission::trace::{BindingDecision, PolicyExpression, Recorder, TraceStep};
-use crate::engine::admission::validating::ValidationDecision;
+use portcullis_cel::{EvalError, Value};
+use portcullis_policy::engine::CauseKind;
+use portcullis_policy::engine::admission::ValidationAction;
+use portcullis_policy::engine::admission::exceptions::NotExcused;
+use portcullis_policy::engine::admission::trace::{BindingDecision, PolicyExpression, Recorder, TraceStep};
+use portcullis_policy::engine::admission::validating::ValidationDecision;
 
 /// What one policy with one binding makes of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_review_is_one_that_the_server_reads() {
-        let review = crate::api::SubjectAccessReview::decode(REVIEW.as_bytes()).unwrap();
+        let review = portcullis_policy::api::SubjectAccessReview::decode(REVIEW.as_bytes()).unwrap();
         assert_eq!(review.attributes.user.name, "jane");
         // The shell ends its argument at the first quote.
         assert!(!REVIEW.contains('\''));

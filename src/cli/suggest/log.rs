@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use crate::answers::logged::LoggedDecision;
 use crate::cli::Error;
+use portcullis_policy::explain::logged::LoggedDecision;
 
 /// The longest line that is read. The gateway writes none of a tenth of this.
 const MOST_BYTES: u64 = 1 << 20;

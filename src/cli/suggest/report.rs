@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::unused::Unused;
 use super::usage::LeftOut;
-use crate::document;
-use crate::engine::Time;
+use portcullis_policy::document;
+use portcullis_policy::engine::Time;
 
 /// Everything that is said.
 pub(super) struct SuggestReport {

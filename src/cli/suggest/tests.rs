@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::authorization::PolicySet;
-use crate::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User};
-use crate::manifest::{self, Options, Source};
+use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User};
+use portcullis_policy::manifest::{self, Options, Source};
 
 const USERS: [&str; 4] = ["jane", "a/b", "a-b", "system:serviceaccount:shop:web"];
 const VERBS: [&str; 4] = ["get", "list", "delete", "bind"];
@@ -361,7 +361,7 @@ fn a_users_name_stays_what_it_is() {
         let text = format!("{line}\n");
         for with_sensitive in [true, false] {
             let words = report(&text, Widening::default(), with_sensitive).in_words();
-            let mut faults = crate::field::Faults::new();
+            let mut faults = portcullis_policy::field::Faults::new();
             let source = Source {
                 file: "f".into(),
                 text: words.clone(),

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::answers::LoadedPolicies;
-use crate::answers::logged::{LoggedDecision, LoggedObject};
-use crate::engine::authorization::authorizer::Authorizer;
-use crate::engine::authorization::{Binding, PolicySet, RoleKind, Subject, SubjectKind};
-use crate::manifest;
+use portcullis_policy::engine::authorization::authorizer::Authorizer;
+use portcullis_policy::engine::authorization::{Binding, PolicySet, RoleKind, Subject, SubjectKind};
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
+use portcullis_policy::manifest;
 
 /// The objects that lines of the log name as what decided.
 #[derive(Debug, Default)]

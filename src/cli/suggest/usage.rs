@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::answers::logged::LoggedDecision;
+use portcullis_policy::explain::logged::LoggedDecision;
 
 /// The most different requests that are kept in memory.
 pub(super) const MOST_REQUESTS: usize = 1_000_000;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::run::Difference;
-use crate::answers::admission::{Answered, OfflineDecision};
-use crate::answers::authorization::object;
-use crate::answers::recorded::RecordedAnswers;
-use crate::engine::admission::Phase;
+use portcullis_policy::engine::admission::Phase;
+use portcullis_policy::explain::admission::{Answered, OfflineDecision};
+use portcullis_policy::explain::authorization::object;
+use portcullis_policy::explain::recorded::RecordedAnswers;
 
 /// A review, and its answer.
 pub(super) struct AdmissionCase {

@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use super::admission::{AdmissionCase, AdmissionExpectation};
 use super::run;
 use super::suite::{Case, CaseQuestion};
-use crate::answers::LoadedPolicies;
-use crate::answers::admission::OfflineReview;
-use crate::answers::recorded::RecordedAnswers;
-use crate::api::AdmissionReview;
-use crate::engine::Time;
-use crate::engine::admission::webhook::nobody;
-use crate::engine::admission::{Chain, Phase, Run};
-use crate::json::Document;
-use crate::manifest::{Options, Source, load};
+use portcullis_cel::json::Document;
+use portcullis_policy::api::AdmissionReview;
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::admission::webhook::nobody;
+use portcullis_policy::engine::admission::{Chain, Phase, Run};
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::admission::OfflineReview;
+use portcullis_policy::explain::recorded::RecordedAnswers;
+use portcullis_policy::manifest::{Options, Source, load};
 
 const POLICIES: [&str; 2] = ["a", "b"];
 const SUBJECTS: [&str; 4] = [
@@ -250,6 +250,7 @@ proptest! {
                 phases: &[Phase::Validate],
                 only: None,
                 now,
+                clock: std::time::Instant::now,
                 answers: &answers,
                 nobody_asks: false,
                 deadline: None,

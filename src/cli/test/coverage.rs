@@ -14,9 +14,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::answers::admission::{Traced, TracedValue};
-use crate::document::Document;
-use crate::engine::authorization::{Finding, Trace};
+use portcullis_policy::document::Document;
+use portcullis_policy::engine::authorization::{Finding, Trace};
+use portcullis_policy::explain::admission::{Traced, TracedValue};
 
 pub(super) use lcov::lcov;
 
@@ -46,7 +46,7 @@ struct ItemName {
 enum ItemPart {
     /// The policy as a whole.
     Policy,
-    /// A rule, as in [`Cause::rule`](crate::engine::Cause::rule).
+    /// A rule, as in [`Cause::rule`](portcullis_policy::engine::Cause::rule).
     Rule(usize),
     Validation(usize),
     Mutation(usize),
@@ -241,7 +241,11 @@ impl CoveredPlace {
         MissedItem {
             file: self.file.clone(),
             line: self.line,
-            object: crate::answers::authorization::object(&item.kind, &item.namespace, &item.name),
+            object: portcullis_policy::explain::authorization::object(
+                &item.kind,
+                &item.namespace,
+                &item.name,
+            ),
             field: items::field(&item.kind, &item.part),
             // It held: so it was never false.
             never: never.map(|held| !held),

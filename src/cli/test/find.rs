@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::cli::{Error, loading};
-use crate::document::{self, Document};
-use crate::field::{Fault, FaultKind, Faults};
 use crate::reload;
+use portcullis_policy::document::{self, Document};
+use portcullis_policy::field::{Fault, FaultKind, Faults};
 
 /// `kind` of a suite.
 pub(super) const KIND: &str = "PolicyTest";
@@ -42,7 +42,7 @@ fn suites_of(named: &Path, documents: Vec<Document>, faults: &mut Faults) -> Vec
     }
     // A file that is named is meant as a suite: what else is in it is a mistake.
     for other in others {
-        let path = crate::field::FieldPath::root().field("kind");
+        let path = portcullis_policy::field::FieldPath::root().field("kind");
         let message = format!("expected the kind `{KIND}` of `{API_VERSION}`");
         faults.push(Fault::error(other.place(path), FaultKind::NotSupported, message));
     }

@@ -8,15 +8,16 @@ use serde::Serialize;
 use super::admission::AdmissionCase;
 use super::coverage::Coverage;
 use super::suite::{AccessCase, Case, CaseQuestion, Expectation, PoliciesFrom, Suite};
-use crate::answers::LoadedPolicies;
-use crate::answers::admission::{AdmitInWords, OfflineReview, Traced};
-use crate::answers::authorization::{InWords, object};
-use crate::answers::authorizers;
 use crate::cli::loading;
-use crate::engine::Time;
-use crate::engine::authorization::{Authorization, Trace};
-use crate::field::Faults;
-use crate::{config, manifest, reload};
+use crate::{config, reload};
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::authorization::{Authorization, Trace};
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::admission::{AdmitInWords, OfflineReview, Traced};
+use portcullis_policy::explain::authorization::{InWords, object};
+use portcullis_policy::explain::authorizers;
+use portcullis_policy::field::Faults;
+use portcullis_policy::manifest;
 
 /// What became of one case.
 #[derive(Debug, Serialize)]
@@ -74,7 +75,7 @@ impl TestRun {
         faults.extend(
             found
                 .into_iter()
-                .filter(|fault| fault.severity == crate::field::Severity::Error),
+                .filter(|fault| fault.severity == portcullis_policy::field::Severity::Error),
         );
         let Some(loaded) = loaded else {
             return Vec::new();
@@ -189,6 +190,7 @@ fn admit(loaded: &LoadedPolicies, cluster: &str, case: &AdmissionCase, now: Time
         phases: case.phases,
         only: case.policy.as_deref(),
         now,
+        clock: std::time::Instant::now,
         answers: &case.answers,
         nobody_asks: false,
         deadline: None,

@@ -8,16 +8,16 @@ use serde::Deserialize;
 
 use super::admission::{AdmissionCase, AdmissionExpectation};
 use super::find::API_VERSION;
-use crate::answers::admission::PHASES;
-use crate::answers::authorizers::Opinions;
-use crate::answers::recorded::RecordedAnswers;
-use crate::answers::request::RequestArguments;
-use crate::answers::written_review::WrittenReview;
 use crate::config::{DEFAULT_CLUSTER, files};
-use crate::document::Document;
-use crate::engine::admission::Phase;
-use crate::engine::{Attributes, Decision, Time};
-use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use portcullis_policy::document::Document;
+use portcullis_policy::engine::admission::Phase;
+use portcullis_policy::engine::{Attributes, Decision, Time};
+use portcullis_policy::explain::admission::PHASES;
+use portcullis_policy::explain::authorizers::Opinions;
+use portcullis_policy::explain::recorded::RecordedAnswers;
+use portcullis_policy::explain::request::RequestArguments;
+use portcullis_policy::explain::written_review::WrittenReview;
+use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// Cases, and what they are decided by.
 pub(super) struct Suite {

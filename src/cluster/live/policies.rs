@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::{ListedPlace, LiveCluster, LiveError, ServedResource};
 use crate::cluster::kind::{WatchPurpose, WatchedKind};
 use crate::cluster::object::{ReceivedObject, name_of};
-use crate::engine::authorization::matching::ClusterScoped;
-use crate::engine::groups::ADMISSION;
-use crate::field::Faults;
-use crate::manifest::ValidatedObject;
+use portcullis_policy::engine::authorization::matching::ClusterScoped;
+use portcullis_policy::engine::groups::ADMISSION;
+use portcullis_policy::field::Faults;
+use portcullis_policy::manifest::ValidatedObject;
 
 /// What is read.
 pub struct LivePolicies {

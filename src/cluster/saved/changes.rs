@@ -250,8 +250,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::cel::Version;
     use crate::cluster::saved::read;
+    use portcullis_cel::Version;
 
     fn role(name: &str, verb: &str) -> String {
         format!(

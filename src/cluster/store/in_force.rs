@@ -6,10 +6,10 @@ use super::{HeldObject, Newest, Origin, Store, StoredKinds};
 use crate::cluster::condition::{InForceCondition, NotedCondition};
 use crate::cluster::kind::{WatchPurpose, WatchedKind};
 use crate::cluster::object::Name;
-use crate::engine::authorization::Mode;
-use crate::engine::{Time, Validity};
-use crate::field::{Fault, Faults};
-use crate::manifest::{ObjectIdentity, ValidatedObject};
+use portcullis_policy::engine::authorization::Mode;
+use portcullis_policy::engine::{Time, Validity};
+use portcullis_policy::field::{Fault, Faults};
+use portcullis_policy::manifest::{ObjectIdentity, ValidatedObject};
 
 /// Which versions of Portcullis' own kinds decide requests.
 #[derive(Default)]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::schema::SchemaState;
 use super::{HeldObject, Newest, Store, StoredKinds};
-use crate::cel::Version;
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::object::{Good, Name, ReceivedObject, RefusedObject};
+use portcullis_cel::Version;
 
 // === impl Store ===
 

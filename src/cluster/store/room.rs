@@ -84,8 +84,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::cel::Version;
     use crate::cluster::kind::WatchPurpose;
+    use portcullis_cel::Version;
 
     fn kind(name: &str) -> WatchedKind {
         WatchedKind {

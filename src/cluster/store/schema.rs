@@ -9,8 +9,8 @@ use super::{StoredKinds, SyncProgress, log_faults};
 use crate::cluster::definition::{CustomDefinition, MissingFields};
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::object::{Name, ReceivedObject};
-use crate::engine::authorization::matching::ClusterScoped;
-use crate::field::{Fault, FaultKind, Faults, Place};
+use portcullis_policy::engine::authorization::matching::ClusterScoped;
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 /// How long an API server may go on storing by a definition that was replaced: twice what
 /// Kubernetes itself allows its servers before it calls a new one established.

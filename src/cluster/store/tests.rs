@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::super::object::name_of;
 use super::*;
 use crate::config::Selector;
-use crate::engine::LabelSelector;
 use crate::reload::WatchedPart;
+use portcullis_policy::engine::LabelSelector;
 
 const ROLES: &str = "ClusterRole";
 const POLICIES: &str = "AuthorizationPolicy";
@@ -48,7 +48,9 @@ fn mk_definition(plural: &str) -> Value {
         "authorizationpolicies" => include_str!("../../../config/crd/authorizationpolicies.yaml"),
         _ => include_str!("../../../config/crd/admissionexceptions.yaml"),
     };
-    crate::document::parse(None, text).unwrap()[0].root().to_json()
+    portcullis_policy::document::parse(None, text).unwrap()[0]
+        .root()
+        .to_json()
 }
 
 fn defining(definition: Value) -> ReceivedObject {

@@ -10,8 +10,8 @@ use super::{Good, Store, StoredKinds};
 use crate::cluster::kind::WatchPurpose;
 use crate::cluster::saved::{SavedChanges, SavedObjects, UnsavedObjects};
 use crate::config::Selector;
-use crate::field::Faults;
 use crate::reload::{Origin, SourceStatus, Watched};
+use portcullis_policy::field::Faults;
 
 /// How many faults are reported in detail.
 const TOLD: usize = 10;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use super::schema::SchemaState;
 use super::{HeldObject, Newest, log_faults};
-use crate::cel::Version;
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::object::{Good, Name, Noted, ReceivedObject, RefusedObject};
-use crate::field::{Fault, FaultKind, Faults, Place};
+use portcullis_cel::Version;
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 /// A version that is withheld.
 pub(super) struct Withheld {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use super::FIELDS;
 use crate::config::files::{FolderWalk, describe, read_text};
 use crate::config::section::{Reading, Section};
-use crate::document;
-use crate::field::{Fault, FaultKind, Faults, Place};
+use portcullis_policy::document;
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 /// The most files and folders in it.
 const MOST_FILES: usize = 20_000;

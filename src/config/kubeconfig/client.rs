@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use super::user::{Basic, data_or_file, user};
 use super::{Files, Section, named, open};
 use crate::config::Secret;
-use crate::field::{FaultKind, Faults, Place};
+use portcullis_policy::field::{FaultKind, Faults, Place};
 
 /// Users, by the hosts that they are shown to.
 #[derive(Debug, Default)]

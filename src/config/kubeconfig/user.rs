@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use crate::config::files::Files;
 use crate::config::secret::Secret;
 use crate::config::section::Section;
-use crate::field::{FaultKind, Place};
+use portcullis_policy::field::{FaultKind, Place};
 
 /// One user and the credentials that it can show.
 #[derive(Debug)]

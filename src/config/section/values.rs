@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::Section;
 use crate::config::duration;
-use crate::document::{Node, Value};
-use crate::field::FaultKind;
+use portcullis_policy::document::{Node, Value};
+use portcullis_policy::field::FaultKind;
 
 impl<'r> Section<'r> {
     /// The text in the field `name`, not empty.

@@ -97,7 +97,6 @@ fn never_deny_takes_the_paths_that_always_allow_paths_takes() {
 }
 
 #[test]
-#[cfg(feature = "cluster")]
 fn faults_of_clusters_are_told_at_their_fields() {
     let text = "clusters:\n\
                 - {kubeconfig: k, snapshot: s}\n\

@@ -3,10 +3,10 @@
 use askama::Template;
 
 use super::filter::DecisionFilter;
-use crate::answers::logged::LoggedDecision;
 use crate::console::links;
 use crate::console::recent_decisions::{DecisionSlice, KeptDecision};
-use crate::engine::Decision;
+use portcullis_policy::engine::Decision;
+use portcullis_policy::explain::logged::LoggedDecision;
 
 /// Rows of one batch, for denials and for the rest each.
 const MOST_ROWS: usize = 25;

@@ -3,12 +3,12 @@
 use memchr::memmem;
 use serde::Serialize;
 
-use crate::answers::logged::LoggedDecision;
 use crate::config::Endpoint;
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
 use crate::console::recent_decisions::KeptDecision;
-use crate::engine::Decision;
+use portcullis_policy::engine::Decision;
+use portcullis_policy::explain::logged::LoggedDecision;
 
 /// The decisions that meet every condition that is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
     use crate::config;
-    use crate::field::{Fault, FaultKind, Faults, Place};
+    use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
     #[test]
     fn clusters_of_callers_and_those_that_are_watched_are_listed() {

@@ -4,11 +4,11 @@ use askama::Template;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::answers::logged::{LoggedDecision, LoggedObject};
 use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::frame::PageFrame;
 use crate::console::links;
 use crate::console::page::{Page, Representation, ViewError};
+use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
 
 /// A line of the decision log, and where to ask the same again.
 #[derive(Debug, Serialize)]

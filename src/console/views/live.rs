@@ -9,7 +9,7 @@ use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::frame::PageFrame;
 use crate::console::live::{AFTER, DECISIONS, DecisionFilter, NewestFirst, rows};
 use crate::console::page::{Page, Representation, ViewError};
-use crate::engine::Decision;
+use portcullis_policy::engine::Decision;
 
 /// Rows of a table.
 const MOST_ROWS: usize = 100;

@@ -12,9 +12,9 @@ use crate::certificates::{NOTICE, rfc3339};
 use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::frame::PageFrame;
 use crate::console::page::{Page, ViewError};
-use crate::engine::{CauseKind, Time};
-use crate::field::Faults;
 use crate::reload::{Change, Origin, ReloadFailure, SourceStatus};
+use portcullis_policy::engine::{CauseKind, Time};
+use portcullis_policy::field::Faults;
 
 /// How many faults are listed, and how many ends; the log and the metrics have all.
 const MOST: usize = 200;

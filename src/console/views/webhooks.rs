@@ -10,9 +10,9 @@ use super::paging::Paging;
 use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::frame::PageFrame;
 use crate::console::page::{Page, ViewError};
-use crate::engine::admission::webhook::{Webhook, WebhookTarget};
-use crate::engine::admission::{AdmissionSet, FailurePolicy, Phase};
 use crate::telemetry::metrics::WebhookCounts;
+use portcullis_policy::engine::admission::webhook::{Webhook, WebhookTarget};
+use portcullis_policy::engine::admission::{AdmissionSet, FailurePolicy, Phase};
 
 #[derive(Template)]
 #[template(path = "webhooks.html")]
@@ -168,9 +168,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::admission::AdmissionSettings;
-    use crate::manifest::{self, Options, Source};
     use crate::telemetry::metrics::DurationCounts;
+    use portcullis_policy::engine::admission::AdmissionSettings;
+    use portcullis_policy::manifest::{self, Options, Source};
 
     fn mk_set() -> Arc<AdmissionSet> {
         let configuration = |kind: &str, name: &str, webhooks: &[(&str, &str)]| {

@@ -4,14 +4,16 @@ use askama::Template;
 
 use super::cluster::ClusterChoice;
 use super::paging::Paging;
-use crate::answers::access::{DenyNote, deny_notes, limits_in_words, object_and_rule};
-use crate::answers::what_can::{AccessMatrix, VERBS, WhatCanAnswer, WhatCanQuestion, in_a_word, targets};
 use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::frame::PageFrame;
 use crate::console::page::{Page, Representation, ViewError};
 use crate::console::query::ViewQuery;
-use crate::engine::authorization::{Permission, PolicySet, Within};
-use crate::engine::{Time, User};
+use portcullis_policy::engine::authorization::{Permission, PolicySet, Within};
+use portcullis_policy::engine::{Time, User};
+use portcullis_policy::explain::access::{DenyNote, deny_notes, limits_in_words, object_and_rule};
+use portcullis_policy::explain::what_can::{
+    AccessMatrix, VERBS, WhatCanAnswer, WhatCanQuestion, in_a_word, targets,
+};
 
 /// The fields of its form; `group` is the name that `portcullis` has for one of `groups`.
 const FIELDS: [&str; 6] = ["user", "groups", "group", "namespace", "cluster", "page"];

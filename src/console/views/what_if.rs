@@ -12,15 +12,15 @@ use askama::Template;
 use serde::Serialize;
 
 use super::cluster::ClusterChoice;
-use crate::answers::LoadedPolicies;
-use crate::answers::admission::AdmitAllExplained;
-use crate::answers::authorization::{AuthorizationAnswer, Explained};
 use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::frame::PageFrame;
 use crate::console::page::{Page, Representation, ViewError};
 use crate::console::query::ViewQuery;
 use crate::reload::Snapshot;
 use manifest::{AdmissionAnswer, ManifestForm, ManifestView};
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::admission::AdmitAllExplained;
+use portcullis_policy::explain::authorization::{AuthorizationAnswer, Explained};
 use replay::{RecentReplay, Sides};
 use request::{DecisionView, RequestForm};
 use trial::{TrialAnswer, TrialForm, TrialReport};

@@ -4,14 +4,14 @@ use askama::Template;
 
 use super::cluster::ClusterChoice;
 use super::paging::Paging;
-use crate::answers::access::{DenyNote, deny_notes, limits_in_words, object_and_rule};
-use crate::answers::who_can::{WhoCanAnswer, WhoCanQuestion};
 use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::frame::PageFrame;
 use crate::console::page::{Page, Representation, ViewError};
 use crate::console::query::ViewQuery;
-use crate::engine::Time;
-use crate::engine::authorization::{Grantee, PolicySet, SubjectKind, Within};
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::authorization::{Grantee, PolicySet, SubjectKind, Within};
+use portcullis_policy::explain::access::{DenyNote, deny_notes, limits_in_words, object_and_rule};
+use portcullis_policy::explain::who_can::{WhoCanAnswer, WhoCanQuestion};
 
 /// The fields of its form.
 const FIELDS: [&str; 6] = ["verb", "resource", "name", "namespace", "cluster", "page"];

@@ -5,7 +5,7 @@ use memchr::memmem;
 
 use super::path::{Pattern, RedactedPlace};
 use super::{LAST_APPLIED, MANAGED_FIELDS};
-use crate::json::{Kind, Node};
+use portcullis_cel::json::{Kind, Node};
 
 /// Adds what is secret in all that is below `root`.
 pub(super) fn find<'d>(root: Node<'d>, found: &mut Vec<RedactedPlace<'d>>) {

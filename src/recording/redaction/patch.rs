@@ -2,7 +2,7 @@
 
 use super::path::{Pattern, RedactedPlace, remove_all};
 use super::{MARKER, Redaction, kinds, pointer_of};
-use crate::json::{Document, Kind, Node, escape_bytes, pointer, write_string};
+use portcullis_cel::json::{Document, Kind, Node, escape_bytes, pointer, write_string};
 
 /// The patch in one line of JSON, without what is removed from the object that it changes; `at`
 /// is its place in the line.

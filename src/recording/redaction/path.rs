@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{DEEPEST, MARKER, key};
 use crate::config::PathStep;
-use crate::json::{Document, Kind, Node, Tree};
+use portcullis_cel::json::{Document, Kind, Node, Tree};
 
 /// What is removed of an object: a path from its root.
 #[derive(Debug, Clone)]

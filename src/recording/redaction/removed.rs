@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use memchr::memmem;
 
-use crate::json::{Kind, Node};
+use portcullis_cel::json::{Kind, Node};
 
 /// The shortest text that is looked for within others.
 const WITHIN: usize = 6;

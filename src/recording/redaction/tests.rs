@@ -3,7 +3,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::OwnedAdmissionReview;
+use portcullis_policy::api::OwnedAdmissionReview;
 
 const SECRET: &str = "hunter2-is-the-password";
 

@@ -3,8 +3,8 @@ use std::path::Path;
 
 use super::*;
 use crate::config::Endpoint;
-use crate::engine::Decision;
 use crate::recording::{RecordedBody, RecordedDecision};
+use portcullis_policy::engine::Decision;
 
 fn writer(folder: &Path) -> RecordingWriter {
     let settings = config::RecordingSettings {
@@ -94,7 +94,7 @@ fn bytes_that_are_no_text_read_as_they_were_decided() {
     assert_eq!(writer.write(&mut vec![odd], 1), 0);
     let entry = fs::read_dir(folder.path().join("recordings")).unwrap().next();
     let text = fs::read_to_string(entry.unwrap().unwrap().path()).unwrap();
-    let line = crate::json::Document::parse(text.lines().nth(1).unwrap()).unwrap();
+    let line = portcullis_cel::json::Document::parse(text.lines().nth(1).unwrap()).unwrap();
     let user = line.root().pointer("/review/user").unwrap();
     assert_eq!(user.as_str().unwrap(), "a\u{fffd}\u{fffd}b");
 }

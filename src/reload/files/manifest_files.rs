@@ -13,11 +13,11 @@ use openssl::sha::sha256;
 
 use super::stamp::{FileStamp, FileTimes};
 use super::{ReadLimits, each_manifest, text};
-use crate::cel::Version;
 use crate::config::files::MANIFEST_BYTES;
 use crate::config::{Config, ManifestPath};
-use crate::field::Faults;
-use crate::manifest::{Source, SourceObjects};
+use portcullis_cel::Version;
+use portcullis_policy::field::Faults;
+use portcullis_policy::manifest::{Source, SourceObjects};
 
 /// Every file of manifests of a set, in order.
 #[derive(Default)]

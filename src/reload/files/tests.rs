@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::cel::Version;
 use crate::reload::source::Watched;
+use portcullis_cel::Version;
 
 fn names(folder: &Path, cluster: Option<&str>) -> (Vec<String>, Faults) {
     let entry = ManifestPath {

@@ -7,14 +7,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cel::Version;
-use crate::document;
-use crate::engine::admission::ParamKind;
-use crate::engine::authorization::PolicySet;
-use crate::engine::authorization::matching::ClusterScoped;
-use crate::engine::{Attributes, ResourceAttributes, Target, Time, User};
-use crate::manifest::{Source, SourceObjects};
 use crate::reload::source::WatchedPart;
+use portcullis_cel::Version;
+use portcullis_policy::document;
+use portcullis_policy::engine::admission::ParamKind;
+use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::engine::authorization::matching::ClusterScoped;
+use portcullis_policy::engine::{Attributes, ResourceAttributes, Target, Time, User};
+use portcullis_policy::manifest::{Source, SourceObjects};
 
 const CLUSTERS: [&str; 3] = ["east", "north", "west"];
 
@@ -220,7 +220,7 @@ fn told(indexed: &Indexed) -> Vec<String> {
 fn told_for(indexed: &Indexed, cluster: &str) -> Vec<String> {
     let mut told = vec![cluster.to_owned()];
     told.extend(told_of(indexed.policies.for_cluster(cluster)));
-    told.extend(indexed.admission.for_cluster(cluster).told(&["team"]));
+    told.extend(indexed.admission.for_cluster(cluster).contents(&["team"]));
     told
 }
 

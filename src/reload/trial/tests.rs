@@ -1,6 +1,6 @@
 use super::*;
-use crate::engine::{Attributes, Decision, ResourceAttributes, Target, User};
 use crate::reload::fixtures::{mk_snapshot, now};
+use portcullis_policy::engine::{Attributes, Decision, ResourceAttributes, Target, User};
 
 const RBAC: &str = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: reader}\n\
     rules: [{verbs: [get], apiGroups: [''], resources: [pods]}]\n---\n\

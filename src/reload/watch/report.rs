@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config;
-use crate::field::{Fault, FaultKind, Faults, Place, Severity};
+use portcullis_policy::field::{Fault, FaultKind, Faults, Place, Severity};
 
 /// What a reload that takes longer than `limit` still waits for.
 pub(super) fn hanging(limit: Duration) -> Vec<Fault> {

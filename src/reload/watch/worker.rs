@@ -9,10 +9,10 @@ use super::due::{Requested, Schedule};
 use super::event::{ReloadAttempt, ReloadObserver, Trigger, WatchEvent};
 use super::report::{fault, hanging, log, warn_of_restart, warn_of_vanished_denies};
 use crate::certificates::Reminders;
-use crate::field::{Fault, Faults};
 use crate::reload::files::Fingerprint;
 use crate::reload::inspection::{Inspected, Inspection, InspectionExtent, Loaded, Watches};
 use crate::reload::{ReloadFailure, ReloadState, load};
+use portcullis_policy::field::{Fault, Faults};
 
 /// How much longer than its last rebuild took the thread rests before the next:
 /// a cluster that changes all the time must not cost a processor.

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use actix_web::web::Bytes;
 use uuid::Uuid;
 
-use crate::api;
-use crate::engine::admission::webhook::{Call, CallFailure, WebhookAnswer};
-use crate::engine::admission::{Chain, Phase, Request};
 use crate::server::limits::{Copied, Permit};
 use crate::telemetry::traces::TraceParent;
 use crate::upstream::{Requester, Upstreams};
+use portcullis_policy::api;
+use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookAnswer};
+use portcullis_policy::engine::admission::{Chain, Phase, Request};
 
 /// The most bytes of questions that one review holds at once, or one question;
 /// no more than its limiter has room for either, together with all others'.
@@ -165,15 +165,17 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::api::AdmissionReview;
-    use crate::engine::admission::FailurePolicy;
-    use crate::engine::admission::Reinvocation;
-    use crate::engine::admission::matching::Constraints;
-    use crate::engine::admission::webhook::{ClientConfig, ReviewVersion, Webhook, WebhookTarget};
-    use crate::engine::admission::{GroupVersionKind, GroupVersionResource};
-    use crate::json::Document;
     use crate::server::limits::{Capacity, Limiter};
     use crate::telemetry::metrics::IntGauge;
+    use portcullis_cel::json::Document;
+    use portcullis_policy::api::AdmissionReview;
+    use portcullis_policy::engine::admission::FailurePolicy;
+    use portcullis_policy::engine::admission::Reinvocation;
+    use portcullis_policy::engine::admission::matching::Constraints;
+    use portcullis_policy::engine::admission::webhook::{
+        ClientConfig, ReviewVersion, Webhook, WebhookTarget,
+    };
+    use portcullis_policy::engine::admission::{GroupVersionKind, GroupVersionResource};
 
     fn mk_call() -> Call {
         let webhook = Webhook {

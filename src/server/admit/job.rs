@@ -16,13 +16,13 @@ use super::pending::PendingReview;
 use super::settle::SettledReview;
 use super::shadow;
 use super::step::JobStep;
-use crate::api::OwnedAdmissionReview;
-use crate::engine::admission::Chain;
-use crate::engine::admission::webhook::{Call, CallFailure, WebhookAnswer};
 use crate::server::gateway::Shared;
 use crate::server::pool::Size;
 use crate::server::respond::Rejection;
 use crate::upstream::{Requester, end_of_calls};
+use portcullis_policy::api::OwnedAdmissionReview;
+use portcullis_policy::engine::admission::Chain;
+use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookAnswer};
 
 /// From this length on, reading alone takes longer than a small job may.
 const LARGE_BYTES: usize = 4 << 20;

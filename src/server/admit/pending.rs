@@ -4,13 +4,13 @@ use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::api::OwnedAdmissionReview;
-use crate::engine::admission::webhook::{Call, WebhookAnswer};
-use crate::engine::admission::{AdmissionSet, Phase};
-use crate::engine::authorization::PolicySet;
 use crate::recording::RecordedCall;
 use crate::server::receive::ReceivedReview;
 use crate::server::respond::Rejection;
+use portcullis_policy::api::OwnedAdmissionReview;
+use portcullis_policy::engine::admission::webhook::{Call, WebhookAnswer};
+use portcullis_policy::engine::admission::{AdmissionSet, Phase};
+use portcullis_policy::engine::authorization::PolicySet;
 
 /// A review to be answered.
 pub(super) struct PendingReview {

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::pending::PendingReview;
-use crate::api::{AdmissionReview, OwnedAdmissionReview};
 use crate::authentication::Caller;
-use crate::engine::Decision;
-use crate::engine::admission::{Outcome, Phase, Request};
 use crate::recording::{RecordedBody, RecordedCall, RecordedDecision, RecordedReview};
 use crate::reload::Snapshot;
 use crate::server::gateway::Shared;
 use crate::server::receive::ReceivedReview;
 use crate::server::recorder::DecisionRecorder;
 use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision};
+use portcullis_policy::api::{AdmissionReview, OwnedAdmissionReview};
+use portcullis_policy::engine::Decision;
+use portcullis_policy::engine::admission::{Outcome, Phase, Request};
 
 /// A review that is answered, and what is left to do about it.
 pub(super) struct SettledReview {
@@ -175,7 +175,7 @@ impl Unrecorded {
     pub(super) fn record(self, shared: &Shared, review: Arc<OwnedAdmissionReview>) {
         shared.recordings.record(|| RecordedReview {
             time: self.time,
-            endpoint: self.phase.endpoint(),
+            endpoint: self.phase.into(),
             name: self.name,
             cluster: self.cluster,
             caller: self.caller,

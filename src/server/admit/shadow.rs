@@ -15,13 +15,7 @@ use futures_util::future::join_all;
 use super::calls::{CallQuestion, Returned, questions};
 use super::pending::PendingReview;
 use super::settle::{About, Unlogged, Unrecorded};
-use crate::api::OwnedAdmissionReview;
 use crate::authentication::Caller;
-use crate::engine::Decision;
-use crate::engine::admission::Phase;
-use crate::engine::admission::chain::compare;
-use crate::engine::admission::webhook::{Call, CallFailure};
-use crate::engine::text::truncate_with_mark;
 use crate::recording::RecordedCall;
 use crate::reload::Snapshot;
 use crate::server::deadline::LONGEST;
@@ -30,6 +24,12 @@ use crate::server::limits::{Capacity, Permit};
 use crate::server::pool::Size;
 use crate::server::recorder::DecisionRecorder;
 use crate::telemetry::decision_log::ShadowDecision;
+use portcullis_policy::api::OwnedAdmissionReview;
+use portcullis_policy::engine::Decision;
+use portcullis_policy::engine::admission::Phase;
+use portcullis_policy::engine::admission::chain::compare;
+use portcullis_policy::engine::admission::webhook::{Call, CallFailure};
+use portcullis_policy::engine::text::truncate_with_mark;
 
 /// How many reviews wait for webhooks in shadow at once, and the bytes that they hold.
 const CAPACITY: Capacity = Capacity {

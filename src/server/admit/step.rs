@@ -5,11 +5,11 @@ use std::cell::Cell;
 use super::calls::Asking;
 use super::pending::PendingReview;
 use super::settle::SettledReview;
-use crate::api::AdmissionReview;
-use crate::engine::admission::webhook::WebhookAnswer;
-use crate::engine::admission::{Chain, Deadline, Progress, Request, Run};
-use crate::manifest::Surroundings;
 use crate::server::gateway::Shared;
+use portcullis_policy::api::AdmissionReview;
+use portcullis_policy::engine::admission::webhook::WebhookAnswer;
+use portcullis_policy::engine::admission::{Chain, Deadline, Progress, Request, Run};
+use portcullis_policy::manifest::Surroundings;
 
 /// How far a step brought a review.
 pub(super) enum JobStep {

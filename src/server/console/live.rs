@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
     use crate::console::ViewQuery;
-    use crate::engine::Decision;
+    use portcullis_policy::engine::Decision;
 
     const LINE: &str = r#"{"endpoint":"authorize","user":"jane","decision":"deny"}"#;
 

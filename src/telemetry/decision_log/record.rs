@@ -8,13 +8,14 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
-use crate::engine::admission::Phase;
-use crate::engine::admission::Request;
-use crate::engine::admission::exceptions::Excused;
-use crate::engine::admission::webhook::WebhookResult;
-use crate::engine::authorization::{Event, Finding};
-use crate::engine::{Attributes, Cause, Decision, Operator, Requirement, Target, User};
+use super::super::metrics::Endpoint;
 use line::Line;
+use portcullis_policy::engine::admission::Phase;
+use portcullis_policy::engine::admission::Request;
+use portcullis_policy::engine::admission::exceptions::Excused;
+use portcullis_policy::engine::admission::webhook::WebhookResult;
+use portcullis_policy::engine::authorization::{Event, Finding};
+use portcullis_policy::engine::{Attributes, Cause, Decision, Operator, Requirement, Target, User};
 
 /// A decision to be logged.
 #[derive(Debug, Clone, Copy)]
@@ -199,7 +200,7 @@ impl Line<'_> {
                 &attributes.user.uid
             }
             LoggedQuestion::Admission(phase, request) => {
-                self.text(phase.endpoint().as_str());
+                self.text(Endpoint::from(*phase).as_str());
                 self.raw(r#","phase":"#);
                 self.text(phase.as_str());
                 &request.uid

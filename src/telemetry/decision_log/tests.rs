@@ -7,16 +7,18 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::admission::FailurePolicy;
-use crate::engine::admission::Reinvocation;
-use crate::engine::admission::matching::Constraints;
-use crate::engine::admission::webhook::{ClientConfig, Verdict, Webhook, WebhookResult, WebhookTarget};
-use crate::engine::authorization::{Criterion, Event, Finding};
-use crate::engine::{
+use crate::json_schema;
+use portcullis_policy::engine::admission::FailurePolicy;
+use portcullis_policy::engine::admission::Reinvocation;
+use portcullis_policy::engine::admission::matching::Constraints;
+use portcullis_policy::engine::admission::webhook::{
+    ClientConfig, Verdict, Webhook, WebhookResult, WebhookTarget,
+};
+use portcullis_policy::engine::authorization::{Criterion, Event, Finding};
+use portcullis_policy::engine::{
     Attributes, Cause, CauseKind, Decision, Operator, Requirement, ResourceAttributes, Selectors, Target,
     User,
 };
-use crate::json_schema;
 
 const LONG: Duration = Duration::from_secs(30);
 

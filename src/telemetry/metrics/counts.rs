@@ -6,7 +6,7 @@ use prometheus::core::Collector;
 use prometheus::proto::Metric;
 
 use super::{Label, Metrics, Outcome};
-use crate::engine::{Decision, PolicyResult};
+use portcullis_policy::engine::{Decision, PolicyResult};
 
 /// How often a policy came to each result since the start, or since it came, and what that cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -183,7 +183,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::CauseKind;
+    use portcullis_policy::engine::CauseKind;
 
     #[test]
     fn what_was_counted_of_a_policy_is_read_by_kind_and_name() {

@@ -1,9 +1,9 @@
 //! Label values of metrics.
 
 pub use crate::config::Endpoint;
-use crate::engine::Decision;
-pub use crate::engine::PolicyResult;
-pub use crate::engine::admission::Phase;
+use portcullis_policy::engine::Decision;
+pub use portcullis_policy::engine::PolicyResult;
+pub use portcullis_policy::engine::admission::Phase;
 
 /// A label whose values are known when the program is built.
 pub trait Label: Copy + Eq + 'static {
@@ -147,13 +147,12 @@ impl Label for Phase {
     }
 }
 
-impl Phase {
-    /// The endpoint that serves it.
-    #[must_use]
-    pub const fn endpoint(self) -> Endpoint {
-        match self {
-            Self::Validate => Endpoint::Validate,
-            Self::Mutate => Endpoint::Mutate,
+impl From<Phase> for Endpoint {
+    /// The endpoint that serves the phase.
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Validate => Self::Validate,
+            Phase::Mutate => Self::Mutate,
         }
     }
 }

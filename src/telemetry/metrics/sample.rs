@@ -4,7 +4,7 @@ use prometheus::Histogram;
 use prometheus::core::Collector as _;
 
 use super::{Endpoint, Metrics, Phase};
-use crate::engine::Decision;
+use portcullis_policy::engine::Decision;
 
 /// The decisions so far, and how long they took.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

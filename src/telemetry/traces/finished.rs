@@ -17,10 +17,6 @@ pub(super) enum SpanRole {
 
 /// A span that has ended.
 #[derive(Debug, Clone)]
-#[cfg_attr(
-    not(feature = "otlp"),
-    expect(dead_code, reason = "only the exporter reads it")
-)]
 pub(super) struct FinishedSpan {
     pub(super) id: u64,
     pub(super) parent: Option<u64>,
@@ -34,10 +30,6 @@ pub(super) struct FinishedSpan {
 
 /// Spans of one request, on their way to the collector.
 #[derive(Debug)]
-#[cfg_attr(
-    not(feature = "otlp"),
-    expect(dead_code, reason = "only the exporter reads it")
-)]
 pub(super) struct FinishedTrace {
     pub(super) endpoint: Arc<str>,
     pub(super) id: u128,

@@ -150,7 +150,7 @@ fn watched_exceptions_are_taken_where_the_configuration_says_so() {
 fn nobody_writes_exceptions_by_admin_or_edit() {
     let Some(servers) = servers::shared() else { return };
     let text = fs::read_to_string(servers::shipped("cluster/exceptions.yaml")).unwrap();
-    let roles: Vec<Value> = portcullis::document::parse(None, &text)
+    let roles: Vec<Value> = portcullis_policy::document::parse(None, &text)
         .unwrap()
         .iter()
         .map(|document| document.root().to_json())

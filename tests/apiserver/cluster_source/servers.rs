@@ -179,7 +179,7 @@ pub(super) fn about_resource(gateway: &Client, attributes: &Value) -> &'static s
 /// A shipped definition, to be changed.
 pub(super) fn definition(plural: &str) -> Value {
     let text = std::fs::read_to_string(shipped(&format!("crd/{plural}.yaml"))).unwrap();
-    portcullis::document::parse(None, &text).unwrap()[0]
+    portcullis_policy::document::parse(None, &text).unwrap()[0]
         .root()
         .to_json()
 }

@@ -1,6 +1,6 @@
 //! What structured-merge-diff sees in the OpenAPI documents of an API server
 //! (kube-openapi `pkg/schemaconv`), in the words of the table
-//! (`src/engine/admission/apply/schema/read.rs`).
+//! (`crates/policy/src/engine/admission/apply/schema/read.rs`).
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

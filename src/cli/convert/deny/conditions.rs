@@ -2,11 +2,11 @@
 
 use super::operations::ConvertedOperation;
 use super::rule::{NEW_NAMESPACE, RuleParts};
-use crate::cel::{VariableUse, variable_uses};
 use crate::cli::convert::conversion::Conversion;
-use crate::document::Document;
-use crate::engine::authorization::AuthorizationPolicy;
-use crate::field::FieldPath;
+use portcullis_cel::{VariableUse, variable_uses};
+use portcullis_policy::document::Document;
+use portcullis_policy::engine::authorization::AuthorizationPolicy;
+use portcullis_policy::field::FieldPath;
 
 /// What stands for some fields of a review.
 enum Replacement {

@@ -8,11 +8,13 @@ use super::expressions::{any, bracketed, is_one_of, text, texts};
 use super::operations::{self, ConvertedOperation, includes};
 use super::subjects;
 use crate::cli::convert::conversion::Conversion;
-use crate::document::Document;
-use crate::engine::NAMESPACE_NAME_LABEL;
-use crate::engine::authorization::matching::{ClusterScoped, NamespacePattern, ResourcePattern, Wildcard};
-use crate::engine::authorization::{AuthorizationPolicy, NeverDeny, ResourceRule};
-use crate::field::FieldPath;
+use portcullis_policy::document::Document;
+use portcullis_policy::engine::NAMESPACE_NAME_LABEL;
+use portcullis_policy::engine::authorization::matching::{
+    ClusterScoped, NamespacePattern, ResourcePattern, Wildcard,
+};
+use portcullis_policy::engine::authorization::{AuthorizationPolicy, NeverDeny, ResourceRule};
+use portcullis_policy::field::FieldPath;
 
 /// That the request is for a Namespace that is to be made: authorization knows no namespace then.
 pub(super) const NEW_NAMESPACE: &str = "(request.operation == 'CREATE' && request.resource.group == '' && \

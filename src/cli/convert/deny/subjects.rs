@@ -1,7 +1,9 @@
 //! Subjects as conditions on `request.userInfo`.
 
 use super::expressions::{any, is_one_of, text};
-use crate::engine::authorization::{AuthorizationPolicy, NeverDeny, ServiceAccount, Subject, SubjectKind};
+use portcullis_policy::engine::authorization::{
+    AuthorizationPolicy, NeverDeny, ServiceAccount, Subject, SubjectKind,
+};
 
 const USER: &str = "request.userInfo.username";
 

@@ -6,14 +6,14 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::answers::LoadedPolicies;
-use crate::answers::admission::OfflineReview;
-use crate::answers::recorded::RecordedAnswers;
 use crate::cli::convert::sound;
-use crate::document::{self, Document};
-use crate::engine::admission::Phase;
-use crate::engine::{Decision, Time};
-use crate::manifest::{self, Options, Source};
+use portcullis_policy::document::{self, Document};
+use portcullis_policy::engine::admission::Phase;
+use portcullis_policy::engine::{Decision, Time};
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::admission::OfflineReview;
+use portcullis_policy::explain::recorded::RecordedAnswers;
+use portcullis_policy::manifest::{self, Options, Source};
 use requests::{Admitted, requests};
 
 const NAMESPACES: &str = "
@@ -59,6 +59,7 @@ fn is_denied(by: &LoadedPolicies, request: &Admitted) -> bool {
         phases: &[Phase::Validate],
         only: None,
         now: Time::UNIX_EPOCH,
+        clock: std::time::Instant::now,
         answers: &answers,
         nobody_asks: false,
         deadline: None,

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::CONSTRAINTS;
 use crate::cli::convert::conversion::Conversion;
-use crate::document::Document;
-use crate::field::FieldPath;
+use portcullis_policy::document::Document;
+use portcullis_policy::field::FieldPath;
 
 /// The engine of templates with CEL.
 const ENGINE: &str = "K8sNativeValidation";

@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::answers::LoadedPolicies;
-use crate::answers::admission::OfflineReview;
-use crate::answers::recorded::RecordedAnswers;
 use crate::cli::convert::converted;
-use crate::document;
-use crate::engine::Time;
-use crate::engine::admission::Phase;
-use crate::engine::authorization::NeverDeny;
-use crate::manifest::{self, Options, Source};
+use portcullis_policy::document;
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::admission::Phase;
+use portcullis_policy::engine::authorization::NeverDeny;
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::admission::OfflineReview;
+use portcullis_policy::explain::recorded::RecordedAnswers;
+use portcullis_policy::manifest::{self, Options, Source};
 
 fn template(source: &Value) -> Value {
     json!({
@@ -66,6 +66,7 @@ fn is_denied(made: &Conversion, review: &Value) -> bool {
         phases: &[Phase::Validate],
         only: None,
         now: Time::UNIX_EPOCH,
+        clock: std::time::Instant::now,
         answers: &answers,
         nobody_asks: false,
         deadline: None,

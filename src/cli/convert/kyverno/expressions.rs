@@ -8,8 +8,8 @@
 use serde_json::Value;
 
 use super::spec::{KyvernoPolicy, WrittenOperations, spec_path};
-use crate::cel::{VariableUse, plain_or_values, variable_uses};
-use crate::field::FieldPath;
+use portcullis_cel::{VariableUse, plain_or_values, variable_uses};
+use portcullis_policy::field::FieldPath;
 
 /// Lists of objects with expressions: the list, and the fields.
 const EXPRESSIONS: [(&str, &[&str]); 5] = [

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use super::autogen::{self, Controllers};
 use super::expressions;
 use super::spec::{KyvernoPolicy, spec_path};
-use crate::cel::{made_objects, variable_uses};
 use crate::cli::convert::conversion::{self, Conversion};
-use crate::document::Document;
-use crate::engine::admission::GroupVersionKind;
-use crate::engine::admission::apply::Schemas;
-use crate::manifest;
+use portcullis_cel::{made_objects, variable_uses};
+use portcullis_policy::document::Document;
+use portcullis_policy::engine::admission::GroupVersionKind;
+use portcullis_policy::engine::admission::apply::Schemas;
+use portcullis_policy::manifest;
 
 /// The fields of a spec that are read, or have no effect at admission.
 const KNOWN: [&str; 9] = [

@@ -8,8 +8,8 @@
 use serde_json::Value;
 
 use crate::cli::convert::conversion::Conversion;
-use crate::document::Document;
-use crate::field::FieldPath;
+use portcullis_policy::document::Document;
+use portcullis_policy::field::FieldPath;
 
 /// A policy as it is written, and what becomes of it.
 pub(super) struct KyvernoPolicy<'d> {

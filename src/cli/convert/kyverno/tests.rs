@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cli::convert::sound;
-use crate::document;
+use portcullis_policy::document;
 
 fn converted(kind: &str, spec: &Value) -> Conversion {
     let policy = json!({"apiVersion": "policies.kyverno.io/v1", "kind": kind,

@@ -11,7 +11,7 @@ use super::autogen::{self, Controllers};
 use super::expressions;
 use super::spec::KyvernoPolicy;
 use crate::cli::convert::conversion::{self, Conversion};
-use crate::document::Document;
+use portcullis_policy::document::Document;
 
 /// The fields of a spec that are read, or have no effect at admission.
 const KNOWN: [&str; 10] = [

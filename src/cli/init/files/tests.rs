@@ -62,7 +62,7 @@ fn every_yaml_file_can_be_read_whatever_the_folder_is_called() {
                 continue;
             }
             let text = String::from_utf8(file.contents).unwrap();
-            let documents = crate::document::parse(Some(file.path), &text).unwrap();
+            let documents = portcullis_policy::document::parse(Some(file.path), &text).unwrap();
             assert!(!documents.is_empty(), "{}", file.path);
         }
     });

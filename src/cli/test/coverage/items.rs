@@ -2,8 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::document::{Document, Node, Value};
-use crate::field::FieldPath;
+use portcullis_policy::document::{Document, Node, Value};
+use portcullis_policy::field::FieldPath;
 
 use super::{CoveredPlace, ItemName, ItemPart};
 

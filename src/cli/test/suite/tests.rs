@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::*;
-use crate::answers::written_review::{WrittenKind, WrittenResource, WrittenUser};
-use crate::document::struct_fields::struct_fields;
+use crate::struct_fields::struct_fields;
+use portcullis_policy::explain::written_review::{WrittenKind, WrittenResource, WrittenUser};
 
 #[test]
 fn the_schema_has_every_field_that_is_read_and_no_other() {

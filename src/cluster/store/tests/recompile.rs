@@ -1,7 +1,7 @@
 //! Expressions of what is held, compiled for another version.
 
 use super::*;
-use crate::engine::authorization::AuthorizationPolicy;
+use portcullis_policy::engine::authorization::AuthorizationPolicy;
 
 fn mk_conditional(name: &str, expression: &str) -> ReceivedObject {
     let mut spec = policy_spec("Deny");
@@ -9,7 +9,7 @@ fn mk_conditional(name: &str, expression: &str) -> ReceivedObject {
     received(&kind(POLICIES), json!({"metadata": {"name": name}, "spec": spec}))
 }
 
-fn held(store: &Store) -> Vec<Arc<crate::manifest::ValidatedObject>> {
+fn held(store: &Store) -> Vec<Arc<portcullis_policy::manifest::ValidatedObject>> {
     let watched = store.watched(None, false);
     let mut held: Vec<_> = watched.objects().cloned().collect();
     held.sort_by_key(|object| object.identity().to_string());

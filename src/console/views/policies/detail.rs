@@ -13,8 +13,8 @@ use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::frame::PageFrame;
 use crate::console::page::{Page, ViewError};
 use crate::console::views::cluster::ClusterChoice;
-use crate::document;
-use crate::field::FieldPath;
+use portcullis_policy::document;
+use portcullis_policy::field::FieldPath;
 
 /// The annotation in which `kubectl apply` keeps the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

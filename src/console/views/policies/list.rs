@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::recent::{ObjectUse, RecentUse};
-use crate::answers::access::limits_in_words;
 use crate::console::context::ViewContext;
 use crate::console::page::ViewError;
-use crate::engine::PolicyResult;
-use crate::engine::admission::{AdmissionSet, Applicability, Phase, PolicyBinding};
-use crate::engine::authorization::{AuthorizationPolicy, Mode, PolicySet};
-use crate::field::FieldPath;
 use crate::reload::Snapshot;
 use crate::telemetry::metrics::PolicyCounts;
+use portcullis_policy::engine::PolicyResult;
+use portcullis_policy::engine::admission::{AdmissionSet, Applicability, Phase, PolicyBinding};
+use portcullis_policy::engine::authorization::{AuthorizationPolicy, Mode, PolicySet};
+use portcullis_policy::explain::access::limits_in_words;
+use portcullis_policy::field::FieldPath;
 
 /// The kinds of policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

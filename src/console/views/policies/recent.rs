@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::answers::logged::{LoggedDecision, LoggedObject};
 use crate::console::context::ViewContext;
+use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
 
 /// The objects that recent decisions name, each by kind, namespace and name.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use crate::console::fixtures::TestConsole;
 use crate::console::page::Representation;
-use crate::engine::{CauseKind, Decision, PolicyResult};
+use portcullis_policy::engine::{CauseKind, Decision, PolicyResult};
 
 const MANIFESTS: &str = "# first
 apiVersion: portcullis.dev/v1alpha1

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::manifest::{self, Options, Source};
+use portcullis_policy::manifest::{self, Options, Source};
 
 const MANIFESTS: &str = "
 apiVersion: rbac.authorization.k8s.io/v1

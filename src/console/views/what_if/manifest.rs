@@ -4,19 +4,19 @@ use std::cell::Cell;
 use std::time::Instant;
 
 use super::request::RequestForm;
-use crate::answers::LoadedPolicies;
-use crate::answers::admission::{
-    AdmitAllExplained, AnsweredObject, OfflineReview, PHASES, StepsInWords, Traced, TracedValue,
-};
-use crate::answers::authorization::{cause_in_words, object};
-use crate::answers::manifests::{ManifestRequest, ReviewOfManifest, ReviewsOfManifests};
-use crate::answers::objects;
-use crate::answers::recorded::RecordedAnswers;
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
-use crate::engine::Time;
-use crate::engine::admission::{Deadline, Operation};
-use crate::json::{Document, Node, patch};
+use portcullis_cel::json::{Document, Node, patch};
+use portcullis_policy::engine::Time;
+use portcullis_policy::engine::admission::{Deadline, Operation};
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::admission::{
+    AdmitAllExplained, AnsweredObject, OfflineReview, PHASES, StepsInWords, Traced, TracedValue,
+};
+use portcullis_policy::explain::authorization::{cause_in_words, object};
+use portcullis_policy::explain::manifests::{ManifestRequest, ReviewOfManifest, ReviewsOfManifests};
+use portcullis_policy::explain::objects;
+use portcullis_policy::explain::recorded::RecordedAnswers;
 
 /// The fields of its form, beside those of a request.
 pub(super) const FIELDS: [&str; 5] = ["manifest", "old", "operation", "sub-resource", "dry-run"];
@@ -201,6 +201,7 @@ impl AdmissionAnswer {
             phases: &PHASES,
             only: None,
             now,
+            clock: std::time::Instant::now,
             answers: &nothing,
             nobody_asks: false,
             deadline: Some(Deadline { expired: &expired }),
@@ -330,7 +331,7 @@ fn changes(about: &ReviewOfManifest, changes: &str) -> Vec<ObjectChange> {
 /// Whether a JSON Pointer leads to an item of a list.
 fn is_item(object: Option<Node<'_>>, path: &str) -> bool {
     let list = path.rsplit_once('/').and_then(|(list, _)| object?.pointer(list));
-    list.is_some_and(|list| list.kind() == crate::json::Kind::Array)
+    list.is_some_and(|list| list.kind() == portcullis_cel::json::Kind::Array)
 }
 
 fn excerpt(text: &str) -> String {

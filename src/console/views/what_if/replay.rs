@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::answers::LoadedPolicies;
-use crate::answers::authorizers::{self, Opinions};
-use crate::answers::logged::LoggedDecision;
-use crate::answers::replayed::{
+use crate::console::recent_decisions::DecisionSlice;
+use portcullis_policy::engine::{Attributes, Decision, Time};
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::authorizers::{self, Opinions};
+use portcullis_policy::explain::logged::LoggedDecision;
+use portcullis_policy::explain::replayed::{
     FlipGroup, KnownDecision, ReplayDecision, Replayed, ReviewComparison, UnknownReason, target_in_words,
 };
-use crate::console::recent_decisions::DecisionSlice;
-use crate::engine::{Attributes, Decision, Time};
 
 /// The most decisions that are shown one by one.
 const MOST_FLIPS: usize = 200;
@@ -225,8 +225,8 @@ impl FlipCount {
 mod tests {
     use super::*;
     use crate::console::recent_decisions::RecentDecisions;
-    use crate::engine::authorization::authorizer::Authorizer;
-    use crate::manifest::{self, Options, Source};
+    use portcullis_policy::engine::authorization::authorizer::Authorizer;
+    use portcullis_policy::manifest::{self, Options, Source};
 
     const RBAC: &str = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: reader}\n\
         rules: [{verbs: [get, list], apiGroups: [''], resources: [pods]}]\n---\n\

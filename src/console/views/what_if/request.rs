@@ -2,11 +2,13 @@
 
 use std::time::SystemTime;
 
-use crate::answers::authorization::{AuthorizationAnswer, cause_in_words, considered_rows, outcome};
-use crate::answers::request::{Misfit, RequestArguments};
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
-use crate::engine::{Attributes, Decision, Time};
+use portcullis_policy::engine::{Attributes, Decision, Time};
+use portcullis_policy::explain::authorization::{
+    AuthorizationAnswer, cause_in_words, considered_rows, outcome,
+};
+use portcullis_policy::explain::request::{Misfit, RequestArguments};
 
 /// The fields of its form.
 pub(super) const FIELDS: [&str; 12] = [
@@ -181,7 +183,7 @@ fn in_words(misfit: &Misfit) -> String {
 impl From<&AuthorizationAnswer> for DecisionView {
     fn from(answer: &AuthorizationAnswer) -> Self {
         let authorization = &answer.consulted.authorization;
-        let shadow = |shadow: &crate::engine::authorization::Shadow| {
+        let shadow = |shadow: &portcullis_policy::engine::authorization::Shadow| {
             let failed = shadow
                 .error
                 .as_ref()

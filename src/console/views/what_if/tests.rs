@@ -2,8 +2,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::console::fixtures::TestConsole;
-use crate::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User};
 use crate::reload::fixtures::now;
+use portcullis_policy::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User};
 
 const MANIFESTS: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
@@ -79,8 +79,8 @@ fn a_request_by_its_fields_is_answered_as_by_the_command() {
         version: "*".into(),
         resource: "pods".into(),
         namespace: "shop".into(),
-        selectors: crate::engine::Selectors {
-            label: crate::engine::selector::parse_labels("app=web").unwrap(),
+        selectors: portcullis_policy::engine::Selectors {
+            label: portcullis_policy::engine::selector::parse_labels("app=web").unwrap(),
             ..<_>::default()
         },
         ..ResourceAttributes::default()

@@ -4,16 +4,16 @@ use serde::Serialize;
 
 use super::manifest::AdmissionAnswer;
 use super::replay::RecentReplay;
-use crate::answers::LoadedPolicies;
-use crate::answers::admission::AdmitAllExplained;
-use crate::answers::authorization::{AuthorizationAnswer, Explained};
 use crate::console::context::ViewContext;
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
-use crate::engine::admission::{AdmissionPolicies, Phase};
-use crate::field::{Fault, Severity};
-use crate::manifest::Source;
 use crate::reload::Trial;
+use portcullis_policy::engine::admission::{AdmissionPolicies, Phase};
+use portcullis_policy::explain::LoadedPolicies;
+use portcullis_policy::explain::admission::AdmitAllExplained;
+use portcullis_policy::explain::authorization::{AuthorizationAnswer, Explained};
+use portcullis_policy::field::{Fault, Severity};
+use portcullis_policy::manifest::Source;
 
 /// The fields of its form.
 pub(super) const FIELDS: [&str; 1] = ["policy"];

@@ -1,5 +1,5 @@
 use super::*;
-use crate::manifest::{self, Options, Source};
+use portcullis_policy::manifest::{self, Options, Source};
 
 const MANIFESTS: &str = "
 apiVersion: rbac.authorization.k8s.io/v1

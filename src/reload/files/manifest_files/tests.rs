@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use super::*;
-use crate::manifest::{ObjectSet, Options};
+use portcullis_policy::manifest::{ObjectSet, Options};
 
 /// So long after the files were written that their times tell.
 fn later() -> SystemTime {
@@ -148,7 +148,7 @@ fn objects_that_stay_in_a_file_that_changes_are_shared() {
     let names = |objects: &[&Arc<_>]| {
         objects
             .iter()
-            .map(|object: &&Arc<crate::manifest::ValidatedObject>| object.identity().to_string())
+            .map(|object: &&Arc<portcullis_policy::manifest::ValidatedObject>| object.identity().to_string())
             .collect::<Vec<_>>()
     };
     assert_eq!(names(&difference.added), ["ClusterRoleBinding/b"]);

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use time::OffsetDateTime;
 
-use crate::engine::text::truncate_with_mark;
-use crate::json::write_string;
+use portcullis_cel::json::write_string;
+use portcullis_policy::engine::text::truncate_with_mark;
 
 /// Longest text of a line, in bytes.
 const TEXT_BYTES: usize = 2048;

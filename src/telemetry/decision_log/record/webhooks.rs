@@ -1,7 +1,7 @@
 //! The field `webhooks` of the decision log.
 
 use super::line::Line;
-use crate::engine::admission::webhook::{Verdict, WebhookResult};
+use portcullis_policy::engine::admission::webhook::{Verdict, WebhookResult};
 
 // === impl Line ===
 

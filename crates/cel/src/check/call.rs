@@ -1,0 +1,367 @@
+//! Calls: overload resolution and constant folding.
+
+use std::sync::Arc;
+
+use super::{CheckedExpr, Checker};
+use crate::activation::Activation;
+use crate::budget::Budget;
+use crate::environment::Version;
+use crate::error::{CompileError, EvalError};
+use crate::function::{Cost, Overload};
+use crate::library::{self, Prepared};
+use crate::program::{Attribute, AttributeBase, Call, InSet, Node, Program};
+use crate::regex::{Fault, Regex};
+use crate::syntax::{Expr, ExprKind, ItemExpr, Literal};
+use crate::types::Type;
+use crate::value::{Entries, Key, Value, exact_int};
+
+/// Functions of one constant that are worked out when they are compiled, and
+/// so cost nothing (cel-go `overloads.IsTypeConversionFunction`).
+const CONVERSIONS: [&str; 10] = [
+    "bool",
+    "bytes",
+    "double",
+    "duration",
+    "dyn",
+    "int",
+    "string",
+    "timestamp",
+    "type",
+    "uint",
+];
+
+impl Checker<'_> {
+    pub(super) fn call_or_macro(
+        &mut self,
+        expr: &Expr,
+        target: Option<&Expr>,
+        function: &str,
+        arguments: &[Expr],
+    ) -> CheckedExpr {
+        match target {
+            None if function == "has" && arguments.len() == 1 => self.has(expr, arguments),
+            None => self.call(expr, function, None, arguments),
+            Some(target) => match self.fold_macro(expr, target, function, arguments) {
+                Some(checked) => checked,
+                None => self.member_call(expr, target, function, arguments),
+            },
+        }
+    }
+
+    fn has(&mut self, expr: &Expr, arguments: &[Expr]) -> CheckedExpr {
+        match arguments {
+            [
+                Expr {
+                    kind:
+                        ExprKind::Select {
+                            operand,
+                            field,
+                            optional: false,
+                        },
+                    ..
+                },
+            ] => self.presence(expr, operand, field),
+            _ => Err(self.fault(expr, "invalid argument to has() macro")),
+        }
+    }
+
+    /// `a.b.f()`: the function `a.b.f`, or `f` of `a.b`.
+    fn member_call(&mut self, expr: &Expr, target: &Expr, function: &str, arguments: &[Expr]) -> CheckedExpr {
+        if let Some(prefix) = target.qualified_name() {
+            let name = format!("{prefix}.{function}");
+            let name = name.strip_prefix('.').unwrap_or(&name);
+            if self.environment.functions_of(name).is_some() {
+                return self.call(expr, name, None, arguments);
+            }
+        }
+        let is_format = usize::from(function == "format");
+        self.formats += is_format;
+        let target = self.check(target)?;
+        let checked = self.call(expr, function, Some(target), arguments);
+        self.formats -= is_format;
+        checked
+    }
+
+    /// Errors in a call of `format` can often be found in advance.
+    fn check_format(
+        &self,
+        expr: &Expr,
+        function: &str,
+        nodes: &[Node],
+        arguments: &[Expr],
+    ) -> Result<(), CompileError> {
+        let (
+            "format",
+            [format, _],
+            [
+                Expr {
+                    kind: ExprKind::List(items),
+                    ..
+                },
+            ],
+        ) = (function, nodes, arguments)
+        else {
+            return Ok(());
+        };
+        // A format that is worked out beforehand is not looked at.
+        let is_literal = matches!(&expr.kind, ExprKind::Call { target: Some(target), .. }
+            if matches!(target.kind, ExprKind::Literal(_)));
+        let (true, Some(Value::String(format))) = (is_literal, format.constant()) else {
+            return Ok(());
+        };
+        let written = |item: &ItemExpr| self.written_type(&item.value);
+        let types: Vec<Type> = items.iter().map(written).collect();
+        library::check_format(format, &types).map_err(|message| self.fault(expr, message))
+    }
+
+    /// The type of what is to be formatted; of what cannot be written, if a list or
+    /// map that is spelt out holds that.
+    fn written_type(&self, expr: &Expr) -> Type {
+        let of = self.types.get(&std::ptr::from_ref(expr));
+        let of = of.map_or(Type::Dyn, |of| self.resolved(of));
+        let parts: Vec<&Expr> = match &expr.kind {
+            ExprKind::List(items) => items.iter().map(|item| &item.value).collect(),
+            ExprKind::Map(entries) => entries
+                .iter()
+                .flat_map(|entry| [&entry.key, &entry.value])
+                .collect(),
+            _ => Vec::new(),
+        };
+        parts
+            .into_iter()
+            .map(|part| self.written_type(part))
+            .find(|of| !library::is_formattable(of))
+            .unwrap_or(of)
+    }
+
+    /// A literal pattern must compile (cel-go's validator of such). For the
+    /// function `matches(text, pattern)`, upstream looks at the text.
+    fn check_pattern(&self, function: &str, arguments: &[Expr]) -> Result<(), CompileError> {
+        let ("matches", Some(first)) = (function, arguments.first()) else {
+            return Ok(());
+        };
+        let ExprKind::Literal(Literal::String(pattern)) = &first.kind else {
+            return Ok(());
+        };
+        match Regex::new(pattern, &mut |_| true) {
+            Err(Fault::Refused(error)) if self.environment.version() >= Version::new(29) => {
+                Err(self.fault(first, format!("invalid matches argument: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn call(
+        &mut self,
+        expr: &Expr,
+        function: &str,
+        target: Option<(Node, Type)>,
+        arguments: &[Expr],
+    ) -> CheckedExpr {
+        let is_member = target.is_some();
+        let (mut nodes, mut types): (Vec<Node>, Vec<Type>) = target.into_iter().unzip();
+        for argument in arguments {
+            let (node, of) = self.check(argument)?;
+            nodes.push(node);
+            types.push(of);
+        }
+        let (overloads, result) = self.resolve(expr, function, is_member, &types)?;
+        self.check_format(expr, function, &nodes, arguments)?;
+        self.check_pattern(function, arguments)?;
+        Ok((self.step(expr, function, overloads, nodes)?, result))
+    }
+
+    /// The overloads that take arguments of these types, and the type of the
+    /// result as far as they agree.
+    pub(super) fn resolve(
+        &mut self,
+        expr: &Expr,
+        function: &str,
+        is_member: bool,
+        arguments: &[Type],
+    ) -> Result<(Vec<Arc<Overload>>, Type), CompileError> {
+        let Some(known) = self.environment.functions_of(function) else {
+            return Err(self.undeclared(expr, function));
+        };
+        let mut overloads = Vec::new();
+        let mut result: Option<Type> = None;
+        for overload in known.iter().filter(|overload| overload.member == is_member) {
+            let signature = [&*overload.parameters, std::slice::from_ref(&overload.result)];
+            let [parameters, results] = self.bindings.instantiate(signature);
+            if !self.bindings.assign_all(arguments, &parameters) {
+                continue;
+            }
+            overloads.push(Arc::clone(overload));
+            let of = results
+                .first()
+                .map_or(Type::Dyn, |of| self.bindings.substitute(of, false));
+            result = Some(match result {
+                Some(before) if !before.is_dyn() && before != of => Type::Dyn,
+                Some(before) => before,
+                None => of,
+            });
+        }
+        match result {
+            Some(result) => Ok((overloads, result)),
+            None => Err(self.no_overload(expr, function, is_member, arguments)),
+        }
+    }
+
+    fn no_overload(&self, expr: &Expr, function: &str, is_member: bool, arguments: &[Type]) -> CompileError {
+        let mut resolved: Vec<String> = arguments.iter().map(|of| self.resolved(of).to_string()).collect();
+        let applied = if is_member && !resolved.is_empty() {
+            let target = resolved.remove(0);
+            format!("{target}.({})", resolved.join(", "))
+        } else {
+            format!("({})", resolved.join(", "))
+        };
+        self.fault(
+            expr,
+            format!("found no matching overload for '{function}' applied to '{applied}'"),
+        )
+    }
+
+    /// The step that a call is: some functions are steps of their own.
+    fn step(
+        &self,
+        expr: &Expr,
+        function: &str,
+        overloads: Vec<Arc<Overload>>,
+        nodes: Vec<Node>,
+    ) -> Result<Node, CompileError> {
+        let only = if let [only] = &*overloads {
+            Some(only.id)
+        } else {
+            None
+        };
+        if nodes.len() == 2 && matches!(function, "_==_" | "_!=_" | "or" | "orValue" | "@in") {
+            return Ok(self.pair(function, only, overloads, nodes));
+        }
+        let foldable = CONVERSIONS.contains(&function) && nodes.iter().all(|node| node.constant().is_some());
+        let prepared = Prepared::new(function, &nodes)
+            .map_err(|message| self.fault(expr, format!("program instantiation failed: {message}")))?;
+        let call = call_node(overloads, nodes, prepared);
+        if foldable {
+            return evaluate_now(call)
+                .map(Node::Constant)
+                .map_err(|error| self.fault(expr, format!("program instantiation failed: {error}")));
+        }
+        Ok(call)
+    }
+
+    /// Functions of two arguments that are steps of their own.
+    fn pair(
+        &self,
+        function: &str,
+        only: Option<&str>,
+        overloads: Vec<Arc<Overload>>,
+        nodes: Vec<Node>,
+    ) -> Node {
+        let Ok([left, right]) = <[Node; 2]>::try_from(nodes) else {
+            return Node::Constant(Value::Null);
+        };
+        match function {
+            "_==_" => Node::Equal(Box::new((left, right))),
+            "_!=_" => Node::NotEqual(Box::new((left, right))),
+            "or" => Node::OptionalOr(Box::new((left, right)), false),
+            "orValue" => Node::OptionalOr(Box::new((left, right)), true),
+            _ => match (only, right.constant()) {
+                (Some("in_list"), Some(Value::List(list))) if list.is_empty() => {
+                    Node::Constant(Value::Bool(false))
+                }
+                (Some("in_list"), Some(list)) => match constant_set(list) {
+                    Some(set) => Node::InSet(Box::new(InSet { item: left, set })),
+                    None => call_node(overloads, vec![left, right], None),
+                },
+                _ => call_node(overloads, vec![left, right], None),
+            },
+        }
+    }
+
+    pub(super) fn conditional(&mut self, expr: &Expr, parts: &[Expr; 3]) -> CheckedExpr {
+        let mut types = Vec::with_capacity(3);
+        let mut check = |part: &Expr| {
+            let (node, of) = self.check(part)?;
+            types.push(of);
+            Ok(node)
+        };
+        let [condition, truthy, falsy] = parts;
+        let nodes = [check(condition)?, check(truthy)?, check(falsy)?];
+        let result = self.resolve_conditional(expr, &types)?;
+        let base = AttributeBase::Conditional(Box::new(nodes));
+        Ok((
+            Node::Attribute(Attribute {
+                base,
+                qualifiers: Box::default(),
+                test: false,
+            }),
+            result,
+        ))
+    }
+
+    /// The type of `a ? b : c`, of parts of these types.
+    pub(super) fn resolve_conditional(&mut self, expr: &Expr, parts: &[Type]) -> Result<Type, CompileError> {
+        let either = self.bindings.fresh();
+        if !self
+            .bindings
+            .assign_all(parts, &[Type::Bool, either.clone(), either.clone()])
+        {
+            return Err(self.no_overload(expr, "_?_:_", false, parts));
+        }
+        Ok(self.bindings.substitute(&either, false))
+    }
+}
+
+fn call_node(overloads: Vec<Arc<Overload>>, arguments: Vec<Node>, prepared: Option<Prepared>) -> Node {
+    let of_function = |cost: &Cost| matches!(cost, Cost::OfFunction(_) | Cost::Traversal);
+    let cost = match &*overloads {
+        [only] => only.cost,
+        several => several
+            .iter()
+            .map(|overload| overload.cost)
+            .find(of_function)
+            .unwrap_or(Cost::One),
+    };
+    // Upstream dispatches an operator by itself, any other function of several
+    // overloads with all its arguments.
+    let name = overloads.first().map_or("", |overload| overload.name);
+    let is_operator = name.starts_with('_') || name == "@in";
+    let sequential = prepared.is_some() || name == "format" || overloads.len() > 1 && !is_operator;
+    Node::Call(Box::new(Call {
+        overloads: overloads.into(),
+        arguments: arguments.into(),
+        cost,
+        sequential,
+        prepared,
+        is_negation: name == "!_",
+    }))
+}
+
+/// The result of a call whose arguments are constants.
+fn evaluate_now(call: Node) -> Result<Value<'static>, EvalError> {
+    let program = Program {
+        root: call,
+        output: Type::Dyn,
+        locals: 0,
+        version: Version::NEWEST,
+        name: None,
+    };
+    let value = program.evaluate(&mut Activation::default(), &mut Budget::new(u64::MAX))?;
+    Ok(value.into_owned())
+}
+
+/// The items of a constant list, if `in` can look them up.
+fn constant_set(list: &Value<'static>) -> Option<Entries<'static>> {
+    let Value::List(list) = list else { return None };
+    let mut set = Entries::new();
+    for item in list.items() {
+        // A number is found whichever type it is asked for as.
+        if let Value::Double(double) = item
+            && let Some(int) = exact_int(double)
+        {
+            set.insert(Key::Int(int), Value::Bool(true));
+        }
+        set.insert(Key::new(&item)?, Value::Bool(true));
+    }
+    Some(set)
+}

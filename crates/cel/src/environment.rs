@@ -1,0 +1,254 @@
+//! The environment of expressions: variables, functions, types.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use super::check;
+use super::error::CompileError;
+use super::function::Overload;
+use super::library;
+use super::program::Program;
+use super::types::{ObjectType, Type};
+
+/// A minor version of Kubernetes 1: which libraries there are, and what its cel-go makes of them.
+///
+/// It is what an API server of this version runs the expressions that it has stored with
+/// (`StoredExpressions` of apiserver `pkg/cel/environment`). New ones it compiles without what it
+/// added itself, so that the version before can run them, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(u32);
+
+/// Something made for a version when it is first asked for.
+pub struct PerVersion<T>([OnceLock<T>; PLACES]);
+
+/// From [`Version::OLDEST`] to [`Version::NEWEST`].
+const PLACES: usize = (Version::NEWEST.0 - Version::OLDEST.0 + 1) as usize;
+
+/// The variables, functions and types that an expression is compiled against.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    version: Version,
+    functions: Arc<Functions>,
+    variables: Vec<Declaration>,
+    slots: HashMap<Arc<str>, usize>,
+    types: BTreeMap<Arc<str>, Arc<ObjectType>>,
+    mutation: bool,
+}
+
+pub(crate) type Functions = HashMap<&'static str, Vec<Arc<Overload>>>;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Declaration {
+    pub(crate) of: Type,
+    pub(crate) lazy: bool,
+}
+
+static FUNCTIONS: PerVersion<Arc<Functions>> = PerVersion::new();
+
+// === impl Version ===
+
+impl Version {
+    /// The first version that is known; older ones have what this one has.
+    pub const OLDEST: Self = Self(28);
+
+    /// The last version that is known; newer ones have what this one has.
+    pub const NEWEST: Self = Self(37);
+
+    /// Those whose API servers' environment this is, unit for unit. Versions before these have
+    /// an older cel-go: of them only the libraries are known.
+    pub const EXACT: [Self; 4] = [Self(34), Self(35), Self(36), Self::NEWEST];
+
+    /// The first whose API server has cel-go 0.29, where some functions are stricter or cost
+    /// something else. Those before have what cel-go 0.26 has.
+    pub(crate) const CEL_GO_0_29: Self = Self(37);
+
+    /// Kubernetes 1.`minor`.
+    #[must_use]
+    pub const fn new(minor: u32) -> Self {
+        Self(minor)
+    }
+
+    /// The same, or the nearest one that is known.
+    fn known(self) -> Self {
+        self.clamp(Self::OLDEST, Self::NEWEST)
+    }
+}
+
+/// The newest that is known.
+impl Default for Version {
+    fn default() -> Self {
+        Self::NEWEST
+    }
+}
+
+/// `1.37`.
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "1.{}", self.0)
+    }
+}
+
+// === impl PerVersion ===
+
+impl<T> Default for PerVersion<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> PerVersion<T> {
+    /// Nothing is made yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self([const { OnceLock::new() }; PLACES])
+    }
+
+    /// That of `version`; `make` gets the nearest one that is known.
+    pub fn of(&self, version: Version, make: impl FnOnce(Version) -> T) -> &T {
+        let version = version.known();
+        let place = (version.0 - Version::OLDEST.0) as usize;
+        #[expect(clippy::indexing_slicing, reason = "a known version is from OLDEST to NEWEST")]
+        self.0[place].get_or_init(|| make(version))
+    }
+}
+
+// === impl Environment ===
+
+impl Environment {
+    /// The functions of Kubernetes in this version, and no variables yet.
+    #[must_use]
+    pub fn new(version: Version) -> Self {
+        let functions = FUNCTIONS.of(version, |version| Arc::new(library::functions(version)));
+        Self {
+            version,
+            functions: Arc::clone(functions),
+            variables: Vec::new(),
+            slots: HashMap::new(),
+            types: BTreeMap::new(),
+            mutation: false,
+        }
+    }
+
+    /// The same with a variable. Its name may have points in it.
+    #[must_use]
+    pub fn variable(mut self, name: &str, of: Type) -> Self {
+        self.declare(name, of, false);
+        self
+    }
+
+    /// The same with a variable that is an expression: `variables.NAME`.
+    #[must_use]
+    pub fn lazy_variable(mut self, name: &str, of: Type) -> Self {
+        self.declare(&format!("variables.{name}"), of, true);
+        self
+    }
+
+    /// The same with what a mutation may use: the objects `Object{…}`,
+    /// `Object.spec{…}` and so on, `JSONPatch{…}`, and `jsonpatch.escapeKey`.
+    #[must_use]
+    pub fn mutation(mut self) -> Self {
+        self.mutation = true;
+        let mut functions = (*self.functions).clone();
+        for overload in library::mutation() {
+            functions
+                .entry(overload.name)
+                .or_default()
+                .push(Arc::new(overload));
+        }
+        self.functions = Arc::new(functions);
+        let patch = [
+            ("op", Type::String),
+            ("path", Type::String),
+            ("from", Type::String),
+            ("value", Type::Dyn),
+        ];
+        self.add_types_of(&Type::object("JSONPatch", patch));
+        self
+    }
+
+    fn declare(&mut self, name: &str, of: Type, lazy: bool) {
+        self.add_types_of(&of);
+        match self.slots.get(name) {
+            Some(slot) => {
+                if let Some(declaration) = self.variables.get_mut(*slot) {
+                    *declaration = Declaration { of, lazy };
+                }
+            }
+            None => {
+                self.slots.insert(Arc::from(name), self.variables.len());
+                self.variables.push(Declaration { of, lazy });
+            }
+        }
+    }
+
+    /// Makes the object types of `of` known by their names.
+    fn add_types_of(&mut self, of: &Type) {
+        let mut add_types_of = |object: &ObjectType| {
+            let name: Arc<str> = Arc::from(object.name());
+            self.types.insert(name, Arc::new(object.clone())).is_none()
+        };
+        match of {
+            Type::Object(object) => {
+                let _new = add_types_of(object);
+                object.visit(&mut add_types_of);
+            }
+            Type::List(item) => {
+                let item = Type::clone(item);
+                self.add_types_of(&item);
+            }
+            _ => {}
+        }
+    }
+
+    /// Where the variable `name` is in an [`super::Activation`].
+    #[must_use]
+    pub fn slot(&self, name: &str) -> Option<usize> {
+        self.slots.get(name).copied()
+    }
+
+    /// How many variables there are.
+    #[must_use]
+    pub fn variables(&self) -> usize {
+        self.variables.len()
+    }
+
+    /// Compiles `expression`, whose type must be one of `expected`, if any is
+    /// named, statically: `dyn` is not bool.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong with the expression, and where.
+    pub fn compile(&self, expression: &str, expected: &[Type]) -> Result<Program, CompileError> {
+        check::compile(self, expression, expected)
+    }
+
+    /// The version that was asked for.
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
+    pub(crate) fn functions_of(&self, name: &str) -> Option<&[Arc<Overload>]> {
+        self.functions.get(name).map(Vec::as_slice)
+    }
+
+    pub(crate) fn find_variable(&self, name: &str) -> Option<(usize, &Declaration)> {
+        let slot = *self.slots.get(name)?;
+        Some((slot, self.variables.get(slot)?))
+    }
+
+    /// Whether some variable is an expression, and so `variables` a name.
+    pub(crate) fn has_lazy_variables(&self) -> bool {
+        self.variables.iter().any(|declaration| declaration.lazy)
+    }
+
+    pub(crate) fn find_type(&self, name: &str) -> Option<Type> {
+        if let Some(object) = self.types.get(name) {
+            return Some(Type::Object(Arc::clone(object)));
+        }
+        let open = self.mutation && (name == "Object" || name.starts_with("Object."));
+        open.then(|| Type::open_object(name))
+            .or_else(|| library::type_named(name))
+    }
+}

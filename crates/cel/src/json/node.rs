@@ -1,0 +1,376 @@
+//! One value within a document.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::Document;
+use super::tape::{Kind, TapeToken, WIDE};
+use super::text::{is_same, unescape};
+
+/// A value of a [`Document`]: a handle that costs nothing to copy.
+#[derive(Clone, Copy)]
+pub struct Node<'d> {
+    pub(super) document: &'d Document<'d>,
+    pub(super) token: u32,
+}
+
+/// The items of a list, in order.
+#[derive(Clone)]
+pub struct Items<'d> {
+    document: &'d Document<'d>,
+    next: u32,
+    left: usize,
+}
+
+/// The entries of a map, in the order written, each key once.
+#[derive(Clone)]
+pub struct Entries<'d> {
+    document: &'d Document<'d>,
+    next: u32,
+    end: u32,
+    left: usize,
+}
+
+impl Document<'_> {
+    /// The outermost value.
+    #[must_use]
+    pub fn root(&self) -> Node<'_> {
+        Node {
+            document: self,
+            token: 0,
+        }
+    }
+}
+
+// === impl Node ===
+
+impl<'d> Node<'d> {
+    /// What sort of value it is.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        self.data().map_or(Kind::Null, TapeToken::kind)
+    }
+
+    /// Whether it is `null`.
+    #[must_use]
+    pub fn is_null(self) -> bool {
+        self.kind() == Kind::Null
+    }
+
+    /// The value as it is written.
+    #[must_use]
+    pub fn raw(self) -> &'d str {
+        self.data().map_or("null", |token| text_of(self.document, token))
+    }
+
+    /// The number of items or of distinct keys; 0 for anything else.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.data().map_or(0, TapeToken::count)
+    }
+
+    /// Whether it has no items or keys.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value at the key `name`, if it is a map that has it.
+    #[must_use]
+    #[inline]
+    pub fn get(self, name: &str) -> Option<Self> {
+        let token = self.data().filter(|token| token.kind() == Kind::Object)?;
+        if token.count() > WIDE {
+            return self.find(name);
+        }
+        let entries = self.document.tape.tokens.get(..token.next as usize)?;
+        let mut at = self.token as usize + 1;
+        loop {
+            let [key, value] = entries.get(at..)?.first_chunk()?;
+            if key.may_be(name.len()) && is_key(self.document, *key, name) && !key.superseded() {
+                // A key is followed by its value.
+                return Some(Self {
+                    token: key.next,
+                    ..self
+                });
+            }
+            at = value.next as usize;
+        }
+    }
+
+    /// The values at the keys `names`, as by [`Node::get`]: quickest where the map has its
+    /// keys in that order.
+    #[must_use]
+    pub fn get_all<const COUNT: usize>(self, names: [&str; COUNT]) -> [Option<Self>; COUNT] {
+        let mut found = [None; COUNT];
+        let Some(token) = self.data().filter(|token| token.kind() == Kind::Object) else {
+            return found;
+        };
+        if token.count() > WIDE {
+            return names.map(|name| self.find(name));
+        }
+        let (mut at, end) = (self.token as usize + 1, token.next as usize);
+        let mut expected = 0;
+        while let Some([key, value, ..]) = self.document.tape.tokens.get(at..end) {
+            let is_key = |name: &&str| key.may_be(name.len()) && is_key(self.document, *key, name);
+            let mut places = (expected..COUNT).chain(0..expected);
+            let place = places.find(|&place| names.get(place).is_some_and(is_key));
+            if let Some(place) = place.filter(|_| !key.superseded()) {
+                expected = place + 1;
+                if let Some(slot) = found.get_mut(place) {
+                    *slot = Some(Self {
+                        token: key.next,
+                        ..self
+                    });
+                }
+            }
+            at = value.next as usize;
+        }
+        found
+    }
+
+    /// Like [`Node::get`], in a map so wide that it has an index.
+    fn find(self, name: &str) -> Option<Self> {
+        let keys = self.document.tape.order_of(self.token)?;
+        let key_text = |key: &u32| Node { token: *key, ..self }.as_str().unwrap_or_default();
+        let position = keys.binary_search_by(|key| (*key_text(key)).cmp(name)).ok()?;
+        keys.get(position).map(|key| Self {
+            token: key + 1,
+            ..self
+        })
+    }
+
+    /// The item `index` of a list.
+    #[must_use]
+    pub fn item(self, index: usize) -> Option<Self> {
+        let token = self
+            .data()
+            .filter(|token| token.kind() == Kind::Array && index < token.count())?;
+        if token.count() > WIDE {
+            let item = *self.document.tape.order_of(self.token)?.get(index)?;
+            return Some(Self { token: item, ..self });
+        }
+        self.items().nth(index)
+    }
+
+    /// The items; none if it is no list.
+    #[must_use]
+    pub fn items(self) -> Items<'d> {
+        let left = if self.kind() == Kind::Array { self.len() } else { 0 };
+        Items {
+            document: self.document,
+            next: self.token + 1,
+            left,
+        }
+    }
+
+    /// The entries; none if it is no map.
+    #[must_use]
+    pub fn entries(self) -> Entries<'d> {
+        let is_map = self.kind() == Kind::Object;
+        let left = if is_map { self.len() } else { 0 };
+        let end = self.data().map_or(0, |token| token.next);
+        Entries {
+            document: self.document,
+            next: self.token + 1,
+            end,
+            left,
+        }
+    }
+
+    /// The text, if it is text. Owned only if it has escapes.
+    #[must_use]
+    pub fn as_str(self) -> Option<Cow<'d, str>> {
+        let token = self.data().filter(|token| token.kind() == Kind::String)?;
+        Some(unescape(text_of(self.document, token), token.escaped()))
+    }
+
+    /// Whether it is the text `expected`.
+    #[must_use]
+    pub fn is_str(self, expected: &str) -> bool {
+        self.data()
+            .is_some_and(|token| token.kind() == Kind::String && is_key(self.document, token, expected))
+    }
+
+    /// The truth value, if it is one.
+    #[must_use]
+    pub fn as_bool(self) -> Option<bool> {
+        (self.kind() == Kind::Bool).then(|| self.raw() == "true")
+    }
+
+    /// The number, if it is written as an integer and fits.
+    #[must_use]
+    pub fn as_i64(self) -> Option<i64> {
+        self.number()?.parse().ok()
+    }
+
+    /// The number, if it is written as an integer that is not negative, and fits.
+    #[must_use]
+    pub fn as_u64(self) -> Option<u64> {
+        self.number()?.parse().ok()
+    }
+
+    /// The nearest double; infinite where a double ends.
+    #[must_use]
+    pub fn as_f64(self) -> Option<f64> {
+        self.number()?.parse().ok()
+    }
+
+    /// The text of a number.
+    #[must_use]
+    pub fn number(self) -> Option<&'d str> {
+        (self.kind() == Kind::Number).then(|| self.raw())
+    }
+
+    /// The value at a JSON Pointer (RFC 6901) from here; `""` is this value.
+    #[must_use]
+    pub fn pointer(self, pointer: &str) -> Option<Self> {
+        let mut node = self;
+        for step in super::pointer::steps(pointer)? {
+            node = match node.kind() {
+                Kind::Array => node.item(super::pointer::index(&step)?)?,
+                _ => node.get(&step)?,
+            };
+        }
+        Some(node)
+    }
+
+    /// Whether both say the same: the order of keys, white space and the
+    /// spelling of escapes do not matter; numbers are compared as written.
+    #[must_use]
+    pub fn same(self, other: Node<'_>) -> bool {
+        // Text is compared as a whole near the root alone: else a difference at the bottom
+        // of a deep value would be looked for once on each level.
+        const WHOLE: usize = 32;
+        if self.kind() == other.kind() && self.raw() == other.raw() {
+            return true;
+        }
+        let mut pending = vec![(0, self, other)];
+        while let Some((level, left, right)) = pending.pop() {
+            if left.kind() != right.kind() || left.len() != right.len() {
+                return false;
+            }
+            let is_scalar = !matches!(left.kind(), Kind::Array | Kind::Object);
+            if (is_scalar || level < WHOLE) && left.raw() == right.raw() {
+                continue;
+            }
+            match left.kind() {
+                Kind::Null | Kind::Bool | Kind::Number => return false,
+                Kind::String if left.as_str() == right.as_str() => {}
+                Kind::String => return false,
+                Kind::Array => {
+                    let items = left.items().zip(right.items());
+                    pending.extend(items.map(|(left, right)| (level + 1, left, right)));
+                }
+                Kind::Object => {
+                    for (key, left) in left.entries() {
+                        let Some(right) = right.get(&key) else {
+                            return false;
+                        };
+                        pending.push((level + 1, left, right));
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// What it is part of.
+    pub const fn document(self) -> &'d Document<'d> {
+        self.document
+    }
+
+    /// A number that identifies this value within its document.
+    #[must_use]
+    pub const fn position(self) -> u32 {
+        self.token
+    }
+
+    fn data(self) -> Option<TapeToken> {
+        self.document.tape.tokens.get(self.token as usize).copied()
+    }
+}
+
+fn text_of<'d>(document: &'d Document<'d>, token: TapeToken) -> &'d str {
+    document
+        .text
+        .get(token.start as usize..token.end as usize)
+        .unwrap_or_default()
+}
+
+#[inline]
+fn is_key(document: &Document<'_>, token: TapeToken, name: &str) -> bool {
+    if token.escaped() {
+        return is_escaped_key(document, token, name);
+    }
+    let quoted = document
+        .text
+        .as_bytes()
+        .get(token.start as usize..token.end as usize);
+    matches!(quoted, Some([_, text @ .., _]) if is_same(text, name.as_bytes()))
+}
+
+#[inline(never)]
+fn is_escaped_key(document: &Document<'_>, token: TapeToken, name: &str) -> bool {
+    unescape(text_of(document, token), true) == name
+}
+
+impl fmt::Debug for Node<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.raw())
+    }
+}
+
+// === impl Items ===
+
+impl<'d> Iterator for Items<'d> {
+    type Item = Node<'d>;
+
+    fn next(&mut self) -> Option<Node<'d>> {
+        self.left = self.left.checked_sub(1)?;
+        let item = Node {
+            document: self.document,
+            token: self.next,
+        };
+        self.next = item.data()?.next;
+        Some(item)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Items<'_> {}
+
+// === impl Entries ===
+
+impl<'d> Iterator for Entries<'d> {
+    type Item = (Cow<'d, str>, Node<'d>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.next < self.end {
+            let key = Node {
+                document: self.document,
+                token: self.next,
+            };
+            let value = Node {
+                document: self.document,
+                token: self.next + 1,
+            };
+            self.next = value.data()?.next;
+            if key.data().is_some_and(TapeToken::superseded) {
+                continue;
+            }
+            self.left = self.left.saturating_sub(1);
+            return Some((key.as_str()?, value));
+        }
+        None
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Entries<'_> {}

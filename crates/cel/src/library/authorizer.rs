@@ -1,0 +1,252 @@
+//! Authorization checks (apiserver `pkg/cel/library/authz.go`).
+
+use std::sync::Arc;
+
+use super::formats;
+use super::standard::{Computed, mismatched};
+use crate::authorize::{AccessCheck, AccessQuestion, CheckStage};
+use crate::cost;
+use crate::error::EvalError;
+use crate::evaluate::Evaluation;
+use crate::function::{Apply, Cost, Overload};
+use crate::program::Call;
+use crate::types::Type::{self, Bool, String as Str};
+use crate::value::{Opaque, Text, Value};
+
+/// The type of the variable `authorizer`.
+pub(crate) const AUTHORIZER: Type = Type::Opaque("kubernetes.authorization.Authorizer");
+/// The type of the variable `authorizer.requestResource`.
+pub(crate) const RESOURCE_CHECK: Type = Type::Opaque("kubernetes.authorization.ResourceCheck");
+const PATH_CHECK: Type = Type::Opaque("kubernetes.authorization.PathCheck");
+const GROUP_CHECK: Type = Type::Opaque("kubernetes.authorization.GroupCheck");
+const DECISION: Type = Type::Opaque("kubernetes.authorization.Decision");
+
+pub(super) fn functions() -> Vec<Overload> {
+    let nominal = Cost::OfFunction(|_, _| 1);
+    let asked = Cost::OfFunction(|_, _| cost::AUTHORIZER_CHECK);
+    let of = |id, name, from: Type, to: Type, apply: Apply| {
+        Overload::member(id, name, [from, Str], to, apply).cost(nominal)
+    };
+    let answer =
+        |id, name, to: Type, apply: Apply| Overload::member(id, name, [DECISION], to, apply).cost(nominal);
+    vec![
+        of("authorizer_path", "path", AUTHORIZER, PATH_CHECK, path),
+        of("authorizer_group", "group", AUTHORIZER, GROUP_CHECK, group),
+        Overload::member(
+            "authorizer_serviceaccount",
+            "serviceAccount",
+            [AUTHORIZER, Str, Str],
+            AUTHORIZER,
+            service_account,
+        )
+        .cost(nominal),
+        of(
+            "groupcheck_resource",
+            "resource",
+            GROUP_CHECK,
+            RESOURCE_CHECK,
+            resource,
+        ),
+        of(
+            "resourcecheck_subresource",
+            "subresource",
+            RESOURCE_CHECK,
+            RESOURCE_CHECK,
+            subresource,
+        ),
+        of(
+            "resourcecheck_namespace",
+            "namespace",
+            RESOURCE_CHECK,
+            RESOURCE_CHECK,
+            namespace,
+        ),
+        of("resourcecheck_name", "name", RESOURCE_CHECK, RESOURCE_CHECK, name),
+        of("pathcheck_check", "check", PATH_CHECK, DECISION, check).cost(asked),
+        of("resourcecheck_check", "check", RESOURCE_CHECK, DECISION, check).cost(asked),
+        answer("decision_errored", "errored", Bool, errored),
+        answer("decision_error", "error", Str, error),
+        answer("decision_allowed", "allowed", Bool, allowed),
+        answer("decision_reason", "reason", Str, reason),
+    ]
+}
+
+/// Since 1.31: what is asked is limited to what selectors let through.
+pub(super) fn selectors() -> Vec<Overload> {
+    let parsed = Cost::OfFunction(|arguments, _| {
+        arguments
+            .get(1)
+            .map_or(1, |text| selector(cost::plain_size(text)))
+    });
+    let of = |id, name, apply: Apply| {
+        Overload::member(id, name, [RESOURCE_CHECK, Str], RESOURCE_CHECK, apply).cost(parsed)
+    };
+    vec![
+        of("authorizer_fieldselector", "fieldSelector", field_selector),
+        of("authorizer_labelselector", "labelSelector", label_selector),
+    ]
+}
+
+/// Reading a selector, and making a requirement of each two characters.
+fn selector(size: u64) -> u64 {
+    let requirements = size.div_ceil(2);
+    cost::LIST + cost::traverse(size) + requirements.saturating_mul(cost::LIST + cost::OBJECT)
+}
+
+/// The question so far and the text added to it.
+fn put<'l, 'a>(
+    arguments: &'l [Value<'a>],
+    stage: CheckStage,
+) -> Result<(&'l AccessCheck<'a>, &'l Text<'a>), EvalError> {
+    match arguments {
+        [Value::Opaque(Opaque::Check(check)), Value::String(text)] if check.stage == stage => {
+            Ok((check, text))
+        }
+        _ => Err(EvalError::no_such_overload()),
+    }
+}
+
+fn asking<'a>(
+    check: &AccessCheck<'a>,
+    stage: CheckStage,
+    change: impl FnOnce(&mut AccessQuestion),
+) -> Computed<'a> {
+    let mut question = check.question.clone();
+    change(&mut question);
+    Ok(Value::Opaque(Opaque::Check(Arc::new(AccessCheck {
+        host: check.host,
+        stage,
+        question,
+    }))))
+}
+
+fn path<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let (check, path) = put(arguments, CheckStage::Authorizer)?;
+    if path.trim().is_empty() {
+        return Err(EvalError::failed("path must not be empty"));
+    }
+    asking(check, CheckStage::Path, |question| {
+        question.path = Some(path.to_string())
+    })
+}
+
+fn group<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let (check, group) = put(arguments, CheckStage::Authorizer)?;
+    asking(check, CheckStage::Group, |question| {
+        question.group = group.to_string()
+    })
+}
+
+fn service_account<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [
+        Value::Opaque(Opaque::Check(check)),
+        Value::String(namespace),
+        Value::String(name),
+    ] = arguments
+    else {
+        return mismatched();
+    };
+    if check.stage != CheckStage::Authorizer {
+        return mismatched();
+    }
+    if !formats::dns1123_subdomain(name, false).is_empty() {
+        return Err(EvalError::failed("Invalid service account name"));
+    }
+    if !formats::dns1123_label(namespace, false).is_empty() {
+        return Err(EvalError::failed("Invalid service account namespace"));
+    }
+    let account = (namespace.to_string(), name.to_string());
+    asking(check, CheckStage::Authorizer, |question| {
+        question.service_account = Some(account)
+    })
+}
+
+fn resource<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let (check, resource) = put(arguments, CheckStage::Group)?;
+    if resource.trim().is_empty() {
+        return Err(EvalError::failed("resource must not be empty"));
+    }
+    asking(check, CheckStage::Resource, |question| {
+        question.resource = resource.to_string()
+    })
+}
+
+fn subresource<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let (check, text) = put(arguments, CheckStage::Resource)?;
+    asking(check, CheckStage::Resource, |question| {
+        question.subresource = text.to_string()
+    })
+}
+
+fn namespace<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let (check, text) = put(arguments, CheckStage::Resource)?;
+    asking(check, CheckStage::Resource, |question| {
+        question.namespace = text.to_string()
+    })
+}
+
+fn name<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let (check, text) = put(arguments, CheckStage::Resource)?;
+    asking(check, CheckStage::Resource, |question| {
+        question.name = text.to_string()
+    })
+}
+
+fn field_selector<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let (check, text) = put(arguments, CheckStage::Resource)?;
+    asking(check, CheckStage::Resource, |question| {
+        question.field_selector = text.to_string()
+    })
+}
+
+fn label_selector<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let (check, text) = put(arguments, CheckStage::Resource)?;
+    asking(check, CheckStage::Resource, |question| {
+        question.label_selector = text.to_string()
+    })
+}
+
+fn check<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::Opaque(Opaque::Check(check)), Value::String(verb)] = arguments else {
+        return mismatched();
+    };
+    if !matches!(check.stage, CheckStage::Path | CheckStage::Resource) {
+        return mismatched();
+    }
+    own.afford(cost::AUTHORIZER_CHECK)?;
+    let question = AccessQuestion {
+        verb: verb.to_string(),
+        ..check.question.clone()
+    };
+    Ok(Value::Opaque(Opaque::Decision(check.host.authorize(question))))
+}
+
+fn errored<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [Value::Opaque(Opaque::Decision(answer))] => Ok(Value::Bool(answer.error.is_some())),
+        _ => mismatched(),
+    }
+}
+
+fn error<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [Value::Opaque(Opaque::Decision(answer))] => {
+            Ok(Value::string(answer.error.as_deref().unwrap_or_default()))
+        }
+        _ => mismatched(),
+    }
+}
+
+fn allowed<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [Value::Opaque(Opaque::Decision(answer))] => Ok(Value::Bool(answer.allowed)),
+        _ => mismatched(),
+    }
+}
+
+fn reason<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [Value::Opaque(Opaque::Decision(answer))] => Ok(Value::string(answer.reason.as_str())),
+        _ => mismatched(),
+    }
+}

@@ -1,0 +1,282 @@
+//! CEL's own conversions between types (cel-go `common/stdlib/standard.go`).
+
+use std::sync::Arc;
+
+use super::arithmetic::{integer, timestamp, unsigned};
+use super::standard::{Computed, mismatched};
+use crate::cost;
+use crate::error::EvalError;
+use crate::evaluate::Evaluation;
+use crate::function::{A, Apply, Cost, Overload};
+use crate::program::Call;
+use crate::types::Type;
+use crate::types::Type::{
+    Bool, Bytes as BytesType, Double, Duration, Dyn, Int, String as Str, Timestamp, Uint,
+};
+use crate::value::{Bytes, Text, Value};
+
+pub(super) fn functions() -> Vec<Overload> {
+    let to = |id, name, from: Type, of: Type, apply: Apply| Overload::global(id, name, [from], of, apply);
+    let read = Cost::OfOverload(|arguments, _| {
+        arguments
+            .first()
+            .map_or(1, |text| cost::traverse(cost::size(text)))
+    });
+    vec![
+        to("type", "type", A, Type::of_type(A), type_of),
+        to("to_dyn", "dyn", A, Dyn, itself),
+        to("bool_to_bool", "bool", Bool, Bool, to_bool),
+        to("string_to_bool", "bool", Str, Bool, to_bool),
+        to("bytes_to_bytes", "bytes", BytesType, BytesType, to_bytes),
+        to("string_to_bytes", "bytes", Str, BytesType, to_bytes).cost(read),
+        to("double_to_double", "double", Double, Double, to_double),
+        to("int64_to_double", "double", Int, Double, to_double),
+        to("string_to_double", "double", Str, Double, to_double),
+        to("uint64_to_double", "double", Uint, Double, to_double),
+        to(
+            "duration_to_duration",
+            "duration",
+            Duration,
+            Duration,
+            to_duration,
+        ),
+        to("int64_to_duration", "duration", Int, Duration, to_duration),
+        to("string_to_duration", "duration", Str, Duration, to_duration),
+        to("int64_to_int64", "int", Int, Int, to_int),
+        to("double_to_int64", "int", Double, Int, to_int),
+        to("duration_to_int64", "int", Duration, Int, to_int),
+        to("string_to_int64", "int", Str, Int, to_int),
+        to("timestamp_to_int64", "int", Timestamp, Int, to_int),
+        to("uint64_to_int64", "int", Uint, Int, to_int),
+        to("string_to_string", "string", Str, Str, to_string),
+        to("bool_to_string", "string", Bool, Str, to_string),
+        to("bytes_to_string", "string", BytesType, Str, to_string).cost(read),
+        to("double_to_string", "string", Double, Str, to_string),
+        to("duration_to_string", "string", Duration, Str, to_string),
+        to("int64_to_string", "string", Int, Str, to_string),
+        to("timestamp_to_string", "string", Timestamp, Str, to_string),
+        to("uint64_to_string", "string", Uint, Str, to_string),
+        to(
+            "timestamp_to_timestamp",
+            "timestamp",
+            Timestamp,
+            Timestamp,
+            to_timestamp,
+        ),
+        to("int64_to_timestamp", "timestamp", Int, Timestamp, to_timestamp),
+        to("string_to_timestamp", "timestamp", Str, Timestamp, to_timestamp),
+        to("uint64_to_uint64", "uint", Uint, Uint, to_uint),
+        to("double_to_uint64", "uint", Double, Uint, to_uint),
+        to("int64_to_uint64", "uint", Int, Uint, to_uint),
+        to("string_to_uint64", "uint", Str, Uint, to_uint),
+    ]
+}
+
+fn type_of<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [value] => Ok(Value::Type(Arc::new(value.type_of()))),
+        _ => mismatched(),
+    }
+}
+
+fn itself<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [value] => Ok(value.clone()),
+        _ => mismatched(),
+    }
+}
+
+/// A value that has no such type.
+fn unconvertible<'a>(from: &Value<'_>, to: &str) -> Computed<'a> {
+    Err(EvalError::failed(format!(
+        "type conversion error from '{}' to '{to}'",
+        from.type_of()
+    )))
+}
+
+fn to_bool<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [Value::Bool(value)] => Ok(Value::Bool(*value)),
+        [Value::String(text)] => match &**text {
+            "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(Value::Bool(true)),
+            "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(Value::Bool(false)),
+            _ => unconvertible(&Value::str(""), "bool"),
+        },
+        _ => mismatched(),
+    }
+}
+
+fn to_bytes<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [bytes @ Value::Bytes(_)] => Ok(bytes.clone()),
+        [Value::String(Text::Borrowed(text))] => Ok(Value::Bytes(Bytes::Borrowed(text.as_bytes()))),
+        [Value::String(text)] => Ok(Value::Bytes(Bytes::from(text.as_bytes().to_vec()))),
+        _ => mismatched(),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "as Go converts")]
+fn to_double<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [Value::Double(double)] => Ok(Value::Double(*double)),
+        [Value::Int(int)] => Ok(Value::Double(*int as f64)),
+        [Value::Uint(uint)] => Ok(Value::Double(*uint as f64)),
+        [text @ Value::String(digits)] => match parse_double(digits) {
+            Some(double) => Ok(Value::Double(double)),
+            None => unconvertible(text, "double"),
+        },
+        _ => mismatched(),
+    }
+}
+
+/// As `strconv.ParseFloat` reads a decimal number: digits may be parted by single
+/// underscores, and what is too large is none.
+fn parse_double(text: &str) -> Option<f64> {
+    let part = |at: Option<usize>| at.and_then(|at| text.as_bytes().get(at)).copied();
+    let is_digit = |at: Option<usize>| part(at).is_some_and(|byte| byte.is_ascii_digit());
+    let parted = text
+        .match_indices('_')
+        .all(|(at, _)| is_digit(at.checked_sub(1)) && is_digit(at.checked_add(1)));
+    let double: f64 = text.replace('_', "").parse().ok().filter(|_| parted)?;
+    let has_digits = text.contains(|character: char| character.is_ascii_digit());
+    let fits = if has_digits {
+        double.is_finite()
+    } else {
+        // What is no number has no sign.
+        !double.is_nan() || !text.starts_with(['+', '-'])
+    };
+    fits.then_some(double)
+}
+
+fn to_duration<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [Value::Duration(duration)] => Ok(Value::Duration(*duration)),
+        [value @ Value::String(text)] => match crate::value::Duration::parse(text) {
+            Some(duration) => Ok(Value::Duration(duration)),
+            None => unconvertible(value, "google.protobuf.Duration"),
+        },
+        [value @ Value::Int(_)] => unconvertible(value, "google.protobuf.Duration"),
+        _ => mismatched(),
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "checked to be in range")]
+fn to_int<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    const LIMIT: f64 = 9_223_372_036_854_775_807.0;
+    match arguments {
+        [Value::Int(int)] => Ok(Value::Int(*int)),
+        [Value::Uint(uint)] => integer(i64::try_from(*uint).ok()),
+        [Value::Double(double)] => {
+            let fits = double.is_finite() && *double > -LIMIT && *double < LIMIT;
+            integer(fits.then_some(*double as i64))
+        }
+        [Value::Duration(duration)] => Ok(Value::Int(duration.nanoseconds())),
+        [Value::Timestamp(timestamp)] => Ok(Value::Int(timestamp.seconds())),
+        [value @ Value::String(text)] => match text.parse() {
+            Ok(int) => Ok(Value::Int(int)),
+            Err(_) => unconvertible(value, "int"),
+        },
+        _ => mismatched(),
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "checked to be in range"
+)]
+fn to_uint<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    const LIMIT: f64 = 18_446_744_073_709_551_615.0;
+    match arguments {
+        [Value::Uint(uint)] => Ok(Value::Uint(*uint)),
+        [Value::Int(int)] => unsigned(u64::try_from(*int).ok()),
+        [Value::Double(double)] => {
+            let fits = double.is_finite() && *double >= 0.0 && *double < LIMIT;
+            unsigned(fits.then_some(*double as u64))
+        }
+        [value @ Value::String(text)] => match text.parse::<u64>() {
+            Ok(uint) if !text.starts_with('+') => Ok(Value::Uint(uint)),
+            _ => unconvertible(value, "uint"),
+        },
+        _ => mismatched(),
+    }
+}
+
+fn to_string<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let text = match arguments {
+        [text @ Value::String(_)] => return Ok(text.clone()),
+        [Value::Bool(value)] => value.to_string(),
+        [Value::Bytes(bytes)] => {
+            own.work(bytes.len())?;
+            let text = std::str::from_utf8(bytes);
+            text.map_err(|_| EvalError::failed("invalid UTF-8 in bytes, cannot convert to string"))?
+                .to_owned()
+        }
+        [Value::Double(double)] => shortest(*double),
+        [Value::Duration(duration)] => duration.to_string(),
+        [Value::Int(int)] => int.to_string(),
+        [Value::Timestamp(timestamp)] => timestamp.to_string(),
+        [Value::Uint(uint)] => uint.to_string(),
+        _ => return mismatched(),
+    };
+    Ok(Value::String(Text::from(text)))
+}
+
+/// As Go's `strconv.FormatFloat(double, 'g', -1, 64)`: with an exponent below 10⁻⁴
+/// and from 10⁶ on.
+pub(super) fn shortest(double: f64) -> String {
+    if double.is_nan() {
+        return "NaN".into();
+    }
+    if double.is_infinite() {
+        return if double > 0.0 {
+            "+Inf".into()
+        } else {
+            "-Inf".into()
+        };
+    }
+    let scientific = format!("{double:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    if (-4..6).contains(&exponent) {
+        return format!("{double}");
+    }
+    let digits = even(double, digits);
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{digits}e{sign}{:02}", exponent.abs())
+}
+
+/// Of two numbers as short and as near, the one with an even last digit: Go takes
+/// that one, Rust the larger.
+fn even(double: f64, digits: &str) -> String {
+    let lower = digits.char_indices().next_back().and_then(|(at, last)| {
+        let lower = last.to_digit(10)?.checked_sub(1).filter(|digit| digit % 2 == 0)?;
+        Some(format!("{}{lower}", digits.get(..at)?))
+    });
+    let Some(lower) = lower else {
+        return digits.into();
+    };
+    // All digits that there are.
+    let exact = format!("{double:.800e}");
+    let exact = exact.split('e').next().unwrap_or_default();
+    let is_between = exact
+        .strip_prefix(lower.as_str())
+        .map(|rest| rest.trim_start_matches('.').trim_end_matches('0'));
+    if is_between == Some("5") {
+        lower
+    } else {
+        digits.into()
+    }
+}
+
+fn to_timestamp<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [Value::Timestamp(timestamp)] => Ok(Value::Timestamp(*timestamp)),
+        [Value::Int(seconds)] => timestamp(crate::value::Timestamp::from_seconds(*seconds)),
+        [value @ Value::String(text)] => match crate::value::Timestamp::parse(text) {
+            Some(timestamp) => Ok(Value::Timestamp(timestamp)),
+            None => unconvertible(value, "google.protobuf.Timestamp"),
+        },
+        _ => mismatched(),
+    }
+}

@@ -1,0 +1,128 @@
+//! Values that may be absent (cel-go `cel/library.go`).
+
+use std::sync::Arc;
+
+use super::standard::{Computed, mismatched};
+use crate::error::EvalError;
+use crate::evaluate::Evaluation;
+use crate::function::{A, Overload};
+use crate::program::Call;
+use crate::types::Type;
+use crate::value::Value;
+
+pub(super) fn functions() -> Vec<Overload> {
+    let optional = || Type::optional(A);
+    vec![
+        Overload::global("optional_of", "optional.of", [A], optional(), of),
+        Overload::global(
+            "optional_ofNonZeroValue",
+            "optional.ofNonZeroValue",
+            [A],
+            optional(),
+            of_non_zero,
+        ),
+        Overload::global("optional_none", "optional.none", [], optional(), none),
+        Overload::global(
+            "optional_unwrap",
+            "optional.unwrap",
+            [Type::list(optional())],
+            Type::list(A),
+            unwrap,
+        ),
+        Overload::member(
+            "optional_unwrapOpt",
+            "unwrapOpt",
+            [Type::list(optional())],
+            Type::list(A),
+            unwrap,
+        ),
+        Overload::member("optional_value", "value", [optional()], A, value),
+        Overload::member(
+            "optional_hasValue",
+            "hasValue",
+            [optional()],
+            Type::Bool,
+            has_value,
+        ),
+        // Both are steps of their own.
+        Overload::member(
+            "optional_or_optional",
+            "or",
+            [optional(), optional()],
+            optional(),
+            value,
+        ),
+        Overload::member("optional_orValue_value", "orValue", [optional(), A], A, value),
+        Overload::member("list_first", "first", [Type::list(A)], optional(), first),
+        Overload::member("list_last", "last", [Type::list(A)], optional(), last),
+    ]
+}
+
+fn of<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [value] => Ok(Value::some(value.clone())),
+        _ => mismatched(),
+    }
+}
+
+fn of_non_zero<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [value] if value.is_zero() => Ok(Value::none()),
+        [value] => Ok(Value::some(value.clone())),
+        _ => mismatched(),
+    }
+}
+
+fn none<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, _: &[Value<'a>]) -> Computed<'a> {
+    Ok(Value::none())
+}
+
+fn unwrap<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::List(list)] = arguments else {
+        return mismatched();
+    };
+    own.work(list.len())?;
+    let mut values = Vec::new();
+    for item in list.items() {
+        match item {
+            Value::Optional(inner) => values.extend(inner.map(Arc::unwrap_or_clone)),
+            item => {
+                let item = item.printed();
+                return Err(EvalError::failed(format!("value {item} is not optional")));
+            }
+        }
+    }
+    Ok(Value::list(values))
+}
+
+fn value<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [Value::Optional(Some(inner))] => Ok((**inner).clone()),
+        [Value::Optional(None)] => Err(EvalError::failed("optional.none() dereference")),
+        _ => mismatched(),
+    }
+}
+
+fn has_value<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [Value::Optional(inner)] => Ok(Value::Bool(inner.is_some())),
+        _ => mismatched(),
+    }
+}
+
+fn first<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [Value::List(list)] => Ok(list.get(0).map_or(Value::none(), Value::some)),
+        _ => mismatched(),
+    }
+}
+
+fn last<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    match arguments {
+        [Value::List(list)] => {
+            let last = list.len().checked_sub(1).and_then(|last| list.get(last));
+            Ok(last.map_or(Value::none(), Value::some))
+        }
+        _ => mismatched(),
+    }
+}

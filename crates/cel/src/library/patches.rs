@@ -1,0 +1,27 @@
+//! Functions for mutations only (apiserver `pkg/cel/library/jsonpatch.go`).
+
+use super::standard::{Computed, mismatched};
+use super::strings::first_size;
+use crate::cost;
+use crate::evaluate::Evaluation;
+use crate::function::{Cost, Overload};
+use crate::program::Call;
+use crate::types::Type::String as Str;
+use crate::value::{Text, Value};
+
+pub(super) fn functions() -> Vec<Overload> {
+    let read = Cost::OfFunction(|arguments, _| first_size(arguments, cost::traverse));
+    let id = "string_jsonpatch_escapeKey_string";
+    vec![Overload::global(id, "jsonpatch.escapeKey", [Str], Str, escape_key).cost(read)]
+}
+
+/// As a step of a JSON Pointer: `~` is `~0`, `/` is `~1`.
+fn escape_key<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::String(text)] = arguments else {
+        return mismatched();
+    };
+    own.work(text.len())?;
+    Ok(Value::String(Text::from(
+        text.replace('~', "~0").replace('/', "~1"),
+    )))
+}

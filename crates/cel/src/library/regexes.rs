@@ -1,0 +1,87 @@
+//! `find` and `findAll` (apiserver `pkg/cel/library/regex.go`).
+
+use super::Prepared;
+use super::standard::{Computed, mismatched};
+use crate::cost;
+use crate::error::EvalError;
+use crate::evaluate::Evaluation;
+use crate::function::{Cost, Overload};
+use crate::program::Call;
+use crate::regex::{self, Error, Fault, Meter, Regex, Stopped};
+use crate::types::Type::{self, Int, String as Str};
+use crate::value::Value;
+
+pub(super) fn functions() -> Vec<Overload> {
+    let matched = Cost::OfFunction(|arguments, _| match arguments {
+        [text, pattern, ..] => cost::regex(cost::plain_size(text), cost::plain_size(pattern)),
+        _ => 1,
+    });
+    let texts = || Type::list(Str);
+    vec![
+        Overload::member("string_find_string", "find", [Str, Str], Str, find).cost(matched),
+        Overload::member("string_find_all_string", "findAll", [Str, Str], texts(), find_all).cost(matched),
+        Overload::member(
+            "string_find_all_string_int",
+            "findAll",
+            [Str, Str, Int],
+            texts(),
+            find_all,
+        )
+        .cost(matched),
+    ]
+}
+
+/// Calls `run` with the pattern of a call, compiled beforehand if it is constant.
+pub(super) fn with_pattern<T>(
+    own: &mut Evaluation<'_, '_>,
+    call: &Call,
+    pattern: &str,
+    run: impl FnOnce(&Regex, Meter<'_>) -> Result<T, Stopped>,
+) -> Result<Result<T, Error>, EvalError> {
+    let stopped = || EvalError::internal("a search gave up");
+    let compiled;
+    let regex = if let Some(Prepared::Regex(regex)) = &call.prepared {
+        regex
+    } else {
+        match own.metered(|meter| regex::compiled(pattern, meter))? {
+            Ok(regex) => compiled = regex,
+            Err(Fault::Refused(error)) => return Ok(Err(error)),
+            Err(Fault::Stopped) => return Err(stopped()),
+        }
+        &compiled
+    };
+    let found = own.metered(|meter| run(regex, meter))?;
+    found.map(Ok).map_err(|Stopped| stopped())
+}
+
+fn illegal(error: &Error) -> EvalError {
+    EvalError::failed(format!("Illegal regex: {error}"))
+}
+
+fn find<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::String(text), Value::String(pattern)] = arguments else {
+        return mismatched();
+    };
+    let found = with_pattern(own, call, pattern, |regex, meter| regex.find_at(text, 0, meter))?;
+    let (start, end) = found.map_err(|error| illegal(&error))?.unwrap_or_default();
+    Ok(Value::String(
+        text.part(|text| text.get(start..end).unwrap_or_default()),
+    ))
+}
+
+fn find_all<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let (text, pattern, limit) = match arguments {
+        [Value::String(text), Value::String(pattern)] => (text, pattern, -1),
+        [Value::String(text), Value::String(pattern), Value::Int(limit)] => (text, pattern, *limit),
+        _ => return mismatched(),
+    };
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let found = with_pattern(own, call, pattern, |regex, meter| {
+        regex.find_all(text, limit, meter)
+    })?;
+    let found = found.map_err(|error| illegal(&error))?.into_iter();
+    let part = |(start, end)| text.part(|text| text.get(start..end).unwrap_or_default());
+    Ok(Value::list(
+        found.map(|range| Value::String(part(range))).collect(),
+    ))
+}

@@ -1,0 +1,90 @@
+//! URLs (apiserver `pkg/cel/library/urls.go`).
+
+use std::sync::Arc;
+
+use super::standard::{Computed, mismatched};
+use super::strings::first_size;
+use crate::cost;
+use crate::error::EvalError;
+use crate::evaluate::Evaluation;
+use crate::function::{Apply, Cost, Overload};
+use crate::program::Call;
+use crate::types::Type::{self, Bool, String as Str};
+use crate::value::{Entries, Key, Opaque, Text, UrlValue, Value};
+
+/// The type of a URL.
+pub(super) const URL: Type = Type::Opaque("kubernetes.URL");
+
+pub(super) fn functions() -> Vec<Overload> {
+    let read = Cost::OfFunction(|arguments, _| first_size(arguments, cost::traverse));
+    let nominal = Cost::OfFunction(|_, _| 1);
+    let part = |id, name, apply: Apply| Overload::member(id, name, [URL], Str, apply).cost(nominal);
+    let query = Type::map(Str, Type::list(Str));
+    vec![
+        Overload::global("string_to_url", "url", [Str], URL, url).cost(read),
+        Overload::global("is_url_string", "isURL", [Str], Bool, is_url),
+        part("url_get_scheme", "getScheme", scheme),
+        part("url_get_host", "getHost", host),
+        part("url_get_hostname", "getHostname", hostname),
+        part("url_get_port", "getPort", port),
+        part("url_get_escaped_path", "getEscapedPath", escaped_path),
+        Overload::member("url_get_query", "getQuery", [URL], query, get_query).cost(nominal),
+    ]
+}
+
+fn url<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::String(text)] = arguments else {
+        return mismatched();
+    };
+    own.work(text.len())?;
+    let url = UrlValue::parse(text).map_err(|fault| {
+        EvalError::failed(format!("URL parse error during conversion from string: {fault}"))
+    })?;
+    Ok(Value::Opaque(Opaque::Url(Arc::new(url))))
+}
+
+fn is_url<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::String(text)] = arguments else {
+        return mismatched();
+    };
+    own.work(text.len())?;
+    Ok(Value::Bool(UrlValue::is_request(text)))
+}
+
+fn part<'a>(arguments: &[Value<'a>], part: impl FnOnce(&UrlValue) -> &str) -> Computed<'a> {
+    match arguments {
+        [Value::Opaque(Opaque::Url(url))] => Ok(Value::string(part(url))),
+        _ => mismatched(),
+    }
+}
+
+fn scheme<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(arguments, |url| &url.scheme)
+}
+
+fn host<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(arguments, |url| &url.host)
+}
+
+fn hostname<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(arguments, UrlValue::hostname)
+}
+
+fn port<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(arguments, UrlValue::port)
+}
+
+fn escaped_path<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(arguments, |url| &url.escaped_path)
+}
+
+fn get_query<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    let [Value::Opaque(Opaque::Url(url))] = arguments else {
+        return mismatched();
+    };
+    let entries = url.query().into_iter().map(|(key, values)| {
+        let values = values.into_iter().map(Value::string).collect();
+        (Key::String(Text::from(key)), Value::list(values))
+    });
+    Ok(Value::map(entries.collect::<Entries<'a>>()))
+}

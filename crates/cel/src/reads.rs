@@ -1,0 +1,260 @@
+//! What an expression may look at: found in its plan, whatever the values are.
+//!
+//! Nothing that it looks at is missing here, but what is here need not be looked at.
+
+use std::collections::HashMap;
+
+use super::program::{Attribute, AttributeBase, Fold, Node, Program, Qualifier, QualifierKey};
+
+/// Something that an expression may look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Read {
+    /// The variable of the environment.
+    pub slot: usize,
+    /// The way from there.
+    pub path: Vec<ReadStep>,
+    /// How much of what is there.
+    pub extent: ReadExtent,
+}
+
+/// One step of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReadStep {
+    /// A field, or a key that is text.
+    Key(Box<str>),
+    /// Any field, key or item.
+    Any,
+}
+
+/// How much of a value is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadExtent {
+    /// All of it.
+    Value,
+    /// Which items or entries it has.
+    Entries,
+    /// Whether it is there.
+    Presence,
+}
+
+/// Where a local variable comes from: the variable and the way to it.
+type LocalOrigin = Option<(usize, Vec<ReadStep>)>;
+
+/// The reads found so far.
+#[derive(Default)]
+struct Finder {
+    reads: Vec<Read>,
+    /// Of each local variable; `None`: what it stands for is found already.
+    locals: HashMap<usize, LocalOrigin>,
+}
+
+// === impl Program ===
+
+impl Program {
+    /// Everything that it may look at. Variables that are expressions themselves are not among
+    /// it, nor what these look at.
+    #[must_use]
+    pub fn reads(&self) -> Vec<Read> {
+        let mut finder = Finder::default();
+        finder.node(&self.root);
+        finder.reads
+    }
+}
+
+// === impl Read ===
+
+impl Read {
+    /// Whether what lies at `place`, on the way from its variable, may count.
+    #[must_use]
+    pub fn touches(&self, place: &[String]) -> bool {
+        let is_same = |(step, name): (&ReadStep, &String)| match step {
+            ReadStep::Any => true,
+            ReadStep::Key(key) => **key == **name,
+        };
+        let mut both = self.path.iter().zip(place);
+        both.all(is_same)
+            && match self.extent {
+                ReadExtent::Value => true,
+                ReadExtent::Entries => place.len() <= self.path.len(),
+                ReadExtent::Presence => place.len() < self.path.len(),
+            }
+    }
+}
+
+// === impl Finder ===
+
+impl Finder {
+    fn nodes<'n>(&mut self, nodes: impl IntoIterator<Item = &'n Node>) {
+        nodes.into_iter().for_each(|node| self.node(node));
+    }
+
+    fn node(&mut self, node: &Node) {
+        match node {
+            Node::Constant(_) => {}
+            Node::Attribute(attribute) => self.attribute(attribute),
+            Node::And(parts) | Node::Or(parts) => self.nodes(parts),
+            Node::Equal(pair) | Node::NotEqual(pair) | Node::OptionalOr(pair, _) => {
+                self.nodes([&pair.0, &pair.1]);
+            }
+            Node::InSet(set) => self.node(&set.item),
+            Node::Call(call) => self.nodes(&call.arguments),
+            Node::List(list) => self.nodes(&list.items),
+            Node::Map(entries) => self.nodes(entries.iter().flat_map(|entry| [&entry.key, &entry.value])),
+            Node::Object(object) => self.nodes(object.fields.iter().map(|field| &field.value)),
+            Node::Fold(fold) => self.fold(fold),
+        }
+    }
+
+    fn attribute(&mut self, attribute: &Attribute) {
+        self.within(attribute);
+        if let Some((slot, path)) = self.origin(attribute) {
+            let extent = if attribute.test {
+                ReadExtent::Presence
+            } else {
+                ReadExtent::Value
+            };
+            self.reads.push(Read { slot, path, extent });
+        }
+    }
+
+    /// What is looked at to know what is selected, and from what.
+    fn within(&mut self, attribute: &Attribute) {
+        match &attribute.base {
+            AttributeBase::Variable(_) | AttributeBase::Lazy(_) | AttributeBase::Local(_) => {}
+            AttributeBase::Node(node) => self.node(node),
+            AttributeBase::Conditional(parts) => self.nodes(parts.iter()),
+        }
+        for qualifier in &attribute.qualifiers {
+            if let QualifierKey::Node(node) = &qualifier.key {
+                self.node(node);
+            }
+        }
+    }
+
+    /// Where its value comes from, unless that is found already.
+    fn origin(&self, attribute: &Attribute) -> LocalOrigin {
+        let (slot, mut path) = match &attribute.base {
+            AttributeBase::Variable(slot) => (*slot, Vec::new()),
+            AttributeBase::Local(local) => self.locals.get(local).cloned().flatten()?,
+            AttributeBase::Lazy(_) | AttributeBase::Node(_) | AttributeBase::Conditional(_) => return None,
+        };
+        path.extend(attribute.qualifiers.iter().filter_map(step));
+        Some((slot, path))
+    }
+
+    fn fold(&mut self, fold: &Fold) {
+        let origin = match &fold.range {
+            Node::Attribute(attribute) if !attribute.test => {
+                self.within(attribute);
+                self.origin(attribute)
+            }
+            range => {
+                self.node(range);
+                None
+            }
+        };
+        if let Some((slot, path)) = &origin {
+            self.reads.push(Read {
+                slot: *slot,
+                path: path.clone(),
+                extent: ReadExtent::Entries,
+            });
+        }
+        let item = origin.map(|(slot, mut path)| {
+            path.push(ReadStep::Any);
+            (slot, path)
+        });
+        match fold.second {
+            // Which keys or indices there are is known from the range.
+            Some(second) => {
+                self.locals.insert(fold.first, None);
+                self.locals.insert(second, item);
+            }
+            None => {
+                self.locals.insert(fold.first, item);
+            }
+        }
+        self.nodes(fold.filter.as_ref());
+        self.node(&fold.body);
+    }
+}
+
+fn step(qualifier: &Qualifier) -> Option<ReadStep> {
+    match &qualifier.key {
+        QualifierKey::Field(name) => Some(ReadStep::Key(name.clone())),
+        QualifierKey::Constant(value) => Some(match value.as_str() {
+            Some(key) => ReadStep::Key(key.into()),
+            None => ReadStep::Any,
+        }),
+        QualifierKey::Node(_) => Some(ReadStep::Any),
+        QualifierKey::Itself => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Environment, Type, Version};
+
+    /// Whether each place may count for the expression.
+    fn touched(expression: &str, places: &[&str]) -> Vec<bool> {
+        let environment = Environment::new(Version::NEWEST)
+            .variable("object", Type::Dyn)
+            .variable("other", Type::Dyn);
+        let program = environment.compile(expression, &[Type::Bool, Type::Dyn]).unwrap();
+        let slot = environment.slot("object").unwrap();
+        let reads = program.reads();
+        let is_touched = |place: &&str| {
+            let place: Vec<String> = place.split('/').skip(1).map(str::to_owned).collect();
+            reads.iter().any(|read| read.slot == slot && read.touches(&place))
+        };
+        places.iter().map(is_touched).collect()
+    }
+
+    #[test]
+    fn what_an_expression_may_look_at_is_found() {
+        for (expression, place, expected) in [
+            ("object.a.b == 1", "/a/b", true),
+            ("object.a.b == 1", "/a/b/c", true),
+            ("object.a.b == 1", "/a", true),
+            ("object.a.b == 1", "/a/c", false),
+            ("object == other", "/a/b", true),
+            ("other.a == 1", "/a", false),
+            ("object['a'].b == 1", "/a/b", true),
+            ("object['a'].b == 1", "/b", false),
+            ("object[other.x].b == 1", "/a/b", true),
+            ("object[other.x].b == 1", "/a/c", false),
+            ("object.l[0] == 1", "/l/3", true),
+            ("other[object.k] == 1", "/k", true),
+            // Presence is told by the mark that is left.
+            ("has(object.a.b)", "/a/b", false),
+            ("has(object.a.b)", "/a/b/c", false),
+            ("has(object.a.b)", "/a", true),
+            ("object.?a.b.hasValue()", "/a/b", true),
+            ("object.?a.orValue(1) == 1", "/a", true),
+            // Items one by one.
+            ("object.l.all(i, i.x == 1)", "/l/0/y", false),
+            ("object.l.all(i, i.x == 1)", "/l/0/x", true),
+            ("object.l.all(i, i.x == 1)", "/l", true),
+            ("object.l.all(i, has(i.x))", "/l/0/x", false),
+            ("object.l.exists(i, i == 1)", "/l/0/y", true),
+            ("object.l.filter(i, i.x == 1).size() > 0", "/l/0/y", true),
+            ("object.l.all(i, i.m.all(j, j.x == 1))", "/l/0/m/k/y", false),
+            ("object.l.all(i, i.m.all(j, j.x == 1))", "/l/0/m/k/x", true),
+            ("object.l.all(i, other.l.all(j, i.x == j.x))", "/l/0/x", true),
+            ("object.m.all(k, v, k == 'a')", "/m/a/x", false),
+            ("object.m.all(k, v, v.x == 1)", "/m/a/x", true),
+            ("object.m.all(k, v, v.x == 1)", "/m/a/y", false),
+            ("(object.l + other.l).all(i, i.x == 1)", "/l/0/y", true),
+            ("size(object.l) == 1", "/l/0", true),
+            // Wherever it stands.
+            ("other.a == 1 ? object.a == 1 : true", "/a", true),
+            ("(other.a == 1 ? object : other).b == 1", "/a", true),
+            ("[object.a] == [1]", "/a", true),
+            ("{'k': object.a} == {'k': 1}", "/a", true),
+            ("string(object.a) in ['x']", "/a", true),
+            ("true || object.a", "/a", true),
+        ] {
+            assert_eq!(touched(expression, &[place]), [expected], "{expression} {place}");
+        }
+    }
+}

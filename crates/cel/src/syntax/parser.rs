@@ -1,0 +1,342 @@
+//! The parser: from tokens to a syntax tree. Here are operators and selections.
+
+mod operand;
+
+use super::lexer::{Lexer, Spanned, Token};
+use super::tree::{Expr, ExprKind};
+use super::{MAX_DEPTH, MAX_LENGTH, MAX_NESTING, position};
+use crate::error::CompileError;
+
+/// Parses an expression.
+pub(crate) fn parse(text: &str) -> Result<Expr, CompileError> {
+    if text.chars().count() > MAX_LENGTH {
+        let message = format!("expression code point size exceeds limit: more than {MAX_LENGTH}");
+        return Err(CompileError::new(message, (1, 1)));
+    }
+    let mut parser = Parser {
+        text,
+        lexer: Lexer::new(text),
+        token: Spanned::END,
+        nesting: 0,
+    };
+    parser
+        .parse()
+        .map_err(|fault| CompileError::new(fault.message, position(text, fault.at)))
+}
+
+struct SyntaxFault {
+    at: usize,
+    message: String,
+}
+
+type Parse = Result<Expr, SyntaxFault>;
+
+struct Parser<'t> {
+    text: &'t str,
+    lexer: Lexer<'t>,
+    /// The token to look at next.
+    token: Spanned,
+    nesting: u32,
+}
+
+impl Spanned {
+    const END: Self = Self {
+        token: Token::End,
+        from: 0,
+        to: 0,
+    };
+}
+
+// === impl Parser ===
+
+impl<'t> Parser<'t> {
+    fn parse(&mut self) -> Parse {
+        self.advance()?;
+        let expr = self.expr()?;
+        if self.token.token != Token::End {
+            return Err(self.unexpected("<EOF>"));
+        }
+        Ok(expr)
+    }
+
+    fn advance(&mut self) -> Result<Spanned, SyntaxFault> {
+        let next = self
+            .lexer
+            .next()
+            .map_err(|(at, message)| SyntaxFault { at, message })?;
+        Ok(std::mem::replace(&mut self.token, next))
+    }
+
+    fn lexeme(&self, token: Spanned) -> &'t str {
+        self.text.get(token.from..token.to).unwrap_or_default()
+    }
+
+    fn unexpected(&self, expected: &str) -> SyntaxFault {
+        let found = match self.token.token {
+            Token::End => "<EOF>",
+            _ => self.lexeme(self.token),
+        };
+        let message = format!("Syntax error: mismatched input '{found}' expecting {expected}");
+        SyntaxFault {
+            at: self.token.from,
+            message,
+        }
+    }
+
+    fn is(&self, sign: &str) -> bool {
+        matches!(self.token.token, Token::Sign(own) if own == sign)
+    }
+
+    /// Skips `sign` if it is next, and returns its position.
+    fn take(&mut self, sign: &str) -> Result<Option<usize>, SyntaxFault> {
+        if !self.is(sign) {
+            return Ok(None);
+        }
+        self.advance().map(|token| Some(token.from))
+    }
+
+    fn expect(&mut self, sign: &str) -> Result<usize, SyntaxFault> {
+        match self.take(sign)? {
+            Some(at) => Ok(at),
+            None => Err(self.unexpected(&format!("'{sign}'"))),
+        }
+    }
+
+    fn node(&self, kind: ExprKind, at: usize, children: u32) -> Parse {
+        let depth = children + 1;
+        if depth > MAX_DEPTH {
+            return Err(too_deep(at, MAX_DEPTH));
+        }
+        Ok(Expr { kind, at, depth })
+    }
+
+    fn expr(&mut self) -> Parse {
+        self.nesting += 1;
+        if self.nesting > MAX_NESTING {
+            return Err(too_deep(self.token.from, MAX_NESTING));
+        }
+        let expr = self.binary(OR)?;
+        let expr = if self.is("?") {
+            self.conditional(expr)
+        } else {
+            Ok(expr)
+        };
+        self.nesting -= 1;
+        expr
+    }
+
+    fn conditional(&mut self, condition: Expr) -> Parse {
+        let at = self.expect("?")?;
+        let truthy = self.binary(OR)?;
+        self.expect(":")?;
+        let falsy = self.expr()?;
+        let depth = Expr::children_depth([&condition, &truthy, &falsy]);
+        self.node(
+            ExprKind::Conditional(Box::new([condition, truthy, falsy])),
+            at,
+            depth,
+        )
+    }
+
+    /// What binary operators that bind at least as tightly as `level` join.
+    fn binary(&mut self, level: u8) -> Parse {
+        let mut left = self.unary()?;
+        while let Some((sign, function, own)) = self.operator(level) {
+            let at = self.expect(sign)?;
+            let right = self.binary(own + 1)?;
+            left = match own {
+                OR => self.logic(left, right, at, true),
+                AND => self.logic(left, right, at, false),
+                _ => self.operation(function, vec![left, right], at),
+            }?;
+        }
+        Ok(left)
+    }
+
+    /// The binary operator that is next, if it binds tightly enough.
+    fn operator(&self, level: u8) -> Option<(&'static str, &'static str, u8)> {
+        let Token::Sign(next) = self.token.token else {
+            return None;
+        };
+        OPERATORS
+            .into_iter()
+            .find(|(sign, _, own)| *sign == next && *own >= level)
+    }
+
+    /// Terms of one kind stand side by side, so that many of them are not deep.
+    fn logic(&self, left: Expr, right: Expr, at: usize, or: bool) -> Parse {
+        let depth = right.depth;
+        match (left.kind, or) {
+            (ExprKind::Or(mut terms), true) => {
+                terms.push(right);
+                self.node(ExprKind::Or(terms), left.at, depth.max(left.depth - 1))
+            }
+            (ExprKind::And(mut terms), false) => {
+                terms.push(right);
+                self.node(ExprKind::And(terms), left.at, depth.max(left.depth - 1))
+            }
+            (kind, or) => {
+                let terms = vec![
+                    Expr {
+                        kind,
+                        at: left.at,
+                        depth: left.depth,
+                    },
+                    right,
+                ];
+                let kind = if or {
+                    ExprKind::Or(terms)
+                } else {
+                    ExprKind::And(terms)
+                };
+                self.node(kind, at, depth.max(left.depth))
+            }
+        }
+    }
+
+    fn operation(&self, function: &str, arguments: Vec<Expr>, at: usize) -> Parse {
+        let depth = Expr::children_depth(&arguments);
+        self.node(
+            ExprKind::Call {
+                target: None,
+                function: function.into(),
+                arguments,
+            },
+            at,
+            depth,
+        )
+    }
+
+    /// `!` and `-`, which cancel themselves out in pairs.
+    fn unary(&mut self) -> Parse {
+        for (sign, function) in [("!", "!_"), ("-", "-_")] {
+            if !self.is(sign) {
+                continue;
+            }
+            let at = self.expect(sign)?;
+            if sign == "-" && matches!(self.token.token, Token::Int | Token::Double) {
+                let literal = self.number(true)?;
+                return self.selections(literal);
+            }
+            let mut count = 1;
+            while self.take(sign)?.is_some() {
+                count += 1;
+            }
+            let operand = self.member()?;
+            return if count % 2 == 0 {
+                Ok(operand)
+            } else {
+                self.operation(function, vec![operand], at)
+            };
+        }
+        self.member()
+    }
+
+    fn member(&mut self) -> Parse {
+        let primary = self.primary()?;
+        self.selections(primary)
+    }
+
+    /// What is selected from `expr`: `.field`, `.function()`, `[index]`, and
+    /// `{…}` if it spells the name of a type.
+    fn selections(&mut self, mut expr: Expr) -> Parse {
+        loop {
+            if let Some(at) = self.take(".")? {
+                expr = self.selection(expr, at)?;
+            } else if let Some(at) = self.take("[")? {
+                let optional = self.take("?")?.is_some();
+                let index = self.expr()?;
+                self.expect("]")?;
+                let depth = Expr::children_depth([&expr, &index]);
+                let kind = ExprKind::Index {
+                    operand: Box::new(expr),
+                    index: Box::new(index),
+                    optional,
+                };
+                expr = self.node(kind, at, depth)?;
+            } else if self.is("{")
+                && let Some(name) = expr.qualified_name()
+            {
+                expr = self.object(name)?;
+            } else {
+                return Ok(expr);
+            }
+        }
+    }
+
+    fn selection(&mut self, operand: Expr, at: usize) -> Parse {
+        let optional = self.take("?")?.is_some();
+        let name = self.name()?;
+        let depth = operand.depth;
+        if !optional && self.is("(") {
+            let open = self.expect("(")?;
+            let arguments = self.arguments()?;
+            let depth = depth.max(Expr::children_depth(&arguments));
+            let kind = ExprKind::Call {
+                target: Some(Box::new(operand)),
+                function: name.into(),
+                arguments,
+            };
+            return self.node(kind, open, depth);
+        }
+        self.node(
+            ExprKind::Select {
+                operand: Box::new(operand),
+                field: name.into(),
+                optional,
+            },
+            at,
+            depth,
+        )
+    }
+
+    fn name(&mut self) -> Result<&'t str, SyntaxFault> {
+        let name = self.lexeme(self.token);
+        if self.token.token != Token::Ident || matches!(name, "true" | "false" | "null") {
+            return Err(self.unexpected("IDENTIFIER"));
+        }
+        self.advance()?;
+        Ok(name)
+    }
+
+    /// What stands between `(` and `)`, both of which are passed.
+    fn arguments(&mut self) -> Result<Vec<Expr>, SyntaxFault> {
+        let mut arguments = Vec::new();
+        while !self.is(")") || !arguments.is_empty() {
+            arguments.push(self.expr()?);
+            if self.take(",")?.is_none() {
+                break;
+            }
+        }
+        self.expect(")")?;
+        Ok(arguments)
+    }
+}
+
+const OR: u8 = 0;
+const AND: u8 = 1;
+
+/// Binary operators with their functions and how tightly they bind.
+const OPERATORS: [(&str, &str, u8); 14] = [
+    ("||", "_||_", OR),
+    ("&&", "_&&_", AND),
+    ("<", "_<_", 2),
+    ("<=", "_<=_", 2),
+    (">=", "_>=_", 2),
+    (">", "_>_", 2),
+    ("==", "_==_", 2),
+    ("!=", "_!=_", 2),
+    ("in", "@in", 2),
+    ("+", "_+_", 3),
+    ("-", "_-_", 3),
+    ("*", "_*_", 4),
+    ("/", "_/_", 4),
+    ("%", "_%_", 4),
+];
+
+fn too_deep(at: usize, limit: u32) -> SyntaxFault {
+    SyntaxFault {
+        at,
+        message: format!("expression recursion limit exceeded: {limit}"),
+    }
+}

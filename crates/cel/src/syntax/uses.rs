@@ -1,0 +1,349 @@
+//! Where an expression uses a variable, and how: for whoever writes it anew.
+
+use std::ops::Range;
+
+use super::lexer::{Lexer, Token};
+use super::parser::parse;
+use super::position;
+use super::tree::{Expr, ExprKind};
+use crate::error::CompileError;
+
+/// One use of a variable, with the fields that are selected from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VariableUse {
+    /// `a.b` of `variable.a.b`; what stands behind `.?` or `[` does not count.
+    pub fields: Vec<String>,
+    /// Whether it is asked for by `has(variable.a.b)`, which then is all of the range.
+    pub is_presence_test: bool,
+    /// The bytes of the expression.
+    pub range: Range<usize>,
+}
+
+/// Every use of `variable` in `expression`, in the order of the text.
+///
+/// # Errors
+///
+/// The expression cannot be parsed, gives the name to something else (`list.all(variable, …)`), or
+/// has brackets within a selection (`(variable).a`).
+pub fn variable_uses(expression: &str, variable: &str) -> Result<Vec<VariableUse>, CompileError> {
+    let tree = parse(expression)?;
+    let mut search = Search {
+        text: expression,
+        variable,
+        found: Vec::new(),
+    };
+    search.visit(&tree, None)?;
+    search.found.sort_by_key(|found| found.range.start);
+    Ok(search.found)
+}
+
+struct Search<'t> {
+    text: &'t str,
+    variable: &'t str,
+    found: Vec<VariableUse>,
+}
+
+impl Search<'_> {
+    /// `presence` is where the `has` begins of which `expr` is the argument.
+    fn visit(&mut self, expr: &Expr, presence: Option<usize>) -> Result<(), CompileError> {
+        if let Some((fields, at)) = self.selection(expr) {
+            let range = self.range(&fields, at, presence)?;
+            self.found.push(VariableUse {
+                fields,
+                is_presence_test: presence.is_some(),
+                range,
+            });
+            return Ok(());
+        }
+        match &expr.kind {
+            ExprKind::Literal(_) | ExprKind::Ident(_) => Ok(()),
+            ExprKind::Select { operand, .. } => self.visit(operand, None),
+            ExprKind::Index { operand, index, .. } => self.all([&**operand, &**index]),
+            ExprKind::Call {
+                target: None,
+                function,
+                arguments,
+            } if function == "has" => match arguments.as_slice() {
+                [argument] => self.visit(argument, self.start_of_has(expr.at)),
+                _ => self.all(arguments),
+            },
+            ExprKind::Call {
+                target: Some(target),
+                arguments,
+                ..
+            } => {
+                // Only macros take a bare name that they give to their elements.
+                if arguments.len() > 1
+                    && let Some(own) = arguments.iter().find(|one| one.ident() == Some(self.variable))
+                {
+                    let message = format!("`{}` may be something else here", self.variable);
+                    return Err(self.fault(message, own.at));
+                }
+                self.visit(target, None)?;
+                self.all(arguments)
+            }
+            ExprKind::Call { arguments, .. } => self.all(arguments),
+            ExprKind::And(operands) | ExprKind::Or(operands) => self.all(operands),
+            ExprKind::Conditional(parts) => self.all(parts.iter()),
+            ExprKind::List(items) => self.all(items.iter().map(|item| &item.value)),
+            ExprKind::Map(entries) => self.all(entries.iter().flat_map(|entry| [&entry.key, &entry.value])),
+            ExprKind::Struct { fields, .. } => self.all(fields.iter().map(|field| &field.value)),
+        }
+    }
+
+    fn all<'e>(&mut self, exprs: impl IntoIterator<Item = &'e Expr>) -> Result<(), CompileError> {
+        exprs.into_iter().try_for_each(|expr| self.visit(expr, None))
+    }
+
+    /// A call is known by its bracket.
+    fn start_of_has(&self, at: usize) -> Option<usize> {
+        let before = self.text.get(..at)?.trim_end();
+        before.strip_suffix("has").map(str::len)
+    }
+
+    /// The fields that `expr` selects from the variable, and where this stands.
+    fn selection(&self, mut expr: &Expr) -> Option<(Vec<String>, usize)> {
+        let mut fields = Vec::new();
+        while let ExprKind::Select {
+            operand,
+            field,
+            optional: false,
+        } = &expr.kind
+        {
+            fields.push(field.clone());
+            expr = operand;
+        }
+        fields.reverse();
+        (expr.ident() == Some(self.variable)).then_some((fields, expr.at))
+    }
+
+    fn range(
+        &self,
+        fields: &[String],
+        at: usize,
+        presence: Option<usize>,
+    ) -> Result<Range<usize>, CompileError> {
+        let start = presence.unwrap_or(at);
+        let mut lexer = Lexer::new(self.text.get(start..).unwrap_or_default());
+        let before: &[Token] = match presence {
+            Some(_) => &[Token::Ident, Token::Sign("(")],
+            None => &[],
+        };
+        let after: &[Token] = match presence {
+            Some(_) => &[Token::Sign(")")],
+            None => &[],
+        };
+        let selections = fields.iter().flat_map(|_| [Token::Sign("."), Token::Ident]);
+        let expected = before
+            .iter()
+            .copied()
+            .chain([Token::Ident])
+            .chain(selections)
+            .chain(after.iter().copied());
+        let mut end = start;
+        for token in expected {
+            match lexer.next() {
+                Ok(next) if next.token == token => end = start + next.to,
+                _ => {
+                    let message = format!("where `{}` ends cannot be told", self.variable);
+                    return Err(self.fault(message, at));
+                }
+            }
+        }
+        Ok(start..end)
+    }
+
+    fn fault(&self, message: String, at: usize) -> CompileError {
+        CompileError::new(message, position(self.text, at))
+    }
+}
+
+/// Each object that `expression` makes by `Name{field: …}`: the name, and its fields.
+///
+/// # Errors
+///
+/// The expression cannot be parsed.
+pub fn made_objects(expression: &str) -> Result<Vec<(String, Vec<String>)>, CompileError> {
+    let mut found = Vec::new();
+    find_objects(&parse(expression)?, &mut found);
+    Ok(found)
+}
+
+/// Depth is bounded by the parser.
+fn find_objects(expr: &Expr, found: &mut Vec<(String, Vec<String>)>) {
+    if let ExprKind::Struct { name, fields } = &expr.kind {
+        let fields = fields.iter().map(|field| field.name.clone());
+        found.push((name.clone(), fields.collect()));
+    }
+    for child in children(expr) {
+        find_objects(child, found);
+    }
+}
+
+/// The lines and columns, from 1, of each `.orValue(…)` whose target is not an optional value by its
+/// form: neither selected with `.?` or `[?`, nor made by a function that makes one. `optional` are
+/// the names of `variables` that are.
+///
+/// # Errors
+///
+/// The expression cannot be parsed.
+pub fn plain_or_values(expression: &str, optional: &[String]) -> Result<Vec<(usize, usize)>, CompileError> {
+    let tree = parse(expression)?;
+    let mut found = Vec::new();
+    find_plain(&tree, optional, &mut found);
+    found.sort_unstable();
+    Ok(found.into_iter().map(|at| position(expression, at)).collect())
+}
+
+/// Depth is bounded by the parser.
+fn find_plain(expr: &Expr, optional: &[String], found: &mut Vec<usize>) {
+    if let ExprKind::Call {
+        target: Some(target),
+        function,
+        ..
+    } = &expr.kind
+        && function == "orValue"
+        && !is_optional(target, optional)
+    {
+        found.push(expr.at);
+    }
+    for child in children(expr) {
+        find_plain(child, optional, found);
+    }
+}
+
+fn is_optional(expr: &Expr, optional: &[String]) -> bool {
+    match &expr.kind {
+        ExprKind::Select { optional: true, .. } | ExprKind::Index { optional: true, .. } => true,
+        ExprKind::Select { operand, field, .. } => {
+            let is_variable = operand.ident() == Some("variables") && optional.contains(field);
+            is_variable || is_optional(operand, optional)
+        }
+        ExprKind::Index { operand, .. } => is_optional(operand, optional),
+        ExprKind::Call {
+            target: Some(target),
+            function,
+            ..
+        } => match (target.ident(), function.as_str()) {
+            (Some("optional"), "of" | "none" | "ofNonZeroValue") => true,
+            (_, "optMap" | "optFlatMap" | "or") => is_optional(target, optional),
+            _ => false,
+        },
+        ExprKind::Conditional(parts) => {
+            let [_, one, other] = &**parts;
+            is_optional(one, optional) && is_optional(other, optional)
+        }
+        _ => false,
+    }
+}
+
+fn children(expr: &Expr) -> Vec<&Expr> {
+    match &expr.kind {
+        ExprKind::Literal(_) | ExprKind::Ident(_) => Vec::new(),
+        ExprKind::Select { operand, .. } => vec![operand],
+        ExprKind::Index { operand, index, .. } => vec![operand, index],
+        ExprKind::Call {
+            target, arguments, ..
+        } => target.as_deref().into_iter().chain(arguments).collect(),
+        ExprKind::And(operands) | ExprKind::Or(operands) => operands.iter().collect(),
+        ExprKind::Conditional(parts) => parts.iter().collect(),
+        ExprKind::List(items) => items.iter().map(|item| &item.value).collect(),
+        ExprKind::Map(entries) => entries
+            .iter()
+            .flat_map(|entry| [&entry.key, &entry.value])
+            .collect(),
+        ExprKind::Struct { fields, .. } => fields.iter().map(|field| &field.value).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uses(expression: &str) -> Vec<String> {
+        let found = variable_uses(expression, "request").unwrap();
+        found
+            .into_iter()
+            .map(|found| {
+                let text = expression.get(found.range).unwrap().to_owned();
+                let fields = found.fields.join(".");
+                let test = if found.is_presence_test { "?" } else { "" };
+                format!("{text} = {fields}{test}")
+            })
+            .collect()
+    }
+
+    #[test]
+    fn uses_are_found_with_their_fields() {
+        for (expression, expected) in [
+            ("request.user == 'a'", &["request.user = user"][..]),
+            (
+                "has(request.a.b) && request . a .b == 1",
+                &["has(request.a.b) = a.b?", "request . a .b = a.b"],
+            ),
+            (
+                "request.groups.exists(g, g == request.user)",
+                &["request.groups = groups", "request.user = user"],
+            ),
+            ("request.?a.b.orValue(1)", &["request = "]),
+            ("request['a'].b", &["request = "]),
+            ("other.request == 'request'", &[]),
+            ("has( request.a )", &["has( request.a ) = a?"]),
+            (
+                "has(request.a.all) ? [request.b] : [{request.c: 1}]",
+                &["has(request.a.all) = a.all?", "request.b = b", "request.c = c"],
+            ),
+            (
+                "request.a.matches(request.b)",
+                &["request.a = a", "request.b = b"],
+            ),
+            ("size(request)", &["request = "]),
+            ("\"é\" == request.a // request.b", &["request.a = a"]),
+        ] {
+            assert_eq!(uses(expression), expected, "{expression}");
+        }
+    }
+
+    #[test]
+    fn or_value_of_what_is_no_optional_is_found() {
+        let optional = ["o".to_owned()];
+        for (expression, columns) in [
+            ("object.?spec.a.orValue([])", &[][..]),
+            ("object.spec[?'a'].b.orValue(1)", &[]),
+            ("variables.o.b.orValue(1)", &[]),
+            ("optional.of(1).or(optional.none()).orValue(1)", &[]),
+            ("(true ? a.?b : optional.none()).orValue(1)", &[]),
+            ("a.?b.optMap(x, x + 1).orValue(2)", &[]),
+            ("object.spec.a.orValue([])", &[22]),
+            ("variables.p.orValue(1) + [1].map(x, x.orValue(2))[0]", &[20, 46]),
+            ("(true ? a.?b : c).orValue(1)", &[26]),
+        ] {
+            let found = plain_or_values(expression, &optional).unwrap();
+            let found: Vec<usize> = found.into_iter().map(|(_, column)| column).collect();
+            assert_eq!(found, columns, "{expression}");
+        }
+    }
+
+    #[test]
+    fn objects_are_found_with_their_fields() {
+        let made =
+            made_objects("Object{spec: Object.spec{a: [1], b: c.map(x, Object.spec.b{n: x})}}").unwrap();
+        let made: Vec<String> = made
+            .into_iter()
+            .map(|(name, fields)| format!("{name} {}", fields.join(",")))
+            .collect();
+        assert_eq!(made, ["Object spec", "Object.spec a,b", "Object.spec.b n"]);
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_an_error() {
+        for expression in [
+            "[1].all(request, request > 0)",
+            "(request).user == 'a'",
+            "has((request).user)",
+            "request.",
+        ] {
+            assert!(variable_uses(expression, "request").is_err(), "{expression}");
+        }
+    }
+}

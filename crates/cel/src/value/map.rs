@@ -1,0 +1,323 @@
+//! Maps, and objects with fields.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::key::{exact_int, exact_uint};
+use super::{Key, Text, Value};
+use crate::json;
+use crate::types::{ObjectType, Type};
+
+/// Maps up to this size are searched from the start.
+const NARROW: usize = 8;
+
+/// A map.
+#[derive(Debug, Clone)]
+pub enum Map<'a> {
+    /// The entries of somebody else.
+    Borrowed(&'a Entries<'a>),
+    /// Entries of its own.
+    Shared(Arc<Entries<'a>>),
+    /// A map in JSON text, read when it is looked at.
+    Json(json::Node<'a>),
+    /// The fields of a structure of the caller's.
+    Object(&'a dyn Object),
+}
+
+/// A structure of the caller's whose fields an expression may read.
+///
+/// A field that is empty and optional in Kubernetes is absent: reading it is an
+/// error, `has()` is false.
+pub trait Object: Sync {
+    /// The value of `field`, if it has one.
+    fn field(&self, field: &str) -> Option<Value<'_>>;
+
+    /// The names of the fields that have a value.
+    fn fields(&self) -> Vec<&str>;
+
+    /// How to call `field` where nobody knows its value: selecting it is
+    /// [`EvalError::Unknown`](crate::EvalError::Unknown).
+    fn unknown(&self, _field: &str) -> Option<&'static str> {
+        None
+    }
+}
+
+/// Keys and values in the order they were added, each key once.
+#[derive(Debug, Clone, Default)]
+pub struct Entries<'a> {
+    entries: Vec<(Key<'a>, Value<'a>)>,
+    /// Where each key is, once there are many.
+    index: Option<HashMap<Key<'a>, usize, foldhash::fast::RandomState>>,
+    /// Set if this is an object that an expression made.
+    of: Option<Arc<ObjectType>>,
+}
+
+// === impl Map ===
+
+impl<'a> Map<'a> {
+    /// The number of keys.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Borrowed(entries) => entries.len(),
+            Self::Shared(entries) => entries.len(),
+            Self::Json(node) => node.len(),
+            Self::Object(object) => object.fields().len(),
+        }
+    }
+
+    /// Whether it has no keys.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value of the text key or field `key`.
+    #[must_use]
+    pub fn field(&self, key: &str) -> Option<Value<'a>> {
+        match self {
+            Self::Borrowed(entries) => entries.field(key).map(Value::share),
+            Self::Shared(entries) => entries.field(key).cloned(),
+            Self::Json(node) => node.get(key).map(Value::json),
+            Self::Object(object) => object.field(key),
+        }
+    }
+
+    /// Whether there is a text key or field `key`.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        match self {
+            Self::Borrowed(entries) => entries.field(key).is_some(),
+            Self::Shared(entries) => entries.field(key).is_some(),
+            Self::Json(node) => node.get(key).is_some(),
+            Self::Object(object) => object.field(key).is_some(),
+        }
+    }
+
+    /// The value of `key`; a number finds an equal number of another type.
+    #[must_use]
+    pub fn get(&self, key: &Value<'_>) -> Option<Value<'a>> {
+        if let Value::String(text) = key {
+            return self.field(text);
+        }
+        match self {
+            Self::Borrowed(entries) => entries.search(key).map(Value::share),
+            Self::Shared(entries) => entries.search(key).cloned(),
+            Self::Json(_) | Self::Object(_) => None,
+        }
+    }
+
+    /// The keys, in order.
+    #[must_use]
+    pub fn keys(&self) -> Vec<Value<'a>> {
+        match self {
+            Self::Borrowed(entries) => entries.iter().map(|(key, _)| key.to_value()).collect(),
+            Self::Shared(entries) => entries.iter().map(|(key, _)| key.to_value()).collect(),
+            Self::Json(node) => node.entries().map(|(key, _)| Value::String(key.into())).collect(),
+            Self::Object(object) => object.fields().into_iter().map(Value::str).collect(),
+        }
+    }
+
+    /// Keys and values, in order.
+    #[must_use]
+    pub fn entries(&self) -> Vec<(Value<'a>, Value<'a>)> {
+        let own = |entries: &Entries<'a>| {
+            entries
+                .iter()
+                .map(|(key, value)| (key.to_value(), value.clone()))
+                .collect()
+        };
+        match self {
+            Self::Borrowed(entries) => own(entries),
+            Self::Shared(entries) => own(entries),
+            Self::Json(node) => node
+                .entries()
+                .map(|(key, value)| (Value::String(key.into()), Value::json(value)))
+                .collect(),
+            Self::Object(object) => {
+                let fields = object.fields().into_iter();
+                fields
+                    .filter_map(|field| Some((Value::str(field), object.field(field)?)))
+                    .collect()
+            }
+        }
+    }
+
+    /// The first key and its value.
+    pub(crate) fn first(&self) -> Option<(Value<'a>, Value<'a>)> {
+        let own = |entries: &Entries<'a>| {
+            let (key, value) = entries.iter().next()?;
+            Some((key.to_value(), value.clone()))
+        };
+        match self {
+            Self::Borrowed(entries) => own(entries),
+            Self::Shared(entries) => own(entries),
+            Self::Json(node) => {
+                let (key, value) = node.entries().next()?;
+                Some((Value::String(key.into()), Value::json(value)))
+            }
+            // A structure of ours has few fields.
+            Self::Object(_) => self.entries().into_iter().next(),
+        }
+    }
+
+    /// The object type that it was made as, if it was.
+    #[must_use]
+    pub fn object_type(&self) -> Option<&Arc<ObjectType>> {
+        match self {
+            Self::Borrowed(entries) => entries.of.as_ref(),
+            Self::Shared(entries) => entries.of.as_ref(),
+            Self::Json(_) | Self::Object(_) => None,
+        }
+    }
+
+    pub(super) fn type_of(&self) -> Type {
+        match self.object_type() {
+            Some(object) => Type::Object(Arc::clone(object)),
+            None => Type::map(Type::Dyn, Type::Dyn),
+        }
+    }
+
+    pub(super) fn into_owned(self) -> Entries<'static> {
+        let mut entries = Entries {
+            of: self.object_type().cloned(),
+            ..Entries::default()
+        };
+        for (key, value) in self.entries() {
+            if let Some(key) = Key::new(&key.into_owned()) {
+                entries.insert(key, value.into_owned());
+            }
+        }
+        entries
+    }
+
+    pub(super) fn share<'b>(&'b self) -> Map<'b>
+    where
+        'a: 'b,
+    {
+        match self {
+            Self::Borrowed(entries) => Map::Borrowed(entries),
+            Self::Shared(entries) => Map::Borrowed(entries),
+            Self::Json(node) => Map::Json(*node),
+            Self::Object(object) => Map::Object(*object),
+        }
+    }
+}
+
+// === impl Object ===
+
+impl fmt::Debug for dyn Object + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields = self.fields().into_iter().map(|field| (field, self.field(field)));
+        f.debug_map().entries(fields).finish()
+    }
+}
+
+// === impl Entries ===
+
+impl<'a> Entries<'a> {
+    /// No entries yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// No fields yet, of an object of this type.
+    pub(crate) fn object(of: Arc<ObjectType>) -> Self {
+        Self {
+            of: Some(of),
+            ..Self::default()
+        }
+    }
+
+    /// The number of keys.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether it has no keys.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Sets the value of `key`, replacing any before.
+    pub fn insert(&mut self, key: Key<'a>, value: Value<'a>) {
+        if let Some(position) = self.position(&key) {
+            if let Some(entry) = self.entries.get_mut(position) {
+                entry.1 = value;
+            }
+            return;
+        }
+        if let Some(index) = &mut self.index {
+            index.insert(key.clone(), self.entries.len());
+        }
+        self.entries.push((key, value));
+        if self.index.is_none() && self.entries.len() > NARROW {
+            let keys = self.entries.iter().enumerate();
+            self.index = Some(keys.map(|(position, (key, _))| (key.clone(), position)).collect());
+        }
+    }
+
+    /// Removes `key`, if it is there.
+    pub(crate) fn remove(&mut self, key: &Key<'_>) {
+        if let Some(position) = self.position(key) {
+            self.entries.remove(position);
+            self.index = None;
+        }
+    }
+
+    /// Keys and values, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &(Key<'a>, Value<'a>)> {
+        self.entries.iter()
+    }
+
+    fn field(&self, name: &str) -> Option<&Value<'a>> {
+        let position = match &self.index {
+            Some(index) => *index.get(&Key::String(Text::Borrowed(name)))?,
+            None => self.entries.iter().position(|(key, _)| key.is(name))?,
+        };
+        self.entries.get(position).map(|(_, value)| value)
+    }
+
+    /// The value of `key`, or of an equal number of another type.
+    pub(crate) fn search(&self, key: &Value<'_>) -> Option<&Value<'a>> {
+        let position = match key {
+            Value::Int(int) => self.number(Some(*int), u64::try_from(*int).ok(), None),
+            Value::Uint(uint) => self.number(i64::try_from(*uint).ok(), Some(*uint), None),
+            Value::Double(double) => self.number(exact_int(*double), exact_uint(*double), Some(*double)),
+            other => self.position(&Key::new(other)?),
+        }?;
+        self.entries.get(position).map(|(_, value)| value)
+    }
+
+    fn number(&self, int: Option<i64>, uint: Option<u64>, double: Option<f64>) -> Option<usize> {
+        let int = int.map(Key::Int).and_then(|key| self.position(&key));
+        let uint = || uint.map(Key::Uint).and_then(|key| self.position(&key));
+        let double = || {
+            double
+                .map(|double| Key::Double(double.to_bits()))
+                .and_then(|key| self.position(&key))
+        };
+        int.or_else(uint).or_else(double)
+    }
+
+    fn position(&self, key: &Key<'_>) -> Option<usize> {
+        match &self.index {
+            Some(index) => index.get(key).copied(),
+            None => self.entries.iter().position(|(own, _)| own == key),
+        }
+    }
+}
+
+impl<'a> FromIterator<(Key<'a>, Value<'a>)> for Entries<'a> {
+    fn from_iter<I: IntoIterator<Item = (Key<'a>, Value<'a>)>>(entries: I) -> Self {
+        let mut own = Self::new();
+        for (key, value) in entries {
+            own.insert(key, value);
+        }
+        own
+    }
+}

@@ -1,0 +1,241 @@
+//! Values as Go prints them: upstream's messages hold the names of its own types (`%T`) and what
+//! its values print as (`%v`).
+
+use std::fmt::Write;
+
+use super::opaque::Opaque;
+use super::{Duration, Timestamp, Value};
+use crate::authorize::CheckStage;
+
+/// How deep a value is printed: what is nested deeper, a message does not need.
+const MOST_LEVELS: usize = 16;
+
+/// How much of a value is printed: a message is no place for a whole object.
+const MOST_BYTES: usize = 4 << 10;
+
+impl Value<'_> {
+    /// The type that holds it upstream.
+    pub(crate) fn go_type(&self) -> &'static str {
+        match self {
+            Self::Null => "types.Null",
+            Self::Bool(_) => "types.Bool",
+            Self::Int(_) => "types.Int",
+            Self::Uint(_) => "types.Uint",
+            Self::Double(_) => "types.Double",
+            Self::String(_) => "types.String",
+            Self::Bytes(_) => "types.Bytes",
+            Self::Duration(_) => "types.Duration",
+            Self::Timestamp(_) => "types.Timestamp",
+            Self::List(_) => "*types.baseList",
+            Self::Map(_) => "*types.baseMap",
+            Self::Optional(_) => "*types.Optional",
+            Self::Type(_) => "*types.Type",
+            Self::Opaque(opaque) => opaque.go_type(),
+        }
+    }
+
+    /// What it prints as, at most a message's worth of it.
+    pub(crate) fn printed(&self) -> String {
+        let mut text = String::new();
+        print(self, &mut text, 0);
+        text
+    }
+}
+
+// === impl Opaque ===
+
+impl Opaque<'_> {
+    fn go_type(&self) -> &'static str {
+        match self {
+            Self::Quantity(_) => "cel.Quantity",
+            Self::ComputedQuantity(_) => "*cel.Quantity",
+            Self::Url(_) => "cel.URL",
+            Self::Ip(_) => "cel.IP",
+            Self::Cidr(..) => "cel.CIDR",
+            Self::Semver(_) => "cel.Semver",
+            Self::Format(_) => "cel.Format",
+            Self::Check(check) => match check.stage {
+                CheckStage::Authorizer => "library.authorizerVal",
+                CheckStage::Path => "library.pathCheckVal",
+                CheckStage::Group => "library.groupCheckVal",
+                CheckStage::Resource => "library.resourceCheckVal",
+            },
+            Self::Decision(_) => "library.decisionVal",
+        }
+    }
+}
+
+/// Writing to text does not fail.
+fn print(value: &Value<'_>, text: &mut String, level: usize) {
+    if level > MOST_LEVELS || text.len() > MOST_BYTES {
+        return text.push('…');
+    }
+    let _ = match value {
+        // As the number that it is upstream.
+        Value::Null => write!(text, "0"),
+        Value::Bool(value) => write!(text, "{value}"),
+        Value::Int(int) => write!(text, "{int}"),
+        Value::Uint(uint) => write!(text, "{uint}"),
+        Value::Double(double) => write!(text, "{}", printed_double(*double)),
+        Value::String(own) => write!(text, "{}", first_of(own)),
+        Value::Bytes(bytes) => {
+            let bytes = bytes.iter().take(MOST_BYTES).map(u8::to_string);
+            write!(text, "[{}]", bytes.collect::<Vec<_>>().join(" "))
+        }
+        Value::Duration(duration) => write!(text, "{}", printed_duration(*duration)),
+        Value::Timestamp(timestamp) => write!(text, "{}", printed_timestamp(*timestamp)),
+        Value::List(list) => {
+            text.push('[');
+            for (position, item) in list.items().enumerate() {
+                text.push_str(if position > 0 { ", " } else { "" });
+                print(&item, text, level + 1);
+                if text.len() > MOST_BYTES {
+                    break;
+                }
+            }
+            write!(text, "]")
+        }
+        Value::Map(map) => {
+            text.push('{');
+            for (position, (key, item)) in map.entries().into_iter().enumerate() {
+                text.push_str(if position > 0 { ", " } else { "" });
+                print(&key, text, level + 1);
+                text.push_str(": ");
+                print(&item, text, level + 1);
+                if text.len() > MOST_BYTES {
+                    break;
+                }
+            }
+            write!(text, "}}")
+        }
+        Value::Optional(None) => write!(text, "optional.none()"),
+        Value::Optional(Some(held)) => {
+            text.push_str("optional(");
+            print(held, text, level + 1);
+            write!(text, ")")
+        }
+        Value::Type(of) => write!(text, "{of}"),
+        Value::Opaque(opaque) => write!(text, "{}", opaque.type_name()),
+    };
+}
+
+/// The beginning of `text`, at most a message's worth of it.
+fn first_of(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(MOST_BYTES)).unwrap_or(text)
+}
+
+/// With an exponent below 10⁻⁴ and from 10²¹ on.
+fn printed_double(double: f64) -> String {
+    if double.is_nan() {
+        return "NaN".into();
+    }
+    if double.is_infinite() {
+        return if double > 0.0 { "+Inf" } else { "-Inf" }.into();
+    }
+    let scientific = format!("{double:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    if (-4..21).contains(&exponent) {
+        return format!("{double}");
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{digits}e{sign}{:02}", exponent.abs())
+}
+
+/// As Go writes it: `1h30m0s`, `1.5ms`.
+fn printed_duration(duration: Duration) -> String {
+    let sign = if duration.nanoseconds() < 0 { "-" } else { "" };
+    let nanoseconds = duration.nanoseconds().unsigned_abs();
+    let with_fraction = |unit: u64, digits: usize| {
+        let fraction = format!("{:0digits$}", nanoseconds % unit);
+        let fraction = fraction.trim_end_matches('0');
+        let point = if fraction.is_empty() { "" } else { "." };
+        (nanoseconds / unit, format!("{point}{fraction}"))
+    };
+    let below_second = |unit: u64, digits: usize, name: &str| {
+        let (whole, fraction) = with_fraction(unit, digits);
+        format!("{sign}{whole}{fraction}{name}")
+    };
+    match nanoseconds {
+        0 => "0s".into(),
+        1..1_000 => format!("{sign}{nanoseconds}ns"),
+        1_000..1_000_000 => below_second(1_000, 3, "µs"),
+        1_000_000..1_000_000_000 => below_second(1_000_000, 6, "ms"),
+        _ => {
+            let (seconds, fraction) = with_fraction(1_000_000_000, 9);
+            let (minutes, seconds) = (seconds / 60, seconds % 60);
+            match (minutes / 60, minutes % 60) {
+                (0, 0) => format!("{sign}{seconds}{fraction}s"),
+                (0, minutes) => format!("{sign}{minutes}m{seconds}{fraction}s"),
+                (hours, minutes) => format!("{sign}{hours}h{minutes}m{seconds}{fraction}s"),
+            }
+        }
+    }
+}
+
+/// As Go writes it: `2024-03-01 12:30:45.5 +0530 +0530`, `… +0000 UTC`.
+fn printed_timestamp(timestamp: Timestamp) -> String {
+    let text = timestamp.to_string().replacen('T', " ", 1);
+    if let Some(local) = text.strip_suffix('Z') {
+        return format!("{local} +0000 UTC");
+    }
+    let zone = text.len().saturating_sub("+00:00".len());
+    let (local, zone) = text.split_at_checked(zone).unwrap_or((&text, ""));
+    let zone = zone.replace(':', "");
+    format!("{local} {zone} {zone}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_printed_as_go_prints_them() {
+        for (nanoseconds, printed) in [
+            (0, "0s"),
+            (1, "1ns"),
+            (-1_500, "-1.5µs"),
+            (1_000_000, "1ms"),
+            (999_999_999, "999.999999ms"),
+            (1_000_000_000, "1s"),
+            (61_500_000_000, "1m1.5s"),
+            (5_400_000_000_000, "1h30m0s"),
+            (i64::MIN, "-2562047h47m16.854775808s"),
+        ] {
+            assert_eq!(printed_duration(Duration::from_nanoseconds(nanoseconds)), printed);
+        }
+    }
+
+    #[test]
+    fn timestamps_are_printed_as_go_prints_them() {
+        for (text, printed) in [
+            ("2024-02-29T23:59:59.5Z", "2024-02-29 23:59:59.5 +0000 UTC"),
+            ("2023-01-01T00:00:00-08:00", "2023-01-01 00:00:00 -0800 -0800"),
+        ] {
+            assert_eq!(printed_timestamp(Timestamp::parse(text).unwrap()), printed);
+        }
+    }
+
+    #[test]
+    fn numbers_are_printed_as_go_prints_them() {
+        for (double, printed) in [
+            (1.0, "1"),
+            (-0.0, "-0"),
+            (123_456_789.5, "123456789.5"),
+            (1e21, "1e+21"),
+            (1.5e-7, "1.5e-07"),
+            (f64::INFINITY, "+Inf"),
+        ] {
+            assert_eq!(printed_double(double), printed);
+        }
+    }
+
+    #[test]
+    fn what_is_printed_is_bounded() {
+        let long = "é".repeat(MOST_BYTES);
+        let many = Value::list(vec![Value::string(&*long); 1000]);
+        assert!(many.printed().len() < 2 * MOST_BYTES + 100);
+        let deep = (0..100).fold(Value::Null, |value, _| Value::list(vec![value]));
+        assert!(deep.printed().contains('…'));
+    }
+}

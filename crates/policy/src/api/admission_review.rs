@@ -1,0 +1,291 @@
+//! AdmissionReview, `admission.k8s.io/v1`, `v1beta1`, and `v1alpha1` of Kubernetes 1.7.
+//!
+//! ```text
+//! bytes ─json─▶ Document ─decode─▶ AdmissionReview { version, request } ─▶ engine
+//! bytes ◀──────────────── reply { version, uid, outcome } ◀────────────────┤
+//!                                                                          │ Call
+//!           webhook ◀─bytes── ask(call, request, uid) ◀────────────────────┤
+//!                   ─bytes─▶ verify(call, uid, phase) ─▶ Reply ────────────┘
+//! ```
+//!
+//! The body is indexed and decoded once and not copied; `object` and `oldObject` are
+//! references into it. An [`OwnedAdmissionReview`] holds both the review and its text.
+//! Facts: `api/admission/{v1,v1beta1}/types.go`;
+//! `api@release-1.8/admission/v1alpha1`.
+
+mod ask;
+#[cfg(test)]
+mod fixtures;
+mod owned;
+mod reply;
+mod verify;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+pub use ask::ask;
+pub use owned::OwnedAdmissionReview;
+pub use verify::{verify, verify_decoded};
+
+use super::text::excerpt;
+use crate::engine::User;
+pub use crate::engine::admission::webhook::ReviewVersion;
+use crate::engine::admission::{GroupVersionKind, GroupVersionResource, Operation, Outcome, Request};
+use portcullis_cel::json::{self, Document, Kind, Node};
+
+/// A question in any of the versions, decoded.
+#[derive(Debug, Clone)]
+pub struct AdmissionReview<'r> {
+    /// The version it came in and the reply goes out in.
+    pub version: ReviewVersion,
+    /// What it asks.
+    pub request: Request<'r>,
+}
+
+/// What is wrong with a review. Each is the sender's fault: HTTP 400.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdmissionReviewError {
+    /// Not JSON, or more of it than is read.
+    #[error("the body cannot be read as an AdmissionReview: {0}")]
+    Malformed(#[from] json::Error),
+    /// Another kind, or none.
+    #[error("expected kind `AdmissionReview`, found `{found}`")]
+    Kind {
+        /// The kind in the body; cut when long.
+        found: String,
+    },
+    /// A version that is not served, or none.
+    #[error("expected apiVersion `admission.k8s.io/v1`, `v1beta1` or `v1alpha1`, found `{found}`")]
+    Version {
+        /// The apiVersion in the body; cut when long.
+        found: String,
+    },
+    /// A field that must be there is not, or has a value that cannot be.
+    #[error("{field}: expected {expected}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What should have stood there.
+        expected: &'static str,
+    },
+}
+
+// === impl AdmissionReview ===
+
+impl<'r> AdmissionReview<'r> {
+    /// Reads one review out of a body that has been indexed.
+    ///
+    /// # Errors
+    ///
+    /// [`AdmissionReviewError::Kind`], [`AdmissionReviewError::Version`], and
+    /// [`AdmissionReviewError::Field`] for what no API server sends.
+    pub fn decode(body: &'r Document<'r>) -> Result<Self, AdmissionReviewError> {
+        let root = body.root();
+        let [kind, version] = root.get_all(["kind", "apiVersion"]);
+        let kind = text(kind, "kind")?;
+        if kind != "AdmissionReview" {
+            return Err(AdmissionReviewError::Kind {
+                found: excerpt(&kind),
+            });
+        }
+        let version = match text(version, "apiVersion")?.as_ref() {
+            "admission.k8s.io/v1" => ReviewVersion::V1,
+            "admission.k8s.io/v1beta1" => ReviewVersion::V1beta1,
+            "admission.k8s.io/v1alpha1" => ReviewVersion::V1alpha1,
+            found => {
+                return Err(AdmissionReviewError::Version {
+                    found: excerpt(found),
+                });
+            }
+        };
+        let field = if version == ReviewVersion::V1alpha1 {
+            "spec"
+        } else {
+            "request"
+        };
+        let request = map(root.get(field), field)?.ok_or(AdmissionReviewError::Field {
+            field,
+            expected: "a map",
+        })?;
+        Ok(Self {
+            version,
+            request: read(request)?,
+        })
+    }
+
+    /// What of an outcome a reply can tell: that of a v1alpha1 review has no
+    /// room for a patch, and what would have to be changed is refused there.
+    #[must_use]
+    pub fn within_version(&self, outcome: Outcome) -> Outcome {
+        reply::within_version(self.version, outcome)
+    }
+
+    /// The reply, in the version asked and with its uid, to what is
+    /// [`within_version`](Self::within_version).
+    #[must_use]
+    pub fn reply(&self, outcome: &Outcome) -> Vec<u8> {
+        reply::encode(self.version, &self.request, outcome)
+    }
+}
+
+fn read(node: Node<'_>) -> Result<Request<'_>, AdmissionReviewError> {
+    let [
+        uid,
+        kind,
+        resource,
+        subresource,
+        request_kind,
+        request_resource,
+        name,
+        namespace,
+        operation,
+        user_info,
+        object,
+        old_object,
+        dry_run,
+        options,
+    ] = node.get_all([
+        "uid",
+        "kind",
+        "resource",
+        "subResource",
+        "requestKind",
+        "requestResource",
+        "name",
+        "namespace",
+        "operation",
+        "userInfo",
+        "object",
+        "oldObject",
+        "dryRun",
+        "options",
+    ]);
+    let kind = self::kind(map(kind, "request.kind")?)?;
+    let resource = self::resource(map(resource, "request.resource")?)?;
+    if resource.resource.is_empty() {
+        return Err(AdmissionReviewError::Field {
+            field: "request.resource",
+            expected: "a resource",
+        });
+    }
+    let request_kind = map(request_kind, "request.requestKind")?;
+    let request_resource = map(request_resource, "request.requestResource")?;
+    let operation = text(operation, "request.operation")?;
+    Ok(Request {
+        uid: text(uid, "request.uid")?,
+        request_kind: request_kind.map_or_else(|| Ok(kind.clone()), |node| self::kind(Some(node)))?,
+        request_resource: request_resource
+            .map_or_else(|| Ok(resource.clone()), |node| self::resource(Some(node)))?,
+        kind,
+        resource,
+        subresource: text(subresource, "request.subResource")?,
+        name: text(name, "request.name")?,
+        namespace: text(namespace, "request.namespace")?,
+        operation: Operation::parse(&operation).ok_or(AdmissionReviewError::Field {
+            field: "request.operation",
+            expected: "`CREATE`, `UPDATE`, `DELETE` or `CONNECT`",
+        })?,
+        user: user(map(user_info, "request.userInfo")?)?,
+        object: map(object, "request.object")?,
+        old_object: map(old_object, "request.oldObject")?,
+        options: map(options, "request.options")?,
+        dry_run: flag(dry_run, "request.dryRun")?,
+        written: node,
+    })
+}
+
+fn kind(node: Option<Node<'_>>) -> Result<GroupVersionKind<'_>, AdmissionReviewError> {
+    let Some(node) = node else {
+        return Ok(GroupVersionKind::default());
+    };
+    let [group, version, kind] = node.get_all(["group", "version", "kind"]);
+    Ok(GroupVersionKind {
+        group: text(group, "group of a kind")?,
+        version: text(version, "version of a kind")?,
+        kind: text(kind, "kind of a kind")?,
+    })
+}
+
+fn resource(node: Option<Node<'_>>) -> Result<GroupVersionResource<'_>, AdmissionReviewError> {
+    let Some(node) = node else {
+        return Ok(GroupVersionResource::default());
+    };
+    let [group, version, resource] = node.get_all(["group", "version", "resource"]);
+    Ok(GroupVersionResource {
+        group: text(group, "group of a resource")?,
+        version: text(version, "version of a resource")?,
+        resource: text(resource, "resource of a resource")?,
+    })
+}
+
+fn user(node: Option<Node<'_>>) -> Result<User<'_>, AdmissionReviewError> {
+    let Some(node) = node else {
+        return Ok(User::default());
+    };
+    let [name, uid, groups, written_extra] = node.get_all(["username", "uid", "groups", "extra"]);
+    let mut extra = Vec::new();
+    if let Some(entries) = map(written_extra, "request.userInfo.extra")? {
+        for (key, values) in entries.entries() {
+            extra.push((key, texts(Some(values), "request.userInfo.extra")?));
+        }
+    }
+    Ok(User {
+        name: text(name, "request.userInfo.username")?,
+        uid: text(uid, "request.userInfo.uid")?,
+        groups: texts(groups, "request.userInfo.groups")?,
+        extra,
+    })
+}
+
+// === fields: absent and null are the same ===
+
+fn text<'r>(value: Option<Node<'r>>, field: &'static str) -> Result<Cow<'r, str>, AdmissionReviewError> {
+    match value.filter(|value| !value.is_null()) {
+        None => Ok(Cow::Borrowed("")),
+        Some(value) => value.as_str().ok_or(AdmissionReviewError::Field {
+            field,
+            expected: "text",
+        }),
+    }
+}
+
+fn map<'r>(value: Option<Node<'r>>, field: &'static str) -> Result<Option<Node<'r>>, AdmissionReviewError> {
+    match value.filter(|value| !value.is_null()) {
+        Some(value) if value.kind() != Kind::Object => Err(AdmissionReviewError::Field {
+            field,
+            expected: "a map",
+        }),
+        value => Ok(value),
+    }
+}
+
+fn flag(value: Option<Node<'_>>, field: &'static str) -> Result<bool, AdmissionReviewError> {
+    match value.filter(|value| !value.is_null()) {
+        None => Ok(false),
+        Some(value) => value.as_bool().ok_or(AdmissionReviewError::Field {
+            field,
+            expected: "true or false",
+        }),
+    }
+}
+
+fn texts<'r>(list: Option<Node<'r>>, field: &'static str) -> Result<Vec<Cow<'r, str>>, AdmissionReviewError> {
+    let wrong = AdmissionReviewError::Field {
+        field,
+        expected: "a list of text",
+    };
+    match list.filter(|list| !list.is_null()) {
+        None => Ok(Vec::new()),
+        Some(list) if list.kind() == Kind::Array => list
+            .items()
+            .map(|item| match item.kind() {
+                Kind::Null => Ok(Cow::Borrowed("")),
+                _ => item.as_str().ok_or_else(|| wrong.clone()),
+            })
+            .collect(),
+        Some(_) => Err(wrong),
+    }
+}

@@ -1,0 +1,203 @@
+//! The reply of another authorizer, accepted as kube-apiserver accepts it.
+//!
+//! Facts: `apiserver/plugin/pkg/authorizer/webhook/webhook.go`; for kinds
+//! `apimachinery/pkg/runtime/serializer/json`. Unlike there, YAML is not accepted.
+
+use std::borrow::Cow;
+
+use super::object::{self, JsonFields, ListItems};
+use super::reader::Reader;
+use super::{MOST_ITEMS, RawSpec};
+use crate::api::text;
+use crate::engine::Decision;
+use crate::engine::authorization::SubjectAccessReviewVersion;
+use crate::engine::authorization::authorizer::Opinion;
+use crate::engine::text::truncate;
+use portcullis_cel::json::Error;
+
+/// Longest reason that is kept, in bytes.
+const REASON_BYTES: usize = 4096;
+
+/// Why a reply is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplyError {
+    /// There is nothing.
+    #[error("the reply is empty")]
+    Empty,
+    /// Not JSON, or a field of the wrong type.
+    #[error("the reply cannot be read as a SubjectAccessReview: {0}")]
+    Malformed(#[from] Error),
+    /// Of another kind or version than was asked.
+    #[error("the reply is `{found}`, not a SubjectAccessReview of the version asked")]
+    Kind {
+        /// What it is; cut when long.
+        found: String,
+    },
+}
+
+#[derive(Default)]
+struct RawReply<'a> {
+    kind: Cow<'a, str>,
+    api_version: Cow<'a, str>,
+    spec: RawSpec<'a>,
+    status: RawStatus<'a>,
+}
+
+#[derive(Default)]
+struct RawStatus<'a> {
+    allowed: bool,
+    denied: bool,
+    reason: Cow<'a, str>,
+    evaluation_error: Cow<'a, str>,
+}
+
+// === impl SubjectAccessReviewVersion ===
+
+impl SubjectAccessReviewVersion {
+    /// What the body of a reply says to a question in this version. Both
+    /// `allowed` and `denied` are a refusal and an error; `evaluationError` is
+    /// ignored.
+    ///
+    /// # Errors
+    /// A body that is no answer. Kind and version may be absent; what is there
+    /// must be what was asked.
+    pub fn verify(self, body: &[u8]) -> Result<Opinion, ReplyError> {
+        let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
+        if body.is_empty() {
+            return Err(ReplyError::Empty);
+        }
+        let body = text::utf8(body);
+        let mut reply = RawReply {
+            spec: RawSpec::of_version(self),
+            ..RawReply::default()
+        };
+        object::read(&body, &mut reply, &ListItems::new(MOST_ITEMS))?;
+        let is_kind = reply.kind.is_empty() || reply.kind == "SubjectAccessReview";
+        if !is_kind || !(reply.api_version.is_empty() || reply.api_version == self.as_str()) {
+            let found = format!("{} {}", reply.api_version, reply.kind);
+            return Err(ReplyError::Kind {
+                found: text::excerpt(&found),
+            });
+        }
+        Ok(reply.status.opinion())
+    }
+}
+
+// === impl RawReply ===
+
+impl<'a> JsonFields<'a> for RawReply<'a> {
+    const EXPECTED: &'static str = "a SubjectAccessReview";
+
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), Error> {
+        match key {
+            b"kind" => reader.text(&mut self.kind),
+            b"apiVersion" => reader.text(&mut self.api_version),
+            b"spec" => reader.fill(&mut self.spec, items),
+            b"status" => reader.fill(&mut self.status, items),
+            _ => reader.skip(),
+        }
+    }
+}
+
+// === impl RawStatus ===
+
+impl RawStatus<'_> {
+    fn opinion(self) -> Opinion {
+        let both = "the reply both allows and denies";
+        Opinion {
+            decision: match (self.allowed, self.denied) {
+                (_, true) => Decision::Deny,
+                (true, false) => Decision::Allow,
+                (false, false) => Decision::NoOpinion,
+            },
+            reason: truncate(&self.reason, REASON_BYTES).to_owned(),
+            error: (self.allowed && self.denied).then(|| both.to_owned()),
+        }
+    }
+}
+
+impl<'a> JsonFields<'a> for RawStatus<'a> {
+    const EXPECTED: &'static str = "a status";
+
+    fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, _: &ListItems) -> Result<(), Error> {
+        match key {
+            b"allowed" => reader.boolean(&mut self.allowed),
+            b"denied" => reader.boolean(&mut self.denied),
+            b"reason" => reader.text(&mut self.reason),
+            b"evaluationError" => reader.text(&mut self.evaluation_error),
+            _ => reader.skip(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verify(body: &str) -> Result<Opinion, ReplyError> {
+        SubjectAccessReviewVersion::V1.verify(body.as_bytes())
+    }
+
+    fn opinion(decision: Decision, reason: &str, error: Option<&str>) -> Opinion {
+        Opinion {
+            decision,
+            reason: reason.into(),
+            error: error.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn allowed_and_denied_are_a_refusal_and_an_error() {
+        let reported = opinion(Decision::Deny, "r", Some("the reply both allows and denies"));
+        assert_eq!(
+            verify(r#"{"status":{"allowed":true,"denied":true,"reason":"r"}}"#),
+            Ok(reported)
+        );
+    }
+
+    #[test]
+    fn a_reply_without_status_is_no_opinion() {
+        for body in [
+            "null",
+            "{}",
+            r#"{"status":null}"#,
+            r#"{"status":{"allowed":null}}"#,
+        ] {
+            assert_eq!(verify(body), Ok(opinion(Decision::NoOpinion, "", None)), "{body}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_the_review_asked_is_an_error() {
+        for body in [
+            "",
+            "\u{feff}",
+            "[]",
+            "true",
+            "{",
+            "{}x",
+            "{}{}",
+            r#"{"kind":"Status"}"#,
+            r#"{"kind":"subjectaccessreview"}"#,
+            r#"{"apiVersion":"authorization.k8s.io/v1beta1"}"#,
+            r#"{"apiVersion":"v1"}"#,
+            r#"{"status":"Success"}"#,
+            r#"{"status":{"allowed":"true"}}"#,
+            r#"{"status":{"reason":1}}"#,
+            r#"{"spec":{"user":1}}"#,
+            "kind: SubjectAccessReview",
+        ] {
+            assert!(verify(body).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_and_a_foreign_kind_not_repeated_at_length() {
+        let long = "é".repeat(100_000);
+        let reported = verify(&format!(r#"{{"status":{{"reason":"{long}"}}}}"#)).unwrap();
+        assert_eq!(reported.reason.len(), REASON_BYTES);
+        let error = verify(&format!(r#"{{"kind":"{long}"}}"#)).unwrap_err();
+        assert!(error.to_string().len() < 200, "{error}");
+    }
+}

@@ -1,0 +1,381 @@
+//! A JSON reader over borrowed text, value after value.
+//!
+//! A reader tracks its position and what was expected there; the caller interprets the
+//! values. Only strings with escapes are copied, and nothing recurses. Like Go, it
+//! replaces half a surrogate pair by U+FFFD.
+
+use std::borrow::Cow;
+
+use portcullis_cel::json::{Error, MAX_DEPTH, plain_end};
+
+/// A place in a text.
+pub(super) struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+/// Which of the containers around a value are objects: one bit each.
+#[derive(Default)]
+struct Containers {
+    objects: [u64; NEAR_WORDS],
+    /// Those of deeper ones.
+    deeper: Vec<u64>,
+    depth: usize,
+}
+
+/// Nothing is allocated for the first 256 levels.
+const NEAR_WORDS: usize = 4;
+
+impl<'a> Reader<'a> {
+    /// At the beginning of `text`.
+    pub(super) const fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// Nothing but space may follow.
+    pub(super) fn end(&mut self) -> Result<(), Error> {
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => Err(self.expected("the end")),
+        }
+    }
+
+    /// What is wrong here.
+    pub(super) const fn expected(&self, expected: &'static str) -> Error {
+        Error::Unexpected {
+            at: self.at,
+            expected,
+        }
+    }
+
+    /// The first byte of the next token.
+    #[inline]
+    pub(super) fn peek(&mut self) -> Option<u8> {
+        match self.byte() {
+            // As an API server writes, without space.
+            Some(byte) if byte > b' ' => Some(byte),
+            _ => self.peek_after_space(),
+        }
+    }
+
+    #[inline(never)]
+    fn peek_after_space(&mut self) -> Option<u8> {
+        loop {
+            match self.byte() {
+                Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
+                byte => return byte,
+            }
+        }
+    }
+
+    /// Takes `token` if it is next.
+    #[inline]
+    pub(super) fn take(&mut self, token: u8) -> bool {
+        let is_next = self.peek() == Some(token);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    /// Takes `null` if it is next.
+    pub(super) fn take_null(&mut self) -> Result<bool, Error> {
+        if self.peek() != Some(b'n') {
+            return Ok(false);
+        }
+        self.literal("null").map(|()| true)
+    }
+
+    /// The next key of the object that was begun, its colon taken; `None` at its end.
+    pub(super) fn key(&mut self, is_first: bool) -> Result<Option<Cow<'a, str>>, Error> {
+        match self.peek() {
+            Some(b'}') => {
+                self.at += 1;
+                return Ok(None);
+            }
+            Some(b',') if !is_first => self.at += 1,
+            _ if !is_first => return Err(self.expected("`,` or `}`")),
+            _ => {}
+        }
+        match self.plain_string() {
+            Some(key) if self.byte() == Some(b':') => {
+                self.at += 1;
+                Ok(Some(Cow::Borrowed(key)))
+            }
+            Some(key) => self.key_before_space(Cow::Borrowed(key)),
+            None => self.key_not_plain(),
+        }
+    }
+
+    #[inline(never)]
+    fn key_not_plain(&mut self) -> Result<Option<Cow<'a, str>>, Error> {
+        let key = self.string("a key")?;
+        self.key_before_space(key)
+    }
+
+    #[inline(never)]
+    fn key_before_space(&mut self, key: Cow<'a, str>) -> Result<Option<Cow<'a, str>>, Error> {
+        if !self.take(b':') {
+            return Err(self.expected("`:`"));
+        }
+        Ok(Some(key))
+    }
+
+    /// Whether the list that was begun has another item; takes what is before it.
+    pub(super) fn item(&mut self, is_first: bool) -> Result<bool, Error> {
+        match self.peek() {
+            Some(b']') => {
+                self.at += 1;
+                return Ok(false);
+            }
+            Some(b',') if !is_first => self.at += 1,
+            _ if !is_first => return Err(self.expected("`,` or `]`")),
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// A string.
+    pub(super) fn string(&mut self, expected: &'static str) -> Result<Cow<'a, str>, Error> {
+        if self.peek() != Some(b'"') {
+            return Err(self.expected(expected));
+        }
+        if let Some(string) = self.plain_string() {
+            return Ok(Cow::Borrowed(string));
+        }
+        self.at += 1;
+        let begin = self.at;
+        self.at = plain_end(self.text.as_bytes(), self.at);
+        self.string_with_escapes(begin).map(Cow::Owned)
+    }
+
+    /// The string that begins right here, if it has no escapes and no fault.
+    #[inline]
+    pub(super) fn plain_string(&mut self) -> Option<&'a str> {
+        let bytes = self.text.as_bytes();
+        if bytes.get(self.at) != Some(&b'"') {
+            return None;
+        }
+        let begin = self.at + 1;
+        let end = plain_end(bytes, begin);
+        if bytes.get(end) != Some(&b'"') {
+            return None;
+        }
+        self.at = end + 1;
+        self.text.get(begin..end)
+    }
+
+    /// Whether the container that is next ends with `close` right where it begins.
+    pub(super) fn begins_empty(&mut self, close: u8) -> bool {
+        let here = self.at;
+        self.at += 1;
+        let is_empty = self.peek() == Some(close);
+        self.at = here;
+        is_empty
+    }
+
+    /// Skips a value of any sort.
+    pub(super) fn skip(&mut self) -> Result<(), Error> {
+        let mut around = Containers::default();
+        let mut is_first = false;
+        loop {
+            // A value, or the beginning of a container.
+            if self.take(b'{') {
+                around.enter(true).ok_or(Error::TooDeep { at: self.at })?;
+                is_first = true;
+            } else if self.take(b'[') {
+                around.enter(false).ok_or(Error::TooDeep { at: self.at })?;
+                is_first = true;
+            } else {
+                self.skip_scalar()?;
+            }
+            // To the next value, out of the containers that end here.
+            loop {
+                let has_next = match around.is_object() {
+                    None => return Ok(()),
+                    Some(true) => self.skip_key(is_first)?,
+                    Some(false) => self.item(is_first)?,
+                };
+                is_first = false;
+                if has_next {
+                    break;
+                }
+                around.leave();
+            }
+        }
+    }
+
+    fn skip_key(&mut self, is_first: bool) -> Result<bool, Error> {
+        self.key(is_first).map(|key| key.is_some())
+    }
+
+    fn skip_scalar(&mut self) -> Result<(), Error> {
+        match self.peek() {
+            Some(b'"') => self.string("a string").map(drop),
+            Some(b't') => self.literal("true"),
+            Some(b'f') => self.literal("false"),
+            Some(b'n') => self.literal("null"),
+            Some(b'-' | b'0'..=b'9') => self.number().map(drop),
+            _ => Err(self.expected("a value")),
+        }
+    }
+
+    /// A word.
+    pub(super) fn literal(&mut self, word: &'static str) -> Result<(), Error> {
+        if self.rest().as_bytes().starts_with(word.as_bytes()) {
+            self.at += word.len();
+            return Ok(());
+        }
+        Err(self.expected("a value"))
+    }
+
+    /// A number, as it is written.
+    pub(super) fn number(&mut self) -> Result<&'a str, Error> {
+        let begin = self.at;
+        self.at += usize::from(self.byte() == Some(b'-'));
+        if self.byte() == Some(b'0') {
+            self.at += 1;
+        } else {
+            self.digits()?;
+        }
+        if self.byte() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.byte() {
+            self.at += 1;
+            self.at += usize::from(matches!(self.byte(), Some(b'+' | b'-')));
+            self.digits()?;
+        }
+        Ok(self.since(begin))
+    }
+
+    fn digits(&mut self) -> Result<(), Error> {
+        let begin = self.at;
+        while self.byte().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        if self.at == begin {
+            Err(self.expected("a digit"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn string_with_escapes(&mut self, begin: usize) -> Result<String, Error> {
+        let mut string = self.since(begin).to_owned();
+        loop {
+            match self.byte() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(string);
+                }
+                Some(b'\\') => string.push(self.escape()?),
+                Some(_) => return Err(self.expected("no control character")),
+                None => return Err(self.expected("the end of the string")),
+            }
+            let begin = self.at;
+            self.at = plain_end(self.text.as_bytes(), self.at);
+            string.push_str(self.since(begin));
+        }
+    }
+
+    /// The character of an escape.
+    fn escape(&mut self) -> Result<char, Error> {
+        let escaped = self.text.as_bytes().get(self.at + 1);
+        let character = match escaped {
+            Some(b'u') => return self.unicode_escape(),
+            Some(b'"') => '"',
+            Some(b'\\') => '\\',
+            Some(b'/') => '/',
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            _ => return Err(self.expected("an escape")),
+        };
+        self.at += 2;
+        Ok(character)
+    }
+
+    /// `\uXXXX`, or two that are a pair; half a pair is no character.
+    fn unicode_escape(&mut self) -> Result<char, Error> {
+        let unit = self
+            .code_unit()
+            .ok_or_else(|| self.expected("four hexadecimal digits"))?;
+        self.at += 6;
+        let pair = match unit {
+            0xD800..=0xDBFF => self.code_unit().filter(|low| (0xDC00..=0xDFFF).contains(low)),
+            _ => None,
+        };
+        if let Some(low) = pair {
+            self.at += 6;
+            let code = 0x1_0000 + ((u32::from(unit) - 0xD800) << 10) + (u32::from(low) - 0xDC00);
+            return Ok(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+        }
+        Ok(char::from_u32(unit.into()).unwrap_or(char::REPLACEMENT_CHARACTER))
+    }
+
+    /// The code unit of a `\uXXXX` escape here.
+    fn code_unit(&self) -> Option<u16> {
+        let digits = self
+            .text
+            .as_bytes()
+            .get(self.at..self.at + 6)?
+            .strip_prefix(b"\\u")?;
+        digits.iter().try_fold(0, |unit, digit| {
+            let digit = char::from(*digit).to_digit(16)?;
+            u16::try_from(digit).ok().map(|digit| unit << 4 | digit)
+        })
+    }
+
+    fn byte(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn since(&self, begin: usize) -> &'a str {
+        self.text.get(begin..self.at).unwrap_or_default()
+    }
+
+    fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+}
+
+// === impl Containers ===
+
+impl Containers {
+    /// Into an object or a list; `None` if that is too deep.
+    fn enter(&mut self, is_object: bool) -> Option<()> {
+        if self.depth == MAX_DEPTH {
+            return None;
+        }
+        if self.depth / 64 == NEAR_WORDS + self.deeper.len() {
+            self.deeper.push(0);
+        }
+        let word = match (self.depth / 64).checked_sub(NEAR_WORDS) {
+            None => self.objects.get_mut(self.depth / 64)?,
+            Some(place) => self.deeper.get_mut(place)?,
+        };
+        let bit = 1 << (self.depth % 64);
+        *word = if is_object { *word | bit } else { *word & !bit };
+        self.depth += 1;
+        Some(())
+    }
+
+    const fn leave(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    /// Whether the innermost is an object; `None` outside all.
+    fn is_object(&self) -> Option<bool> {
+        let innermost = self.depth.checked_sub(1)?;
+        let word = match (innermost / 64).checked_sub(NEAR_WORDS) {
+            None => self.objects.get(innermost / 64)?,
+            Some(place) => self.deeper.get(place)?,
+        };
+        Some(word >> (innermost % 64) & 1 == 1)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,379 @@
+//! YAML and JSON documents that keep the line of each value.
+//!
+//! Manifests, configuration, kubeconfigs and test suites are all read with this, so that
+//! every fault can name file, line and field:
+//!
+//! ```text
+//! text --parse--> Document (values with lines) --decode--> a serde type
+//!                                 |                            |
+//!                                 '------ line of a path <-----' faults
+//! ```
+//!
+//! Documents are read like kubectl reads them, with the same values: YAML 1.1 as in
+//! Kubernetes' API machinery (`yaml`), or JSON.
+
+mod decode;
+mod json;
+mod layout;
+mod node;
+mod packed;
+mod stream;
+mod unreadable;
+mod write;
+mod yaml;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+pub use node::{Entry, Node, Value};
+pub use packed::PackedDocument;
+pub use write::to_yaml;
+
+use unreadable::Unreadable;
+
+use crate::field::{Fault, FaultKind, Faults, FieldPath, PathSegment, Place};
+
+/// How deep lists and mappings may nest. Kubernetes' own objects stay below 100.
+/// Whoever walks a document recurses by it.
+pub const MAX_DEPTH: usize = 128;
+
+/// One document of a stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    file: Option<Arc<str>>,
+    root: Node,
+}
+
+/// Reads every document of a YAML stream or JSON text. `file` is only for messages.
+///
+/// Empty documents are left out. A key that stands twice, aliases that multiply,
+/// and nesting deeper than [`MAX_DEPTH`] are faults.
+///
+/// # Errors
+///
+/// The first place at which the text is neither YAML nor JSON.
+pub fn parse(file: Option<&str>, text: &str) -> Result<Vec<Document>, Fault> {
+    let file: Option<Arc<str>> = file.map(Into::into);
+    let roots = stream::read(text).map_err(|unreadable| {
+        let place = Place {
+            file: file.clone(),
+            line: unreadable.line,
+            ..Place::default()
+        };
+        Fault::error(place, FaultKind::Unreadable, unreadable.message())
+    })?;
+    Ok(roots
+        .into_iter()
+        .filter(|root| root.value != Value::Null)
+        .map(|root| Document {
+            file: file.clone(),
+            root,
+        })
+        .collect())
+}
+
+impl Document {
+    /// The document `root`, as if it had been read from `file`.
+    #[must_use]
+    pub const fn new(file: Option<Arc<str>>, root: Node) -> Self {
+        Self { file, root }
+    }
+
+    /// The file that it was read from.
+    #[must_use]
+    pub const fn file(&self) -> Option<&Arc<str>> {
+        self.file.as_ref()
+    }
+
+    /// Its outermost value.
+    #[must_use]
+    pub const fn root(&self) -> &Node {
+        &self.root
+    }
+
+    /// Its outermost value, to take apart.
+    #[must_use]
+    pub fn into_root(self) -> Node {
+        self.root
+    }
+
+    /// The text at the field `name` of the outermost mapping.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.root.get(name)?.as_str()
+    }
+
+    /// The same, with another `apiVersion`: for kinds whose versions differ in
+    /// their defaults alone.
+    #[must_use]
+    pub fn in_version(&self, api_version: &str) -> Cow<'_, Self> {
+        if self.text("apiVersion") == Some(api_version) {
+            return Cow::Borrowed(self);
+        }
+        let mut document = self.clone();
+        if let Value::Map(entries) = &mut document.root.value {
+            for entry in entries.iter_mut().filter(|entry| entry.key == "apiVersion") {
+                entry.value.value = Value::String(api_version.to_owned());
+            }
+        }
+        Cow::Owned(document)
+    }
+
+    /// `Kind/name` or `Kind/namespace/name`, as far as the document says them.
+    #[must_use]
+    pub fn object(&self) -> String {
+        let metadata = |name| self.root.get("metadata")?.get(name)?.as_str();
+        let parts = [self.text("kind"), metadata("namespace"), metadata("name")];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("/")
+    }
+
+    /// The value at `path`, or the nearest one around it.
+    #[must_use]
+    pub fn nearest(&self, path: &FieldPath) -> &Node {
+        let mut node = &self.root;
+        for step in path.steps() {
+            let next = match step {
+                PathSegment::Field(name) | PathSegment::Key(name) => node.get(name),
+                PathSegment::Index(index) => node.item(*index),
+            };
+            match next {
+                Some(next) => node = next,
+                None => break,
+            }
+        }
+        node
+    }
+
+    /// The place of `path`, for a fault. The line is that of the nearest value there is.
+    #[must_use]
+    pub fn place(&self, path: FieldPath) -> Place {
+        let line = self.nearest(&path).line;
+        Place {
+            file: self.file.clone(),
+            line,
+            column: 0,
+            object: self.object(),
+            path,
+        }
+    }
+
+    /// The place of one character of the text at `path`: the `column` of its `line`, both from
+    /// 1, as it is read. Where that character stands in the file is known of texts that were
+    /// read from one; of others it is the place of `path`.
+    #[must_use]
+    pub fn place_within(&self, path: FieldPath, character: (usize, usize)) -> Place {
+        let position = self.nearest(&path).position(character);
+        let place = self.place(path);
+        match position {
+            Some((line, column)) => Place {
+                line,
+                column,
+                ..place
+            },
+            None => place,
+        }
+    }
+
+    /// Reads the document as a `T`. Unknown fields and values of a wrong type
+    /// are faults that name their place; with any of them there is no `T`.
+    pub fn decode<T: serde::de::DeserializeOwned>(&self, faults: &mut Faults) -> Option<T> {
+        self.decode_at(&FieldPath::root(), faults)
+    }
+
+    /// Like [`Document::decode`], for the part at `path`.
+    pub fn decode_at<T: serde::de::DeserializeOwned>(
+        &self,
+        path: &FieldPath,
+        faults: &mut Faults,
+    ) -> Option<T> {
+        decode::decode(self, path, faults)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize, Debug, PartialEq)]
+    struct Sample {
+        name: String,
+        #[serde(default)]
+        items: Vec<Item>,
+    }
+
+    #[derive(serde::Deserialize, Debug, PartialEq)]
+    struct Item {
+        count: u32,
+    }
+
+    fn one(text: &str) -> Document {
+        parse(Some("f.yaml"), text).unwrap().remove(0)
+    }
+
+    #[test]
+    fn decodes_a_document() {
+        let mut faults = Faults::new();
+        let sample: Option<Sample> = one("name: a\nitems:\n- count: 3\n").decode(&mut faults);
+        assert_eq!(faults.to_string(), "");
+        assert_eq!(
+            sample,
+            Some(Sample {
+                name: "a".into(),
+                items: vec![Item { count: 3 }]
+            })
+        );
+    }
+
+    #[test]
+    fn reads_json_and_several_documents() {
+        assert_eq!(
+            parse(None, "{\"a\": [1, 2.5, null, true, \"x\"]}").unwrap().len(),
+            1
+        );
+        assert_eq!(parse(None, "a: 1\n---\n---\nb: 2\n").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn an_unknown_field_is_a_fault_with_its_line() {
+        let mut faults = Faults::new();
+        let sample: Option<Sample> = one("name: a\nitems:\n- count: 3\n  cuont: 4\n").decode(&mut faults);
+        assert_eq!(sample, None);
+        assert_eq!(
+            faults.to_string(),
+            "f.yaml:4: items[0].cuont: Unsupported value: unknown field `cuont`"
+        );
+    }
+
+    #[test]
+    fn a_value_of_a_wrong_type_is_a_fault_with_its_line() {
+        let mut faults = Faults::new();
+        let sample: Option<Sample> = one("name: a\nitems:\n- count: many\n").decode(&mut faults);
+        assert_eq!(sample, None);
+        assert!(
+            faults
+                .to_string()
+                .starts_with("f.yaml:3: items[0].count: Invalid type: "),
+            "{faults}"
+        );
+    }
+
+    #[derive(serde::Deserialize, Debug, Default, PartialEq)]
+    #[serde(default)]
+    struct Lenient {
+        name: String,
+        items: Vec<LenientItem>,
+        words: Vec<String>,
+    }
+
+    #[derive(serde::Deserialize, Debug, Default, PartialEq)]
+    #[serde(default)]
+    struct LenientItem {
+        count: u32,
+    }
+
+    #[test]
+    fn every_value_of_a_wrong_type_is_told() {
+        let text =
+            "name: [a]\nwords: [a, 1, b]\nitems:\n- count: many\n- count: 1\n- count: -1\n  other: 1\n";
+        let mut faults = Faults::new();
+        assert_eq!(one(text).decode::<Lenient>(&mut faults), None);
+        let places: Vec<String> = faults.iter().map(|fault| fault.place.to_string()).collect();
+        assert_eq!(
+            places,
+            [
+                "f.yaml:7: items[2].other",
+                "f.yaml:1: name",
+                "f.yaml:2: words[1]",
+                "f.yaml:4: items[0].count",
+                "f.yaml:6: items[2].count",
+            ],
+            "{faults}"
+        );
+    }
+
+    #[test]
+    fn a_missing_field_is_a_fault_that_names_it() {
+        let mut faults = Faults::new();
+        let sample: Option<Sample> = one("items: []\n").decode(&mut faults);
+        assert_eq!(sample, None);
+        assert!(
+            faults
+                .to_string()
+                .contains("Required value: the field `name` is missing"),
+            "{faults}"
+        );
+    }
+
+    #[test]
+    fn text_that_is_no_yaml_names_its_line() {
+        let fault = parse(Some("f.yaml"), "a: 1\nb: [1\nc: }\n").unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Unreadable);
+        assert!(fault.place.line >= 2, "{fault}");
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_a_fault() {
+        let fault = parse(Some("f.yaml"), "a: 1\na: 2\n").unwrap_err();
+        assert_eq!(fault.place.line, 2, "{fault}");
+    }
+
+    #[test]
+    fn malicious_text_is_a_fault_and_never_a_crash() {
+        let laughs = (1..12).fold(
+            "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned(),
+            |text, n| {
+                let item = format!("*a{}", n - 1);
+                text + &format!("a{n}: &a{n} [{}]\n", [item.as_str(); 10].join(", "))
+            },
+        );
+        let long = "x".repeat(1 << 20);
+        for text in [
+            "[".repeat(100_000),
+            "{a: ".repeat(100_000),
+            "- ".repeat(100_000),
+            "? ".repeat(100_000),
+            "{\"a\":".repeat(100_000),
+            format!("{}{}", "[".repeat(MAX_DEPTH + 1), "]".repeat(MAX_DEPTH + 1)),
+            format!("{{\"a\":{}{}}}", "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH)),
+            (1..1000).fold("a0: &a0 x\n".to_owned(), |text, n| {
+                text + &format!("a{n}: &a{n} [*a{}]\n", n - 1)
+            }),
+            laughs,
+            format!("a: &a {long}\nb: [{}]\n", ["*a"; 100].join(", ")),
+            "a: &a [*a]".to_owned(),
+            "a: &a {<<: *a}".to_owned(),
+            "\u{0}".to_owned(),
+        ] {
+            let start: String = text.chars().take(20).collect();
+            assert!(parse(None, &text).is_err(), "{start}");
+        }
+    }
+
+    #[test]
+    fn what_is_as_deep_as_may_be_is_read_and_decoded() {
+        let deep = |open: &str, close: &str| format!("{}{}", open.repeat(MAX_DEPTH), close.repeat(MAX_DEPTH));
+        for text in [
+            deep("[", "]"),
+            deep("{\"a\":", "}").replace(":}", ":1}"),
+            "- ".repeat(MAX_DEPTH),
+        ] {
+            let document = parse(None, &text).unwrap().remove(0);
+            let mut faults = Faults::new();
+            let value: Option<serde_json::Value> = document.decode(&mut faults);
+            assert_eq!(value, Some(document.root().to_json()), "{faults}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_no_text() {
+        let mut faults = Faults::new();
+        let read: Option<std::collections::BTreeMap<String, String>> =
+            one("a: yes\nb: 1\nc: \"1\"\nd: 2001-01-01\n").decode(&mut faults);
+        assert_eq!(read, None);
+        assert_eq!(
+            faults.to_string(),
+            "f.yaml:1: a: Invalid type: the boolean `true`, where text belongs: put it in quotes\n\
+             f.yaml:2: b: Invalid type: the number `1`, where text belongs: put it in quotes"
+        );
+    }
+}

@@ -1,0 +1,77 @@
+//! YAML as Kubernetes' clients read it: YAML 1.1, as `sigs.k8s.io/yaml` turns
+//! it into JSON.
+//!
+//! ```text
+//! text --Cursor--> characters --Scanner--> tokens --Parser--> Tree --Builder--> Node
+//!                                                     anchors, tags     aliases, merge keys,
+//!                                                                       what scalars mean
+//! ```
+//!
+//! That library is based on a port of libyaml, whose scanner accepts more than the
+//! specification in some places and less in others. This reader accepts what that scanner
+//! accepts, so that a manifest means the same to kubectl and to Portcullis; a
+//! differential test ensures it (`tests/oracle/yaml.rs`). It is stricter where that
+//! library would silently lose text: text after the end of a document, and duplicate
+//! keys.
+//!
+//! Time and memory are linear in the text: there is no recursion over nesting levels
+//! ([`MAX_DEPTH`](super::MAX_DEPTH) limits the depth of the tree), and the repetition by
+//! aliases is limited.
+
+mod block;
+mod builder;
+mod collection;
+mod cursor;
+mod indicator;
+mod number;
+mod parser;
+mod property;
+mod quoted;
+mod resolve;
+mod scanner;
+#[cfg(test)]
+mod tests;
+mod timestamp;
+mod token;
+mod tree;
+
+use super::unreadable::Reason;
+use super::{Node, Unreadable};
+
+pub(super) use number::normal;
+pub(super) use resolve::{Scalar, resolve};
+
+/// Reads the one document in `text`; `None` where there is nothing but comments.
+/// Lines are counted from `line`, that of its beginning.
+pub(super) fn parse(text: &str, line: u32) -> Result<Option<Node>, Unreadable> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.starts_with('\u{feff}') {
+        // Behind two of them the reader of kubectl loses the first character of every line.
+        let message = "the text begins with two byte order marks: remove one";
+        let error = Unreadable::new(0, 1, Reason::Syntax, message);
+        return Err(error.moved_down(line - 1));
+    }
+    let read = match cursor::forbidden(text) {
+        None => read(text),
+        Some((at, error)) => match read(text.get(..at).unwrap_or_default()) {
+            Err(earlier) if earlier.reason == Reason::Trailing => Err(earlier),
+            _ => Err(error),
+        },
+    };
+    match read {
+        Ok(mut node) => {
+            if let Some(node) = node.as_mut().filter(|_| line > 1) {
+                node.move_down(line - 1);
+            }
+            Ok(node)
+        }
+        Err(error) => Err(error.moved_down(line - 1)),
+    }
+}
+
+fn read(text: &str) -> Result<Option<Node>, Unreadable> {
+    match parser::Parser::new(text).document()? {
+        Some(tree) => builder::build(&tree).map(Some),
+        None => Ok(None),
+    }
+}

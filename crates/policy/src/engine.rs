@@ -1,0 +1,27 @@
+//! The decision engine: [`authorization`], [`admission`], and what both use. No IO,
+//! clock, HTTP, YAML or wire types.
+
+pub mod admission;
+mod attributes;
+pub mod authorization;
+mod decision;
+mod evaluation;
+pub mod groups;
+mod label_selector;
+mod label_syntax;
+pub mod selector;
+mod status_reason;
+pub mod text;
+mod time;
+
+pub use attributes::{
+    Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
+};
+pub use decision::{Cause, CauseKind, Decision};
+pub use evaluation::PolicyResult;
+pub use label_selector::{
+    LabelExpression, LabelSelector, LabelSelectorFault, NAMESPACE_NAME_LABEL, Selected,
+};
+pub(crate) use label_syntax::{is_label_key, is_label_value, label_key_faults, label_value_faults};
+pub use status_reason::StatusReason;
+pub use time::{Time, Validity};

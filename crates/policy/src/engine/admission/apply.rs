@@ -1,0 +1,85 @@
+//! Server-side apply for `ApplyConfiguration` expressions of MutatingAdmissionPolicies,
+//! without field managers (apiserver `pkg/admission/plugin/policy/mutating/patch/smd.go`,
+//! structured-merge-diff `typed/merge.go`).
+//!
+//! ```text
+//! Object{spec: …}  --configuration-->  JSON text  --check-->  a patch that fits
+//!    portcullis_cel::Value       names, values                fields,            |
+//!                                                  types, no atomics  v
+//!                          object (json::Node)  ---------------->  merge: Tree
+//!                                                     ^
+//!                 schema.txt: how each built-in type merges
+//! ```
+//!
+//! Everything that the configuration does not name keeps its text, including fields that
+//! the schema does not have: a newer API server may have more. Only the parts of the
+//! object that the configuration names are checked; the API server has validated the
+//! rest.
+
+mod atomic;
+mod check;
+mod configuration;
+mod decode;
+mod error;
+mod item;
+mod merge;
+mod names;
+mod schema;
+mod strict;
+
+use super::GroupVersionKind;
+use portcullis_cel::Value;
+use portcullis_cel::json::{Document, Node, Tree};
+
+pub use configuration::configuration;
+pub use decode::is_changed;
+pub use error::{Error, FieldMismatch, FieldMismatches, MAX_CONFIGURATION, MAX_LEVELS};
+pub use names::type_names;
+pub use schema::Schemas;
+pub use strict::strict;
+
+/// The object as JSON, with what `configuration`, the value of an expression,
+/// says of it.
+///
+/// `kind` is the kind in which `object` is given.
+///
+/// # Errors
+///
+/// As [`configuration()`] and [`merge`].
+pub fn apply(
+    kind: &GroupVersionKind<'_>,
+    object: Node<'_>,
+    configuration: &Value<'_>,
+) -> Result<String, Error> {
+    let text = self::configuration(configuration)?;
+    let document = Document::parse(text).map_err(|_| Error::TooLarge)?;
+    if document.levels() > MAX_LEVELS {
+        return Err(Error::TooLarge);
+    }
+    merge(Schemas::builtin(), kind, object, document.root()).map(|tree| tree.to_text())
+}
+
+/// The object with what `patch` says of it: maps key by key, lists by what
+/// `schemas` say of them.
+///
+/// `apiVersion` and `kind` of the patch do not count, as in Kubernetes: they are
+/// the object's.
+///
+/// # Errors
+///
+/// A kind that `schemas` do not have, a patch that does not fit its kind or
+/// would replace an atomic list, map or struct, or an object that does not fit.
+pub fn merge<'d>(
+    schemas: &Schemas<'_>,
+    kind: &GroupVersionKind<'_>,
+    object: Node<'d>,
+    patch: Node<'d>,
+) -> Result<Tree<'d>, Error> {
+    let of = schemas.of(kind)?;
+    check::fits(schemas, of, patch)?;
+    check::has_no_atomics(schemas, of, patch)?;
+    merge::merge(schemas, of, object, patch)
+}
+
+#[cfg(test)]
+mod tests;

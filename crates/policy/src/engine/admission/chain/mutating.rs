@@ -1,0 +1,341 @@
+//! The mutating phase: policies and webhooks, reinvocation, initializers, the
+//! patch.
+//!
+//! ```text
+//! pass 0: policies ─▶ webhook ─▶ webhook ─▶ …        each sees the object as changed so far
+//!                        │ any changed it
+//! pass 1: policies ─▶ webhooks: those of IfNeeded after which something changed
+//!                        │
+//!         initializers ─▶ the patch from the object received to the object now
+//! ```
+//!
+//! `Dispatch` of `apiserver/pkg/admission/plugin/webhook/mutating/dispatcher.go`
+//! and `apiserver/pkg/admission/reinvocation.go`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::annotations;
+use super::ask::{self, Matching};
+use super::objection::{Objection, add_warnings_and_annotations, cause};
+use super::patch::{self, Patched};
+use crate::engine::Cause;
+use crate::engine::admission::mutating::MutationState;
+use crate::engine::admission::reinvocation::{Reinvocable, Reinvocation};
+use crate::engine::admission::run::RunContext;
+use crate::engine::admission::trace::TraceStep;
+use crate::engine::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult};
+use crate::engine::admission::webhooks::Listed;
+use crate::engine::admission::{AdmissionSet, Denial, Outcome, Phase, status};
+use portcullis_cel::json::{Document, diff, patch as json_patch};
+
+/// What is known between two steps.
+#[derive(Debug, Clone)]
+pub(super) struct Mutating {
+    policies: MutationState,
+    webhooks: Reinvocable<usize>,
+    stage: MutatingStage,
+    /// 0 in the first pass, 1 in that of reinvocation.
+    round: usize,
+    /// The places of the webhooks that could match.
+    candidates: Option<Vec<(usize, Arc<Listed>)>>,
+    /// The webhook whose answer is awaited.
+    asked: Option<PendingCall>,
+    /// Whether anything changed the object, so that there is a second pass.
+    is_changed: bool,
+    /// The object after the webhooks of the first pass, if there is a second;
+    /// none while it is as received.
+    last_output: Option<Document<'static>>,
+    outcome: Outcome,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MutatingStage {
+    Policies,
+    /// The next of the candidates.
+    Webhooks(usize),
+    Initializers,
+    End,
+}
+
+#[derive(Debug, Clone)]
+struct PendingCall {
+    place: usize,
+    cause: Cause<'static>,
+    call: Call,
+}
+
+// === impl Mutating ===
+
+impl Mutating {
+    pub(super) fn new() -> Self {
+        Self {
+            policies: MutationState::new(),
+            webhooks: Reinvocable::new(),
+            stage: MutatingStage::Policies,
+            round: 0,
+            candidates: None,
+            asked: None,
+            is_changed: false,
+            last_output: None,
+            outcome: Outcome::default(),
+        }
+    }
+
+    /// Goes on to the next webhook that is to be asked, or to the end.
+    pub(super) fn advance(&mut self, set: &AdmissionSet, context: RunContext<'_>) -> Option<Call> {
+        while self.stage != MutatingStage::End && self.outcome.denial.is_none() {
+            if context.run.deadline.has_passed() {
+                self.outcome.denial = Some(status::too_late(context.request));
+                break;
+            }
+            match self.stage {
+                MutatingStage::Policies => self.policies(set, context),
+                MutatingStage::Webhooks(next) => {
+                    if let Some(call) = self.webhook(next, set, context) {
+                        return Some(call);
+                    }
+                }
+                MutatingStage::Initializers => self.initializers(set, context),
+                MutatingStage::End => {}
+            }
+        }
+        None
+    }
+
+    fn policies(&mut self, set: &AdmissionSet, context: RunContext<'_>) {
+        self.is_changed |= set.mutate(&mut self.policies, context, self.round > 0);
+        self.stage = MutatingStage::Webhooks(0);
+        self.refuse_by_policies(context);
+        if self.round > 0 && self.is_other_than_last_output(context) {
+            self.webhooks.require();
+        }
+    }
+
+    fn refuse_by_policies(&mut self, context: RunContext<'_>) {
+        if let Some((denial, cause)) = self.policies.refusal(context.request) {
+            self.refuse(denial, Some(cause));
+        }
+    }
+
+    /// `IsOutputChangedSinceLastWebhookInvocation`.
+    fn is_other_than_last_output(&self, context: RunContext<'_>) -> bool {
+        let last = self.last_output.as_ref().map(Document::root);
+        match (
+            last.or(context.request.object),
+            self.policies.object_of(context.request),
+        ) {
+            (Some(last), Some(now)) => !last.same(now),
+            (last, now) => last.is_some() != now.is_some(),
+        }
+    }
+
+    /// Looks at one webhook. The call, if it is to be asked.
+    fn webhook(&mut self, next: usize, set: &AdmissionSet, context: RunContext<'_>) -> Option<Call> {
+        let RunContext { request, run, .. } = context;
+        let candidates = self.candidates.get_or_insert_with(|| {
+            if let Some(recorder) = run.recorder {
+                set.mutating_webhooks.record_others(request, run.only, recorder);
+            }
+            set.mutating_webhooks.candidates(request, run.only)
+        });
+        let Some((place, listed)) = candidates.get(next).cloned() else {
+            self.end_of_pass(context);
+            return None;
+        };
+        self.stage = MutatingStage::Webhooks(next + 1);
+        let listed = &*listed;
+        // A shadow is asked about what it would first have seen.
+        if self.round > 0 && listed.is_shadow {
+            return None;
+        }
+        let matched = match set.matches(listed, context, self.policies.object_of(request)) {
+            Ok(Matching::Not) => return None,
+            Ok(Matching::As(matched)) => Ok(matched),
+            Ok(Matching::Fails(objection)) => Err(objection),
+            Err(_) if listed.is_shadow => return None,
+            // Conditions without time fail; the next step says of what.
+            Err(_) if run.deadline.has_passed() => return None,
+            Err(denial) => {
+                self.refuse(*denial, Some(cause(Phase::Mutate, listed)));
+                return None;
+            }
+        };
+        if self.round > 0 && !self.webhooks.is_required(&place) {
+            return None;
+        }
+        let call = matched.and_then(|matched| ask::call(listed, request, matched));
+        self.ask(place, listed, call, context)
+    }
+
+    fn ask(
+        &mut self,
+        place: usize,
+        listed: &Listed,
+        call: Result<Call, Objection>,
+        context: RunContext<'_>,
+    ) -> Option<Call> {
+        let is_shadow = listed.is_shadow;
+        match call {
+            Ok(call) => {
+                let object = self.policies.object.clone();
+                let call = Call { object, ..call };
+                let step = || TraceStep::Asked {
+                    call: &call,
+                    is_shadow,
+                };
+                context.run.record(step);
+                if is_shadow {
+                    self.outcome.shadows.push(call);
+                    return None;
+                }
+                let cause = cause(Phase::Mutate, listed);
+                self.asked = Some(PendingCall {
+                    place,
+                    cause,
+                    call: call.clone(),
+                });
+                Some(call)
+            }
+            Err(_) if is_shadow => None,
+            Err(objection) => {
+                let cause = cause(Phase::Mutate, listed);
+                self.settle(context, (place, cause), &listed.webhook, Err(objection), None);
+                None
+            }
+        }
+    }
+
+    /// The second pass is left out if nobody is to run in it.
+    fn end_of_pass(&mut self, context: RunContext<'_>) {
+        let is_last = self.round > 0 || !self.is_changed;
+        if is_last || !(self.policies.are_to_run_again() | self.webhooks.is_any_required()) {
+            self.stage = MutatingStage::Initializers;
+            return;
+        }
+        self.round = 1;
+        self.last_output.clone_from(&self.policies.object);
+        self.stage = MutatingStage::Policies;
+        context.run.record(|| TraceStep::Again);
+    }
+
+    fn initializers(&mut self, set: &AdmissionSet, context: RunContext<'_>) {
+        self.stage = MutatingStage::End;
+        if context.run.only.is_none() {
+            set.initialize(&mut self.policies, context);
+            self.refuse_by_policies(context);
+        }
+    }
+
+    // === answers ===
+
+    /// Takes the answer to what was asked.
+    pub(super) fn answered(&mut self, context: RunContext<'_>, answer: Option<WebhookAnswer>) {
+        let Some(PendingCall { place, cause, call }) = self.asked.take() else {
+            return;
+        };
+        let (result, took) = match answer {
+            Some(WebhookAnswer { result, took }) => (Some(result), Some(took)),
+            None => (None, None),
+        };
+        let result = Objection::to(result).and_then(|reply| self.take_reply(&call, &reply, context));
+        self.settle(context, (place, cause), &call.webhook, result, took);
+    }
+
+    /// What the reply changes, if it allows the request.
+    fn take_reply(
+        &mut self,
+        call: &Call,
+        reply: &WebhookReply,
+        context: RunContext<'_>,
+    ) -> Result<Option<Patched>, Objection> {
+        add_warnings_and_annotations(&mut self.outcome, &call.webhook, reply);
+        if let Some(denial) = &reply.denial {
+            return Err(Objection::Denial(Box::new(denial.clone())));
+        }
+        patch::patched(call, reply, self.policies.object_of(context.request))
+    }
+
+    fn settle(
+        &mut self,
+        context: RunContext<'_>,
+        (place, cause): (usize, Cause<'static>),
+        webhook: &Arc<Webhook>,
+        result: Result<Option<Patched>, Objection>,
+        took: Option<Duration>,
+    ) {
+        let at = (self.round, place);
+        let (patched, objection) = match result {
+            Ok(patched) => (patched, None),
+            Err(objection) => (None, Some(objection)),
+        };
+        let result = WebhookResult {
+            webhook: Arc::clone(webhook),
+            round: self.round,
+            index: place,
+            verdict: objection
+                .as_ref()
+                .map_or(Verdict::Allowed, |objection| objection.verdict(webhook)),
+            changed: self.paths(context, patched.as_ref()),
+            took,
+        };
+        context.run.record(|| TraceStep::Answered(&result));
+        let is_changed = patched.as_ref().is_some_and(|patched| patched.is_changed);
+        annotations::mutation(&mut self.outcome.audit_annotations, at, webhook, is_changed);
+        annotations::paths(&mut self.outcome.audit_annotations, at, webhook, &result.changed);
+        self.outcome.webhooks.push(result);
+        if let Some(Patched { object, .. }) = patched {
+            self.policies.record_change(context, &object);
+            self.policies.object = Some(object);
+        }
+        self.count(place, webhook, is_changed);
+        let Some(objection) = objection else { return };
+        if objection.is_ignored(webhook) {
+            annotations::failed_open(&mut self.outcome.audit_annotations, at, webhook);
+        }
+        if let Some(denial) = objection.refusal(webhook) {
+            self.refuse(denial, Some(cause));
+        }
+    }
+
+    fn paths(&self, context: RunContext<'_>, patched: Option<&Patched>) -> Vec<String> {
+        let before = self.policies.object_of(context.request);
+        match (before, patched) {
+            (Some(before), Some(patched)) => patch::paths(before, patched.object.root()),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Keeps the books of reinvocation, also of a call that failed.
+    fn count(&mut self, place: usize, webhook: &Webhook, is_changed: bool) {
+        if is_changed {
+            self.is_changed = true;
+            self.webhooks.require();
+        }
+        if webhook.reinvocation == Reinvocation::IfNeeded {
+            self.webhooks.ran(place);
+        }
+    }
+
+    fn refuse(&mut self, denial: Denial, cause: Option<Cause<'static>>) {
+        self.outcome.denial = Some(denial);
+        self.outcome.cause = cause;
+    }
+
+    // === end ===
+
+    pub(super) fn outcome(mut self, context: RunContext<'_>) -> Outcome {
+        let mut outcome = self.outcome;
+        outcome.evaluations = self.policies.evaluations();
+        if outcome.denial.is_some() {
+            return outcome;
+        }
+        if let (Some(before), Some(after)) = (context.request.object, &self.policies.object) {
+            let operations = diff(before, after.root());
+            if !operations.is_empty() {
+                outcome.patch = json_patch::write(&operations);
+            }
+        }
+        outcome
+    }
+}

@@ -1,0 +1,116 @@
+//! Decides whether an exception applies to a request.
+//!
+//! Matching is stricter than for a binding with the same constraints: if it is unknown
+//! whether something is selected, it is not.
+
+use std::cell::Cell;
+
+use super::Exception;
+use super::not_excused::NotExcused;
+use crate::engine::admission::conditions::{self, MatchConditions};
+use crate::engine::admission::matching::{Namespaces, label, selects_object};
+use crate::engine::admission::policy::FailurePolicy;
+use crate::engine::admission::run::RunContext;
+use crate::engine::admission::set::AdmissionSet;
+use crate::engine::admission::variables::{Inputs, NamespaceObject, RequestView};
+use crate::engine::admission::{Operation, Request};
+use crate::engine::authorization::matching::subject_matches;
+use crate::engine::{LabelSelector, NAMESPACE_NAME_LABEL};
+use portcullis_cel::json::Node;
+
+impl Exception {
+    /// Whether it applies; `Err` says why not.
+    pub(super) fn applies(&self, set: &AdmissionSet, context: RunContext<'_>) -> Result<(), NotExcused> {
+        let RunContext { request, run, .. } = context;
+        let constraints = &self.constraints;
+        if self.not_after <= run.now {
+            return Err(NotExcused::Ended);
+        }
+        if (run.nobody_asks && !self.subjects.is_empty()) || !self.is_for(request) {
+            return Err(NotExcused::Subjects);
+        }
+        if !selects_namespace(&constraints.namespace_selector, request, &*set.namespaces) {
+            return Err(NotExcused::Namespace);
+        }
+        if !selects_object(&constraints.object_selector, judged(request), None) {
+            return Err(NotExcused::Object);
+        }
+        let subject = set.subject(request, request.object);
+        let matched = match constraints.matches_rules(subject) {
+            Ok(Some(matched)) if matched.as_sent(request).is_ok() => matched,
+            _ => return Err(NotExcused::Rules),
+        };
+        let view = RequestView::for_conditions(request, &matched).asked_by_nobody(run.nobody_asks);
+        let given = Inputs {
+            object: request.object,
+            old_object: request.old_object,
+            request: &view,
+            params: None,
+            namespace: NamespaceObject::Null,
+            access: context.access,
+            recorder: run.recorder,
+            // It is counted for policies alone.
+            spent: &Cell::new(0),
+        };
+        let environment = &set.webhook_environment;
+        match conditions::evaluate(
+            &self.match_conditions,
+            FailurePolicy::Ignore,
+            environment,
+            &given,
+            run.deadline,
+        ) {
+            MatchConditions::Match => Ok(()),
+            MatchConditions::NoMatch(_) | MatchConditions::Error(_) => Err(NotExcused::Conditions),
+        }
+    }
+
+    fn is_for(&self, request: &Request<'_>) -> bool {
+        let mut subjects = self.subjects.iter();
+        self.subjects.is_empty() || subjects.any(|subject| subject_matches(subject, &request.user))
+    }
+}
+
+/// The object that is to be; of a DELETE the one that is.
+fn judged<'r>(request: &Request<'r>) -> Option<Node<'r>> {
+    match request.operation {
+        Operation::Delete => request.old_object,
+        Operation::Create | Operation::Update | Operation::Connect => request.object,
+    }
+}
+
+/// Whether `selector` selects the namespace of the request by the labels that
+/// are stored. A namespace that is not known is not selected, and of
+/// cluster-scoped objects none but Namespaces.
+fn selects_namespace(selector: &LabelSelector, request: &Request<'_>, namespaces: &dyn Namespaces) -> bool {
+    if selector.is_empty() {
+        return true;
+    }
+    let resource = &request.request_resource;
+    let is_namespace = resource.group.is_empty() && resource.resource == "namespaces";
+    let name = if is_namespace {
+        &request.name
+    } else {
+        &request.namespace
+    };
+    // Of a Namespace that is being made nothing is stored yet.
+    let is_made = is_namespace && request.subresource.is_empty() && request.operation == Operation::Create;
+    if name.is_empty() || is_made {
+        return false;
+    }
+    let Some(stored) = namespaces.namespace(name) else {
+        return false;
+    };
+    let selects = |object: Node<'_>| {
+        selector.matches(|key| {
+            if key == NAMESPACE_NAME_LABEL {
+                Some(name.clone())
+            } else {
+                label(object, key)
+            }
+        })
+    };
+    // The API server may know of newer labels than what was read or watched.
+    let of_request = request.old_object.filter(|_| is_namespace);
+    selects(stored.root()) && of_request.is_none_or(selects)
+}

@@ -1,0 +1,158 @@
+//! Initializers of Kubernetes 1.7 to 1.13, which change an object when it is created.
+//!
+//! In those versions a controller watched for objects that listed it as pending. Here
+//! each initializer is the MutatingAdmissionPolicy of the same name, which runs at once:
+//!
+//! ```text
+//! InitializerConfiguration, by name ─▶ initializers, in order ─▶ the policy of that name
+//! ```
+//!
+//! `pkg/admission/plugin/initialization/initialization.go` of the API server 1.10.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::bound::Bound;
+use super::policy::{FailurePolicy, PolicyBinding};
+use super::{GroupVersionResource, MutatingPolicy, Operation, Request};
+use portcullis_cel::json::Node;
+
+/// The annotation of a pod that a kubelet runs from a file: it is there already.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// `InitializerConfiguration` (`api/admissionregistration/v1alpha1/types.go` of Kubernetes 1.7).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InitializerConfiguration {
+    /// `metadata.name`, by which configurations are ordered.
+    pub name: String,
+    /// Those that run, in this order.
+    pub initializers: Vec<Initializer>,
+}
+
+/// One of `initializers`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Initializer {
+    /// The name of its policy.
+    pub name: String,
+    /// What it is for: every rule must match.
+    pub rules: Vec<InitializerRule>,
+}
+
+/// Which resources an initializer is for. A `*` counts in the first place alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InitializerRule {
+    /// API groups.
+    pub api_groups: Vec<String>,
+    /// API versions.
+    pub api_versions: Vec<String>,
+    /// Resources, without subresources.
+    pub resources: Vec<String>,
+}
+
+/// The initializers of a cluster, in order, each with its policy.
+#[derive(Debug, Default)]
+pub(super) struct Initializers(Vec<Installed>);
+
+/// An initializer, with what it runs.
+#[derive(Debug)]
+pub(super) struct Installed {
+    pub(super) configuration: String,
+    pub(super) initializer: Initializer,
+    /// None if there is no policy of its name.
+    pub(super) policy: Option<Bound<MutatingPolicy>>,
+}
+
+// === impl Initializers ===
+
+impl Initializers {
+    pub(super) fn new(
+        mut configurations: Vec<Arc<InitializerConfiguration>>,
+        policies: &[Arc<MutatingPolicy>],
+    ) -> Self {
+        configurations.sort_by(|one, other| one.name.cmp(&other.name));
+        let policies: HashMap<&str, _> = policies
+            .iter()
+            .map(|policy| (policy.applicability.name.as_str(), policy))
+            .collect();
+        let installed = configurations.iter().flat_map(|configuration| {
+            configuration.initializers.iter().map(|initializer| Installed {
+                configuration: configuration.name.clone(),
+                initializer: initializer.clone(),
+                policy: policies
+                    .get(initializer.name.as_str())
+                    .map(|policy| bound(configuration, policy)),
+            })
+        });
+        Self(installed.collect())
+    }
+
+    /// Those that the object about to be created has to pass, in order.
+    pub(super) fn of<'i>(&'i self, request: &'i Request<'_>) -> impl Iterator<Item = &'i Installed> {
+        let creates = request.operation == Operation::Create && request.subresource.is_empty();
+        let initializes = creates && !request.object.is_some_and(is_mirror);
+        self.0
+            .iter()
+            .filter(move |one| initializes && one.initializer.is_for(&request.resource))
+    }
+}
+
+/// The policy as if bound by the configuration, to whatever the policy itself matches.
+fn bound(configuration: &InitializerConfiguration, policy: &Arc<MutatingPolicy>) -> Bound<MutatingPolicy> {
+    Bound {
+        policy: Arc::clone(policy),
+        bindings: vec![Arc::new(PolicyBinding {
+            name: configuration.name.clone(),
+            is_static: false,
+            policy: policy.applicability.name.clone(),
+            param_ref: None,
+            constraints: None,
+            actions: Vec::new(),
+        })],
+    }
+}
+
+fn is_mirror(object: Node<'_>) -> bool {
+    let annotations = object.get("metadata").and_then(|one| one.get("annotations"));
+    annotations.is_some_and(|annotations| annotations.get(MIRROR).is_some())
+}
+
+// === impl Installed ===
+
+impl Installed {
+    /// What to say if there is no policy; none if that is to be overlooked.
+    pub(super) fn missing(&self, failure_policy: FailurePolicy) -> Option<String> {
+        (failure_policy == FailurePolicy::Fail).then(|| {
+            format!(
+                "initializer '{}' of the InitializerConfiguration '{}' denied request: \
+                 there is no MutatingAdmissionPolicy of that name",
+                self.initializer.name, self.configuration
+            )
+        })
+    }
+}
+
+// === impl Initializer ===
+
+impl Initializer {
+    fn is_for(&self, resource: &GroupVersionResource<'_>) -> bool {
+        self.rules.iter().all(|rule| {
+            includes(&rule.api_groups, &resource.group)
+                && includes(&rule.api_versions, &resource.version)
+                && includes(&rule.resources, &resource.resource)
+        })
+    }
+}
+
+fn includes(items: &[String], wanted: &str) -> bool {
+    items.first().is_some_and(|first| first == "*") || items.iter().any(|item| item == wanted)
+}
+
+/// The JSON Patch that ends the initialization of `object`; none if nothing is pending.
+pub(super) fn completion(object: Node<'_>) -> Option<&'static str> {
+    let initializers = object.get("metadata")?.get("initializers")?;
+    initializers.get("pending")?;
+    if initializers.len() == 1 {
+        return Some(r#"[{"op":"remove","path":"/metadata/initializers"}]"#);
+    }
+    Some(r#"[{"op":"remove","path":"/metadata/initializers/pending"}]"#)
+}

@@ -1,0 +1,230 @@
+//! MutatingAdmissionPolicies: applies one policy to one object.
+//!
+//! `apiserver/pkg/admission/plugin/policy/mutating/patch`: `json_patch.go` here,
+//! `smd.go` in [`super::apply`].
+
+mod dispatcher;
+mod initialize;
+mod state;
+mod typing;
+
+use super::GroupVersionKind;
+use super::apply;
+use super::conditions::{self, MatchConditions};
+use super::environment::{Expression, ExpressionEnvironment};
+use super::evaluation::{Deadline, Evaluated};
+use super::policy::Applicability;
+use super::reinvocation::Reinvocation;
+use super::to_json;
+use super::trace::PolicyExpression;
+use super::variables::Inputs;
+use portcullis_cel::json::{self, Document, Node, patch, write_string};
+use portcullis_cel::{Map, Value, cost};
+
+pub(super) use state::MutationState;
+
+/// `MutatingAdmissionPolicy` (`api/admissionregistration/v1/types.go`).
+#[derive(Debug)]
+pub struct MutatingPolicy {
+    /// When it applies.
+    pub applicability: Applicability,
+    /// What its expressions may name, `spec.variables` among it.
+    pub environment: ExpressionEnvironment,
+    /// `spec.mutations`, one after another.
+    pub mutations: Vec<Mutation>,
+    /// `spec.reinvocationPolicy`.
+    pub reinvocation: Reinvocation,
+}
+
+/// One of `spec.mutations`.
+#[derive(Debug)]
+pub enum Mutation {
+    /// `patchType: JSONPatch`: a list of operations.
+    JsonPatch(Expression),
+    /// `patchType: ApplyConfiguration`: the fields that the object is to have.
+    ApplyConfiguration(Expression),
+}
+
+/// Why a mutation does not apply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MutationFault {
+    /// The expression gave no value.
+    #[error("{0}")]
+    Expression(String),
+    /// The value is no list of operations.
+    #[error("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")]
+    NoPatch,
+    /// A value that cannot be JSON.
+    #[error("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {0}")]
+    NoJson(String),
+    /// An operation does not apply to the object.
+    #[error("JSON Patch: {0}")]
+    Patch(#[from] patch::Error),
+    /// The configuration does not apply to the object.
+    #[error(transparent)]
+    Apply(#[from] apply::Error),
+    /// What comes out of a JSON Patch is no object of its kind.
+    #[error("Internal error occurred: strict decoding error: {0}")]
+    Strict(apply::FieldMismatches),
+    /// What comes out is larger or deeper than an object may be.
+    #[error("the object after the mutation cannot be read: {0}")]
+    Result(#[from] json::Error),
+}
+
+// === impl MutatingPolicy ===
+
+impl MutatingPolicy {
+    /// Whether the policy applies to the object as it is now.
+    pub(super) fn conditions<'g>(&'g self, inputs: &Inputs<'g>, deadline: Deadline<'g>) -> MatchConditions {
+        let Applicability {
+            match_conditions,
+            failure_policy,
+            ..
+        } = &self.applicability;
+        conditions::evaluate(
+            match_conditions,
+            *failure_policy,
+            &self.environment,
+            inputs,
+            deadline,
+        )
+    }
+}
+
+// === impl Mutation ===
+
+impl Mutation {
+    /// The object, which is of this kind, after this mutation, the policy's at
+    /// `index`; `None` if it stays as it is.
+    pub(super) fn apply<'g>(
+        &'g self,
+        index: usize,
+        kind: &GroupVersionKind<'_>,
+        environment: &'g ExpressionEnvironment,
+        inputs: &Inputs<'g>,
+        deadline: Deadline<'g>,
+    ) -> Result<Option<Document<'static>>, MutationFault> {
+        let Some(object) = inputs.object else {
+            return Ok(None);
+        };
+        let (Self::JsonPatch(expression) | Self::ApplyConfiguration(expression)) = self;
+        let mut budget = deadline.budget(cost::PER_BINDING);
+        let value =
+            inputs
+                .sequence(environment)
+                .one(PolicyExpression::Mutation(index), expression, &mut budget);
+        match value.map_err(|error| MutationFault::Expression(error.to_string()))? {
+            Evaluated::Value(value) => match self {
+                Self::JsonPatch(_) => apply_patch(kind, object, &value),
+                Self::ApplyConfiguration(_) => apply_configuration(kind, object, &value),
+            },
+            Evaluated::Failed(failure) => Err(MutationFault::Expression(failure)),
+            Evaluated::Absent => Ok(None),
+        }
+    }
+}
+
+/// Applies the patch that an expression gave to an object of `kind`. One whose `test`
+/// fails changes nothing.
+///
+/// # Errors
+///
+/// A value that is no patch, an operation that does not apply, or an object that the API
+/// server could not read into its type.
+pub fn apply_patch(
+    kind: &GroupVersionKind<'_>,
+    object: Node<'_>,
+    value: &Value<'_>,
+) -> Result<Option<Document<'static>>, MutationFault> {
+    let patch = Document::parse(operations(value)?)?;
+    let operations = patch::read(patch.root())?;
+    let tree = match patch::apply(object, &operations) {
+        Ok(tree) => tree,
+        Err(patch::Error::TestFailed { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let changed = Document::parse(tree.to_text())?;
+    apply::strict(kind, object, changed.root()).map_err(MutationFault::Strict)?;
+    Ok((!changed.root().same(object)).then_some(changed))
+}
+
+/// Merges the configuration that an expression gave into the object.
+fn apply_configuration(
+    kind: &GroupVersionKind<'_>,
+    object: Node<'_>,
+    value: &Value<'_>,
+) -> Result<Option<Document<'static>>, MutationFault> {
+    let changed = Document::parse(apply::apply(kind, object, value)?)?;
+    Ok((!changed.root().same(object)).then_some(changed))
+}
+
+/// The patch as JSON text.
+fn operations(value: &Value<'_>) -> Result<String, MutationFault> {
+    let Value::List(list) = value else {
+        return Err(MutationFault::NoPatch);
+    };
+    let mut out = String::from("[");
+    for (position, item) in list.iter().enumerate() {
+        let Value::Map(operation) = &item else {
+            return Err(MutationFault::NoPatch);
+        };
+        if position > 0 {
+            out.push(',');
+        }
+        write_operation(&mut out, operation)?;
+    }
+    out.push(']');
+    Ok(out)
+}
+
+fn write_operation(out: &mut String, operation: &Map<'_>) -> Result<(), MutationFault> {
+    let text = |name| match operation.field(name) {
+        Some(Value::String(text)) => text.to_string(),
+        _ => String::new(),
+    };
+    out.push_str("{\"op\":");
+    write_string(out, &text("op"));
+    out.push_str(",\"path\":");
+    write_string(out, &text("path"));
+    let from = text("from");
+    if !from.is_empty() {
+        out.push_str(",\"from\":");
+        write_string(out, &from);
+    }
+    if let Some(value) = operation.field("value") {
+        apply::type_names(&value)?;
+        out.push_str(",\"value\":");
+        to_json::write(out, &value).map_err(MutationFault::NoJson)?;
+    }
+    out.push('}');
+    // One path of a list of operations may be a megabyte, and the same in all of them.
+    to_json::check(out).map_err(MutationFault::NoJson)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portcullis_cel::{Activation, Budget, Environment, Type, Version};
+
+    /// Its cost is that of a thousand small objects: the path is one value in all of them.
+    #[test]
+    fn a_path_that_is_in_every_operation_is_not_written_without_bound() {
+        let environment = Environment::new(Version::NEWEST)
+            .variable("object", Type::Dyn)
+            .mutation();
+        let expression = "lists.range(1000).map(i, JSONPatch{op: 'remove', path: object.path})";
+        let program = environment.compile(expression, &[]).unwrap();
+        let written = |length: usize| {
+            let object = Document::parse(format!(r#"{{"path":"/{}"}}"#, "a".repeat(length))).unwrap();
+            let mut activation = Activation::of(&environment, [Some(Value::json(object.root()))]);
+            let value = program
+                .evaluate(&mut activation, &mut Budget::new(1_000_000))
+                .unwrap();
+            operations(&value).map(|patch| patch.len() > 1000 * length)
+        };
+        assert!(written(100).unwrap());
+        let refused = written(10_000);
+        assert!(matches!(refused, Err(MutationFault::NoJson(_))), "{refused:?}");
+    }
+}

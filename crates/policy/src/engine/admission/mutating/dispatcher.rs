@@ -1,0 +1,298 @@
+//! The MutatingAdmissionPolicies that apply to a request, one after another.
+//!
+//! ```text
+//! pass 1: which policies apply to the object received ─▶ each changes it in turn
+//! pass 2: if policies or webhooks changed it, those of IfNeeded that ran, once more
+//! then:   the policies of initializers, if the object is created
+//! ```
+//!
+//! `apiserver/pkg/admission/plugin/policy/mutating/dispatcher.go` and
+//! `reinvocationcontext.go`. Static policies run first; otherwise policies run in order of
+//! their names, and so do their bindings and parameters.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::MutatingPolicy;
+use super::state::{MutationState, PolicyRefusal};
+use crate::engine::StatusReason;
+use crate::engine::admission::AdmissionSet;
+use crate::engine::admission::bound::Bound;
+use crate::engine::admission::conditions::MatchConditions;
+use crate::engine::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs};
+use crate::engine::admission::matching::MatchedResource;
+use crate::engine::admission::policy::{FailurePolicy, PolicyBinding};
+use crate::engine::admission::reinvocation::Reinvocation;
+use crate::engine::admission::run::RunContext;
+use crate::engine::admission::variables::{Inputs, NamespaceObject, RequestView};
+use crate::engine::{CauseKind, PolicyResult};
+use portcullis_cel::json::{Document, Node};
+
+const KIND: CauseKind = CauseKind::MutatingAdmissionPolicy;
+
+/// A policy, bound, with one parameter.
+pub(super) struct Invocation<'s> {
+    place: usize,
+    policy: &'s MutatingPolicy,
+    binding: &'s PolicyBinding,
+    matched: MatchedResource<'s>,
+    param: Option<Arc<Document<'static>>>,
+    /// Which parameter of the binding it is.
+    number: usize,
+}
+
+/// One pass.
+pub(super) struct Pass<'p> {
+    context: RunContext<'p>,
+    state: &'p mut MutationState,
+    is_changed: bool,
+}
+
+// === impl AdmissionSet ===
+
+impl AdmissionSet {
+    /// Runs the MutatingAdmissionPolicies once, in the first pass or the second.
+    /// True if the object is another one afterwards.
+    pub(in crate::engine::admission) fn mutate(
+        &self,
+        state: &mut MutationState,
+        context: RunContext<'_>,
+        is_second: bool,
+    ) -> bool {
+        if context.request.request_resource.is_virtual() {
+            return false;
+        }
+        if is_second && !state.are_to_run_again() {
+            return false;
+        }
+        let mut pass = Pass::new(context, state);
+        self.run_pass(&mut pass, is_second);
+        pass.is_changed
+    }
+
+    /// The names of the policies that are bound, in the order of the places in
+    /// [`Outcome::evaluations`](crate::engine::admission::Outcome::evaluations).
+    pub fn mutating_policies(&self) -> impl Iterator<Item = &str> {
+        self.mutating.names()
+    }
+
+    fn run_pass(&self, pass: &mut Pass<'_>, is_second: bool) {
+        // Selectors see the object as it is before the pass.
+        let RunContext { request, run, .. } = pass.context;
+        let object = pass.state.object.clone();
+        let object = object.as_ref().map(Document::root).or(request.object);
+        let mut invocations = Vec::new();
+        if let (Some(recorder), false) = (run.recorder, is_second) {
+            self.mutating.record_others(KIND, request, run.only, recorder);
+        }
+        for (place, bound) in self.mutating.candidates(request, run.only) {
+            if run.deadline.has_passed() {
+                return;
+            }
+            self.invocations(place, bound, object, pass, &mut invocations);
+        }
+        let namespace = self.namespace_of(request);
+        for invocation in &invocations {
+            if run.deadline.has_passed() {
+                return;
+            }
+            pass.invoke(invocation, namespace.as_variable(), is_second);
+        }
+    }
+
+    pub(super) fn invocations<'s>(
+        &'s self,
+        place: usize,
+        bound: &'s Bound<MutatingPolicy>,
+        object: Option<Node<'_>>,
+        pass: &mut Pass<'_>,
+        invocations: &mut Vec<Invocation<'s>>,
+    ) {
+        let policy = &*bound.policy;
+        let RunContext { request, run, .. } = pass.context;
+        let subject = self.subject(request, object);
+        let matched = match policy_matches(KIND, &policy.applicability, subject, run) {
+            Ok(Some(matched)) => matched.into_owned(),
+            Ok(None) => return pass.state.evaluated(place, PolicyResult::NoMatch),
+            Err(why) => return pass.unusable(place, policy, None, &why),
+        };
+        for binding in bound.bindings_for(request) {
+            match binding_matches(binding, subject, run) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(why) => {
+                    pass.unusable(place, policy, Some(binding), &why);
+                    continue;
+                }
+            }
+            if let Err(fault) = as_sent(binding, &matched, pass.context) {
+                pass.unusable(place, policy, None, &Unusable::Policy(fault));
+                continue;
+            }
+            match self.parameters_of(&policy.applicability, binding, pass.context) {
+                Err(why) => pass.unusable(place, policy, Some(binding), &why),
+                Ok(params) => {
+                    invocations.extend(params.iter().cloned().enumerate().map(|(number, param)| {
+                        Invocation {
+                            place,
+                            policy,
+                            binding,
+                            matched: matched.clone(),
+                            param,
+                            number,
+                        }
+                    }));
+                }
+            }
+        }
+    }
+}
+
+// === impl Pass ===
+
+impl<'p> Pass<'p> {
+    pub(super) const fn new(context: RunContext<'p>, state: &'p mut MutationState) -> Self {
+        Self {
+            context,
+            state,
+            is_changed: false,
+        }
+    }
+
+    pub(super) fn invoke(
+        &mut self,
+        invocation: &Invocation<'_>,
+        namespace: NamespaceObject<'_>,
+        is_second: bool,
+    ) {
+        let key = (
+            invocation.place,
+            invocation.binding.name.clone(),
+            invocation.number,
+        );
+        self.context.run.record(|| {
+            let param = invocation.param.as_deref().map(Document::root);
+            runs(&invocation.policy.applicability, invocation.binding, param)
+        });
+        match self.conditions(invocation) {
+            MatchConditions::Match => {}
+            MatchConditions::NoMatch(_) => {
+                return self.state.evaluated(invocation.place, PolicyResult::NoMatch);
+            }
+            MatchConditions::Error(message) => return self.refuse(invocation, message),
+        }
+        if is_second && !self.state.invocations.is_required(&key) {
+            return;
+        }
+        self.state.evaluated(invocation.place, PolicyResult::Match);
+        if self.mutations(invocation, namespace) {
+            self.is_changed = true;
+            self.state.invocations.require();
+        }
+        if invocation.policy.reinvocation == Reinvocation::IfNeeded {
+            self.state.invocations.ran(key);
+        }
+    }
+
+    fn conditions(&mut self, invocation: &Invocation<'_>) -> MatchConditions {
+        let RunContext { request, access, run } = self.context;
+        let view = RequestView::for_conditions(request, &invocation.matched).asked_by_nobody(run.nobody_asks);
+        let spent = Cell::new(0);
+        let inputs = Inputs {
+            object: self.state.object_of(request),
+            old_object: request.old_object,
+            request: &view,
+            params: invocation.param.as_deref().map(Document::root),
+            namespace: NamespaceObject::Null,
+            access,
+            recorder: run.recorder,
+            spent: &spent,
+        };
+        let conditions = invocation.policy.conditions(&inputs, run.deadline);
+        self.state.spent(invocation.place, spent.get());
+        conditions
+    }
+
+    /// Applies each mutation; true if the object is another one afterwards.
+    fn mutations(&mut self, invocation: &Invocation<'_>, namespace: NamespaceObject<'_>) -> bool {
+        let RunContext { request, access, run } = self.context;
+        let mut is_changed = false;
+        for (index, mutation) in invocation.policy.mutations.iter().enumerate() {
+            let spent = Cell::new(0);
+            let changed = {
+                let view = RequestView::new(request, &invocation.matched).asked_by_nobody(run.nobody_asks);
+                let inputs = Inputs {
+                    object: self.state.object_of(request),
+                    old_object: request.old_object,
+                    request: &view,
+                    params: invocation.param.as_deref().map(Document::root),
+                    namespace,
+                    access,
+                    recorder: run.recorder,
+                    spent: &spent,
+                };
+                let environment = &invocation.policy.environment;
+                mutation.apply(index, &request.kind, environment, &inputs, run.deadline)
+            };
+            self.state.spent(invocation.place, spent.get());
+            match changed {
+                Ok(None) => {}
+                Ok(Some(object)) => {
+                    self.state.record_change(self.context, &object);
+                    self.state.object = Some(object);
+                    is_changed = true;
+                }
+                Err(fault) => self.refuse(invocation, fault.to_string()),
+            }
+        }
+        is_changed
+    }
+
+    fn refuse(&mut self, invocation: &Invocation<'_>, message: String) {
+        self.fail(
+            invocation.place,
+            invocation.policy,
+            Some(invocation.binding),
+            message,
+            StatusReason::Invalid,
+        );
+    }
+
+    fn unusable(
+        &mut self,
+        place: usize,
+        policy: &MutatingPolicy,
+        binding: Option<&PolicyBinding>,
+        why: &Unusable,
+    ) {
+        self.fail(place, policy, binding, why.to_string(), StatusReason::Forbidden);
+    }
+
+    fn fail(
+        &mut self,
+        place: usize,
+        policy: &MutatingPolicy,
+        binding: Option<&PolicyBinding>,
+        message: String,
+        reason: StatusReason,
+    ) {
+        self.state.evaluated(place, PolicyResult::Error);
+        let applicability = &policy.applicability;
+        if applicability.failure_policy == FailurePolicy::Ignore {
+            return;
+        }
+        let name = &applicability.name;
+        let message = match binding {
+            Some(binding) => format!(
+                "policy '{name}' with binding '{}' denied request: {message}",
+                binding.name
+            ),
+            None => format!("policy \"{name}\" denied request: {message}"),
+        };
+        self.state.refusals.push(PolicyRefusal {
+            policy: name.clone(),
+            message,
+            reason,
+        });
+    }
+}

@@ -1,0 +1,126 @@
+//! The state of the mutating phase between two steps of a run.
+
+use std::borrow::Cow;
+
+use super::typing;
+use crate::engine::StatusReason;
+use crate::engine::admission::invocation::worse;
+use crate::engine::admission::reinvocation::Reinvocable;
+use crate::engine::admission::run::RunContext;
+use crate::engine::admission::trace::TraceStep;
+use crate::engine::admission::{Denial, PolicyEvaluation, Request, StatusCause, status};
+use crate::engine::{Cause, CauseKind, PolicyResult};
+use portcullis_cel::json::{Document, Node, diff, patch};
+
+/// Place of the policy, binding, parameter.
+type InvocationKey = (usize, String, usize);
+
+/// What the policies have done so far, over both passes. It outlives a step of
+/// the run.
+#[derive(Debug, Clone)]
+pub(in crate::engine::admission) struct MutationState {
+    /// The object after the last change; none yet.
+    pub(in crate::engine::admission) object: Option<Document<'static>>,
+    pub(super) refusals: Vec<PolicyRefusal>,
+    evaluations: Vec<PolicyEvaluation>,
+    pub(super) invocations: Reinvocable<InvocationKey>,
+}
+
+/// Why a policy whose failure policy is Fail could not run.
+#[derive(Debug, Clone)]
+pub(super) struct PolicyRefusal {
+    pub(super) policy: String,
+    pub(super) message: String,
+    pub(super) reason: StatusReason,
+}
+
+// === impl MutationState ===
+
+impl MutationState {
+    pub(in crate::engine::admission) const fn new() -> Self {
+        Self {
+            object: None,
+            refusals: Vec::new(),
+            evaluations: Vec::new(),
+            invocations: Reinvocable::new(),
+        }
+    }
+
+    /// The object as it is now.
+    pub(in crate::engine::admission) fn object_of<'o>(&'o self, request: &Request<'o>) -> Option<Node<'o>> {
+        self.object.as_ref().map(Document::root).or(request.object)
+    }
+
+    /// Whether any policy is to run in the second pass, which there is if
+    /// anything changed the object: then all that want to see changes, for
+    /// upstream reports them at the end of a pass even of their own.
+    pub(in crate::engine::admission) fn are_to_run_again(&mut self) -> bool {
+        self.invocations.require();
+        self.invocations.is_any_required()
+    }
+
+    /// Passes to a recorder what the object is about to become.
+    pub(in crate::engine::admission) fn record_change(&self, context: RunContext<'_>, after: &Document<'_>) {
+        let before = self.object_of(context.request);
+        context.run.record(|| {
+            let operations = before
+                .map(|before| diff(before, after.root()))
+                .unwrap_or_default();
+            TraceStep::Changed {
+                patch: patch::write(&operations),
+                empty: typing::empty(&context.request.kind, &operations),
+            }
+        });
+    }
+
+    /// Why the request is refused, if it is.
+    pub(in crate::engine::admission) fn refusal(
+        &self,
+        request: &Request<'_>,
+    ) -> Option<(Denial, Cause<'static>)> {
+        let first = self.refusals.first()?;
+        let mut refusal = status::denial(request, first.message.clone(), first.reason);
+        // Whatever the reason, upstream answers these as forbidden.
+        refusal.code = StatusReason::Forbidden.code().into();
+        let causes = self.refusals.iter().map(|fault| StatusCause::of(&fault.message));
+        refusal.details.causes = causes.collect();
+        let cause = Cause {
+            kind: CauseKind::MutatingAdmissionPolicy,
+            namespace: Cow::Borrowed(""),
+            name: Cow::Owned(first.policy.clone()),
+            rule: None,
+        };
+        Some((refusal, cause))
+    }
+
+    /// What each policy came to, by its place.
+    pub(in crate::engine::admission) fn evaluations(&mut self) -> Vec<PolicyEvaluation> {
+        std::mem::take(&mut self.evaluations)
+    }
+
+    /// Adds what the policy at `place` came to once more.
+    pub(super) fn evaluated(&mut self, place: usize, evaluation: PolicyResult) {
+        self.add(place, evaluation, 0);
+    }
+
+    /// Adds what expressions of the policy at `place` cost.
+    pub(super) fn spent(&mut self, place: usize, cost: u64) {
+        self.add(place, PolicyResult::NoMatch, cost);
+    }
+
+    fn add(&mut self, place: usize, result: PolicyResult, cost: u64) {
+        let evaluations = &mut self.evaluations;
+        match evaluations.iter_mut().find(|own| own.place == place) {
+            Some(own) => {
+                own.result = worse(own.result, result);
+                own.cost += cost;
+            }
+            None => evaluations.push(PolicyEvaluation {
+                kind: CauseKind::MutatingAdmissionPolicy,
+                place,
+                result,
+                cost,
+            }),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The options of a run, and the context that its parts share.
+
+use super::Request;
+use super::authorizer::{AccessChecker, AuthorizerVariables};
+use super::evaluation::Deadline;
+use super::judge::Judge;
+use super::trace::{Recorder, TraceStep};
+use crate::engine::Time;
+
+/// How to run the policies.
+#[derive(Clone, Copy)]
+pub struct Run<'r> {
+    /// Only the policy of this name; all if there is none.
+    pub only: Option<&'r str>,
+    /// When to give up.
+    pub deadline: Deadline<'r>,
+    /// The instant for which it is decided.
+    pub now: Time,
+    /// What answers the questions about access that expressions put.
+    pub access: &'r dyn AccessChecker,
+    /// Who judges the gateway's own kinds, if anybody.
+    pub judge: Option<&'r dyn Judge>,
+    /// The object is there already, or only proposed: nobody knows who asks, nor what was there
+    /// before. Expressions that look at `request.userInfo`, `authorizer` or `oldObject` have no
+    /// value ([`EvalError::Unknown`](portcullis_cel::EvalError::Unknown)), and no exception with
+    /// subjects applies.
+    pub nobody_asks: bool,
+    /// The recorder of each step.
+    pub recorder: Option<&'r dyn Recorder>,
+}
+
+/// What all parts of a run have in common.
+#[derive(Clone, Copy)]
+pub(super) struct RunContext<'c> {
+    pub(super) request: &'c Request<'c>,
+    pub(super) access: &'c AuthorizerVariables<'c>,
+    pub(super) run: Run<'c>,
+}
+
+impl<'r> Run<'r> {
+    /// Every policy as at `now`, without a deadline.
+    #[must_use]
+    pub const fn new(access: &'r dyn AccessChecker, now: Time) -> Self {
+        Self {
+            only: None,
+            deadline: Deadline { expired: &|| false },
+            now,
+            access,
+            judge: None,
+            nobody_asks: false,
+            recorder: None,
+        }
+    }
+
+    /// Records a step, if anybody wants a record.
+    pub(super) fn record<'s>(&self, step: impl FnOnce() -> TraceStep<'s>) {
+        if let Some(recorder) = self.recorder {
+            recorder.record(step());
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! The admission set of one cluster: policies, webhooks, parameters, namespaces.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use super::bound::BoundPolicies;
+use super::exceptions::{Exception, ExceptionObjects, Exceptions};
+use super::initializers::{InitializerConfiguration, Initializers};
+use super::matching::{
+    Equivalents, FixedNamespaces, LayeredNamespaces, MatchRule, MatchSubject, MissingNamespace, Namespaces,
+};
+use super::parameters::ParamKind;
+use super::policy::{Applicability, FailurePolicy, PolicyBinding};
+use super::webhook::{Webhook, WebhookConfiguration};
+use super::webhooks::Webhooks;
+use super::{ExpressionEnvironment, MutatingPolicy, Operation, Parameters, Phase, Request, ValidatingPolicy};
+use crate::engine::Time;
+use portcullis_cel::Version;
+use portcullis_cel::json::{Document, Node};
+
+/// What manifests say about admission, for every cluster or for one. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct AdmissionObjects {
+    /// ValidatingAdmissionPolicies.
+    pub validating: Vec<Arc<ValidatingPolicy>>,
+    /// ValidatingAdmissionPolicyBindings.
+    pub validating_bindings: Vec<Arc<PolicyBinding>>,
+    /// MutatingAdmissionPolicies.
+    pub mutating: Vec<Arc<MutatingPolicy>>,
+    /// MutatingAdmissionPolicyBindings.
+    pub mutating_bindings: Vec<Arc<PolicyBinding>>,
+    /// InitializerConfigurations.
+    pub initializers: Vec<Arc<InitializerConfiguration>>,
+    /// ValidatingWebhookConfigurations.
+    pub validating_webhooks: Vec<Arc<WebhookConfiguration>>,
+    /// MutatingWebhookConfigurations.
+    pub mutating_webhooks: Vec<Arc<WebhookConfiguration>>,
+    /// AdmissionExceptions.
+    pub exceptions: ExceptionObjects,
+    /// Namespaces.
+    pub namespaces: Vec<Arc<Document<'static>>>,
+    /// Objects of the kinds that policies take as parameters.
+    pub parameters: Vec<Arc<Document<'static>>>,
+    /// The kinds of parameters of which every object is known; `None`: of each.
+    pub complete_parameters: Option<HashSet<ParamKind>>,
+}
+
+/// What holds beside the manifests.
+#[derive(Debug, Clone)]
+pub struct AdmissionSettings {
+    /// What holds for namespaces that are not known.
+    pub missing_namespace: MissingNamespace,
+    /// What an error outside any policy does, such as an initializer without policy.
+    pub failure_policy: FailurePolicy,
+    /// Which resources are the same.
+    pub equivalents: Arc<Equivalents>,
+    /// What expressions are compiled for that are read with a set in force.
+    pub cel_version: Version,
+    /// The webhooks that decide nothing, by their own name or as
+    /// `configuration/name`: what they would have said is only compared.
+    pub shadow_webhooks: BTreeSet<String>,
+}
+
+/// The policies of every cluster.
+#[derive(Debug, Clone)]
+pub struct AdmissionPolicies {
+    /// For clusters without manifests of their own.
+    pub shared: Arc<AdmissionSet>,
+    /// For clusters with some.
+    pub clusters: BTreeMap<String, Arc<AdmissionSet>>,
+}
+
+/// All that admission decides by for one cluster.
+#[derive(Debug)]
+pub struct AdmissionSet {
+    pub(super) validating: Arc<BoundPolicies<ValidatingPolicy>>,
+    pub(super) mutating: Arc<BoundPolicies<MutatingPolicy>>,
+    pub(super) validating_webhooks: Arc<Webhooks>,
+    pub(super) mutating_webhooks: Arc<Webhooks>,
+    /// What the match conditions of webhooks may name.
+    pub(super) webhook_environment: Arc<ExpressionEnvironment>,
+    pub(super) initializers: Arc<Initializers>,
+    pub(super) exceptions: Arc<Exceptions>,
+    pub(super) failure_policy: FailurePolicy,
+    pub(super) parameters: Parameters,
+    pub(super) namespaces: Arc<dyn Namespaces>,
+    pub(super) missing_namespace: MissingNamespace,
+    pub(super) equivalents: Arc<Equivalents>,
+}
+
+// === impl AdmissionObjects ===
+
+impl AdmissionObjects {
+    /// Whether none of them decides anything.
+    fn has_no_policies(&self) -> bool {
+        self.validating.is_empty()
+            && self.validating_bindings.is_empty()
+            && self.mutating.is_empty()
+            && self.mutating_bindings.is_empty()
+            && self.initializers.is_empty()
+            && self.validating_webhooks.is_empty()
+            && self.mutating_webhooks.is_empty()
+            && self.exceptions.is_empty()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.has_no_policies() && self.namespaces.is_empty() && self.parameters.is_empty()
+    }
+}
+
+// === impl AdmissionSettings ===
+
+impl Default for AdmissionSettings {
+    fn default() -> Self {
+        Self {
+            missing_namespace: MissingNamespace::default(),
+            failure_policy: FailurePolicy::default(),
+            equivalents: Arc::new(Equivalents::kubernetes()),
+            cel_version: Version::default(),
+            shadow_webhooks: BTreeSet::new(),
+        }
+    }
+}
+
+// === impl AdmissionPolicies ===
+
+impl AdmissionPolicies {
+    /// The policies for requests of `cluster`.
+    #[must_use]
+    pub fn for_cluster(&self, cluster: &str) -> &Arc<AdmissionSet> {
+        self.clusters.get(cluster).unwrap_or(&self.shared)
+    }
+
+    /// The same to change; none where others have it too.
+    pub fn for_cluster_mut(&mut self, cluster: &str) -> Option<&mut AdmissionSet> {
+        Arc::get_mut(self.clusters.get_mut(cluster).unwrap_or(&mut self.shared))
+    }
+}
+
+// === impl AdmissionSet ===
+
+impl AdmissionSet {
+    /// Binds and indexes policies. Bindings of policies that are not there do
+    /// nothing, nor do policies without binding.
+    #[must_use]
+    pub fn new(objects: AdmissionObjects, settings: &AdmissionSettings) -> Self {
+        let equivalents = Arc::clone(&settings.equivalents);
+        let webhooks = |configurations| {
+            Arc::new(Webhooks::new(
+                configurations,
+                &settings.shadow_webhooks,
+                &equivalents,
+            ))
+        };
+        Self {
+            validating_webhooks: webhooks(objects.validating_webhooks),
+            mutating_webhooks: webhooks(objects.mutating_webhooks),
+            webhook_environment: Arc::new(ExpressionEnvironment::new(settings.cel_version, false)),
+            validating: Arc::new(BoundPolicies::new(
+                objects.validating,
+                objects.validating_bindings,
+                &equivalents,
+            )),
+            initializers: Arc::new(Initializers::new(objects.initializers, &objects.mutating)),
+            exceptions: Arc::new(Exceptions::new(objects.exceptions)),
+            failure_policy: settings.failure_policy,
+            mutating: Arc::new(BoundPolicies::new(
+                objects.mutating,
+                objects.mutating_bindings,
+                &equivalents,
+            )),
+            parameters: Parameters::new(objects.parameters).complete_for(objects.complete_parameters),
+            namespaces: Arc::new(FixedNamespaces::new(objects.namespaces)),
+            missing_namespace: settings.missing_namespace,
+            equivalents,
+        }
+    }
+
+    /// The set of one cluster, of what this set was made of and of its `own` objects; `objects`
+    /// are both. What its own objects do not touch exists once.
+    #[must_use]
+    pub fn beside(
+        &self,
+        own: &AdmissionObjects,
+        objects: AdmissionObjects,
+        settings: &AdmissionSettings,
+    ) -> Self {
+        if !own.has_no_policies() {
+            return Self::new(objects, settings);
+        }
+        Self {
+            validating: Arc::clone(&self.validating),
+            mutating: Arc::clone(&self.mutating),
+            validating_webhooks: Arc::clone(&self.validating_webhooks),
+            mutating_webhooks: Arc::clone(&self.mutating_webhooks),
+            webhook_environment: Arc::clone(&self.webhook_environment),
+            initializers: Arc::clone(&self.initializers),
+            exceptions: Arc::clone(&self.exceptions),
+            failure_policy: self.failure_policy,
+            parameters: Parameters::new(objects.parameters).complete_for(objects.complete_parameters),
+            namespaces: Arc::new(FixedNamespaces::new(objects.namespaces)),
+            missing_namespace: self.missing_namespace,
+            equivalents: Arc::clone(&self.equivalents),
+        }
+    }
+
+    /// Adds Namespaces and parameters, each in place of one of the same name.
+    pub fn add(&mut self, namespaces: Vec<Arc<Document<'static>>>, parameters: Vec<Arc<Document<'static>>>) {
+        let under = Arc::clone(&self.namespaces);
+        self.namespaces = Arc::new(LayeredNamespaces {
+            over: FixedNamespaces::new(namespaces),
+            under,
+        });
+        self.parameters.extend(parameters);
+    }
+
+    /// Takes the webhooks out, those in shadow too, and names them as `configuration/webhook`.
+    pub fn take_webhooks(&mut self) -> BTreeSet<String> {
+        let none = || Arc::new(Webhooks::new(Vec::new(), &BTreeSet::new(), &self.equivalents));
+        let taken = [
+            std::mem::replace(&mut self.mutating_webhooks, none()),
+            std::mem::replace(&mut self.validating_webhooks, none()),
+        ];
+        let ids = |webhooks: &Arc<Webhooks>| webhooks.iter().map(|webhook| webhook.id()).collect::<Vec<_>>();
+        taken.iter().flat_map(ids).collect()
+    }
+
+    /// Whether a bound ValidatingAdmissionPolicy may be about the creation of objects of
+    /// `resource`, in whatever group.
+    #[must_use]
+    pub fn may_judge_creation(&self, resource: &str) -> bool {
+        let names = |rule: &MatchRule| {
+            let mut resources = rule.resources.iter();
+            resources.any(|name| [resource, "*", "*/*"].contains(&name.as_str()))
+        };
+        let mut policies = self.validating.applicabilities();
+        policies.any(|policy| {
+            let rules = &policy.constraints.rules;
+            let is_about = |rule: &MatchRule| rule.operations.contains(Operation::Create) && names(rule);
+            rules.is_empty() || rules.iter().any(is_about)
+        })
+    }
+
+    /// The bound ValidatingAdmissionPolicies that judge nothing that is made, by name: their
+    /// rules are about changes, deletions and connections alone.
+    pub fn never_at_creation(&self) -> impl Iterator<Item = &str> {
+        let policies = self.validating.applicabilities();
+        let never = policies.filter(|policy| {
+            let rules = &policy.constraints.rules;
+            let creates = |rule: &MatchRule| rule.operations.contains(Operation::Create);
+            !rules.is_empty() && !rules.iter().any(creates)
+        });
+        never.map(|policy| policy.name.as_str())
+    }
+
+    /// Equal for sets that share all their policies, webhooks and exceptions, as long as one of
+    /// them is there.
+    #[must_use]
+    pub fn policies_address(&self) -> usize {
+        Arc::as_ptr(&self.validating).addr()
+    }
+
+    /// What expressions are compiled for that are to join this set.
+    #[must_use]
+    pub fn cel_version(&self) -> Version {
+        self.webhook_environment.version()
+    }
+
+    /// Whether there is a policy, bound or not, or a webhook configuration of
+    /// this name for `phase`.
+    #[must_use]
+    pub fn has(&self, phase: Phase, name: &str) -> bool {
+        match phase {
+            Phase::Mutate => self.mutating.has(name) || self.mutating_webhooks.has(name),
+            Phase::Validate => self.validating.has(name) || self.validating_webhooks.has(name),
+        }
+    }
+
+    /// The bound policies of `phase` with their bindings, in the order in which they are asked.
+    #[must_use]
+    pub fn policies(&self, phase: Phase) -> Vec<(&Applicability, &[Arc<PolicyBinding>])> {
+        match phase {
+            Phase::Mutate => self.mutating.listed(),
+            Phase::Validate => self.validating.listed(),
+        }
+    }
+
+    /// How many `spec.validations` the bound ValidatingAdmissionPolicy of this name has; 0 if there
+    /// is none of this name.
+    #[must_use]
+    pub fn validations(&self, policy: &str) -> usize {
+        self.validating
+            .find(policy)
+            .map_or(0, |policy| policy.validations.len())
+    }
+
+    /// The names of the policies of `phase` that have no binding, and so do nothing.
+    pub fn unbound_policies(&self, phase: Phase) -> impl Iterator<Item = &str> {
+        let unbound = match phase {
+            Phase::Mutate => self.mutating.unbound(),
+            Phase::Validate => self.validating.unbound(),
+        };
+        unbound.iter().map(String::as_str)
+    }
+
+    /// The AdmissionExceptions, those that have ended too.
+    #[must_use]
+    pub fn exceptions(&self) -> &[Arc<Exception>] {
+        self.exceptions.all()
+    }
+
+    /// The webhooks of `phase`, in the order in which they are asked.
+    pub fn webhooks(&self, phase: Phase) -> impl Iterator<Item = &Arc<Webhook>> {
+        match phase {
+            Phase::Mutate => self.mutating_webhooks.iter(),
+            Phase::Validate => self.validating_webhooks.iter(),
+        }
+    }
+
+    /// The webhooks of both phases that decide nothing.
+    pub fn shadow_webhooks(&self) -> impl Iterator<Item = &Arc<Webhook>> {
+        let all = [&self.mutating_webhooks, &self.validating_webhooks];
+        all.into_iter().flat_map(|webhooks| webhooks.shadows())
+    }
+
+    /// Whether there is a ValidatingAdmissionPolicy, bound or not, of this name, or
+    /// a validating webhook `configuration/webhook`.
+    #[must_use]
+    pub fn has_validating(&self, name: &str) -> bool {
+        self.validating.has(name)
+            || self
+                .validating_webhooks
+                .iter()
+                .any(|webhook| webhook.id() == name)
+    }
+
+    /// The name and end of each AdmissionException, past ends too.
+    pub fn exception_ends(&self) -> impl Iterator<Item = (&str, Time)> {
+        let all = self.exceptions().iter();
+        all.map(|exception| (exception.name.as_str(), exception.not_after))
+    }
+
+    /// What it is made of, in words; for tests that compare sets.
+    #[doc(hidden)]
+    pub fn contents(&self, namespaces: &[&str]) -> Vec<String> {
+        let mut told: Vec<String> = self.validating.names().map(str::to_owned).collect();
+        told.extend(self.mutating.names().map(str::to_owned));
+        let phases = [Phase::Mutate, Phase::Validate];
+        let webhooks = phases.into_iter().flat_map(|phase| self.webhooks(phase));
+        told.extend(webhooks.map(|webhook| webhook.id()));
+        told.extend(
+            self.exception_ends()
+                .map(|(name, end)| format!("{name} until {end}")),
+        );
+        let known = namespaces
+            .iter()
+            .filter_map(|name| self.namespaces.namespace(name));
+        told.extend(known.map(|document| document.text().to_owned()));
+        told.extend(self.parameters.contents());
+        told
+    }
+
+    /// The kinds of the parameters that bound policies take, with repetitions.
+    pub fn param_kinds(&self) -> impl Iterator<Item = &ParamKind> {
+        let validating = self.validating.applicabilities();
+        let mutating = self.mutating.applicabilities();
+        validating
+            .chain(mutating)
+            .filter_map(|applicability| applicability.param_kind.as_ref())
+    }
+
+    pub(super) fn subject<'s>(
+        &'s self,
+        request: &'s Request<'s>,
+        object: Option<Node<'s>>,
+    ) -> MatchSubject<'s> {
+        MatchSubject {
+            request,
+            object,
+            namespaces: &*self.namespaces,
+            missing: self.missing_namespace,
+            equivalents: &self.equivalents,
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The CEL variables of admission expressions, for one policy and one request.
+//!
+//! ```text
+//! object, oldObject ── handles into the review's text ──┐
+//! request ─────────── a view of the Request ────────────┼─▶ Activation ─▶ expressions
+//! params, namespaceObject ── handles into manifests ────┘
+//! authorizer ──────── the cluster's own policies ────────┘
+//! variables.NAME ──── programs, evaluated when first named
+//! ```
+
+use std::borrow::Cow;
+use std::cell::Cell;
+
+use super::authorizer::AuthorizerVariables;
+use super::environment::{AUTHORIZER, ExpressionEnvironment, OLD_OBJECT, REQUEST_RESOURCE};
+use super::evaluation::Sequence;
+use super::matching::MatchedResource;
+use super::trace::Recorder;
+use super::{GroupVersionKind, GroupVersionResource, Request};
+use crate::engine::User;
+use portcullis_cel::json::Node;
+use portcullis_cel::{Activation, Map, Object, Value};
+
+/// The variable `request`: an AdmissionRequest as the API server shows it to
+/// expressions. What is empty and optional is absent.
+///
+/// `CreateAdmissionRequest` of `apiserver/pkg/admission/plugin/cel/condition.go`.
+#[derive(Debug)]
+pub(super) struct RequestView<'r> {
+    request: &'r Request<'r>,
+    kind: &'r GroupVersionKind<'r>,
+    resource: &'r GroupVersionResource<'r>,
+    user: UserView<'r>,
+    nobody_asks: bool,
+}
+
+#[derive(Debug)]
+struct UserView<'r> {
+    user: &'r User<'r>,
+    extra: ExtraView<'r>,
+}
+
+#[derive(Debug)]
+struct ExtraView<'r>(&'r User<'r>);
+
+/// The values that are the same for all expressions of one run of a policy.
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'g> {
+    pub(super) object: Option<Node<'g>>,
+    pub(super) old_object: Option<Node<'g>>,
+    pub(super) request: &'g RequestView<'g>,
+    pub(super) params: Option<Node<'g>>,
+    pub(super) namespace: NamespaceObject<'g>,
+    pub(super) access: &'g AuthorizerVariables<'g>,
+    pub(super) recorder: Option<&'g dyn Recorder>,
+    /// What expressions cost is added to it.
+    pub(super) spent: &'g Cell<u64>,
+}
+
+/// The variable `namespaceObject`.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum NamespaceObject<'g> {
+    /// `null`: the object lives in no namespace.
+    Null,
+    /// It is known.
+    Known(Node<'g>),
+    /// It is not: looking at it is an error.
+    Unknown,
+}
+
+// === impl Inputs ===
+
+impl<'g> Inputs<'g> {
+    /// What evaluates a set of expressions. Each set has variables of its own,
+    /// as upstream, and pays for those that it names.
+    pub(super) fn sequence(&self, environment: &'g ExpressionEnvironment) -> Sequence<'g> {
+        Sequence::new(
+            self.activation(environment),
+            environment,
+            self.recorder,
+            self.spent,
+        )
+    }
+
+    fn activation(&self, environment: &'g ExpressionEnvironment) -> Activation<'g> {
+        let node = |node: Option<Node<'g>>| Some(node.map_or(Value::Null, Value::json));
+        let namespace = match self.namespace {
+            NamespaceObject::Null => Some(Value::Null),
+            NamespaceObject::Known(object) => Some(Value::json(object)),
+            NamespaceObject::Unknown => None,
+        };
+        // In the order of their slots.
+        let mut activation = Activation::with_room(environment.cel());
+        activation.push(node(self.object));
+        activation.push(node(self.old_object));
+        activation.push(Some(Value::Map(Map::Object(self.request))));
+        activation.push(namespace);
+        activation.push(node(self.params));
+        activation.push_lazy(&self.access.authorizer);
+        activation.push_lazy(&self.access.request_resource);
+        if self.request.nobody_asks {
+            activation.set_unknown(OLD_OBJECT, "`oldObject`");
+            activation.set_unknown(AUTHORIZER, "`authorizer`, which answers about the user,");
+            activation.set_unknown(REQUEST_RESOURCE, "`authorizer`, which answers about the user,");
+        }
+        for variable in environment.variables() {
+            activation.set_lazy(variable.slot, variable.expression.program());
+        }
+        activation
+    }
+}
+
+// === impl RequestView ===
+
+impl<'r> RequestView<'r> {
+    /// `resource` is the one that expressions see as `request.resource`.
+    pub(super) fn new(request: &'r Request<'r>, matched: &'r MatchedResource<'r>) -> Self {
+        Self::with_resource(request, matched.resource(), matched.kind())
+    }
+
+    /// As match conditions see it: the resource asked for, in the kind matched.
+    pub(super) fn for_conditions(request: &'r Request<'r>, matched: &'r MatchedResource<'r>) -> Self {
+        Self::with_resource(request, &request.request_resource, matched.kind())
+    }
+
+    /// The same, where nobody knows the user.
+    pub(super) fn asked_by_nobody(mut self, nobody_asks: bool) -> Self {
+        self.nobody_asks = nobody_asks;
+        self
+    }
+
+    const fn with_resource(
+        request: &'r Request<'r>,
+        resource: &'r GroupVersionResource<'r>,
+        kind: &'r GroupVersionKind<'r>,
+    ) -> Self {
+        Self {
+            request,
+            kind,
+            resource,
+            user: UserView {
+                user: &request.user,
+                extra: ExtraView(&request.user),
+            },
+            nobody_asks: false,
+        }
+    }
+}
+
+impl Object for RequestView<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        let request = self.request;
+        match field {
+            "kind" => Some(Value::Map(Map::Object(self.kind))),
+            "resource" => Some(Value::Map(Map::Object(self.resource))),
+            "requestKind" => Some(Value::Map(Map::Object(&request.request_kind))),
+            "requestResource" => Some(Value::Map(Map::Object(&request.request_resource))),
+            "subResource" | "requestSubResource" => optional(&request.subresource),
+            "name" => optional(&request.name),
+            "namespace" => optional(&request.namespace),
+            "operation" => Some(Value::str(request.operation.as_str())),
+            "userInfo" => Some(Value::Map(Map::Object(&self.user))),
+            "dryRun" => Some(Value::Bool(request.dry_run)),
+            "options" => Some(request.options.map_or(Value::Null, Value::json)),
+            _ => None,
+        }
+    }
+
+    fn unknown(&self, field: &str) -> Option<&'static str> {
+        (self.nobody_asks && field == "userInfo").then_some("`request.userInfo`")
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        let names = [
+            "kind",
+            "resource",
+            "subResource",
+            "requestKind",
+            "requestResource",
+            "requestSubResource",
+            "name",
+            "namespace",
+            "operation",
+            "userInfo",
+            "dryRun",
+            "options",
+        ];
+        names
+            .into_iter()
+            .filter(|name| self.field(name).is_some())
+            .collect()
+    }
+}
+
+impl Object for GroupVersionKind<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        match field {
+            "group" => Some(Value::str(&self.group)),
+            "version" => Some(Value::str(&self.version)),
+            "kind" => Some(Value::str(&self.kind)),
+            _ => None,
+        }
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        vec!["group", "version", "kind"]
+    }
+}
+
+impl Object for GroupVersionResource<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        match field {
+            "group" => Some(Value::str(&self.group)),
+            "version" => Some(Value::str(&self.version)),
+            "resource" => Some(Value::str(&self.resource)),
+            _ => None,
+        }
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        vec!["group", "version", "resource"]
+    }
+}
+
+impl Object for UserView<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        match field {
+            "username" => optional(&self.user.name),
+            "uid" => optional(&self.user.uid),
+            "groups" if !self.user.groups.is_empty() => Some(list(&self.user.groups)),
+            "extra" if !self.user.extra.is_empty() => Some(Value::Map(Map::Object(&self.extra))),
+            _ => None,
+        }
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        let names = ["username", "uid", "groups", "extra"];
+        names
+            .into_iter()
+            .filter(|name| self.field(name).is_some())
+            .collect()
+    }
+}
+
+impl Object for ExtraView<'_> {
+    fn field(&self, field: &str) -> Option<Value<'_>> {
+        let (_, values) = self.0.extra.iter().rev().find(|(key, _)| key == field)?;
+        Some(list(values))
+    }
+
+    fn fields(&self) -> Vec<&str> {
+        self.0.extra.iter().map(|(key, _)| key.as_ref()).collect()
+    }
+}
+
+fn optional(text: &str) -> Option<Value<'_>> {
+    (!text.is_empty()).then(|| Value::str(text))
+}
+
+fn list<'v>(items: &'v [Cow<'v, str>]) -> Value<'v> {
+    Value::list(items.iter().map(|item| Value::str(item)).collect())
+}

@@ -1,0 +1,333 @@
+//! Other authorizers: match conditions, order, failure policy. Calls are made
+//! elsewhere.
+//!
+//! ```text
+//! no opinion ─▶ each in its order: matchConditions ─ all hold ─▶ asked ─ answered ─┐
+//!                                    │      └ no result ─▶ failurePolicy ─────────┤
+//!                                    └ one false ─▶ passed over        first Allow or Deny decides
+//! ```
+//!
+//! Nothing is called from here: the caller of a [`Consultation`] makes the calls and
+//! passes the [`Opinion`]s to it.
+//!
+//! Facts: `apiserver/plugin/pkg/authorizer/webhook/webhook.go`,
+//! `apiserver/pkg/authorization/{cel/matcher,union/union}.go`.
+
+use std::borrow::Cow;
+
+use super::condition::{Condition, Conditions, RequestActivation};
+use super::{Authorization, FailurePolicy};
+use crate::engine::text::cut;
+use crate::engine::{Attributes, Cause, CauseKind, Decision};
+use portcullis_cel::quote;
+
+/// One of `authorization.webhooks`, as far as it is decided here.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Authorizer {
+    /// `name`.
+    pub name: String,
+    /// `matchConditions`: it is asked where all of them hold.
+    pub match_conditions: Vec<Condition>,
+    /// What it comes to where it gives no answer.
+    pub failure_policy: FailurePolicy,
+}
+
+/// Whether an authorizer is to be asked about a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Relevance {
+    /// All conditions hold.
+    Asked,
+    /// The condition of this name is false.
+    Skipped(String),
+    /// None is false, but one has no result: why.
+    Failed(String),
+}
+
+/// What an authorizer came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opinion {
+    /// Its answer.
+    pub decision: Decision,
+    /// Its reason; may be empty.
+    pub reason: String,
+    /// What went wrong. It does not exclude an answer.
+    pub error: Option<String>,
+}
+
+/// What an authorizer came to, and its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedOpinion {
+    /// `name` of the authorizer.
+    pub name: String,
+    /// What it came to.
+    pub opinion: Opinion,
+}
+
+/// The authorizers' opinions about one request, as they come in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Consultation {
+    authorization: Authorization<'static>,
+    is_protected: bool,
+    reasons: Vec<String>,
+    errors: Vec<String>,
+    /// What was taken so far, where that is kept.
+    taken: Option<Vec<NamedOpinion>>,
+}
+
+// === impl Authorizer ===
+
+impl Authorizer {
+    /// Whether to ask about `attributes`. Conditions are looked at in their
+    /// order, up to the first that is false.
+    #[must_use]
+    pub fn relevance(&self, attributes: &Attributes<'_>) -> Relevance {
+        match Condition::all(&self.match_conditions, &RequestActivation::new(attributes)) {
+            Conditions::Hold => Relevance::Asked,
+            Conditions::False(name) => Relevance::Skipped(name.to_owned()),
+            Conditions::Failed(name, fault) => Relevance::Failed(format!("{name}: {fault}")),
+        }
+    }
+
+    /// What it comes to where it gives no answer because of `error`.
+    #[must_use]
+    pub fn failed(&self, error: impl Into<String>) -> Opinion {
+        Opinion {
+            decision: match self.failure_policy {
+                FailurePolicy::Deny => Decision::Deny,
+                FailurePolicy::NoOpinion => Decision::NoOpinion,
+            },
+            reason: String::new(),
+            error: Some(error.into()),
+        }
+    }
+}
+
+// === impl Consultation ===
+
+impl Consultation {
+    /// The most bytes of what is reported about errors.
+    pub const MAX_ERROR_BYTES: usize = 1024;
+
+    /// About a request on which `own`, which is kept, has no opinion.
+    /// `is_protected`: whether no Deny can hold it up.
+    #[must_use]
+    pub fn new(own: Authorization<'_>, is_protected: bool) -> Self {
+        Self {
+            authorization: own.into_owned(),
+            is_protected,
+            reasons: Vec::new(),
+            errors: Vec::new(),
+            taken: None,
+        }
+    }
+
+    /// The same, which keeps what it takes ([`Consultation::taken`]) if `keeps`.
+    #[must_use]
+    pub fn keeping(self, keeps: bool) -> Self {
+        let taken = keeps.then(Vec::new);
+        Self { taken, ..self }
+    }
+
+    /// The opinions so far, in the order in which they were taken; none where they are not kept.
+    #[must_use]
+    pub fn taken(&mut self) -> Vec<NamedOpinion> {
+        self.taken.take().unwrap_or_default()
+    }
+
+    /// Takes what the authorizer `name` came to. Whether that decides: nobody
+    /// else needs to be asked then.
+    pub fn take(&mut self, name: &str, opinion: Opinion) -> bool {
+        if let Some(taken) = &mut self.taken {
+            taken.push(NamedOpinion {
+                name: name.to_owned(),
+                opinion: opinion.clone(),
+            });
+        }
+        let Opinion {
+            decision,
+            reason,
+            error,
+        } = opinion;
+        if let Some(error) = error {
+            self.errors.push(format!("authorizer `{name}`: {error}"));
+        }
+        match decision {
+            Decision::NoOpinion => {
+                self.reasons
+                    .extend(Some(reason).filter(|reason| !reason.is_empty()));
+                false
+            }
+            Decision::Deny if self.is_protected => {
+                self.errors
+                    .push(format!("authorizer `{name}` denies, but neverDeny overrides it"));
+                false
+            }
+            Decision::Allow | Decision::Deny => {
+                self.decide(name, decision, &reason);
+                true
+            }
+        }
+    }
+
+    /// The answer, and what went wrong on the way; empty if nothing did.
+    #[must_use]
+    pub fn finish(self) -> (Authorization<'static>, String) {
+        let mut authorization = self.authorization;
+        if authorization.decision == Decision::NoOpinion {
+            authorization.reason = self.reasons.join("\n").into();
+        }
+        (authorization, cut(self.errors.join("; "), Self::MAX_ERROR_BYTES))
+    }
+
+    fn decide(&mut self, name: &str, decision: Decision, reason: &str) {
+        let verb = if decision == Decision::Deny {
+            "denied"
+        } else {
+            "allowed"
+        };
+        let mut reason_text = format!("{verb} by Webhook ");
+        quote(&mut reason_text, name);
+        if !reason.is_empty() {
+            reason_text.push_str(": ");
+            reason_text.push_str(reason);
+        }
+        self.authorization.decision = decision;
+        self.authorization.reason = reason_text.into();
+        self.authorization.cause = Some(Cause {
+            kind: CauseKind::Webhook,
+            namespace: Cow::Borrowed(""),
+            name: Cow::Owned(name.to_owned()),
+            rule: None,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::AuthorizationReason;
+    use super::*;
+    use crate::engine::{Target, User};
+    use portcullis_cel::Version;
+
+    fn nothing() -> Authorization<'static> {
+        Authorization {
+            decision: Decision::NoOpinion,
+            reason: AuthorizationReason::default(),
+            cause: None,
+            shadow: Vec::new(),
+            visited: 0,
+        }
+    }
+
+    fn opinion(decision: Decision, reason: &str) -> Opinion {
+        Opinion {
+            decision,
+            reason: reason.to_owned(),
+            error: None,
+        }
+    }
+
+    fn authorizer(failure_policy: FailurePolicy, conditions: &[&str]) -> Authorizer {
+        let compile =
+            |expression: &&str| Condition::compile(Version::NEWEST, expression, expression).unwrap();
+        Authorizer {
+            name: "w".into(),
+            match_conditions: conditions.iter().map(compile).collect(),
+            failure_policy,
+        }
+    }
+
+    #[test]
+    fn the_first_to_allow_or_deny_decides() {
+        for (decision, verb) in [(Decision::Allow, "allowed"), (Decision::Deny, "denied")] {
+            let mut consultation = Consultation::new(nothing(), false);
+            assert!(!consultation.take("a", opinion(Decision::NoOpinion, "who is that")));
+            assert!(consultation.take("b", opinion(decision, "so it is")));
+            let (authorization, error) = consultation.finish();
+            assert_eq!(authorization.decision, decision);
+            assert_eq!(
+                authorization.reason.to_string(),
+                format!("{verb} by Webhook \"b\": so it is")
+            );
+            let cause = authorization.cause.unwrap();
+            assert_eq!((cause.kind, &*cause.name), (CauseKind::Webhook, "b"));
+            assert_eq!(error, "");
+        }
+    }
+
+    #[test]
+    fn reasons_without_opinion_are_joined_and_bounded() {
+        let mut consultation = Consultation::new(nothing(), false);
+        for reason in ["one", "", "two"] {
+            consultation.take("a", opinion(Decision::NoOpinion, reason));
+        }
+        assert_eq!(consultation.clone().finish().0.reason.to_string(), "one\ntwo");
+        consultation.take("a", opinion(Decision::NoOpinion, &"x".repeat(5000)));
+        consultation.take(
+            "a",
+            authorizer(FailurePolicy::NoOpinion, &[]).failed("y".repeat(5000)),
+        );
+        let (authorization, error) = consultation.finish();
+        assert_eq!(
+            authorization.reason.to_string().len(),
+            AuthorizationReason::MAX_BYTES
+        );
+        assert_eq!(error.len(), Consultation::MAX_ERROR_BYTES);
+    }
+
+    #[test]
+    fn an_error_comes_to_the_failure_policy_and_is_told() {
+        for (policy, decision) in [
+            (FailurePolicy::NoOpinion, Decision::NoOpinion),
+            (FailurePolicy::Deny, Decision::Deny),
+        ] {
+            let mut consultation = Consultation::new(nothing(), false);
+            let decided = consultation.take("w", authorizer(policy, &[]).failed("refused"));
+            assert_eq!(decided, decision == Decision::Deny);
+            let (authorization, error) = consultation.finish();
+            assert_eq!(authorization.decision, decision);
+            assert_eq!(error, "authorizer `w`: refused");
+        }
+    }
+
+    #[test]
+    fn no_authorizer_holds_up_whom_never_deny_protects() {
+        let mut consultation = Consultation::new(nothing(), true);
+        assert!(!consultation.take("a", opinion(Decision::Deny, "no")));
+        assert!(!consultation.take("b", authorizer(FailurePolicy::Deny, &[]).failed("down")));
+        let unanswered = consultation.clone().finish();
+        assert_eq!(
+            (unanswered.0.decision, &*unanswered.0.reason.to_string()),
+            (Decision::NoOpinion, "")
+        );
+        assert!(unanswered.1.contains("neverDeny overrides"), "{}", unanswered.1);
+        assert!(consultation.take("c", opinion(Decision::Allow, "")));
+    }
+
+    #[test]
+    fn a_false_condition_beats_one_without_result() {
+        let request = Attributes {
+            user: User {
+                name: "alice".into(),
+                ..User::default()
+            },
+            target: Target::NonResource {
+                path: "/x".into(),
+                verb: "get".into(),
+            },
+        };
+        let (holds, fails) = (
+            "request.user == 'alice'",
+            "request.resourceAttributes.verb == 'get'",
+        );
+        let is_false = "request.user == 'bob'";
+        let relevance = |conditions: &[&str]| authorizer(FailurePolicy::Deny, conditions).relevance(&request);
+        assert_eq!(relevance(&[]), Relevance::Asked);
+        assert_eq!(relevance(&[holds]), Relevance::Asked);
+        assert_eq!(
+            relevance(&[holds, fails, is_false]),
+            Relevance::Skipped(is_false.into())
+        );
+        assert!(matches!(relevance(&[holds, fails, holds]), Relevance::Failed(_)));
+    }
+}

@@ -1,0 +1,184 @@
+//! Times, and the periods during which policies are in force.
+//!
+//! There is no clock here: the caller passes the time of the decision.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use portcullis_cel::Timestamp;
+
+/// An instant between the years 1 and 9999, to the nanosecond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time {
+    /// Since 1970, in UTC.
+    seconds: i64,
+    nanoseconds: u32,
+}
+
+/// From when until when something holds: `notBefore` and `notAfter`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Validity {
+    /// The first instant; `None`: always before the end.
+    pub not_before: Option<Time>,
+    /// The first instant at which it holds no more; `None`: for ever.
+    pub not_after: Option<Time>,
+}
+
+// === impl Time ===
+
+impl Time {
+    /// The first instant of 1970.
+    pub const UNIX_EPOCH: Self = Self {
+        seconds: 0,
+        nanoseconds: 0,
+    };
+    const FIRST: i64 = -62_135_596_800;
+    const LAST: i64 = 253_402_300_799;
+
+    /// Reads RFC 3339, such as `2026-12-01T08:00:00Z`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let timestamp = Timestamp::parse(text)?;
+        Some(Self {
+            seconds: timestamp.seconds(),
+            nanoseconds: timestamp.nanoseconds(),
+        })
+    }
+
+    /// Seconds since 1970, as metrics give instants.
+    #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "seconds of four-digit years are below 2^53"
+    )]
+    pub fn as_seconds(self) -> f64 {
+        self.seconds as f64 + f64::from(self.nanoseconds) / 1e9
+    }
+}
+
+/// An instant outside the years 1 to 9999 becomes the nearest that is not.
+impl From<SystemTime> for Time {
+    fn from(time: SystemTime) -> Self {
+        let (seconds, nanoseconds) = match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(after) => (
+                i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+                after.subsec_nanos(),
+            ),
+            Err(before) => before_1970(before.duration()),
+        };
+        Self {
+            seconds: seconds.clamp(Self::FIRST, Self::LAST),
+            nanoseconds,
+        }
+    }
+}
+
+fn before_1970(before: Duration) -> (i64, u32) {
+    let seconds = i64::try_from(before.as_secs()).map_or(i64::MIN, |seconds| -seconds);
+    match before.subsec_nanos() {
+        0 => (seconds, 0),
+        nanoseconds => (seconds.saturating_sub(1), 1_000_000_000 - nanoseconds),
+    }
+}
+
+/// RFC 3339 in UTC.
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(second) = Timestamp::from_seconds(self.seconds) else {
+            return Ok(());
+        };
+        let text = second.to_string();
+        match self.nanoseconds {
+            0 => f.write_str(&text),
+            nanoseconds => {
+                let digits = format!("{nanoseconds:09}");
+                write!(
+                    f,
+                    "{}.{}Z",
+                    text.trim_end_matches('Z'),
+                    digits.trim_end_matches('0')
+                )
+            }
+        }
+    }
+}
+
+// === impl Validity ===
+
+impl Validity {
+    /// Whether it holds at `now`: from `notBefore` on, and before `notAfter`.
+    #[must_use]
+    pub fn contains(&self, now: Time) -> bool {
+        self.not_before.is_none_or(|start| start <= now) && !self.has_ended(now)
+    }
+
+    /// Whether it holds no more.
+    #[must_use]
+    pub fn has_ended(&self, now: Time) -> bool {
+        self.not_after.is_some_and(|end| end <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(text: &str) -> Time {
+        Time::parse(text).unwrap()
+    }
+
+    #[test]
+    fn instants_are_read_and_written_in_rfc_3339() {
+        for (text, written) in [
+            ("2026-12-01T08:00:00Z", "2026-12-01T08:00:00Z"),
+            ("2026-12-01T08:00:00+01:00", "2026-12-01T07:00:00Z"),
+            ("2026-12-01T08:00:00.250Z", "2026-12-01T08:00:00.25Z"),
+            ("1969-12-31T23:59:59.5Z", "1969-12-31T23:59:59.5Z"),
+        ] {
+            assert_eq!(time(text).to_string(), written);
+        }
+        for text in [
+            "",
+            "2026-12-01",
+            "2026-12-01T08:00:00",
+            "2026-13-01T08:00:00Z",
+            "tomorrow",
+        ] {
+            assert_eq!(Time::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_clock_of_the_system_is_the_same_instant() {
+        let day = Duration::from_secs(86_400);
+        for (time, written) in [
+            (SystemTime::UNIX_EPOCH + day, "1970-01-02T00:00:00Z"),
+            (SystemTime::UNIX_EPOCH - day, "1969-12-31T00:00:00Z"),
+            (
+                SystemTime::UNIX_EPOCH - Duration::from_millis(250),
+                "1969-12-31T23:59:59.75Z",
+            ),
+        ] {
+            assert_eq!(Time::from(time).to_string(), written);
+        }
+        assert!((time("1970-01-02T00:00:00.5Z").as_seconds() - 86_400.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_period_holds_from_its_first_instant_and_before_its_last() {
+        let validity = Validity {
+            not_before: Some(time("2026-12-01T08:00:00Z")),
+            not_after: Some(time("2026-12-01T18:00:00Z")),
+        };
+        for (now, holds) in [
+            ("2026-12-01T07:59:59.999999999Z", false),
+            ("2026-12-01T08:00:00Z", true),
+            ("2026-12-01T09:00:00+01:00", true),
+            ("2026-12-01T17:59:59.999999999Z", true),
+            ("2026-12-01T18:00:00Z", false),
+        ] {
+            assert_eq!(validity.contains(time(now)), holds, "{now}");
+        }
+        assert!(Validity::default().contains(time("0001-01-01T00:00:00Z")));
+    }
+}

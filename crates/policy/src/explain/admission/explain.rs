@@ -1,0 +1,293 @@
+//! What became of a review, as text and as JSON.
+
+use std::fmt::{self, Write as _};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::review::Answered;
+use super::trace::{Traced, TracedMatch, TracedValue};
+use crate::engine::admission;
+use crate::explain::authorization::{cause_in_words, object};
+use crate::explain::manifests::ReviewOfManifest;
+
+/// Longest value or expression that is shown to people, in characters.
+const SHOWN: usize = 160;
+
+/// An answer as JSON.
+#[derive(Serialize)]
+pub struct AdmitExplained<'a> {
+    /// `null` where it is not known.
+    allowed: Option<bool>,
+    reply: &'a RawValue,
+    /// The webhooks whose answers are missing.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    unknown: &'a [String],
+    trace: &'a [Traced],
+}
+
+/// An object of `-f`, and its answer.
+pub struct AnsweredObject {
+    pub about: ReviewOfManifest,
+    pub answered: Answered,
+}
+
+/// The answers about all objects of `-f` as JSON; one alone is as an answer to a review.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum AdmitAllExplained<'a> {
+    One {
+        #[serde(flatten)]
+        answer: AdmitExplained<'a>,
+        notes: &'a [String],
+    },
+    Many {
+        /// `null` where one is not known.
+        allowed: Option<bool>,
+        objects: Vec<ObjectExplained<'a>>,
+        notes: &'a [String],
+    },
+}
+
+/// An answer about one object of several.
+#[derive(Serialize)]
+pub struct ObjectExplained<'a> {
+    file: &'a str,
+    line: u32,
+    kind: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    #[serde(flatten)]
+    answer: AdmitExplained<'a>,
+}
+
+/// The answers about all objects of `-f`, and notes on them, in words.
+pub struct AdmitAllInWords<'a>(pub &'a [AnsweredObject], pub &'a [String]);
+
+/// The steps to an answer, in words.
+pub struct StepsInWords<'a>(pub &'a [Traced]);
+
+/// An answer in words.
+pub struct AdmitInWords<'a>(pub &'a Answered);
+
+impl<'a> AdmitExplained<'a> {
+    pub fn new(answered: &'a Answered) -> Self {
+        let (allowed, reply, unknown) = match &answered.decided {
+            Ok(decided) => {
+                let reply = serde_json::from_str(&decided.reply).unwrap_or(RawValue::NULL);
+                (Some(decided.outcome.denial.is_none()), reply, &[][..])
+            }
+            Err(unknown) => (None, RawValue::NULL, &unknown.webhooks[..]),
+        };
+        Self {
+            allowed,
+            reply,
+            unknown,
+            trace: &answered.trace,
+        }
+    }
+}
+
+impl<'a> AdmitAllExplained<'a> {
+    pub fn new(objects: &'a [AnsweredObject], notes: &'a [String]) -> Self {
+        if let [one] = objects {
+            let answer = AdmitExplained::new(&one.answered);
+            return Self::One { answer, notes };
+        }
+        let objects: Vec<ObjectExplained<'_>> = objects
+            .iter()
+            .map(|AnsweredObject { about, answered }| ObjectExplained {
+                file: &about.file,
+                line: about.line,
+                kind: &about.kind,
+                namespace: &about.namespace,
+                name: &about.name,
+                answer: AdmitExplained::new(answered),
+            })
+            .collect();
+        let answers = || objects.iter().map(|object| object.answer.allowed);
+        let allowed = if answers().any(|allowed| allowed == Some(false)) {
+            Some(false)
+        } else {
+            answers().all(|allowed| allowed.is_some()).then_some(true)
+        };
+        Self::Many {
+            allowed,
+            objects,
+            notes,
+        }
+    }
+}
+
+impl fmt::Display for AdmitAllInWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(objects, notes) = self;
+        for AnsweredObject { about, answered } in *objects {
+            if objects.len() > 1 {
+                let object = object(&about.kind, &about.namespace, &about.name);
+                writeln!(f, "# {}:{}: {object}", about.file, about.line)?;
+            }
+            writeln!(f, "{}", AdmitInWords(answered))?;
+        }
+        notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}
+
+impl fmt::Display for AdmitInWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Answered { decided, trace, .. } = self.0;
+        match decided {
+            Ok(decided) => write_outcome(f, &decided.outcome)?,
+            Err(unknown) => writeln!(f, "unknown: {unknown} (see --answers)")?,
+        }
+        StepsInWords(trace).fmt(f)
+    }
+}
+
+impl fmt::Display for StepsInWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|step| write_step(f, step))
+    }
+}
+
+fn write_outcome(f: &mut fmt::Formatter<'_>, outcome: &admission::Outcome) -> fmt::Result {
+    match &outcome.denial {
+        None => writeln!(f, "allow")?,
+        Some(denial) => writeln!(f, "deny: {} ({} {})", denial.message, denial.code, denial.reason)?,
+    }
+    if let Some(cause) = &outcome.cause {
+        writeln!(f, "cause: {}", cause_in_words(cause))?;
+    }
+    for warning in outcome.warnings.iter() {
+        writeln!(f, "warning: {warning}")?;
+    }
+    for (key, value) in &outcome.audit_annotations {
+        writeln!(f, "audit: {key}: {value}")?;
+    }
+    if !outcome.patch.is_empty() {
+        writeln!(f, "patch: {}", outcome.patch)?;
+    }
+    Ok(())
+}
+
+fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {
+    match step {
+        Traced::Phase { phase, again: false } => writeln!(f, "\n{phase}:"),
+        Traced::Phase { phase, again: true } => writeln!(f, "\n{phase}, once more:"),
+        Traced::Policy { kind, name, finding } => writeln!(f, "  {kind}/{name}  {finding}"),
+        Traced::Binding { name, finding } => writeln!(f, "    binding {name}  {finding}"),
+        Traced::Run {
+            policy,
+            binding,
+            parameter,
+        } => {
+            write!(f, "    {policy}, bound by {binding}")?;
+            if let Some(parameter) = parameter {
+                write!(f, ", with {parameter}")?;
+            }
+            writeln!(f)
+        }
+        Traced::Variable { name, result } => writeln!(f, "      variables.{name}: {result}"),
+        Traced::Expression {
+            part,
+            expression,
+            result,
+            cost,
+            took,
+        } => {
+            let expression = excerpt(expression);
+            writeln!(f, "      {part}: {expression}")?;
+            writeln!(f, "        {result}  (cost {cost}, {took:.1?})")
+        }
+        Traced::Changed { patch, empty } => {
+            writeln!(f, "        patch {}", excerpt(patch.get()))?;
+            if !empty.is_empty() {
+                let empty = empty.join(", ");
+                writeln!(
+                    f,
+                    "        an API server may drop empty values before the next mutation: {empty}"
+                )?;
+            }
+            Ok(())
+        }
+        Traced::Webhook {
+            configuration,
+            name,
+            finding,
+        } => writeln!(f, "  webhook {configuration}/{name}  {finding}"),
+        Traced::Asked { version, shadow, .. } => {
+            let shadow = if *shadow { ", in shadow" } else { "" };
+            writeln!(f, "    asked in {version}{shadow}")
+        }
+        Traced::Answered {
+            configuration,
+            name,
+            verdict,
+            message,
+        } => {
+            let separator = if message.is_empty() { "" } else { ": " };
+            writeln!(
+                f,
+                "    {configuration}/{name}: {verdict}{separator}{}",
+                excerpt(message)
+            )
+        }
+        Traced::Exception {
+            name,
+            policy,
+            why: None,
+            ..
+        } => writeln!(f, "  AdmissionException/{name}  excuses the denial of {policy}"),
+        Traced::Exception {
+            name,
+            policy,
+            why: Some(why),
+            ..
+        } => writeln!(f, "  AdmissionException/{name}  does not excuse {policy}: {why}"),
+        Traced::Initializer {
+            configuration,
+            name,
+            policy,
+        } => {
+            let missing = if *policy {
+                ""
+            } else {
+                ", whose policy does not exist"
+            };
+            writeln!(f, "  initializer {configuration}/{name}{missing}")
+        }
+    }
+}
+
+impl fmt::Display for TracedMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Match { resource } => write!(f, "applies, as {resource}"),
+            Self::NoMatch { why } => write!(f, "does not apply: {why}"),
+            Self::Error { why } => write!(f, "cannot be asked: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for TracedValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(value) => write!(f, "= {}", excerpt(value.get())),
+            Self::Error(error) => write!(f, "has no value: {error}"),
+        }
+    }
+}
+
+/// In one line and not too long.
+fn excerpt(text: &str) -> String {
+    let mut line = String::new();
+    for (position, word) in text.split_whitespace().enumerate() {
+        let separator = if position > 0 { " " } else { "" };
+        // Writing to text does not fail.
+        let _ = write!(line, "{separator}{word}");
+    }
+    match line.char_indices().nth(SHOWN) {
+        None => line,
+        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
+    }
+}

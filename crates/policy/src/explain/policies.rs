@@ -1,0 +1,44 @@
+//! All that decides.
+
+use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
+use crate::engine::authorization::Policies;
+use crate::engine::authorization::authorizer::Authorizer;
+use crate::manifest;
+use portcullis_cel::Version;
+
+/// All that decides.
+pub struct LoadedPolicies {
+    pub policies: Policies,
+    /// Those of `authorization.webhooks`.
+    pub authorizers: Vec<Authorizer>,
+    pub admission: AdmissionPolicies,
+    /// That of the context of a kubeconfig.
+    pub namespace: Option<String>,
+}
+
+impl LoadedPolicies {
+    /// What `manifests` decide by, without a configuration beside them.
+    pub fn of_manifests(manifests: manifest::Manifests) -> Self {
+        Self::of_manifests_for(manifests, Version::default())
+    }
+
+    /// The same where expressions are compiled for `cel_version`.
+    pub fn of_manifests_for(manifests: manifest::Manifests, cel_version: Version) -> Self {
+        let settings = AdmissionSettings {
+            cel_version,
+            ..AdmissionSettings::default()
+        };
+        Self {
+            admission: manifests.admission(&settings),
+            policies: manifests.policies,
+            authorizers: Vec::new(),
+            namespace: None,
+        }
+    }
+
+    /// Whether one of the phases has a policy of this name.
+    pub fn has_policy(&self, cluster: &str, phases: &[Phase], name: &str) -> bool {
+        let policies = self.admission.for_cluster(cluster);
+        phases.iter().any(|phase| policies.has(*phase, name))
+    }
+}

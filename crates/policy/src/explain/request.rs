@@ -1,0 +1,269 @@
+//! An authorization request as the user writes it: flags of `authorize`, `request` of a
+//! test case.
+//!
+//! ```text
+//! --user … --verb … -l …  --.
+//! a form of the console   --|--> RequestArguments --> engine::Attributes
+//! request: {user: …, …}   --'
+//! ```
+//!
+//! It is converted to what a kube-apiserver would send for it. Nothing is added:
+//! `system:authenticated` has to be written if it is meant.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::engine::{
+    Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User, selector,
+};
+
+/// A question. Absent text is empty; `path` stands instead of everything about resources.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RequestArguments {
+    pub user: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
+    pub verb: String,
+    /// `pods`, `pods/log`, `deployments.apps`, `deployments.apps/scale`.
+    pub resource: String,
+    pub namespace: String,
+    pub name: String,
+    /// As for `kubectl -l`.
+    pub label_selector: String,
+    /// As for `kubectl --field-selector`.
+    pub field_selector: String,
+    /// A non-resource path, such as `/healthz`.
+    pub path: String,
+}
+
+/// What is wrong with one field of a [`RequestArguments`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misfit {
+    /// The field, as a test case spells it.
+    pub field: &'static str,
+    /// Why, and what would do.
+    pub message: String,
+}
+
+/// Group, resource and subresource of `RESOURCE[.GROUP][/SUBRESOURCE]`; empty where left out.
+pub fn split_resource(written: &str) -> (&str, &str, &str) {
+    let (resource, subresource) = written.split_once('/').unwrap_or((written, ""));
+    let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
+    (group, resource, subresource)
+}
+
+// === impl RequestArguments ===
+
+impl RequestArguments {
+    /// What the engine is asked.
+    ///
+    /// # Errors
+    ///
+    /// Everything about the request that the API would refuse too.
+    pub fn attributes(&self) -> Result<Attributes<'static>, Vec<Misfit>> {
+        let mut misfits = Vec::new();
+        if self.user.is_empty() && self.groups.is_empty() {
+            misfits.push(misfit("user", "a user or a group is required"));
+        }
+        if self.verb.is_empty() {
+            misfits.push(misfit(
+                "verb",
+                "a verb is required, such as `get`, `list` or `create`",
+            ));
+        }
+        let target = self.target(&mut misfits);
+        if !misfits.is_empty() {
+            return Err(misfits);
+        }
+        Ok(Attributes {
+            user: self.subject(),
+            target,
+        })
+    }
+
+    fn subject(&self) -> User<'static> {
+        let owned = |values: &[String]| values.iter().map(|value| value.clone().into()).collect();
+        User {
+            name: self.user.clone().into(),
+            uid: self.uid.clone().into(),
+            groups: owned(&self.groups),
+            extra: self
+                .extra
+                .iter()
+                .map(|(key, values)| (key.clone().into(), owned(values)))
+                .collect(),
+        }
+    }
+
+    fn target(&self, misfits: &mut Vec<Misfit>) -> Target<'static> {
+        if !self.path.is_empty() {
+            self.refuse_beside_path(misfits);
+            return Target::NonResource {
+                path: self.path.clone().into(),
+                verb: self.verb.clone().into(),
+            };
+        }
+        if self.resource.is_empty() {
+            misfits.push(misfit(
+                "resource",
+                "a resource such as `deployments.apps/scale`, or a path, is required",
+            ));
+        }
+        let (group, resource, subresource) = split_resource(&self.resource);
+        let selectors = self.selectors(misfits);
+        Target::Resource(Box::new(ResourceAttributes {
+            verb: self.verb.clone().into(),
+            namespace: self.namespace.clone().into(),
+            group: group.to_owned().into(),
+            // What the API server fills in for a review that names none.
+            version: "*".into(),
+            resource: resource.to_owned().into(),
+            subresource: subresource.to_owned().into(),
+            name: self.object_name(&selectors.field).into(),
+            selectors,
+            raw_selectors: RawSelectors::default(),
+        }))
+    }
+
+    fn refuse_beside_path(&self, misfits: &mut Vec<Misfit>) {
+        let others = [
+            ("resource", &self.resource),
+            ("namespace", &self.namespace),
+            ("name", &self.name),
+            ("labelSelector", &self.label_selector),
+            ("fieldSelector", &self.field_selector),
+        ];
+        for (field, value) in others {
+            if !value.is_empty() {
+                misfits.push(misfit(field, "cannot be combined with a path"));
+            }
+        }
+    }
+
+    fn selectors(&self, misfits: &mut Vec<Misfit>) -> Selectors<'static> {
+        let mut parsed = |field, result: Result<_, String>| {
+            result.unwrap_or_else(|message| {
+                misfits.push(misfit(field, message));
+                Vec::new()
+            })
+        };
+        Selectors {
+            label: parsed("labelSelector", selector::parse_labels(&self.label_selector)),
+            field: parsed("fieldSelector", selector::parse_fields(&self.field_selector)),
+        }
+    }
+
+    /// The API server takes the name of a list or watch from its field selector
+    /// (`apiserver/pkg/endpoints/request/requestinfo.go`).
+    fn object_name(&self, fields: &[Requirement<'_>]) -> String {
+        if !self.name.is_empty() || !matches!(self.verb.as_str(), "list" | "watch") {
+            return self.name.clone();
+        }
+        let exact = |requirement: &&Requirement<'_>| {
+            requirement.key == "metadata.name" && requirement.operator == Operator::In
+        };
+        fields
+            .iter()
+            .find(exact)
+            .and_then(|found| found.values.first())
+            .map(|name| name.to_string())
+            .unwrap_or_default()
+    }
+}
+
+fn misfit(field: &'static str, message: impl Into<String>) -> Misfit {
+    Misfit {
+        field,
+        message: message.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(change: impl FnOnce(&mut RequestArguments)) -> RequestArguments {
+        let mut request = RequestArguments {
+            user: "jane".into(),
+            verb: "get".into(),
+            resource: "pods".into(),
+            ..RequestArguments::default()
+        };
+        change(&mut request);
+        request
+    }
+
+    fn resource(request: &RequestArguments) -> ResourceAttributes<'static> {
+        match request.attributes().unwrap().target {
+            Target::Resource(resource) => *resource,
+            Target::NonResource { .. } => panic!("a resource was asked for"),
+        }
+    }
+
+    #[test]
+    fn a_resource_has_group_and_subresource() {
+        let found = resource(&request(|r| r.resource = "deployments.apps/scale".into()));
+        assert_eq!(
+            (&*found.resource, &*found.group, &*found.subresource),
+            ("deployments", "apps", "scale")
+        );
+        let found = resource(&request(|r| r.resource = "widgets.shop.example.com".into()));
+        assert_eq!(
+            (&*found.resource, &*found.group, &*found.subresource),
+            ("widgets", "shop.example.com", "")
+        );
+        let found = resource(&request(|_| ()));
+        assert_eq!(
+            (&*found.resource, &*found.group, &*found.subresource),
+            ("pods", "", "")
+        );
+    }
+
+    #[test]
+    fn a_list_takes_its_name_from_the_field_selector() {
+        let selector = |r: &mut RequestArguments| r.field_selector = "metadata.name=db-0".into();
+        let list = request(|r| {
+            r.verb = "list".into();
+            selector(r);
+        });
+        assert_eq!(resource(&list).name, "db-0");
+        assert_eq!(resource(&request(selector)).name, "");
+    }
+
+    #[test]
+    fn everything_wrong_is_said_at_once() {
+        let fields: Vec<_> = RequestArguments {
+            label_selector: "a==b==".into(),
+            ..RequestArguments::default()
+        }
+        .attributes()
+        .unwrap_err()
+        .into_iter()
+        .map(|misfit| misfit.field)
+        .collect();
+        assert_eq!(fields, ["user", "verb", "resource", "labelSelector"]);
+    }
+
+    #[test]
+    fn a_path_stands_alone() {
+        let misfits = request(|r| r.path = "/healthz".into()).attributes().unwrap_err();
+        assert_eq!(misfits.len(), 1, "{misfits:?}");
+        assert_eq!(misfits[0].field, "resource");
+        let alone = RequestArguments {
+            path: "/healthz".into(),
+            resource: String::new(),
+            ..request(|_| ())
+        };
+        let target = alone.attributes().unwrap().target;
+        assert_eq!(
+            target,
+            Target::NonResource {
+                path: "/healthz".into(),
+                verb: "get".into()
+            }
+        );
+    }
+}

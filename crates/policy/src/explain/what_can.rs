@@ -1,0 +1,246 @@
+//! Everything that one user may do.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::TextTable;
+use super::access::{ViaReport, deny_lines, limits_in_words, object_and_rule};
+use crate::engine::authorization::{
+    AllowedShare, OpenRequest, OpenResource, OpenTarget, Permission, PolicySet, Within,
+};
+use crate::engine::{Time, User};
+use crate::manifest::built_in_resources;
+
+/// What may this user do there?
+#[derive(Debug, Clone)]
+pub struct WhatCanQuestion {
+    pub user: User<'static>,
+    pub within: Within,
+}
+
+/// What the user may do, rule by rule.
+#[derive(Debug)]
+pub struct WhatCanAnswer(pub Vec<Permission>);
+
+/// The same as JSON.
+#[derive(Debug, Serialize)]
+pub struct WhatCanReport<'a> {
+    rules: Vec<RuleReport<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RuleReport<'a> {
+    verbs: &'a [String],
+    api_groups: &'a [String],
+    resources: &'a [String],
+    names: &'a [String],
+    paths: &'a [String],
+    namespace: &'a str,
+    via: ViaReport<'a>,
+    limits: &'a [String],
+    denied_by: Vec<&'a str>,
+}
+
+/// For each resource whether the user has each verb.
+#[derive(Debug, Default)]
+pub struct AccessMatrix {
+    /// Resources of which the user may do something, in order, as `--resource` takes them, with a
+    /// share for each of [`VERBS`].
+    pub rows: Vec<(String, Vec<AllowedShare>)>,
+}
+
+/// The verbs of the matrix.
+pub const VERBS: [&str; 8] = [
+    "get",
+    "list",
+    "watch",
+    "create",
+    "update",
+    "patch",
+    "delete",
+    "deletecollection",
+];
+
+// === impl WhatCanQuestion ===
+
+impl WhatCanQuestion {
+    /// Everything that the user may do, at `now`.
+    pub fn answer(&self, set: &PolicySet, now: Time) -> WhatCanAnswer {
+        WhatCanAnswer(set.what_can(&self.user, &self.within, now))
+    }
+
+    /// Whether an API server allows the user everything, without asking.
+    pub fn is_never_asked(&self) -> bool {
+        self.user.groups.iter().any(|group| group == "system:masters")
+    }
+
+    /// For each resource whether the user has each verb: those that Kubernetes serves, and those
+    /// that the user's rules name.
+    pub fn matrix(&self, set: &PolicySet, answer: &WhatCanAnswer, now: Time) -> AccessMatrix {
+        let mut resources: BTreeSet<(String, String)> = built_in_resources()
+            .map(|(group, resource)| (group.to_owned(), resource.to_owned()))
+            .collect();
+        for permission in &answer.0 {
+            for group in permission.api_groups.iter().filter(|group| *group != "*") {
+                let named = permission
+                    .resources
+                    .iter()
+                    .filter(|resource| !resource.contains('*'));
+                resources.extend(named.map(|resource| (group.clone(), resource.clone())));
+            }
+        }
+        let mut matrix = AccessMatrix::default();
+        for (group, resource) in &resources {
+            let shares: Vec<AllowedShare> = VERBS
+                .iter()
+                .map(|verb| self.share(set, (verb, group, resource), now))
+                .collect();
+            if shares.iter().any(|share| *share != AllowedShare::None) {
+                matrix.rows.push((with_group(resource, group), shares));
+            }
+        }
+        matrix
+    }
+
+    fn share(&self, set: &PolicySet, (verb, group, resource): (&str, &str, &str), now: Time) -> AllowedShare {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let request = OpenRequest {
+            verb: verb.to_owned(),
+            target: OpenTarget::Resource(OpenResource {
+                group: group.to_owned(),
+                resource: resource.to_owned(),
+                subresource: subresource.to_owned(),
+                name: None,
+                within: self.within.clone(),
+            }),
+        };
+        set.allowance(&self.user, &request, now)
+    }
+}
+
+// === impl WhatCanAnswer ===
+
+impl WhatCanAnswer {
+    /// For programs.
+    pub fn report(&self) -> WhatCanReport<'_> {
+        WhatCanReport {
+            rules: self.0.iter().map(RuleReport::from).collect(),
+        }
+    }
+
+    /// For people.
+    pub fn in_words(&self, set: &PolicySet) -> String {
+        in_words(&self.0, set)
+    }
+}
+
+// === impl AccessMatrix ===
+
+impl AccessMatrix {
+    /// For people.
+    pub fn in_words(&self) -> TextTable {
+        let mut heading = vec!["RESOURCE"];
+        heading.extend(VERBS);
+        let mut table = TextTable::new(&heading);
+        for (resource, shares) in &self.rows {
+            let words = shares.iter().map(|share| in_a_word(*share).to_owned());
+            table.row(std::iter::once(resource.clone()).chain(words).collect());
+        }
+        table
+    }
+}
+
+// === impl RuleReport ===
+
+impl<'a> From<&'a Permission> for RuleReport<'a> {
+    fn from(permission: &'a Permission) -> Self {
+        let Permission {
+            verbs,
+            api_groups,
+            resources,
+            names,
+            paths,
+            via,
+            denied_by,
+        } = permission;
+        Self {
+            verbs,
+            api_groups,
+            resources,
+            names,
+            paths,
+            namespace: &via.namespace,
+            via: via.into(),
+            limits: &via.limits,
+            denied_by: denied_by.iter().map(AsRef::as_ref).collect(),
+        }
+    }
+}
+
+fn in_words(found: &[Permission], set: &PolicySet) -> String {
+    if found.is_empty() {
+        return "nothing\n".to_owned();
+    }
+    let mut table = TextTable::new(&[
+        "VERBS",
+        "RESOURCES OR PATHS",
+        "NAMESPACE",
+        "VIA",
+        "LIMITS",
+        "DENIED BY",
+    ]);
+    for permission in found {
+        let mut limits = permission.via.limits.clone();
+        if !permission.names.is_empty() {
+            limits.insert(0, format!("names: {}", permission.names.join(", ")));
+        }
+        let namespace = match permission.via.namespace.as_str() {
+            "" => "*",
+            namespace => namespace,
+        };
+        table.row(vec![
+            permission.verbs.join(","),
+            targets(permission).join(","),
+            namespace.to_owned(),
+            object_and_rule(&permission.via),
+            limits_in_words(&limits),
+            permission.denied_by.join(", "),
+        ]);
+    }
+    let denied = found.iter().flat_map(|permission| &permission.denied_by);
+    format!("{table}{}", deny_lines(denied, set))
+}
+
+/// `pods`, `deployments.apps`, `*.*`, `/metrics`.
+pub fn targets(permission: &Permission) -> Vec<String> {
+    let mut targets = Vec::new();
+    for group in &permission.api_groups {
+        targets.extend(
+            permission
+                .resources
+                .iter()
+                .map(|resource| with_group(resource, group)),
+        );
+    }
+    targets.extend(permission.paths.iter().cloned());
+    targets
+}
+
+/// `deployments.apps/scale`, as `--resource` takes it.
+fn with_group(resource: &str, group: &str) -> String {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let dot = if group.is_empty() { "" } else { "." };
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    format!("{resource}{dot}{group}{slash}{subresource}")
+}
+
+/// `yes`, `some` or `-`.
+pub const fn in_a_word(share: AllowedShare) -> &'static str {
+    match share {
+        AllowedShare::Full => "yes",
+        AllowedShare::Partial => "some",
+        AllowedShare::None => "-",
+    }
+}

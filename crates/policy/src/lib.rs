@@ -1,0 +1,20 @@
+//! What Portcullis decides by: manifests are read and compiled into immutable sets, and
+//! requests are decided by them. Nothing here does IO or reads a clock.
+//!
+//! - [`field`], [`document`]: field paths and errors; YAML and JSON with line numbers
+//! - [`manifest`]: policies as users write them, validated, linted and compiled
+//! - [`engine`]: the decision
+//! - [`api`]: Kubernetes' wire types
+//! - [`explain`]: answers for people and programs
+
+pub mod api;
+pub mod document;
+pub mod engine;
+pub mod explain;
+pub mod field;
+pub mod manifest;
+
+/// The fields that a type is read from, the same for tests in here and of the service.
+#[cfg(test)]
+#[path = "../../../tests/harness/struct_fields.rs"]
+mod struct_fields;

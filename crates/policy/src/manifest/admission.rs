@@ -1,0 +1,200 @@
+//! The kinds of `admissionregistration.k8s.io`: defaults, validation, and conversion to
+//! the engine's types.
+
+mod binding;
+mod expressions;
+mod legacy;
+mod migrate;
+mod mutating;
+mod parameters;
+mod policy;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod validating;
+mod webhooks;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBinding,
+};
+
+pub(super) use expressions::conditions;
+pub use migrate::{Migrated, migrate};
+pub(super) use rules::{compile_match_resources, default_match_resources, validate_match_resources};
+
+use super::report::Report;
+use super::{Manifests, Scope};
+use crate::document::Document;
+use crate::engine::admission::webhook::WebhookConfiguration;
+use crate::engine::admission::{
+    AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings, InitializerConfiguration,
+    MutatingPolicy, PolicyBinding, ValidatingPolicy,
+};
+use crate::field::Faults;
+use portcullis_cel::Version;
+use portcullis_cel::json;
+
+/// What such an object says.
+#[derive(Debug, Clone)]
+pub(super) enum AdmissionObject {
+    ValidatingPolicy(Arc<ValidatingPolicy>),
+    ValidatingBinding(Arc<PolicyBinding>),
+    MutatingPolicy(Arc<MutatingPolicy>),
+    MutatingBinding(Arc<PolicyBinding>),
+    Initializers(Arc<InitializerConfiguration>),
+    ValidatingWebhooks(Arc<WebhookConfiguration>),
+    MutatingWebhooks(Arc<WebhookConfiguration>),
+}
+
+impl AdmissionObject {
+    /// What of it an AdmissionException can name: policies that validate, and
+    /// validating webhooks as `configuration/webhook`.
+    pub(super) fn excusable(&self) -> Vec<String> {
+        match self {
+            Self::ValidatingPolicy(policy) => vec![policy.applicability.name.clone()],
+            Self::ValidatingWebhooks(configuration) => configuration
+                .webhooks
+                .iter()
+                .map(|webhook| webhook.id())
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Puts it where the engine looks for it.
+    pub(super) fn add_to(self, objects: &mut AdmissionObjects) {
+        match self {
+            Self::ValidatingPolicy(policy) => objects.validating.push(policy),
+            Self::ValidatingBinding(binding) => objects.validating_bindings.push(binding),
+            Self::MutatingPolicy(policy) => objects.mutating.push(policy),
+            Self::MutatingBinding(binding) => objects.mutating_bindings.push(binding),
+            Self::Initializers(configuration) => objects.initializers.push(configuration),
+            Self::ValidatingWebhooks(configuration) => objects.validating_webhooks.push(configuration),
+            Self::MutatingWebhooks(configuration) => objects.mutating_webhooks.push(configuration),
+        }
+    }
+}
+
+/// The object as expressions see it. What cannot be JSON was no object either.
+pub(super) fn json(document: &Document) -> Option<Arc<json::Document<'static>>> {
+    json::Document::parse(document.root().to_json().to_string())
+        .ok()
+        .map(Arc::new)
+}
+
+impl Manifests {
+    /// What decides admission for every cluster: a cluster with manifests of
+    /// its own is decided for by these and the shared ones together.
+    #[must_use]
+    pub fn admission(&self, settings: &AdmissionSettings) -> AdmissionPolicies {
+        let shared = Arc::new(AdmissionSet::new(self.shared.admission.clone(), settings));
+        let clusters = self.clusters.iter();
+        AdmissionPolicies {
+            clusters: clusters
+                .map(|(name, scope)| (name.clone(), scope.beside(&self.shared, &shared, settings)))
+                .collect(),
+            shared,
+        }
+    }
+}
+
+impl Scope {
+    /// What decides admission for the cluster of these objects, beside `shared` ones, of which
+    /// `set` is made.
+    #[must_use]
+    pub fn beside(
+        &self,
+        shared: &Self,
+        set: &AdmissionSet,
+        settings: &AdmissionSettings,
+    ) -> Arc<AdmissionSet> {
+        let objects = together(shared.admission.clone(), self);
+        Arc::new(set.beside(&self.admission, objects, settings))
+    }
+}
+
+fn together(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
+    let own = own.admission.clone();
+    shared.validating.extend(own.validating);
+    shared.validating_bindings.extend(own.validating_bindings);
+    shared.mutating.extend(own.mutating);
+    shared.mutating_bindings.extend(own.mutating_bindings);
+    shared.initializers.extend(own.initializers);
+    shared.validating_webhooks.extend(own.validating_webhooks);
+    shared.mutating_webhooks.extend(own.mutating_webhooks);
+    shared.exceptions.extend(own.exceptions);
+    shared.namespaces.extend(own.namespaces);
+    shared.parameters.extend(own.parameters);
+    shared.complete_parameters = own.complete_parameters;
+    shared
+}
+
+/// The version in which policies and their bindings are read. v1beta1 has its
+/// shape and defaults, v1alpha1 one default more ([`binding::default_v1alpha1`]).
+const V1: &str = "admissionregistration.k8s.io/v1";
+
+/// Reads the object, which is static or not, and compiles its expressions for `version`; what is
+/// wrong with it goes to `faults`, and then there is none.
+pub(super) fn read(
+    document: &Document,
+    is_static: bool,
+    version: Version,
+    faults: &mut Faults,
+) -> Option<AdmissionObject> {
+    match document.text("kind").unwrap_or_default() {
+        "ValidatingAdmissionPolicy" => {
+            let policy = document.in_version(V1).decode(faults)?;
+            let mut report = Report::new(document, faults).compiling_for(version);
+            let mut policy = validating::read(policy, &mut report)?;
+            policy.applicability.is_static = is_static;
+            Some(AdmissionObject::ValidatingPolicy(Arc::new(policy)))
+        }
+        "ValidatingAdmissionPolicyBinding" => {
+            let mut binding: ValidatingAdmissionPolicyBinding = document.in_version(V1).decode(faults)?;
+            binding::default_v1alpha1(document, binding.spec.param_ref.as_mut());
+            let mut binding = binding::read_validating(binding, &mut Report::new(document, faults))?;
+            binding.is_static = is_static;
+            Some(AdmissionObject::ValidatingBinding(Arc::new(binding)))
+        }
+        "MutatingAdmissionPolicy" => {
+            let policy = document.in_version(V1).decode(faults)?;
+            let mut report = Report::new(document, faults).compiling_for(version);
+            let mut policy = mutating::read(policy, &mut report)?;
+            policy.applicability.is_static = is_static;
+            Some(AdmissionObject::MutatingPolicy(Arc::new(policy)))
+        }
+        "MutatingAdmissionPolicyBinding" => {
+            let mut binding: MutatingAdmissionPolicyBinding = document.in_version(V1).decode(faults)?;
+            let spec = binding.spec.as_mut();
+            binding::default_v1alpha1(document, spec.and_then(|spec| spec.param_ref.as_mut()));
+            let mut binding = binding::read_mutating(binding, &mut Report::new(document, faults))?;
+            binding.is_static = is_static;
+            Some(AdmissionObject::MutatingBinding(Arc::new(binding)))
+        }
+        "InitializerConfiguration" => {
+            let configuration = legacy::read_initializers(document, faults)?;
+            Some(AdmissionObject::Initializers(Arc::new(legacy::compile(
+                configuration,
+            ))))
+        }
+        "ValidatingWebhookConfiguration" => {
+            let kind = webhooks::ConfigurationKind::Validating;
+            let mut configuration = webhooks::read(document, kind, version, faults)?;
+            configuration.is_static = is_static;
+            Some(AdmissionObject::ValidatingWebhooks(Arc::new(configuration)))
+        }
+        "MutatingWebhookConfiguration" => {
+            let kind = webhooks::ConfigurationKind::Mutating;
+            let mut configuration = webhooks::read(document, kind, version, faults)?;
+            configuration.is_static = is_static;
+            Some(AdmissionObject::MutatingWebhooks(Arc::new(configuration)))
+        }
+        "ExternalAdmissionHookConfiguration" => {
+            let (_, configuration) = legacy::read_hooks(document, faults)?;
+            Some(AdmissionObject::ValidatingWebhooks(Arc::new(configuration)))
+        }
+        _ => None,
+    }
+}

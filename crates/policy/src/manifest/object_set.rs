@@ -1,0 +1,306 @@
+//! The objects of all sources together, without fault.
+
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::kept::KeptDocument;
+use super::lint::{self, BindingLint};
+use super::object::{self, ManifestObject};
+use super::source_objects::SourceObjects;
+use super::validated::{ObjectIdentity, ValidatedObject};
+use super::{Options, namespace_sources};
+use crate::document::Document;
+use crate::engine::groups::RBAC;
+use crate::field::Faults;
+
+/// The objects of some sources, valid by themselves and together.
+pub struct ObjectSet {
+    sources: Vec<Arc<SourceObjects>>,
+    bindings: BindingLint,
+}
+
+/// What is in one set and not in another, which has another object in its place or none.
+#[derive(Debug, Default)]
+pub struct SetDifference<'s> {
+    /// In the set alone.
+    pub added: Vec<&'s Arc<ValidatedObject>>,
+    /// In the earlier set alone.
+    pub removed: Vec<&'s Arc<ValidatedObject>>,
+}
+
+impl ObjectSet {
+    /// The set of `sources`, and everything that is wrong with it: the same, in the same
+    /// order, whatever is known of `earlier` sets. Where one fault is an error there is no
+    /// set.
+    #[must_use]
+    pub fn new(
+        sources: Vec<Arc<SourceObjects>>,
+        options: &Options,
+        earlier: Option<&Self>,
+    ) -> (Option<Self>, Faults) {
+        let mut faults = Faults::new();
+        for source in &sources {
+            faults.extend(source.faults().iter().cloned());
+        }
+        if may_have_duplicates(&sources, earlier) {
+            object::refuse_duplicates(sources.iter().flat_map(|source| source.objects()), &mut faults);
+        }
+        let others: Vec<&ManifestObject> = sources.iter().flat_map(|source| source.others()).collect();
+        namespace_sources::require(&others, options, &mut faults);
+        if faults.has_errors() {
+            return (None, faults);
+        }
+        let bindings = earlier.map(|earlier| &earlier.bindings);
+        let bindings = lint::lint(&sources, options, bindings, &mut faults);
+        (Some(Self { sources, bindings }), faults)
+    }
+
+    /// The sources, in order.
+    #[must_use]
+    pub fn sources(&self) -> &[Arc<SourceObjects>] {
+        &self.sources
+    }
+
+    /// The objects, in order.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
+        let objects = self.sources.iter().flat_map(|source| source.objects());
+        objects.map(|object| &object.valid)
+    }
+
+    /// Those that are no role bindings, in order.
+    pub fn others(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
+        let objects = self.sources.iter().flat_map(|source| source.others());
+        objects.map(|object| &object.valid)
+    }
+
+    /// The objects that have expressions, or bind those that do, each as it is written; in order.
+    pub fn documents_of_policies(&self) -> impl Iterator<Item = (&Arc<ValidatedObject>, &Document)> {
+        let objects = self.sources.iter().flat_map(|source| source.others());
+        objects.filter_map(|object| match &object.document {
+            KeptDocument::Whole(document) if object.has_expressions() => Some((&object.valid, &**document)),
+            KeptDocument::Whole(_) | KeptDocument::Packed(_) => None,
+        })
+    }
+
+    /// The role or binding of RBAC of this kind, namespace and name, wherever it stands, as it is
+    /// written.
+    pub fn documents_of_rbac(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> impl Iterator<Item = (&Arc<ValidatedObject>, Document)> {
+        let objects = self.sources.iter().flat_map(|source| source.objects());
+        objects
+            .filter(move |object| {
+                let identity = object.identity();
+                identity.group() == RBAC
+                    && (identity.kind(), identity.namespace(), identity.name()) == (kind, namespace, name)
+            })
+            .map(|object| (&object.valid, object.document.get().into_owned()))
+    }
+
+    /// The sources, without the objects that are among `identities`.
+    #[must_use]
+    pub fn without(&self, identities: &HashSet<&ObjectIdentity>) -> Vec<Arc<SourceObjects>> {
+        let digests: HashSet<u64> = identities.iter().map(|identity| identity.digest()).collect();
+        let without = |source: &Arc<SourceObjects>| {
+            if source.identities().iter().any(|own| digests.contains(own)) {
+                Arc::new(source.without(identities))
+            } else {
+                Arc::clone(source)
+            }
+        };
+        self.sources.iter().map(without).collect()
+    }
+
+    /// Whether an object of this set may have one of `identities`, by their digests.
+    #[must_use]
+    pub fn may_have(&self, identities: &HashSet<u64>) -> bool {
+        let mut own = self.sources.iter().flat_map(|source| source.identities());
+        !identities.is_empty() && own.any(|identity| identities.contains(identity))
+    }
+
+    /// What became different from `earlier` to this, at the price of the sources that did.
+    #[must_use]
+    pub fn since<'s>(&'s self, earlier: &'s Self) -> SetDifference<'s> {
+        let of = |set: &Self| -> HashSet<_> { set.sources.iter().map(Arc::as_ptr).collect() };
+        let (ours, theirs) = (of(self), of(earlier));
+        let own = |set: &'s Self, others: &HashSet<*const SourceObjects>| -> Vec<&'s Arc<ValidatedObject>> {
+            let own = set
+                .sources
+                .iter()
+                .filter(|source| !others.contains(&Arc::as_ptr(source)));
+            own.flat_map(|source| source.objects())
+                .map(|object| &object.valid)
+                .collect()
+        };
+        let (mut added, mut removed) = (own(self, &theirs), own(earlier, &ours));
+        let pointers = |objects: &[&Arc<ValidatedObject>]| -> HashSet<_> {
+            objects.iter().map(|object| Arc::as_ptr(object)).collect()
+        };
+        let (come, gone) = (pointers(&added), pointers(&removed));
+        added.retain(|object| !gone.contains(&Arc::as_ptr(object)));
+        removed.retain(|object| !come.contains(&Arc::as_ptr(object)));
+        SetDifference { added, removed }
+    }
+}
+
+/// Whether two objects of `sources` may have the same identity and hold for one cluster. As
+/// `earlier` has no such two, one of them would be in a source that is new.
+fn may_have_duplicates(sources: &[Arc<SourceObjects>], earlier: Option<&ObjectSet>) -> bool {
+    let known: HashSet<_> = earlier
+        .iter()
+        .flat_map(|set| &set.sources)
+        .map(Arc::as_ptr)
+        .collect();
+    let mut seen_sources = HashSet::new();
+    let (old, new): (Vec<_>, Vec<_>) = sources
+        .iter()
+        // A source that stands twice is new where it stands again.
+        .partition(|source| known.contains(&Arc::as_ptr(source)) && seen_sources.insert(Arc::as_ptr(source)));
+    let Some(new) = NewIdentities::new(&new) else {
+        return true;
+    };
+    old.into_iter().any(|source| new.may_meet(source))
+}
+
+type IdentitySet = HashSet<u64, foldhash::fast::FixedState>;
+
+/// The identities of objects that are new, by their digests.
+struct NewIdentities<'s> {
+    everywhere: IdentitySet,
+    of: HashMap<&'s str, IdentitySet>,
+    /// Those that hold for one cluster alone, whichever it is.
+    of_any: OnceCell<IdentitySet>,
+}
+
+// === impl NewIdentities ===
+
+impl<'s> NewIdentities<'s> {
+    /// Those of `sources`; `None` where two of them may meet.
+    fn new(sources: &[&'s Arc<SourceObjects>]) -> Option<Self> {
+        let mut new = Self {
+            everywhere: IdentitySet::default(),
+            of: HashMap::new(),
+            of_any: OnceCell::new(),
+        };
+        // Those that hold everywhere meet all, so that they come first.
+        let (everywhere, of_clusters): (Vec<_>, Vec<_>) = sources
+            .iter()
+            .copied()
+            .partition(|source| source.cluster().is_none());
+        for source in everywhere.into_iter().chain(of_clusters) {
+            let mut identities = source.identities().iter();
+            let is_new = match source.cluster() {
+                None => identities.all(|one| new.everywhere.insert(*one)),
+                Some(cluster) => {
+                    let own = new.of.entry(cluster).or_default();
+                    identities.all(|one| !new.everywhere.contains(one) && own.insert(*one))
+                }
+            };
+            if !is_new {
+                return None;
+            }
+        }
+        Some(new)
+    }
+
+    /// Whether an object of `source`, which is not new, may have an identity of those that hold for
+    /// a cluster with it.
+    fn may_meet(&self, source: &SourceObjects) -> bool {
+        let has = |meeting: &IdentitySet| {
+            let mut identities = source.identities().iter();
+            !meeting.is_empty() && identities.any(|one| meeting.contains(one))
+        };
+        has(&self.everywhere)
+            || match source.cluster() {
+                None => has(self.of_any()),
+                Some(cluster) => self.of.get(cluster).is_some_and(has),
+            }
+    }
+
+    fn of_any(&self) -> &IdentitySet {
+        let of_any = || self.of.values().flatten().copied().collect();
+        self.of_any.get_or_init(of_any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::Source;
+    use portcullis_cel::Version;
+
+    /// A file of one binding, called `name`, of a cluster or of all.
+    fn source(name: &str, cluster: Option<&str>, file: usize) -> Arc<SourceObjects> {
+        let text = format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{name: {name}}}\n\
+             roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}}\nsubjects: []\n"
+        );
+        let source = Source {
+            file: format!("{file}"),
+            text,
+            cluster: cluster.map(str::to_owned),
+        };
+        Arc::new(SourceObjects::read(&source, Version::NEWEST, None))
+    }
+
+    fn sources(of: &[(&str, Option<&str>)], first: usize) -> Vec<Arc<SourceObjects>> {
+        let each = of.iter().zip(first..);
+        each.map(|((name, cluster), file)| source(name, *cluster, file))
+            .collect()
+    }
+
+    #[test]
+    fn only_objects_that_hold_for_one_cluster_are_duplicates() {
+        const EAST: Option<&str> = Some("east");
+        const WEST: Option<&str> = Some("west");
+        for (kept, new, expected) in [
+            (&[("a", EAST)][..], &[("a", WEST)][..], false),
+            (&[("a", EAST)], &[("a", EAST)], true),
+            (&[("a", EAST)], &[("a", None)], true),
+            (&[("a", None)], &[("a", WEST)], true),
+            (&[("a", None)], &[("b", WEST), ("b", EAST)], false),
+            (&[("a", None)], &[("b", WEST), ("a", EAST)], true),
+            (&[("a", None)], &[("b", WEST), ("b", None)], true),
+            (&[("a", EAST), ("b", None)], &[("a", WEST), ("c", WEST)], false),
+            (&[], &[("a", WEST), ("a", EAST)], false),
+            (&[], &[("a", WEST), ("a", WEST)], true),
+            (&[], &[("a", WEST), ("a", None)], true),
+        ] {
+            let mut all = sources(kept, 0);
+            let (earlier, faults) = ObjectSet::new(all.clone(), &Options::default(), None);
+            let earlier = earlier.unwrap_or_else(|| panic!("{faults}"));
+            all.extend(sources(new, kept.len()));
+            assert_eq!(
+                may_have_duplicates(&all, Some(&earlier)),
+                expected,
+                "{kept:?} {new:?}"
+            );
+            let (set, _) = ObjectSet::new(all, &Options::default(), Some(&earlier));
+            assert_eq!(set.is_none(), expected, "{kept:?} {new:?}");
+        }
+    }
+
+    #[test]
+    fn a_duplicate_is_told_with_the_first_object_that_it_meets() {
+        let of = [
+            ("a", Some("east")),
+            ("a", Some("west")),
+            ("a", None),
+            ("a", Some("west")),
+            ("a", Some("north")),
+            ("a", None),
+        ];
+        let (_, faults) = ObjectSet::new(sources(&of, 0), &Options::default(), None);
+        let first = |fault: &crate::field::Fault| {
+            let (_, at) = fault.message.split_once("also at ")?;
+            let of = fault.place.file.as_deref()?;
+            Some(format!("{of}: {}", at.split(':').next()?))
+        };
+        let found: Vec<String> = faults.iter().filter_map(first).collect();
+        assert_eq!(found, ["2: 0", "3: 1", "4: 2", "5: 0"]);
+    }
+}

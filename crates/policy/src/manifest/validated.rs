@@ -1,0 +1,281 @@
+//! Validated objects, independent of their documents.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use super::admission::{self, AdmissionObject};
+use super::kind;
+use super::object::{self, Content};
+use crate::document::{Document, Node, Value};
+use crate::engine::admission::ParamKind;
+use crate::engine::admission::exceptions::Exception;
+use crate::engine::authorization::{AuthorizationPolicy, Effect};
+use crate::field::{Fault, FaultKind, Faults, FieldPath};
+use portcullis_cel::Version;
+use portcullis_cel::json;
+
+/// An object without fault, as the engine takes it.
+#[derive(Debug, Clone)]
+pub struct ValidatedObject {
+    identity: ObjectIdentity,
+    pub(super) cluster: Option<Arc<str>>,
+    pub(super) content: Content,
+    /// Whether it comes from an API server, and not from a file.
+    pub(super) is_watched: bool,
+    /// The object itself, where expressions look at it.
+    pub(super) json: Option<Arc<json::Document<'static>>>,
+    digest: u64,
+}
+
+/// Where an object comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ObjectOrigin {
+    File,
+    ApiServer,
+}
+
+/// What there is once in a cluster: its version does not matter.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ObjectIdentity {
+    /// Group, kind, namespace and name, one after another.
+    text: Arc<str>,
+    /// Where the first three of them end.
+    ends: [u32; 3],
+}
+
+// === impl ValidatedObject ===
+
+impl ValidatedObject {
+    /// Reads one object that came by itself, of the only `cluster` it holds for, and compiles its
+    /// expressions for `version`.
+    ///
+    /// Blocks for as long as its expressions take to compile.
+    ///
+    /// # Errors
+    ///
+    /// Every fault of the object; what decides nothing, such as cases for
+    /// `portcullis test`, is one too.
+    pub fn read(document: Document, cluster: Arc<str>, version: Version) -> Result<Self, Faults> {
+        let mut faults = Faults::new();
+        let origin = ObjectOrigin::ApiServer;
+        match object::read_alone(&document, Some(cluster), origin, version, &mut faults) {
+            Some(object) => Ok(object),
+            None => {
+                if !faults.has_errors() {
+                    let place = document.place(FieldPath::root().field("kind"));
+                    let message = "objects of this kind are not used";
+                    faults.push(Fault::error(place, FaultKind::NotSupported, message));
+                }
+                Err(faults)
+            }
+        }
+    }
+
+    /// The same object where `cluster` has it: what it says exists once.
+    #[must_use]
+    pub fn of_cluster(&self, cluster: Arc<str>) -> Self {
+        Self {
+            cluster: Some(cluster),
+            ..self.clone()
+        }
+    }
+
+    /// The object that says `content`, as `document` has it.
+    pub(super) fn new(
+        document: &Document,
+        cluster: Option<Arc<str>>,
+        content: Content,
+        origin: ObjectOrigin,
+    ) -> Self {
+        let json = match &content {
+            Content::Namespace(_) | Content::Parameter => admission::json(document),
+            _ => None,
+        };
+        Self {
+            identity: ObjectIdentity::of(document),
+            digest: digest(document),
+            cluster,
+            content,
+            is_watched: origin == ObjectOrigin::ApiServer,
+            json,
+        }
+    }
+
+    /// Which object it is.
+    #[must_use]
+    pub const fn identity(&self) -> &ObjectIdentity {
+        &self.identity
+    }
+
+    /// A digest of everything the object says: equal for equal objects, whatever their comments,
+    /// style or order of fields. It distinguishes versions within one process, and proves nothing.
+    #[must_use]
+    pub const fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// The only cluster that it holds for; `None` for every cluster.
+    #[must_use]
+    pub fn cluster(&self) -> Option<&str> {
+        self.cluster.as_deref()
+    }
+
+    /// The policy that it is, if it is an AuthorizationPolicy.
+    #[must_use]
+    pub fn authorization_policy(&self) -> Option<&AuthorizationPolicy> {
+        match &self.content {
+            Content::Policy(policy) => Some(policy),
+            _ => None,
+        }
+    }
+
+    /// The exception that it is, if it is an AdmissionException.
+    #[must_use]
+    pub fn admission_exception(&self) -> Option<&Exception> {
+        match &self.content {
+            Content::Exception(exception) => Some(exception),
+            _ => None,
+        }
+    }
+
+    /// Whether it is of a kind that has expressions.
+    #[must_use]
+    pub const fn has_expressions(&self) -> bool {
+        matches!(
+            self.content,
+            Content::Policy(_) | Content::Exception(_) | Content::Admission(_)
+        )
+    }
+
+    /// Whether it can let pass what would not without it, and is of Portcullis' own kinds.
+    #[must_use]
+    pub fn lets_through(&self) -> bool {
+        let policy = self.authorization_policy();
+        policy.is_some_and(|policy| policy.effect == Effect::Allow) || self.admission_exception().is_some()
+    }
+
+    /// The kind of the parameters that it takes, where it is a policy that takes some.
+    #[must_use]
+    pub fn param_kind(&self) -> Option<&ParamKind> {
+        match &self.content {
+            Content::Admission(AdmissionObject::ValidatingPolicy(policy)) => {
+                policy.applicability.param_kind.as_ref()
+            }
+            Content::Admission(AdmissionObject::MutatingPolicy(policy)) => {
+                policy.applicability.param_kind.as_ref()
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A digest of what `document` says: equal for equal documents, whatever their lines, style or
+/// order of fields.
+pub(super) fn digest(document: &Document) -> u64 {
+    digest_of(document.root())
+}
+
+/// Recursion is bounded by the depth of documents.
+fn digest_of(node: &Node) -> u64 {
+    let state = foldhash::fast::FixedState::default();
+    match &node.value {
+        Value::Null => state.hash_one(0_u8),
+        Value::Bool(value) => state.hash_one((1_u8, value)),
+        Value::Number(value) => state.hash_one((2_u8, value)),
+        Value::String(value) => state.hash_one((3_u8, value)),
+        Value::List(items) => items.iter().fold(state.hash_one(4_u8), |digest, item| {
+            state.hash_one((digest, digest_of(item)))
+        }),
+        // A sum is the same in every order.
+        Value::Map(entries) => entries.iter().fold(state.hash_one(5_u8), |digest, entry| {
+            digest.wrapping_add(state.hash_one((&entry.key, digest_of(&entry.value))))
+        }),
+    }
+}
+
+// === impl ObjectIdentity ===
+
+impl ObjectIdentity {
+    /// Of the object that `document` is, as far as it says.
+    #[must_use]
+    pub fn of(document: &Document) -> Self {
+        let metadata = |field| document.root().get("metadata")?.get(field)?.as_str();
+        let group = kind::group(document.text("apiVersion").unwrap_or_default());
+        let kind = document.text("kind").unwrap_or_default();
+        let namespace = metadata("namespace").unwrap_or_default();
+        let name = metadata("name").unwrap_or_default();
+        // No text of a manifest has 2^32 bytes.
+        let end = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let ends = [
+            group.len(),
+            group.len() + kind.len(),
+            group.len() + kind.len() + namespace.len(),
+        ];
+        Self {
+            text: [group, kind, namespace, name].concat().into(),
+            ends: ends.map(end),
+        }
+    }
+
+    /// The API group; empty for the core group.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        self.part(0, self.ends[0])
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        self.part(self.ends[0], self.ends[1])
+    }
+
+    /// The namespace; empty where it has none.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.part(self.ends[1], self.ends[2])
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.text.get(self.ends[2] as usize..).unwrap_or_default()
+    }
+
+    fn part(&self, start: u32, end: u32) -> &str {
+        self.text.get(start as usize..end as usize).unwrap_or_default()
+    }
+
+    /// A digest of it: equal for equal identities. It proves nothing.
+    pub fn digest(&self) -> u64 {
+        foldhash::fast::FixedState::default().hash_one(self)
+    }
+
+    fn parts(&self) -> [&str; 4] {
+        [self.group(), self.kind(), self.namespace(), self.name()]
+    }
+}
+
+/// By group, kind, namespace and name.
+impl Ord for ObjectIdentity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.parts().cmp(&other.parts())
+    }
+}
+
+impl PartialOrd for ObjectIdentity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// `Kind/name` or `Kind/namespace/name`, as faults name objects.
+impl fmt::Display for ObjectIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace() {
+            "" => write!(f, "{}/{}", self.kind(), self.name()),
+            namespace => write!(f, "{}/{namespace}/{}", self.kind(), self.name()),
+        }
+    }
+}
