@@ -89,7 +89,7 @@ soak SECONDS *FAULTS:
 
 # Build the API documentation, with broken links as errors
 doc:
-    RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib --package portcullis-cel --package portcullis-policy --package portcullis
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --lib --package portcullis-cel --package portcullis-convert --package portcullis-policy --package portcullis
 
 # Build the documentation as a book in target/book, and check its links (mdBook)
 book *FOLDER:

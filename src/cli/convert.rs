@@ -1,19 +1,5 @@
 //! `portcullis convert`: policies of other kinds as ValidatingAdmissionPolicies and
 //! MutatingAdmissionPolicies.
-//!
-//! ```text
-//! document ─▶ deny      AuthorizationPolicy  ─┐
-//!        ├──▶ kyverno   ValidatingPolicy, …  ─┤
-//!        └──▶ gatekeeper  templates, constraints ─┴▶ Conversion ─▶ sound: loads without fault ─▶ YAML
-//! ```
-//!
-//! A policy is converted as a whole, with its meaning, or not at all.
-
-mod conversion;
-mod deny;
-mod gatekeeper;
-mod kyverno;
-mod sound;
 
 use std::path::PathBuf;
 
@@ -22,8 +8,7 @@ use serde_json::{Value, json};
 use super::output::{self, Format};
 use super::{CommandResult, Error, loading};
 use crate::{config, reload};
-use conversion::{Conversion, Remark};
-use gatekeeper::Templates;
+use portcullis_convert::{Conversion, Remark};
 use portcullis_policy::document::{self, Document};
 use portcullis_policy::engine::authorization::NeverDeny;
 use portcullis_policy::manifest;
@@ -65,7 +50,7 @@ impl Convert {
                 faults,
             });
         }
-        report(&converted(&documents, &never_deny), format)
+        report(&portcullis_convert::convert(&documents, &never_deny), format)
     }
 
     fn never_deny(&self) -> Result<NeverDeny, Error> {
@@ -79,54 +64,6 @@ impl Convert {
             Some(config) => Ok(config.authorization.never_deny),
             None => Err(Error::Faulty { path, faults }),
         }
-    }
-}
-
-/// What becomes of all objects, in their order; constraints need to know of their templates.
-fn converted(documents: &[Document], never_deny: &NeverDeny) -> Conversion {
-    let mut templates = Templates::default();
-    let mut made: Vec<Conversion> = Vec::new();
-    for document in documents {
-        made.push(if is_template(document) {
-            let of_template = sound::checked(document, templates.convert(document));
-            if !of_template.refusals.is_empty() {
-                templates.refused(document);
-            }
-            of_template
-        } else {
-            Conversion::default()
-        });
-    }
-    let mut all = Conversion::default();
-    for (document, of_template) in documents.iter().zip(made) {
-        all.append(of_template);
-        all.append(sound::checked(
-            document,
-            convert(document, &templates, never_deny),
-        ));
-    }
-    all
-}
-
-fn is_template(document: &Document) -> bool {
-    group(document) == Some("templates.gatekeeper.sh") && document.text("kind") == Some("ConstraintTemplate")
-}
-
-fn group(document: &Document) -> Option<&str> {
-    let (group, _) = document.text("apiVersion")?.split_once('/')?;
-    Some(group)
-}
-
-/// What becomes of one object but a template; nothing of one that is of no kind to convert.
-fn convert(document: &Document, templates: &Templates, never_deny: &NeverDeny) -> Conversion {
-    match (group(document), document.text("kind")) {
-        (Some(gatekeeper::CONSTRAINTS), Some(kind)) => templates.constraint(document, kind),
-        (Some("portcullis.dev"), Some("AuthorizationPolicy")) => deny::convert(document, never_deny),
-        (Some("policies.kyverno.io"), Some(kind)) => kyverno::convert(document, kind),
-        (Some("kyverno.io"), Some(kind @ ("ClusterPolicy" | "Policy" | "PolicyException"))) => {
-            kyverno::refused(document, kind)
-        }
-        _ => Conversion::default(),
     }
 }
 

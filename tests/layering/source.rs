@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// The folders of crates whose structure is checked. `crates/cel` has circles on purpose: a
 /// function of a library may evaluate the body of a macro, and the evaluator calls functions.
-pub(crate) const CRATES: [&str; 2] = ["crates/policy/src", "src"];
+pub(crate) const CRATES: [&str; 3] = ["crates/convert/src", "crates/policy/src", "src"];
 
 pub(crate) struct Source {
     /// From the package's folder, with `/`.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cli::convert::sound;
+use crate::sound;
 use portcullis_policy::document::{self, Document};
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::engine::{Decision, Time};
@@ -51,6 +51,10 @@ fn yaml(made: &Conversion) -> String {
         .collect()
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test is the caller, whose clock it is"
+)]
 fn is_denied(by: &LoadedPolicies, request: &Admitted) -> bool {
     let answers = RecordedAnswers::default();
     let review = OfflineReview {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::expressions::{any, bracketed, is_one_of, text, texts};
 use super::operations::{self, ConvertedOperation, includes};
 use super::subjects;
-use crate::cli::convert::conversion::Conversion;
+use crate::conversion::Conversion;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::NAMESPACE_NAME_LABEL;
 use portcullis_policy::engine::authorization::matching::{

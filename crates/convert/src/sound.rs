@@ -7,7 +7,7 @@ use portcullis_policy::manifest::{self, Options, Source};
 
 /// The same, refused where the objects have a fault. `document` is what they come from, whose
 /// fields have the same paths, or else the fault is told of the object as a whole.
-pub(super) fn checked(document: &Document, mut made: Conversion) -> Conversion {
+pub(crate) fn checked(document: &Document, mut made: Conversion) -> Conversion {
     if made.objects.is_empty() {
         return made.whole();
     }

@@ -7,25 +7,28 @@ use portcullis_policy::field::{FieldPath, Place};
 
 /// The objects that a policy becomes, or why it becomes none.
 #[derive(Debug, Default)]
-pub(super) struct Conversion {
-    pub(super) objects: Vec<Value>,
+pub struct Conversion {
+    /// The converted policies, in the order of what they come from.
+    pub objects: Vec<Value>,
     /// Why it is not converted; with any of them there are no objects.
-    pub(super) refusals: Vec<Remark>,
+    pub refusals: Vec<Remark>,
     /// What to know about the objects.
-    pub(super) notes: Vec<Remark>,
+    pub notes: Vec<Remark>,
     /// Where the fields of the objects' `spec` come from; none: from `spec`.
-    pub(super) base: Option<FieldPath>,
+    pub(crate) base: Option<FieldPath>,
 }
 
 /// Something about a place of a file.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Remark {
-    pub(super) place: Place,
-    pub(super) text: String,
+pub struct Remark {
+    /// The object and its field.
+    pub place: Place,
+    /// What is said of it.
+    pub text: String,
 }
 
 /// A policy of `kind` in `admissionregistration.k8s.io/v1`, and a binding of the same name.
-pub(super) fn policy_and_binding(kind: &str, name: &str, spec: Value, mut binding: Value) -> [Value; 2] {
+pub(crate) fn policy_and_binding(kind: &str, name: &str, spec: Value, mut binding: Value) -> [Value; 2] {
     let api_version = "admissionregistration.k8s.io/v1";
     if let Some(binding) = binding.as_object_mut() {
         binding.insert("policyName".to_owned(), name.into());
@@ -50,7 +53,7 @@ pub(super) fn policy_and_binding(kind: &str, name: &str, spec: Value, mut bindin
 
 impl Conversion {
     /// Says why the policy of `document` is not converted.
-    pub(super) fn refuse(&mut self, document: &Document, path: &FieldPath, text: impl Into<String>) {
+    pub(crate) fn refuse(&mut self, document: &Document, path: &FieldPath, text: impl Into<String>) {
         let remark = Remark::new(document, path, text);
         if !self.refusals.contains(&remark) {
             self.refusals.push(remark);
@@ -58,7 +61,7 @@ impl Conversion {
     }
 
     /// Says what to know about the policy of `document`.
-    pub(super) fn note(&mut self, document: &Document, path: &FieldPath, text: impl Into<String>) {
+    pub(crate) fn note(&mut self, document: &Document, path: &FieldPath, text: impl Into<String>) {
         let remark = Remark::new(document, path, text);
         if !self.notes.contains(&remark) {
             self.notes.push(remark);
@@ -66,7 +69,7 @@ impl Conversion {
     }
 
     /// Without objects and notes, if anything was refused: nothing is half converted.
-    pub(super) fn whole(mut self) -> Self {
+    pub(crate) fn whole(mut self) -> Self {
         if !self.refusals.is_empty() {
             self.objects.clear();
             self.notes.clear();
@@ -74,7 +77,7 @@ impl Conversion {
         self
     }
 
-    pub(super) fn append(&mut self, mut other: Self) {
+    pub(crate) fn append(&mut self, mut other: Self) {
         self.objects.append(&mut other.objects);
         self.refusals.append(&mut other.refusals);
         self.notes.append(&mut other.notes);
@@ -84,14 +87,15 @@ impl Conversion {
 // === impl Remark ===
 
 impl Remark {
-    pub(super) fn new(document: &Document, path: &FieldPath, text: impl Into<String>) -> Self {
+    pub(crate) fn new(document: &Document, path: &FieldPath, text: impl Into<String>) -> Self {
         Self {
             place: document.place(path.clone()),
             text: text.into(),
         }
     }
 
-    pub(super) fn for_programs(&self) -> Value {
+    /// The same as JSON.
+    pub fn for_programs(&self) -> Value {
         let Place {
             file,
             line,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cli::convert::converted;
+use crate::convert as converted;
 use portcullis_policy::document;
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::Phase;
@@ -45,6 +45,10 @@ fn of(objects: &[Value]) -> Conversion {
     converted(&documents, &NeverDeny::default())
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test is the caller, whose clock it is"
+)]
 fn is_denied(made: &Conversion, review: &Value) -> bool {
     let text: String = made
         .objects

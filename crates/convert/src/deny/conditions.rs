@@ -2,7 +2,7 @@
 
 use super::operations::ConvertedOperation;
 use super::rule::{NEW_NAMESPACE, RuleParts};
-use crate::cli::convert::conversion::Conversion;
+use crate::conversion::Conversion;
 use portcullis_cel::{VariableUse, variable_uses};
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::authorization::AuthorizationPolicy;

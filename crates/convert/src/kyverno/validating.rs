@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::autogen::{self, Controllers};
 use super::expressions;
 use super::spec::KyvernoPolicy;
-use crate::cli::convert::conversion::{self, Conversion};
+use crate::conversion::{self, Conversion};
 use portcullis_policy::document::Document;
 
 /// The fields of a spec that are read, or have no effect at admission.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::autogen::{self, Controllers};
 use super::expressions;
 use super::spec::{KyvernoPolicy, spec_path};
-use crate::cli::convert::conversion::{self, Conversion};
+use crate::conversion::{self, Conversion};
 use portcullis_cel::{made_objects, variable_uses};
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::GroupVersionKind;

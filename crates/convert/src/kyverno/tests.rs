@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cli::convert::sound;
+use crate::sound;
 use portcullis_policy::document;
 
 fn converted(kind: &str, spec: &Value) -> Conversion {

@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 
-use crate::cli::convert::conversion::Conversion;
+use crate::conversion::Conversion;
 use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 

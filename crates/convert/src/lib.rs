@@ -1,0 +1,72 @@
+//! Policies of other kinds as ValidatingAdmissionPolicies and MutatingAdmissionPolicies, with
+//! their meaning, or not at all.
+//!
+//! ```text
+//! document ─▶ deny      AuthorizationPolicy  ─┐
+//!        ├──▶ kyverno   ValidatingPolicy, …  ─┤
+//!        └──▶ gatekeeper  templates, constraints ─┴▶ Conversion ─▶ sound: loads without fault
+//! ```
+//!
+//! Nothing here does IO or reads a clock.
+
+#![warn(missing_docs)]
+
+mod conversion;
+mod deny;
+mod gatekeeper;
+mod kyverno;
+mod sound;
+
+pub use conversion::{Conversion, Remark};
+use gatekeeper::Templates;
+use portcullis_policy::document::Document;
+use portcullis_policy::engine::authorization::NeverDeny;
+
+/// What becomes of all objects, in their order: of an object either policies that an API server
+/// accepts, or the reasons why there are none. Objects of other kinds are left alone.
+///
+/// `never_deny` is whom a converted AuthorizationPolicy excludes.
+pub fn convert(documents: &[Document], never_deny: &NeverDeny) -> Conversion {
+    // Constraints need to know of their templates.
+    let mut templates = Templates::default();
+    let mut made: Vec<Conversion> = Vec::new();
+    for document in documents {
+        made.push(if is_template(document) {
+            let of_template = sound::checked(document, templates.convert(document));
+            if !of_template.refusals.is_empty() {
+                templates.refused(document);
+            }
+            of_template
+        } else {
+            Conversion::default()
+        });
+    }
+    let mut all = Conversion::default();
+    for (document, of_template) in documents.iter().zip(made) {
+        all.append(of_template);
+        all.append(sound::checked(document, of_one(document, &templates, never_deny)));
+    }
+    all
+}
+
+fn is_template(document: &Document) -> bool {
+    group(document) == Some("templates.gatekeeper.sh") && document.text("kind") == Some("ConstraintTemplate")
+}
+
+fn group(document: &Document) -> Option<&str> {
+    let (group, _) = document.text("apiVersion")?.split_once('/')?;
+    Some(group)
+}
+
+/// What becomes of one object but a template; nothing of one that is of no kind to convert.
+fn of_one(document: &Document, templates: &Templates, never_deny: &NeverDeny) -> Conversion {
+    match (group(document), document.text("kind")) {
+        (Some(gatekeeper::CONSTRAINTS), Some(kind)) => templates.constraint(document, kind),
+        (Some("portcullis.dev"), Some("AuthorizationPolicy")) => deny::convert(document, never_deny),
+        (Some("policies.kyverno.io"), Some(kind)) => kyverno::convert(document, kind),
+        (Some("kyverno.io"), Some(kind @ ("ClusterPolicy" | "Policy" | "PolicyException"))) => {
+            kyverno::refused(document, kind)
+        }
+        _ => Conversion::default(),
+    }
+}
