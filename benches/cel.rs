@@ -65,9 +65,9 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let variables = AdmissionVariables::default();
-        let environment =
-            Environment::admission(Version::NEWEST, variables).lazy_variable("all", Type::list(Type::Dyn));
+        let mut environment = Environment::admission(Version::NEWEST, variables);
         let all_program = environment.compile(ALL, &[]).unwrap();
+        environment.add_lazy_variable("all", Type::list(Type::Dyn), all_program.depth());
         let slot = |name| environment.slot(name).unwrap();
         Self {
             object: slot("object"),

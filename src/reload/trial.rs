@@ -7,10 +7,11 @@ use std::time::SystemTime;
 use super::Snapshot;
 use super::index::Indexed;
 use super::load::options;
+use portcullis_policy::engine::Deadline;
 use portcullis_policy::engine::admission::AdmissionPolicies;
 use portcullis_policy::engine::authorization::Policies;
 use portcullis_policy::field::{Fault, Faults};
-use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, Source, SourceObjects};
+use portcullis_policy::manifest::{Compilation, ObjectIdentity, ObjectSet, Source, SourceObjects};
 
 /// What would decide with some manifests beside those in force.
 pub struct Trial {
@@ -29,11 +30,16 @@ impl Snapshot {
     /// place of one in force that is the same object, and what `check` says about them: nothing of
     /// what it says about others. Nothing is put in force.
     ///
-    /// Takes as long as a reload in which these objects changed.
+    /// Takes as long as a reload in which these objects changed; what is not compiled by the deadline
+    /// is at fault.
     #[must_use]
-    pub fn trial(&self, source: &Source, now: SystemTime) -> (Option<Trial>, Faults) {
+    pub fn trial(&self, source: &Source, now: SystemTime, deadline: Deadline<'_>) -> (Option<Trial>, Faults) {
         let options = options(&self.config, Some(now));
-        let trial = Arc::new(SourceObjects::read(source, options.cel_version, None));
+        let compilation = Compilation {
+            version: options.cel_version,
+            deadline,
+        };
+        let trial = Arc::new(SourceObjects::read(source, compilation, None));
         let objects: Vec<ObjectIdentity> = trial.valid().map(|object| object.identity().clone()).collect();
         let on_trial: HashSet<&ObjectIdentity> = objects.iter().collect();
         let own = &self.base.objects;

@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 
-use portcullis_policy::engine::admission::{Deadline, Phase, Run};
+use portcullis_policy::engine::admission::{Phase, Run};
 use portcullis_policy::engine::authorization::PolicySet;
-use portcullis_policy::engine::{PolicyResult, Time};
+use portcullis_policy::engine::{Deadline, PolicyResult, Time};
 
 use super::{mk_policy, mk_review, mk_set, outcome};
 

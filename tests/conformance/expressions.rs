@@ -280,7 +280,7 @@ fn run(
             .compile(expression, &[])
             .map_err(|error| error.to_string())?
             .named(name);
-        environment = environment.lazy_variable(name, program.output().clone());
+        environment.add_lazy_variable(name, program.output().clone(), program.depth());
         compiled.push((environment.slot(&format!("variables.{name}")).unwrap(), program));
     }
     let programs: Vec<portcullis_cel::Program> = expressions

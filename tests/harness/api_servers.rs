@@ -15,6 +15,7 @@ mod server;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde_json::Value;
 use tokio::sync::watch;
@@ -62,6 +63,7 @@ pub(crate) struct Asked {
     pub(crate) query: String,
     /// Which of the server's connections it came on, from 0.
     pub(crate) connection: usize,
+    pub(crate) at: Instant,
 }
 
 /// A kind that is stored.

@@ -1,11 +1,18 @@
-//! Cost and time limits of an evaluation.
+//! Limits of an evaluation: cost, memory and time.
 
 use super::cost;
 
+/// How many bytes the expressions that share a budget may allocate for what they make: lists,
+/// maps and texts, whether or not they are kept.
+pub const MAX_EVALUATION_BYTES: usize = 64 << 20;
+
 /// What is left of a budget that several expressions share, and the deadline.
+#[derive(Clone, Copy)]
 pub struct Budget<'b> {
     pub(crate) remaining: u64,
     pub(crate) per_expression: u64,
+    /// How many bytes may still be allocated.
+    pub(crate) bytes: usize,
     pub(crate) expired: Option<&'b dyn Fn() -> bool>,
     /// Steps until the next look at the deadline.
     pub(crate) until_look: u64,
@@ -29,6 +36,9 @@ pub(crate) const BYTES_PER_STEP: usize = 4;
 /// Text of so many bytes is long: reading it counts.
 pub(crate) const LONG: usize = 1024;
 
+/// The steps that a part of an expression counts for each time it is evaluated.
+pub(crate) const STEPS_PER_NODE: usize = 4;
+
 /// The steps of an expression that nothing has to pay for.
 pub(crate) const FREE_STEPS: u64 = 1_000_000;
 
@@ -39,6 +49,7 @@ impl<'b> Budget<'b> {
         Self {
             remaining: cost,
             per_expression: cost::PER_EXPRESSION,
+            bytes: MAX_EVALUATION_BYTES,
             expired: None,
             until_look: LOOK,
         }
@@ -63,6 +74,12 @@ impl<'b> Budget<'b> {
         }
     }
 
+    /// The bytes that may still be allocated.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// The units that are left.
     #[must_use]
     pub const fn remaining(&self) -> u64 {
@@ -74,6 +91,7 @@ impl std::fmt::Debug for Budget<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Budget")
             .field("remaining", &self.remaining)
+            .field("bytes", &self.bytes)
             .finish_non_exhaustive()
     }
 }

@@ -8,45 +8,54 @@ mod select;
 mod unify;
 
 use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
 
 use unify::Bindings;
 
+use super::compile_budget::CompileBudget;
 use super::environment::Environment;
 use super::error::CompileError;
 use super::program::{Node, Program};
-use super::syntax::{self, Expr, ExprKind};
+use super::regex::{Regex, RegexUse};
+use super::syntax::{self, Expr, ExprKind, MAX_DEPTH};
 use super::types::Type;
+
+/// How deep an expression may be together with the variables that it names, and those that they
+/// name.
+pub(crate) const MAX_COMPOSED_DEPTH: u32 = 5 * MAX_DEPTH;
+
+/// The steps that a character takes to be read.
+const STEPS_PER_CHARACTER: u64 = 8;
+
+/// The steps that an expression takes, however short it is.
+const STEPS_PER_EXPRESSION: u64 = 200;
+
+/// The bytes that a part of an expression takes in its program.
+const BYTES_PER_PART: usize = 160;
 
 /// Compiles `expression` in `environment`.
 pub(crate) fn compile(
     environment: &Environment,
     expression: &str,
     expected: &[Type],
+    budget: &CompileBudget<'_>,
 ) -> Result<Program, CompileError> {
-    let tree = syntax::parse(expression)?;
     let mut checker = Checker {
         environment,
         text: expression,
-        bindings: Bindings::default(),
+        at: 0,
+        bindings: Bindings::new(budget),
         scope: Vec::new(),
         locals: 0,
+        composed: 0,
         pending: Vec::new(),
         formats: 0,
         types: HashMap::new(),
+        patterns: HashMap::new(),
     };
-    let (root, of) = checker.check(&tree)?;
-    checker.settle_pending()?;
-    let output = checker.bindings.substitute(&of, true);
-    if !expected.is_empty() && !expected.contains(&output) {
-        return Err(checker.fault(&tree, unexpected(expected, &output)));
-    }
-    Ok(Program {
-        root,
-        output,
-        locals: checker.locals,
-        version: environment.version(),
-        name: None,
-    })
+    let program = checker.program(expected);
+    program.map_err(|error| error.placed(|| syntax::position(expression, checker.at)))
 }
 
 fn unexpected(expected: &[Type], output: &Type) -> String {
@@ -65,17 +74,23 @@ type CheckedExpr = Result<(Node, Type), CompileError>;
 struct Checker<'e> {
     environment: &'e Environment,
     text: &'e str,
-    bindings: Bindings,
+    /// The byte of the text where it is.
+    at: usize,
+    bindings: Bindings<'e>,
     /// The variables of the comprehensions around, innermost last.
     scope: Vec<Local>,
     /// How many local variables were in scope at most.
     locals: usize,
+    /// How deep the variables are that are expressions and were named.
+    composed: u32,
     /// Pairs of types of one list or map literal that must turn out the same.
     pending: Vec<(usize, Type, Type)>,
     /// How many calls of `format` are around: its values may be of many types.
     formats: usize,
     /// Within those, the types of all expressions, by their addresses.
     types: HashMap<*const Expr, Type>,
+    /// The patterns that are constant, compiled.
+    patterns: HashMap<(RegexUse, Box<str>), Arc<Regex>>,
 }
 
 struct Local {
@@ -86,7 +101,37 @@ struct Local {
 // === impl Checker ===
 
 impl Checker<'_> {
+    fn program(&mut self, expected: &[Type]) -> Result<Program, CompileError> {
+        let budget = self.bindings.budget();
+        budget.work(STEPS_PER_EXPRESSION + STEPS_PER_CHARACTER * self.text.len() as u64)?;
+        let tree = syntax::parse(self.text)?;
+        budget.keep(self.text.len())?;
+        let (root, of) = self.check(&tree)?;
+        self.settle_pending()?;
+        let output = self.bindings.substitute(&of, true)?;
+        if !expected.is_empty() && !expected.contains(&output) {
+            return Err(self.fault(&tree, unexpected(expected, &output)));
+        }
+        let depth = tree.depth() + self.composed;
+        if depth > MAX_COMPOSED_DEPTH {
+            let message = format_args!(
+                "expression recursion limit exceeded: {MAX_COMPOSED_DEPTH}, with the variables that it names"
+            );
+            return Err(self.fault(&tree, message));
+        }
+        Ok(Program {
+            root,
+            output,
+            locals: self.locals,
+            depth,
+            version: self.environment.version(),
+            name: None,
+        })
+    }
+
     fn check(&mut self, expr: &Expr) -> CheckedExpr {
+        self.at = expr.at;
+        self.bindings.budget().keep(BYTES_PER_PART)?;
         let (node, of) = self.check_kind(expr)?;
         if self.formats > 0 {
             self.types.insert(std::ptr::from_ref(expr), of.clone());
@@ -132,34 +177,47 @@ impl Checker<'_> {
     /// Checks `expr`, which must fit `expected`.
     fn checked_as(&mut self, expr: &Expr, expected: &Type) -> Result<Node, CompileError> {
         let (node, of) = self.check(expr)?;
-        if !self.bindings.assign(&of, expected) {
+        if !self.bindings.assign(&of, expected)? {
             return Err(self.mismatch(expr, expected, &of));
         }
         Ok(node)
     }
 
     fn mismatch(&self, expr: &Expr, expected: &Type, found: &Type) -> CompileError {
-        let (expected, found) = (self.resolved(expected), self.resolved(found));
-        self.fault(expr, format!("expected type '{expected}' but found '{found}'"))
+        let resolved = self
+            .resolved(expected)
+            .and_then(|expected| Ok((expected, self.resolved(found)?)));
+        match resolved {
+            Ok((expected, found)) => self.fault(
+                expr,
+                format_args!("expected type '{expected}' but found '{found}'"),
+            ),
+            Err(exhausted) => exhausted,
+        }
     }
 
     fn undeclared(&self, expr: &Expr, name: &str) -> CompileError {
         self.fault(
             expr,
-            format!("undeclared reference to '{name}' (in container '')"),
+            format_args!("undeclared reference to '{name}' (in container '')"),
         )
     }
 
-    fn fault(&self, expr: &Expr, message: impl Into<String>) -> CompileError {
+    fn fault(&self, expr: &Expr, message: impl fmt::Display) -> CompileError {
         self.fault_at(expr.at, message)
     }
 
-    fn fault_at(&self, at: usize, message: impl Into<String>) -> CompileError {
+    fn fault_at(&self, at: usize, message: impl fmt::Display) -> CompileError {
         CompileError::new(message, syntax::position(self.text, at))
     }
 
-    fn resolved(&self, of: &Type) -> Type {
-        self.bindings.substitute(of, true)
+    fn resolved(&self, of: &Type) -> Result<Type, CompileError> {
+        Ok(self.bindings.substitute(of, true)?)
+    }
+
+    /// A type made of others, if it is no larger than one may be.
+    fn sized(&self, of: Type) -> Result<Type, CompileError> {
+        Ok(self.bindings.sized(of)?)
     }
 
     /// The variables that a name in a comprehension may mean, innermost first.

@@ -19,7 +19,7 @@ pub struct AdmissionVariables {
 
 impl Environment {
     /// What an expression of a policy, or a match condition of a webhook, may
-    /// name. `variables` are declared with [`Environment::lazy_variable`].
+    /// name. `variables` are declared with [`Environment::add_lazy_variable`].
     #[must_use]
     pub fn admission(version: Version, variables: AdmissionVariables) -> Self {
         let mut environment = Self::new(version)

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::check;
+use super::compile_budget::CompileBudget;
 use super::error::CompileError;
 use super::function::Overload;
 use super::library;
@@ -42,6 +43,8 @@ pub(crate) type Functions = HashMap<&'static str, Vec<Arc<Overload>>>;
 pub(crate) struct Declaration {
     pub(crate) of: Type,
     pub(crate) lazy: bool,
+    /// How deep the expression is that it is.
+    pub(crate) depth: u32,
 }
 
 static FUNCTIONS: PerVersion<Arc<Functions>> = PerVersion::new();
@@ -133,15 +136,25 @@ impl Environment {
     /// The same with a variable. Its name may have points in it.
     #[must_use]
     pub fn variable(mut self, name: &str, of: Type) -> Self {
-        self.declare(name, of, false);
+        let declaration = Declaration {
+            of,
+            lazy: false,
+            depth: 0,
+        };
+        self.declare(name, declaration);
         self
     }
 
-    /// The same with a variable that is an expression: `variables.NAME`.
-    #[must_use]
-    pub fn lazy_variable(mut self, name: &str, of: Type) -> Self {
-        self.declare(&format!("variables.{name}"), of, true);
-        self
+    /// Adds a variable that is an expression, `variables.NAME`, of so many levels
+    /// ([`Program::depth`]): those of an expression and of the variables that it names, and that
+    /// they name, are bounded together.
+    pub fn add_lazy_variable(&mut self, name: &str, of: Type, depth: u32) {
+        let declaration = Declaration {
+            of,
+            lazy: true,
+            depth,
+        };
+        self.declare(&format!("variables.{name}"), declaration);
     }
 
     /// The same with what a mutation may use: the objects `Object{…}`,
@@ -167,17 +180,17 @@ impl Environment {
         self
     }
 
-    fn declare(&mut self, name: &str, of: Type, lazy: bool) {
-        self.add_types_of(&of);
+    fn declare(&mut self, name: &str, declaration: Declaration) {
+        self.add_types_of(&declaration.of);
         match self.slots.get(name) {
             Some(slot) => {
-                if let Some(declaration) = self.variables.get_mut(*slot) {
-                    *declaration = Declaration { of, lazy };
+                if let Some(own) = self.variables.get_mut(*slot) {
+                    *own = declaration;
                 }
             }
             None => {
                 self.slots.insert(Arc::from(name), self.variables.len());
-                self.variables.push(Declaration { of, lazy });
+                self.variables.push(declaration);
             }
         }
     }
@@ -220,7 +233,21 @@ impl Environment {
     ///
     /// The first thing that is wrong with the expression, and where.
     pub fn compile(&self, expression: &str, expected: &[Type]) -> Result<Program, CompileError> {
-        check::compile(self, expression, expected)
+        self.compile_within(expression, expected, &CompileBudget::new())
+    }
+
+    /// The same out of a budget that several expressions share.
+    ///
+    /// # Errors
+    ///
+    /// The same, or what the budget had not enough of.
+    pub fn compile_within(
+        &self,
+        expression: &str,
+        expected: &[Type],
+        budget: &CompileBudget<'_>,
+    ) -> Result<Program, CompileError> {
+        check::compile(self, expression, expected, budget)
     }
 
     /// The version that was asked for.

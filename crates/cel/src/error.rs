@@ -1,15 +1,37 @@
 //! Errors of expressions, when they are compiled and when they run.
 
+use std::fmt;
+
+use super::budget::MAX_EVALUATION_BYTES;
+
+/// How long a message may be, in bytes: it may quote what was written, which may be very long.
+const MAX_MESSAGE_BYTES: usize = 2 << 10;
+
 /// An expression that cannot run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct CompileError {
-    /// What is wrong, in lower case, with what the author wrote in backticks.
+    /// What sort of error it is.
+    pub kind: CompileErrorKind,
+    /// What is wrong, in lower case, with what the author wrote in backticks. Cut where it is
+    /// longer than 2 KiB.
     pub message: String,
     /// The line of the expression, from 1.
     pub line: usize,
     /// The character of the line, from 1.
     pub column: usize,
+}
+
+/// Why an expression does not compile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompileErrorKind {
+    /// It is wrong.
+    Invalid,
+    /// Compiling it takes more than what was left of the budget, or it has a type that is too
+    /// large.
+    TooLarge,
+    /// The deadline passed. The expression may be right.
+    Interrupted,
 }
 
 /// An expression that gave no value.
@@ -33,18 +55,64 @@ pub enum EvalError {
     /// All expressions together cost more than they may.
     #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
     OutOfBudget,
+    /// The expressions that share a budget allocated more than they may.
+    #[error("operation cancelled: more than {} MiB of memory", MAX_EVALUATION_BYTES >> 20)]
+    MemoryLimit,
     /// The caller's deadline has passed.
     #[error("operation interrupted")]
     Interrupted,
 }
 
 impl CompileError {
-    pub(crate) fn new(message: impl Into<String>, (line, column): (usize, usize)) -> Self {
+    pub(crate) fn new(message: impl fmt::Display, (line, column): (usize, usize)) -> Self {
         Self {
-            message: message.into(),
+            kind: CompileErrorKind::Invalid,
+            message: brief(message),
             line,
             column,
         }
+    }
+
+    /// Of no place yet: see [`placed`](Self::placed).
+    pub(crate) fn unplaced(kind: CompileErrorKind, message: &str) -> Self {
+        Self {
+            kind,
+            ..Self::new(message, (0, 0))
+        }
+    }
+
+    /// The same at the place that `at` tells, where it has none.
+    pub(crate) fn placed(self, at: impl FnOnce() -> (usize, usize)) -> Self {
+        if self.line > 0 {
+            return self;
+        }
+        let (line, column) = at();
+        Self { line, column, ..self }
+    }
+}
+
+/// What `message` says, as long as a message may be. No more of it is written.
+pub(crate) fn brief(message: impl fmt::Display) -> String {
+    let mut text = BriefText(String::new());
+    // What does not fit ends it.
+    let _ = fmt::write(&mut text, format_args!("{message}"));
+    text.0
+}
+
+/// Takes so many bytes, and refuses the rest.
+struct BriefText(String);
+
+impl fmt::Write for BriefText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = MAX_MESSAGE_BYTES - self.0.len().min(MAX_MESSAGE_BYTES);
+        if text.len() <= room {
+            self.0.push_str(text);
+            return Ok(());
+        }
+        self.0
+            .push_str(text.get(..text.floor_char_boundary(room)).unwrap_or_default());
+        self.0.push('…');
+        Err(fmt::Error)
     }
 }
 

@@ -15,13 +15,13 @@ mod mismatch;
 mod tests;
 
 use super::activation::{Activation, Variable};
-use super::budget::{BYTES_PER_STEP, Budget, FREE_STEPS, LONG, LOOK, ROUND, STEPS_PER_UNIT};
+use super::budget::{BYTES_PER_STEP, Budget, FREE_STEPS, LONG, LOOK, ROUND, STEPS_PER_NODE, STEPS_PER_UNIT};
 use super::cost;
 use super::environment::Version;
 use super::error::EvalError;
 use super::program::{ListNode, MapEntry, Node, ObjectNode, Program};
 use super::regex::Meter;
-use super::value::{Entries, Key, Value};
+use super::value::{Entries, Key, List, Text, Value};
 
 /// One evaluation under way.
 pub(crate) struct Evaluation<'e, 'a> {
@@ -39,6 +39,8 @@ pub(crate) struct Evaluation<'e, 'a> {
     /// What this expression has done so far, whatever it cost.
     steps: u64,
     until_look: u64,
+    /// How many bytes it may still allocate.
+    bytes: usize,
     expired: Option<&'e dyn Fn() -> bool>,
 }
 
@@ -74,10 +76,12 @@ impl Program {
             remaining: budget.remaining,
             steps: 0,
             until_look: budget.until_look,
+            bytes: budget.bytes,
             expired: budget.expired,
         };
         let result = evaluation.value(&self.root);
         budget.until_look = evaluation.until_look;
+        budget.bytes = evaluation.bytes;
         let spent = evaluation.cost.saturating_add(evaluation.composed);
         let Some(remaining) = budget.remaining.checked_sub(spent) else {
             budget.remaining = 0;
@@ -93,6 +97,7 @@ impl Program {
 impl<'a> Evaluation<'_, 'a> {
     /// What `node` evaluates to.
     fn value(&mut self, node: &'a Node) -> Result<Value<'a>, EvalError> {
+        self.work(STEPS_PER_NODE)?;
         match node {
             Node::Constant(value) => Ok(value.share()),
             Node::Attribute(attribute) => self.attribute(attribute),
@@ -149,14 +154,61 @@ impl<'a> Evaluation<'_, 'a> {
         self.look_after(ROUND)
     }
 
-    /// Counts work before it is done: items, bytes or comparisons. Looks at the
-    /// deadline now and then, and refuses what no cost could pay for.
+    /// Counts work before it is done: parts of the expression, items, bytes or comparisons. Looks
+    /// now and then, and before much work, at the deadline, and refuses what no cost could pay for.
+    #[inline]
     pub(crate) fn work(&mut self, steps: usize) -> Result<(), EvalError> {
         self.steps = self.steps.saturating_add(steps as u64);
-        if self.steps > FREE_STEPS && self.unpaid() > self.limit {
-            return self.charge(self.unpaid());
-        }
         self.look_after(steps as u64)
+    }
+
+    /// Counts bytes before they are allocated.
+    pub(crate) fn allocate(&mut self, bytes: usize) -> Result<(), EvalError> {
+        self.bytes = self.bytes.checked_sub(bytes).ok_or(EvalError::MemoryLimit)?;
+        Ok(())
+    }
+
+    /// Takes back what was counted for something that is gone again, or became smaller.
+    pub(crate) const fn release(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Fails unless so many more bytes can be allocated.
+    pub(crate) const fn has_room(&self, bytes: usize) -> Result<(), EvalError> {
+        if bytes > self.bytes {
+            return Err(EvalError::MemoryLimit);
+        }
+        Ok(())
+    }
+
+    /// How many items a list may have that is made now.
+    pub(crate) const fn room_for_items(&self) -> usize {
+        self.bytes / List::BYTES_PER_ITEM
+    }
+
+    /// The part of `text` that `part` finds in it, counted where it is copied.
+    pub(crate) fn part(
+        &mut self,
+        text: &Text<'a>,
+        part: impl for<'t> FnOnce(&'t str) -> &'t str,
+    ) -> Result<Value<'a>, EvalError> {
+        let part = text.part(part);
+        if let Text::Shared(copied) = &part {
+            self.allocate(copied.len() + Text::BYTES)?;
+        }
+        Ok(Value::String(part))
+    }
+
+    /// Counts so many items before a list of them is made.
+    pub(crate) fn allocate_items(&mut self, items: usize) -> Result<(), EvalError> {
+        self.work(items.saturating_mul(STEPS_PER_NODE))?;
+        self.allocate(items.saturating_mul(List::BYTES_PER_ITEM))
+    }
+
+    /// Counts the bytes of text before it is made.
+    pub(crate) fn allocate_text(&mut self, bytes: usize) -> Result<(), EvalError> {
+        self.work(bytes)?;
+        self.allocate(bytes.saturating_add(Text::BYTES))
     }
 
     /// A value was read: long text has to be found, unescaped, counted or
@@ -166,6 +218,16 @@ impl<'a> Evaluation<'_, 'a> {
             Value::String(text) if text.len() >= LONG => self.work(text.len() / BYTES_PER_STEP),
             _ => Ok(()),
         }
+    }
+
+    /// The same of a value that was selected: text that was unescaped for that is counted.
+    fn selected(&mut self, value: &Value<'_>) -> Result<(), EvalError> {
+        if let Value::String(text) = value
+            && text.is_unshared()
+        {
+            self.allocate(text.len() + Text::BYTES)?;
+        }
+        self.met(value)
     }
 
     /// The cost that the steps so far come to.
@@ -179,6 +241,7 @@ impl<'a> Evaluation<'_, 'a> {
         self.charge(self.unpaid().saturating_sub(self.cost))
     }
 
+    #[inline]
     fn look_after(&mut self, steps: u64) -> Result<(), EvalError> {
         if let Some(left) = self.until_look.checked_sub(steps)
             && left > 0
@@ -186,7 +249,15 @@ impl<'a> Evaluation<'_, 'a> {
             self.until_look = left;
             return Ok(());
         }
+        self.look()
+    }
+
+    #[cold]
+    fn look(&mut self) -> Result<(), EvalError> {
         self.until_look = LOOK;
+        if self.unpaid() > self.limit {
+            self.charge(self.unpaid())?;
+        }
         if self.expired.is_some_and(|expired| expired()) {
             Err(EvalError::Interrupted)
         } else {
@@ -210,6 +281,7 @@ impl<'a> Evaluation<'_, 'a> {
     }
 
     fn items(&mut self, list: &'a ListNode) -> Result<Vec<Value<'a>>, EvalError> {
+        self.allocate_items(list.items.len())?;
         let mut items = Vec::with_capacity(list.items.len());
         for (position, node) in list.items.iter().enumerate() {
             let value = self.value(node)?;
@@ -234,13 +306,14 @@ impl<'a> Evaluation<'_, 'a> {
     }
 
     fn entries(&mut self, nodes: &'a [MapEntry]) -> Result<Entries<'a>, EvalError> {
+        self.allocate(nodes.len() * Entries::BYTES_PER_ENTRY)?;
         let mut entries = Entries::new();
         for node in nodes {
             let key = self.value(&node.key)?;
             self.met(&key)?;
             let key = Key::new(&key).ok_or_else(|| EvalError::failed("unsupported key type"))?;
             let value = self.value(&node.value)?;
-            put(&mut entries, key, value, node.optional)?;
+            self.put(&mut entries, key, value, node.optional)?;
         }
         Ok(entries)
     }
@@ -251,6 +324,7 @@ impl<'a> Evaluation<'_, 'a> {
     }
 
     fn fields(&mut self, object: &'a ObjectNode) -> Result<Entries<'a>, EvalError> {
+        self.allocate(object.fields.len() * Entries::BYTES_PER_ENTRY)?;
         let mut fields = Entries::object(std::sync::Arc::clone(&object.of));
         for field in &object.fields {
             let value = self.value(&field.value)?;
@@ -261,17 +335,40 @@ impl<'a> Evaluation<'_, 'a> {
                     field.name
                 )));
             }
-            put(
-                &mut fields,
-                Key::String(super::value::Text::Borrowed(&field.name)),
-                value,
-                field.optional,
-            )?;
+            let key = Key::String(Text::Borrowed(&field.name));
+            self.put(&mut fields, key, value, field.optional)?;
         }
         if !object.of.is_constructible() {
             return Err(EvalError::failed(format!("unknown type '{}'", object.of.name())));
         }
         Ok(fields)
+    }
+
+    /// Adds an entry, unless it is optional and absent.
+    fn put(
+        &mut self,
+        entries: &mut Entries<'a>,
+        key: Key<'a>,
+        value: Value<'a>,
+        optional: bool,
+    ) -> Result<(), EvalError> {
+        match value {
+            Value::Optional(None) if optional => {
+                // Those after it move, and are found by another index.
+                self.work(entries.len() * STEPS_PER_NODE)?;
+                entries.remove(&key);
+            }
+            Value::Optional(Some(inner)) if optional => entries.insert(key, (*inner).clone()),
+            value if optional => {
+                return Err(EvalError::failed(format!(
+                    "cannot initialize optional entry '{}' from non-optional value {}",
+                    key.to_value().printed(),
+                    value.printed()
+                )));
+            }
+            value => entries.insert(key, value),
+        }
+        Ok(())
     }
 
     /// What `node` evaluates to, or a failure that something else may still make
@@ -354,26 +451,4 @@ impl<'a> Evaluation<'_, 'a> {
         self.variables.put(slot, remembered);
         outcome
     }
-}
-
-/// Adds an entry, unless it is optional and absent.
-fn put<'a>(
-    entries: &mut Entries<'a>,
-    key: Key<'a>,
-    value: Value<'a>,
-    optional: bool,
-) -> Result<(), EvalError> {
-    match value {
-        Value::Optional(None) if optional => entries.remove(&key),
-        Value::Optional(Some(inner)) if optional => entries.insert(key, (*inner).clone()),
-        value if optional => {
-            return Err(EvalError::failed(format!(
-                "cannot initialize optional entry '{}' from non-optional value {}",
-                key.to_value().printed(),
-                value.printed()
-            )));
-        }
-        value => entries.insert(key, value),
-    }
-    Ok(())
 }

@@ -20,6 +20,8 @@ pub(crate) struct Overload {
     /// For each parameter the sorts of values that it takes.
     sorts: Vec<ValueSorts>,
     pub(crate) result: Type,
+    /// Whether its types have parameters of their own.
+    pub(crate) is_generic: bool,
     pub(crate) apply: Apply,
     pub(crate) cost: Cost,
 }
@@ -65,11 +67,13 @@ impl Overload {
         apply: Apply,
     ) -> Self {
         let parameters = parameters.into();
+        let is_generic = has_parameters(&result) || parameters.iter().any(has_parameters);
         Self {
             id,
             name,
             member: false,
             sorts: parameters.iter().map(ValueSorts::of).collect(),
+            is_generic,
             parameters,
             result,
             apply,
@@ -194,6 +198,16 @@ fn is_a(of: &Type, value: &Value<'_>) -> bool {
                     .is_none_or(|(key, value)| is_a(&of.0, &key) && is_a(&of.1, &value))
         }
         (Type::Opaque(name), Value::Opaque(opaque)) => *name == opaque.type_name(),
+        _ => false,
+    }
+}
+
+/// Whether a type parameter is in it.
+fn has_parameters(of: &Type) -> bool {
+    match of {
+        Type::Param(_) => true,
+        Type::List(inner) | Type::Optional(inner) | Type::Type(inner) => has_parameters(inner),
+        Type::Map(entry) => has_parameters(&entry.0) || has_parameters(&entry.1),
         _ => false,
     }
 }

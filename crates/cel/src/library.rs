@@ -27,16 +27,14 @@ use std::sync::Arc;
 
 use super::environment::{Functions, Version};
 use super::function::Overload;
-use super::program::Node;
-use super::regex::{Fault, Regex};
+use super::regex::Regex;
 use super::types::Type;
-use super::value::Value;
 
 /// What can be worked out of the constant arguments of a call.
 #[derive(Debug)]
 pub(crate) enum Prepared {
     /// The pattern of `matches`, `find` or `findAll`.
-    Regex(Regex),
+    Regex(Arc<Regex>),
 }
 
 /// The functions of `version`.
@@ -112,26 +110,4 @@ pub(crate) fn type_named(name: &str) -> Option<Type> {
         _ => return None,
     };
     Some(of)
-}
-
-impl Prepared {
-    /// What can be worked out for a call of `function`, if anything.
-    ///
-    /// # Errors
-    ///
-    /// A constant argument that the function will never take.
-    pub(crate) fn new(function: &str, arguments: &[Node]) -> Result<Option<Self>, String> {
-        let pattern = match (function, arguments) {
-            ("matches" | "find" | "findAll", [_, pattern, ..]) => pattern.constant(),
-            _ => None,
-        };
-        let Some(Value::String(pattern)) = pattern else {
-            return Ok(None);
-        };
-        match Regex::new(pattern, &mut |_| true) {
-            Ok(regex) => Ok(Some(Self::Regex(regex))),
-            Err(Fault::Refused(error)) => Err(error.to_string()),
-            Err(Fault::Stopped) => Ok(None),
-        }
-    }
 }

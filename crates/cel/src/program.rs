@@ -20,6 +20,8 @@ pub struct Program {
     pub(crate) output: Type,
     /// How many local variables it needs at most.
     pub(crate) locals: usize,
+    /// How deep it is, together with the variables that it names.
+    pub(crate) depth: u32,
     /// The version that it was compiled for.
     pub(crate) version: Version,
     /// The variable whose expression it is.
@@ -177,6 +179,13 @@ impl Program {
     #[must_use]
     pub const fn output(&self) -> &Type {
         &self.output
+    }
+
+    /// How many levels it has, together with the variables that it names: see
+    /// [`Environment::add_lazy_variable`](crate::Environment::add_lazy_variable).
+    #[must_use]
+    pub const fn depth(&self) -> u32 {
+        self.depth
     }
 
     /// The same as the expression of the variable `name`, which errors tell.

@@ -31,7 +31,7 @@ pub use error::{Code, Error, Fault};
 pub use parser::Meter;
 pub use search::Stopped;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use regex_automata::nfa::thompson::{self, WhichCaptures};
 use regex_syntax::hir::Hir;
@@ -55,6 +55,13 @@ const STACK: usize = 32 << 20;
 /// How many steps of a search a state takes to make.
 const COMPILE: usize = 50;
 
+/// How large the automaton of a request's pattern may be that finds where matches begin: what fits
+/// forwards is to fit backwards, where classes share less.
+const MAX_BACKWARD_BYTES_OF_REQUEST: usize = 4 * MAX_BYTES_OF_REQUEST;
+
+/// How large such an automaton is at most that is kept with a request's pattern.
+const MAX_KEPT_BACKWARD_BYTES: usize = 64 << 10;
+
 /// What is kept of searches for those to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keep {
@@ -63,13 +70,22 @@ enum Keep {
     Nothing,
 }
 
+/// What is asked of a constant pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum RegexUse {
+    /// Whether something matches.
+    Match,
+    /// Where it matches, too: that takes a second automaton.
+    Find,
+}
+
 /// A compiled pattern.
 #[derive(Debug)]
 pub struct Regex {
-    pattern: Hir,
+    pattern: Box<str>,
     forward: Automaton,
     /// Finds where matches begin, made once somebody asks.
-    backward: OnceLock<Option<Automaton>>,
+    backward: OnceLock<Arc<Automaton>>,
     keep: Keep,
 }
 
@@ -83,38 +99,91 @@ impl Regex {
     /// What Go refuses it for; that it is too large, a little earlier than Go
     /// does; or the meter's word to stop.
     pub fn new(pattern: &str, meter: Meter<'_>) -> Result<Self, Fault> {
-        Self::with(pattern, Keep::States, meter)
+        Self::with(pattern, Keep::States, MAX_BYTES, meter)
     }
 
-    fn with(pattern: &str, keep: Keep, meter: Meter<'_>) -> Result<Self, Fault> {
-        // A tree is as high as groups and alternatives are nested.
-        let nests = |byte: &u8| matches!(byte, b'(' | b'|');
-        if pattern.bytes().filter(|byte| nests(byte)).count() <= SHALLOW {
-            return Self::on_this_stack(pattern, keep, meter);
+    /// Compiles a pattern that is known beforehand, with all that its use takes.
+    ///
+    /// # Errors
+    ///
+    /// As of [`new`](Self::new); that it takes more than `most` bytes is the word to stop, too.
+    pub(crate) fn constant(
+        pattern: &str,
+        purpose: RegexUse,
+        most: usize,
+        meter: Meter<'_>,
+    ) -> Result<Self, Fault> {
+        let is_less = most < MAX_BYTES;
+        let regex = Self::with(pattern, Keep::States, most.min(MAX_BYTES), &mut *meter);
+        let regex = regex.map_err(|fault| match fault {
+            Fault::Refused(error) if is_less && error.code == Code::TooLarge => Fault::Stopped,
+            fault => fault,
+        })?;
+        if purpose == RegexUse::Find {
+            let left = most.saturating_sub(regex.bytes());
+            regex.backward(left, meter).map_err(|Stopped| Fault::Stopped)?;
         }
-        stacker::grow(STACK, || Self::on_this_stack(pattern, keep, meter))
+        Ok(regex)
     }
 
-    fn on_this_stack(pattern: &str, keep: Keep, meter: Meter<'_>) -> Result<Self, Fault> {
-        let tree = parser::parse(pattern, meter)?;
-        let hir = hir::of(&tree);
-        let forward = automaton(&hir::anywhere(hir.clone()), false, keep);
-        let forward = forward.ok_or_else(|| Code::TooLarge.of(pattern))?;
-        if !meter(forward.states().saturating_mul(COMPILE)) {
+    fn with(pattern: &str, keep: Keep, most: usize, meter: Meter<'_>) -> Result<Self, Fault> {
+        let (forward, states) = on_deep_stack(pattern, || {
+            let hir = hir::of(&parser::parse(pattern, &mut *meter)?);
+            let forward = automaton(&hir::anywhere(hir), false, keep, most);
+            let forward = forward.ok_or_else(|| Code::TooLarge.of(pattern))?;
+            let states = forward.states();
+            Ok((forward, states))
+        })?;
+        if !meter(states.saturating_mul(COMPILE)) {
             return Err(Fault::Stopped);
         }
         Ok(Self {
-            pattern: hir,
+            pattern: pattern.into(),
             forward,
             backward: OnceLock::new(),
             keep,
         })
     }
 
+    /// The automaton that finds where matches begin, of at most so many bytes.
+    fn backward(&self, most: usize, meter: Meter<'_>) -> Result<Arc<Automaton>, Stopped> {
+        if let Some(made) = self.backward.get() {
+            return Ok(Arc::clone(made));
+        }
+        let made = on_deep_stack(&self.pattern, || {
+            // It was parsed before.
+            let tree = parser::parse(&self.pattern, &mut *meter).ok()?;
+            automaton(&hir::of(&tree), true, self.keep, most)
+        });
+        let made = Arc::new(made.ok_or(Stopped)?);
+        if !meter(made.states().saturating_mul(COMPILE)) {
+            return Err(Stopped);
+        }
+        if self.keep == Keep::States || made.bytes() <= MAX_KEPT_BACKWARD_BYTES {
+            // Another thread may have been first: both are the same.
+            let _ = self.backward.set(Arc::clone(&made));
+        }
+        Ok(made)
+    }
+
+    /// How large the second automaton may be.
+    const fn max_backward_bytes(&self) -> usize {
+        match self.keep {
+            Keep::States => MAX_BYTES,
+            Keep::Nothing => MAX_BACKWARD_BYTES_OF_REQUEST,
+        }
+    }
+
     /// How many states the automaton has: what compiling it costs, and at most
     /// what each byte of a text does.
     pub(crate) const fn states(&self) -> usize {
         self.forward.states()
+    }
+
+    /// How much memory it takes, but for what searches keep.
+    pub(crate) fn bytes(&self) -> usize {
+        let backward = self.backward.get().map_or(0, |automaton| automaton.bytes());
+        size_of::<Self>() + self.pattern.len() + self.forward.bytes() + backward
     }
 
     /// Whether something in `text` matches.
@@ -138,14 +207,23 @@ impl Regex {
         start: usize,
         meter: Meter<'_>,
     ) -> Result<Option<(usize, usize)>, Stopped> {
+        self.find_with(&mut None, text, start, meter)
+    }
+
+    /// The same; the second automaton is `made` once it is needed.
+    fn find_with(
+        &self,
+        made: &mut Option<Arc<Automaton>>,
+        text: &str,
+        start: usize,
+        meter: Meter<'_>,
+    ) -> Result<Option<(usize, usize)>, Stopped> {
         let Some(end) = self.forward.end(text, start, false, meter)? else {
             return Ok(None);
         };
-        let backward = self
-            .backward
-            .get_or_init(|| automaton(&self.pattern, true, self.keep));
-        let Some(backward) = backward else {
-            return Err(Stopped);
+        let backward = match made {
+            Some(made) => made,
+            None => made.insert(self.backward(self.max_backward_bytes(), meter)?),
         };
         let begin = backward.start(text, start, end, meter)?;
         Ok(begin.map(|begin| (begin, end)))
@@ -164,10 +242,11 @@ impl Regex {
         meter: Meter<'_>,
     ) -> Result<Vec<(usize, usize)>, Stopped> {
         let mut all = Vec::new();
+        let mut backward = None;
         let mut position = 0;
         let mut last = None;
         while all.len() < limit && position <= text.len() {
-            let Some((start, end)) = self.find_at(text, position, meter)? else {
+            let Some((start, end)) = self.find_with(&mut backward, text, position, meter)? else {
                 break;
             };
             let accepted = !(end == position && last == Some(start));
@@ -186,18 +265,23 @@ impl Regex {
     }
 }
 
-/// The automaton of a pattern, unless it becomes too large.
-fn automaton(pattern: &Hir, backward: bool, keep: Keep) -> Option<Automaton> {
-    let most = match keep {
-        Keep::States => MAX_BYTES,
-        Keep::Nothing => MAX_BYTES_OF_REQUEST,
-    };
-    // What fits forwards is to fit backwards, where classes share less.
-    let bytes = if backward { 8 * most } else { most };
+/// Runs what goes down the tree of `pattern` where there is stack enough: a tree is as high as
+/// groups and alternatives are nested.
+fn on_deep_stack<T>(pattern: &str, run: impl FnOnce() -> T) -> T {
+    let nests = |byte: &u8| matches!(byte, b'(' | b'|');
+    if pattern.bytes().filter(|byte| nests(byte)).count() <= SHALLOW {
+        run()
+    } else {
+        stacker::grow(STACK, run)
+    }
+}
+
+/// The automaton of a pattern, unless it becomes larger than `most` bytes.
+fn automaton(pattern: &Hir, backward: bool, keep: Keep, most: usize) -> Option<Automaton> {
     let config = thompson::Config::new()
         .utf8(false)
         .reverse(backward)
-        .nfa_size_limit(Some(bytes))
+        .nfa_size_limit(Some(most))
         .which_captures(WhichCaptures::None);
     let nfa = thompson::Compiler::new()
         .configure(config)

@@ -178,11 +178,11 @@ fn rounds_of_several_expressions_count_together() {
 
 #[test]
 fn a_variable_that_is_an_expression_is_evaluated_once() {
-    let environment = Environment::new(Version::new(35)).variable("object", Type::Dyn);
+    let mut environment = Environment::new(Version::new(35)).variable("object", Type::Dyn);
     let size = environment.compile("object.a.size()", &[]).unwrap();
-    let environment = environment.lazy_variable("size", size.output().clone());
+    environment.add_lazy_variable("size", size.output().clone(), size.depth());
     let double = environment.compile("variables.size * 2", &[]).unwrap();
-    let environment = environment.lazy_variable("double", Type::Int);
+    environment.add_lazy_variable("double", Type::Int, double.depth());
     let program = environment
         .compile("variables.double + variables.size", &[Type::Int])
         .unwrap();
@@ -201,7 +201,8 @@ fn a_variable_that_is_an_expression_is_evaluated_once() {
 
 #[test]
 fn a_variable_that_fails_fails_each_time() {
-    let environment = Environment::new(Version::new(35)).lazy_variable("broken", Type::Dyn);
+    let mut environment = Environment::new(Version::new(35));
+    environment.add_lazy_variable("broken", Type::Dyn, 2);
     let broken = environment.compile("1 / 0", &[]).unwrap().named("broken");
     let myself = environment
         .compile("variables.broken", &[])

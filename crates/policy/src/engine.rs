@@ -4,6 +4,7 @@
 pub mod admission;
 mod attributes;
 pub mod authorization;
+mod deadline;
 mod decision;
 mod evaluation;
 pub mod groups;
@@ -17,6 +18,7 @@ mod time;
 pub use attributes::{
     Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
 };
+pub use deadline::Deadline;
 pub use decision::{Cause, CauseKind, Decision};
 pub use evaluation::PolicyResult;
 pub use label_selector::{

@@ -18,6 +18,7 @@ mod admission;
 mod admission_exception;
 mod assemble;
 mod authorization_policy;
+mod compilation;
 mod compile;
 mod judge;
 mod kept;
@@ -43,6 +44,7 @@ use std::sync::Arc;
 
 pub use admission::{Migrated, migrate};
 pub use assemble::{ChangedManifests, assemble, assemble_changed, scope};
+pub use compilation::Compilation;
 pub use judge::{Surroundings, is_judged};
 pub use kind::{KINDS, KnownKind};
 pub use lint::{built_in_resource, built_in_resources, is_never_asked_about, kind_of, odd_request};

@@ -1,6 +1,6 @@
 use super::*;
 use crate::reload::fixtures::{mk_snapshot, now};
-use portcullis_policy::engine::{Attributes, Decision, ResourceAttributes, Target, User};
+use portcullis_policy::engine::{Attributes, Deadline, Decision, ResourceAttributes, Target, User};
 
 const RBAC: &str = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: reader}\n\
     rules: [{verbs: [get], apiGroups: [''], resources: [pods]}]\n---\n\
@@ -51,7 +51,7 @@ fn names(identities: &[ObjectIdentity]) -> Vec<String> {
 #[test]
 fn what_is_on_trial_decides_beside_what_is_in_force_and_changes_nothing_of_it() {
     let (_folder, snapshot) = mk_snapshot(RBAC, "");
-    let (trial, faults) = snapshot.trial(&mk_source(&mk_deny("jane")), now());
+    let (trial, faults) = snapshot.trial(&mk_source(&mk_deny("jane")), now(), Deadline::NEVER);
     let trial = trial.unwrap_or_else(|| panic!("{faults}"));
     assert_eq!(decision(&snapshot.policies, "jane"), Decision::Allow);
     assert_eq!(decision(&trial.policies, "jane"), Decision::Deny);
@@ -62,7 +62,7 @@ fn what_is_on_trial_decides_beside_what_is_in_force_and_changes_nothing_of_it() 
 #[test]
 fn what_is_on_trial_stands_in_the_place_of_the_same_object() {
     let (_folder, snapshot) = mk_snapshot(&format!("{RBAC}{}", mk_deny("jane")), "");
-    let (trial, faults) = snapshot.trial(&mk_source(&mk_deny("joe")), now());
+    let (trial, faults) = snapshot.trial(&mk_source(&mk_deny("joe")), now(), Deadline::NEVER);
     let trial = trial.unwrap_or_else(|| panic!("{faults}"));
     assert_eq!(decision(&snapshot.policies, "jane"), Decision::Deny);
     assert_eq!(decision(&trial.policies, "jane"), Decision::Allow);
@@ -75,7 +75,7 @@ fn only_what_is_wrong_with_what_is_on_trial_is_said() {
     // A binding of a role that is not there is warned of.
     let odd = RBAC.replace("name: reader}\nsubjects", "name: nowhere}\nsubjects");
     let (_folder, snapshot) = mk_snapshot(&odd, "");
-    let (trial, faults) = snapshot.trial(&mk_source(&mk_deny("jane")), now());
+    let (trial, faults) = snapshot.trial(&mk_source(&mk_deny("jane")), now(), Deadline::NEVER);
     assert!(trial.is_some());
     assert!(
         faults
@@ -83,7 +83,11 @@ fn only_what_is_wrong_with_what_is_on_trial_is_said() {
             .all(|fault| fault.place.file.as_deref() == Some("pasted")),
         "{faults}"
     );
-    let (trial, faults) = snapshot.trial(&mk_source(&mk_deny("jane").replace("Deny", "Refuse")), now());
+    let (trial, faults) = snapshot.trial(
+        &mk_source(&mk_deny("jane").replace("Deny", "Refuse")),
+        now(),
+        Deadline::NEVER,
+    );
     assert!(trial.is_none());
     let fault = faults.iter().next().unwrap();
     assert_eq!(
@@ -91,7 +95,7 @@ fn only_what_is_wrong_with_what_is_on_trial_is_said() {
         (Some("pasted"), 5),
         "{faults}"
     );
-    let (trial, faults) = snapshot.trial(&mk_source("kind: ["), now());
+    let (trial, faults) = snapshot.trial(&mk_source("kind: ["), now(), Deadline::NEVER);
     assert!(trial.is_none() && faults.has_errors());
 }
 
@@ -105,7 +109,7 @@ fn a_role_on_trial_completes_a_binding_in_force() {
     assert_eq!(decision(&snapshot.policies, "jane"), Decision::NoOpinion);
     let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: reader}\n\
         rules: [{verbs: [get], apiGroups: [''], resources: [pods]}]\n";
-    let (trial, faults) = snapshot.trial(&mk_source(role), now());
+    let (trial, faults) = snapshot.trial(&mk_source(role), now(), Deadline::NEVER);
     let trial = trial.unwrap_or_else(|| panic!("{faults}"));
     assert_eq!(decision(&trial.policies, "jane"), Decision::Allow);
 }

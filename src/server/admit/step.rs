@@ -7,8 +7,9 @@ use super::pending::PendingReview;
 use super::settle::SettledReview;
 use crate::server::gateway::Shared;
 use portcullis_policy::api::AdmissionReview;
+use portcullis_policy::engine::Deadline;
 use portcullis_policy::engine::admission::webhook::WebhookAnswer;
-use portcullis_policy::engine::admission::{Chain, Deadline, Progress, Request, Run};
+use portcullis_policy::engine::admission::{Chain, Progress, Request, Run};
 use portcullis_policy::manifest::Surroundings;
 
 /// How far a step brought a review.

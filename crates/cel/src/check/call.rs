@@ -5,15 +5,16 @@ use std::sync::Arc;
 use super::{CheckedExpr, Checker};
 use crate::activation::Activation;
 use crate::budget::Budget;
+use crate::compile_budget::Exhaustion;
 use crate::environment::Version;
-use crate::error::{CompileError, EvalError};
+use crate::error::{CompileError, brief};
 use crate::function::{Cost, Overload};
 use crate::library::{self, Prepared};
 use crate::program::{Attribute, AttributeBase, Call, InSet, Node, Program};
-use crate::regex::{Fault, Regex};
+use crate::regex::{self, Fault, Regex, RegexUse};
 use crate::syntax::{Expr, ExprKind, ItemExpr, Literal};
 use crate::types::Type;
-use crate::value::{Entries, Key, Value, exact_int};
+use crate::value::{Entries, Key, List, Value, exact_int};
 
 /// Functions of one constant that are worked out when they are compiled, and
 /// so cost nothing (cel-go `overloads.IsTypeConversionFunction`).
@@ -29,6 +30,12 @@ const CONVERSIONS: [&str; 10] = [
     "type",
     "uint",
 ];
+
+/// The steps that an entry of a constant set takes to be made.
+const STEPS_PER_ENTRY: u64 = 16;
+
+/// The steps that a part of a constant takes to be copied.
+const STEPS_PER_PART: u64 = 4;
 
 impl Checker<'_> {
     pub(super) fn call_or_macro(
@@ -110,15 +117,15 @@ impl Checker<'_> {
             return Ok(());
         };
         let written = |item: &ItemExpr| self.written_type(&item.value);
-        let types: Vec<Type> = items.iter().map(written).collect();
+        let types: Vec<Type> = items.iter().map(written).collect::<Result<_, _>>()?;
         library::check_format(format, &types).map_err(|message| self.fault(expr, message))
     }
 
     /// The type of what is to be formatted; of what cannot be written, if a list or
     /// map that is spelt out holds that.
-    fn written_type(&self, expr: &Expr) -> Type {
+    fn written_type(&self, expr: &Expr) -> Result<Type, CompileError> {
         let of = self.types.get(&std::ptr::from_ref(expr));
-        let of = of.map_or(Type::Dyn, |of| self.resolved(of));
+        let of = of.map_or(Ok(Type::Dyn), |of| self.resolved(of))?;
         let parts: Vec<&Expr> = match &expr.kind {
             ExprKind::List(items) => items.iter().map(|item| &item.value).collect(),
             ExprKind::Map(entries) => entries
@@ -127,27 +134,58 @@ impl Checker<'_> {
                 .collect(),
             _ => Vec::new(),
         };
-        parts
-            .into_iter()
-            .map(|part| self.written_type(part))
-            .find(|of| !library::is_formattable(of))
-            .unwrap_or(of)
+        for part in parts {
+            let part = self.written_type(part)?;
+            if !library::is_formattable(&part) {
+                return Ok(part);
+            }
+        }
+        Ok(of)
     }
 
     /// A literal pattern must compile (cel-go's validator of such). For the
     /// function `matches(text, pattern)`, upstream looks at the text.
-    fn check_pattern(&self, function: &str, arguments: &[Expr]) -> Result<(), CompileError> {
+    fn check_pattern(&mut self, function: &str, arguments: &[Expr]) -> Result<(), CompileError> {
         let ("matches", Some(first)) = (function, arguments.first()) else {
             return Ok(());
         };
         let ExprKind::Literal(Literal::String(pattern)) = &first.kind else {
             return Ok(());
         };
-        match Regex::new(pattern, &mut |_| true) {
-            Err(Fault::Refused(error)) if self.environment.version() >= Version::new(29) => {
-                Err(self.fault(first, format!("invalid matches argument: {error}")))
+        match self.pattern(pattern, RegexUse::Match)? {
+            Err(error) if self.environment.version() >= Version::new(29) => {
+                Err(self.fault(first, format_args!("invalid matches argument: {error}")))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// The pattern compiled, once however often it stands in the expression; or what is wrong
+    /// with it.
+    fn pattern(
+        &mut self,
+        pattern: &str,
+        purpose: RegexUse,
+    ) -> Result<Result<Arc<Regex>, regex::Error>, CompileError> {
+        if let Some(known) = self.patterns.get(&(purpose, pattern.into())) {
+            return Ok(Ok(Arc::clone(known)));
+        }
+        let budget = self.bindings.budget();
+        let mut exhausted = None;
+        let compiled = Regex::constant(pattern, purpose, budget.bytes(), &mut |steps| {
+            exhausted = budget.work(steps as u64).err();
+            exhausted.is_none()
+        });
+        match compiled {
+            Ok(regex) => {
+                budget.keep(regex.bytes())?;
+                let regex = Arc::new(regex);
+                self.patterns
+                    .insert((purpose, pattern.into()), Arc::clone(&regex));
+                Ok(Ok(regex))
+            }
+            Err(Fault::Refused(error)) => Ok(Err(error)),
+            Err(Fault::Stopped) => Err(exhausted.unwrap_or(Exhaustion::Bytes).into()),
         }
     }
 
@@ -186,17 +224,15 @@ impl Checker<'_> {
         let mut overloads = Vec::new();
         let mut result: Option<Type> = None;
         for overload in known.iter().filter(|overload| overload.member == is_member) {
-            let signature = [&*overload.parameters, std::slice::from_ref(&overload.result)];
-            let [parameters, results] = self.bindings.instantiate(signature);
-            if !self.bindings.assign_all(arguments, &parameters) {
+            self.bindings
+                .budget()
+                .work(1 + overload.parameters.len() as u64)?;
+            let Some(of) = self.result_of(overload, arguments)? else {
                 continue;
-            }
+            };
             overloads.push(Arc::clone(overload));
-            let of = results
-                .first()
-                .map_or(Type::Dyn, |of| self.bindings.substitute(of, false));
             result = Some(match result {
-                Some(before) if !before.is_dyn() && before != of => Type::Dyn,
+                Some(before) if !before.is_dyn() && !self.bindings.is_same(&before, &of)? => Type::Dyn,
                 Some(before) => before,
                 None => of,
             });
@@ -207,23 +243,39 @@ impl Checker<'_> {
         }
     }
 
+    /// The type of what `overload` makes of these arguments, if it takes them.
+    fn result_of(&mut self, overload: &Overload, arguments: &[Type]) -> Result<Option<Type>, CompileError> {
+        if !overload.is_generic {
+            let takes = self.bindings.assign_all(arguments, &overload.parameters)?;
+            return Ok(takes.then(|| overload.result.clone()));
+        }
+        let signature = [&*overload.parameters, std::slice::from_ref(&overload.result)];
+        let [parameters, results] = self.bindings.instantiate(signature);
+        if !self.bindings.assign_all(arguments, &parameters)? {
+            return Ok(None);
+        }
+        let of = results.first().unwrap_or(&Type::Dyn);
+        Ok(Some(self.bindings.substitute(of, false)?))
+    }
+
     fn no_overload(&self, expr: &Expr, function: &str, is_member: bool, arguments: &[Type]) -> CompileError {
-        let mut resolved: Vec<String> = arguments.iter().map(|of| self.resolved(of).to_string()).collect();
-        let applied = if is_member && !resolved.is_empty() {
-            let target = resolved.remove(0);
-            format!("{target}.({})", resolved.join(", "))
-        } else {
-            format!("({})", resolved.join(", "))
+        // As long as a message may be: the names of types may be of any length.
+        let written = |of: &Type| Ok(brief(self.resolved(of)?));
+        let resolved: Result<Vec<String>, CompileError> = arguments.iter().map(written).collect();
+        let applied = match resolved.as_deref() {
+            Ok([target, others @ ..]) if is_member => format!("{target}.({})", others.join(", ")),
+            Ok(all) => format!("({})", all.join(", ")),
+            Err(exhausted) => return exhausted.clone(),
         };
         self.fault(
             expr,
-            format!("found no matching overload for '{function}' applied to '{applied}'"),
+            format_args!("found no matching overload for '{function}' applied to '{applied}'"),
         )
     }
 
     /// The step that a call is: some functions are steps of their own.
     fn step(
-        &self,
+        &mut self,
         expr: &Expr,
         function: &str,
         overloads: Vec<Arc<Overload>>,
@@ -235,18 +287,60 @@ impl Checker<'_> {
             None
         };
         if nodes.len() == 2 && matches!(function, "_==_" | "_!=_" | "or" | "orValue" | "@in") {
-            return Ok(self.pair(function, only, overloads, nodes));
+            return self.pair(function, only, overloads, nodes);
         }
         let foldable = CONVERSIONS.contains(&function) && nodes.iter().all(|node| node.constant().is_some());
-        let prepared = Prepared::new(function, &nodes)
-            .map_err(|message| self.fault(expr, format!("program instantiation failed: {message}")))?;
+        let prepared = self.prepared(expr, function, &nodes)?;
         let call = call_node(overloads, nodes, prepared);
         if foldable {
-            return evaluate_now(call)
-                .map(Node::Constant)
-                .map_err(|error| self.fault(expr, format!("program instantiation failed: {error}")));
+            return self.evaluate_now(expr, call).map(Node::Constant);
         }
         Ok(call)
+    }
+
+    /// What can be worked out for a call of `function`, if anything: a constant pattern that it
+    /// will never take is an error.
+    fn prepared(
+        &mut self,
+        expr: &Expr,
+        function: &str,
+        arguments: &[Node],
+    ) -> Result<Option<Prepared>, CompileError> {
+        let pattern = match arguments {
+            [_, pattern, ..] => pattern.constant(),
+            _ => None,
+        };
+        let purpose = match function {
+            "matches" => RegexUse::Match,
+            "find" | "findAll" => RegexUse::Find,
+            _ => return Ok(None),
+        };
+        let Some(Value::String(pattern)) = pattern else {
+            return Ok(None);
+        };
+        let regex = self
+            .pattern(pattern, purpose)?
+            .map_err(|error| self.fault(expr, format_args!("program instantiation failed: {error}")))?;
+        Ok(Some(Prepared::Regex(regex)))
+    }
+
+    /// The result of a call whose arguments are constants.
+    fn evaluate_now(&self, expr: &Expr, call: Node) -> Result<Value<'static>, CompileError> {
+        let program = Program {
+            root: call,
+            output: Type::Dyn,
+            locals: 0,
+            depth: 1,
+            version: Version::NEWEST,
+            name: None,
+        };
+        let value = program.evaluate(&mut Activation::default(), &mut Budget::new(u64::MAX));
+        let value =
+            value.map_err(|error| self.fault(expr, format_args!("program instantiation failed: {error}")))?;
+        // It is no larger than what it is made of, which is counted.
+        let parts = count_parts(&value);
+        self.bindings.budget().work(STEPS_PER_PART * parts)?;
+        Ok(value.into_owned())
     }
 
     /// Functions of two arguments that are steps of their own.
@@ -256,11 +350,11 @@ impl Checker<'_> {
         only: Option<&str>,
         overloads: Vec<Arc<Overload>>,
         nodes: Vec<Node>,
-    ) -> Node {
+    ) -> Result<Node, CompileError> {
         let Ok([left, right]) = <[Node; 2]>::try_from(nodes) else {
-            return Node::Constant(Value::Null);
+            return Ok(Node::Constant(Value::Null));
         };
-        match function {
+        Ok(match function {
             "_==_" => Node::Equal(Box::new((left, right))),
             "_!=_" => Node::NotEqual(Box::new((left, right))),
             "or" => Node::OptionalOr(Box::new((left, right)), false),
@@ -269,13 +363,23 @@ impl Checker<'_> {
                 (Some("in_list"), Some(Value::List(list))) if list.is_empty() => {
                     Node::Constant(Value::Bool(false))
                 }
-                (Some("in_list"), Some(list)) => match constant_set(list) {
+                (Some("in_list"), Some(list)) => match self.constant_set(list)? {
                     Some(set) => Node::InSet(Box::new(InSet { item: left, set })),
                     None => call_node(overloads, vec![left, right], None),
                 },
                 _ => call_node(overloads, vec![left, right], None),
             },
-        }
+        })
+    }
+
+    /// The items of a constant list, if `in` can look them up.
+    fn constant_set(&self, list: &Value<'static>) -> Result<Option<Entries<'static>>, CompileError> {
+        let Value::List(list) = list else { return Ok(None) };
+        self.bindings.budget().work(STEPS_PER_ENTRY * list.len() as u64)?;
+        self.bindings
+            .budget()
+            .keep(Entries::BYTES_PER_ENTRY * list.len())?;
+        Ok(set_of(list))
     }
 
     pub(super) fn conditional(&mut self, expr: &Expr, parts: &[Expr; 3]) -> CheckedExpr {
@@ -283,7 +387,7 @@ impl Checker<'_> {
         let mut check = |part: &Expr| {
             let (node, of) = self.check(part)?;
             types.push(of);
-            Ok(node)
+            Ok::<_, CompileError>(node)
         };
         let [condition, truthy, falsy] = parts;
         let nodes = [check(condition)?, check(truthy)?, check(falsy)?];
@@ -304,11 +408,11 @@ impl Checker<'_> {
         let either = self.bindings.fresh();
         if !self
             .bindings
-            .assign_all(parts, &[Type::Bool, either.clone(), either.clone()])
+            .assign_all(parts, &[Type::Bool, either.clone(), either.clone()])?
         {
             return Err(self.no_overload(expr, "_?_:_", false, parts));
         }
-        Ok(self.bindings.substitute(&either, false))
+        Ok(self.bindings.substitute(&either, false)?)
     }
 }
 
@@ -337,22 +441,23 @@ fn call_node(overloads: Vec<Arc<Overload>>, arguments: Vec<Node>, prepared: Opti
     }))
 }
 
-/// The result of a call whose arguments are constants.
-fn evaluate_now(call: Node) -> Result<Value<'static>, EvalError> {
-    let program = Program {
-        root: call,
-        output: Type::Dyn,
-        locals: 0,
-        version: Version::NEWEST,
-        name: None,
+/// How many parts a constant has. It nests no deeper than the expression that it is.
+fn count_parts(value: &Value<'_>) -> u64 {
+    let within = match value {
+        Value::String(text) => text.len() as u64 / 64,
+        Value::Bytes(bytes) => bytes.len() as u64 / 64,
+        Value::List(list) => list.items().map(|item| count_parts(&item)).sum(),
+        Value::Map(map) => {
+            let entries = map.entries().into_iter();
+            entries.map(|(_, value)| 1 + count_parts(&value)).sum()
+        }
+        _ => 0,
     };
-    let value = program.evaluate(&mut Activation::default(), &mut Budget::new(u64::MAX))?;
-    Ok(value.into_owned())
+    1 + within
 }
 
-/// The items of a constant list, if `in` can look them up.
-fn constant_set(list: &Value<'static>) -> Option<Entries<'static>> {
-    let Value::List(list) = list else { return None };
+/// The items of a list, if `in` can look them up.
+fn set_of(list: &List<'static>) -> Option<Entries<'static>> {
     let mut set = Entries::new();
     for item in list.items() {
         // A number is found whichever type it is asked for as.

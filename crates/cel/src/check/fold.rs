@@ -103,7 +103,7 @@ impl Checker<'_> {
         if let (Some(second), Some(argument)) = (second_name, arguments.get(1))
             && second == first_name
         {
-            return Err(self.fault(argument, format!("duplicate variable name: {second}")));
+            return Err(self.fault(argument, format_args!("duplicate variable name: {second}")));
         }
         let (range, range_of) = self.check(target)?;
         let (first_of, second_of) = self.range(target, &range_of, shape.two)?;
@@ -142,8 +142,8 @@ impl Checker<'_> {
             ),
         };
         let of = match shape.kind {
-            FoldKind::List => Type::list(of),
-            FoldKind::Map => Type::map(key_of, of),
+            FoldKind::List => self.sized(Type::list(of))?,
+            FoldKind::Map => self.sized(Type::map(key_of, of))?,
             _ => of,
         };
         let fold = Fold {
@@ -165,7 +165,7 @@ impl Checker<'_> {
             FoldKind::MapEntry => {
                 let expected = Type::map(self.bindings.fresh(), self.bindings.fresh());
                 let node = self.checked_as(body, &expected)?;
-                Ok((node, self.bindings.substitute(&expected, false)))
+                Ok((node, self.bindings.substitute(&expected, false)?))
             }
             _ => self.check(body),
         }
@@ -182,18 +182,18 @@ impl Checker<'_> {
 
     /// The types of the variables of a macro over a value of type `of`.
     fn range(&mut self, expr: &Expr, of: &Type, two: bool) -> Result<(Type, Type), CompileError> {
-        match self.bindings.substitute(of, false) {
+        match self.bindings.substitute(of, false)? {
             Type::List(item) if two => Ok((Type::Int, Type::clone(&item))),
             Type::List(item) => Ok((Type::clone(&item), Type::Dyn)),
             Type::Map(entry) => Ok((entry.0.clone(), entry.1.clone())),
             Type::Dyn => Ok((Type::Dyn, Type::Dyn)),
             variable @ Type::Param(_) => {
-                self.bindings.assign(&Type::Dyn, &variable);
+                self.bindings.assign(&Type::Dyn, &variable)?;
                 Ok((Type::Dyn, Type::Dyn))
             }
             other => {
-                let other = self.resolved(&other);
-                let message = format!(
+                let other = self.resolved(&other)?;
+                let message = format_args!(
                     "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
                 );
                 Err(self.fault(expr, message))
@@ -212,17 +212,17 @@ impl Checker<'_> {
         let name = self.variable_name(arguments.first())?;
         let (range, range_of) = self.check(target)?;
         let inner = self.bindings.fresh();
-        if !self.bindings.assign(&range_of, &Type::optional(inner.clone())) {
+        if !self.bindings.assign(&range_of, &Type::optional(inner.clone()))? {
             return Err(self.mismatch(target, &Type::optional(Type::Dyn), &range_of));
         }
-        let inner = self.bindings.substitute(&inner, false);
+        let inner = self.bindings.substitute(&inner, false)?;
         let body = arguments.get(1).unwrap_or(expr);
         let (first, body, of) = self.with_local(name, inner, |own, slot| {
             let (node, of) = own.check(body)?;
             Ok((slot, node, of))
         })?;
         let of = if kind == FoldKind::OptionalMap {
-            Type::optional(of)
+            self.sized(Type::optional(of))?
         } else {
             of
         };
@@ -249,7 +249,7 @@ impl Checker<'_> {
             let (node, of) = own.check(body)?;
             Ok((slot, node, of))
         })?;
-        let types = [range_of, Type::list(key_of)];
+        let types = [range_of, self.sized(Type::list(key_of))?];
         let (overloads, of) = self.resolve(expr, "@sortByAssociatedKeys", true, &types)?;
         let kind = FoldKind::SortBy {
             known: overloads.len() == 1,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::unify::{most_general, unwrap_optional};
+use super::unify::unwrap_optional;
 use super::{CheckedExpr, Checker};
 use crate::error::CompileError;
 use crate::program::{ListNode, MapEntry, Node, ObjectField, ObjectNode};
@@ -32,7 +32,7 @@ impl Checker<'_> {
             nodes.push(node);
             let item_type = self.collected(&item.value, item_type, item.optional)?;
             self.alike(&item.value, &mut first, &item_type);
-            of = Some(self.join(of, item_type));
+            of = Some(self.join(of, item_type)?);
         }
         let of = of.unwrap_or_else(|| self.bindings.fresh());
         let optional: Box<[bool]> = items.iter().map(|item| item.optional).collect();
@@ -41,7 +41,7 @@ impl Checker<'_> {
         } else {
             Box::default()
         };
-        Ok((list_node(nodes, optional), Type::list(of)))
+        Ok((list_node(nodes, optional), self.sized(Type::list(of))?))
     }
 
     pub(super) fn map(&mut self, entries: &[EntryExpr]) -> CheckedExpr {
@@ -51,11 +51,11 @@ impl Checker<'_> {
         for entry in entries {
             let (key, key_type) = self.check(&entry.key)?;
             self.alike(&entry.key, &mut first_key, &key_type);
-            key_of = Some(self.join(key_of, key_type));
+            key_of = Some(self.join(key_of, key_type)?);
             let (value, value_type) = self.check(&entry.value)?;
             let value_type = self.collected(&entry.value, value_type, entry.optional)?;
             self.alike(&entry.value, &mut first_value, &value_type);
-            value_of = Some(self.join(value_of, value_type));
+            value_of = Some(self.join(value_of, value_type)?);
             nodes.push(MapEntry {
                 key,
                 value,
@@ -64,14 +64,14 @@ impl Checker<'_> {
         }
         let key_of = key_of.unwrap_or_else(|| self.bindings.fresh());
         let value_of = value_of.unwrap_or_else(|| self.bindings.fresh());
-        Ok((map_node(nodes), Type::map(key_of, value_of)))
+        Ok((map_node(nodes), self.sized(Type::map(key_of, value_of))?))
     }
 
     /// The type that an element adds to a list or map. Upstream's validator of
     /// literals, which leaves those within `format` alone, cannot stand what may
     /// turn out not to be optional.
     fn collected(&self, expr: &Expr, of: Type, optional: bool) -> Result<Type, CompileError> {
-        if optional && self.formats == 0 && self.resolved(&of).is_dyn() {
+        if optional && self.formats == 0 && self.resolved(&of)?.is_dyn() {
             return Err(self.mismatch(expr, &Type::optional(Type::Dyn), &of));
         }
         self.element(expr, of, optional)
@@ -90,12 +90,12 @@ impl Checker<'_> {
     }
 
     /// The type of elements so far and of one more; `dyn` if they do not fit.
-    fn join(&mut self, before: Option<Type>, of: Type) -> Type {
-        match before {
-            None => of,
-            Some(before) if self.bindings.assign(&before, &of) => most_general(&before, &of).clone(),
-            Some(_) => Type::Dyn,
+    fn join(&mut self, before: Option<Type>, of: Type) -> Result<Type, CompileError> {
+        let Some(before) = before else { return Ok(of) };
+        if !self.bindings.assign(&before, &of)? {
+            return Ok(Type::Dyn);
         }
+        Ok(self.bindings.most_general(&before, &of)?.clone())
     }
 
     /// Remembers that all elements must turn out to be of the `first` one's type.
@@ -111,9 +111,9 @@ impl Checker<'_> {
     /// another pass (cel-go's validator of homogeneous literals).
     pub(super) fn settle_pending(&self) -> Result<(), CompileError> {
         for (at, expected, found) in &self.pending {
-            let (expected, found) = (self.resolved(expected), self.resolved(found));
-            if expected != found {
-                let message = format!("expected type '{expected}' but found '{found}'");
+            let (expected, found) = (self.resolved(expected)?, self.resolved(found)?);
+            if !self.bindings.is_same(&expected, &found)? {
+                let message = format_args!("expected type '{expected}' but found '{found}'");
                 return Err(self.fault_at(*at, message));
             }
         }
@@ -124,21 +124,22 @@ impl Checker<'_> {
         let name = name.strip_prefix('.').unwrap_or(name);
         let of = match self.environment.find_type(name) {
             Some(Type::Object(of)) => of,
-            Some(other) => return Err(self.fault(expr, format!("'{other}' is not a message type"))),
+            Some(other) => return Err(self.fault(expr, format_args!("'{other}' is not a message type"))),
             None => return Err(self.undeclared(expr, name)),
         };
         let mut nodes = Vec::with_capacity(fields.len());
         for field in fields {
             let (value, value_type) = self.check(&field.value)?;
             let Some(expected) = of.field(&field.name) else {
-                return Err(self.fault_at(field.at, format!("undefined field '{}'", field.name)));
+                return Err(self.fault_at(field.at, format_args!("undefined field '{}'", field.name)));
             };
             let value_type = self.element(&field.value, value_type, field.optional)?;
-            if !self.bindings.assign(&expected, &value_type) {
-                let found = self.resolved(&value_type);
+            if !self.bindings.assign(&expected, &value_type)? {
+                let found = self.resolved(&value_type)?;
                 let name = &field.name;
-                let message =
-                    format!("expected type of field '{name}' is '{expected}' but provided type is '{found}'");
+                let message = format_args!(
+                    "expected type of field '{name}' is '{expected}' but provided type is '{found}'"
+                );
                 return Err(self.fault_at(field.at, message));
             }
             nodes.push(ObjectField {

@@ -28,8 +28,9 @@ impl Checker<'_> {
     }
 
     /// A variable of the environment or a type of this name.
-    fn declared(&self, name: &str) -> Option<(Node, Type)> {
+    fn declared(&mut self, name: &str) -> Option<(Node, Type)> {
         if let Some((slot, declaration)) = self.environment.find_variable(name) {
+            self.composed = self.composed.max(declaration.depth);
             let base = if declaration.lazy {
                 AttributeBase::Lazy(slot)
             } else {
@@ -62,7 +63,7 @@ impl Checker<'_> {
         Ok((qualified(node, qualifier, false), result))
     }
 
-    fn qualified(&self, name: &str) -> Option<(Node, Type)> {
+    fn qualified(&mut self, name: &str) -> Option<(Node, Type)> {
         let name = name.strip_prefix('.').unwrap_or(name);
         let shadowed = name.starts_with("variables.") && self.local(VARIABLES).is_some();
         if shadowed { None } else { self.declared(name) }
@@ -78,7 +79,7 @@ impl Checker<'_> {
     /// `variables.?name`: a variable that is there.
     fn composed(&mut self, expr: &Expr, field: &str, optional: bool) -> CheckedExpr {
         let Some((node, of)) = self.declared(&format!("{VARIABLES}.{field}")) else {
-            return Err(self.fault(expr, format!("undefined field '{field}'")));
+            return Err(self.fault(expr, format_args!("undefined field '{field}'")));
         };
         if !optional {
             return Ok((node, of));
@@ -112,20 +113,21 @@ impl Checker<'_> {
         field: &str,
         optional: bool,
     ) -> Result<Type, CompileError> {
-        let (target, was_optional) = unwrap_optional(&self.bindings.substitute(operand, false));
+        let (target, was_optional) = unwrap_optional(&self.bindings.substitute(operand, false)?);
         let result = match &target {
             Type::Map(entry) => entry.1.clone(),
             Type::Object(object) => match object.field(field) {
                 Some(of) => of,
-                None => return Err(self.fault(expr, format!("undefined field '{field}'"))),
+                None => return Err(self.fault(expr, format_args!("undefined field '{field}'"))),
             },
             Type::Param(_) => {
-                self.bindings.assign(&Type::Dyn, &target);
+                self.bindings.assign(&Type::Dyn, &target)?;
                 Type::Dyn
             }
             Type::Dyn => Type::Dyn,
             other => {
-                let message = format!("type '{}' does not support field selection", self.resolved(other));
+                let other = self.resolved(other)?;
+                let message = format_args!("type '{other}' does not support field selection");
                 return Err(self.fault(expr, message));
             }
         };
@@ -134,7 +136,7 @@ impl Checker<'_> {
         } else {
             result
         };
-        Ok(self.bindings.substitute(&result, false))
+        Ok(self.bindings.substitute(&result, false)?)
     }
 
     /// `operand[index]`
@@ -145,7 +147,7 @@ impl Checker<'_> {
         let (_, result) = self.resolve(expr, function, false, &[operand_type, index_type])?;
         let key = match index {
             Node::Constant(value) if Key::new(&value).is_none() => {
-                let message = format!(
+                let message = format_args!(
                     "program instantiation failed: invalid qualifier type: {}",
                     value.go_type()
                 );

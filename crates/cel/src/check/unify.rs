@@ -1,23 +1,55 @@
 //! Type unification: which types are assignable, and the values of type variables (cel-go
 //! `checker/types.go`).
+//!
+//! Types share their parts, and type variables stand for types with type variables: what is a few
+//! nodes in memory can be a tree of any size. No type is built that is larger than
+//! [`MAX_TYPE_SIZE`], and every step of a walk is counted.
 
 use std::sync::Arc;
 
+use crate::compile_budget::{CompileBudget, Exhaustion};
 use crate::types::Type;
+
+/// How many parts a type may have, those that are shared counted wherever they stand.
+const MAX_TYPE_SIZE: usize = 1000;
+
+/// How deep types may nest.
+const MAX_TYPE_DEPTH: u32 = 250;
 
 /// The first number of a checker's own type variable: below are the parameters
 /// of signatures.
 const FIRST: u32 = 1 << 16;
 
 /// What the type variables stand for, as far as that is known.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Bindings(Vec<Option<Type>>);
+#[derive(Debug)]
+pub(super) struct Bindings<'b> {
+    types: Vec<Option<Type>>,
+    /// What the variables that an assignment bound stood for before, so that it can be undone.
+    replaced: Vec<(usize, Option<Type>)>,
+    budget: &'b CompileBudget<'b>,
+}
 
-impl Bindings {
+/// The result of a walk over types, unless it took too much.
+type Walk<T> = Result<T, Exhaustion>;
+
+impl<'b> Bindings<'b> {
+    pub(super) const fn new(budget: &'b CompileBudget<'b>) -> Self {
+        Self {
+            types: Vec::new(),
+            replaced: Vec::new(),
+            budget,
+        }
+    }
+
+    /// What every walk is counted by.
+    pub(super) const fn budget(&self) -> &'b CompileBudget<'b> {
+        self.budget
+    }
+
     /// A type variable that nothing is known of.
     pub(super) fn fresh(&mut self) -> Type {
-        let number = FIRST + u32::try_from(self.0.len()).unwrap_or_default();
-        self.0.push(None);
+        let number = FIRST + u32::try_from(self.types.len()).unwrap_or_default();
+        self.types.push(None);
         Type::Param(number)
     }
 
@@ -46,120 +78,243 @@ impl Bindings {
     }
 
     fn find(&self, variable: &Type) -> Option<&Type> {
-        let Type::Param(number) = variable else {
-            return None;
-        };
-        self.0.get(number.checked_sub(FIRST)? as usize)?.as_ref()
+        self.types.get(index(variable)?)?.as_ref()
     }
 
     fn bind(&mut self, variable: &Type, to: Type) {
-        let Type::Param(number) = variable else { return };
-        if let Some(own) = number
-            .checked_sub(FIRST)
-            .and_then(|index| self.0.get_mut(index as usize))
-        {
-            *own = Some(to);
+        let Some(index) = index(variable) else { return };
+        if let Some(own) = self.types.get_mut(index) {
+            self.replaced.push((index, own.replace(to)));
         }
     }
 
     /// Replaces type variables by what they stand for; those that stand for
     /// nothing yet by `dyn`, if `to_dyn`.
-    pub(super) fn substitute(&self, of: &Type, to_dyn: bool) -> Type {
-        if let Some(bound) = self.find(of) {
-            return self.substitute(bound, to_dyn);
+    pub(super) fn substitute(&self, of: &Type, to_dyn: bool) -> Walk<Type> {
+        let mut parts = 0;
+        let substituted = self.substituted(of, to_dyn, &mut parts, 0)?;
+        Ok(substituted.unwrap_or_else(|| of.clone()))
+    }
+
+    /// None if it stays what it is.
+    fn substituted(&self, of: &Type, to_dyn: bool, parts: &mut usize, depth: u32) -> Walk<Option<Type>> {
+        *parts += 1;
+        self.step(depth)?;
+        if *parts > MAX_TYPE_SIZE {
+            return Err(Exhaustion::Type);
+        }
+        let mut bound = of;
+        while let Some(next) = self.find(bound) {
+            self.budget.work(1)?;
+            bound = next;
+        }
+        let mut part = |of: &Type| self.substituted(of, to_dyn, parts, depth + 1);
+        let substituted = match bound {
+            Type::Param(_) if to_dyn => Some(Type::Dyn),
+            Type::List(item) => part(item)?.map(Type::list),
+            Type::Optional(inner) => part(inner)?.map(Type::optional),
+            Type::Type(inner) => part(inner)?.map(Type::of_type),
+            Type::Map(entry) => match (part(&entry.0)?, part(&entry.1)?) {
+                (None, None) => None,
+                (key, value) => Some(Type::map(
+                    key.unwrap_or_else(|| entry.0.clone()),
+                    value.unwrap_or_else(|| entry.1.clone()),
+                )),
+            },
+            _ => None,
+        };
+        let is_bound = !std::ptr::eq(bound, of);
+        Ok(substituted.or_else(|| is_bound.then(|| bound.clone())))
+    }
+
+    /// The type, if it is no larger than one may be.
+    pub(super) fn sized(&self, of: Type) -> Walk<Type> {
+        self.measure(&of, &mut 0, 0)?;
+        Ok(of)
+    }
+
+    fn measure(&self, of: &Type, parts: &mut usize, depth: u32) -> Walk<()> {
+        *parts += 1;
+        self.step(depth)?;
+        if *parts > MAX_TYPE_SIZE {
+            return Err(Exhaustion::Type);
         }
         match of {
-            Type::Param(_) if to_dyn => Type::Dyn,
-            Type::List(item) => Type::list(self.substitute(item, to_dyn)),
-            Type::Optional(inner) => Type::optional(self.substitute(inner, to_dyn)),
-            Type::Type(inner) => Type::of_type(self.substitute(inner, to_dyn)),
-            Type::Map(entry) => Type::map(
-                self.substitute(&entry.0, to_dyn),
-                self.substitute(&entry.1, to_dyn),
-            ),
-            of => of.clone(),
+            Type::List(inner) | Type::Optional(inner) | Type::Type(inner) => {
+                self.measure(inner, parts, depth + 1)
+            }
+            Type::Map(entry) => {
+                self.measure(&entry.0, parts, depth + 1)?;
+                self.measure(&entry.1, parts, depth + 1)
+            }
+            _ => Ok(()),
         }
+    }
+
+    /// One step of a walk, so deep in a type.
+    fn step(&self, depth: u32) -> Walk<()> {
+        self.budget.work(1)?;
+        if depth > MAX_TYPE_DEPTH {
+            return Err(Exhaustion::Type);
+        }
+        Ok(())
     }
 
     /// Whether a value of type `from` may stand where `to` is expected; if so,
     /// remembers what that says of type variables.
-    pub(super) fn assign(&mut self, from: &Type, to: &Type) -> bool {
+    pub(super) fn assign(&mut self, from: &Type, to: &Type) -> Walk<bool> {
         self.assign_all(std::slice::from_ref(from), std::slice::from_ref(to))
     }
 
     /// Like [`Bindings::assign`], all or none.
-    pub(super) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> bool {
-        let mut attempt = self.clone();
-        let fits =
-            from.len() == to.len() && from.iter().zip(to).all(|(from, to)| attempt.assignable(from, to));
-        if fits {
-            *self = attempt;
+    pub(super) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> Walk<bool> {
+        self.replaced.clear();
+        let mut fit = from.len() == to.len();
+        for (from, to) in from.iter().zip(to) {
+            fit = fit && self.assignable(from, to, 0)?;
         }
-        fits
+        if !fit {
+            self.undo();
+        }
+        Ok(fit)
     }
 
-    fn assignable(&mut self, from: &Type, to: &Type) -> bool {
+    /// Takes back what the assignment bound.
+    fn undo(&mut self) {
+        while let Some((index, before)) = self.replaced.pop() {
+            if let Some(own) = self.types.get_mut(index) {
+                *own = before;
+            }
+        }
+    }
+
+    fn assignable(&mut self, from: &Type, to: &Type, depth: u32) -> Walk<bool> {
+        self.step(depth)?;
         if matches!(to, Type::Param(_)) {
-            match self.substitutes(from, to) {
-                (true, _) => return true,
-                (false, true) => return false,
+            match self.substitutes(from, to, depth + 1)? {
+                (true, _) => return Ok(true),
+                (false, true) => return Ok(false),
                 (false, false) => {}
             }
         }
         if matches!(from, Type::Param(_)) {
-            return self.substitutes(to, from).0;
+            return Ok(self.substitutes(to, from, depth + 1)?.0);
         }
         match (from, to) {
-            (Type::Dyn, _) | (_, Type::Dyn) | (Type::Type(_), Type::Type(_)) => true,
-            (Type::Null, other) | (other, Type::Null) => is_nullable(other),
+            (Type::Dyn, _) | (_, Type::Dyn) | (Type::Type(_), Type::Type(_)) => Ok(true),
+            (Type::Null, other) | (other, Type::Null) => Ok(is_nullable(other)),
             (Type::List(from), Type::List(to)) | (Type::Optional(from), Type::Optional(to)) => {
-                self.assignable(from, to)
+                self.assignable(from, to, depth + 1)
             }
             (Type::Map(from), Type::Map(to)) => {
-                self.assignable(&from.0, &to.0) && self.assignable(&from.1, &to.1)
+                Ok(self.assignable(&from.0, &to.0, depth + 1)?
+                    && self.assignable(&from.1, &to.1, depth + 1)?)
             }
-            (from, to) => from == to,
+            (from, to) => Ok(is_same_leaf(from, to)),
         }
     }
 
     /// Whether `of` may be what `variable` stands for, and whether that stood
     /// for something already.
-    fn substitutes(&mut self, of: &Type, variable: &Type) -> (bool, bool) {
-        if of == variable {
-            return (true, true);
+    fn substitutes(&mut self, of: &Type, variable: &Type, depth: u32) -> Walk<(bool, bool)> {
+        if is_same_leaf(of, variable) {
+            return Ok((true, true));
         }
         let Some(bound) = self.find(variable).cloned() else {
-            let free = self.is_free_of(variable, of);
+            let free = self.is_free_of(variable, of, 0)?;
             if free {
                 self.bind(variable, of.clone());
             }
-            return (free, false);
+            return Ok((free, false));
         };
-        if *of == bound {
-            return (true, true);
+        if self.is_same(of, &bound)? {
+            return Ok((true, true));
         }
-        if !self.assignable(of, &bound) {
-            return (false, true);
+        if !self.assignable(of, &bound, depth)? {
+            return Ok((false, true));
         }
-        let general = most_general(of, &bound).clone();
-        if self.is_free_of(variable, &general) {
+        let general = self.most_general(of, &bound)?.clone();
+        if self.is_free_of(variable, &general, 0)? {
             self.bind(variable, general);
         }
-        (true, true)
+        Ok((true, true))
     }
 
     /// Whether `variable` does not occur within `of`.
-    fn is_free_of(&self, variable: &Type, of: &Type) -> bool {
-        if variable == of {
-            return false;
+    fn is_free_of(&self, variable: &Type, of: &Type, depth: u32) -> Walk<bool> {
+        self.step(depth)?;
+        let mut bound = of;
+        while !is_same_leaf(variable, bound)
+            && let Some(next) = self.find(bound)
+        {
+            self.budget.work(1)?;
+            bound = next;
         }
-        match of {
-            Type::Param(_) => self.find(of).is_none_or(|bound| self.is_free_of(variable, bound)),
-            Type::List(inner) | Type::Optional(inner) | Type::Type(inner) => self.is_free_of(variable, inner),
-            Type::Map(entry) => self.is_free_of(variable, &entry.0) && self.is_free_of(variable, &entry.1),
-            _ => true,
+        match bound {
+            Type::Param(_) => Ok(!is_same_leaf(variable, bound)),
+            Type::List(inner) | Type::Optional(inner) | Type::Type(inner) => {
+                self.is_free_of(variable, inner, depth + 1)
+            }
+            Type::Map(entry) => Ok(self.is_free_of(variable, &entry.0, depth + 1)?
+                && self.is_free_of(variable, &entry.1, depth + 1)?),
+            _ => Ok(true),
         }
     }
+
+    /// Whether both are the same, whatever their variables stand for.
+    pub(super) fn is_same(&self, left: &Type, right: &Type) -> Walk<bool> {
+        self.budget.work(1)?;
+        match (left, right) {
+            (Type::List(left), Type::List(right))
+            | (Type::Optional(left), Type::Optional(right))
+            | (Type::Type(left), Type::Type(right)) => {
+                Ok(Arc::ptr_eq(left, right) || self.is_same(left, right)?)
+            }
+            (Type::Map(left), Type::Map(right)) => Ok(Arc::ptr_eq(left, right)
+                || self.is_same(&left.0, &right.0)? && self.is_same(&left.1, &right.1)?),
+            (left, right) => Ok(is_same_leaf(left, right)),
+        }
+    }
+
+    /// The more general of two types that fit each other.
+    pub(super) fn most_general<'t>(&self, left: &'t Type, right: &'t Type) -> Walk<&'t Type> {
+        Ok(if self.is_equal_or_less_specific(left, right)? {
+            left
+        } else {
+            right
+        })
+    }
+
+    fn is_equal_or_less_specific(&self, left: &Type, right: &Type) -> Walk<bool> {
+        self.budget.work(1)?;
+        match (left, right) {
+            (Type::Dyn | Type::Param(_), _) | (Type::Type(_), Type::Type(_)) => Ok(true),
+            (_, Type::Dyn | Type::Param(_)) => Ok(false),
+            (Type::List(left), Type::List(right)) | (Type::Optional(left), Type::Optional(right)) => {
+                self.is_equal_or_less_specific(left, right)
+            }
+            (Type::Map(left), Type::Map(right)) => Ok(self.is_equal_or_less_specific(&left.0, &right.0)?
+                && self.is_equal_or_less_specific(&left.1, &right.1)?),
+            (left, right) => Ok(is_same_leaf(left, right)),
+        }
+    }
+}
+
+/// The place of a checker's own type variable.
+fn index(variable: &Type) -> Option<usize> {
+    let Type::Param(number) = variable else {
+        return None;
+    };
+    Some(number.checked_sub(FIRST)? as usize)
+}
+
+/// Whether both are the same type, which has no parts.
+fn is_same_leaf(left: &Type, right: &Type) -> bool {
+    let has_parts = matches!(
+        left,
+        Type::List(_) | Type::Map(_) | Type::Optional(_) | Type::Type(_)
+    );
+    !has_parts && left == right
 }
 
 const fn is_nullable(of: &Type) -> bool {
@@ -169,33 +324,10 @@ const fn is_nullable(of: &Type) -> bool {
     )
 }
 
-/// The more general of two types that fit each other.
-pub(super) fn most_general<'t>(left: &'t Type, right: &'t Type) -> &'t Type {
-    if is_equal_or_less_specific(left, right) {
-        left
-    } else {
-        right
-    }
-}
-
-fn is_equal_or_less_specific(left: &Type, right: &Type) -> bool {
-    match (left, right) {
-        (Type::Dyn | Type::Param(_), _) | (Type::Type(_), Type::Type(_)) => true,
-        (_, Type::Dyn | Type::Param(_)) => false,
-        (Type::List(left), Type::List(right)) | (Type::Optional(left), Type::Optional(right)) => {
-            is_equal_or_less_specific(left, right)
-        }
-        (Type::Map(left), Type::Map(right)) => {
-            is_equal_or_less_specific(&left.0, &right.0) && is_equal_or_less_specific(&left.1, &right.1)
-        }
-        (left, right) => left == right,
-    }
-}
-
 /// The type within an optional, and whether it was one.
 pub(super) fn unwrap_optional(of: &Type) -> (Type, bool) {
     match of {
-        Type::Optional(inner) => (Arc::unwrap_or_clone(Arc::clone(inner)), true),
+        Type::Optional(inner) => (Type::clone(inner), true),
         of => (of.clone(), false),
     }
 }

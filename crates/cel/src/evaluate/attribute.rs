@@ -38,7 +38,7 @@ impl<'a> Evaluation<'_, 'a> {
             && !attribute.qualifiers.is_empty()
         {
             let value = self.qualify_json(node, &attribute.qualifiers, attribute.test)?;
-            self.met(&value)?;
+            self.selected(&value)?;
             return Ok(value);
         }
         let base = self.base(&attribute.base)?;
@@ -50,7 +50,7 @@ impl<'a> Evaluation<'_, 'a> {
             return Ok(if attribute.test { Value::Bool(true) } else { base });
         }
         let value = self.qualify(base, &attribute.qualifiers, attribute.test)?;
-        self.met(&value)?;
+        self.selected(&value)?;
         Ok(value)
     }
 

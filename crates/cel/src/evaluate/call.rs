@@ -2,6 +2,7 @@
 
 use super::Evaluation;
 use super::mismatch::{not_a_list, not_an_int, unguarded, worded};
+use crate::budget::STEPS_PER_NODE;
 use crate::cost;
 use crate::error::EvalError;
 use crate::function::Cost;
@@ -73,6 +74,9 @@ impl<'a> Evaluation<'_, 'a> {
         };
         match result {
             Ok(result) => {
+                if matches!(result, Value::Opaque(_) | Value::Optional(Some(_))) {
+                    self.allocate(Opaque::BYTES)?;
+                }
                 let units = self.cost_of(call, arguments, &result)?;
                 self.charge_call(units)?;
                 Ok(result)
@@ -146,6 +150,7 @@ impl<'a> Evaluation<'_, 'a> {
 
     /// Whether `node` evaluates to true; an error if to anything but true or false.
     pub(super) fn truth(&mut self, node: &'a Node) -> Result<bool, EvalError> {
+        self.work(STEPS_PER_NODE)?;
         match node {
             Node::And(terms) => self.logic(terms, false),
             Node::Or(terms) => self.logic(terms, true),
@@ -182,7 +187,6 @@ impl<'a> Evaluation<'_, 'a> {
     /// Whether two values are equal. Each item, entry and piece of text that is
     /// compared counts as work.
     pub(crate) fn equal(&mut self, left: &Value<'_>, right: &Value<'_>) -> Result<bool, EvalError> {
-        self.work(1)?;
         equal(left, right, &mut |steps| self.work(steps))
     }
 

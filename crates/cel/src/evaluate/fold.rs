@@ -7,11 +7,12 @@
 use super::mismatch::{not_a_list, of_trait, of_types};
 use super::{Deferred, Evaluation};
 use crate::activation::put_at;
+use crate::budget::STEPS_PER_NODE;
 use crate::cost;
 use crate::error::EvalError;
 use crate::library::lists;
 use crate::program::{Fold, FoldKind};
-use crate::value::{Entries, Key, Value};
+use crate::value::{Entries, Key, List, Value};
 
 /// Reading the accumulator.
 const ACCUMULATOR: u64 = 1;
@@ -47,7 +48,7 @@ impl<'a> Evaluation<'_, 'a> {
     ) -> Result<(), EvalError> {
         if let (Value::List(list), None) = (range, fold.second) {
             for item in list.items() {
-                self.met(&item)?;
+                self.selected(&item)?;
                 self.bind(fold.first, item);
                 if !round(self)? {
                     break;
@@ -56,7 +57,8 @@ impl<'a> Evaluation<'_, 'a> {
             }
             return Ok(());
         }
-        self.work(size_of(range))?;
+        let size = size_of(range);
+        self.allocate_items(size)?;
         for (first, second) in rounds(fold, range)? {
             self.bind(fold.first, first);
             if let Some(slot) = fold.second {
@@ -67,6 +69,7 @@ impl<'a> Evaluation<'_, 'a> {
             }
             self.tick()?;
         }
+        self.release(size * List::BYTES_PER_ITEM);
         Ok(())
     }
 
@@ -154,6 +157,7 @@ impl<'a> Evaluation<'_, 'a> {
             }
             own.charge(ACCUMULATOR)?;
             let item = own.body(&fold.body)?;
+            own.allocate(List::BYTES_PER_ITEM)?;
             own.charge(list_of_one)?;
             own.charge(1)?;
             match (&mut items, item) {
@@ -184,6 +188,7 @@ impl<'a> Evaluation<'_, 'a> {
             own.charge(1)?;
             let key = own.locals.get(fold.first).and_then(Key::new);
             let value = own.body(&fold.body)?;
+            own.allocate(Entries::BYTES_PER_ENTRY)?;
             own.charge(1)?;
             match (key, value) {
                 (Some(key), Ok(value)) => {
@@ -211,7 +216,9 @@ impl<'a> Evaluation<'_, 'a> {
             }
             own.charge(ACCUMULATOR)?;
             let added = own.body(&fold.body)?;
-            own.work(added.as_ref().map_or(0, size_of))?;
+            let size = added.as_ref().map_or(0, size_of);
+            own.work(size * STEPS_PER_NODE)?;
+            own.allocate(size * Entries::BYTES_PER_ENTRY)?;
             own.charge(1)?;
             let Ok(map) = &mut entries else { return Ok(true) };
             if let Err(error) = added.and_then(|added| insert_all(map, &added)) {

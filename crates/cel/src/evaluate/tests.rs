@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Evaluation;
 use crate::activation::Activation;
-use crate::budget::{Budget, FREE_STEPS, LOOK, STEPS_PER_UNIT};
+use crate::budget::{Budget, FREE_STEPS, LOOK, MAX_EVALUATION_BYTES, STEPS_PER_UNIT};
 use crate::cost::PER_EXPRESSION;
 use crate::environment::{Environment, Version};
 use crate::error::EvalError;
@@ -138,6 +138,7 @@ fn measure(overload: &Arc<Overload>, arguments: &[Value<'static>], expired: bool
         remaining: PER_EXPRESSION,
         steps: 0,
         until_look: LOOK,
+        bytes: MAX_EVALUATION_BYTES,
         expired: Some(&look),
     };
     let result = evaluation.value(&call).map(drop);

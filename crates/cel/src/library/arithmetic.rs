@@ -103,7 +103,7 @@ pub(super) fn add<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Va
         [Value::Double(left), Value::Double(right)] => Ok(Value::Double(left + right)),
         [Value::String(left), Value::String(right)] => concatenate(own, left, right),
         [Value::Bytes(left), Value::Bytes(right)] => {
-            own.work(left.len() + right.len())?;
+            own.allocate_text(left.len() + right.len())?;
             Ok(Value::Bytes(Bytes::from([&**left, &**right].concat())))
         }
         [Value::List(left), Value::List(right)] => append(own, left, right),
@@ -115,7 +115,7 @@ pub(super) fn add<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Va
 }
 
 fn concatenate<'a>(own: &mut Evaluation<'_, 'a>, left: &Text<'a>, right: &Text<'a>) -> Computed<'a> {
-    own.work(left.len() + right.len())?;
+    own.allocate_text(left.len() + right.len())?;
     let mut text = String::with_capacity(left.len() + right.len());
     text.push_str(left);
     text.push_str(right);
@@ -129,7 +129,7 @@ fn append<'a>(own: &mut Evaluation<'_, 'a>, left: &List<'a>, right: &List<'a>) -
     if left.is_empty() {
         return Ok(Value::List(right.clone()));
     }
-    own.work((left.len() + right.len()) * 4)?;
+    own.allocate_items(left.len() + right.len())?;
     let mut items = Vec::with_capacity(left.len() + right.len());
     items.extend(left.items());
     items.extend(right.items());

@@ -106,11 +106,14 @@ fn to_bool<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
     }
 }
 
-fn to_bytes<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+fn to_bytes<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [bytes @ Value::Bytes(_)] => Ok(bytes.clone()),
         [Value::String(Text::Borrowed(text))] => Ok(Value::Bytes(Bytes::Borrowed(text.as_bytes()))),
-        [Value::String(text)] => Ok(Value::Bytes(Bytes::from(text.as_bytes().to_vec()))),
+        [Value::String(text)] => {
+            own.allocate_text(text.len())?;
+            Ok(Value::Bytes(Bytes::from(text.as_bytes().to_vec())))
+        }
         _ => mismatched(),
     }
 }
@@ -207,7 +210,7 @@ fn to_string<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
         [text @ Value::String(_)] => return Ok(text.clone()),
         [Value::Bool(value)] => value.to_string(),
         [Value::Bytes(bytes)] => {
-            own.work(bytes.len())?;
+            own.allocate_text(bytes.len())?;
             let text = std::str::from_utf8(bytes);
             text.map_err(|_| EvalError::failed("invalid UTF-8 in bytes, cannot convert to string"))?
                 .to_owned()

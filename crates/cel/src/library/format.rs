@@ -7,7 +7,6 @@ use numbers::{PRECISION, binary, decimal, fixed, hex, number, octal, scientific,
 
 use super::conversions::shortest;
 use super::standard::{Computed, mismatched};
-use super::strings::bounded;
 use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::program::Call;
@@ -38,9 +37,10 @@ pub(super) fn format<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &
             return Err(EvalError::failed(format!("index {count} out of range")));
         };
         rest = clause(own, after, &value, &mut text)?;
-        bounded(text.len())?;
+        own.has_room(text.len())?;
     }
     text.push_str(rest);
+    own.allocate(text.len() + Text::BYTES)?;
     Ok(Value::String(Text::from(text)))
 }
 
@@ -203,7 +203,7 @@ fn string(
         }
     }
     own.work(text.len() - before)?;
-    bounded(text.len())
+    own.has_room(text.len())
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str, EvalError> {
@@ -235,6 +235,7 @@ fn entries(
         let (mut own_key, mut own_value) = (String::new(), String::new());
         member(own, &key, &mut own_key, level + 1)?;
         member(own, &value, &mut own_value, level + 1)?;
+        own.allocate(own_key.len() + own_value.len() + 2 * Text::BYTES)?;
         written.push((own_key, own_value));
     }
     let levels = written.len().checked_ilog2().unwrap_or_default() as usize;

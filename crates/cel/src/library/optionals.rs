@@ -81,7 +81,7 @@ fn unwrap<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]
     let [Value::List(list)] = arguments else {
         return mismatched();
     };
-    own.work(list.len())?;
+    own.allocate_items(list.len())?;
     let mut values = Vec::new();
     for item in list.items() {
         match item {

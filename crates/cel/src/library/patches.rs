@@ -20,7 +20,7 @@ fn escape_key<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<
     let [Value::String(text)] = arguments else {
         return mismatched();
     };
-    own.work(text.len())?;
+    own.allocate_text(4 * text.len())?;
     Ok(Value::String(Text::from(
         text.replace('~', "~0").replace('/', "~1"),
     )))

@@ -64,9 +64,7 @@ fn find<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>
     };
     let found = with_pattern(own, call, pattern, |regex, meter| regex.find_at(text, 0, meter))?;
     let (start, end) = found.map_err(|error| illegal(&error))?.unwrap_or_default();
-    Ok(Value::String(
-        text.part(|text| text.get(start..end).unwrap_or_default()),
-    ))
+    own.part(text, |text| text.get(start..end).unwrap_or_default())
 }
 
 fn find_all<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -75,13 +73,15 @@ fn find_all<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value
         [Value::String(text), Value::String(pattern), Value::Int(limit)] => (text, pattern, *limit),
         _ => return mismatched(),
     };
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    // One more than there is room for is an error.
+    let room = own.room_for_items() + 1;
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(room);
     let found = with_pattern(own, call, pattern, |regex, meter| {
         regex.find_all(text, limit, meter)
     })?;
-    let found = found.map_err(|error| illegal(&error))?.into_iter();
-    let part = |(start, end)| text.part(|text| text.get(start..end).unwrap_or_default());
-    Ok(Value::list(
-        found.map(|range| Value::String(part(range))).collect(),
-    ))
+    let found = found.map_err(|error| illegal(&error))?;
+    own.allocate_items(found.len())?;
+    let mut part = |(start, end)| own.part(text, |text| text.get(start..end).unwrap_or_default());
+    let parts: Result<Vec<Value<'a>>, EvalError> = found.into_iter().map(&mut part).collect();
+    parts.map(Value::list)
 }

@@ -126,11 +126,11 @@ fn char_at<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>
     let Some(byte) = byte_of(text, *index) else {
         return out_of_range(*index);
     };
-    Ok(Value::String(text.part(|text| {
+    own.part(text, |text| {
         let rest = text.get(byte..).unwrap_or_default();
         let width = rest.chars().next().map_or(0, char::len_utf8);
         rest.get(..width).unwrap_or_default()
-    })))
+    })
 }
 
 fn index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -197,7 +197,7 @@ fn lower<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
     let [Value::String(text)] = arguments else {
         return mismatched();
     };
-    own.work(text.len())?;
+    own.allocate_text(text.len())?;
     Ok(Value::String(Text::from(text.to_ascii_lowercase())))
 }
 
@@ -205,7 +205,7 @@ fn upper<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
     let [Value::String(text)] = arguments else {
         return mismatched();
     };
-    own.work(text.len())?;
+    own.allocate_text(text.len())?;
     Ok(Value::String(Text::from(text.to_ascii_uppercase())))
 }
 
@@ -228,25 +228,13 @@ fn replace<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>
     let most = usize::try_from(limit).map_or(most, |limit| limit.min(most));
     // What it makes may be far larger than what it costs.
     let size = most.saturating_mul(to.len()).saturating_add(text.len());
-    bounded(size)?;
-    own.work(size)?;
+    own.allocate_text(size)?;
     let replaced = match usize::try_from(limit) {
         Ok(limit) => text.replacen(&**from, to, limit),
         Err(_) => text.replace(&**from, to),
     };
+    own.release(size.saturating_sub(replaced.len()));
     Ok(Value::String(Text::from(replaced)))
-}
-
-/// The most bytes that one function may make out of its arguments.
-const MOST_BYTES: usize = 64 << 20;
-
-pub(super) fn bounded(bytes: usize) -> Result<(), EvalError> {
-    if bytes > MOST_BYTES {
-        return Err(EvalError::failed(format!(
-            "result of more than {MOST_BYTES} bytes"
-        )));
-    }
-    Ok(())
 }
 
 fn split<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -257,11 +245,25 @@ fn split<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
     };
     own.work(text.len().saturating_mul(8))?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let count = count_parts(text, by, limit);
+    own.allocate_items(count)?;
+    if matches!(text, Text::Shared(_)) {
+        own.allocate(text.len() + count * Text::BYTES)?;
+    }
     let parts: Vec<Value<'a>> = match text {
         Text::Borrowed(text) => parts(text, by, limit).into_iter().map(Value::str).collect(),
         Text::Shared(text) => parts(text, by, limit).into_iter().map(Value::string).collect(),
     };
     Ok(Value::list(parts))
+}
+
+/// At least as many parts as there are.
+fn count_parts(text: &str, by: &str, limit: usize) -> usize {
+    let parts = match by {
+        "" => text.len(),
+        by => text.matches(by).count() + 1,
+    };
+    parts.min(limit)
 }
 
 /// At most `limit` parts, the last of which is the rest; between all characters
@@ -311,9 +313,7 @@ fn substring<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
         },
         None => text.len(),
     };
-    Ok(Value::String(
-        text.part(|text| text.get(start..end).unwrap_or_default()),
-    ))
+    own.part(text, |text| text.get(start..end).unwrap_or_default())
 }
 
 fn trim<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -321,7 +321,7 @@ fn trim<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
         return mismatched();
     };
     own.work(text.len())?;
-    Ok(Value::String(text.part(str::trim)))
+    own.part(text, str::trim)
 }
 
 fn join<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -342,8 +342,7 @@ fn join<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
             joined.push_str(separator);
         }
         joined.push_str(&text);
-        bounded(joined.len())?;
-        own.work(text.len() + separator.len() + 4)?;
+        own.allocate_text(text.len() + separator.len())?;
     }
     Ok(Value::String(Text::from(joined)))
 }
@@ -352,7 +351,7 @@ fn quote<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
     let [Value::String(text)] = arguments else {
         return mismatched();
     };
-    own.work(text.len())?;
+    own.allocate_text(2 * text.len())?;
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for character in text.chars() {

@@ -36,7 +36,7 @@ fn url<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -
     let [Value::String(text)] = arguments else {
         return mismatched();
     };
-    own.work(text.len())?;
+    own.allocate_text(text.len())?;
     let url = UrlValue::parse(text).map_err(|fault| {
         EvalError::failed(format!("URL parse error during conversion from string: {fault}"))
     })?;
@@ -51,37 +51,49 @@ fn is_url<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]
     Ok(Value::Bool(UrlValue::is_request(text)))
 }
 
-fn part<'a>(arguments: &[Value<'a>], part: impl FnOnce(&UrlValue) -> &str) -> Computed<'a> {
+fn part<'a>(
+    own: &mut Evaluation<'_, 'a>,
+    arguments: &[Value<'a>],
+    part: impl FnOnce(&UrlValue) -> &str,
+) -> Computed<'a> {
     match arguments {
-        [Value::Opaque(Opaque::Url(url))] => Ok(Value::string(part(url))),
+        [Value::Opaque(Opaque::Url(url))] => {
+            let part = part(url);
+            own.allocate_text(part.len())?;
+            Ok(Value::string(part))
+        }
         _ => mismatched(),
     }
 }
 
-fn scheme<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    part(arguments, |url| &url.scheme)
+fn scheme<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(own, arguments, |url| &url.scheme)
 }
 
-fn host<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    part(arguments, |url| &url.host)
+fn host<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(own, arguments, |url| &url.host)
 }
 
-fn hostname<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    part(arguments, UrlValue::hostname)
+fn hostname<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(own, arguments, UrlValue::hostname)
 }
 
-fn port<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    part(arguments, UrlValue::port)
+fn port<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(own, arguments, UrlValue::port)
 }
 
-fn escaped_path<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    part(arguments, |url| &url.escaped_path)
+fn escaped_path<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+    part(own, arguments, |url| &url.escaped_path)
 }
 
-fn get_query<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
+fn get_query<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::Opaque(Opaque::Url(url))] = arguments else {
         return mismatched();
     };
+    let query = url.raw_query().unwrap_or_default();
+    let pairs = query.split('&').count();
+    own.work(query.len())?;
+    own.allocate(query.len() + pairs * Entries::BYTES_PER_ENTRY)?;
     let entries = url.query().into_iter().map(|(key, values)| {
         let values = values.into_iter().map(Value::string).collect();
         (Key::String(Text::from(key)), Value::list(values))

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use super::error::Fault;
 use super::parser::Meter;
-use super::{Keep, Regex};
+use super::{Keep, MAX_BYTES_OF_REQUEST, Regex};
 
 /// How many patterns a generation holds.
 const PATTERNS: usize = 256;
@@ -17,7 +17,8 @@ const PATTERNS: usize = 256;
 /// How long a pattern may be to be held.
 const LENGTH: usize = 1024;
 
-/// How many states it may have to be held: at most 32 MB are, in all.
+/// How many states it may have to be held: at most 64 MB are, in all, the second automata
+/// included.
 const STATES: usize = 1024;
 
 static CACHE: LazyLock<Mutex<Generations>> = LazyLock::new(Mutex::default);
@@ -38,7 +39,7 @@ pub(crate) fn compiled(pattern: &str, meter: Meter<'_>) -> Result<Arc<Regex>, Fa
     if let Some(found) = cached().find(pattern) {
         return Ok(found);
     }
-    let made = Arc::new(Regex::with(pattern, Keep::Nothing, meter)?);
+    let made = Arc::new(Regex::with(pattern, Keep::Nothing, MAX_BYTES_OF_REQUEST, meter)?);
     if pattern.len() <= LENGTH && made.states() <= STATES {
         cached().put(pattern, Arc::clone(&made));
     }

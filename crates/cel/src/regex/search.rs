@@ -6,6 +6,7 @@
 //! sized for that.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use regex_automata::hybrid::LazyStateID;
 use regex_automata::hybrid::dfa::{Cache, DFA};
@@ -27,15 +28,30 @@ const CACHE: usize = 256 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped;
 
+/// How many bytes of such states are kept of all patterns together, for the searches to come.
+const MAX_KEPT_BYTES: usize = 64 << 20;
+
+/// How many are.
+static KEPT_BYTES: AtomicUsize = AtomicUsize::new(0);
+
 /// What searches in one direction.
 pub(super) struct Automaton {
     dfa: DFA,
     states: usize,
-    /// What searches have met, if it is kept.
-    caches: Option<Pool<Cache, CreateCache>>,
+    bytes: usize,
+    /// What searches have met, if it is kept: one for each thread.
+    caches: Option<Pool<KeptStates, CreateCache>>,
 }
 
-type CreateCache = Box<dyn Fn() -> Cache + Send + Sync + std::panic::UnwindSafe + std::panic::RefUnwindSafe>;
+type CreateCache =
+    Box<dyn Fn() -> KeptStates + Send + Sync + std::panic::UnwindSafe + std::panic::RefUnwindSafe>;
+
+/// The states that searches have met, and for how many bytes they count.
+#[derive(Default)]
+struct KeptStates {
+    cache: Option<Cache>,
+    bytes: usize,
+}
 
 /// What a step of the DFA came to.
 enum Step {
@@ -48,7 +64,7 @@ enum Step {
 
 impl Automaton {
     pub(super) fn new(nfa: NFA, backward: bool, keep: Keep) -> Option<Self> {
-        let states = nfa.states().len();
+        let (states, bytes) = (nfa.states().len(), nfa.memory_usage());
         let kind = if backward {
             MatchKind::All
         } else {
@@ -59,24 +75,34 @@ impl Automaton {
             .cache_capacity(CACHE)
             .skip_cache_capacity_check(true);
         let dfa = DFA::builder().configure(config).build_from_nfa(nfa).ok()?;
-        let pool = || {
-            let maker = dfa.clone();
-            Pool::new(Box::new(move || maker.create_cache()) as CreateCache)
-        };
+        let pool = || Pool::new(Box::new(KeptStates::default) as CreateCache);
         let caches = (keep == Keep::States).then(pool);
-        Some(Self { dfa, states, caches })
+        Some(Self {
+            dfa,
+            states,
+            bytes,
+            caches,
+        })
     }
 
     pub(super) const fn states(&self) -> usize {
         self.states
     }
 
+    /// How much memory it takes, but for what searches keep.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Calls `search` with a cache for the states that it meets.
     fn cached<T>(&self, search: impl FnOnce(&mut Cache) -> T) -> T {
-        match &self.caches {
-            Some(pool) => search(&mut pool.get()),
-            None => search(&mut self.dfa.create_cache()),
-        }
+        let Some(pool) = &self.caches else {
+            return search(&mut self.dfa.create_cache());
+        };
+        let mut kept = pool.get();
+        let found = search(kept.cache.get_or_insert_with(|| self.dfa.create_cache()));
+        kept.settle();
+        found
     }
 
     /// Where the first match from `start` on ends; with `earliest`, where it is
@@ -188,6 +214,36 @@ impl Automaton {
     /// The next state. The DFA never gives up: it makes room for new states.
     fn next(&self, cache: &mut Cache, state: LazyStateID, byte: u8) -> Result<LazyStateID, Stopped> {
         self.dfa.next_state(cache, state, byte).map_err(|_| Stopped)
+    }
+}
+
+// === impl KeptStates ===
+
+impl KeptStates {
+    /// Counts what is there after a search; nothing is kept where too much would be.
+    fn settle(&mut self) {
+        let bytes = self.cache.as_ref().map_or(0, Cache::memory_usage);
+        if bytes == self.bytes {
+            return;
+        }
+        let counted = |kept: usize| {
+            let sum = kept.saturating_sub(self.bytes).saturating_add(bytes);
+            (sum <= MAX_KEPT_BYTES).then_some(sum)
+        };
+        if KEPT_BYTES
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, counted)
+            .is_ok()
+        {
+            self.bytes = bytes;
+        } else {
+            drop(std::mem::take(self));
+        }
+    }
+}
+
+impl Drop for KeptStates {
+    fn drop(&mut self) {
+        KEPT_BYTES.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

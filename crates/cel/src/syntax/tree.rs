@@ -78,15 +78,25 @@ pub(crate) struct FieldExpr {
 impl Expr {
     /// The name that it spells, if it is names joined by points.
     pub(crate) fn qualified_name(&self) -> Option<String> {
-        match &self.kind {
-            ExprKind::Ident(name) => Some(name.clone()),
-            ExprKind::Select {
-                operand,
-                field,
-                optional: false,
-            } => Some(format!("{}.{field}", operand.qualified_name()?)),
-            _ => None,
+        let mut names = Vec::new();
+        let mut expr = self;
+        while let ExprKind::Select {
+            operand,
+            field,
+            optional: false,
+        } = &expr.kind
+        {
+            names.push(field.as_str());
+            expr = operand;
         }
+        names.push(expr.ident()?);
+        names.reverse();
+        Some(names.join("."))
+    }
+
+    /// How deep the tree below it is, itself included.
+    pub(crate) const fn depth(&self) -> u32 {
+        self.depth
     }
 
     /// The name, if it is a single one.

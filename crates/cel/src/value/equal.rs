@@ -11,6 +11,9 @@ pub(crate) type Work<'w> = &'w mut dyn FnMut(usize) -> Result<(), EvalError>;
 /// How many bytes of text are one step of work.
 const BYTES_PER_STEP: usize = 16;
 
+/// The steps that comparing a pair of values takes, beside what is in them.
+const STEPS_PER_PAIR: usize = 16;
+
 /// Whether two values are equal. Values of different types are not, but for
 /// numbers, which are equal if they are the same number.
 ///
@@ -20,6 +23,7 @@ const BYTES_PER_STEP: usize = 16;
 pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>, work: Work<'_>) -> Result<bool, EvalError> {
     // Lists and maps that are not compared to their end yet, the innermost last.
     let mut open = Vec::new();
+    work(STEPS_PER_PAIR)?;
     if is_incomparable(left, right) || !alike(left, right, &mut open, work)? {
         return Ok(false);
     }
@@ -28,7 +32,7 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>, work: Work<'_>) -> Resu
             open.pop();
             continue;
         };
-        work(1)?;
+        work(STEPS_PER_PAIR)?;
         let alike = match right {
             // Upstream goes on where asking is an error.
             Some(right) => is_incomparable(&left, &right) || alike(&left, &right, &mut open, work)?,
@@ -106,7 +110,7 @@ fn alike<'l, 'r>(
             if left.object_type() != right.object_type() || left.len() != right.len() {
                 return Ok(false);
             }
-            work(left.len())?;
+            work(STEPS_PER_PAIR * left.len())?;
             open.push(ComparedPair::Maps(left.entries().into_iter(), right.clone()));
             true
         }

@@ -25,6 +25,9 @@ pub(crate) enum Items<'l, 'a> {
 // === impl List ===
 
 impl<'a> List<'a> {
+    /// How many bytes an item takes, while a list is made of it too.
+    pub(crate) const BYTES_PER_ITEM: usize = 2 * size_of::<Value<'static>>();
+
     /// The number of items.
     #[must_use]
     pub fn len(&self) -> usize {

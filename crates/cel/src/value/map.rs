@@ -217,6 +217,9 @@ impl fmt::Debug for dyn Object + '_ {
 // === impl Entries ===
 
 impl<'a> Entries<'a> {
+    /// How many bytes an entry takes, with its place in the index.
+    pub(crate) const BYTES_PER_ENTRY: usize = 192;
+
     /// No entries yet.
     #[must_use]
     pub fn new() -> Self {

@@ -37,6 +37,9 @@ pub enum Opaque<'a> {
 // === impl Opaque ===
 
 impl<'a> Opaque<'a> {
+    /// How many bytes one takes, beside its text.
+    pub(crate) const BYTES: usize = 256;
+
     /// The name of its type.
     #[must_use]
     pub fn type_name(&self) -> &'static str {

@@ -23,6 +23,14 @@ pub enum Bytes<'a> {
 }
 
 impl<'a> Text<'a> {
+    /// How many bytes a text of its own takes beside what it says.
+    pub(crate) const BYTES: usize = 32;
+
+    /// Whether it is its own and of nobody else.
+    pub(crate) fn is_unshared(&self) -> bool {
+        matches!(self, Self::Shared(text) if Arc::strong_count(text) == 1)
+    }
+
     /// The part of the text that `part` finds in it, borrowed if it can be.
     pub(crate) fn part(&self, part: impl for<'t> FnOnce(&'t str) -> &'t str) -> Text<'a> {
         match self {

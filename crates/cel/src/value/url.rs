@@ -2,6 +2,8 @@
 
 mod parse;
 
+use std::collections::HashMap;
+
 use parse::{UrlPart, parse, unescape};
 
 use crate::quote::quote;
@@ -124,6 +126,7 @@ impl UrlValue {
     #[must_use]
     pub fn query(&self) -> Vec<(String, Vec<String>)> {
         let mut values: Vec<(String, Vec<String>)> = Vec::new();
+        let mut places = HashMap::new();
         for pair in self.query.as_deref().unwrap_or_default().split('&') {
             if pair.is_empty() || pair.contains(';') {
                 continue;
@@ -133,7 +136,8 @@ impl UrlValue {
             else {
                 continue;
             };
-            match values.iter_mut().find(|(own, _)| *own == key) {
+            let place = *places.entry(key.clone()).or_insert(values.len());
+            match values.get_mut(place) {
                 Some((_, own)) => own.push(value),
                 None => values.push((key, vec![value])),
             }

@@ -49,7 +49,7 @@ pub use authorizer::AccessChecker;
 pub use chain::{Chain, Progress};
 pub use denial::{Denial, StatusCause, StatusDetails};
 pub use environment::{Expression, ExpressionEnvironment};
-pub use evaluation::{Deadline, Evaluated};
+pub use evaluation::Evaluated;
 pub use initializers::{Initializer, InitializerConfiguration, InitializerRule};
 pub use mutating::MutatingPolicy;
 pub use outcome::{Outcome, PolicyEvaluation};

@@ -24,6 +24,7 @@ pub(super) use expressions::conditions;
 pub use migrate::{Migrated, migrate};
 pub(super) use rules::{compile_match_resources, default_match_resources, validate_match_resources};
 
+use super::compilation::ObjectCompilation;
 use super::report::Report;
 use super::{Manifests, Scope};
 use crate::document::Document;
@@ -33,7 +34,6 @@ use crate::engine::admission::{
     MutatingPolicy, PolicyBinding, ValidatingPolicy,
 };
 use crate::field::Faults;
-use portcullis_cel::Version;
 use portcullis_cel::json;
 
 /// What such an object says.
@@ -135,18 +135,18 @@ fn together(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
 /// shape and defaults, v1alpha1 one default more ([`binding::default_v1alpha1`]).
 const V1: &str = "admissionregistration.k8s.io/v1";
 
-/// Reads the object, which is static or not, and compiles its expressions for `version`; what is
+/// Reads the object, which is static or not, and compiles its expressions; what is
 /// wrong with it goes to `faults`, and then there is none.
 pub(super) fn read(
     document: &Document,
     is_static: bool,
-    version: Version,
+    compilation: &ObjectCompilation<'_>,
     faults: &mut Faults,
 ) -> Option<AdmissionObject> {
     match document.text("kind").unwrap_or_default() {
         "ValidatingAdmissionPolicy" => {
             let policy = document.in_version(V1).decode(faults)?;
-            let mut report = Report::new(document, faults).compiling_for(version);
+            let mut report = Report::new(document, faults).compiling(compilation);
             let mut policy = validating::read(policy, &mut report)?;
             policy.applicability.is_static = is_static;
             Some(AdmissionObject::ValidatingPolicy(Arc::new(policy)))
@@ -160,7 +160,7 @@ pub(super) fn read(
         }
         "MutatingAdmissionPolicy" => {
             let policy = document.in_version(V1).decode(faults)?;
-            let mut report = Report::new(document, faults).compiling_for(version);
+            let mut report = Report::new(document, faults).compiling(compilation);
             let mut policy = mutating::read(policy, &mut report)?;
             policy.applicability.is_static = is_static;
             Some(AdmissionObject::MutatingPolicy(Arc::new(policy)))
@@ -181,13 +181,13 @@ pub(super) fn read(
         }
         "ValidatingWebhookConfiguration" => {
             let kind = webhooks::ConfigurationKind::Validating;
-            let mut configuration = webhooks::read(document, kind, version, faults)?;
+            let mut configuration = webhooks::read(document, kind, compilation, faults)?;
             configuration.is_static = is_static;
             Some(AdmissionObject::ValidatingWebhooks(Arc::new(configuration)))
         }
         "MutatingWebhookConfiguration" => {
             let kind = webhooks::ConfigurationKind::Mutating;
-            let mut configuration = webhooks::read(document, kind, version, faults)?;
+            let mut configuration = webhooks::read(document, kind, compilation, faults)?;
             configuration.is_static = is_static;
             Some(AdmissionObject::MutatingWebhooks(Arc::new(configuration)))
         }

@@ -141,7 +141,9 @@ fn compile_condition(
         return None;
     }
     let text = &condition.expression;
-    authorization::Condition::compile(report.cel_version(), &condition.name, text)
+    let version = report.cel_version();
+    report
+        .compile(|budget| authorization::Condition::compile_within(version, &condition.name, text, budget))
         .map_err(|fault| match fault {
             ConditionFault::Invalid(error) => report.does_not_compile(path, text, &error),
             fault => report.fault(FaultKind::Invalid, path, fault.to_string()),

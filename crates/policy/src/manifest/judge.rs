@@ -4,12 +4,12 @@
 use serde_json::Value;
 
 use super::object::{self, Content, ManifestObject};
-use super::{lint, namespace_sources};
+use super::{Compilation, lint, namespace_sources};
 use crate::document::{Document, Node};
 use crate::engine::admission::judge::{Judge, Judgement};
 use crate::engine::admission::{AdmissionSet, Operation, Request, StatusCause};
 use crate::engine::authorization::PolicySet;
-use crate::engine::{Time, groups};
+use crate::engine::{Deadline, Time, groups};
 use crate::field::{Fault, FaultKind, Faults, Place, Severity};
 
 /// The resources that are judged.
@@ -41,7 +41,7 @@ impl<'s> Surroundings<'s> {
         Self { policies, admission }
     }
 
-    fn faults(&self, text: &str, now: Time) -> Faults {
+    fn faults(&self, text: &str, now: Time, deadline: Deadline<'_>) -> Faults {
         let mut faults = Faults::new();
         let value = match serde_json::from_str(text) {
             Ok(value) => value,
@@ -55,7 +55,11 @@ impl<'s> Surroundings<'s> {
             }
         };
         let document = Document::new(None, Node::from_json(as_written(value)));
-        if let Some(object) = object::read(document, None, self.admission.cel_version(), &mut faults) {
+        let compilation = Compilation {
+            version: self.admission.cel_version(),
+            deadline,
+        };
+        if let Some(object) = object::read(document, None, compilation, &mut faults) {
             self.look_around(&object, now, &mut faults);
         }
         faults
@@ -82,9 +86,9 @@ impl<'s> Surroundings<'s> {
 }
 
 impl Judge for Surroundings<'_> {
-    fn judge(&self, request: &Request<'_>, now: Time) -> Option<Judgement> {
+    fn judge(&self, request: &Request<'_>, now: Time, deadline: Deadline<'_>) -> Option<Judgement> {
         let object = request.object.filter(|_| is_judged(request))?;
-        let (mut judgement, faults) = (Judgement::default(), self.faults(object.raw(), now));
+        let (mut judgement, faults) = (Judgement::default(), self.faults(object.raw(), now, deadline));
         for fault in faults.iter() {
             let field = fault.place.path.to_string();
             let message = format!("{}: {}", fault.kind.as_str(), fault.message);

@@ -8,6 +8,7 @@ use k8s_openapi::api::rbac::v1 as rbac_v1;
 use serde::de::DeserializeOwned;
 
 use super::admission::{self, AdmissionObject};
+use super::compilation::{Compilation, ObjectCompilation};
 use super::kept::KeptDocument;
 use super::kind::{self, ManifestKind};
 use super::lint::known::is_namespaced;
@@ -20,7 +21,6 @@ use crate::engine::admission::STATIC_SUFFIX;
 use crate::engine::admission::exceptions::Exception;
 use crate::engine::authorization::{AuthorizationPolicy, Binding, Role};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
-use portcullis_cel::Version;
 
 /// A valid object and its document.
 #[derive(Debug, Clone)]
@@ -67,14 +67,15 @@ impl Deref for ManifestObject {
     }
 }
 
-/// Reads `document`, and compiles its expressions for `version`; what is wrong with it goes to `faults`, and then there is no object.
+/// Reads `document`, and compiles its expressions; what is wrong with it goes to `faults`, and
+/// then there is no object.
 pub(super) fn read(
     document: Document,
     cluster: Option<Arc<str>>,
-    version: Version,
+    compilation: Compilation<'_>,
     faults: &mut Faults,
 ) -> Option<ManifestObject> {
-    let valid = read_alone(&document, cluster, ObjectOrigin::File, version, faults)?;
+    let valid = read_alone(&document, cluster, ObjectOrigin::File, compilation, faults)?;
     Some(ManifestObject::new(document, Arc::new(valid)))
 }
 
@@ -83,11 +84,12 @@ pub(super) fn read_alone(
     document: &Document,
     cluster: Option<Arc<str>>,
     origin: ObjectOrigin,
-    version: Version,
+    compilation: Compilation<'_>,
     faults: &mut Faults,
 ) -> Option<ValidatedObject> {
+    let compilation = compilation.of_object();
     let content = match kind::of(document) {
-        Ok(kind) => content(kind, document, (origin, version), faults),
+        Ok(kind) => content(kind, document, (origin, &compilation), faults),
         Err(unknown) => {
             faults.push(Fault::error(
                 document.place(unknown.path),
@@ -97,13 +99,14 @@ pub(super) fn read_alone(
             None
         }
     };
-    content.map(|content| ValidatedObject::new(document, cluster, content, origin))
+    let compiled_bytes = compilation.compiled_bytes();
+    content.map(|content| ValidatedObject::new(document, cluster, content, origin, compiled_bytes))
 }
 
 fn content(
     kind: ManifestKind,
     document: &Document,
-    (origin, version): (ObjectOrigin, Version),
+    (origin, compilation): (ObjectOrigin, &ObjectCompilation<'_>),
     faults: &mut Faults,
 ) -> Option<Content> {
     match kind {
@@ -129,7 +132,7 @@ fn content(
         }
         ManifestKind::AuthorizationPolicy => {
             let policy: v1alpha1::AuthorizationPolicy = document.decode(faults)?;
-            let mut report = Report::new(document, faults).compiling_for(version);
+            let mut report = Report::new(document, faults).compiling(compilation);
             let checked = authorization_policy::validate(&policy, &mut report);
             if !report.is_valid() {
                 return None;
@@ -138,7 +141,7 @@ fn content(
         }
         ManifestKind::AdmissionException => {
             let exception = document.decode(faults)?;
-            let mut report = Report::new(document, faults).compiling_for(version);
+            let mut report = Report::new(document, faults).compiling(compilation);
             let exception = admission_exception::read(exception, &mut report)?;
             Some(Content::Exception(Arc::new(exception)))
         }
@@ -148,7 +151,7 @@ fn content(
         ManifestKind::Admission => {
             let name = named(document, faults)?;
             let is_static = origin == ObjectOrigin::File && name.ends_with(STATIC_SUFFIX);
-            admission::read(document, is_static, version, faults).map(Content::Admission)
+            admission::read(document, is_static, compilation, faults).map(Content::Admission)
         }
         ManifestKind::Parameter => parameter(document, faults),
     }

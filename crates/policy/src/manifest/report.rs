@@ -1,17 +1,28 @@
 //! Collects the faults of one object.
 
-use crate::document::Document;
-use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
-use portcullis_cel::{CompileError, Version};
+use std::cmp::Ordering;
 
+use crate::document::Document;
+use crate::engine::text::truncate_with_mark;
+use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
+use portcullis_cel::{CompileBudget, CompileError, Version};
+
+use super::compilation::ObjectCompilation;
 use super::names::Syntax;
+
+/// How many errors of one document are told: nobody reads more, and each is longer than what it is
+/// about.
+pub(super) const MAX_ERRORS: usize = 100;
+
+/// How much of an expression a message quotes, in bytes.
+const MAX_QUOTED_BYTES: usize = 512;
 
 /// Collects what is wrong with one document.
 pub(super) struct Report<'a> {
     document: &'a Document,
     faults: &'a mut Faults,
     errors: usize,
-    cel_version: Version,
+    compilation: Option<&'a ObjectCompilation<'a>>,
 }
 
 impl<'a> Report<'a> {
@@ -20,21 +31,30 @@ impl<'a> Report<'a> {
             document,
             faults,
             errors: 0,
-            cel_version: Version::NEWEST,
+            compilation: None,
         }
     }
 
-    /// The same of a document whose expressions are compiled for `version`, not the newest.
-    pub(super) const fn compiling_for(self, version: Version) -> Self {
+    /// The same of a document whose expressions are compiled so.
+    pub(super) const fn compiling(self, compilation: &'a ObjectCompilation<'a>) -> Self {
         Self {
-            cel_version: version,
+            compilation: Some(compilation),
             ..self
         }
     }
 
-    /// What expressions of the document are compiled for.
-    pub(super) const fn cel_version(&self) -> Version {
-        self.cel_version
+    /// What expressions of the document are compiled for: the newest version, if nothing is said.
+    pub(super) fn cel_version(&self) -> Version {
+        self.compilation
+            .map_or(Version::NEWEST, |compilation| compilation.version)
+    }
+
+    /// Compiles something out of what is left for the document.
+    pub(super) fn compile<T>(&self, compile: impl FnOnce(&CompileBudget<'_>) -> T) -> T {
+        match self.compilation {
+            Some(compilation) => compile(&compilation.budget),
+            None => compile(&CompileBudget::new()),
+        }
     }
 
     /// Whether nothing was wrong since [`Report::new`].
@@ -43,9 +63,20 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn fault(&mut self, kind: FaultKind, path: &FieldPath, message: impl Into<String>) {
+        self.push(|document| Fault::error(document.place(path.clone()), kind, message));
+    }
+
+    fn push(&mut self, fault: impl FnOnce(&Document) -> Fault) {
         self.errors += 1;
-        self.faults
-            .push(Fault::error(self.document.place(path.clone()), kind, message));
+        match self.errors.cmp(&MAX_ERRORS) {
+            Ordering::Less => self.faults.push(fault(self.document)),
+            Ordering::Equal => {
+                let message = format!("more than {MAX_ERRORS} errors: the first are told");
+                let place = self.document.place(FieldPath::root());
+                self.faults.push(Fault::error(place, FaultKind::TooMany, message));
+            }
+            Ordering::Greater => {}
+        }
     }
 
     pub(super) fn required(&mut self, path: &FieldPath, message: impl Into<String>) {
@@ -63,21 +94,23 @@ impl<'a> Report<'a> {
     /// The expression `text` at `path` is none: the fault is where in the file `error` is. Of an
     /// expression over several lines that line alone is shown.
     pub(super) fn does_not_compile(&mut self, path: &FieldPath, text: &str, error: &CompileError) {
-        self.errors += 1;
-        let (place, wrong) = within(self.document, path, error);
-        let line = text.lines().nth(error.line.saturating_sub(1));
-        let shown = line.unwrap_or(text).trim();
-        let message = format!("`{shown}`: compilation failed: {wrong}");
-        self.faults.push(Fault::error(place, FaultKind::Invalid, message));
+        self.push(|document| {
+            let (place, wrong) = within(document, path, error);
+            let line = text.lines().nth(error.line.saturating_sub(1));
+            let shown = truncate_with_mark(line.unwrap_or(text).trim(), MAX_QUOTED_BYTES);
+            let message = format!("`{shown}`: compilation failed: {wrong}");
+            Fault::error(place, FaultKind::Invalid, message)
+        });
     }
 
     /// `value` is wrong, which is the key or the value of the entry `key`. As upstream it
     /// is reported at the map; the line is that of the entry.
     pub(super) fn invalid_entry(&mut self, map: &FieldPath, key: &str, value: &str, message: &str) {
-        self.errors += 1;
-        let place = self.document.place(map.key(key)).at(map.clone());
-        let message = format!("`{value}`: {message}");
-        self.faults.push(Fault::error(place, FaultKind::Invalid, message));
+        self.push(|document| {
+            let place = document.place(map.key(key)).at(map.clone());
+            let message = format!("`{value}`: {message}");
+            Fault::error(place, FaultKind::Invalid, message)
+        });
     }
 
     pub(super) fn forbidden(&mut self, path: &FieldPath, message: impl Into<String>) {

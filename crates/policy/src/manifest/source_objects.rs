@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::object::{self, Content, ManifestObject};
 use super::validated::{ObjectIdentity, ValidatedObject, digest};
-use super::{Source, stream};
+use super::{Compilation, Source, stream};
 use crate::document::Document;
 use crate::field::Faults;
 use portcullis_cel::Version;
@@ -25,13 +25,19 @@ pub struct SourceObjects {
 }
 
 impl SourceObjects {
-    /// Reads `source`, and compiles its expressions for `version`. Objects that are as `earlier`
+    /// Reads `source`, and compiles its expressions. Objects that are as `earlier`
     /// has them, the same file as it was before, are shared with it, and neither validated nor
     /// compiled again where that was read for the same version.
     ///
-    /// Blocks for as long as expressions take to compile.
+    /// Blocks for as long as expressions take to compile, but for a deadline.
     #[must_use]
-    pub fn read(source: &Source, version: Version, earlier: Option<&Self>) -> Self {
+    pub fn read<'c>(
+        source: &Source,
+        compilation: impl Into<Compilation<'c>>,
+        earlier: Option<&Self>,
+    ) -> Self {
+        let compilation = compilation.into();
+        let version = compilation.version;
         let cluster: Option<Arc<str>> = source.cluster.as_deref().map(Into::into);
         let known = earlier
             .filter(|earlier| earlier.cluster == cluster && earlier.version == version)
@@ -41,7 +47,7 @@ impl SourceObjects {
         for document in stream::documents(source, &mut faults) {
             match known.as_ref().and_then(|known| known.find(&document)) {
                 Some(valid) => objects.push(ManifestObject::new(document, valid)),
-                None => objects.extend(object::read(document, cluster.clone(), version, &mut faults)),
+                None => objects.extend(object::read(document, cluster.clone(), compilation, &mut faults)),
             }
         }
         Self::of(cluster, version, objects, faults)

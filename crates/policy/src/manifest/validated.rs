@@ -27,6 +27,7 @@ pub struct ValidatedObject {
     /// The object itself, where expressions look at it.
     pub(super) json: Option<Arc<json::Document<'static>>>,
     digest: u64,
+    compiled_bytes: usize,
 }
 
 /// Where an object comes from.
@@ -51,7 +52,7 @@ impl ValidatedObject {
     /// Reads one object that came by itself, of the only `cluster` it holds for, and compiles its
     /// expressions for `version`.
     ///
-    /// Blocks for as long as its expressions take to compile.
+    /// Blocks for as long as its expressions take to compile, some tenths of a second at most.
     ///
     /// # Errors
     ///
@@ -60,7 +61,7 @@ impl ValidatedObject {
     pub fn read(document: Document, cluster: Arc<str>, version: Version) -> Result<Self, Faults> {
         let mut faults = Faults::new();
         let origin = ObjectOrigin::ApiServer;
-        match object::read_alone(&document, Some(cluster), origin, version, &mut faults) {
+        match object::read_alone(&document, Some(cluster), origin, version.into(), &mut faults) {
             Some(object) => Ok(object),
             None => {
                 if !faults.has_errors() {
@@ -88,6 +89,7 @@ impl ValidatedObject {
         cluster: Option<Arc<str>>,
         content: Content,
         origin: ObjectOrigin,
+        compiled_bytes: usize,
     ) -> Self {
         let json = match &content {
             Content::Namespace(_) | Content::Parameter => admission::json(document),
@@ -100,6 +102,7 @@ impl ValidatedObject {
             content,
             is_watched: origin == ObjectOrigin::ApiServer,
             json,
+            compiled_bytes,
         }
     }
 
@@ -138,6 +141,12 @@ impl ValidatedObject {
             Content::Exception(exception) => Some(exception),
             _ => None,
         }
+    }
+
+    /// How many bytes its compiled expressions take, at most 32 MiB.
+    #[must_use]
+    pub const fn compiled_bytes(&self) -> usize {
+        self.compiled_bytes
     }
 
     /// Whether it is of a kind that has expressions.

@@ -7,8 +7,9 @@ use super::request::RequestForm;
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
 use portcullis_cel::json::{Document, Node, patch};
+use portcullis_policy::engine::Deadline;
 use portcullis_policy::engine::Time;
-use portcullis_policy::engine::admission::{Deadline, Operation};
+use portcullis_policy::engine::admission::Operation;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{
     AdmitAllExplained, AnsweredObject, OfflineReview, PHASES, StepsInWords, Traced, TracedValue,

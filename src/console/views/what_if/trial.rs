@@ -1,5 +1,7 @@
 //! A policy on trial: pasted beside what is in force, for one question.
 
+use std::time::Instant;
+
 use serde::Serialize;
 
 use super::manifest::AdmissionAnswer;
@@ -8,6 +10,7 @@ use crate::console::context::ViewContext;
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
 use crate::reload::Trial;
+use portcullis_policy::engine::Deadline;
 use portcullis_policy::engine::admission::{AdmissionPolicies, Phase};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::AdmitAllExplained;
@@ -108,7 +111,9 @@ impl TrialForm {
             text: self.policy.clone(),
             cluster: None,
         };
-        let (trial, faults) = context.snapshot.trial(&source, context.now);
+        let expired = || Instant::now() >= context.deadline;
+        let deadline = Deadline { expired: &expired };
+        let (trial, faults) = context.snapshot.trial(&source, context.now, deadline);
         let answer = TrialAnswer {
             faults: faults.iter().map(FaultRow::from).collect(),
             objects: trial.as_ref().map(objects).unwrap_or_default(),

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use super::ORDERED;
+use crate::budget::STEPS_PER_NODE;
 use crate::cost;
 use crate::environment::Version;
 use crate::error::EvalError;
@@ -142,7 +143,8 @@ fn slice<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
     if list.len() < to {
         return fault(&format!("list is length {}", list.len()));
     }
-    own.work(to * 4)?;
+    own.work(from * STEPS_PER_NODE)?;
+    own.allocate_items(to - from)?;
     Ok(Value::list(list.items().skip(from).take(to - from).collect()))
 }
 
@@ -167,14 +169,14 @@ fn flatten_into<'a>(
     depth: i64,
     items: &mut Vec<Value<'a>>,
 ) -> Result<(), EvalError> {
-    own.work(list.len() * 4)?;
+    own.allocate_items(list.len())?;
     let mut begun: Vec<(std::vec::IntoIter<Value<'a>>, i64)> = vec![(values(list), depth)];
     while let Some((rest, depth)) = begun.last_mut() {
         let depth = *depth;
         match rest.next() {
             None => drop(begun.pop()),
             Some(Value::List(inner)) if depth > 0 => {
-                own.work(inner.len() * 4)?;
+                own.allocate_items(inner.len())?;
                 begun.push((values(&inner), depth - 1));
             }
             Some(item) => items.push(item),
@@ -196,7 +198,7 @@ fn range<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
             .unwrap_or_default()
             .saturating_add(1 + cost::LIST),
     )?;
-    own.work(usize::try_from(*end).unwrap_or_default())?;
+    own.allocate_items(usize::try_from(*end).unwrap_or_default())?;
     Ok(Value::list((0..*end).map(Value::Int).collect()))
 }
 
@@ -216,7 +218,7 @@ fn reverse<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>
     let [Value::List(list)] = arguments else {
         return mismatched();
     };
-    own.work(list.len() * 4)?;
+    own.allocate_items(list.len())?;
     let mut items: Vec<Value<'a>> = list.items().collect();
     items.reverse();
     Ok(Value::list(items))
@@ -237,6 +239,7 @@ fn distinct<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
             }
         }
         if !known {
+            own.allocate(List::BYTES_PER_ITEM)?;
             items.push(item);
         }
     }
@@ -247,7 +250,7 @@ fn sort<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
     let [Value::List(list)] = arguments else {
         return mismatched();
     };
-    own.work(list.len())?;
+    own.allocate_items(list.len())?;
     let keys: Vec<Value<'a>> = list.items().collect();
     sort_by_keys(own, list, &keys)
 }
@@ -268,7 +271,7 @@ pub(crate) fn sort_by_keys<'a>(
     if keys.len() > 1 && keys.iter().any(|key| key.type_of() != of) {
         return Err(EvalError::failed("list elements must have the same type"));
     }
-    own.work(list.len())?;
+    own.allocate_items(list.len())?;
     let mut items: Vec<(&Value<'a>, Value<'a>)> = keys.iter().zip(list.items()).collect();
     // A comparison cannot end the sort, but it need not compare either.
     let mut failure = None;

@@ -4,10 +4,11 @@
 //! evaluated; a false one decides, otherwise one that failed.
 
 use super::environment::ExpressionEnvironment;
-use super::evaluation::{Deadline, Evaluated};
+use super::evaluation::Evaluated;
 use super::policy::{CompiledMatchCondition, FailurePolicy};
 use super::trace::PolicyExpression;
 use super::variables::Inputs;
+use crate::engine::Deadline;
 use portcullis_cel::{Value, cost};
 
 /// What all conditions together come to.

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use portcullis_cel::{AdmissionVariables, CompileError, PerVersion, Program, Type, Version};
+use portcullis_cel::{AdmissionVariables, CompileBudget, CompileError, PerVersion, Program, Type, Version};
 
 /// The object that is to be: `object`.
 pub(super) const OBJECT: usize = 0;
@@ -114,17 +114,27 @@ impl ExpressionEnvironment {
     /// # Errors
     ///
     /// What is wrong with the expression.
-    pub fn add_variable(&mut self, name: &str, text: &str) -> Result<(), CompileError> {
-        let program = self.with_authorizer.compile(text, &[])?.named(name);
-        let of = declared(program.output());
-        self.declare(name, of);
+    pub fn add_variable(
+        &mut self,
+        name: &str,
+        text: &str,
+        budget: &CompileBudget<'_>,
+    ) -> Result<(), CompileError> {
+        let program = self
+            .with_authorizer
+            .compile_within(text, &[], budget)?
+            .named(name);
+        let before = self.with_authorizer.variables();
+        self.declare(name, declared(program.output()), program.depth());
         let slot = self.with_authorizer.slot(&format!("variables.{name}"));
         let expression = Arc::new(Expression {
             text: text.to_owned(),
             program,
         });
         if let Some(slot) = slot {
-            self.variables.retain(|variable| variable.slot != slot);
+            if slot < before {
+                self.variables.retain(|variable| variable.slot != slot);
+            }
             self.variables.push(PolicyVariable {
                 name: name.to_owned(),
                 slot,
@@ -137,7 +147,7 @@ impl ExpressionEnvironment {
     /// Lets `variables.NAME` be named although its own expression is at fault,
     /// so that this is reported once.
     pub fn add_faulty_variable(&mut self, name: &str) {
-        self.declare(name, Type::Dyn);
+        self.declare(name, Type::Dyn, 0);
     }
 
     /// An expression that must be true or false.
@@ -145,8 +155,8 @@ impl ExpressionEnvironment {
     /// # Errors
     ///
     /// What is wrong with it.
-    pub fn condition(&self, text: &str) -> Result<Expression, CompileError> {
-        compile(&self.with_authorizer, text, &[Type::Bool])
+    pub fn condition(&self, text: &str, budget: &CompileBudget<'_>) -> Result<Expression, CompileError> {
+        compile(&self.with_authorizer, text, &[Type::Bool], budget)
     }
 
     /// A `messageExpression`: text, and no authorizer.
@@ -154,8 +164,8 @@ impl ExpressionEnvironment {
     /// # Errors
     ///
     /// What is wrong with it.
-    pub fn message(&self, text: &str) -> Result<Expression, CompileError> {
-        compile(&self.without_authorizer, text, &[Type::String])
+    pub fn message(&self, text: &str, budget: &CompileBudget<'_>) -> Result<Expression, CompileError> {
+        compile(&self.without_authorizer, text, &[Type::String], budget)
     }
 
     /// The `valueExpression` of an audit annotation: text or null.
@@ -163,8 +173,8 @@ impl ExpressionEnvironment {
     /// # Errors
     ///
     /// What is wrong with it.
-    pub fn annotation(&self, text: &str) -> Result<Expression, CompileError> {
-        compile(&self.with_authorizer, text, &[Type::String, Type::Null])
+    pub fn annotation(&self, text: &str, budget: &CompileBudget<'_>) -> Result<Expression, CompileError> {
+        compile(&self.with_authorizer, text, &[Type::String, Type::Null], budget)
     }
 
     /// A `jsonPatch`: a list of `JSONPatch`.
@@ -172,12 +182,13 @@ impl ExpressionEnvironment {
     /// # Errors
     ///
     /// What is wrong with it.
-    pub fn json_patch(&self, text: &str) -> Result<Expression, CompileError> {
+    pub fn json_patch(&self, text: &str, budget: &CompileBudget<'_>) -> Result<Expression, CompileError> {
         // Object types are the same if their names are.
         compile(
             &self.with_authorizer,
             text,
             &[Type::list(Type::object("JSONPatch", []))],
+            budget,
         )
     }
 
@@ -186,8 +197,13 @@ impl ExpressionEnvironment {
     /// # Errors
     ///
     /// What is wrong with it.
-    pub fn apply_configuration(&self, text: &str) -> Result<Expression, CompileError> {
-        compile(&self.with_authorizer, text, &[Type::object("Object", [])])
+    pub fn apply_configuration(
+        &self,
+        text: &str,
+        budget: &CompileBudget<'_>,
+    ) -> Result<Expression, CompileError> {
+        let expected = [Type::object("Object", [])];
+        compile(&self.with_authorizer, text, &expected, budget)
     }
 
     pub(super) const fn cel(&self) -> &portcullis_cel::Environment {
@@ -198,9 +214,9 @@ impl ExpressionEnvironment {
         &self.variables
     }
 
-    fn declare(&mut self, name: &str, of: Type) {
+    fn declare(&mut self, name: &str, of: Type, depth: u32) {
         for environment in [&mut self.with_authorizer, &mut self.without_authorizer] {
-            *environment = environment.clone().lazy_variable(name, of.clone());
+            environment.add_lazy_variable(name, of.clone(), depth);
         }
     }
 }
@@ -209,8 +225,9 @@ fn compile(
     environment: &portcullis_cel::Environment,
     text: &str,
     expected: &[Type],
+    budget: &CompileBudget<'_>,
 ) -> Result<Expression, CompileError> {
-    let program = environment.compile(text, expected)?;
+    let program = environment.compile_within(text, expected, budget)?;
     Ok(Expression {
         text: text.to_owned(),
         program,
@@ -282,8 +299,16 @@ mod tests {
             "authorizer.path('/x').check('get')",
             ExpressionEnvironment::new(Version::NEWEST, false),
         );
-        assert!(environment.condition(&format!("{asks}.allowed()")).is_ok());
-        assert!(environment.message(&format!("{asks}.reason()")).is_err());
+        assert!(
+            environment
+                .condition(&format!("{asks}.allowed()"), &CompileBudget::new())
+                .is_ok()
+        );
+        assert!(
+            environment
+                .message(&format!("{asks}.reason()"), &CompileBudget::new())
+                .is_err()
+        );
     }
 
     #[test]
@@ -291,13 +316,13 @@ mod tests {
         let text = "jsonpatch.escapeKey('a/b') == 'a~1b'";
         assert!(
             ExpressionEnvironment::new(Version::NEWEST, false)
-                .condition(text)
+                .condition(text, &CompileBudget::new())
                 .is_err()
         );
         assert!(
             ExpressionEnvironment::new(Version::NEWEST, false)
                 .mutation()
-                .condition(text)
+                .condition(text, &CompileBudget::new())
                 .is_ok()
         );
     }

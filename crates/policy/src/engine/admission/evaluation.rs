@@ -1,7 +1,6 @@
 //! Evaluates a sequence of expressions with a shared cost budget.
 
 use std::cell::Cell;
-use std::fmt;
 
 use super::environment::{Expression, ExpressionEnvironment};
 use super::trace::{PolicyExpression, Recorder, TraceStep};
@@ -16,13 +15,6 @@ pub enum Evaluated<'a> {
     Value(Value<'a>),
     /// Why it has none.
     Failed(String),
-}
-
-/// When to give up.
-#[derive(Clone, Copy)]
-pub struct Deadline<'c> {
-    /// Whether the caller's deadline has passed. Once it has, it stays so.
-    pub expired: &'c dyn Fn() -> bool,
 }
 
 /// Expressions that share their variables.
@@ -46,25 +38,6 @@ impl Evaluated<'_> {
             Self::Value(value) => value.as_str(),
             Self::Absent | Self::Failed(_) => None,
         }
-    }
-}
-
-// === impl Deadline ===
-
-impl<'c> Deadline<'c> {
-    /// Whether it is time to give up: what was not asked cannot be answered.
-    pub(super) fn has_passed(self) -> bool {
-        (self.expired)()
-    }
-
-    pub(super) fn budget(self, cost: u64) -> Budget<'c> {
-        Budget::new(cost).until(self.expired)
-    }
-}
-
-impl fmt::Debug for Deadline<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Deadline").finish_non_exhaustive()
     }
 }
 

@@ -12,12 +12,13 @@ use super::GroupVersionKind;
 use super::apply;
 use super::conditions::{self, MatchConditions};
 use super::environment::{Expression, ExpressionEnvironment};
-use super::evaluation::{Deadline, Evaluated};
+use super::evaluation::Evaluated;
 use super::policy::Applicability;
 use super::reinvocation::Reinvocation;
 use super::to_json;
 use super::trace::PolicyExpression;
 use super::variables::Inputs;
+use crate::engine::Deadline;
 use portcullis_cel::json::{self, Document, Node, patch, write_string};
 use portcullis_cel::{Map, Value, cost};
 

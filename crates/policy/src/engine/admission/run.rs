@@ -2,10 +2,9 @@
 
 use super::Request;
 use super::authorizer::{AccessChecker, AuthorizerVariables};
-use super::evaluation::Deadline;
 use super::judge::Judge;
 use super::trace::{Recorder, TraceStep};
-use crate::engine::Time;
+use crate::engine::{Deadline, Time};
 
 /// How to run the policies.
 #[derive(Clone, Copy)]
@@ -43,7 +42,7 @@ impl<'r> Run<'r> {
     pub const fn new(access: &'r dyn AccessChecker, now: Time) -> Self {
         Self {
             only: None,
-            deadline: Deadline { expired: &|| false },
+            deadline: Deadline::NEVER,
             now,
             access,
             judge: None,

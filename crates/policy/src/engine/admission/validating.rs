@@ -9,11 +9,11 @@ mod dispatcher;
 use super::conditions::{self, MatchConditions};
 pub use super::decision::ValidationDecision;
 use super::environment::{Expression, ExpressionEnvironment};
-use super::evaluation::{Deadline, Evaluated};
+use super::evaluation::Evaluated;
 use super::policy::{Applicability, FailurePolicy};
 use super::trace::PolicyExpression;
 use super::variables::{Inputs, NamespaceObject, RequestView};
-use crate::engine::StatusReason;
+use crate::engine::{Deadline, StatusReason};
 use portcullis_cel::{Budget, EvalError, Value, cost};
 
 /// The longest text that a message expression may give, in bytes.

@@ -15,7 +15,7 @@ mod environment;
 use std::fmt;
 use std::sync::Arc;
 
-use portcullis_cel::{CompileError, EvalError, Program, Type, Value, Version};
+use portcullis_cel::{CompileBudget, CompileError, EvalError, Program, Type, Value, Version};
 
 pub use activation::RequestActivation;
 
@@ -83,13 +83,26 @@ impl Condition {
     /// The first reason why `expression` cannot be used. Names that no request
     /// has are refused here rather than at each evaluation.
     pub fn compile(version: Version, name: &str, expression: &str) -> Result<Self, ConditionFault> {
+        Self::compile_within(version, name, expression, &CompileBudget::new())
+    }
+
+    /// The same out of a budget that several conditions share.
+    ///
+    /// # Errors
+    /// The same, or what the budget had not enough of.
+    pub fn compile_within(
+        version: Version,
+        name: &str,
+        expression: &str,
+        budget: &CompileBudget<'_>,
+    ) -> Result<Self, ConditionFault> {
         if expression.trim().is_empty() {
             return Err(ConditionFault::Empty);
         }
         if nesting(expression) > MAX_NESTING {
             return Err(ConditionFault::TooDeep);
         }
-        let program = environment::environment(version).compile(expression, &[Type::Bool])?;
+        let program = environment::environment(version).compile_within(expression, &[Type::Bool], budget)?;
         let (name, expression) = (name.to_owned(), expression.to_owned());
         Ok(Self {
             compiled: Arc::new(Compiled {

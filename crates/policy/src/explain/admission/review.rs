@@ -12,11 +12,11 @@ use std::time::Instant;
 
 use super::trace::{StepRecorder, Traced};
 use crate::api::{AdmissionReview, AdmissionReviewError};
-use crate::engine::Time;
 use crate::engine::admission::chain::{Comparison, compare};
 use crate::engine::admission::trace::{Recorder, TraceStep};
 use crate::engine::admission::webhook::{Call, WebhookAnswer, WebhookResult};
-use crate::engine::admission::{Chain, Deadline, Outcome, Phase, Progress, Request, Run};
+use crate::engine::admission::{Chain, Outcome, Phase, Progress, Request, Run};
+use crate::engine::{Deadline, Time};
 use crate::explain::LoadedPolicies;
 use crate::explain::recorded::{Answering, RecordedAnswers};
 use crate::manifest::Surroundings;

@@ -6,7 +6,7 @@ use super::super::names;
 use super::super::report::Report;
 use crate::engine::admission::{CompiledMatchCondition, Expression, ExpressionEnvironment};
 use crate::field::{FaultKind, FieldPath};
-use portcullis_cel::CompileError;
+use portcullis_cel::{CompileBudget, CompileError};
 
 /// The most match conditions of one policy or webhook.
 const MOST_CONDITIONS: usize = 64;
@@ -16,13 +16,14 @@ pub(super) fn expression(
     text: &str,
     path: &FieldPath,
     report: &mut Report<'_>,
-    compile: impl FnOnce(&str) -> Result<Expression, CompileError>,
+    compile: impl FnOnce(&CompileBudget<'_>) -> Result<Expression, CompileError>,
 ) -> Option<Expression> {
     if text.trim().is_empty() {
         report.required(path, "a CEL expression");
         return None;
     }
-    compile(text)
+    report
+        .compile(compile)
         .map_err(|error| report.does_not_compile(path, text, &error))
         .ok()
 }
@@ -45,7 +46,9 @@ pub(super) fn variables(
         let path = path.field("expression");
         if variable.expression.trim().is_empty() {
             report.required(&path, "a CEL expression");
-        } else if let Err(error) = environment.add_variable(name, &variable.expression) {
+        } else if let Err(error) =
+            report.compile(|budget| environment.add_variable(name, &variable.expression, budget))
+        {
             report.does_not_compile(&path, &variable.expression, &error);
             environment.add_faulty_variable(name);
         }
@@ -71,8 +74,8 @@ pub(crate) fn conditions(
     for (index, condition) in written.iter().enumerate() {
         let path = path.index(index);
         let text = condition.expression.as_str();
-        let expression = expression(text, &path.field("expression"), report, |text| {
-            environment.condition(text)
+        let expression = expression(text, &path.field("expression"), report, |budget| {
+            environment.condition(text, budget)
         });
         let (name, path) = (condition.name.as_str(), path.field("name"));
         if name.is_empty() {

@@ -84,7 +84,7 @@ fn read_mutation(
                 Some(patch) => {
                     let path = path.field("jsonPatch").field("expression");
                     let text = patch.expression.as_deref().unwrap_or_default();
-                    expression(text, &path, report, |text| environment.json_patch(text))
+                    expression(text, &path, report, |budget| environment.json_patch(text, budget))
                 }
             };
             if apply.is_some() {
@@ -119,7 +119,9 @@ fn read_apply_configuration(
     };
     let text = apply.expression.as_deref().unwrap_or_default();
     let path = path.field("expression");
-    expression(text, &path, report, |text| environment.apply_configuration(text))
+    expression(text, &path, report, |budget| {
+        environment.apply_configuration(text, budget)
+    })
 }
 
 fn reinvocation(written: Option<&str>, path: &FieldPath, report: &mut Report<'_>) -> Option<Reinvocation> {

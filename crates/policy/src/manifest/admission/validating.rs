@@ -80,8 +80,8 @@ fn read_validation(
     report: &mut Report<'_>,
 ) -> Option<Validation> {
     let text = written.expression.as_str();
-    let condition = expression(text, &path.field("expression"), report, |text| {
-        environment.condition(text)
+    let condition = expression(text, &path.field("expression"), report, |budget| {
+        environment.condition(text, budget)
     });
     let message_expression = written.message_expression.unwrap_or_default();
     let message_path = path.field("messageExpression");
@@ -95,8 +95,8 @@ fn read_validation(
         );
         None
     } else {
-        expression(&message_expression, &message_path, report, |text| {
-            environment.message(text)
+        expression(&message_expression, &message_path, report, |budget| {
+            environment.message(&message_expression, budget)
         })
     };
     let message = written.message.unwrap_or_default();
@@ -178,7 +178,7 @@ fn read_annotation(
         );
         return None;
     }
-    expression(&written.value_expression, &path, report, |text| {
-        environment.annotation(text)
+    expression(&written.value_expression, &path, report, |budget| {
+        environment.annotation(&written.value_expression, budget)
     })
 }

@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::compilation::ObjectCompilation;
 use super::super::metadata;
 use super::super::report::Report;
 use super::super::{names, selector};
@@ -26,7 +27,6 @@ use crate::engine::admission::Reinvocation;
 use crate::engine::admission::matching::{Constraints, NoRules};
 use crate::engine::admission::webhook::{self, ReviewVersion, SideEffects, WebhookConfiguration};
 use crate::field::{FaultKind, Faults, FieldPath};
-use portcullis_cel::Version;
 
 pub(super) use written::{WrittenClientConfig, WrittenService, WrittenWebhook};
 
@@ -85,7 +85,7 @@ pub(super) const V1ALPHA1: Dialect = Dialect {
 pub(super) fn read(
     document: &Document,
     kind: ConfigurationKind,
-    version: Version,
+    compilation: &ObjectCompilation<'_>,
     faults: &mut Faults,
 ) -> Option<WebhookConfiguration> {
     let configuration: written::Configuration = document.decode(faults)?;
@@ -93,7 +93,7 @@ pub(super) fn read(
         Some("admissionregistration.k8s.io/v1beta1") => V1BETA1,
         _ => V1,
     };
-    let mut report = Report::new(document, faults).compiling_for(version);
+    let mut report = Report::new(document, faults).compiling(compilation);
     let report = &mut report;
     let metadata = configuration.metadata;
     metadata::validate_cluster_scoped(&metadata, report);

@@ -11,7 +11,7 @@ use crate::engine::admission::apply::Schemas;
 use crate::engine::admission::{Applicability, Expression, ExpressionEnvironment, GroupVersionKind};
 use crate::field::{Fault, FaultKind, FieldPath};
 use crate::manifest::report::within;
-use portcullis_cel::{CompileError, Type, Version};
+use portcullis_cel::{CompileBudget, CompileError, CompileErrorKind, Type, Version};
 
 /// The most types that expressions are checked against, as upstream.
 const MOST_TYPES: usize = 10;
@@ -22,6 +22,7 @@ pub(super) fn lint(policy: &Applicability, version: Version, lint: &mut Lint<'_>
     let Some(spec) = document.root().get("spec") else {
         return;
     };
+    let budget = CompileBudget::new();
     for kind in kinds(policy) {
         if let Some(of) = Schemas::builtin().declared(&kind) {
             let mut check = TypeCheck {
@@ -29,6 +30,7 @@ pub(super) fn lint(policy: &Applicability, version: Version, lint: &mut Lint<'_>
                 environment: ExpressionEnvironment::new(version, policy.param_kind.is_some())
                     .for_objects_of(&of),
                 of,
+                budget: &budget,
                 lint: &mut *lint,
             };
             check.spec(spec);
@@ -75,6 +77,8 @@ struct TypeCheck<'l, 'a> {
     kind: String,
     of: Type,
     environment: ExpressionEnvironment,
+    /// For all types together: what is beyond it is not checked.
+    budget: &'l CompileBudget<'static>,
     lint: &'l mut Lint<'a>,
 }
 
@@ -91,7 +95,7 @@ impl TypeCheck<'_, '_> {
             let (Some(name), Some(text)) = (text(variable, "name"), text(variable, "expression")) else {
                 continue;
             };
-            if let Err(error) = self.environment.add_variable(name, text) {
+            if let Err(error) = self.environment.add_variable(name, text, self.budget) {
                 // Upstream lets variables pass: lists of different types joined work all the same.
                 if unknown_field(&error.message).is_some() {
                     self.warn(&path.field("expression"), &error);
@@ -123,12 +127,14 @@ impl TypeCheck<'_, '_> {
         node: &Node,
         path: &FieldPath,
         field: &str,
-        compile: fn(&ExpressionEnvironment, &str) -> Result<Expression, CompileError>,
+        compile: fn(&ExpressionEnvironment, &str, &CompileBudget<'_>) -> Result<Expression, CompileError>,
     ) {
         let Some(text) = text(node, field).filter(|text| !text.trim().is_empty()) else {
             return;
         };
-        if let Err(error) = compile(&self.environment, text) {
+        if let Err(error) = compile(&self.environment, text, self.budget)
+            && error.kind == CompileErrorKind::Invalid
+        {
             self.warn(&path.field(field), &error);
         }
     }

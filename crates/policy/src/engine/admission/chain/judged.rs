@@ -8,7 +8,7 @@ use crate::engine::admission::{Denial, Outcome, Request, Run, StatusCause, Statu
 pub(super) fn judged(request: &Request<'_>, run: Run<'_>) -> Outcome {
     let mut outcome = Outcome::default();
     let judge = run.judge.filter(|_| run.only.is_none());
-    let Some(judgement) = judge.and_then(|judge| judge.judge(request, run.now)) else {
+    let Some(judgement) = judge.and_then(|judge| judge.judge(request, run.now, run.deadline)) else {
         return outcome;
     };
     for warning in &judgement.warnings {

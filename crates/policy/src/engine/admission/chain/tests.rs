@@ -17,11 +17,11 @@ use crate::engine::admission::webhook::{
     WebhookReply, WebhookTarget,
 };
 use crate::engine::admission::{
-    AdmissionObjects, AdmissionSettings, CompiledMatchCondition, Deadline, Denial, ExpressionEnvironment,
+    AdmissionObjects, AdmissionSettings, CompiledMatchCondition, Denial, ExpressionEnvironment,
     FailurePolicy, GroupVersionKind, GroupVersionResource, Operation, Phase, STATIC_SUFFIX, StatusDetails,
 };
 use crate::engine::authorization::PolicySet;
-use crate::engine::{CauseKind, LabelSelector, User};
+use crate::engine::{CauseKind, Deadline, LabelSelector, User};
 use portcullis_cel::json::{self, Document};
 
 // === what is asked ===

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use portcullis_cel::Version;
+use portcullis_cel::{CompileBudget, Version};
 
 #[test]
 fn nobody_is_shown_what_configures_admission_or_is_not_stored() {
@@ -168,7 +168,7 @@ fn a_condition_without_time_lets_nothing_pass() {
     let condition = || CompiledMatchCondition {
         name: "c".into(),
         expression: ExpressionEnvironment::new(Version::NEWEST, false)
-            .condition("[1, 2].all(n, n > 0)")
+            .condition("[1, 2].all(n, n > 0)", &CompileBudget::new())
             .unwrap(),
     };
     for (phase, failure_policy) in [

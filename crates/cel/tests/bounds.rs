@@ -1,0 +1,302 @@
+//! Whatever an expression is, compiling and evaluating it takes bounded memory and work.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "bounds/expressions.rs"]
+mod expressions;
+
+use std::sync::{Mutex, PoisonError};
+
+use peak_alloc::PeakAlloc;
+use portcullis_cel::{
+    Activation, Budget, CompileBudget, CompileErrorKind, Environment, EvalError, MAX_COMPILE_STEPS,
+    MAX_COMPILED_BYTES, MAX_EVALUATION_BYTES, MAX_LENGTH, Type, Value, Version, json,
+};
+use proptest::prelude::*;
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+/// One measures at a time: all share the allocator.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// What compiling takes beside the programs: the tree of an expression, and the automaton of one
+/// regular expression, three times its 32 MiB while it is built.
+const MAX_WHILE_COMPILING: usize = 100 << 20;
+
+/// What evaluating takes beside what it makes: the automaton of a regular expression that comes
+/// with the request, and what compares or prints values.
+const MAX_WHILE_EVALUATING: usize = 48 << 20;
+
+/// What an expression may cost here: it is to meet other limits first.
+const COST: u64 = 5_000;
+
+/// How many bytes `work` takes at most, beyond those that were taken before.
+fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = ALLOCATOR.current_usage();
+    ALLOCATOR.reset_peak_usage();
+    let result = work();
+    (result, ALLOCATOR.peak_usage().saturating_sub(before))
+}
+
+fn environment() -> Environment {
+    Environment::new(Version::NEWEST)
+        .mutation()
+        .variable("object", Type::Dyn)
+        .variable("texts", Type::list(Type::String))
+}
+
+/// What is wrong with how `expression` compiles, if anything is.
+fn overrun(environment: &Environment, expression: &str) -> Option<String> {
+    let budget = CompileBudget::new();
+    let (compiled, peak) = peak(|| environment.compile_within(expression, &[], &budget));
+    let kept = MAX_COMPILED_BYTES - budget.bytes();
+    let is_counted = |error: &portcullis_cel::CompileError| error.kind != CompileErrorKind::Interrupted;
+    let shown: String = expression.chars().take(200).collect();
+    let length = expression.len();
+    let fault = |what: String| Some(format!("{what}: {length} characters, {shown}"));
+    match &compiled {
+        _ if peak > kept + MAX_WHILE_COMPILING => fault(format!("{peak} bytes, {kept} of them counted")),
+        Err(error) if error.message.len() > 2100 => {
+            fault(format!("a message of {} bytes", error.message.len()))
+        }
+        Err(error) if !is_counted(error) => fault(error.to_string()),
+        // An expression that is no longer than some of policies must not take all.
+        Ok(_) if length < 1000 && MAX_COMPILE_STEPS - budget.steps() == MAX_COMPILE_STEPS => {
+            fault("it took all steps".to_owned())
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn known_attacks_on_the_compiler_are_bounded() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let environment = environment();
+    let chain = |link: &str, count: usize| {
+        let link = |number: usize| link.replace('@', &format!("a{number}"));
+        "[0]".to_owned() + &(0..count).map(link).collect::<String>()
+    };
+    let row = |one: &str, sign: &str| vec![one; MAX_LENGTH / (one.len() + sign.len())].join(sign);
+    let many = |one: &str, count: usize| {
+        (0..count)
+            .map(|number| one.replace('@', &number.to_string()))
+            .collect()
+    };
+    let patterns: Vec<String> = many(r"''.matches('\\pL{9@}')", 1000);
+    let long = "a".repeat(50_000);
+    for expression in [
+        chain(".map(@,{@:@})", 40),
+        chain(".map(@,[@,{1:@}])", 190),
+        chain(".map(@,{@:@})", 30) + ".nothing",
+        format!("'%s'.format([{}])", chain(".map(@,{'a':@})", 190)),
+        row("[]==[]", "||"),
+        format!("[[]].all(a,{})", row("a==[]", "||")),
+        format!(
+            "[[]].all(a,[[]].all(b,a==b&&{}&&b==[]))",
+            &row("a==[]", "&&")[..90_000]
+        ),
+        format!("[0].map(x,[{}])", &row("-x", ",")[..90_000]),
+        format!("1 in [{}]", row("1", ",")),
+        format!(
+            "{}[{}]{}",
+            "dyn(".repeat(90),
+            &row("1", ",")[..90_001],
+            ")".repeat(90)
+        ),
+        patterns.join("||"),
+        r"''.findAll('(\\pL|\\pN){400}')".to_owned(),
+        vec!["a".repeat(500); 190].join("."),
+        format!("[Object.{long}{{}}].map(a,{{a:a}}).map(a,{{a:a}}).map(a,{{a:a}}).map(a,{{a:a}}).nothing"),
+        format!("'{long}'.nothing({long})"),
+        format!("{{'a':1,'b':'{long}'}}"),
+    ] {
+        if let Some(fault) = overrun(&environment, &expression) {
+            panic!("{fault}");
+        }
+    }
+}
+
+/// An object with long text that must be unescaped wherever it is read.
+fn object() -> json::Document<'static> {
+    let text = r#"a\n"#.repeat(50_000);
+    let list = "1,".repeat(999);
+    json::Document::parse(format!(r#"{{"a":"b","text":"{text}","list":[{list}0]}}"#)).unwrap()
+}
+
+/// What `expression` comes to, at so high a cost, and how many bytes that takes at most.
+fn evaluate(expression: &str, cost: u64) -> (Result<(), EvalError>, usize) {
+    let environment = environment();
+    let program = environment.compile(expression, &[]).unwrap();
+    let object = object();
+    let mut activation = Activation::new(&environment);
+    activation.set(environment.slot("object").unwrap(), Value::json(object.root()));
+    let texts = (0..100)
+        .map(|number| Value::string(format!("{number}")))
+        .collect();
+    activation.set(environment.slot("texts").unwrap(), Value::list(texts));
+    let mut budget = Budget::new(cost);
+    peak(|| program.evaluate(&mut activation, &mut budget).map(drop))
+}
+
+#[test]
+fn what_an_evaluation_makes_is_bounded_in_bytes() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let doubled = |first: &str, times: usize| {
+        let link = |number: usize| format!(".map(a{number},a{number}+a{number})");
+        format!("[{first}]{} == []", (0..times).map(link).collect::<String>())
+    };
+    let tens = |times: usize| vec![".map(a,a.replace('','0123456789'))"; times].concat();
+    for expression in [
+        doubled("lists.range(1000)", 20),
+        doubled("object.list", 20),
+        doubled("'0123456789'", 30),
+        doubled("b'0123456789'", 30),
+        format!("['a']{} == []", tens(9)),
+        "[lists.range(1000)].map(a,a.map(i,a)).map(b,b.map(i,b)).map(c,c.flatten().flatten()) == []"
+            .to_owned(),
+        "[lists.range(1000)].map(a,lists.range(1000).map(i,a.reverse())) == []".to_owned(),
+        "[lists.range(1000)].map(a,lists.range(1000).map(i,a.slice(0,999))) == []".to_owned(),
+        "lists.range(900).map(i,object.text) == []".to_owned(),
+        "lists.range(900).map(i,object.text.substring(1)) == []".to_owned(),
+        "lists.range(900).map(i,object.text.split('')) == []".to_owned(),
+        "lists.range(900).map(i,object.text.findAll('a')) == []".to_owned(),
+        "lists.range(900).map(i,object.text.upperAscii()) == []".to_owned(),
+        "lists.range(900).map(i,'%s'.format([object.text])) == []".to_owned(),
+        "lists.range(900).map(i,[object.text, object.text].join()) == []".to_owned(),
+        "lists.range(900).map(i,bytes(object.text + 'a')) == []".to_owned(),
+        "lists.range(900).map(i,lists.range(1000).transformMap(k,v,v)) == []".to_owned(),
+    ] {
+        let (result, peak) = evaluate(&expression, 1_000_000);
+        let limits = [
+            EvalError::MemoryLimit,
+            EvalError::CostLimit,
+            EvalError::OutOfBudget,
+        ];
+        assert!(
+            result.as_ref().is_err_and(|error| limits.contains(error)),
+            "{result:?}: {expression}"
+        );
+        let most = MAX_EVALUATION_BYTES + MAX_WHILE_EVALUATING;
+        assert!(peak < most, "{peak} bytes: {expression}");
+    }
+}
+
+#[test]
+fn what_is_gone_after_a_loop_does_not_count() {
+    let loops = "lists.range(2000).all(i, lists.range(2).map(a, 1).transformMap(k, v, v).all(k, k < 2))";
+    assert_eq!(evaluate(loops, 1_000_000).0, Ok(()));
+    let replaced = "lists.range(500).all(i, object.a.replace('nothing', object.text) == 'b')";
+    assert_eq!(evaluate(replaced, 10_000_000).0, Ok(()));
+}
+
+#[test]
+fn values_that_share_their_parts_are_not_compared_for_long() {
+    let links: String = (0..40)
+        .map(|number| format!(".map(a{number},[a{number},a{number}])"))
+        .collect();
+    let text = format!("[dyn(0)]{links} == [dyn(0)]{links}");
+    let environment = environment();
+    let looks = std::cell::Cell::new(0);
+    let look = || {
+        looks.set(looks.get() + 1);
+        false
+    };
+    // Of types that are not known, so that they may be as large as they like.
+    let text = text.replace(",[a", ",dyn([a").replace("])", "]))");
+    let program = environment.compile(&text, &[]).unwrap();
+    let mut budget = Budget::new(1_000_000).until(&look);
+    let result = program.evaluate(&mut Activation::new(&environment), &mut budget);
+    assert!(
+        matches!(result, Err(EvalError::CostLimit | EvalError::OutOfBudget)),
+        "{result:?}"
+    );
+    assert!(looks.get() > 1000, "{} looks", looks.get());
+}
+
+#[test]
+fn variables_that_name_each_other_nest_no_deeper_than_the_stack() {
+    let mut environment = environment();
+    environment.add_lazy_variable("v0", Type::Dyn, 1);
+    let mut depth = 1;
+    for number in 0..2000 {
+        let text = format!("dyn([[variables.v{number}]])");
+        match environment.compile(&text, &[]) {
+            Ok(program) => {
+                assert!(
+                    program.depth() > depth,
+                    "each is deeper than the one that it names"
+                );
+                depth = program.depth();
+                environment.add_lazy_variable(&format!("v{}", number + 1), Type::Dyn, depth);
+            }
+            Err(error) => {
+                assert!(error.message.contains("recursion limit"), "{error}");
+                assert!(number > 100, "{number}");
+                return;
+            }
+        }
+    }
+    panic!("no end");
+}
+
+#[test]
+fn the_expressions_of_one_object_are_bounded_together() {
+    let environment = environment();
+    let budget = CompileBudget::new();
+    let text = vec!["object.a == 'b'"; 5000].join(" && ");
+    let compiled = (0..1000).take_while(|_| environment.compile_within(&text, &[], &budget).is_ok());
+    assert!((5..200).contains(&compiled.count()));
+    let error = environment.compile_within("true", &[], &budget).unwrap_err();
+    assert_eq!(error.kind, CompileErrorKind::TooLarge);
+}
+
+#[test]
+fn a_deadline_ends_compiling() {
+    let environment = environment();
+    for (patience, expected) in [(0, 1), (3, 4)] {
+        let asked = std::cell::Cell::new(0);
+        let expired = || {
+            asked.set(asked.get() + 1);
+            asked.get() > patience
+        };
+        let budget = CompileBudget::new().until(&expired);
+        let text = vec!["[1, 2].map(a, a < 3) == []"; 3000].join(" || ");
+        let error = environment.compile_within(&text, &[], &budget).unwrap_err();
+        assert_eq!(
+            (error.kind, asked.get()),
+            (CompileErrorKind::Interrupted, expected)
+        );
+        // And whatever is next.
+        let error = environment.compile_within("true", &[], &budget).unwrap_err();
+        assert_eq!(error.kind, CompileErrorKind::Interrupted);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn evaluating_takes_bounded_memory(seed: u64) {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let expression = expressions::expression(seed);
+        if environment().compile(&expression, &[]).is_ok() {
+            let (_, peak) = evaluate(&expression, COST);
+            prop_assert!(peak < MAX_EVALUATION_BYTES + MAX_WHILE_EVALUATING, "{peak} bytes: {expression}");
+        }
+    }
+
+    #[test]
+    fn compiling_takes_bounded_memory_and_work(seed: u64) {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let environment = environment();
+        let fault = overrun(&environment, &expressions::expression(seed));
+        prop_assert!(fault.is_none(), "{}", fault.unwrap_or_default());
+    }
+}

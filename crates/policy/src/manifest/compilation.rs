@@ -1,0 +1,120 @@
+//! How the expressions of objects are compiled.
+
+use portcullis_cel::{CompileBudget, MAX_COMPILED_BYTES, Version};
+
+use crate::engine::Deadline;
+
+/// For which version expressions are compiled, and until when.
+///
+/// Whatever the deadline, the expressions of one object are bounded together, in the work of
+/// compiling them and in the memory that they take then ([`CompileBudget`]).
+#[derive(Debug, Clone, Copy)]
+pub struct Compilation<'c> {
+    /// Whose API server they are for.
+    pub version: Version,
+    /// When to give up: what is not compiled by then is at fault.
+    pub deadline: Deadline<'c>,
+}
+
+/// How those of one object are.
+pub(super) struct ObjectCompilation<'c> {
+    pub(super) version: Version,
+    pub(super) budget: CompileBudget<'c>,
+}
+
+/// Without a deadline.
+impl From<Version> for Compilation<'_> {
+    fn from(version: Version) -> Self {
+        Self {
+            version,
+            deadline: Deadline::NEVER,
+        }
+    }
+}
+
+impl<'c> Compilation<'c> {
+    pub(super) fn of_object(self) -> ObjectCompilation<'c> {
+        ObjectCompilation {
+            version: self.version,
+            budget: self.deadline.compile_budget(),
+        }
+    }
+}
+
+impl ObjectCompilation<'_> {
+    /// How many bytes its programs take.
+    pub(super) const fn compiled_bytes(&self) -> usize {
+        MAX_COMPILED_BYTES - self.budget.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::manifest::report::MAX_ERRORS;
+    use crate::manifest::{Source, SourceObjects};
+
+    fn read(text: String, deadline: Deadline<'_>) -> SourceObjects {
+        let source = Source {
+            file: "policy.yaml".into(),
+            text,
+            cluster: None,
+        };
+        let compilation = Compilation {
+            version: Version::NEWEST,
+            deadline,
+        };
+        SourceObjects::read(&source, compilation, None)
+    }
+
+    /// A policy with `count` of such validations.
+    fn mk_policy(count: usize, expression: impl Fn(usize) -> String) -> String {
+        let validations: String = (0..count)
+            .map(|number| format!("  - expression: {}\n", expression(number)))
+            .collect();
+        format!(
+            "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\n\
+            metadata: {{name: p}}\nspec:\n  matchConstraints:\n    resourceRules:\n    \
+            - {{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [\"*\"]}}\n  \
+            validations:\n{validations}"
+        )
+    }
+
+    #[test]
+    fn the_expressions_of_an_object_share_what_compiling_may_take() {
+        let pattern = |number: usize| format!("object.a.matches('\\\\pL{{{}}}')", 700 + number);
+        let one = read(mk_policy(1, pattern), Deadline::NEVER);
+        assert!(!one.faults().has_errors(), "{}", one.faults());
+        let bytes = one.valid().next().unwrap().compiled_bytes();
+        assert!(bytes > 1 << 20, "{bytes} bytes");
+        let many = read(mk_policy(300, pattern), Deadline::NEVER);
+        assert_eq!(many.valid().count(), 0);
+        let text = many.faults().to_string();
+        assert!(text.contains("compiling takes too long"), "{text}");
+        assert_eq!(
+            many.faults().iter().count(),
+            MAX_ERRORS,
+            "no more of them are told"
+        );
+        assert!(
+            text.ends_with("more than 100 errors: the first are told"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_is_not_compiled_by_the_deadline_is_at_fault() {
+        let text = |_| "object.a == 'b'".to_owned();
+        let asked = Cell::new(0);
+        let expired = || {
+            asked.set(asked.get() + 1);
+            true
+        };
+        let late = read(mk_policy(3, text), Deadline { expired: &expired });
+        assert_eq!(late.valid().count(), 0);
+        assert!(late.faults().to_string().contains("interrupted by the deadline"));
+        assert_eq!(asked.get(), 3, "each expression ends at its first look");
+    }
+}
