@@ -38,7 +38,7 @@ fn rule(verbs: &[&str], groups: &[&str], resources: &[&str]) -> Rule {
 fn role(name: &str, rules: Vec<Rule>) -> Role {
     Role {
         name: name.to_owned(),
-        rules,
+        rules: rules.into(),
         ..Role::default()
     }
 }

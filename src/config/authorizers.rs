@@ -15,7 +15,7 @@ use portcullis_cel::Version;
 use portcullis_policy::document;
 use portcullis_policy::engine::authorization::authorizer::Authorizer;
 use portcullis_policy::engine::authorization::{
-    Condition, ConditionFault, FailurePolicy, SubjectAccessReviewVersion,
+    Condition, ConditionError, FailurePolicy, SubjectAccessReviewVersion,
 };
 use portcullis_policy::field::{FaultKind, Faults};
 use portcullis_policy::manifest::names;
@@ -366,8 +366,8 @@ fn match_conditions(section: &Section<'_>, version: Version) -> Vec<Condition> {
         }
         match Condition::compile(version, &format!("{FIELD}[{index}]"), expression) {
             Ok(condition) => return Some(condition),
-            Err(ConditionFault::Empty) => fault(FaultKind::Required, "must not be blank".to_owned()),
-            Err(ConditionFault::Invalid(error)) => {
+            Err(ConditionError::Empty) => fault(FaultKind::Required, "must not be blank".to_owned()),
+            Err(ConditionError::Invalid(error)) => {
                 section.fault_within("expression", (error.line, error.column), &error.message);
             }
             Err(wrong) => fault(FaultKind::Invalid, wrong.to_string()),

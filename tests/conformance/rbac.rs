@@ -112,7 +112,7 @@ fn aggregate(case: &Case<'_>) -> Result<(), Mismatch> {
         .iter()
         .find(|role| role.name == synced)
         .ok_or_else(|| Mismatch::new("no such role"))?;
-    let after = aggregated_rules(role, &roles).filter(|rules| *rules != role.rules);
+    let after = aggregated_rules(role, &roles).filter(|rules| **rules != *role.rules);
     case.same(
         "changed",
         &after.is_some(),
@@ -151,7 +151,7 @@ fn role(value: &Value) -> Role {
         namespace: text(&metadata["namespace"]),
         name: text(&metadata["name"]),
         labels: labels(&metadata["labels"]),
-        rules: list(&value["rules"], rule),
+        rules: list(&value["rules"], rule).into(),
         aggregation: value["aggregationRule"]
             .is_object()
             .then(|| list(written, |one| selectors::compile(one).unwrap())),

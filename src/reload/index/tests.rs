@@ -231,7 +231,7 @@ fn told_of(set: &PolicySet) -> Vec<String> {
     told.push(format!(
         "{} {}",
         set.knows_namespaces(),
-        set.is_cluster_scoped("example.com", "widgets")
+        set.cluster_scoped().contains("example.com", "widgets")
     ));
     for (user, group) in [("jane", "devs"), ("joe", "others")] {
         for (verb, namespace) in [

@@ -107,7 +107,7 @@ impl WhoCanQuestion {
     /// The resource asked about, if its objects are in no namespace.
     pub fn in_no_namespace(&self, set: &PolicySet) -> Option<&str> {
         match &self.request.target {
-            OpenTarget::Resource(asked) if set.is_cluster_scoped(&asked.group, &asked.resource) => {
+            OpenTarget::Resource(asked) if set.cluster_scoped().contains(&asked.group, &asked.resource) => {
                 Some(&asked.resource)
             }
             OpenTarget::Resource(_) | OpenTarget::Path(_) => None,

@@ -9,7 +9,7 @@ use super::metadata;
 use super::names;
 use super::report::Report;
 use super::v1alpha1::{AuthorizationPolicy, Condition, Spec};
-use crate::engine::authorization::ConditionFault;
+use crate::engine::authorization::ConditionError;
 use crate::engine::{Time, Validity, authorization};
 use crate::field::{FaultKind, FieldPath};
 use rules::validate_rules;
@@ -145,7 +145,7 @@ fn compile_condition(
     report
         .compile(|budget| authorization::Condition::compile_within(version, &condition.name, text, budget))
         .map_err(|fault| match fault {
-            ConditionFault::Invalid(error) => report.does_not_compile(path, text, &error),
+            ConditionError::Invalid(error) => report.does_not_compile(path, text, &error),
             fault => report.fault(FaultKind::Invalid, path, fault.to_string()),
         })
         .ok()

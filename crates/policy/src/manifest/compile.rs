@@ -43,7 +43,12 @@ fn of_rules(
         namespace: metadata.namespace.unwrap_or_default(),
         name: metadata.name.unwrap_or_default(),
         labels: metadata.labels.unwrap_or_default(),
-        rules: rules.unwrap_or_default().into_iter().map(rule).collect(),
+        rules: rules
+            .unwrap_or_default()
+            .into_iter()
+            .map(rule)
+            .collect::<Vec<_>>()
+            .into(),
         aggregation,
     }
 }

@@ -15,7 +15,7 @@
 
 use std::borrow::Cow;
 
-use super::condition::{Condition, Conditions, RequestActivation};
+use super::condition::{Condition, ConditionsResult, RequestActivation};
 use super::{Authorization, FailurePolicy};
 use crate::engine::text::cut;
 use crate::engine::{Attributes, Cause, CauseKind, Decision};
@@ -82,9 +82,9 @@ impl Authorizer {
     #[must_use]
     pub fn relevance(&self, attributes: &Attributes<'_>) -> Relevance {
         match Condition::all(&self.match_conditions, &RequestActivation::new(attributes)) {
-            Conditions::Hold => Relevance::Asked,
-            Conditions::False(name) => Relevance::Skipped(name.to_owned()),
-            Conditions::Failed(name, fault) => Relevance::Failed(format!("{name}: {fault}")),
+            ConditionsResult::AllTrue => Relevance::Asked,
+            ConditionsResult::False(name) => Relevance::Skipped(name.to_owned()),
+            ConditionsResult::Error(name, error) => Relevance::Failed(format!("{name}: {error}")),
         }
     }
 

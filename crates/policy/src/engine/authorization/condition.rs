@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! load:     text -> check (names, types) -> Condition
-//! request:  Attributes -> Activation -> Condition::evaluate -> bool | fault
+//! request:  Attributes -> Activation -> Condition::evaluate -> bool | error
 //! ```
 //!
 //! The variable is `request`, the spec of a SubjectAccessReview in its v1 form, whatever
@@ -38,7 +38,7 @@ struct Compiled {
 /// Why an expression cannot be a condition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConditionFault {
+pub enum ConditionError {
     /// Nothing but white space.
     #[error("the expression is empty")]
     Empty,
@@ -54,7 +54,7 @@ pub enum ConditionFault {
 /// Why a condition has no result for a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum EvaluationFault {
+pub enum ConditionEvaluationError {
     /// A field that is absent, an index out of range, a limit that is reached, ….
     #[error(transparent)]
     Failed(#[from] EvalError),
@@ -63,15 +63,14 @@ pub enum EvaluationFault {
     NotBool,
 }
 
-/// What several conditions say together.
+/// The result of several conditions.
 #[derive(Debug)]
-pub(super) enum Conditions<'c> {
-    /// All hold.
-    Hold,
+pub(super) enum ConditionsResult<'c> {
+    AllTrue,
     /// The one of this name is false.
     False(&'c str),
     /// None is false, and the one of this name has no result.
-    Failed(&'c str, EvaluationFault),
+    Error(&'c str, ConditionEvaluationError),
 }
 
 // === impl Condition ===
@@ -82,7 +81,7 @@ impl Condition {
     /// # Errors
     /// The first reason why `expression` cannot be used. Names that no request
     /// has are refused here rather than at each evaluation.
-    pub fn compile(version: Version, name: &str, expression: &str) -> Result<Self, ConditionFault> {
+    pub fn compile(version: Version, name: &str, expression: &str) -> Result<Self, ConditionError> {
         Self::compile_within(version, name, expression, &CompileBudget::new())
     }
 
@@ -95,12 +94,12 @@ impl Condition {
         name: &str,
         expression: &str,
         budget: &CompileBudget<'_>,
-    ) -> Result<Self, ConditionFault> {
+    ) -> Result<Self, ConditionError> {
         if expression.trim().is_empty() {
-            return Err(ConditionFault::Empty);
+            return Err(ConditionError::Empty);
         }
         if nesting(expression) > MAX_NESTING {
-            return Err(ConditionFault::TooDeep);
+            return Err(ConditionError::TooDeep);
         }
         let program = environment::environment(version).compile_within(expression, &[Type::Bool], budget)?;
         let (name, expression) = (name.to_owned(), expression.to_owned());
@@ -114,18 +113,23 @@ impl Condition {
     }
 
     /// All must hold; a false one beats one that has no result, and ends it.
-    pub(super) fn all<'c>(conditions: &'c [Self], activation: &RequestActivation<'_>) -> Conditions<'c> {
+    pub(super) fn all<'c>(
+        conditions: &'c [Self],
+        activation: &RequestActivation<'_>,
+    ) -> ConditionsResult<'c> {
         let mut failed = None;
         for condition in conditions {
             match condition.evaluate(activation) {
                 Ok(true) => {}
-                Ok(false) => return Conditions::False(condition.name()),
-                Err(fault) => {
-                    failed.get_or_insert((condition.name(), fault));
+                Ok(false) => return ConditionsResult::False(condition.name()),
+                Err(error) => {
+                    failed.get_or_insert((condition.name(), error));
                 }
             }
         }
-        failed.map_or(Conditions::Hold, |(name, fault)| Conditions::Failed(name, fault))
+        failed.map_or(ConditionsResult::AllTrue, |(name, error)| {
+            ConditionsResult::Error(name, error)
+        })
     }
 
     /// The name given to it in the manifest.
@@ -145,10 +149,10 @@ impl Condition {
     ///
     /// # Errors
     /// There is no result: neither true nor false may be assumed.
-    pub fn evaluate(&self, activation: &RequestActivation<'_>) -> Result<bool, EvaluationFault> {
+    pub fn evaluate(&self, activation: &RequestActivation<'_>) -> Result<bool, ConditionEvaluationError> {
         match activation.evaluate(&self.compiled.program)? {
             Value::Bool(holds) => Ok(holds),
-            _ => Err(EvaluationFault::NotBool),
+            _ => Err(ConditionEvaluationError::NotBool),
         }
     }
 }

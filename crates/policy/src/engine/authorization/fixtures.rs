@@ -64,7 +64,7 @@ pub(super) fn role(namespace: &str, name: &str, rules: Vec<Rule>) -> Role {
     Role {
         namespace: namespace.into(),
         name: name.into(),
-        rules,
+        rules: rules.into(),
         ..Role::default()
     }
 }

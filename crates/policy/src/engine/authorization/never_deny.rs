@@ -2,9 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::objects::ServiceAccount;
 use super::rbac::AlwaysAllowPaths;
-use super::{NeverDeny, Subject, SubjectKind};
+use super::{ServiceAccount, Subject, SubjectKind};
 use crate::engine::{Attributes, Target, User};
 
 /// A group whose members must also be called so.
@@ -13,42 +12,77 @@ const NODE_PREFIX: &str = "system:node:";
 
 type StringSet = HashSet<String, foldhash::fast::RandomState>;
 
-#[derive(Debug, Default)]
-pub(super) struct Protection {
-    users: StringSet,
-    groups: StringSet,
-    paths: AlwaysAllowPaths,
+/// Subjects and paths that no Deny can hold up (`authorization.neverDeny`).
+///
+/// [`Default`] is what holds where the configuration is silent; [`NeverDeny::nobody`]
+/// is `{}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeverDeny {
+    /// Exact group names. `system:nodes` counts only for users `system:node:…`.
+    pub groups: Vec<String>,
+    /// Exact user names.
+    pub users: Vec<String>,
+    /// Service accounts.
+    pub service_accounts: Vec<ServiceAccount>,
+    /// As kube-apiserver's `--authorization-always-allow-paths`.
+    pub paths: AlwaysAllowPaths,
 }
 
-impl Protection {
-    pub(super) fn new(never_deny: &NeverDeny) -> Self {
-        let service_accounts = never_deny.service_accounts.iter().map(ServiceAccount::user_name);
+/// Tells who is in [`NeverDeny`], by one look-up for each name and group.
+#[derive(Debug)]
+pub(crate) struct NeverDenyMatcher {
+    configured: NeverDeny,
+    /// Service accounts too.
+    users: StringSet,
+    groups: StringSet,
+}
+
+// === impl NeverDenyMatcher ===
+
+impl NeverDenyMatcher {
+    pub(crate) fn new(configured: NeverDeny) -> Self {
+        let service_accounts = configured.service_accounts.iter().map(ServiceAccount::user_name);
         Self {
-            users: never_deny.users.iter().cloned().chain(service_accounts).collect(),
-            groups: never_deny.groups.iter().cloned().collect(),
-            paths: never_deny.paths.clone(),
+            users: configured.users.iter().cloned().chain(service_accounts).collect(),
+            groups: configured.groups.iter().cloned().collect(),
+            configured,
         }
     }
 
-    pub(super) fn covers(&self, attributes: &Attributes<'_>) -> bool {
-        let path = match &attributes.target {
-            Target::Resource(_) => false,
-            Target::NonResource { path, .. } => self.paths.contains(path),
-        };
-        path || self.covers_user(&attributes.user)
+    pub(crate) const fn configured(&self) -> &NeverDeny {
+        &self.configured
     }
 
-    pub(super) fn covers_user(&self, user: &User<'_>) -> bool {
+    pub(crate) fn matches(&self, attributes: &Attributes<'_>) -> bool {
+        let is_path = match &attributes.target {
+            Target::Resource(_) => false,
+            Target::NonResource { path, .. } => self.configured.paths.contains(path),
+        };
+        is_path || self.matches_user(&attributes.user)
+    }
+
+    pub(crate) fn matches_user(&self, user: &User<'_>) -> bool {
         let counts = |group: &str| group != NODES || user.name.starts_with(NODE_PREFIX);
+        let mut groups = user.groups.iter();
         self.users.contains(user.name.as_ref())
-            || user
-                .groups
-                .iter()
-                .any(|group| counts(group) && self.groups.contains(group.as_ref()))
+            || groups.any(|group| counts(group) && self.groups.contains(group.as_ref()))
     }
 }
 
+// === impl NeverDeny ===
+
 impl NeverDeny {
+    /// Protects nobody: `neverDeny: {}`.
+    #[must_use]
+    pub fn nobody() -> Self {
+        Self {
+            groups: Vec::new(),
+            users: Vec::new(),
+            service_accounts: Vec::new(),
+            paths: AlwaysAllowPaths::default(),
+        }
+    }
+
     /// Whether everyone whom `subject` of a policy means is protected, so that a
     /// Deny for it never holds. `system:nodes` does not count: its members may
     /// be called anything.
@@ -72,5 +106,29 @@ impl NeverDeny {
         self.users.iter().any(user)
             || self.groups.iter().any(group)
             || self.service_accounts.iter().any(account)
+    }
+}
+
+impl Default for NeverDeny {
+    fn default() -> Self {
+        let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+        Self {
+            groups: owned(&["system:nodes"]),
+            users: owned(&[
+                "system:kube-controller-manager",
+                "system:kube-scheduler",
+                "system:apiserver",
+                // As whom an API server calls kubelets, which ask about it.
+                "kube-apiserver-kubelet-client",
+            ]),
+            service_accounts: vec![
+                ServiceAccount::new("kube-system", "namespace-controller"),
+                ServiceAccount::new("kube-system", "generic-garbage-collector"),
+            ],
+            paths: AlwaysAllowPaths::new(
+                &["/healthz", "/livez", "/readyz", "/version"],
+                &["/healthz/", "/livez/", "/readyz/"],
+            ),
+        }
     }
 }

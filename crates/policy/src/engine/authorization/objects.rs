@@ -3,16 +3,16 @@
 //! Manifests are validated before they become objects, and their text is parsed once into
 //! types. What has no meaning cannot be expressed; a missing role grants nothing.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::condition::Condition;
 use super::matching::{ClusterScoped, NamespacePattern, ResourcePattern};
-use super::rbac::{AlwaysAllowPaths, PathPattern, WildcardSet};
-use super::role_ref::RoleRef;
-use super::subject::Subject;
+use super::rbac::{PathPattern, RuleList, WildcardSet};
 use crate::engine::{CauseKind, Decision, LabelSelector, Selectors, Validity};
 
 /// The labels of namespaces, by name.
@@ -58,24 +58,9 @@ pub struct Role {
     /// `metadata.labels`, by which ClusterRoles are aggregated.
     pub labels: BTreeMap<String, String>,
     /// `rules`. Where `aggregation` is present they are replaced by the aggregated ones.
-    pub rules: Vec<Rule>,
+    pub rules: RuleList,
     /// `aggregationRule.clusterRoleSelectors`, of a ClusterRole only.
     pub aggregation: Option<Vec<LabelSelector>>,
-}
-
-/// `PolicyRule` of `rbac.authorization.k8s.io/v1`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Rule {
-    /// Exact verbs, or `*`.
-    pub verbs: WildcardSet,
-    /// Exact groups, or `*`; the core group is the empty text.
-    pub api_groups: WildcardSet,
-    /// `*`, `pods`, `pods/log`, `*/scale`.
-    pub resources: WildcardSet,
-    /// Exact names; empty for any.
-    pub resource_names: Vec<String>,
-    /// `*`, exact paths, or prefixes that end in `*`.
-    pub non_resource_urls: Vec<PathPattern>,
 }
 
 /// A RoleBinding, or a ClusterRoleBinding where `namespace` is empty.
@@ -89,6 +74,58 @@ pub struct Binding {
     pub role: RoleRef,
     /// `subjects`, in the order written: the first that applies is named in the reason.
     pub subjects: Vec<Subject>,
+}
+
+/// `RoleRef` of `rbac.authorization.k8s.io/v1`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RoleRef {
+    /// `kind`.
+    pub kind: RoleKind,
+    /// The role's name; a Role is looked for in the namespace of the binding.
+    pub name: String,
+}
+
+/// The kinds of roles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RoleKind {
+    /// Of one namespace.
+    Role,
+    /// Of the cluster.
+    ClusterRole,
+}
+
+/// Whom a binding or policy is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// `kind`.
+    pub kind: SubjectKind,
+    /// `name`. In an [`AuthorizationPolicy`], a `*` at the end
+    /// of a User's or Group's name makes it a prefix; in a [`Binding`] it
+    /// is a plain character.
+    pub name: String,
+    /// Of a ServiceAccount only. Empty in a RoleBinding: that of the binding.
+    pub namespace: String,
+}
+
+/// The kinds of subjects that RBAC knows. Another is no kind: who reads an object that
+/// has one refuses the object, lest a Deny for it denies nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SubjectKind {
+    /// A user by name.
+    User,
+    /// All users of a group.
+    Group,
+    /// A service account, which is the user `system:serviceaccount:NAMESPACE:NAME`.
+    ServiceAccount,
+}
+
+/// A service account's namespace and name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceAccount {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// An AuthorizationPolicy (`portcullis.dev/v1alpha1`): what RBAC cannot say.
@@ -180,31 +217,6 @@ pub struct NonResourceRule {
     pub paths: Vec<PathPattern>,
 }
 
-/// Subjects and paths that no Deny can hold up (`authorization.neverDeny`).
-///
-/// [`Default`] is what holds where the configuration is silent; [`NeverDeny::nobody`]
-/// is `{}`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NeverDeny {
-    /// Exact group names. `system:nodes` counts only for users `system:node:…`.
-    pub groups: Vec<String>,
-    /// Exact user names.
-    pub users: Vec<String>,
-    /// Service accounts.
-    pub service_accounts: Vec<ServiceAccount>,
-    /// As kube-apiserver's `--authorization-always-allow-paths`.
-    pub paths: AlwaysAllowPaths,
-}
-
-/// A service account's namespace and name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServiceAccount {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
 // === impl SharedObjects ===
 
 impl From<Objects> for SharedObjects {
@@ -239,6 +251,113 @@ impl Binding {
     }
 }
 
+// === impl RoleKind ===
+
+impl RoleKind {
+    /// The kind that manifests spell so, case-sensitive; `None` where there is no such.
+    #[must_use]
+    pub fn parse(kind: &str) -> Option<Self> {
+        match kind {
+            "Role" => Some(Self::Role),
+            "ClusterRole" => Some(Self::ClusterRole),
+            _ => None,
+        }
+    }
+
+    /// The kind as manifests spell it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Role => "Role",
+            Self::ClusterRole => "ClusterRole",
+        }
+    }
+}
+
+impl fmt::Display for RoleKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+// === impl Subject ===
+
+impl Subject {
+    /// The user called `name`.
+    pub fn user(name: impl Into<String>) -> Self {
+        Self {
+            kind: SubjectKind::User,
+            name: name.into(),
+            namespace: String::new(),
+        }
+    }
+
+    /// All users of the group `name`.
+    pub fn group(name: impl Into<String>) -> Self {
+        Self {
+            kind: SubjectKind::Group,
+            name: name.into(),
+            namespace: String::new(),
+        }
+    }
+
+    /// The service account `name` of `namespace`.
+    pub fn service_account(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            kind: SubjectKind::ServiceAccount,
+            name: name.into(),
+            namespace: namespace.into(),
+        }
+    }
+
+    /// The name of the user or group that requests have; `None` for a service account without
+    /// namespace, which is nobody. `namespace` is that of the binding, empty where there is none.
+    pub(crate) fn authenticated_name(&self, namespace: &str) -> Option<Cow<'_, str>> {
+        match self.kind {
+            SubjectKind::User | SubjectKind::Group => Some(Cow::Borrowed(&self.name)),
+            SubjectKind::ServiceAccount => {
+                let own = [self.namespace.as_str(), namespace];
+                let namespace = own.into_iter().find(|one| !one.is_empty())?;
+                Some(Cow::Owned(service_account_user_name(namespace, &self.name)))
+            }
+        }
+    }
+}
+
+// === impl SubjectKind ===
+
+impl SubjectKind {
+    /// As manifests spell them.
+    pub const NAMES: [&str; 3] = ["ServiceAccount", "User", "Group"];
+
+    /// The kind that manifests spell so, case-sensitive; `None` where there is no such.
+    #[must_use]
+    pub fn parse(kind: &str) -> Option<Self> {
+        match kind {
+            "User" => Some(Self::User),
+            "Group" => Some(Self::Group),
+            "ServiceAccount" => Some(Self::ServiceAccount),
+            _ => None,
+        }
+    }
+
+    /// The kind as manifests spell it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "User",
+            Self::Group => "Group",
+            Self::ServiceAccount => "ServiceAccount",
+        }
+    }
+}
+
+impl fmt::Display for SubjectKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 // === impl Effect ===
 
 impl Effect {
@@ -248,45 +367,6 @@ impl Effect {
         match self {
             Self::Allow => Decision::Allow,
             Self::Deny => Decision::Deny,
-        }
-    }
-}
-
-// === impl NeverDeny ===
-
-impl NeverDeny {
-    /// Protects nobody: `neverDeny: {}`.
-    #[must_use]
-    pub fn nobody() -> Self {
-        Self {
-            groups: Vec::new(),
-            users: Vec::new(),
-            service_accounts: Vec::new(),
-            paths: AlwaysAllowPaths::default(),
-        }
-    }
-}
-
-impl Default for NeverDeny {
-    fn default() -> Self {
-        let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-        Self {
-            groups: owned(&["system:nodes"]),
-            users: owned(&[
-                "system:kube-controller-manager",
-                "system:kube-scheduler",
-                "system:apiserver",
-                // As whom an API server calls kubelets, which ask about it.
-                "kube-apiserver-kubelet-client",
-            ]),
-            service_accounts: vec![
-                ServiceAccount::new("kube-system", "namespace-controller"),
-                ServiceAccount::new("kube-system", "generic-garbage-collector"),
-            ],
-            paths: AlwaysAllowPaths::new(
-                &["/healthz", "/livez", "/readyz", "/version"],
-                &["/healthz/", "/livez/", "/readyz/"],
-            ),
         }
     }
 }
@@ -305,6 +385,11 @@ impl ServiceAccount {
     /// The user name under which it asks.
     #[must_use]
     pub fn user_name(&self) -> String {
-        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
+        service_account_user_name(&self.namespace, &self.name)
     }
+}
+
+/// As `MakeUsername` of `apiserver/pkg/authentication/serviceaccount`.
+fn service_account_user_name(namespace: &str, name: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{name}")
 }

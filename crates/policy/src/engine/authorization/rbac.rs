@@ -10,12 +10,16 @@ mod aggregation;
 mod path;
 mod resolver;
 mod rule;
+mod rule_list;
+mod rule_table;
 mod subject;
 mod wildcard_set;
 
 pub use aggregation::{aggregate, aggregated_rules};
 pub use path::{AlwaysAllowPaths, InvalidPath, PathPattern};
-pub use resolver::{RoleFault, Roles, rules_for};
-pub use rule::{compare_rule, rule_allows};
+pub use resolver::{RoleNotFoundError, RoleResolver, rules_for};
+pub use rule::{Rule, compare_rule, rule_allows};
+pub use rule_list::RuleList;
+pub(crate) use rule_table::RuleTable;
 pub use subject::{applying_subject, subject_applies};
 pub use wildcard_set::WildcardSet;

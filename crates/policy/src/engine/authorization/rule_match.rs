@@ -1,9 +1,10 @@
-//! What comes of comparing a rule with a request.
+//! The result of comparing a rule with a request.
 
-use super::Criterion;
+use std::fmt;
 
-/// Whether a rule applies to a request. There is no third answer and no default: whoever
-/// has compared says which of the two it is.
+use serde::Serialize;
+
+/// Whether a rule applies to a request. There is no third answer and no default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum RuleMatch {
@@ -13,6 +14,38 @@ pub enum RuleMatch {
     Mismatch(Criterion),
 }
 
+/// What of a request must fit a rule, in the order in which it is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Criterion {
+    /// None of the subjects is the user.
+    Subjects,
+    /// One of the excluded subjects is the user.
+    ExcludeSubjects,
+    /// There is no rule for this type of request, resource or path.
+    Target,
+    /// The verb.
+    Verbs,
+    /// The API group.
+    ApiGroups,
+    /// The resource and subresource.
+    Resources,
+    /// The namespace.
+    Namespaces,
+    /// The labels of the namespace.
+    NamespaceSelector,
+    /// The object's name.
+    Names,
+    /// The request is not as narrow as an Allow asks.
+    Selectors,
+    /// The request is as narrow as a Deny lets pass.
+    UnlessSelectors,
+    /// The path.
+    Paths,
+}
+
+// === impl RuleMatch ===
+
 impl RuleMatch {
     /// Whether the rule applies.
     #[must_use]
@@ -21,11 +54,40 @@ impl RuleMatch {
     }
 
     /// `Match` if `is_met`.
-    pub(super) const fn when(is_met: bool, criterion: Criterion) -> Self {
+    pub(crate) const fn when(is_met: bool, criterion: Criterion) -> Self {
         if is_met {
             Self::Match
         } else {
             Self::Mismatch(criterion)
         }
+    }
+}
+
+// === impl Criterion ===
+
+impl Criterion {
+    /// The field of a rule or policy that it stands for, as manifests spell it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Subjects => "subjects",
+            Self::ExcludeSubjects => "excludeSubjects",
+            Self::Target => "target",
+            Self::Verbs => "verbs",
+            Self::ApiGroups => "apiGroups",
+            Self::Resources => "resources",
+            Self::Namespaces => "namespaces",
+            Self::NamespaceSelector => "namespaceSelector",
+            Self::Names => "names",
+            Self::Selectors => "selectors",
+            Self::UnlessSelectors => "unlessSelectors",
+            Self::Paths => "paths",
+        }
+    }
+}
+
+impl fmt::Display for Criterion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }

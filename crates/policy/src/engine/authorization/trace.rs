@@ -1,10 +1,9 @@
 //! The trace of a decision: every policy and binding considered, as data.
 
-use std::fmt;
-
 use serde::Serialize;
 
-use super::{Effect, Mode};
+use super::rule_match::Criterion;
+use super::{AuthorizationPolicy, Binding, Effect, Mode};
 use crate::engine::{CauseKind, Decision, PolicyResult};
 
 /// Everything considered for one request, in the order of the walk.
@@ -93,36 +92,6 @@ pub enum Finding {
     },
 }
 
-/// What of a request must fit a rule, in the order in which it is looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Criterion {
-    /// None of the subjects is the user.
-    Subjects,
-    /// One of the excluded subjects is the user.
-    ExcludeSubjects,
-    /// There is no rule for this type of request, resource or path.
-    Target,
-    /// The verb.
-    Verbs,
-    /// The API group.
-    ApiGroups,
-    /// The resource and subresource.
-    Resources,
-    /// The namespace.
-    Namespaces,
-    /// The labels of the namespace.
-    NamespaceSelector,
-    /// The object's name.
-    Names,
-    /// The request is not as narrow as an Allow asks.
-    Selectors,
-    /// The request is as narrow as a Deny lets pass.
-    UnlessSelectors,
-    /// The path.
-    Paths,
-}
-
 /// Called for each policy that is evaluated, with its index in
 /// [`PolicySet::policies`](super::PolicySet::policies), at no cost beyond the call.
 ///
@@ -146,6 +115,34 @@ impl<F: FnMut(usize, PolicyResult)> Observer for F {
     }
 }
 
+// === impl Event ===
+
+impl Event {
+    pub(super) fn of_policy(policy: &AuthorizationPolicy, finding: Finding) -> Self {
+        Self {
+            kind: CauseKind::AuthorizationPolicy,
+            namespace: String::new(),
+            name: policy.name.clone(),
+            effect: Some(policy.effect),
+            mode: Some(policy.mode),
+            role: None,
+            finding,
+        }
+    }
+
+    pub(super) fn of_binding(binding: &Binding, finding: Finding) -> Self {
+        Self {
+            kind: binding.kind(),
+            namespace: binding.namespace.clone(),
+            name: binding.name.clone(),
+            effect: None,
+            mode: None,
+            role: Some(format!("{}/{}", binding.role.kind, binding.role.name)),
+            finding,
+        }
+    }
+}
+
 // === impl Trace ===
 
 impl Trace {
@@ -158,34 +155,5 @@ impl Trace {
         } else {
             self.omitted += 1;
         }
-    }
-}
-
-// === impl Criterion ===
-
-impl Criterion {
-    /// The field of a rule or policy that it stands for, as manifests spell it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Subjects => "subjects",
-            Self::ExcludeSubjects => "excludeSubjects",
-            Self::Target => "target",
-            Self::Verbs => "verbs",
-            Self::ApiGroups => "apiGroups",
-            Self::Resources => "resources",
-            Self::Namespaces => "namespaces",
-            Self::NamespaceSelector => "namespaceSelector",
-            Self::Names => "names",
-            Self::Selectors => "selectors",
-            Self::UnlessSelectors => "unlessSelectors",
-            Self::Paths => "paths",
-        }
-    }
-}
-
-impl fmt::Display for Criterion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

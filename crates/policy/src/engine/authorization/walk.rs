@@ -1,55 +1,125 @@
-//! The walk through Deny policies, RBAC and Allow policies, recorded or not.
+//! The walk through Deny policies, RBAC and Allow policies, recorded or not: how a
+//! [`PolicySet`] decides.
 
-mod bindings;
-mod considered;
-mod evaluate;
-mod event;
-mod group;
-mod near_misses;
-mod reason;
-mod request;
+mod policies;
 mod unmatched;
 
-use super::trace::{Event, Observer, Trace};
-use super::{Authorization, AuthorizationReason, Shadow};
-use crate::engine::{Decision, PolicyResult};
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::sync::Arc;
 
-pub(super) use request::WalkRequest;
+use super::condition::{Condition, ConditionsResult, RequestActivation};
+use super::index::{BoundRole, Grant, PolicyQuery, TermIds};
+use super::rbac::{RoleNotFoundError, applying_subject, compare_rule};
+use super::trace::{Event, Finding, Observer, Trace};
+use super::{
+    Authorization, AuthorizationPolicy, AuthorizationReason, Criterion, Mode, PolicySet, Rule, RuleMatch,
+    Shadow, Unmatched,
+};
+use crate::engine::{Attributes, Cause, CauseKind, Decision, PolicyResult, Time};
 
 /// What is reported of a walk.
-pub(super) trait WalkRecorder {
+trait WalkRecorder {
     /// Whether what does not apply is wanted too.
     const DETAILED: bool;
 
-    fn evaluated(&mut self, policy: usize, evaluation: PolicyResult);
+    fn evaluated(&mut self, policy: usize, result: PolicyResult);
 
     fn spent(&mut self, policy: usize, cost: u64);
 
     fn record(&mut self, event: Event);
 }
 
-/// Reports to an observer only.
-pub(super) struct Quiet<'o, O>(pub(super) &'o mut O);
+/// Reports the results of policies alone.
+struct ObserverRecorder<'o, O>(&'o mut O);
 
 /// Keeps everything.
 #[derive(Default)]
-pub(super) struct Recording(pub(super) Trace);
+struct TraceRecorder(Trace);
+
+/// A request to a policy set, and what of it is worked out at most once.
+struct WalkRequest<'s, 'r> {
+    set: &'s PolicySet,
+    attributes: &'r Attributes<'r>,
+    now: Time,
+    /// The numbers by which policies know the user, where a rule fits in all else.
+    user_ids: OnceCell<TermIds>,
+    query: PolicyQuery<'s, 'r>,
+    activation: RequestActivation<'r>,
+    /// Of its own, so that no policy in Shadow uses up what the others may cost.
+    shadow_activation: RequestActivation<'r>,
+    is_protected: OnceCell<bool>,
+}
 
 /// One request on its way to a decision.
-pub(super) struct Walk<'q, 's, 'r, R> {
+struct Walk<'q, 's, 'r, R> {
     request: &'q WalkRequest<'s, 'r>,
     visited: usize,
     shadow: Vec<Shadow>,
     recorder: R,
 }
 
-// === impl Quiet ===
+/// A policy that decides.
+struct DecidingPolicy<'s> {
+    policy: &'s AuthorizationPolicy,
+    rule: usize,
+    /// The condition that has no result, where that decides.
+    failed: Option<&'s str>,
+}
 
-impl<O: Observer> WalkRecorder for Quiet<'_, O> {
+/// The rule of a role that comes nearest to a request.
+enum NearestRule {
+    Allows(usize),
+    Mismatch(usize, Criterion),
+    NoRule,
+}
+
+// === impl PolicySet ===
+
+impl PolicySet {
+    /// Decides, as at `now`.
+    #[must_use]
+    pub fn authorize<'s>(&'s self, attributes: &Attributes<'_>, now: Time) -> Authorization<'s> {
+        self.authorize_observed(attributes, now, &mut ())
+    }
+
+    /// Decides, and reports to `observer` the result of each policy that was evaluated.
+    pub fn authorize_observed<'s>(
+        &'s self,
+        attributes: &Attributes<'_>,
+        now: Time,
+        observer: &mut impl Observer,
+    ) -> Authorization<'s> {
+        let request = WalkRequest::new(self, attributes, now);
+        Walk::new(&request, ObserverRecorder(observer)).decide().0
+    }
+
+    /// Decides by the same walk, and says of everything considered why it did
+    /// or did not apply. Linear in the policies and in the user's bindings.
+    #[must_use]
+    pub fn explain<'s>(&'s self, attributes: &Attributes<'_>, now: Time) -> (Authorization<'s>, Trace) {
+        let request = WalkRequest::new(self, attributes, now);
+        let (authorization, recorder) = Walk::new(&request, TraceRecorder::default()).decide();
+        (authorization, recorder.0)
+    }
+
+    /// Says why nothing decided; meaningful where [`PolicySet::authorize`] has
+    /// no opinion. Linear in the user's bindings and the policies that allow,
+    /// and bounded: it compares no more than a few thousand rules.
+    #[must_use]
+    pub fn unmatched(&self, attributes: &Attributes<'_>, now: Time) -> Unmatched {
+        let request = WalkRequest::new(self, attributes, now);
+        Walk::new(&request, ObserverRecorder(&mut ())).unmatched()
+    }
+}
+
+// === impl ObserverRecorder and TraceRecorder ===
+
+impl<O: Observer> WalkRecorder for ObserverRecorder<'_, O> {
     const DETAILED: bool = false;
 
-    fn evaluated(&mut self, policy: usize, evaluation: PolicyResult) {
-        self.0.evaluated(policy, evaluation);
+    fn evaluated(&mut self, policy: usize, result: PolicyResult) {
+        self.0.evaluated(policy, result);
     }
 
     fn spent(&mut self, policy: usize, cost: u64) {
@@ -59,7 +129,7 @@ impl<O: Observer> WalkRecorder for Quiet<'_, O> {
     fn record(&mut self, _: Event) {}
 }
 
-impl WalkRecorder for Recording {
+impl WalkRecorder for TraceRecorder {
     const DETAILED: bool = true;
 
     fn evaluated(&mut self, _: usize, _: PolicyResult) {}
@@ -71,10 +141,58 @@ impl WalkRecorder for Recording {
     }
 }
 
+// === impl WalkRequest ===
+
+impl<'s, 'r> WalkRequest<'s, 'r> {
+    #[inline]
+    fn new(set: &'s PolicySet, attributes: &'r Attributes<'r>, now: Time) -> Self {
+        let terms = &set.policies.terms;
+        Self {
+            set,
+            attributes,
+            now,
+            user_ids: OnceCell::new(),
+            query: PolicyQuery::new(attributes, terms, &set.namespaces, &set.cluster_scoped),
+            activation: RequestActivation::new(attributes),
+            shadow_activation: RequestActivation::new(attributes),
+            is_protected: OnceCell::new(),
+        }
+    }
+
+    /// The numbers by which policies know the user.
+    fn user_ids(&self) -> &[u32] {
+        let ids = || self.set.policies.terms.ids_of(&self.attributes.user);
+        self.user_ids.get_or_init(ids)
+    }
+
+    fn is_in_force(&self, policy: &AuthorizationPolicy) -> bool {
+        policy.validity.contains(self.now)
+    }
+
+    /// Whether `neverDeny` protects the request.
+    fn is_protected(&self) -> bool {
+        let is_protected = || self.set.is_protected(self.attributes);
+        *self.is_protected.get_or_init(is_protected)
+    }
+
+    /// The result of the conditions of `policy`, and what they cost.
+    fn conditions<'p>(&self, policy: &'p AuthorizationPolicy) -> (ConditionsResult<'p>, u64) {
+        let activation = match policy.mode {
+            Mode::Enforce => &self.activation,
+            Mode::Shadow => &self.shadow_activation,
+        };
+        let before = activation.remaining();
+        let result = Condition::all(&policy.conditions, activation);
+        (result, before.saturating_sub(activation.remaining()))
+    }
+}
+
 // === impl Walk ===
 
+type DecisionParts<'s> = (Decision, AuthorizationReason<'s>, Option<Cause<'s>>);
+
 impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
-    pub(super) const fn new(request: &'q WalkRequest<'s, 'r>, recorder: R) -> Self {
+    const fn new(request: &'q WalkRequest<'s, 'r>, recorder: R) -> Self {
         Self {
             request,
             visited: 0,
@@ -83,16 +201,16 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
         }
     }
 
-    /// Walks to the first thing that decides.
-    pub(super) fn decide(mut self) -> (Authorization<'s>, R) {
-        let set = self.request.set;
-        self.first_deciding(&set.shadow);
-        let (decision, reason, cause) = if let Some(applied) = self.first_deciding(&set.deny) {
-            Self::by_policy(Decision::Deny, &applied)
+    /// Walks to the first object that decides.
+    fn decide(mut self) -> (Authorization<'s>, R) {
+        let policies = &self.request.set.policies;
+        self.first_deciding(&policies.shadow);
+        let (decision, reason, cause) = if let Some(deciding) = self.first_deciding(&policies.deny) {
+            Self::by_policy(Decision::Deny, &deciding)
         } else if let Some(grant) = self.rbac() {
             self.by_grant(grant)
-        } else if let Some(applied) = self.first_deciding(&set.allow) {
-            Self::by_policy(Decision::Allow, &applied)
+        } else if let Some(deciding) = self.first_deciding(&policies.allow) {
+            Self::by_policy(Decision::Allow, &deciding)
         } else {
             (Decision::NoOpinion, AuthorizationReason::default(), None)
         };
@@ -110,5 +228,91 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
             visited,
         };
         (authorization, recorder)
+    }
+
+    fn by_policy(decision: Decision, deciding: &DecidingPolicy<'s>) -> DecisionParts<'s> {
+        let policy = deciding.policy;
+        let cause = Cause {
+            kind: CauseKind::AuthorizationPolicy,
+            namespace: Cow::Borrowed(""),
+            name: Cow::Borrowed(&policy.name),
+            rule: Some(deciding.rule),
+        };
+        let reason = AuthorizationReason::of_policy(policy, decision, deciding.failed);
+        (decision, reason, Some(cause))
+    }
+
+    fn by_grant(&self, grant: Grant<'s>) -> DecisionParts<'s> {
+        let binding = &*grant.bound.binding;
+        let user = &self.request.attributes.user;
+        let subject = applying_subject(&binding.subjects, user, &binding.namespace)
+            .and_then(|place| binding.subjects.get(place));
+        let cause = Cause {
+            kind: binding.kind(),
+            namespace: Cow::Borrowed(&binding.namespace),
+            name: Cow::Borrowed(&binding.name),
+            rule: Some(grant.rule),
+        };
+        let reason = AuthorizationReason::of_grant(binding, subject);
+        (Decision::Allow, reason, Some(cause))
+    }
+
+    /// The first rule of a binding that allows.
+    fn rbac(&mut self) -> Option<Grant<'s>> {
+        let request = self.request;
+        let bindings = &request.set.bindings;
+        let grant = bindings.first_allowing(request.attributes, &mut self.visited);
+        if R::DETAILED {
+            let is_deciding = |bound: &BoundRole| {
+                grant.is_some_and(|grant| Arc::ptr_eq(&grant.bound.binding, &bound.binding))
+            };
+            for bound in bindings.applying_to(request.attributes, usize::MAX) {
+                self.recorder.record(self.binding_event(bound));
+                if is_deciding(bound) {
+                    break;
+                }
+            }
+        }
+        grant
+    }
+
+    /// Why a binding that applies to the user allows the request or not.
+    fn binding_event(&self, bound: &BoundRole) -> Event {
+        let nearest = bound.role.as_ref().map(|role| self.nearest_rule(&role.rules));
+        let finding = match nearest {
+            Some(NearestRule::Allows(rule)) => Finding::Match {
+                rule,
+                decision: Decision::Allow,
+            },
+            Some(NearestRule::Mismatch(rule, criterion)) => Finding::NoMatch {
+                rule: Some(rule),
+                criterion,
+            },
+            Some(NearestRule::NoRule) => Finding::NoMatch {
+                rule: None,
+                criterion: Criterion::Target,
+            },
+            None => Finding::MissingRole {
+                error: RoleNotFoundError::of(&bound.binding.role).to_string(),
+            },
+        };
+        Event::of_binding(&bound.binding, finding)
+    }
+
+    /// The first rule that allows, or else the one that comes nearest.
+    fn nearest_rule(&self, rules: &[Rule]) -> NearestRule {
+        let mut nearest = None;
+        for (number, rule) in rules.iter().enumerate() {
+            match compare_rule(rule, self.request.attributes) {
+                RuleMatch::Match => return NearestRule::Allows(number),
+                RuleMatch::Mismatch(criterion) if nearest.is_none_or(|(_, other)| other < criterion) => {
+                    nearest = Some((number, criterion));
+                }
+                RuleMatch::Mismatch(_) => {}
+            }
+        }
+        nearest.map_or(NearestRule::NoRule, |(number, criterion)| {
+            NearestRule::Mismatch(number, criterion)
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::{Sorted, policy_set};
-use crate::engine::authorization::{AuthorizationPolicy, Binding, Policies, PolicySet, PolicySetChange};
+use crate::engine::authorization::{Binding, ChangedPolicies, Policies, PolicySet, PolicySetChange};
 use crate::manifest::object::Content;
 use crate::manifest::validated::ValidatedObject;
 use crate::manifest::{Options, SetDifference};
@@ -16,10 +16,6 @@ pub struct ChangedManifests<'o> {
     /// The clusters, or `None` for all of them, of which what admission uses is different.
     pub admission: BTreeSet<Option<&'o str>>,
 }
-
-/// A set of one cluster of so many bindings is made anew where policies that all clusters share
-/// change, to share the index of these again; a larger one indexes them for itself.
-const FEW_BINDINGS: usize = 5_000;
 
 /// What [`assemble`](super::assemble) makes of all objects, where `earlier` is what it made of
 /// those before `difference`, at the price of that: sets of clusters that the difference is not
@@ -199,13 +195,10 @@ where
         {
             return self.anew(shared);
         }
-        let policies = self.changed_policies(before);
+        let policies = self.changed_policies(shared);
         let is_labelled = self
             .changed()
             .any(|object| matches!(object.content, Content::Namespace(_)));
-        let Ok(policies) = policies else {
-            return self.anew(shared);
-        };
         let change = PolicySetChange {
             removed_bindings: bindings(self.changes.into_iter().flat_map(|of| &of.removed)),
             added_bindings: bindings(self.changes.into_iter().flat_map(|of| &of.added)),
@@ -222,21 +215,17 @@ where
         }
     }
 
-    /// All policies, where one is different. An error where a set is better made anew, to share
-    /// the index of what all clusters have.
-    fn changed_policies(&self, before: &PolicySet) -> Result<Option<Vec<Arc<AuthorizationPolicy>>>, ()> {
-        if !self
-            .changed()
-            .any(|object| matches!(object.content, Content::Policy(_)))
-        {
-            return Ok(None);
+    /// The policies, where one is different: those of all clusters, if this one has none of its own.
+    fn changed_policies<'s>(&self, shared: &'s PolicySet) -> Option<ChangedPolicies<'s>> {
+        let is_policy = |object: &Arc<ValidatedObject>| matches!(object.content, Content::Policy(_));
+        if !self.changed().any(is_policy) {
+            None
+        } else if self.cluster.is_some() && !self.has_own_policies() {
+            Some(ChangedPolicies::SharedWith(shared))
+        } else {
+            let sorted = self.sorted(|object| matches!(object.content, Content::Policy(_)));
+            Some(ChangedPolicies::Objects(sorted.objects.policies))
         }
-        let sorted = self.sorted(|object| matches!(object.content, Content::Policy(_)));
-        let is_few = before.bindings().nth(FEW_BINDINGS).is_none();
-        if self.cluster.is_some() && is_few && !self.has_own_policies() {
-            return Err(());
-        }
-        Ok(Some(sorted.objects.policies))
     }
 
     fn has_own_policies(&self) -> bool {

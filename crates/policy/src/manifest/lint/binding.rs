@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::grants::{danger, is_everybody};
 use super::impersonation::{Impersonation, impersonations};
 use super::{Lint, labels};
-use crate::engine::authorization::rbac::{Roles, aggregate};
+use crate::engine::authorization::rbac::{RoleResolver, aggregate};
 use crate::engine::authorization::{Binding, NeverDeny, Role, Subject, SubjectKind};
 use crate::field::{FaultKind, FieldPath};
 use crate::manifest::object::Content;
@@ -21,9 +21,12 @@ pub(super) struct RolesByCluster<'o>(BTreeMap<Option<&'o str>, Vec<Arc<Role>>>);
 
 /// The same, to be found by reference, with what their rules grant.
 pub(super) struct RoleGrants<'r> {
-    clusters: BTreeMap<Option<&'r str>, (Roles<'r>, Vec<RoleGrant>)>,
+    clusters: BTreeMap<Option<&'r str>, ClusterGrants<'r>>,
     impersonations: Vec<Impersonation>,
 }
+
+/// The roles of a cluster, and what each grants.
+type ClusterGrants<'r> = (RoleResolver<'r, Arc<Role>>, Vec<RoleGrant>);
 
 /// What binding a role grants that is worth a warning.
 struct RoleGrant {
@@ -80,7 +83,7 @@ impl<'r> RoleGrants<'r> {
                 .iter()
                 .map(|role| RoleGrant::of(role, &impersonations))
                 .collect();
-            (*cluster, (Roles::new(roles), grants))
+            (*cluster, (RoleResolver::new(roles), grants))
         });
         Self {
             clusters: clusters.collect(),
@@ -104,7 +107,7 @@ impl<'r> RoleGrants<'r> {
 
     fn within(&self, cluster: Option<&'r str>, binding: &Binding) -> Option<&RoleGrant> {
         let (roles, grants) = self.clusters.get(&cluster)?;
-        grants.get(roles.resolve(&binding.role, &binding.namespace).ok()?)
+        grants.get(roles.place(&binding.role, &binding.namespace).ok()?)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::Lint;
 use crate::engine::authorization::matching::{RequestedResource, ResourcePattern};
-use crate::engine::authorization::rbac::{Roles, WildcardSet};
+use crate::engine::authorization::rbac::{RoleResolver, WildcardSet};
 use crate::engine::authorization::{
     AuthorizationPolicy, Binding, Effect, PolicySet, ResourceRule, Rule, Subject,
 };
@@ -50,11 +50,10 @@ impl<'o> Labellers<'o> {
 
     /// Those of what is in force.
     pub(super) fn of_set(set: &PolicySet) -> Self {
-        let roles = Roles::new(set.roles());
+        let roles = RoleResolver::new(set.roles());
         let labels = |binding: &&Binding| {
-            let role = roles.resolve(&binding.role, &binding.namespace).ok();
-            let role = role.and_then(|place| set.roles().get(place));
-            role.is_some_and(|role| are_changed_by(&role.rules))
+            let role = roles.resolve(&binding.role, &binding.namespace);
+            role.is_ok_and(|role| are_changed_by(&role.rules))
         };
         let bindings = set.bindings().filter(labels);
         let bound = bindings.flat_map(|binding| &binding.subjects);

@@ -2,11 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::authorization::index::{Query, RuleQuery};
-use crate::engine::authorization::listed_policy::ListedPolicy;
-use crate::engine::authorization::{
-    AuthorizationPolicy, Criterion, Effect, PolicySet, ResourceRule, RuleMatch,
-};
+use crate::engine::authorization::index::{IndexedPolicy, IndexedRule, PolicyQuery};
+use crate::engine::authorization::{AuthorizationPolicy, Criterion, PolicySet, ResourceRule, RuleMatch};
 use crate::engine::{Attributes, Target, Time, User};
 
 use super::open_request::OpenRequest;
@@ -24,14 +21,14 @@ pub(super) enum Hold {
 }
 
 /// The Deny policies in force, by place, with how far they hold for whom it is about.
-pub(super) type Holds<'s> = BTreeMap<usize, (&'s ListedPolicy, Hold)>;
+pub(super) type Holds<'s> = BTreeMap<usize, (&'s IndexedPolicy, Hold)>;
 
 /// The rules of Deny policies that may touch a request.
 pub(super) struct TouchingDenies<'s> {
     /// The policies in force that are looked at, by place.
-    policies: BTreeMap<usize, &'s ListedPolicy>,
+    policies: BTreeMap<usize, &'s IndexedPolicy>,
     /// Their rules that name the verb, group and resource.
-    pub(super) rules: Vec<(&'s ListedPolicy, &'s ResourceRule)>,
+    pub(super) rules: Vec<(&'s IndexedPolicy, &'s ResourceRule)>,
 }
 
 // === impl TouchingDenies ===
@@ -41,24 +38,19 @@ impl<'s> TouchingDenies<'s> {
     pub(super) fn touching(
         set: &'s PolicySet,
         request: &OpenRequest,
-        policies: impl Iterator<Item = &'s ListedPolicy>,
+        policies: impl Iterator<Item = &'s IndexedPolicy>,
     ) -> Self {
-        let policies: BTreeMap<usize, &ListedPolicy> =
+        let policies: BTreeMap<usize, &IndexedPolicy> =
             policies.map(|listed| (listed.place, listed)).collect();
         let mut rules = Vec::new();
         let example = request.example("", request.name(), <_>::default());
-        if let Query::Resource(query) = set.query(&example)
-            && !policies.is_empty()
-        {
-            for (listed, rule, _) in set.deny.candidates.resources.rules() {
-                let compared = query.compare(Effect::Deny, rule, false);
-                let is_other = matches!(
-                    compared,
-                    RuleMatch::Mismatch(Criterion::Verbs | Criterion::ApiGroups | Criterion::Resources)
-                );
-                if !is_other && policies.contains_key(&listed.place) {
-                    rules.push((listed, rule));
-                }
+        let query = set.query(&example);
+        for indexed in set.policies.deny.rules() {
+            if let Some(rule) = indexed.resource_rule()
+                && policies.contains_key(&indexed.policy.place)
+                && may_apply(&query, indexed)
+            {
+                rules.push((&*indexed.policy, rule));
             }
         }
         Self { policies, rules }
@@ -70,15 +62,13 @@ impl<'s> TouchingDenies<'s> {
         if is_idle || self.policies.is_empty() || set.is_protected(attributes) {
             return Vec::new();
         }
-        let mut places = Vec::new();
-        let mut found = |listed: &'s ListedPolicy, _| places.push(listed.place);
-        let candidates = &set.deny.candidates;
-        match set.query(attributes) {
-            Query::Resource(query) => candidates.resources.applying(&query, &mut found),
-            Query::Path(query) => candidates.paths.applying(&query, &mut found),
-        }
-        places.retain(|place| self.policies.contains_key(place));
-        places.sort_unstable();
+        let query = set.query(attributes);
+        let places = set
+            .policies
+            .deny
+            .applying_to(&query)
+            .map(|rule| rule.policy.place);
+        let mut places: Vec<usize> = places.filter(|place| self.policies.contains_key(place)).collect();
         places.dedup();
         places
     }
@@ -94,8 +84,13 @@ impl<'s> TouchingDenies<'s> {
 
 impl PolicySet {
     /// The numbers by which a request is looked up.
-    pub(super) fn query<'s, 'r>(&'s self, attributes: &'r Attributes<'r>) -> Query<'s, 'r> {
-        Query::new(attributes, &self.symbols, &self.namespaces, &self.cluster_scoped)
+    pub(super) fn query<'s, 'r>(&'s self, attributes: &'r Attributes<'r>) -> PolicyQuery<'s, 'r> {
+        PolicyQuery::new(
+            attributes,
+            &self.policies.terms,
+            &self.namespaces,
+            &self.cluster_scoped,
+        )
     }
 
     /// How far the Deny policies at `places` hold for `population`.
@@ -105,9 +100,9 @@ impl PolicySet {
         places: &BTreeSet<usize>,
         now: Time,
     ) -> Holds<'s> {
-        let is_protected = population.is_protected(&self.protection);
+        let is_protected = population.is_protected(&self.never_deny);
         let may_be_protected = population.may_be_protected(self.never_deny());
-        let of = |listed: &'s ListedPolicy| {
+        let of = |listed: &'s IndexedPolicy| {
             let hold = match hold(&listed.policy, population) {
                 _ if is_protected => Hold::Never,
                 Hold::Always if may_be_protected => Hold::Perhaps,
@@ -124,19 +119,13 @@ impl PolicySet {
 
     /// The Deny policies in force, with how far they hold for `user`, of whom all groups are known.
     pub(super) fn holds_for_user(&self, user: &User<'_>, now: Time) -> Holds<'_> {
-        let who = self.subjects.find(user);
         let mut holds = Holds::new();
-        if self.protection.covers_user(user) {
+        if self.never_deny.matches_user(user) {
             return holds;
         }
-        let candidates = &self.deny.candidates;
-        let paths = candidates
-            .paths
-            .about(&who)
-            .into_iter()
-            .map(|(listed, ..)| listed);
-        let resources = candidates.resources.about(&who).into_iter();
-        for listed in resources.map(|(listed, ..)| listed).chain(paths) {
+        let user = self.policies.terms.ids_of(user);
+        for rule in self.policies.deny.rules_for(&user) {
+            let listed = &*rule.policy;
             if listed.policy.validity.contains(now) {
                 let is_certain = listed.policy.conditions.is_empty();
                 let hold = if is_certain { Hold::Always } else { Hold::Perhaps };
@@ -146,10 +135,21 @@ impl PolicySet {
         holds
     }
 
-    pub(super) fn denies_in_force(&self, now: Time) -> impl Iterator<Item = &ListedPolicy> {
-        let policies = self.deny.policies.iter().map(AsRef::as_ref);
+    pub(super) fn denies_in_force(&self, now: Time) -> impl Iterator<Item = &IndexedPolicy> {
+        let policies = self.policies.deny.policies.iter().map(AsRef::as_ref);
         policies.filter(move |listed| listed.policy.validity.contains(now))
     }
+}
+
+/// Whether a rule names the verb, group and resource of `query`; whether the rest of it fits is
+/// not asked.
+pub(super) fn may_apply(query: &PolicyQuery<'_, '_>, rule: &IndexedRule) -> bool {
+    !matches!(
+        query.compare(rule),
+        RuleMatch::Mismatch(
+            Criterion::Target | Criterion::Verbs | Criterion::ApiGroups | Criterion::Resources
+        )
+    )
 }
 
 fn hold(policy: &AuthorizationPolicy, population: &Population) -> Hold {

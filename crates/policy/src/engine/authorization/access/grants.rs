@@ -1,13 +1,14 @@
 //! The rules of bindings and Allow policies that may allow a request.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use crate::engine::authorization::index::{Query, RuleQuery};
-use crate::engine::authorization::listed_policy::ListedPolicy;
+use crate::engine::authorization::index::{BoundRole, IndexedPolicy, IndexedRule, PolicyQuery};
 use crate::engine::authorization::rbac::compare_rule;
-use crate::engine::authorization::{Binding, Criterion, Effect, PolicySet, ResourceRule, Role, RuleMatch};
+use crate::engine::authorization::{Binding, Criterion, PolicySet, ResourceRule, Role, RuleMatch};
 use crate::engine::{CauseKind, Time};
 
+use super::denies::may_apply;
 use super::examples::Part;
 use super::inquiry::{Extent, PolicyRulePlace};
 use super::open_request::{OpenRequest, Within};
@@ -26,7 +27,7 @@ pub(super) enum GrantSource<'s> {
     /// A binding, and the names to which the rule of its role is limited.
     Binding(&'s Binding, &'s [String]),
     /// A policy, and its rule for resources.
-    Policy(&'s ListedPolicy, Option<&'s ResourceRule>),
+    Policy(&'s IndexedPolicy, Option<&'s ResourceRule>),
 }
 
 // === impl GrantSource ===
@@ -60,25 +61,20 @@ impl<'s> GrantSource<'s> {
 // === impl PolicySet ===
 
 impl PolicySet {
-    /// The rules of the bindings at `places` that allow `request`, but perhaps for its name.
+    /// The rules of `bindings` that allow `request`, but perhaps for its name.
     pub(super) fn granted_by_bindings<'s>(
         &'s self,
         request: &'s OpenRequest,
-        places: impl Iterator<Item = u32>,
+        bindings: impl Iterator<Item = &'s BoundRole>,
     ) -> Vec<GrantingRule<'s>> {
-        let mut fitting: HashMap<usize, Vec<(usize, &'s [String])>> = HashMap::new();
+        let mut fitting: HashMap<*const Role, Vec<(usize, &'s [String])>> = HashMap::new();
         let mut granting = Vec::new();
-        for place in places {
-            let (Some(binding), Some(role)) = (self.bindings.get(place), self.grants.role_of(place)) else {
+        for BoundRole { binding, role } in bindings {
+            let (Some(role), Some(namespaces)) = (role, part_of(request.within(), binding)) else {
                 continue;
             };
-            let Some(namespaces) = part_of(request.within(), binding) else {
-                continue;
-            };
-            let rules = fitting.entry(role).or_insert_with(|| {
-                let role = self.roles.get(role);
-                role.map(|role| fitting_rules(role, request)).unwrap_or_default()
-            });
+            let rules = fitting.entry(Arc::as_ptr(role));
+            let rules = rules.or_insert_with(|| fitting_rules(role, request));
             granting.extend(rules.iter().map(|&(number, names)| GrantingRule {
                 source: GrantSource::Binding(binding, names),
                 number,
@@ -99,47 +95,31 @@ impl PolicySet {
         now: Time,
     ) -> Vec<GrantingRule<'s>> {
         let example = request.example("", request.name(), <_>::default());
-        let granting = |listed: &'s ListedPolicy, rule: Option<&'s ResourceRule>, number| GrantingRule {
-            source: GrantSource::Policy(listed, rule),
-            number,
-            extent: Extent {
-                names: names_of(request, rule.map_or(&[][..], |rule| rule.names.as_slice())),
-                namespaces: Part::Any,
-                policy: Some(PolicyRulePlace {
-                    policy: listed.place,
-                    number,
-                }),
-            },
+        let query = self.query(&example);
+        let is_granting = |rule: &&IndexedRule| {
+            rule.policy.policy.validity.contains(now)
+                && match query {
+                    PolicyQuery::Resource(_) => may_apply(&query, rule),
+                    PolicyQuery::NonResource(_) => query.compare(rule).is_match(),
+                }
         };
-        let in_force = |listed: &ListedPolicy| listed.policy.validity.contains(now);
-        let candidates = &self.allow.candidates;
-        match self.query(&example) {
-            Query::Resource(query) => {
-                let rules = candidates
-                    .resources
-                    .rules()
-                    .filter(|(listed, ..)| in_force(listed));
-                let fitting = rules.filter(|(_, rule, _)| {
-                    let compared = query.compare(Effect::Allow, rule, false);
-                    !matches!(
-                        compared,
-                        RuleMatch::Mismatch(Criterion::Verbs | Criterion::ApiGroups | Criterion::Resources)
-                    )
-                });
-                fitting
-                    .map(|(listed, rule, number)| granting(listed, Some(rule), number))
-                    .collect()
+        let rules = self.policies.allow.rules().iter().filter(is_granting);
+        let granting = |indexed: &'s IndexedRule| {
+            let rule = indexed.resource_rule();
+            GrantingRule {
+                source: GrantSource::Policy(&indexed.policy, rule),
+                number: indexed.number,
+                extent: Extent {
+                    names: names_of(request, rule.map_or(&[][..], |rule| rule.names.as_slice())),
+                    namespaces: Part::Any,
+                    policy: Some(PolicyRulePlace {
+                        policy: indexed.policy.place,
+                        number: indexed.number,
+                    }),
+                },
             }
-            Query::Path(query) => {
-                let mut found = Vec::new();
-                candidates.paths.applying(&query, &mut |listed, number| {
-                    if in_force(listed) {
-                        found.push(granting(listed, None, number));
-                    }
-                });
-                found
-            }
-        }
+        };
+        rules.map(granting).collect()
     }
 }
 

@@ -3,8 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-use crate::engine::authorization::index::Query;
-use crate::engine::authorization::listed_policy::ListedPolicy;
+use crate::engine::authorization::index::IndexedPolicy;
 use crate::engine::authorization::{PolicySet, ResourceRule};
 use crate::engine::{Attributes, Requirement, Selectors};
 
@@ -56,7 +55,7 @@ impl<'s> Inquiry<'s> {
     pub(super) fn new(
         set: &'s PolicySet,
         request: &'s OpenRequest,
-        policies: impl Iterator<Item = &'s ListedPolicy>,
+        policies: impl Iterator<Item = &'s IndexedPolicy>,
     ) -> Self {
         Self {
             set,
@@ -234,16 +233,9 @@ impl<'s> Inquiry<'s> {
         let Some(place) = extent.policy else {
             return true;
         };
-        let mut is_found = false;
-        let mut found = |listed: &ListedPolicy, number| {
-            is_found |= (listed.place, number) == (place.policy, place.number);
-        };
-        let candidates = &self.set.allow.candidates;
-        match self.set.query(example) {
-            Query::Resource(query) => candidates.resources.applying(&query, &mut found),
-            Query::Path(query) => candidates.paths.applying(&query, &mut found),
-        }
-        is_found
+        let query = self.set.query(example);
+        let mut applying = self.set.policies.allow.applying_to(&query);
+        applying.any(|rule| (rule.policy.place, rule.number) == (place.policy, place.number))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The users that a subject stands for, as far as its name tells.
 
 use crate::engine::User;
-use crate::engine::authorization::never_deny::Protection;
+use crate::engine::authorization::never_deny::NeverDenyMatcher;
 use crate::engine::authorization::{CONTROL_PLANE, NeverDeny, Subject, SubjectKind};
 
 /// The users that a subject of a binding or policy stands for.
@@ -116,13 +116,13 @@ impl Population {
     }
 
     /// Whether no Deny can hold up any of them.
-    pub(super) fn is_protected(&self, protection: &Protection) -> bool {
+    pub(super) fn is_protected(&self, matcher: &NeverDenyMatcher) -> bool {
         let name = match self {
             Self::User(name) => name.as_str(),
             _ => "",
         };
         let groups = self.implied_groups();
-        protection.covers_user(&User {
+        matcher.matches_user(&User {
             name: name.into(),
             groups: groups.iter().map(|group| group.as_str().into()).collect(),
             ..User::default()

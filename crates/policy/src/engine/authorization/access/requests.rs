@@ -1,11 +1,10 @@
 //! Requests that stand for all that a rule names: one for each verb, group and resource,
 //! and for a `*` one that no other rule names.
 
+use crate::engine::authorization::index::{IndexedRule, PolicyRule};
 use crate::engine::authorization::matching::{ResourcePattern, Wildcard};
 use crate::engine::authorization::rbac::{PathPattern, WildcardSet};
-use crate::engine::authorization::{
-    AuthorizationPolicy, Binding, NonResourceRule, PolicySet, ResourceRule, Rule,
-};
+use crate::engine::authorization::{AuthorizationPolicy, Binding, PolicySet, Rule};
 
 use super::examples::OTHER;
 use super::open_request::{OpenRequest, OpenResource, OpenTarget, Within};
@@ -51,21 +50,20 @@ impl<'s> RequestedWords<'s> {
         }
     }
 
-    pub(super) fn of_policy(rule: &'s ResourceRule) -> Self {
-        Self {
-            verbs: &rule.verbs,
-            groups: Some(&rule.api_groups),
-            resources: rule.resources.iter().map(of_pattern).collect(),
-            paths: &[],
-        }
-    }
-
-    pub(super) fn of_paths(rule: &'s NonResourceRule) -> Self {
-        Self {
-            verbs: &rule.verbs,
-            groups: None,
-            resources: Vec::new(),
-            paths: &rule.paths,
+    pub(super) fn of_policy(rule: &'s IndexedRule) -> Self {
+        match &rule.rule {
+            PolicyRule::Resource(rule) => Self {
+                verbs: &rule.verbs,
+                groups: Some(&rule.api_groups),
+                resources: rule.resources.iter().map(of_pattern).collect(),
+                paths: &[],
+            },
+            PolicyRule::NonResource(rule) => Self {
+                verbs: &rule.verbs,
+                groups: None,
+                resources: Vec::new(),
+                paths: &rule.paths,
+            },
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::engine::authorization::listed_policy::ListedPolicy;
+use crate::engine::authorization::index::{BoundRole, IndexedPolicy};
 use crate::engine::authorization::{Binding, PolicySet, ResourceRule, Rule};
 use crate::engine::{Time, User};
 
@@ -55,10 +55,7 @@ impl PolicySet {
     pub fn what_can(&self, user: &User<'_>, within: &Within, now: Time) -> Vec<Permission> {
         let holds = self.holds_for_user(user, now);
         let mut found = Vec::new();
-        for place in self.bindings_of(user) {
-            let (Some(binding), Some(role)) = (self.bindings.get(place), self.grants.role_of(place)) else {
-                continue;
-            };
+        for BoundRole { binding, role } in self.bindings.all_of(user) {
             let is_elsewhere = match within {
                 Within::AnyNamespace => false,
                 Within::Namespace(namespace) => binding.namespace != *namespace,
@@ -67,7 +64,7 @@ impl PolicySet {
             if is_elsewhere && !binding.namespace.is_empty() {
                 continue;
             }
-            let rules = self.roles.get(role).into_iter().flat_map(|role| &role.rules);
+            let rules = role.iter().flat_map(|role| &role.rules);
             for (number, rule) in rules.enumerate() {
                 let words = RequestedWords::of_role(rule, binding);
                 let source = GrantSource::Binding(binding, &rule.resource_names);
@@ -76,18 +73,10 @@ impl PolicySet {
                 }
             }
         }
-        let who = self.subjects.find(user);
-        let resources = self.allow.candidates.resources.about(&who).into_iter();
-        let resources = resources.map(|(listed, rule, number)| {
+        for rule in self.policies.allow.rules_for(&self.policies.terms.ids_of(user)) {
+            let (listed, number) = (&*rule.policy, rule.number);
             let words = RequestedWords::of_policy(rule);
-            (listed, Some(rule), number, words)
-        });
-        let paths = self.allow.candidates.paths.about(&who).into_iter();
-        let paths =
-            paths.map(|(listed, rule, number)| (listed, None, number, RequestedWords::of_paths(rule)));
-        let mut policies: Vec<_> = resources.chain(paths).collect();
-        policies.sort_by_key(|(listed, _, number, _)| (listed.place, *number));
-        for (listed, rule, number, words) in policies {
+            let rule = rule.resource_rule();
             let source = GrantSource::Policy(listed, rule);
             if listed.policy.validity.contains(now)
                 && let Some(denied_by) = self.left(source, number, &words, (within, &holds))
@@ -104,14 +93,15 @@ impl PolicySet {
         let request = request.clone().settled(&self.cluster_scoped);
         let holds = self.holds_for_user(user, now);
         let mut inquiry = Inquiry::new(self, &request, holds.values().map(|(listed, _)| *listed));
-        let who = self.subjects.find(user);
-        let about: BTreeSet<usize> = self.allow.candidates.about(&who).collect();
+        let ids = self.policies.terms.ids_of(user);
+        let about = self.policies.allow.rules_for(&ids);
+        let about: BTreeSet<usize> = about.map(|rule| rule.policy.place).collect();
         let of_policies = self.granted_by_policies(&request, now).into_iter();
         let of_policies = of_policies.filter(|granting| match granting.source {
             GrantSource::Policy(listed, _) => about.contains(&listed.place),
             GrantSource::Binding(..) => false,
         });
-        let of_bindings = self.granted_by_bindings(&request, self.bindings_of(user).into_iter());
+        let of_bindings = self.granted_by_bindings(&request, self.bindings.all_of(user).into_iter());
         let mut most = AllowedShare::None;
         for granting in of_bindings.into_iter().chain(of_policies) {
             let Some(effects) = inquiry.effects(granting.extent, granting.source.rule()) else {
@@ -127,10 +117,6 @@ impl PolicySet {
             }
         }
         most
-    }
-
-    fn bindings_of(&self, user: &User<'_>) -> Vec<u32> {
-        self.grants.held(&self.subjects.find(user))
     }
 
     /// The Deny policies that may take away some of what a rule allows; `None` where they
@@ -177,7 +163,7 @@ impl PolicySet {
         &'p self,
         request: &'p OpenRequest,
         (source, number): (GrantSource<'p>, usize),
-        policies: impl Iterator<Item = &'p ListedPolicy>,
+        policies: impl Iterator<Item = &'p IndexedPolicy>,
         (holds, touching): (&Holds<'_>, &mut BTreeSet<usize>),
     ) -> bool {
         let granting = match source {
@@ -230,7 +216,7 @@ impl GrantingRule<'_> {
     }
 }
 
-fn limits_of(listed: &ListedPolicy, rule: Option<&ResourceRule>, open: Openness) -> Vec<String> {
+fn limits_of(listed: &IndexedPolicy, rule: Option<&ResourceRule>, open: Openness) -> Vec<String> {
     let mut limits = rule.map_or_else(Vec::new, |rule| limits::of_rule(listed.policy.effect, rule, open));
     limits.extend(limits::of_conditions(&listed.policy));
     limits
@@ -251,7 +237,7 @@ fn of_binding(binding: &Binding, rule: &Rule, number: usize, denied_by: Vec<Arc<
 }
 
 fn of_policy(
-    (listed, rule): (&ListedPolicy, Option<&ResourceRule>),
+    (listed, rule): (&IndexedPolicy, Option<&ResourceRule>),
     number: usize,
     words: &RequestedWords<'_>,
     (within, denied_by): (&Within, Vec<Arc<str>>),

@@ -61,8 +61,7 @@ impl PolicySet {
         let mut inquiry = Inquiry::new(self, &request, self.denies_in_force(now));
         let mut found = Found::new();
         found.insert(Population::masters(), Vec::new());
-        let places = self.bindings.iter().map(|(place, _)| place);
-        let of_bindings = self.granted_by_bindings(&request, places);
+        let of_bindings = self.granted_by_bindings(&request, self.bindings.iter());
         for granting in of_bindings
             .into_iter()
             .chain(self.granted_by_policies(&request, now))

@@ -31,7 +31,7 @@ fn path(path: &str) -> Attributes<'_> {
     }
 }
 
-fn evaluate(expression: &str, attributes: &Attributes<'_>) -> Result<bool, EvaluationFault> {
+fn evaluate(expression: &str, attributes: &Attributes<'_>) -> Result<bool, ConditionEvaluationError> {
     let condition = Condition::compile(Version::NEWEST, "c", expression)
         .unwrap_or_else(|fault| panic!("{expression}: {fault}"));
     condition.evaluate(&RequestActivation::new(attributes))

@@ -5,18 +5,17 @@
 
 use std::collections::BTreeMap;
 
+use crate::engine::LabelSelector;
 use crate::engine::authorization::NamespaceLabels;
-use crate::engine::{LabelSelector, Selected};
-
-use super::FastMap;
+use crate::engine::authorization::interner::FastMap;
 
 /// The selectors of all policies, numbered as they come.
 #[derive(Debug, Default)]
-pub(in crate::engine::authorization) struct NamespaceSelectors(FastMap<LabelSelector, u32>);
+pub(crate) struct NamespaceSelectors(FastMap<LabelSelector, u32>);
 
 /// Which selectors select each namespace.
 #[derive(Debug, Default)]
-pub(in crate::engine::authorization) struct NamespaceIndex {
+pub(crate) struct NamespaceIndex {
     /// Whether there is a selector.
     is_asked: bool,
     /// The numbers of the selectors that select each namespace that is known.
@@ -25,7 +24,7 @@ pub(in crate::engine::authorization) struct NamespaceIndex {
 
 /// In which namespace a request is, as far as selectors ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine::authorization) enum InNamespace<'s> {
+pub(crate) enum InNamespace<'s> {
     /// In none, or no selector asks.
     None,
     /// In one that these select.
@@ -48,7 +47,7 @@ type NumberedSelector<'p> = (u32, &'p LabelSelector);
 
 impl NamespaceSelectors {
     /// The number of a selector of one of the policies.
-    pub(super) fn number(&mut self, selector: &LabelSelector) -> u32 {
+    pub(crate) fn add(&mut self, selector: &LabelSelector) -> u32 {
         // No process has memory for 2^32 selectors.
         let next = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
         match self.0.get(selector) {
@@ -58,7 +57,7 @@ impl NamespaceSelectors {
     }
 
     /// What each selects of the namespaces that have `labels`.
-    pub(in crate::engine::authorization) fn resolve(&self, labels: &NamespaceLabels) -> NamespaceIndex {
+    pub(crate) fn resolve(&self, labels: &NamespaceLabels) -> NamespaceIndex {
         let mut by_label = SelectorsByLabel::default();
         for (selector, &number) in &self.0 {
             by_label.add((number, selector));
@@ -84,38 +83,18 @@ impl NamespaceSelectors {
 
 impl NamespaceIndex {
     /// The namespaces of which labels are known, if a selector asks for labels.
-    pub(in crate::engine::authorization) fn known(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn known(&self) -> impl Iterator<Item = &str> {
         self.known.keys().map(AsRef::as_ref)
     }
 
     /// In which namespace a request is that is about `name`; empty for none.
-    pub(in crate::engine::authorization) fn find(&self, name: &str) -> InNamespace<'_> {
+    pub(crate) fn find(&self, name: &str) -> InNamespace<'_> {
         if name.is_empty() || !self.is_asked {
             return InNamespace::None;
         }
         match self.known.get(name) {
             Some(selected) => InNamespace::Known(selected),
             None => InNamespace::Unknown,
-        }
-    }
-}
-
-// === impl InNamespace ===
-
-impl InNamespace<'_> {
-    /// Whether `selector` selects the namespace `name`, where `is_listed` says
-    /// whether it is one of those that select it, if it is known.
-    pub(in crate::engine::authorization) fn selected_by(
-        self,
-        selector: &LabelSelector,
-        name: &str,
-        is_listed: bool,
-    ) -> Selected {
-        match self {
-            Self::None => Selected::No,
-            Self::Known(_) if is_listed => Selected::Yes,
-            Self::Known(_) => Selected::No,
-            Self::Unknown => selector.selects_by_name(name),
         }
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::engine::authorization::fixtures::*;
-use crate::engine::authorization::{Criterion, FailurePolicy, Finding, Policies, Shadow, Subject};
+use crate::engine::authorization::{Criterion, Effect, FailurePolicy, Finding, Mode, Shadow, Subject};
 use crate::engine::{Decision, PolicyResult};
 
 mod conditions;

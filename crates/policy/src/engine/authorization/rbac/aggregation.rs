@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use crate::engine::authorization::{Role, Rule};
 
+use super::rule_list::RuleList;
+
 /// The rules that one pass of the controller gives `role`: for each selector
 /// in order, those of every other matching ClusterRole by name, each rule once.
 /// `None` where `role` is not aggregated.
@@ -45,7 +47,7 @@ pub fn aggregate(roles: &mut [Arc<Role>]) {
         .collect();
     for &at in &aggregated {
         if let Some(role) = roles.get_mut(at) {
-            Arc::make_mut(role).rules.clear();
+            Arc::make_mut(role).rules = RuleList::default();
         }
     }
     // Each pass completes at least one more role of the longest chain.
@@ -65,9 +67,9 @@ fn refresh(roles: &mut [Arc<Role>], at: usize) -> bool {
         return false;
     };
     roles.get_mut(at).is_some_and(|role| {
-        let changed = role.rules != rules;
+        let changed = *role.rules != *rules;
         if changed {
-            Arc::make_mut(role).rules = rules;
+            Arc::make_mut(role).rules = rules.into();
         }
         changed
     })
@@ -91,7 +93,7 @@ mod tests {
                 .iter()
                 .map(|&label| (label.to_owned(), "true".to_owned()))
                 .collect(),
-            rules: verbs.iter().map(rule).collect(),
+            rules: verbs.iter().map(rule).collect::<Vec<_>>().into(),
             ..Role::default()
         }
     }

@@ -9,19 +9,22 @@ use crate::engine::authorization::{Binding, Objects, Role, RoleKind, RoleRef, Ru
 
 use super::subject::applying_subject;
 
-/// Roles by scope and name.
-#[derive(Debug, Default)]
-pub struct Roles<'o>(HashMap<(&'o str, &'o str), usize>);
+/// Finds roles by scope and name.
+#[derive(Debug)]
+pub struct RoleResolver<'o, R> {
+    roles: &'o [R],
+    places: HashMap<(&'o str, &'o str), usize>,
+}
 
-/// Why a binding grants nothing, in kube-apiserver's words.
+/// A binding grants nothing, in kube-apiserver's words.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum RoleFault {
+pub enum RoleNotFoundError {
     /// There is no such Role in the namespace of the binding.
     #[error("role.rbac.authorization.k8s.io {0:?} not found")]
-    NoRole(String),
+    Role(String),
     /// There is no such ClusterRole.
     #[error("clusterrole.rbac.authorization.k8s.io {0:?} not found")]
-    NoClusterRole(String),
+    ClusterRole(String),
 }
 
 /// The rules that apply to `user` in `namespace` (empty for cluster scope), and
@@ -33,27 +36,20 @@ pub fn rules_for<'o>(
     objects: &'o Objects,
     user: &User<'_>,
     namespace: &str,
-) -> (Vec<&'o Rule>, Vec<RoleFault>) {
-    let roles = Roles::new(&objects.roles);
-    let (mut rules, mut faults) = (Vec::new(), Vec::new());
+) -> (Vec<&'o Rule>, Vec<RoleNotFoundError>) {
+    let roles = RoleResolver::new(&objects.roles);
+    let (mut rules, mut errors) = (Vec::new(), Vec::new());
     for binding in in_order(&objects.bindings) {
         let in_scope = binding.is_cluster_wide() || binding.namespace == namespace;
         if !in_scope || applying_subject(&binding.subjects, user, &binding.namespace).is_none() {
             continue;
         }
         match roles.resolve(&binding.role, &binding.namespace) {
-            Ok(role) => rules.extend(
-                objects
-                    .roles
-                    .get(role)
-                    .map(|role| &role.rules)
-                    .into_iter()
-                    .flatten(),
-            ),
-            Err(fault) => faults.push(fault),
+            Ok(role) => rules.extend(&role.rules),
+            Err(error) => errors.push(error),
         }
     }
-    (rules, faults)
+    (rules, errors)
 }
 
 fn in_order(bindings: &[Binding]) -> Vec<&Binding> {
@@ -62,52 +58,57 @@ fn in_order(bindings: &[Binding]) -> Vec<&Binding> {
     bindings
 }
 
-// === impl RoleFault ===
+// === impl RoleNotFoundError ===
 
-impl RoleFault {
+impl RoleNotFoundError {
     /// That the role of `reference` is not there.
     #[must_use]
-    pub fn missing(reference: &RoleRef) -> Self {
+    pub fn of(reference: &RoleRef) -> Self {
         let name = reference.name.clone();
         match reference.kind {
-            RoleKind::Role => Self::NoRole(name),
-            RoleKind::ClusterRole => Self::NoClusterRole(name),
+            RoleKind::Role => Self::Role(name),
+            RoleKind::ClusterRole => Self::ClusterRole(name),
         }
     }
 }
 
-// === impl Roles ===
+// === impl RoleResolver ===
 
-impl<'o> Roles<'o> {
-    /// Finds each role later by its place in `roles`; of two of the same name, the first.
+impl<'o, R: Borrow<Role>> RoleResolver<'o, R> {
+    /// Finds `roles`; of two of the same name, the first.
     #[must_use]
-    pub fn new(roles: &'o [impl Borrow<Role>]) -> Self {
+    pub fn new(roles: &'o [R]) -> Self {
         let mut places = HashMap::with_capacity(roles.len());
         for (place, role) in roles.iter().map(Borrow::borrow).enumerate() {
             places
                 .entry((role.namespace.as_str(), role.name.as_str()))
                 .or_insert(place);
         }
-        Self(places)
+        Self { roles, places }
     }
 
-    /// The place of the role that `reference` means in a binding of `namespace`.
+    /// The role that `reference` means in a binding of `namespace`.
     ///
     /// # Errors
     /// There is none.
-    pub fn resolve(&self, reference: &RoleRef, namespace: &str) -> Result<usize, RoleFault> {
-        let name = reference.name.as_str();
-        let place = match reference.kind {
-            // A ClusterRoleBinding has no namespace in which a Role could be.
-            RoleKind::Role if namespace.is_empty() => None,
-            RoleKind::Role => self.place(namespace, name),
-            RoleKind::ClusterRole => self.place("", name),
-        };
-        place.ok_or_else(|| RoleFault::missing(reference))
+    pub fn resolve(&self, reference: &RoleRef, namespace: &str) -> Result<&'o R, RoleNotFoundError> {
+        let place = self.place(reference, namespace)?;
+        let role = self.roles.get(place);
+        role.ok_or_else(|| RoleNotFoundError::of(reference))
     }
 
-    fn place(&self, namespace: &str, name: &str) -> Option<usize> {
-        self.0.get(&(namespace, name)).copied()
+    /// The index of that role among those of [`RoleResolver::new`].
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn place(&self, reference: &RoleRef, namespace: &str) -> Result<usize, RoleNotFoundError> {
+        let scope = match reference.kind {
+            // A ClusterRoleBinding has no namespace in which a Role could be.
+            RoleKind::Role => Some(namespace).filter(|namespace| !namespace.is_empty()),
+            RoleKind::ClusterRole => Some(""),
+        };
+        let place = scope.and_then(|scope| self.places.get(&(scope, reference.name.as_str())));
+        place.copied().ok_or_else(|| RoleNotFoundError::of(reference))
     }
 }
 
@@ -124,7 +125,7 @@ mod tests {
         Role {
             namespace: namespace.into(),
             name: name.into(),
-            rules,
+            rules: rules.into(),
             ..Role::default()
         }
     }
@@ -173,13 +174,13 @@ mod tests {
         };
         assert_eq!(verbs("ns"), ["list", "get"]);
         assert_eq!(verbs(""), ["list"]);
-        let faults: Vec<String> = rules_for(&objects, &alice, "ns")
+        let errors: Vec<String> = rules_for(&objects, &alice, "ns")
             .1
             .iter()
             .map(ToString::to_string)
             .collect();
         assert_eq!(
-            faults,
+            errors,
             [
                 "clusterrole.rbac.authorization.k8s.io \"gone\" not found",
                 "role.rbac.authorization.k8s.io \"view\" not found",

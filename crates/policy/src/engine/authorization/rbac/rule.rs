@@ -1,10 +1,26 @@
-//! Whether one rule allows one request (`RuleAllows` of
+//! Rules, and whether one allows a request (`RuleAllows` of
 //! `plugin/pkg/auth/authorizer/rbac/rbac.go`).
 
-use crate::engine::authorization::{Criterion, Rule, RuleMatch};
+use crate::engine::authorization::{Criterion, RuleMatch};
 use crate::engine::{Attributes, ResourceAttributes, Target};
 
+use super::path::PathPattern;
 use super::wildcard_set::WildcardSet;
+
+/// `PolicyRule` of `rbac.authorization.k8s.io/v1`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Rule {
+    /// Exact verbs, or `*`.
+    pub verbs: WildcardSet,
+    /// Exact groups, or `*`; the core group is the empty text.
+    pub api_groups: WildcardSet,
+    /// `*`, `pods`, `pods/log`, `*/scale`.
+    pub resources: WildcardSet,
+    /// Exact names; empty for any.
+    pub resource_names: Vec<String>,
+    /// `*`, exact paths, or prefixes that end in `*`.
+    pub non_resource_urls: Vec<PathPattern>,
+}
 
 /// Whether `rule` allows what `attributes` ask.
 #[must_use]

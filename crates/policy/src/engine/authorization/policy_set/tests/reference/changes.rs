@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::engine::authorization::{Binding, PolicySetChange};
+use crate::engine::authorization::{Binding, ChangedPolicies, PolicySetChange};
 
 /// What changes at once: all bindings, and perhaps policies or namespaces.
 type SetStep = (
@@ -21,11 +21,13 @@ fn step() -> BoxedStrategy<SetStep> {
         .boxed()
 }
 
-/// The set of `objects`, which those of before become by what is different in them.
+/// The set of `objects`, which those of before become by what is different in them. Where it
+/// `shares` policies, it takes their index from another set.
 fn changed(
     before: &PolicySet,
     objects: &mut SharedObjects,
     (bindings, policies, namespaces): SetStep,
+    shares: bool,
 ) -> Option<PolicySet> {
     let is_in =
         |binding: &Binding, bindings: &[Arc<Binding>]| bindings.iter().any(|other| **other == *binding);
@@ -40,10 +42,19 @@ fn changed(
         .collect();
     objects.bindings = [kept, added_bindings.clone()].concat();
     let is_other = policies.is_some() || namespaces.is_some();
-    let policies = policies.map(|policies| policies.into_iter().map(Arc::new).collect());
+    let policies: Option<Vec<_>> = policies.map(|policies| policies.into_iter().map(Arc::new).collect());
     if let Some(policies) = &policies {
         objects.policies.clone_from(policies);
     }
+    let other = SharedObjects {
+        policies: objects.policies.clone(),
+        ..SharedObjects::default()
+    };
+    let other = PolicySet::new(other, &NeverDeny::default());
+    let policies = policies.map(|policies| match shares {
+        true => ChangedPolicies::SharedWith(&other),
+        false => ChangedPolicies::Objects(policies),
+    });
     objects.namespaces = namespaces.unwrap_or_else(|| std::mem::take(&mut objects.namespaces));
     before.changed(PolicySetChange {
         removed_bindings,
@@ -86,7 +97,7 @@ proptest! {
         prop_assert_eq!(set.shares_policies(&shared), is_over);
         for step in std::iter::once(None).chain(steps.into_iter().map(Some)) {
             if let Some(step) = step {
-                set = changed(&set, &mut objects, step).unwrap();
+                set = changed(&set, &mut objects, step, is_over).unwrap();
             }
             let anew = PolicySet::new(objects.clone(), &NeverDeny::default());
             let bindings = |set: &PolicySet| set.bindings().cloned().collect::<Vec<_>>();
