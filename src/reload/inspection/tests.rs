@@ -249,6 +249,10 @@ impl FileStep {
                 let _ = fs::remove_file(path(NAMES[name]));
                 vec![NAMES[name].to_owned()]
             }
+            // No watch tells of what is written through another name outside of the folders.
+            Self::Alias(name, to) if [name, to].map(|at| NAMES[at]).contains(&"aside") => {
+                vec!["aside".to_owned()]
+            }
             Self::Link(name, to) | Self::Alias(name, to) if name != to => {
                 let _ = fs::remove_file(path(NAMES[name]));
                 let _ = match self {
