@@ -10,7 +10,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use portcullis_policy::engine::authorization::{
+use portcullis_policy::authorization::{
     AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NamespaceLabels, NeverDeny, NonResourceRule,
     Objects, PolicySet, ResourceRule, Role, RoleKind, RoleRef, Rule, Subject,
 };

@@ -40,9 +40,9 @@ use crate::certificates::Expiry;
 use crate::config::Config;
 use crate::tls::TlsContext;
 use crate::upstream::Upstreams;
+use portcullis_policy::authorization::Policies;
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::AdmissionPolicies;
-use portcullis_policy::engine::authorization::Policies;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, ValidatedObject};
 

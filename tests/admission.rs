@@ -33,10 +33,10 @@ use serde_json::{Value, json};
 use inner::{manifests, outcome};
 use portcullis_cel::json::Document;
 use portcullis_policy::api::AdmissionReview;
+use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::webhook::nobody;
 use portcullis_policy::engine::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Run};
-use portcullis_policy::engine::authorization::PolicySet;
 
 /// The policies of manifests, which must be valid.
 fn mk_set(text: &str) -> Arc<AdmissionSet> {

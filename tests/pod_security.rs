@@ -23,9 +23,9 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use inner::outcome;
+use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::{AdmissionSet, AdmissionSettings, Phase, Run};
-use portcullis_policy::engine::authorization::PolicySet;
 use portcullis_policy::manifest::{Options, Source, load};
 use reviews::creation_of_pod;
 use serde_json::{Value, json};

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use portcullis_cel::json::Document;
 use portcullis_policy::api::AdmissionReview;
+use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::engine::admission::webhook::nobody;
 use portcullis_policy::engine::admission::{
     AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run,
 };
-use portcullis_policy::engine::authorization::PolicySet;
 use portcullis_policy::manifest;
 use workload::Workload;
 

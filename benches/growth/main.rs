@@ -30,7 +30,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant, SystemTime};
 
 use portcullis::reload::{self, FilesAlone, ReloadAttempt, ReloadState, Reloader, Snapshot};
-use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::engine::{Attributes, ResourceAttributes, Target, Time, User};
 
 use setup::{Setup, Size, Sort};

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use portcullis_cel::json::Document;
 use portcullis_policy::api::{SubjectAccessReview, SubjectAccessReviewReply};
+use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::engine::Time;
-use portcullis_policy::engine::authorization::PolicySet;
 use portcullis_policy::manifest;
 
 #[global_allocator]

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use portcullis_cel::json::{Document, Node};
-use portcullis_policy::engine::authorization::SubjectAccessReviewVersion;
+use portcullis_policy::authorization::SubjectAccessReviewVersion;
 use portcullis_policy::engine::{
     Attributes, Operator, Requirement, ResourceAttributes, Selectors, Target, User,
 };

@@ -8,7 +8,7 @@ use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::webhook::nobody;
 use portcullis_policy::engine::admission::{AdmissionSet, Chain, Phase, Run};
-use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::authorization::PolicySet;
 use portcullis_cel::json::Document;
 
 static POLICIES: LazyLock<Arc<PolicySet>> = LazyLock::new(portcullis_fuzz::policies);

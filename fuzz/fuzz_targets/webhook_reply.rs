@@ -9,7 +9,7 @@ use portcullis_policy::api::{AdmissionReview, verify};
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::webhook::WebhookAnswer;
 use portcullis_policy::engine::admission::{AdmissionSet, Chain, Phase, Run};
-use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::authorization::PolicySet;
 use portcullis_cel::json::Document;
 
 const WEBHOOKS: &str = "\

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use portcullis::config::Files;
 use portcullis_policy::engine::admission::{AdmissionSet, AdmissionSettings};
-use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::manifest::{self, Manifests, Options, Source};
 
 /// The policies that reviews are judged by.

@@ -8,8 +8,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 
 use super::question::CacheKey;
+use portcullis_policy::authorization::authorizer::Opinion;
 use portcullis_policy::engine::Decision;
-use portcullis_policy::engine::authorization::authorizer::Opinion;
 
 /// How many bytes of questions and answers are kept.
 const MOST_BYTES: u64 = 16 << 20;

@@ -11,7 +11,7 @@ use super::answers::{Answer, SharedDeadline};
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
 use crate::telemetry::traces::TraceParent;
 use crate::upstream::client::{Bounds, Client, Error};
-use portcullis_policy::engine::authorization::SubjectAccessReviewVersion;
+use portcullis_policy::authorization::SubjectAccessReviewVersion;
 
 /// Posts a body, as a part of the trace of `parent`.
 pub(super) trait Post: std::fmt::Debug + Send + Sync {

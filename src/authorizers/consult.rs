@@ -11,9 +11,9 @@ use super::question::{AuthorizerQuestion, CacheKey};
 use crate::telemetry::ReviewTrace;
 use crate::telemetry::traces::TraceParent;
 use crate::upstream::end_of_calls;
+use portcullis_policy::authorization::Authorization;
+use portcullis_policy::authorization::authorizer::{Consultation, NamedOpinion, Opinion, Relevance};
 use portcullis_policy::engine::Attributes;
-use portcullis_policy::engine::authorization::Authorization;
-use portcullis_policy::engine::authorization::authorizer::{Consultation, NamedOpinion, Opinion, Relevance};
 
 /// The end of a consultation.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use crate::config::{AuthorizerEntry, Config, Files, Secret};
 use crate::telemetry::metrics::UpstreamRecorder;
 use crate::upstream::client::{Addresses, Client, ClientIdentity, InvalidSettings, Settings, Url};
 use crate::upstream::credentials_of;
+use portcullis_policy::authorization::authorizer::{Authorizer, Opinion, Relevance};
 use portcullis_policy::engine::Attributes;
-use portcullis_policy::engine::authorization::authorizer::{Authorizer, Opinion, Relevance};
 use portcullis_policy::field::{Fault, FaultKind, Faults};
 
 const USER_AGENT: &str = concat!("portcullis/", env!("CARGO_PKG_VERSION"));

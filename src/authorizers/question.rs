@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use portcullis_policy::engine::authorization::SubjectAccessReviewVersion;
+use portcullis_policy::authorization::SubjectAccessReviewVersion;
 use portcullis_policy::engine::{Attributes, Requirement, Target};
 
 /// From this size on an answer is not kept: the size of what users choose, all

@@ -1,6 +1,6 @@
 //! Where `who-can` and `what-can` ask.
 
-use portcullis_policy::engine::authorization::Within;
+use portcullis_policy::authorization::Within;
 
 /// `-n` and `-A`.
 #[derive(Debug, Clone, clap::Args)]

@@ -9,8 +9,8 @@ use super::output::{self, Format};
 use super::{CommandResult, Error, loading};
 use crate::{config, reload};
 use portcullis_convert::{Conversion, Remark};
+use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document::{self, Document};
-use portcullis_policy::engine::authorization::NeverDeny;
 use portcullis_policy::manifest;
 
 /// Convert policies to ValidatingAdmissionPolicies and MutatingAdmissionPolicies.

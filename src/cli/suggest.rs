@@ -19,7 +19,7 @@ use super::output::{self, Format};
 use super::{CommandResult, Error};
 use crate::config::{self, DEFAULT_CLUSTER};
 use portcullis_cel::Version;
-use portcullis_policy::engine::authorization::authorizer::Authorizer;
+use portcullis_policy::authorization::authorizer::Authorizer;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::logged::LoggedDecision;
 use report::{LogLine, Seen, SuggestReport, SuggestedRoles};

@@ -5,7 +5,7 @@ use super::at::At;
 use super::output::{self, Format};
 use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::{CommandResult, Error};
-use portcullis_policy::engine::authorization::{OpenTarget, PolicySet};
+use portcullis_policy::authorization::{OpenTarget, PolicySet};
 use portcullis_policy::explain::who_can::{OddQuestion, WhoCanQuestion};
 
 /// List everybody who may do something, and by which object.

@@ -3,8 +3,8 @@
 use super::authorizers::{self, AuthorizerEntry, AuthorizerTypes};
 use super::section::Section;
 use portcullis_cel::Version;
-use portcullis_policy::engine::authorization::rbac::AlwaysAllowPaths;
-use portcullis_policy::engine::authorization::{NeverDeny, ServiceAccount};
+use portcullis_policy::authorization::rbac::AlwaysAllowPaths;
+use portcullis_policy::authorization::{NeverDeny, ServiceAccount};
 use portcullis_policy::field::FaultKind;
 
 /// Authorization beside the manifests.

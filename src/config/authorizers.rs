@@ -12,11 +12,11 @@ use std::time::Duration;
 use super::section::{ListItem, Reading, Section};
 use super::{Disk, Files as _, files};
 use portcullis_cel::Version;
-use portcullis_policy::document;
-use portcullis_policy::engine::authorization::authorizer::Authorizer;
-use portcullis_policy::engine::authorization::{
+use portcullis_policy::authorization::authorizer::Authorizer;
+use portcullis_policy::authorization::{
     Condition, ConditionError, FailurePolicy, SubjectAccessReviewVersion,
 };
+use portcullis_policy::document;
 use portcullis_policy::field::{FaultKind, Faults};
 use portcullis_policy::manifest::names;
 

@@ -6,9 +6,9 @@ use super::FORMAT_VERSION;
 use super::digest::ObjectState;
 use crate::config::Endpoint;
 use portcullis_cel::json::{self, Document, Kind, Node};
+use portcullis_policy::authorization::authorizer::{NamedOpinion, Opinion};
 use portcullis_policy::engine::admission::webhook::{Call, CallFailure, WebhookReply};
 use portcullis_policy::engine::admission::{Denial, StatusDetails};
-use portcullis_policy::engine::authorization::authorizer::{NamedOpinion, Opinion};
 use portcullis_policy::engine::{Decision, Time};
 
 /// What the first line of a file says.

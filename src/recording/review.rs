@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use super::calls::RecordedCall;
 use crate::config::Endpoint;
 use portcullis_policy::api::OwnedAdmissionReview;
-use portcullis_policy::engine::authorization::authorizer::NamedOpinion;
+use portcullis_policy::authorization::authorizer::NamedOpinion;
 use portcullis_policy::engine::{Cause, Decision};
 
 /// What a review takes beside its texts.

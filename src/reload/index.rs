@@ -8,9 +8,9 @@ use super::Snapshot;
 use super::load::{admission_settings, options};
 use super::source::{self, Watched};
 use crate::config::Config;
+use portcullis_policy::authorization::Policies;
 use portcullis_policy::engine::admission::webhook::Webhook;
 use portcullis_policy::engine::admission::{AdmissionPolicies, AdmissionSet, AdmissionSettings};
-use portcullis_policy::engine::authorization::Policies;
 use portcullis_policy::manifest::{
     self, ObjectIdentity, ObjectSet, Scope, SetDifference, SourceObjects, ValidatedObject,
 };

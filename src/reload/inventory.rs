@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use portcullis_policy::engine::authorization::{Policies, PolicySet};
+use portcullis_policy::authorization::{Policies, PolicySet};
 use portcullis_policy::manifest::{ObjectIdentity, SetDifference, ValidatedObject};
 
 /// The most names of each sort that a [`Change`] keeps.

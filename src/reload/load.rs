@@ -18,9 +18,9 @@ use crate::certificates;
 use crate::config::{self, Config, Disk, ManifestPath};
 use crate::tls::TlsContext;
 use crate::upstream::Upstreams;
+use portcullis_policy::authorization::Policies;
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::{AdmissionPolicies, AdmissionSettings};
-use portcullis_policy::engine::authorization::Policies;
 use portcullis_policy::field::{Fault, Faults};
 use portcullis_policy::manifest::{self, ObjectSet};
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::{Snapshot, Trigger};
 use crate::config::Config;
+use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::engine::admission::ParamKind;
-use portcullis_policy::engine::authorization::matching::ClusterScoped;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, ValidatedObject};
 

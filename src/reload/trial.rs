@@ -7,9 +7,9 @@ use std::time::SystemTime;
 use super::Snapshot;
 use super::index::Indexed;
 use super::load::options;
+use portcullis_policy::authorization::Policies;
 use portcullis_policy::engine::Deadline;
 use portcullis_policy::engine::admission::AdmissionPolicies;
-use portcullis_policy::engine::authorization::Policies;
 use portcullis_policy::field::{Fault, Faults};
 use portcullis_policy::manifest::{Compilation, ObjectIdentity, ObjectSet, Source, SourceObjects};
 

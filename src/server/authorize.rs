@@ -22,9 +22,9 @@ use crate::config::Endpoint;
 use crate::recording::{RecordedBody, RecordedDecision, RecordedReview};
 use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision};
 use portcullis_policy::api::{SubjectAccessReview, SubjectAccessReviewReply};
-use portcullis_policy::engine::authorization::SubjectAccessReviewVersion;
-use portcullis_policy::engine::authorization::authorizer::{Consultation, NamedOpinion};
-use portcullis_policy::engine::authorization::{Authorization, PolicySet, Unmatched};
+use portcullis_policy::authorization::SubjectAccessReviewVersion;
+use portcullis_policy::authorization::authorizer::{Consultation, NamedOpinion};
+use portcullis_policy::authorization::{Authorization, PolicySet, Unmatched};
 use portcullis_policy::engine::{Attributes, Cause, Decision};
 
 /// How far a review came without waiting for anybody.

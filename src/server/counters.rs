@@ -9,8 +9,8 @@ use arc_swap::{ArcSwap, Guard};
 use crate::reload::Snapshot;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::PolicyCounters;
+use portcullis_policy::authorization::{Observer, PolicySet};
 use portcullis_policy::engine::admission::{AdmissionSet, PolicyEvaluation};
-use portcullis_policy::engine::authorization::{Observer, PolicySet};
 use portcullis_policy::engine::{CauseKind, PolicyResult};
 
 /// The counters of the snapshot in force, made before it is, and of those before it

@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
+use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::engine::admission::{Phase, Run};
-use portcullis_policy::engine::authorization::PolicySet;
 use portcullis_policy::engine::{Deadline, PolicyResult, Time};
 
 use super::{mk_policy, mk_review, mk_set, outcome};

@@ -10,11 +10,11 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use portcullis_cel::json::{Document, patch};
 use portcullis_policy::api::AdmissionReview;
+use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::engine::admission::webhook::nobody;
 use portcullis_policy::engine::admission::{
     AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, Run,
 };
-use portcullis_policy::engine::authorization::PolicySet;
 use portcullis_policy::manifest::{Options, Source, load};
 
 use crate::harness::{Case, Mismatch, Table};

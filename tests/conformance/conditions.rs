@@ -5,8 +5,8 @@ use std::path::Path;
 
 use portcullis::config::{AuthorizerTypes, authorizers};
 use portcullis_cel::Version;
-use portcullis_policy::engine::authorization::authorizer::{Authorizer, Relevance};
-use portcullis_policy::engine::authorization::{Condition, FailurePolicy};
+use portcullis_policy::authorization::authorizer::{Authorizer, Relevance};
+use portcullis_policy::authorization::{Condition, FailurePolicy};
 use portcullis_policy::engine::{Attributes, Decision};
 use serde_json::{Value, json};
 

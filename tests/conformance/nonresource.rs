@@ -1,6 +1,6 @@
 //! Paths outside the API: in RBAC rules, and those that are always open.
 
-use portcullis_policy::engine::authorization::rbac::{AlwaysAllowPaths, PathPattern};
+use portcullis_policy::authorization::rbac::{AlwaysAllowPaths, PathPattern};
 
 use crate::harness::{Case, Mismatch, Table};
 use crate::rbac;

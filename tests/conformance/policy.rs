@@ -2,10 +2,10 @@
 
 use portcullis_cel::json::{Document, patch};
 use portcullis_policy::api::AdmissionReview;
+use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::webhook::nobody;
 use portcullis_policy::engine::admission::{AdmissionSettings, Chain, Outcome, Phase, Run};
-use portcullis_policy::engine::authorization::PolicySet;
 use portcullis_policy::manifest::{Options, load};
 use serde_json::{Value, json};
 

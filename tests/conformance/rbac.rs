@@ -6,10 +6,10 @@
 use portcullis_policy::engine::Time;
 use std::collections::BTreeMap;
 
-use portcullis_policy::engine::authorization::rbac::{
+use portcullis_policy::authorization::rbac::{
     aggregated_rules, applying_subject, rule_allows as engine_allows, rules_for,
 };
-use portcullis_policy::engine::authorization::{
+use portcullis_policy::authorization::{
     Binding, NeverDeny, Objects, PolicySet, Role, RoleKind, RoleRef, Rule, Subject, SubjectKind,
 };
 use portcullis_policy::engine::{Attributes, Decision, User};

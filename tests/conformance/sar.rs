@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use portcullis_policy::api::SubjectAccessReview;
-use portcullis_policy::engine::authorization::SubjectAccessReviewVersion;
+use portcullis_policy::authorization::SubjectAccessReviewVersion;
 use portcullis_policy::engine::{
     Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
 };

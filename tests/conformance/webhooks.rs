@@ -15,6 +15,7 @@ use portcullis::config;
 use portcullis::upstream::Upstreams;
 use portcullis_cel::json::{Document, patch};
 use portcullis_policy::api::{AdmissionReview, ReviewVersion, ask, verify};
+use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::engine::admission::Reinvocation;
 use portcullis_policy::engine::admission::matching::{Constraints, MatchPolicy, NoRules};
 use portcullis_policy::engine::admission::webhook::{
@@ -23,7 +24,6 @@ use portcullis_policy::engine::admission::webhook::{
 use portcullis_policy::engine::admission::{
     AdmissionObjects, AdmissionSet, AdmissionSettings, Chain, FailurePolicy, Outcome, Phase, Run,
 };
-use portcullis_policy::engine::authorization::PolicySet;
 use portcullis_policy::manifest::{Options, load};
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use portcullis_cel::Version;
-use portcullis_policy::engine::authorization::Condition;
-use portcullis_policy::engine::authorization::condition::RequestActivation;
+use portcullis_policy::authorization::Condition;
+use portcullis_policy::authorization::condition::RequestActivation;
 use portcullis_policy::engine::{Attributes, ResourceAttributes, Target, User};
 use serde::Deserialize;
 

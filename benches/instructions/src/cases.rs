@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use portcullis_cel::json::Document;
 use portcullis_policy::api::{AdmissionReview, SubjectAccessReview, SubjectAccessReviewReply};
+use portcullis_policy::authorization::{Authorization, PolicySet};
 use portcullis_policy::engine::admission::webhook::nobody;
 use portcullis_policy::engine::admission::{AdmissionSettings, Chain, Phase, Run};
-use portcullis_policy::engine::authorization::{Authorization, PolicySet};
 use portcullis_policy::engine::{Decision, Time};
 use portcullis_policy::manifest::{self, Manifests, Source};
 use workload::Workload;

@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 
 use super::conversion::{self, Conversion};
 use portcullis_cel::Version;
+use portcullis_policy::authorization::{AuthorizationPolicy, Effect, FailurePolicy, Mode, NeverDeny};
 use portcullis_policy::document::Document;
-use portcullis_policy::engine::authorization::{AuthorizationPolicy, Effect, FailurePolicy, Mode, NeverDeny};
 use portcullis_policy::field::FieldPath;
 use portcullis_policy::manifest::ValidatedObject;
 use rule::RuleParts;

@@ -19,8 +19,8 @@ mod sound;
 
 pub use conversion::{Conversion, Remark};
 use gatekeeper::Templates;
+use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document::Document;
-use portcullis_policy::engine::authorization::NeverDeny;
 
 /// What becomes of all objects, in their order: of an object either policies that an API server
 /// accepts, or the reasons why there are none. Objects of other kinds are left alone.

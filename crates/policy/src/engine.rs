@@ -1,9 +1,8 @@
-//! The decision engine: [`authorization`], [`admission`], and what both use. No IO,
+//! [`admission`], and what it and [`authorization`](crate::authorization) decide by. No IO,
 //! clock, HTTP, YAML or wire types.
 
 pub mod admission;
 mod attributes;
-pub mod authorization;
 mod deadline;
 mod decision;
 mod evaluation;

@@ -3,11 +3,13 @@
 //!
 //! - [`field`], [`document`]: field paths and errors; YAML and JSON with line numbers
 //! - [`manifest`]: policies as users write them, validated, linted and compiled
-//! - [`engine`]: the decision
+//! - [`authorization`]: may this user do that?
+//! - [`engine`]: admission, and what both decide by
 //! - [`api`]: Kubernetes' wire types
 //! - [`explain`]: answers for people and programs
 
 pub mod api;
+pub mod authorization;
 pub mod document;
 pub mod engine;
 pub mod explain;

@@ -53,12 +53,12 @@ pub use source_objects::SourceObjects;
 pub use stream::documents;
 pub use validated::{ObjectIdentity, ValidatedObject};
 
+use crate::authorization::authorizer::Authorizer;
+use crate::authorization::matching::ClusterScoped;
+use crate::authorization::{NeverDeny, Policies};
 use crate::engine::Time;
 use crate::engine::admission::AdmissionObjects;
 use crate::engine::admission::matching::MissingNamespace;
-use crate::engine::authorization::authorizer::Authorizer;
-use crate::engine::authorization::matching::ClusterScoped;
-use crate::engine::authorization::{NeverDeny, Policies};
 use crate::field::Faults;
 use portcullis_cel::Version;
 

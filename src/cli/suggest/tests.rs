@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use portcullis_policy::engine::authorization::PolicySet;
+use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User};
 use portcullis_policy::manifest::{self, Options, Source};
 

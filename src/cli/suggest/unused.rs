@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use portcullis_policy::engine::authorization::authorizer::Authorizer;
-use portcullis_policy::engine::authorization::{Binding, PolicySet, RoleKind, Subject, SubjectKind};
+use portcullis_policy::authorization::authorizer::Authorizer;
+use portcullis_policy::authorization::{Binding, PolicySet, RoleKind, Subject, SubjectKind};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
 use portcullis_policy::manifest;

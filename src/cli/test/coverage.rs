@@ -14,8 +14,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use portcullis_policy::authorization::{Finding, Trace};
 use portcullis_policy::document::Document;
-use portcullis_policy::engine::authorization::{Finding, Trace};
 use portcullis_policy::explain::admission::{Traced, TracedValue};
 
 pub(super) use lcov::lcov;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{ListedPlace, LiveCluster, LiveError, ServedResource};
 use crate::cluster::kind::{WatchPurpose, WatchedKind};
 use crate::cluster::object::{ReceivedObject, name_of};
-use portcullis_policy::engine::authorization::matching::ClusterScoped;
+use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::engine::groups::ADMISSION;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::ValidatedObject;

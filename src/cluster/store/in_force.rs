@@ -6,7 +6,7 @@ use super::{HeldObject, Newest, Origin, Store, StoredKinds};
 use crate::cluster::condition::{InForceCondition, NotedCondition};
 use crate::cluster::kind::{WatchPurpose, WatchedKind};
 use crate::cluster::object::Name;
-use portcullis_policy::engine::authorization::Mode;
+use portcullis_policy::authorization::Mode;
 use portcullis_policy::engine::{Time, Validity};
 use portcullis_policy::field::{Fault, Faults};
 use portcullis_policy::manifest::{ObjectIdentity, ValidatedObject};

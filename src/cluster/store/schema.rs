@@ -9,7 +9,7 @@ use super::{StoredKinds, SyncProgress, log_faults};
 use crate::cluster::definition::{CustomDefinition, MissingFields};
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::object::{Name, ReceivedObject};
-use portcullis_policy::engine::authorization::matching::ClusterScoped;
+use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 /// How long an API server may go on storing by a definition that was replaced: twice what

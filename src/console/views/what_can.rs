@@ -8,7 +8,7 @@ use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::frame::PageFrame;
 use crate::console::page::{Page, Representation, ViewError};
 use crate::console::query::ViewQuery;
-use portcullis_policy::engine::authorization::{Permission, PolicySet, Within};
+use portcullis_policy::authorization::{Permission, PolicySet, Within};
 use portcullis_policy::engine::{Time, User};
 use portcullis_policy::explain::access::{DenyNote, deny_notes, limits_in_words, object_and_rule};
 use portcullis_policy::explain::what_can::{

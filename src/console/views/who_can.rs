@@ -8,8 +8,8 @@ use crate::console::context::{ViewContext, ViewRequest};
 use crate::console::frame::PageFrame;
 use crate::console::page::{Page, Representation, ViewError};
 use crate::console::query::ViewQuery;
+use portcullis_policy::authorization::{Grantee, PolicySet, SubjectKind, Within};
 use portcullis_policy::engine::Time;
-use portcullis_policy::engine::authorization::{Grantee, PolicySet, SubjectKind, Within};
 use portcullis_policy::explain::access::{DenyNote, deny_notes, limits_in_words, object_and_rule};
 use portcullis_policy::explain::who_can::{WhoCanAnswer, WhoCanQuestion};
 

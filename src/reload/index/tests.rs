@@ -9,10 +9,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::reload::source::WatchedPart;
 use portcullis_cel::Version;
+use portcullis_policy::authorization::PolicySet;
+use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::document;
 use portcullis_policy::engine::admission::ParamKind;
-use portcullis_policy::engine::authorization::PolicySet;
-use portcullis_policy::engine::authorization::matching::ClusterScoped;
 use portcullis_policy::engine::{Attributes, ResourceAttributes, Target, Time, User};
 use portcullis_policy::manifest::{Source, SourceObjects};
 

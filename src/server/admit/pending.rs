@@ -8,9 +8,9 @@ use crate::recording::RecordedCall;
 use crate::server::receive::ReceivedReview;
 use crate::server::respond::Rejection;
 use portcullis_policy::api::OwnedAdmissionReview;
+use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::engine::admission::webhook::{Call, WebhookAnswer};
 use portcullis_policy::engine::admission::{AdmissionSet, Phase};
-use portcullis_policy::engine::authorization::PolicySet;
 
 /// A review to be answered.
 pub(super) struct PendingReview {

@@ -10,11 +10,11 @@ use std::time::{Duration, SystemTime};
 
 use super::super::metrics::Endpoint;
 use line::Line;
+use portcullis_policy::authorization::{Event, Finding};
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::engine::admission::Request;
 use portcullis_policy::engine::admission::exceptions::Excused;
 use portcullis_policy::engine::admission::webhook::WebhookResult;
-use portcullis_policy::engine::authorization::{Event, Finding};
 use portcullis_policy::engine::{Attributes, Cause, Decision, Operator, Requirement, Target, User};
 
 /// A decision to be logged.

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::json_schema;
+use portcullis_policy::authorization::{Criterion, Event, Finding};
 use portcullis_policy::engine::admission::FailurePolicy;
 use portcullis_policy::engine::admission::Reinvocation;
 use portcullis_policy::engine::admission::matching::Constraints;
 use portcullis_policy::engine::admission::webhook::{
     ClientConfig, Verdict, Webhook, WebhookResult, WebhookTarget,
 };
-use portcullis_policy::engine::authorization::{Criterion, Event, Finding};
 use portcullis_policy::engine::{
     Attributes, Cause, CauseKind, Decision, Operator, Requirement, ResourceAttributes, Selectors, Target,
     User,

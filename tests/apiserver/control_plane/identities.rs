@@ -1,6 +1,6 @@
 //! The users that keep a cluster running, from the API server's audit log.
 
-use portcullis_policy::engine::authorization::CONTROL_PLANE;
+use portcullis_policy::authorization::CONTROL_PLANE;
 use serde_json::Value;
 use std::collections::BTreeSet;
 

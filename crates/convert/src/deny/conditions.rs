@@ -4,8 +4,8 @@ use super::operations::ConvertedOperation;
 use super::rule::{NEW_NAMESPACE, RuleParts};
 use crate::conversion::Conversion;
 use portcullis_cel::{VariableUse, variable_uses};
+use portcullis_policy::authorization::AuthorizationPolicy;
 use portcullis_policy::document::Document;
-use portcullis_policy::engine::authorization::AuthorizationPolicy;
 use portcullis_policy::field::FieldPath;
 
 /// What stands for some fields of a review.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use portcullis_policy::engine::authorization::ResourceRule;
-use portcullis_policy::engine::authorization::matching::{RequestedResource, ResourcePattern, Wildcard};
+use portcullis_policy::authorization::ResourceRule;
+use portcullis_policy::authorization::matching::{RequestedResource, ResourcePattern, Wildcard};
 
 /// What somebody connects to, by the verbs that lead there: `get` and `create` by a websocket or by
 /// POST; through a proxy also the others (`ConnectMethods` of the storage of each). All are of the

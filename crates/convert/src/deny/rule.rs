@@ -8,12 +8,12 @@ use super::expressions::{any, bracketed, is_one_of, text, texts};
 use super::operations::{self, ConvertedOperation, includes};
 use super::subjects;
 use crate::conversion::Conversion;
-use portcullis_policy::document::Document;
-use portcullis_policy::engine::NAMESPACE_NAME_LABEL;
-use portcullis_policy::engine::authorization::matching::{
+use portcullis_policy::authorization::matching::{
     ClusterScoped, NamespacePattern, ResourcePattern, Wildcard,
 };
-use portcullis_policy::engine::authorization::{AuthorizationPolicy, NeverDeny, ResourceRule};
+use portcullis_policy::authorization::{AuthorizationPolicy, NeverDeny, ResourceRule};
+use portcullis_policy::document::Document;
+use portcullis_policy::engine::NAMESPACE_NAME_LABEL;
 use portcullis_policy::field::FieldPath;
 
 /// That the request is for a Namespace that is to be made: authorization knows no namespace then.

@@ -1,7 +1,7 @@
 //! Subjects as conditions on `request.userInfo`.
 
 use super::expressions::{any, is_one_of, text};
-use portcullis_policy::engine::authorization::{
+use portcullis_policy::authorization::{
     AuthorizationPolicy, NeverDeny, ServiceAccount, Subject, SubjectKind,
 };
 

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::convert as converted;
+use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document;
 use portcullis_policy::engine::Time;
 use portcullis_policy::engine::admission::Phase;
-use portcullis_policy::engine::authorization::NeverDeny;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::OfflineReview;
 use portcullis_policy::explain::recorded::RecordedAnswers;

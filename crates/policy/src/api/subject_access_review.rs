@@ -29,7 +29,7 @@ mod tests;
 use std::borrow::Cow;
 
 use super::text;
-use crate::engine::authorization::SubjectAccessReviewVersion;
+use crate::authorization::SubjectAccessReviewVersion;
 use crate::engine::{Attributes, RawSelectors, ResourceAttributes, Selectors, Target, User};
 use crate::field::Faults;
 use wire::{Raw, RawResource, RawSpec};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::authorization::object;
-use crate::engine::authorization::{AuthorizationPolicy, PolicySet, Via};
+use crate::authorization::{AuthorizationPolicy, PolicySet, Via};
 
 /// An object and its rule, for programs.
 #[derive(Debug, Serialize)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::LoadedPolicies;
 use super::authorizers::{self, AuthorizerTurn, Consulted, Opinions, TurnOutcome};
-use crate::engine::authorization::{Criterion, Event, Finding, Mode, Trace};
+use crate::authorization::{Criterion, Event, Finding, Mode, Trace};
 use crate::engine::{Attributes, Cause, Decision, Time};
 use crate::manifest::odd_request;
 

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::engine::authorization::SubjectAccessReviewVersion;
-use crate::engine::authorization::authorizer::{Authorizer, Consultation, NamedOpinion, Opinion, Relevance};
-use crate::engine::authorization::{Authorization, PolicySet};
+use crate::authorization::SubjectAccessReviewVersion;
+use crate::authorization::authorizer::{Authorizer, Consultation, NamedOpinion, Opinion, Relevance};
+use crate::authorization::{Authorization, PolicySet};
 use crate::engine::{Attributes, Decision};
 use crate::field::FieldPath;
 

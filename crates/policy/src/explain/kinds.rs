@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::written_review::plural;
+use crate::authorization::matching::is_known_cluster_scoped;
 use crate::document::Document;
-use crate::engine::authorization::matching::is_known_cluster_scoped;
 use crate::manifest::built_in_resource;
 
 /// What an API server serves a kind as.

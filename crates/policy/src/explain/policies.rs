@@ -1,8 +1,8 @@
 //! All that decides.
 
+use crate::authorization::Policies;
+use crate::authorization::authorizer::Authorizer;
 use crate::engine::admission::{AdmissionPolicies, AdmissionSettings, Phase};
-use crate::engine::authorization::Policies;
-use crate::engine::authorization::authorizer::Authorizer;
 use crate::manifest;
 use portcullis_cel::Version;
 

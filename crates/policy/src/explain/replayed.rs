@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::authorization::object;
+use crate::authorization::Authorization;
 use crate::engine::admission::Outcome;
-use crate::engine::authorization::Authorization;
 use crate::engine::{Cause, Decision, Target};
 
 /// What came of a request that was decided again.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::TextTable;
 use super::access::{ViaReport, deny_lines, limits_in_words, object_and_rule};
-use crate::engine::authorization::{
+use crate::authorization::{
     AllowedShare, OpenRequest, OpenResource, OpenTarget, Permission, PolicySet, Within,
 };
 use crate::engine::{Time, User};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::object::Content;
 use super::validated::ValidatedObject;
 use super::{Manifests, Options, Scope};
-use crate::engine::authorization::{Policies, PolicySet, SharedObjects};
+use crate::authorization::{Policies, PolicySet, SharedObjects};
 
 /// Sorts `objects` by cluster and kind, and indexes what decides.
 ///

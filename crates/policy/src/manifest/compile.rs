@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use super::authorization_policy::Checked;
 use super::report::Report;
 use super::v1alpha1;
-use crate::engine::authorization::{
+use crate::authorization::{
     AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NonResourceRule, ResourceRule, Role, RoleKind,
     RoleRef, Rule, Subject, SubjectKind,
 };

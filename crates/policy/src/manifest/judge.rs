@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::object::{self, Content, ManifestObject};
 use super::{Compilation, lint, namespace_sources};
+use crate::authorization::PolicySet;
 use crate::document::{Document, Node};
 use crate::engine::admission::judge::{Judge, Judgement};
 use crate::engine::admission::{AdmissionSet, Operation, Request, StatusCause};
-use crate::engine::authorization::PolicySet;
 use crate::engine::{Deadline, Time, groups};
 use crate::field::{Fault, FaultKind, Faults, Place, Severity};
 

@@ -26,7 +26,7 @@ impl KeptDocument {
         }
     }
 
-    /// The document; borrowed but for those of [`Role`](crate::engine::authorization::Role)s,
+    /// The document; borrowed but for those of [`Role`](crate::authorization::Role)s,
     /// bindings and Namespaces.
     pub(super) fn get(&self) -> Cow<'_, Document> {
         match self {

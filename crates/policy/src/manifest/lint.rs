@@ -48,10 +48,10 @@ use super::admission::AdmissionObject;
 use super::kept::KeptDocument;
 use super::object::{Content, ManifestObject};
 use super::source_objects::SourceObjects;
+use crate::authorization::{AuthorizationPolicy, PolicySet};
 use crate::engine::Time;
 use crate::engine::admission::exceptions::Exception;
 use crate::engine::admission::{AdmissionSet, Applicability};
-use crate::engine::authorization::{AuthorizationPolicy, PolicySet};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use excluded::RuleOwner;
 

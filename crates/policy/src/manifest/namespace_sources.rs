@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Options;
 use super::object::{Content, ManifestObject};
-use crate::engine::authorization::AuthorizationPolicy;
+use crate::authorization::AuthorizationPolicy;
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// Refuses each `namespaceSelector` that asks for labels of a cluster of whose

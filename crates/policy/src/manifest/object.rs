@@ -16,10 +16,10 @@ use super::rbac::Rbac;
 use super::report::Report;
 use super::validated::{ObjectIdentity, ObjectOrigin, ValidatedObject};
 use super::{admission_exception, authorization_policy, compile, namespace, parameter, rbac, v1alpha1};
+use crate::authorization::{AuthorizationPolicy, Binding, Role};
 use crate::document::Document;
 use crate::engine::admission::STATIC_SUFFIX;
 use crate::engine::admission::exceptions::Exception;
-use crate::engine::authorization::{AuthorizationPolicy, Binding, Role};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
 /// A valid object and its document.

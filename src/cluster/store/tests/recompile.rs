@@ -1,7 +1,7 @@
 //! Expressions of what is held, compiled for another version.
 
 use super::*;
-use portcullis_policy::engine::authorization::AuthorizationPolicy;
+use portcullis_policy::authorization::AuthorizationPolicy;
 
 fn mk_conditional(name: &str, expression: &str) -> ReceivedObject {
     let mut spec = policy_spec("Deny");

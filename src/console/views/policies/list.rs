@@ -9,9 +9,9 @@ use crate::console::context::ViewContext;
 use crate::console::page::ViewError;
 use crate::reload::Snapshot;
 use crate::telemetry::metrics::PolicyCounts;
+use portcullis_policy::authorization::{AuthorizationPolicy, Mode, PolicySet};
 use portcullis_policy::engine::PolicyResult;
 use portcullis_policy::engine::admission::{AdmissionSet, Applicability, Phase, PolicyBinding};
-use portcullis_policy::engine::authorization::{AuthorizationPolicy, Mode, PolicySet};
 use portcullis_policy::explain::access::limits_in_words;
 use portcullis_policy::field::FieldPath;
 

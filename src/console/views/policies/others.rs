@@ -1,8 +1,8 @@
 //! Objects that decide and are no policies: role bindings, and configurations of webhooks.
 
 use crate::reload::Snapshot;
+use portcullis_policy::authorization::{Binding, PolicySet, Role, RoleKind};
 use portcullis_policy::engine::admission::Phase;
-use portcullis_policy::engine::authorization::{Binding, PolicySet, Role, RoleKind};
 
 /// The most subjects that are named.
 const MOST_SUBJECTS: usize = 20;
@@ -83,7 +83,7 @@ fn role_namespace(binding: &Binding) -> &str {
 }
 
 fn of_binding(binding: &Binding) -> String {
-    let subject = |subject: &portcullis_policy::engine::authorization::Subject| {
+    let subject = |subject: &portcullis_policy::authorization::Subject| {
         let namespace = if subject.namespace.is_empty() {
             String::new()
         } else {

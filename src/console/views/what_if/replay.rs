@@ -225,7 +225,7 @@ impl FlipCount {
 mod tests {
     use super::*;
     use crate::console::recent_decisions::RecentDecisions;
-    use portcullis_policy::engine::authorization::authorizer::Authorizer;
+    use portcullis_policy::authorization::authorizer::Authorizer;
     use portcullis_policy::manifest::{self, Options, Source};
 
     const RBAC: &str = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: reader}\n\

@@ -183,7 +183,7 @@ fn in_words(misfit: &Misfit) -> String {
 impl From<&AuthorizationAnswer> for DecisionView {
     fn from(answer: &AuthorizationAnswer) -> Self {
         let authorization = &answer.consulted.authorization;
-        let shadow = |shadow: &portcullis_policy::engine::authorization::Shadow| {
+        let shadow = |shadow: &portcullis_policy::authorization::Shadow| {
             let failed = shadow
                 .error
                 .as_ref()

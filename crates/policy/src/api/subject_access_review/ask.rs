@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use crate::engine::authorization::SubjectAccessReviewVersion;
+use crate::authorization::SubjectAccessReviewVersion;
 use crate::engine::{Attributes, Operator, Requirement, ResourceAttributes, Target, User};
 use portcullis_cel::json::ObjectWriter;
 

@@ -3,8 +3,8 @@
 //! The client uses only `status` (`apiserver/plugin/pkg/authorizer/webhook/webhook.go`);
 //! kind and apiVersion, if present, must be those of its request.
 
+use crate::authorization::{AuthorizationReason, SubjectAccessReviewVersion};
 use crate::engine::Decision;
-use crate::engine::authorization::{AuthorizationReason, SubjectAccessReviewVersion};
 use portcullis_cel::json::{StringWriter, write_string};
 
 /// What goes back for one review.

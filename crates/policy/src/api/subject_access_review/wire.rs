@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 pub use answer::ReplyError;
 
-use crate::engine::authorization::SubjectAccessReviewVersion;
+use crate::authorization::SubjectAccessReviewVersion;
 use crate::engine::{Operator, Requirement, ResourceAttributes};
 use object::{Extra, JsonFields, ListItems};
 use portcullis_cel::json::Error;

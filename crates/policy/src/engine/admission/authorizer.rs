@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Request;
-use crate::engine::authorization::PolicySet;
+use crate::authorization::PolicySet;
 use crate::engine::{
     Attributes, Decision, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, Time, User,
     is_label_key, is_label_value, selector,

@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use super::matching::Constraints;
 use super::policy::CompiledMatchCondition;
+use crate::authorization::Subject;
 use crate::engine::Time;
-use crate::engine::authorization::Subject;
 
 pub use excused::Excused;
 pub(super) use excuses::{Excuses, note, publish};

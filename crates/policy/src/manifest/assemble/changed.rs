@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::{Sorted, policy_set};
-use crate::engine::authorization::{Binding, ChangedPolicies, Policies, PolicySet, PolicySetChange};
+use crate::authorization::{Binding, ChangedPolicies, Policies, PolicySet, PolicySetChange};
 use crate::manifest::object::Content;
 use crate::manifest::validated::ValidatedObject;
 use crate::manifest::{Options, SetDifference};

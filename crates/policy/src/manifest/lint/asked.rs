@@ -3,7 +3,7 @@
 
 use super::impersonation;
 use super::known::{odd_group, odd_method, odd_resource, odd_verb};
-use crate::engine::authorization::PolicySet;
+use crate::authorization::PolicySet;
 use crate::engine::{ResourceAttributes, Target};
 
 /// What is odd about the verb, group and resource that are asked for, in the words in which

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::binding::{self, RoleGrants, RolesByCluster};
 use super::{Lint, labels};
-use crate::engine::authorization::{Binding, NeverDeny, Role};
+use crate::authorization::{Binding, NeverDeny, Role};
 use crate::field::{Fault, Faults};
 use crate::manifest::Options;
 use crate::manifest::object::{Content, ManifestObject};

@@ -1,7 +1,7 @@
 //! Warnings about dangerous rights that a rule grants.
 
 use super::known::CONSTRAINED;
-use crate::engine::authorization::rbac::WildcardSet;
+use crate::authorization::rbac::WildcardSet;
 
 /// Groups of which about everybody is a member.
 const EVERYBODY: [&str; 4] = [

@@ -8,11 +8,9 @@
 
 use super::Lint;
 use super::known::CONSTRAINED;
-use crate::engine::authorization::matching::{
-    ClusterScoped, Narrowness, RequestedResource, compare_resource_rule,
-};
-use crate::engine::authorization::rbac::rule_allows;
-use crate::engine::authorization::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Rule};
+use crate::authorization::matching::{ClusterScoped, Narrowness, RequestedResource, compare_resource_rule};
+use crate::authorization::rbac::rule_allows;
+use crate::authorization::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Rule};
 use crate::engine::{Attributes, ResourceAttributes, Selected, Selectors, Target, User};
 use crate::field::FieldPath;
 

@@ -2,11 +2,9 @@
 //! of Namespaces.
 
 use super::Lint;
-use crate::engine::authorization::matching::{RequestedResource, ResourcePattern};
-use crate::engine::authorization::rbac::{RoleResolver, WildcardSet};
-use crate::engine::authorization::{
-    AuthorizationPolicy, Binding, Effect, PolicySet, ResourceRule, Rule, Subject,
-};
+use crate::authorization::matching::{RequestedResource, ResourcePattern};
+use crate::authorization::rbac::{RoleResolver, WildcardSet};
+use crate::authorization::{AuthorizationPolicy, Binding, Effect, PolicySet, ResourceRule, Rule, Subject};
 use crate::manifest::namespace_sources::{asking, at};
 use crate::manifest::object::{Content, ManifestObject};
 

@@ -2,9 +2,7 @@
 
 use super::Lint;
 use super::grants::is_everybody;
-use crate::engine::authorization::{
-    AuthorizationPolicy, CONTROL_PLANE, Effect, Mode, NeverDeny, Objects, PolicySet,
-};
+use crate::authorization::{AuthorizationPolicy, CONTROL_PLANE, Effect, Mode, NeverDeny, Objects, PolicySet};
 use crate::engine::{Attributes, Decision, ResourceAttributes, Target, Time, User, Validity};
 use crate::field::FieldPath;
 
@@ -180,7 +178,7 @@ impl Need {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::authorization::{FailurePolicy, ResourceRule, Subject, SubjectKind};
+    use crate::authorization::{FailurePolicy, ResourceRule, Subject, SubjectKind};
 
     #[test]
     fn a_lock_out_names_every_user_that_a_control_plane_needs() {

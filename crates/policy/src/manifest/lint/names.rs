@@ -5,9 +5,9 @@ use std::fmt::Display;
 use super::Lint;
 use super::impersonation::GROUP;
 use super::known::{CONSTRAINED, odd_group, odd_method, odd_resource, odd_verb};
+use crate::authorization::rbac::WildcardSet;
+use crate::authorization::{AuthorizationPolicy, Role};
 use crate::engine::admission::matching::Constraints;
-use crate::engine::authorization::rbac::WildcardSet;
-use crate::engine::authorization::{AuthorizationPolicy, Role};
 use crate::field::FieldPath;
 
 /// Rules of a Role or ClusterRole.

@@ -4,13 +4,11 @@ use super::Lint;
 use super::grants::{danger, is_everybody};
 use super::impersonation::{self, impersonations};
 use super::known::CONSTRAINED;
-use crate::engine::authorization::matching::{
+use crate::authorization::matching::{
     NamespacePattern, ResourcePattern, Wildcard, asks_for_collection, is_known_cluster_scoped,
 };
-use crate::engine::authorization::rbac::PathPattern;
-use crate::engine::authorization::{
-    AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Subject, SubjectKind,
-};
+use crate::authorization::rbac::PathPattern;
+use crate::authorization::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Subject, SubjectKind};
 use crate::field::FieldPath;
 
 pub(super) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &mut Lint<'_>) {

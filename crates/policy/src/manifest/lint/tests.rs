@@ -5,10 +5,10 @@ mod denies;
 mod grants;
 mod words;
 
+use crate::authorization::authorizer::Authorizer;
+use crate::authorization::condition::Condition;
+use crate::authorization::{FailurePolicy, NeverDeny};
 use crate::engine::Time;
-use crate::engine::authorization::authorizer::Authorizer;
-use crate::engine::authorization::condition::Condition;
-use crate::engine::authorization::{FailurePolicy, NeverDeny};
 use crate::manifest::{Options, Source, load};
 use portcullis_cel::Version;
 

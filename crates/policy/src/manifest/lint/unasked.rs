@@ -1,8 +1,8 @@
 //! Denies on subjects about which the API server never asks.
 
 use super::Lint;
-use crate::engine::authorization::authorizer::{Authorizer, Relevance};
-use crate::engine::authorization::{AuthorizationPolicy, Effect, Subject, SubjectKind};
+use crate::authorization::authorizer::{Authorizer, Relevance};
+use crate::authorization::{AuthorizationPolicy, Effect, Subject, SubjectKind};
 use crate::engine::{Attributes, ResourceAttributes, Target, User};
 use crate::field::FieldPath;
 

@@ -3,12 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::Lint;
-use crate::engine::Validity;
-use crate::engine::authorization::matching::{NamespacePattern, ResourcePattern};
-use crate::engine::authorization::rbac::PathPattern;
-use crate::engine::authorization::{
+use crate::authorization::matching::{NamespacePattern, ResourcePattern};
+use crate::authorization::rbac::PathPattern;
+use crate::authorization::{
     AuthorizationPolicy, Effect, Mode, NonResourceRule, ResourceRule, Role, Rule, Subject, SubjectKind,
 };
+use crate::engine::Validity;
 use crate::field::FieldPath;
 
 /// Rules of a role that another of its rules covers. What aggregation gathers is not looked at.

@@ -9,9 +9,9 @@ use super::object::{self, JsonFields, ListItems};
 use super::reader::Reader;
 use super::{MOST_ITEMS, RawSpec};
 use crate::api::text;
+use crate::authorization::SubjectAccessReviewVersion;
+use crate::authorization::authorizer::Opinion;
 use crate::engine::Decision;
-use crate::engine::authorization::SubjectAccessReviewVersion;
-use crate::engine::authorization::authorizer::Opinion;
 use crate::engine::text::truncate;
 use portcullis_cel::json::Error;
 

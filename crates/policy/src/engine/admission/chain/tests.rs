@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::authorization::PolicySet;
 use crate::engine::admission::Reinvocation;
 use crate::engine::admission::matching::{Constraints, MatchRule, NoRules, Operations, RuleScope};
 use crate::engine::admission::webhook::{
@@ -20,7 +21,6 @@ use crate::engine::admission::{
     AdmissionObjects, AdmissionSettings, CompiledMatchCondition, Denial, ExpressionEnvironment,
     FailurePolicy, GroupVersionKind, GroupVersionResource, Operation, Phase, STATIC_SUFFIX, StatusDetails,
 };
-use crate::engine::authorization::PolicySet;
 use crate::engine::{CauseKind, Deadline, LabelSelector, User};
 use portcullis_cel::json::{self, Document};
 

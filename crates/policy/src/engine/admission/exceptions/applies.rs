@@ -7,6 +7,7 @@ use std::cell::Cell;
 
 use super::Exception;
 use super::not_excused::NotExcused;
+use crate::authorization::matching::subject_matches;
 use crate::engine::admission::conditions::{self, MatchConditions};
 use crate::engine::admission::matching::{Namespaces, label, selects_object};
 use crate::engine::admission::policy::FailurePolicy;
@@ -14,7 +15,6 @@ use crate::engine::admission::run::RunContext;
 use crate::engine::admission::set::AdmissionSet;
 use crate::engine::admission::variables::{Inputs, NamespaceObject, RequestView};
 use crate::engine::admission::{Operation, Request};
-use crate::engine::authorization::matching::subject_matches;
 use crate::engine::{LabelSelector, NAMESPACE_NAME_LABEL};
 use portcullis_cel::json::Node;
 

@@ -1,7 +1,7 @@
 //! A Deny is found by its words wherever comparing with all would find it.
 
 use super::*;
-use crate::engine::authorization::{FailurePolicy, SubjectKind};
+use crate::authorization::{FailurePolicy, SubjectKind};
 
 fn texts(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()

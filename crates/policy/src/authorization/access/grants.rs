@@ -1,0 +1,162 @@
+//! The rules of bindings and Allow policies that may allow a request.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::authorization::index::{BoundRole, IndexedPolicy, IndexedRule, PolicyQuery};
+use crate::authorization::rbac::compare_rule;
+use crate::authorization::{Binding, Criterion, PolicySet, ResourceRule, Role, RuleMatch};
+use crate::engine::{CauseKind, Time};
+
+use super::denies::may_apply;
+use super::examples::Part;
+use super::inquiry::{Extent, PolicyRulePlace};
+use super::open_request::{OpenRequest, Within};
+
+/// A rule that may allow a request.
+pub(super) struct GrantingRule<'s> {
+    pub(super) source: GrantSource<'s>,
+    /// Its number among those of the role or policy.
+    pub(super) number: usize,
+    pub(super) extent: Extent<'s>,
+}
+
+/// What grants.
+#[derive(Clone, Copy)]
+pub(super) enum GrantSource<'s> {
+    /// A binding, and the names to which the rule of its role is limited.
+    Binding(&'s Binding, &'s [String]),
+    /// A policy, and its rule for resources.
+    Policy(&'s IndexedPolicy, Option<&'s ResourceRule>),
+}
+
+// === impl GrantSource ===
+
+impl<'s> GrantSource<'s> {
+    pub(super) const fn kind(self) -> CauseKind {
+        match self {
+            Self::Binding(binding, _) if binding.namespace.is_empty() => CauseKind::ClusterRoleBinding,
+            Self::Binding(..) => CauseKind::RoleBinding,
+            Self::Policy(..) => CauseKind::AuthorizationPolicy,
+        }
+    }
+
+    /// Its namespace and name.
+    pub(super) fn names(self) -> (&'s str, &'s str) {
+        match self {
+            Self::Binding(binding, _) => (&binding.namespace, &binding.name),
+            Self::Policy(listed, _) => ("", &listed.name),
+        }
+    }
+
+    /// The rule of an Allow policy for resources.
+    pub(super) const fn rule(self) -> Option<&'s ResourceRule> {
+        match self {
+            Self::Binding(..) => None,
+            Self::Policy(_, rule) => rule,
+        }
+    }
+}
+
+// === impl PolicySet ===
+
+impl PolicySet {
+    /// The rules of `bindings` that allow `request`, but perhaps for its name.
+    pub(super) fn granted_by_bindings<'s>(
+        &'s self,
+        request: &'s OpenRequest,
+        bindings: impl Iterator<Item = &'s BoundRole>,
+    ) -> Vec<GrantingRule<'s>> {
+        let mut fitting: HashMap<*const Role, Vec<(usize, &'s [String])>> = HashMap::new();
+        let mut granting = Vec::new();
+        for BoundRole { binding, role } in bindings {
+            let (Some(role), Some(namespaces)) = (role, part_of(request.within(), binding)) else {
+                continue;
+            };
+            let rules = fitting.entry(Arc::as_ptr(role));
+            let rules = rules.or_insert_with(|| fitting_rules(role, request));
+            granting.extend(rules.iter().map(|&(number, names)| GrantingRule {
+                source: GrantSource::Binding(binding, names),
+                number,
+                extent: Extent {
+                    names: names_of(request, names),
+                    namespaces,
+                    policy: None,
+                },
+            }));
+        }
+        granting
+    }
+
+    /// The rules of Allow policies in force that may allow `request`.
+    pub(super) fn granted_by_policies<'s>(
+        &'s self,
+        request: &'s OpenRequest,
+        now: Time,
+    ) -> Vec<GrantingRule<'s>> {
+        let example = request.example("", request.name(), <_>::default());
+        let query = self.query(&example);
+        let is_granting = |rule: &&IndexedRule| {
+            rule.policy.policy.validity.contains(now)
+                && match query {
+                    PolicyQuery::Resource(_) => may_apply(&query, rule),
+                    PolicyQuery::NonResource(_) => query.compare(rule).is_match(),
+                }
+        };
+        let rules = self.policies.allow.rules().iter().filter(is_granting);
+        let granting = |indexed: &'s IndexedRule| {
+            let rule = indexed.resource_rule();
+            GrantingRule {
+                source: GrantSource::Policy(&indexed.policy, rule),
+                number: indexed.number,
+                extent: Extent {
+                    names: names_of(request, rule.map_or(&[][..], |rule| rule.names.as_slice())),
+                    namespaces: Part::Any,
+                    policy: Some(PolicyRulePlace {
+                        policy: indexed.policy.place,
+                        number: indexed.number,
+                    }),
+                },
+            }
+        };
+        rules.map(granting).collect()
+    }
+}
+
+/// The rules of a role that allow `request`, but perhaps for its name, and the names to
+/// which each is limited.
+fn fitting_rules<'s>(role: &'s Role, request: &OpenRequest) -> Vec<(usize, &'s [String])> {
+    let example = request.example("", request.name(), <_>::default());
+    let mut fitting = Vec::new();
+    for (number, rule) in role.rules.iter().enumerate() {
+        match compare_rule(rule, &example) {
+            RuleMatch::Match => fitting.push((number, rule.resource_names.as_slice())),
+            RuleMatch::Mismatch(Criterion::Names) if request.is_name_open() => {
+                fitting.push((number, rule.resource_names.as_slice()));
+            }
+            RuleMatch::Mismatch(_) => {}
+        }
+    }
+    fitting
+}
+
+/// In which namespaces a binding grants something; `None` where in none that is asked about.
+pub(super) fn part_of<'s>(within: &'s Within, binding: &'s Binding) -> Option<Part<'s>> {
+    let namespace = binding.namespace.as_str();
+    match within {
+        _ if namespace.is_empty() => Some(Part::Any),
+        Within::NoNamespace => None,
+        Within::Namespace(asked) => (asked == namespace).then_some(Part::Only(namespace)),
+        Within::AnyNamespace => Some(Part::Only(namespace)),
+    }
+}
+
+fn names_of<'s>(request: &'s OpenRequest, names: &'s [String]) -> Part<'s> {
+    if !request.is_name_open() {
+        Part::Only(request.name())
+    } else if names.is_empty() {
+        Part::Any
+    } else {
+        Part::OneOf(names)
+    }
+}

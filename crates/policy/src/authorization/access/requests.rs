@@ -1,0 +1,254 @@
+//! Requests that stand for all that a rule names: one for each verb, group and resource,
+//! and for a `*` one that no other rule names.
+
+use crate::authorization::index::{IndexedRule, PolicyRule};
+use crate::authorization::matching::{ResourcePattern, Wildcard};
+use crate::authorization::rbac::{PathPattern, WildcardSet};
+use crate::authorization::{AuthorizationPolicy, Binding, PolicySet, Rule};
+
+use super::examples::OTHER;
+use super::open_request::{OpenRequest, OpenResource, OpenTarget, Within};
+
+/// What a rule names.
+pub(super) struct RequestedWords<'s> {
+    pub(super) verbs: &'s WildcardSet,
+    /// None in a rule for paths.
+    pub(super) groups: Option<&'s WildcardSet>,
+    /// Each with its subresource; `None` in the place of any.
+    resources: Vec<RequestedPattern>,
+    pub(super) paths: &'s [PathPattern],
+}
+
+/// A resource and a subresource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RequestedPattern {
+    /// `None`: any.
+    resource: Option<String>,
+    /// Empty for none; `None`: any.
+    subresource: Option<String>,
+}
+
+/// More requests than this are not made for one rule.
+const MAX_REQUESTS: usize = 5_000;
+
+// === impl RequestedWords ===
+
+impl<'s> RequestedWords<'s> {
+    /// Those of a role's rule; a binding in a namespace grants no paths.
+    pub(super) fn of_role(rule: &'s Rule, binding: &Binding) -> Self {
+        let paths = rule.non_resource_urls.as_slice();
+        Self {
+            verbs: &rule.verbs,
+            groups: Some(&rule.api_groups),
+            resources: rule
+                .resources
+                .as_slice()
+                .iter()
+                .map(|text| of_rbac(text))
+                .collect(),
+            paths: if binding.namespace.is_empty() { paths } else { &[] },
+        }
+    }
+
+    pub(super) fn of_policy(rule: &'s IndexedRule) -> Self {
+        match &rule.rule {
+            PolicyRule::Resource(rule) => Self {
+                verbs: &rule.verbs,
+                groups: Some(&rule.api_groups),
+                resources: rule.resources.iter().map(of_pattern).collect(),
+                paths: &[],
+            },
+            PolicyRule::NonResource(rule) => Self {
+                verbs: &rule.verbs,
+                groups: None,
+                resources: Vec::new(),
+                paths: &rule.paths,
+            },
+        }
+    }
+}
+
+/// RBAC knows `*`, `pods`, `pods/log` and `*/scale`.
+fn of_rbac(text: &str) -> RequestedPattern {
+    let (resource, subresource) = text.split_once('/').unwrap_or((text, ""));
+    RequestedPattern {
+        resource: (resource != "*").then(|| resource.to_owned()),
+        subresource: Some(subresource.to_owned()),
+    }
+}
+
+fn of_pattern(pattern: &ResourcePattern) -> RequestedPattern {
+    let named = |wildcard: &Wildcard| match wildcard {
+        Wildcard::Any => None,
+        Wildcard::Named(name) => Some(name.clone()),
+    };
+    match pattern {
+        ResourcePattern::Everything => RequestedPattern {
+            resource: None,
+            subresource: Some(String::new()),
+        },
+        ResourcePattern::Resource(name) => RequestedPattern {
+            resource: Some(name.clone()),
+            subresource: Some(String::new()),
+        },
+        ResourcePattern::Subresource(resource, subresource) => RequestedPattern {
+            resource: named(resource),
+            subresource: named(subresource),
+        },
+    }
+}
+
+/// Requests for all that a rule names: where any of them is allowed, something is.
+pub(super) fn own_requests<'a>(
+    words: &'a RequestedWords<'_>,
+    within: &'a Within,
+    set: &'a PolicySet,
+) -> impl Iterator<Item = OpenRequest> + 'a {
+    let verbs = named_or(words.verbs, &[OTHER]);
+    let mut targets: Vec<OpenTarget> = Vec::new();
+    for group in words
+        .groups
+        .into_iter()
+        .flat_map(|groups| named_or(groups, &[OTHER]))
+    {
+        for pattern in &words.resources {
+            let resource = pattern.resource.as_deref().unwrap_or(OTHER);
+            targets.push(resource_of(&group, resource, pattern.subresource(), within));
+        }
+    }
+    // Of all resources those that are in no namespace are told apart.
+    for (group, resource) in set.cluster_scoped.known() {
+        let is_group = words.groups.is_some_and(|groups| groups.includes(group));
+        let is_any =
+            |pattern: &&RequestedPattern| pattern.resource.as_deref().is_none_or(|own| own == resource);
+        let patterns = words.resources.iter().filter(|_| is_group).filter(is_any);
+        targets.extend(patterns.map(|pattern| resource_of(group, resource, pattern.subresource(), within)));
+    }
+    targets.extend(paths(words.paths, &set.never_deny().paths.patterns()));
+    product(verbs, targets).map(|request| request.settled(&set.cluster_scoped))
+}
+
+/// Requests for what a rule and a Deny policy both name: where the policy touches something
+/// that the rule allows, it touches one of these.
+pub(super) fn shared_requests<'a>(
+    words: &'a RequestedWords<'_>,
+    deny: &'a AuthorizationPolicy,
+    within: &'a Within,
+    set: &'a PolicySet,
+) -> impl Iterator<Item = OpenRequest> + 'a {
+    let scoped = set.cluster_scoped.known();
+    let scoped: Vec<(String, String)> = scoped
+        .map(|(group, resource)| (group.to_owned(), resource.to_owned()))
+        .collect();
+    let of_resources = deny.resource_rules.iter().flat_map(move |rule| {
+        let verbs = either(words.verbs, &rule.verbs, &["list"]);
+        let mut targets = Vec::new();
+        let groups = words.groups.map(|groups| either(groups, &rule.api_groups, &[]));
+        for group in groups.iter().flatten() {
+            for own in &words.resources {
+                for denied in rule.resources.iter().map(of_pattern) {
+                    let (resource, subresource) = own.both(&denied);
+                    targets.push(resource_of(group, &resource, &subresource, within));
+                }
+            }
+        }
+        // What is in no namespace may be touched where nothing else is.
+        for (group, resource) in &scoped {
+            let is_group =
+                words.groups.is_some_and(|groups| groups.includes(group)) && rule.api_groups.includes(group);
+            for pattern in words.resources.iter().filter(|_| is_group) {
+                if pattern.resource.is_none() {
+                    targets.push(resource_of(group, resource, pattern.subresource(), within));
+                }
+            }
+        }
+        product(verbs, targets)
+    });
+    let of_paths = deny.non_resource_rules.iter().flat_map(|rule| {
+        let verbs = either(words.verbs, &rule.verbs, &[]);
+        let denied: Vec<String> = rule.paths.iter().flat_map(examples_of).collect();
+        product(verbs, paths(words.paths, &denied).collect())
+    });
+    let all = of_resources.chain(of_paths);
+    all.map(|request| request.settled(&set.cluster_scoped))
+}
+
+// === impl RequestedPattern ===
+
+impl RequestedPattern {
+    fn subresource(&self) -> &str {
+        self.subresource.as_deref().unwrap_or(OTHER)
+    }
+
+    /// A resource and subresource that are in both, if there are such.
+    fn both(&self, other: &Self) -> (String, String) {
+        let either = |own: &Option<String>, other: &Option<String>| {
+            let named = own.as_ref().or(other.as_ref());
+            named.cloned().unwrap_or_else(|| OTHER.to_owned())
+        };
+        // `*` has all subresources too.
+        let is_all = |one: &Self| one.resource.is_none() && one.subresource.as_deref() == Some("");
+        let subresource = match (is_all(self), is_all(other)) {
+            (true, false) => either(&other.subresource, &None),
+            _ => either(&self.subresource, &other.subresource),
+        };
+        (either(&self.resource, &other.resource), subresource)
+    }
+}
+
+fn resource_of(group: &str, resource: &str, subresource: &str, within: &Within) -> OpenTarget {
+    OpenTarget::Resource(OpenResource {
+        group: group.to_owned(),
+        resource: resource.to_owned(),
+        subresource: subresource.to_owned(),
+        name: None,
+        within: within.clone(),
+    })
+}
+
+/// A path for each pattern, and those of `others` that a prefix has.
+fn paths<'a>(patterns: &'a [PathPattern], others: &[String]) -> impl Iterator<Item = OpenTarget> + use<'a> {
+    let others: Vec<String> = others
+        .iter()
+        .map(|path| path.trim_end_matches('*').to_owned())
+        .collect();
+    let all = patterns.iter().flat_map(move |pattern| {
+        let within = others.iter().filter(|path| pattern.matches(path)).cloned();
+        let within: Vec<String> = within.collect();
+        examples_of(pattern).chain(within)
+    });
+    all.map(OpenTarget::Path)
+}
+
+fn examples_of(pattern: &PathPattern) -> impl Iterator<Item = String> + use<> {
+    let text = pattern.text().to_owned();
+    let longer = pattern.prefix().map(|prefix| format!("{prefix}{OTHER}"));
+    longer.into_iter().chain([text])
+}
+
+/// The words named; where `*` is among them, also `others`.
+fn named_or(words: &WildcardSet, others: &[&str]) -> Vec<String> {
+    let others = others.iter().filter(|_| words.is_all()).copied();
+    others.chain(words.named()).map(str::to_owned).collect()
+}
+
+/// Words that may be in both: where a rule has `*`, those of the other.
+fn either(own: &WildcardSet, denied: &WildcardSet, others: &[&str]) -> Vec<String> {
+    let mut words: Vec<String> = own.named().map(str::to_owned).collect();
+    if own.is_all() {
+        words.extend(denied.named().chain(others.iter().copied()).map(str::to_owned));
+        words.push(OTHER.to_owned());
+    }
+    words
+}
+
+fn product(verbs: Vec<String>, targets: Vec<OpenTarget>) -> impl Iterator<Item = OpenRequest> {
+    let all = targets.into_iter().flat_map(move |target| {
+        let of = move |verb: String| OpenRequest {
+            verb,
+            target: target.clone(),
+        };
+        verbs.clone().into_iter().map(of)
+    });
+    all.take(MAX_REQUESTS)
+}

@@ -1,0 +1,264 @@
+//! Everything that one user may do, rule by rule.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::authorization::index::{BoundRole, IndexedPolicy};
+use crate::authorization::{Binding, PolicySet, ResourceRule, Rule};
+use crate::engine::{Time, User};
+
+use super::denies::{Hold, Holds};
+use super::examples::Part;
+use super::grants::{self, GrantSource, GrantingRule};
+use super::inquiry::{Extent, Inquiry, PolicyRulePlace};
+use super::limits::{self, Openness};
+use super::open_request::{OpenRequest, Within};
+use super::requests::{RequestedWords, own_requests, shared_requests};
+use super::who_can::Via;
+
+/// A rule by which a user may do something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permission {
+    /// As written; empty where the rule has none.
+    pub verbs: Vec<String>,
+    /// As written.
+    pub api_groups: Vec<String>,
+    /// As written.
+    pub resources: Vec<String>,
+    /// The names of objects; empty for any.
+    pub names: Vec<String>,
+    /// As written; a rule of a binding in a namespace has none.
+    pub paths: Vec<String>,
+    /// The object that allows it, and its limits but for `names`.
+    pub via: Via,
+    /// The Deny policies that may take some of it away, by name.
+    pub denied_by: Vec<Arc<str>>,
+}
+
+/// How much of what an [`OpenRequest`] leaves open a user may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AllowedShare {
+    /// Nothing.
+    None,
+    /// Some of it: there are limits, or Deny policies that may hold.
+    Partial,
+    /// All of it.
+    Full,
+}
+
+impl PolicySet {
+    /// The rules by which `user` may do something at `now`, in the order of decision. The
+    /// user is exactly who is described: no group is added.
+    ///
+    /// A rule of which Deny policies leave nothing is not listed.
+    #[must_use]
+    pub fn what_can(&self, user: &User<'_>, within: &Within, now: Time) -> Vec<Permission> {
+        let holds = self.holds_for_user(user, now);
+        let mut found = Vec::new();
+        for BoundRole { binding, role } in self.bindings.all_of(user) {
+            let is_elsewhere = match within {
+                Within::AnyNamespace => false,
+                Within::Namespace(namespace) => binding.namespace != *namespace,
+                Within::NoNamespace => true,
+            };
+            if is_elsewhere && !binding.namespace.is_empty() {
+                continue;
+            }
+            let rules = role.iter().flat_map(|role| &role.rules);
+            for (number, rule) in rules.enumerate() {
+                let words = RequestedWords::of_role(rule, binding);
+                let source = GrantSource::Binding(binding, &rule.resource_names);
+                if let Some(denied_by) = self.left(source, number, &words, (within, &holds)) {
+                    found.push(of_binding(binding, rule, number, denied_by));
+                }
+            }
+        }
+        for rule in self.policies.allow.rules_for(&self.policies.terms.ids_of(user)) {
+            let (listed, number) = (&*rule.policy, rule.number);
+            let words = RequestedWords::of_policy(rule);
+            let rule = rule.resource_rule();
+            let source = GrantSource::Policy(listed, rule);
+            if listed.policy.validity.contains(now)
+                && let Some(denied_by) = self.left(source, number, &words, (within, &holds))
+            {
+                found.push(of_policy((listed, rule), number, &words, (within, denied_by)));
+            }
+        }
+        found
+    }
+
+    /// How much of `request` is allowed to `user` at `now`.
+    #[must_use]
+    pub fn allowance(&self, user: &User<'_>, request: &OpenRequest, now: Time) -> AllowedShare {
+        let request = request.clone().settled(&self.cluster_scoped);
+        let holds = self.holds_for_user(user, now);
+        let mut inquiry = Inquiry::new(self, &request, holds.values().map(|(listed, _)| *listed));
+        let ids = self.policies.terms.ids_of(user);
+        let about = self.policies.allow.rules_for(&ids);
+        let about: BTreeSet<usize> = about.map(|rule| rule.policy.place).collect();
+        let of_policies = self.granted_by_policies(&request, now).into_iter();
+        let of_policies = of_policies.filter(|granting| match granting.source {
+            GrantSource::Policy(listed, _) => about.contains(&listed.place),
+            GrantSource::Binding(..) => false,
+        });
+        let of_bindings = self.granted_by_bindings(&request, self.bindings.all_of(user).into_iter());
+        let mut most = AllowedShare::None;
+        for granting in of_bindings.into_iter().chain(of_policies) {
+            let Some(effects) = inquiry.effects(granting.extent, granting.source.rule()) else {
+                continue;
+            };
+            if effects.leave_some(&holds) {
+                let is_whole = granting.is_unlimited(&request) && effects.denied_by(&holds).next().is_none();
+                most = most.max(if is_whole {
+                    AllowedShare::Full
+                } else {
+                    AllowedShare::Partial
+                });
+            }
+        }
+        most
+    }
+
+    /// The Deny policies that may take away some of what a rule allows; `None` where they
+    /// leave nothing of it.
+    fn left(
+        &self,
+        source: GrantSource<'_>,
+        number: usize,
+        words: &RequestedWords<'_>,
+        (within, holds): (&Within, &Holds<'_>),
+    ) -> Option<Vec<Arc<str>>> {
+        let (mut is_left, mut touching) = (false, BTreeSet::new());
+        for request in own_requests(words, within, self) {
+            let policies = holds.values().map(|(listed, _)| *listed);
+            is_left |= self.is_left(&request, (source, number), policies, (holds, &mut touching));
+            if is_left {
+                break;
+            }
+        }
+        if !is_left {
+            return None;
+        }
+        for (place, (listed, hold)) in holds {
+            debug_assert_ne!(
+                *hold,
+                Hold::Never,
+                "of a user only those are listed that may hold"
+            );
+            for request in shared_requests(words, &listed.policy, within, self) {
+                if touching.contains(place) {
+                    break;
+                }
+                let policies = std::iter::once(*listed);
+                self.is_left(&request, (source, number), policies, (holds, &mut touching));
+            }
+        }
+        let names = touching.iter().filter_map(|place| holds.get(place));
+        Some(names.map(|(listed, _)| listed.name.clone()).collect())
+    }
+
+    /// Whether something of `request` is allowed by a rule and not denied by `policies`;
+    /// notes those that touch some of it.
+    fn is_left<'p>(
+        &'p self,
+        request: &'p OpenRequest,
+        (source, number): (GrantSource<'p>, usize),
+        policies: impl Iterator<Item = &'p IndexedPolicy>,
+        (holds, touching): (&Holds<'_>, &mut BTreeSet<usize>),
+    ) -> bool {
+        let granting = match source {
+            GrantSource::Binding(binding, names) => {
+                let Some(namespaces) = grants::part_of(request.within(), binding) else {
+                    return false;
+                };
+                let names = if names.is_empty() {
+                    Part::Any
+                } else {
+                    Part::OneOf(names)
+                };
+                Extent {
+                    names,
+                    namespaces,
+                    policy: None,
+                }
+            }
+            GrantSource::Policy(listed, rule) => Extent {
+                names: match rule.map(|rule| rule.names.as_slice()) {
+                    None | Some([]) => Part::Any,
+                    Some(names) => Part::OneOf(names),
+                },
+                namespaces: Part::Any,
+                policy: Some(PolicyRulePlace {
+                    policy: listed.place,
+                    number,
+                }),
+            },
+        };
+        let mut inquiry = Inquiry::new(self, request, policies);
+        let Some(effects) = inquiry.effects(granting, source.rule()) else {
+            return false;
+        };
+        touching.extend(effects.denied_by(holds));
+        effects.leave_some(holds)
+    }
+}
+
+impl GrantingRule<'_> {
+    /// Whether it allows whatever is left open.
+    fn is_unlimited(&self, request: &OpenRequest) -> bool {
+        let is_everywhere =
+            !matches!(request.within(), Within::AnyNamespace) || self.source.names().0.is_empty();
+        is_everywhere
+            && match self.source {
+                GrantSource::Binding(_, names) => !request.is_name_open() || names.is_empty(),
+                GrantSource::Policy(listed, rule) => limits_of(listed, rule, request.openness()).is_empty(),
+            }
+    }
+}
+
+fn limits_of(listed: &IndexedPolicy, rule: Option<&ResourceRule>, open: Openness) -> Vec<String> {
+    let mut limits = rule.map_or_else(Vec::new, |rule| limits::of_rule(listed.policy.effect, rule, open));
+    limits.extend(limits::of_conditions(&listed.policy));
+    limits
+}
+
+fn of_binding(binding: &Binding, rule: &Rule, number: usize, denied_by: Vec<Arc<str>>) -> Permission {
+    let is_cluster_wide = binding.namespace.is_empty();
+    let paths = rule.non_resource_urls.iter().filter(|_| is_cluster_wide);
+    Permission {
+        verbs: rule.verbs.as_slice().to_vec(),
+        api_groups: rule.api_groups.as_slice().to_vec(),
+        resources: rule.resources.as_slice().to_vec(),
+        names: rule.resource_names.clone(),
+        paths: paths.map(ToString::to_string).collect(),
+        via: GrantSource::Binding(binding, &rule.resource_names).via(number, Vec::new()),
+        denied_by,
+    }
+}
+
+fn of_policy(
+    (listed, rule): (&IndexedPolicy, Option<&ResourceRule>),
+    number: usize,
+    words: &RequestedWords<'_>,
+    (within, denied_by): (&Within, Vec<Arc<str>>),
+) -> Permission {
+    let open = Openness {
+        name: false,
+        namespace: matches!(within, Within::AnyNamespace),
+        labels: !matches!(within, Within::Namespace(_)),
+    };
+    Permission {
+        verbs: words.verbs.as_slice().to_vec(),
+        api_groups: words
+            .groups
+            .map(|groups| groups.as_slice().to_vec())
+            .unwrap_or_default(),
+        resources: rule.map_or_else(Vec::new, |rule| {
+            rule.resources.iter().map(ToString::to_string).collect()
+        }),
+        names: rule.map_or_else(Vec::new, |rule| rule.names.clone()),
+        paths: words.paths.iter().map(ToString::to_string).collect(),
+        via: GrantSource::Policy(listed, rule).via(number, limits_of(listed, rule, open)),
+        denied_by,
+    }
+}

@@ -1,0 +1,178 @@
+//! Everybody who may do something, by which object, within which limits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::authorization::{PolicySet, Subject};
+use crate::engine::{CauseKind, Time};
+
+use super::grants::{GrantSource, GrantingRule};
+use super::inquiry::{Effects, Inquiry};
+use super::limits;
+use super::open_request::OpenRequest;
+use super::population::Population;
+
+/// A subject that may do what was asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grantee {
+    /// The subject; a service account always has its namespace.
+    pub subject: Subject,
+    /// Whether the `*` at the end of its name stands for any text.
+    pub is_pattern: bool,
+    /// What allows it, in the order of decision. Empty for `system:masters`, which an API
+    /// server allows everything without asking.
+    pub via: Vec<Via>,
+    /// The Deny policies that may take it away from some of them or for some requests, by name.
+    pub denied_by: Vec<Arc<str>>,
+}
+
+/// A rule that allows something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Via {
+    /// The kind of the object.
+    pub kind: CauseKind,
+    /// Its namespace, outside which it allows nothing; empty for all.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The rule, as in [`Cause::rule`](crate::engine::Cause::rule).
+    pub rule: usize,
+    /// What else a request must be, in the words of a manifest's fields; empty: it may be
+    /// any of those asked about.
+    pub limits: Vec<String>,
+}
+
+/// What was found of some users.
+type Found = BTreeMap<Population, Vec<(Via, Rc<Effects>)>>;
+
+impl PolicySet {
+    /// Everybody who may do what `request` asks, at `now`, by kind and name.
+    ///
+    /// Whoever is not listed, neither by name nor by a group or pattern, may not. A Deny
+    /// policy takes subjects out where it certainly holds for all of them and for all that
+    /// they may; it is listed with them where it may hold. A user may be in any group.
+    /// `system:masters` is always listed and never denied: an API server does not ask.
+    ///
+    /// Takes time linear in the bindings, the policies and the answer.
+    #[must_use]
+    pub fn who_can(&self, request: &OpenRequest, now: Time) -> Vec<Grantee> {
+        let request = request.clone().settled(&self.cluster_scoped);
+        let mut inquiry = Inquiry::new(self, &request, self.denies_in_force(now));
+        let mut found = Found::new();
+        found.insert(Population::masters(), Vec::new());
+        let of_bindings = self.granted_by_bindings(&request, self.bindings.iter());
+        for granting in of_bindings
+            .into_iter()
+            .chain(self.granted_by_policies(&request, now))
+        {
+            if let Some(effects) = inquiry.effects(granting.extent, granting.source.rule()) {
+                note(&mut found, &request, &granting, &effects);
+            }
+        }
+        let grantees = found.into_iter();
+        let mut grantees: Vec<Grantee> = grantees
+            .filter_map(|(population, via)| self.grantee(&population, via, now))
+            .collect();
+        grantees.sort_by(|one, other| one.place().cmp(&other.place()));
+        grantees
+    }
+
+    /// Those of `population`, if something of what was found is left to them.
+    fn grantee(
+        &self,
+        population: &Population,
+        mut found: Vec<(Via, Rc<Effects>)>,
+        now: Time,
+    ) -> Option<Grantee> {
+        let mut denied_by = Vec::new();
+        if !population.is_masters() {
+            let touching: BTreeSet<usize> =
+                found.iter().flat_map(|(_, effects)| effects.touching()).collect();
+            let holds = self.holds_for(population, &touching, now);
+            found.retain(|(_, effects)| effects.leave_some(&holds));
+            let places = found.iter().flat_map(|(_, effects)| effects.denied_by(&holds));
+            let places: BTreeSet<usize> = places.collect();
+            let names = places.iter().filter_map(|place| holds.get(place));
+            denied_by = names.map(|(listed, _)| listed.name.clone()).collect();
+            if found.is_empty() {
+                return None;
+            }
+        }
+        let (subject, is_pattern) = population.subject();
+        Some(Grantee {
+            subject,
+            is_pattern,
+            via: found.into_iter().map(|(via, _)| via).collect(),
+            denied_by,
+        })
+    }
+}
+
+impl Grantee {
+    /// By kind, namespace and name.
+    fn place(&self) -> (&'static str, &str, &str) {
+        let Subject {
+            kind,
+            name,
+            namespace,
+        } = &self.subject;
+        (kind.as_str(), namespace, name)
+    }
+}
+
+/// Notes what a rule grants, with each of those to whom it does.
+fn note(found: &mut Found, request: &OpenRequest, granting: &GrantingRule<'_>, effects: &Rc<Effects>) {
+    let subjects: BTreeSet<Population> = match granting.source {
+        GrantSource::Binding(binding, _) => {
+            let subjects = binding.subjects.iter();
+            subjects
+                .filter_map(|subject| Population::of_binding(subject, &binding.namespace))
+                .collect()
+        }
+        GrantSource::Policy(listed, _) => {
+            let policy = &listed.policy;
+            let included = policy.subjects.iter().filter_map(Population::of_policy);
+            let is_out = |population: &Population| {
+                let mut excluded = policy.exclude_subjects.iter();
+                excluded.any(|subject| population.is_within(subject))
+            };
+            included.filter(|population| !is_out(population)).collect()
+        }
+    };
+    for population in subjects {
+        let via = via(request, granting, &population);
+        let entry = found.entry(population).or_default();
+        entry.push((via, Rc::clone(effects)));
+    }
+}
+
+fn via(request: &OpenRequest, granting: &GrantingRule<'_>, population: &Population) -> Via {
+    let open = request.openness();
+    let limits = match granting.source {
+        GrantSource::Binding(_, names) if open.name => limits::of_names(names).into_iter().collect(),
+        GrantSource::Binding(..) => Vec::new(),
+        GrantSource::Policy(listed, rule) => {
+            let policy = &listed.policy;
+            let of_rule = rule.map(|rule| limits::of_rule(policy.effect, rule, open));
+            let mut limits = of_rule.unwrap_or_default();
+            limits.extend(limits::of_policy(policy, Some(population)));
+            limits
+        }
+    };
+    granting.source.via(granting.number, limits)
+}
+
+impl GrantSource<'_> {
+    /// The rule of this number, as it is reported.
+    pub(super) fn via(self, rule: usize, limits: Vec<String>) -> Via {
+        let (namespace, name) = self.names();
+        Via {
+            kind: self.kind(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            rule,
+            limits,
+        }
+    }
+}

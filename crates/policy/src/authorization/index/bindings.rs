@@ -1,0 +1,340 @@
+//! Role bindings by namespace and subject: the first that allows a request, and all that apply
+//! to a user (`VisitRulesFor` of `pkg/registry/rbac/validation/rule.go`).
+//!
+//! Each namespace has an index of its own, and in it each subject. A change copies what it
+//! touches and shares all else; to build the index from nothing is to add all bindings.
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::authorization::interner::FastMap;
+use crate::authorization::rbac::{RoleResolver, RuleTable};
+use crate::authorization::{Binding, Role, SubjectKind};
+use crate::engine::{Attributes, Target, User};
+
+/// The bindings of a set.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BindingIndex {
+    cluster_role_bindings: Arc<NamespaceBindings>,
+    /// By namespace.
+    role_bindings: FastMap<Arc<str>, Arc<NamespaceBindings>>,
+}
+
+/// A binding and the role that it grants.
+#[derive(Debug, Clone)]
+pub(crate) struct BoundRole {
+    pub(crate) binding: Arc<Binding>,
+    /// `None` where there is no such role: the binding grants nothing.
+    pub(crate) role: Option<Arc<Role>>,
+}
+
+/// What allows a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grant<'s> {
+    pub(crate) bound: &'s BoundRole,
+    /// The rule of its role.
+    pub(crate) rule: usize,
+}
+
+/// The bindings of one namespace, or the ClusterRoleBindings.
+#[derive(Debug, Clone, Default)]
+struct NamespaceBindings {
+    /// By name: in this order they decide.
+    bindings: Vec<BoundRole>,
+    /// Service accounts, too.
+    users: SubjectMap,
+    groups: SubjectMap,
+}
+
+type SubjectMap = FastMap<Arc<str>, Arc<SubjectBindings>>;
+
+/// The bindings of one subject in one namespace.
+#[derive(Debug, Clone, Default)]
+struct SubjectBindings {
+    /// By name.
+    bindings: SmallVec<[BoundRole; 1]>,
+    /// The rules of their roles, where there are too many to be asked one by one. Its owners are
+    /// the bindings, by place.
+    table: Option<Arc<RuleTable>>,
+    /// Whether a change left the bindings without order and table.
+    is_stale: bool,
+}
+
+/// A subject with more bindings than this in one namespace has a table of their rules. Random sets
+/// of tests have some above and some below.
+const MAX_BINDINGS_TO_COMPARE: usize = if cfg!(test) { 2 } else { 8 };
+
+// === impl BindingIndex ===
+
+impl BindingIndex {
+    /// Adds bindings, whose roles are among `roles`.
+    pub(crate) fn add(&mut self, bindings: &[Arc<Binding>], roles: &[Arc<Role>]) {
+        if bindings.is_empty() {
+            return;
+        }
+        let roles = RoleResolver::new(roles);
+        let mut by_namespace: FastMap<&str, Vec<BoundRole>> = FastMap::default();
+        for binding in bindings {
+            let role = roles.resolve(&binding.role, &binding.namespace).ok();
+            let bound = BoundRole {
+                binding: Arc::clone(binding),
+                role: role.cloned(),
+            };
+            by_namespace.entry(&binding.namespace).or_default().push(bound);
+        }
+        for (namespace, bindings) in by_namespace {
+            self.namespace_mut(namespace).add(bindings);
+        }
+    }
+
+    /// Removes bindings, the very objects. `false` if one is not there.
+    #[must_use]
+    pub(crate) fn remove(&mut self, bindings: &[Arc<Binding>]) -> bool {
+        let mut by_namespace: FastMap<&str, Vec<&Arc<Binding>>> = FastMap::default();
+        for binding in bindings {
+            by_namespace.entry(&binding.namespace).or_default().push(binding);
+        }
+        by_namespace.into_iter().all(|(namespace, bindings)| {
+            let index = self.namespace_mut(namespace);
+            let are_there = index.remove(&bindings);
+            if index.bindings.is_empty() {
+                self.role_bindings.remove(namespace);
+            }
+            are_there
+        })
+    }
+
+    fn namespace_mut(&mut self, namespace: &str) -> &mut NamespaceBindings {
+        Arc::make_mut(if namespace.is_empty() {
+            &mut self.cluster_role_bindings
+        } else {
+            self.role_bindings.entry(namespace.into()).or_default()
+        })
+    }
+
+    /// The first rule that allows what `attributes` ask. `visited` counts the rules compared.
+    pub(crate) fn first_allowing(
+        &self,
+        attributes: &Attributes<'_>,
+        visited: &mut usize,
+    ) -> Option<Grant<'_>> {
+        let mut namespaces = self.namespaces_of(&attributes.target);
+        namespaces.find_map(|bindings| bindings.first_allowing(attributes, visited))
+    }
+
+    /// The bindings that apply to the user where `attributes` ask, in the order in which they
+    /// decide; of each of the user's names and groups at most `limit`.
+    pub(crate) fn applying_to(&self, attributes: &Attributes<'_>, limit: usize) -> Vec<&BoundRole> {
+        let namespaces = self.namespaces_of(&attributes.target);
+        let applying = namespaces.flat_map(|bindings| bindings.applying_to(&attributes.user, limit));
+        applying.collect()
+    }
+
+    /// The bindings of `user` in all namespaces, in the order in which they decide.
+    pub(crate) fn all_of(&self, user: &User<'_>) -> Vec<&BoundRole> {
+        let applying = self.in_order();
+        applying
+            .flat_map(|bindings| bindings.applying_to(user, usize::MAX))
+            .collect()
+    }
+
+    /// All bindings, in the order in which they decide.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &BoundRole> {
+        self.in_order().flat_map(|bindings| &bindings.bindings)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.in_order().map(|bindings| bindings.bindings.len()).sum()
+    }
+
+    fn in_order(&self) -> impl Iterator<Item = &NamespaceBindings> {
+        let mut namespaces: Vec<_> = self.role_bindings.iter().collect();
+        namespaces.sort_unstable_by_key(|(namespace, _)| *namespace);
+        let namespaces = namespaces.into_iter().map(|(_, bindings)| &**bindings);
+        std::iter::once(&*self.cluster_role_bindings).chain(namespaces)
+    }
+
+    /// ClusterRoleBindings, then the RoleBindings of the namespace that is asked about.
+    fn namespaces_of(&self, target: &Target<'_>) -> impl Iterator<Item = &NamespaceBindings> {
+        let namespace = match target {
+            Target::Resource(request) if !request.namespace.is_empty() => {
+                self.role_bindings.get(request.namespace.as_ref())
+            }
+            Target::Resource(_) | Target::NonResource { .. } => None,
+        };
+        std::iter::once(&*self.cluster_role_bindings).chain(namespace.map(AsRef::as_ref))
+    }
+}
+
+// === impl NamespaceBindings ===
+
+impl NamespaceBindings {
+    fn add(&mut self, mut added: Vec<BoundRole>) {
+        added.sort_by(by_name);
+        for bound in &added {
+            self.each_subject_of(&bound.binding, |subjects, name| match subjects.get_mut(name) {
+                Some(subject) => Arc::make_mut(subject).push(bound),
+                None => {
+                    let mut subject = SubjectBindings::default();
+                    subject.push(bound);
+                    subjects.insert(name.into(), Arc::new(subject));
+                }
+            });
+        }
+        added
+            .iter()
+            .for_each(|bound| self.refresh_subjects_of(&bound.binding));
+        self.bindings.extend(added);
+        self.bindings.sort_by(by_name);
+    }
+
+    fn remove(&mut self, removed: &[&Arc<Binding>]) -> bool {
+        let count = self.bindings.len();
+        let removed_set: HashSet<*const Binding> =
+            removed.iter().map(|binding| Arc::as_ptr(binding)).collect();
+        self.bindings
+            .retain(|bound| !removed_set.contains(&Arc::as_ptr(&bound.binding)));
+        for binding in removed {
+            self.each_subject_of(binding, |subjects, name| {
+                if let Some(subject) = subjects.get_mut(name) {
+                    Arc::make_mut(subject).remove(&removed_set);
+                }
+            });
+        }
+        removed
+            .iter()
+            .for_each(|binding| self.refresh_subjects_of(binding));
+        self.bindings.len() + removed.len() == count
+    }
+
+    fn refresh_subjects_of(&mut self, binding: &Binding) {
+        self.each_subject_of(binding, |subjects, name| {
+            if let Some(subject) = subjects.get_mut(name) {
+                let subject = Arc::make_mut(subject);
+                subject.refresh();
+                if subject.bindings.is_empty() {
+                    subjects.remove(name);
+                }
+            }
+        });
+    }
+
+    /// Calls `edit` with the name of each subject, and the map in which it is.
+    fn each_subject_of(&mut self, binding: &Binding, mut edit: impl FnMut(&mut SubjectMap, &str)) {
+        for subject in &binding.subjects {
+            let subjects = match subject.kind {
+                SubjectKind::Group => &mut self.groups,
+                SubjectKind::User | SubjectKind::ServiceAccount => &mut self.users,
+            };
+            // A service account without a namespace is nobody.
+            if let Some(name) = subject.authenticated_name(&binding.namespace) {
+                edit(subjects, &name);
+            }
+        }
+    }
+
+    fn first_allowing(&self, attributes: &Attributes<'_>, visited: &mut usize) -> Option<Grant<'_>> {
+        let mut first: Option<Grant<'_>> = None;
+        for subject in self.subjects_of(&attributes.user) {
+            let before = first.map(|grant| grant.bound);
+            let found = subject.first_allowing(before, attributes, visited);
+            first = found.or(first);
+        }
+        first
+    }
+
+    fn applying_to(&self, user: &User<'_>, limit: usize) -> Vec<&BoundRole> {
+        let subjects = self.subjects_of(user);
+        let mut applying: Vec<_> = subjects
+            .flat_map(|subject| subject.bindings.iter().take(limit))
+            .collect();
+        applying.sort_by(|one, other| by_name(one, other));
+        applying.dedup_by_key(|bound| Arc::as_ptr(&bound.binding));
+        applying
+    }
+
+    #[inline]
+    fn subjects_of<'b>(&'b self, user: &User<'_>) -> impl Iterator<Item = &'b SubjectBindings> {
+        let own = self.users.get(user.name.as_ref()).into_iter();
+        let groups = user.groups.iter();
+        own.chain(groups.filter_map(|group| self.groups.get(group.as_ref())))
+            .map(AsRef::as_ref)
+    }
+}
+
+/// No two bindings of a namespace have the same name.
+fn by_name(one: &BoundRole, other: &BoundRole) -> Ordering {
+    one.binding.name.cmp(&other.binding.name)
+}
+
+// === impl SubjectBindings ===
+
+impl SubjectBindings {
+    /// Adds a binding, if it was not the last to be added: it may name a subject twice.
+    fn push(&mut self, bound: &BoundRole) {
+        let last = self.bindings.last();
+        if last.is_none_or(|last| !Arc::ptr_eq(&last.binding, &bound.binding)) {
+            self.bindings.push(bound.clone());
+            self.is_stale = true;
+        }
+    }
+
+    /// Removes all of `removed`, if a binding of the same change has not done so already.
+    fn remove(&mut self, removed: &HashSet<*const Binding>) {
+        if !self.is_stale {
+            self.bindings
+                .retain(|bound| !removed.contains(&Arc::as_ptr(&bound.binding)));
+            self.is_stale = true;
+        }
+    }
+
+    /// Makes order and table again after a change.
+    fn refresh(&mut self) {
+        if !std::mem::take(&mut self.is_stale) {
+            return;
+        }
+        self.bindings.sort_by(by_name);
+        self.table = None;
+        if self.bindings.len() > MAX_BINDINGS_TO_COMPARE {
+            let (mut table, mut roles) = (RuleTable::default(), HashSet::new());
+            for (place, bound) in (0..).zip(&self.bindings) {
+                // Of several bindings to one role the first decides.
+                if let Some(role) = &bound.role
+                    && roles.insert(Arc::as_ptr(role))
+                {
+                    role.rules.iter().for_each(|rule| table.add(rule, place));
+                }
+            }
+            self.table = Some(Arc::new(table));
+        }
+    }
+
+    /// The first binding that allows what `attributes` ask, if it comes before `limit`.
+    #[inline]
+    fn first_allowing(
+        &self,
+        limit: Option<&BoundRole>,
+        attributes: &Attributes<'_>,
+        visited: &mut usize,
+    ) -> Option<Grant<'_>> {
+        let is_before = |bound: &&BoundRole| limit.is_none_or(|limit| by_name(bound, limit).is_lt());
+        let grant = |bound, visited: &mut usize| grant(bound, attributes, visited);
+        let Some(table) = &self.table else {
+            let mut bindings = self.bindings.iter().take_while(is_before);
+            return bindings.find_map(|bound| grant(bound, visited));
+        };
+        let bound = |place: u32| self.bindings.get(place as usize);
+        let compare =
+            |place, visited: &mut usize| bound(place).is_some_and(|bound| grant(bound, visited).is_some());
+        let place = table.first_allowing(attributes, compare, visited)?;
+        grant(bound(place).filter(is_before)?, visited)
+    }
+}
+
+fn grant<'b>(bound: &'b BoundRole, attributes: &Attributes<'_>, visited: &mut usize) -> Option<Grant<'b>> {
+    let rule = bound.role.as_ref()?.rules.first_allowing(attributes, visited)?;
+    Some(Grant { bound, rule })
+}

@@ -1,0 +1,337 @@
+//! AuthorizationPolicies, and which of their rules may apply to a request.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::authorization::matching::compare_path_rule;
+use crate::authorization::{
+    AuthorizationPolicy, Criterion, Effect, Mode, NonResourceRule, ResourceRule, RuleMatch,
+};
+use crate::engine::{LabelSelector, Time, Validity};
+
+use super::namespaces::NamespaceSelectors;
+use super::query::{PolicyQuery, PolicyTerms};
+use super::rule_fields::{FieldMatch, RuleFields};
+
+/// The AuthorizationPolicies of a set. Since it follows from them alone, sets with the same
+/// policies share it.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyIndex {
+    /// Those in Shadow, then those that deny, then those that allow, each by name.
+    pub(crate) policies: Vec<Arc<IndexedPolicy>>,
+    pub(crate) shadow: PolicyGroup,
+    pub(crate) deny: PolicyGroup,
+    pub(crate) allow: PolicyGroup,
+    pub(crate) selectors: NamespaceSelectors,
+    pub(crate) terms: PolicyTerms,
+    validities: ValidityCounts,
+}
+
+/// A policy of a set.
+#[derive(Debug)]
+pub(crate) struct IndexedPolicy {
+    /// Its place among all policies of the set.
+    pub(crate) place: usize,
+    /// Its name, as metrics and logs share it.
+    pub(crate) name: Arc<str>,
+    pub(crate) policy: Arc<AuthorizationPolicy>,
+    /// Its rules among those of its group.
+    rules: Range<u32>,
+}
+
+/// Policies that are walked together.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyGroup {
+    pub(crate) policies: Vec<Arc<IndexedPolicy>>,
+    /// In the order of the policies.
+    rules: Vec<IndexedRule>,
+    fields: RuleFields,
+}
+
+/// A rule of a policy.
+#[derive(Debug)]
+pub(crate) struct IndexedRule {
+    pub(crate) policy: Arc<IndexedPolicy>,
+    /// Its number among the policy's rules, the non-resource ones last.
+    pub(crate) number: usize,
+    pub(crate) rule: PolicyRule,
+    /// The number of its `namespaceSelector`.
+    selector: Option<u32>,
+}
+
+/// A rule of either sort.
+#[derive(Debug)]
+pub(crate) enum PolicyRule {
+    Resource(ResourceRule),
+    NonResource(NonResourceRule),
+}
+
+/// The rules whose policies are for one user.
+pub(crate) struct UserRules<'g> {
+    included: FieldMatch<'g>,
+    excluded: FieldMatch<'g>,
+}
+
+/// The policies in force at a time are counted without looking at each.
+#[derive(Debug, Default)]
+struct ValidityCounts {
+    /// How many policies are in force at some time.
+    count: usize,
+    /// The first instants of all policies, ascending.
+    starts: Vec<Time>,
+    /// The ends of all policies, ascending.
+    ends: Vec<Time>,
+}
+
+/// Which group a policy belongs to, in the order in which groups are walked.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Shadow,
+    Deny,
+    Allow,
+}
+
+// === impl PolicyIndex ===
+
+impl PolicyIndex {
+    pub(crate) fn new(mut policies: Vec<Arc<AuthorizationPolicy>>) -> Self {
+        policies.sort_by(|one, other| (rank(one), &one.name).cmp(&(rank(other), &other.name)));
+        let (mut terms, mut selectors) = (PolicyTerms::default(), NamespaceSelectors::default());
+        let mut group = |wanted| {
+            let own = policies
+                .iter()
+                .enumerate()
+                .filter(|(_, policy)| rank(policy) == wanted);
+            PolicyGroup::new(own, &mut selectors, &mut terms)
+        };
+        let (shadow, deny, allow) = (group(Rank::Shadow), group(Rank::Deny), group(Rank::Allow));
+        Self {
+            validities: ValidityCounts::new(policies.iter().map(|policy| policy.validity)),
+            policies: [&*shadow.policies, &*deny.policies, &*allow.policies].concat(),
+            shadow,
+            deny,
+            allow,
+            selectors,
+            terms,
+        }
+    }
+
+    /// How many policies are in force at `now`.
+    pub(crate) fn count_in_force(&self, now: Time) -> usize {
+        self.validities.count_at(now)
+    }
+}
+
+const fn rank(policy: &AuthorizationPolicy) -> Rank {
+    match (policy.mode, policy.effect) {
+        (Mode::Shadow, _) => Rank::Shadow,
+        (Mode::Enforce, Effect::Deny) => Rank::Deny,
+        (Mode::Enforce, Effect::Allow) => Rank::Allow,
+    }
+}
+
+// === impl PolicyGroup ===
+
+impl PolicyGroup {
+    /// The group of `policies`, each with its place among all.
+    fn new<'p>(
+        policies: impl Iterator<Item = (usize, &'p Arc<AuthorizationPolicy>)>,
+        selectors: &mut NamespaceSelectors,
+        terms: &mut PolicyTerms,
+    ) -> Self {
+        let mut group = Self::default();
+        for (place, policy) in policies {
+            group.add(place, policy, selectors, terms);
+        }
+        group
+    }
+
+    fn add(
+        &mut self,
+        place: usize,
+        policy: &Arc<AuthorizationPolicy>,
+        selectors: &mut NamespaceSelectors,
+        terms: &mut PolicyTerms,
+    ) {
+        let resource_rules = policy.resource_rules.iter().cloned().map(PolicyRule::Resource);
+        let non_resource_rules = policy.non_resource_rules.iter().cloned();
+        let rules: Vec<_> = resource_rules
+            .chain(non_resource_rules.map(PolicyRule::NonResource))
+            .collect();
+        // No process has memory for 2^32 rules.
+        let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        let first = self.rules.len();
+        let indexed = Arc::new(IndexedPolicy {
+            place,
+            name: policy.name.as_str().into(),
+            policy: Arc::clone(policy),
+            rules: number(first)..number(first + rules.len()),
+        });
+        self.fields.add_subjects(policy, indexed.rules.clone(), terms);
+        for (at, rule) in rules.into_iter().enumerate() {
+            let selector = rule.namespace_selector().map(|selector| selectors.add(selector));
+            match &rule {
+                PolicyRule::Resource(rule) => {
+                    let effect = policy.effect;
+                    self.fields
+                        .add_resource_rule(number(first + at), effect, rule, selector, terms);
+                }
+                PolicyRule::NonResource(rule) => {
+                    self.fields.add_non_resource_rule(number(first + at), rule, terms);
+                }
+            }
+            self.rules.push(IndexedRule {
+                policy: Arc::clone(&indexed),
+                number: at,
+                rule,
+                selector,
+            });
+        }
+        self.policies.push(indexed);
+    }
+
+    /// The rules that may apply to `query` if the user of `ids` asks, in order. `ids` is called
+    /// only where a rule fits in all else.
+    pub(crate) fn candidates<'i>(
+        &self,
+        query: &PolicyQuery<'_, '_>,
+        ids: impl FnOnce() -> &'i [u32],
+    ) -> SmallVec<[&IndexedRule; 4]> {
+        let numbers = self.fields.candidates(query, ids);
+        numbers.iter().filter_map(|number| self.rule(*number)).collect()
+    }
+
+    /// The rules that apply to `query`, whoever asks, in order.
+    pub(crate) fn applying_to(&self, query: &PolicyQuery<'_, '_>) -> impl Iterator<Item = &IndexedRule> {
+        let candidates = self.fields.candidates_for_anyone(query).into_iter();
+        let candidates = candidates.filter_map(|number| self.rule(number));
+        candidates.filter(|rule| query.compare(rule).is_match())
+    }
+
+    /// The rules of policies for the user of `ids`, in order.
+    pub(crate) fn rules_for(&self, ids: &[u32]) -> impl Iterator<Item = &IndexedRule> {
+        let UserRules { included, excluded } = self.user_rules(ids);
+        let included = included.rules().into_iter();
+        let rules = included.filter(move |rule| !excluded.contains(*rule));
+        rules.filter_map(|rule| self.rule(rule))
+    }
+
+    /// The rules one of whose policy's subjects is the user of `ids`, in order.
+    pub(crate) fn rules_included(&self, ids: &[u32]) -> impl Iterator<Item = &IndexedRule> {
+        let included = self.fields.of_subjects(ids).rules().into_iter();
+        included.filter_map(|rule| self.rule(rule))
+    }
+
+    /// Which policies are for the user of `ids`.
+    pub(crate) fn user_rules(&self, ids: &[u32]) -> UserRules<'_> {
+        UserRules {
+            included: self.fields.of_subjects(ids),
+            excluded: self.fields.of_excluded_subjects(ids),
+        }
+    }
+
+    /// All rules, in order.
+    pub(crate) fn rules(&self) -> &[IndexedRule] {
+        &self.rules
+    }
+
+    /// The rules of a policy of this group.
+    pub(crate) fn rules_of(&self, policy: &IndexedPolicy) -> &[IndexedRule] {
+        let Range { start, end } = policy.rules;
+        self.rules.get(start as usize..end as usize).unwrap_or_default()
+    }
+
+    fn rule(&self, number: u32) -> Option<&IndexedRule> {
+        self.rules.get(number as usize)
+    }
+}
+
+// === impl UserRules ===
+
+impl UserRules<'_> {
+    /// Whether a policy that has rules is for the user.
+    pub(crate) fn compare(&self, policy: &IndexedPolicy) -> RuleMatch {
+        let rule = policy.rules.start;
+        if self.included.contains(rule) {
+            RuleMatch::when(!self.excluded.contains(rule), Criterion::ExcludeSubjects)
+        } else {
+            RuleMatch::Mismatch(Criterion::Subjects)
+        }
+    }
+}
+
+// === impl IndexedRule ===
+
+impl IndexedRule {
+    /// The rule, if it is one for resources.
+    pub(crate) const fn resource_rule(&self) -> Option<&ResourceRule> {
+        match &self.rule {
+            PolicyRule::Resource(rule) => Some(rule),
+            PolicyRule::NonResource(_) => None,
+        }
+    }
+}
+
+impl PolicyRule {
+    fn namespace_selector(&self) -> Option<&LabelSelector> {
+        match self {
+            Self::Resource(rule) => rule.namespace_selector.as_ref(),
+            Self::NonResource(_) => None,
+        }
+    }
+}
+
+// === impl PolicyQuery ===
+
+impl PolicyQuery<'_, '_> {
+    /// Whether a rule is one for requests of this sort: for resources, or for paths.
+    pub(crate) const fn is_of_sort(&self, rule: &IndexedRule) -> bool {
+        matches!(
+            (self, &rule.rule),
+            (Self::Resource(_), PolicyRule::Resource(_)) | (Self::NonResource(_), PolicyRule::NonResource(_))
+        )
+    }
+
+    /// Whether a rule applies, whoever asks.
+    pub(crate) fn compare(&self, rule: &IndexedRule) -> RuleMatch {
+        let effect = rule.policy.policy.effect;
+        match (self, &rule.rule) {
+            (Self::Resource(query), PolicyRule::Resource(resource_rule)) => {
+                query.compare(effect, resource_rule, rule.selector)
+            }
+            (Self::NonResource(query), PolicyRule::NonResource(rule)) => {
+                compare_path_rule(effect, rule, query.path, query.verb)
+            }
+            _ => RuleMatch::Mismatch(Criterion::Target),
+        }
+    }
+}
+
+// === impl ValidityCounts ===
+
+impl ValidityCounts {
+    fn new(policies: impl Iterator<Item = Validity>) -> Self {
+        let mut counts = Self::default();
+        for validity in policies {
+            let (start, end) = (validity.not_before, validity.not_after);
+            if start.zip(end).is_some_and(|(start, end)| end <= start) {
+                continue;
+            }
+            counts.count += 1;
+            counts.starts.extend(start);
+            counts.ends.extend(end);
+        }
+        counts.starts.sort_unstable();
+        counts.ends.sort_unstable();
+        counts
+    }
+
+    fn count_at(&self, now: Time) -> usize {
+        let to_come = self.starts.len() - self.starts.partition_point(|start| *start <= now);
+        let over = self.ends.partition_point(|end| *end <= now);
+        // Of one policy, at most one of both is true: it begins before it ends.
+        self.count - to_come - over
+    }
+}

@@ -1,0 +1,13 @@
+use super::*;
+use crate::authorization::fixtures::*;
+use crate::authorization::{Criterion, Effect, FailurePolicy, Finding, Mode, Shadow, Subject};
+use crate::engine::{Decision, PolicyResult};
+
+mod conditions;
+mod cost;
+mod grants;
+mod order;
+mod promises;
+mod reference;
+mod selectors;
+mod times;

@@ -1,0 +1,116 @@
+//! A set that came about by changes decides and explains as one that is built from nothing.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::authorization::{Binding, ChangedPolicies, PolicySetChange};
+
+/// What changes at once: all bindings, and perhaps policies or namespaces.
+type SetStep = (
+    Vec<Binding>,
+    Option<Vec<AuthorizationPolicy>>,
+    Option<NamespaceLabels>,
+);
+
+fn step() -> BoxedStrategy<SetStep> {
+    (
+        bindings(),
+        prop::option::weighted(0.3, policies()),
+        prop::option::weighted(0.3, namespaces()),
+    )
+        .boxed()
+}
+
+/// The set of `objects`, which those of before become by what is different in them. Where it
+/// `shares` policies, it takes their index from another set.
+fn changed(
+    before: &PolicySet,
+    objects: &mut SharedObjects,
+    (bindings, policies, namespaces): SetStep,
+    shares: bool,
+) -> Option<PolicySet> {
+    let is_in =
+        |binding: &Binding, bindings: &[Arc<Binding>]| bindings.iter().any(|other| **other == *binding);
+    let bindings: Vec<Arc<Binding>> = bindings.into_iter().map(Arc::new).collect();
+    let (kept, removed_bindings): (Vec<_>, Vec<_>) = objects
+        .bindings
+        .drain(..)
+        .partition(|binding| is_in(binding, &bindings));
+    let added_bindings: Vec<_> = bindings
+        .into_iter()
+        .filter(|binding| !is_in(binding, &kept))
+        .collect();
+    objects.bindings = [kept, added_bindings.clone()].concat();
+    let is_other = policies.is_some() || namespaces.is_some();
+    let policies: Option<Vec<_>> = policies.map(|policies| policies.into_iter().map(Arc::new).collect());
+    if let Some(policies) = &policies {
+        objects.policies.clone_from(policies);
+    }
+    let other = SharedObjects {
+        policies: objects.policies.clone(),
+        ..SharedObjects::default()
+    };
+    let other = PolicySet::new(other, &NeverDeny::default());
+    let policies = policies.map(|policies| match shares {
+        true => ChangedPolicies::SharedWith(&other),
+        false => ChangedPolicies::Objects(policies),
+    });
+    objects.namespaces = namespaces.unwrap_or_else(|| std::mem::take(&mut objects.namespaces));
+    before.changed(PolicySetChange {
+        removed_bindings,
+        added_bindings,
+        policies,
+        namespaces: is_other.then(|| objects.namespaces.clone()),
+        cluster_scoped: objects.cluster_scoped.clone(),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_changed_set_decides_as_one_built_from_nothing(
+        roles in roles(),
+        first in step(),
+        (shared, is_over) in (bindings(), any::<bool>()),
+        steps in prop::collection::vec(step(), 1..5),
+        asked in prop::collection::vec((asked(), instant()), 8),
+    ) {
+        let objects = Objects {
+            roles,
+            bindings: first.0,
+            policies: first.1.unwrap_or_default(),
+            namespaces: first.2.unwrap_or_default(),
+            ..Objects::default()
+        };
+        let mut objects = SharedObjects::from(objects);
+        // Beside a set that all share, with bindings of its own, or from nothing.
+        let bindings = shared.into_iter().map(Arc::new).collect();
+        let namespaces = NamespaceLabels::default();
+        let shared = SharedObjects { bindings, namespaces, ..objects.clone() };
+        let shared = PolicySet::new(shared, &NeverDeny::default());
+        let mut set = if is_over {
+            shared.with_same_policies(objects.clone())
+        } else {
+            PolicySet::new(objects.clone(), &NeverDeny::default())
+        };
+        prop_assert_eq!(set.shares_policies(&shared), is_over);
+        for step in std::iter::once(None).chain(steps.into_iter().map(Some)) {
+            if let Some(step) = step {
+                set = changed(&set, &mut objects, step, is_over).unwrap();
+            }
+            let anew = PolicySet::new(objects.clone(), &NeverDeny::default());
+            let bindings = |set: &PolicySet| set.bindings().cloned().collect::<Vec<_>>();
+            prop_assert_eq!(bindings(&set), bindings(&anew));
+            let policies = |set: &PolicySet| set.policies().map(|(_, name)| name.to_string()).collect::<Vec<_>>();
+            prop_assert_eq!(policies(&set), policies(&anew));
+            for (asked, now) in &asked {
+                let told = |set: &PolicySet| {
+                    let (explained, trace) = set.explain(asked, *now);
+                    format!("{:?} {explained:?} {trace:?} {:?}", set.authorize(asked, *now), set.unmatched(asked, *now))
+                };
+                prop_assert_eq!(told(&set), told(&anew), "{:?}", asked);
+            }
+        }
+    }
+}
