@@ -10,7 +10,6 @@ mod access;
 mod answer;
 pub mod authorizer;
 pub mod condition;
-mod control_plane;
 #[cfg(test)]
 mod fixtures;
 mod index;
@@ -20,24 +19,20 @@ mod never_deny;
 mod objects;
 mod policy_set;
 pub mod rbac;
-mod reason;
 mod rule_match;
 mod trace;
-mod version;
 mod walk;
 
 pub use access::{AllowedShare, Grantee, OpenRequest, OpenResource, OpenTarget, Permission, Via, Within};
-pub use answer::{Authorization, Shadow, Unmatched};
+pub use answer::{Authorization, AuthorizationReason, Shadow, Unmatched};
+pub use authorizer::SubjectAccessReviewVersion;
 pub use condition::{Condition, ConditionError};
-pub use control_plane::CONTROL_PLANE;
-pub use never_deny::NeverDeny;
+pub use never_deny::{CONTROL_PLANE, NeverDeny};
 pub use objects::{
     AuthorizationPolicy, Binding, Effect, FailurePolicy, Mode, NamespaceLabels, NonResourceRule, Objects,
     ResourceRule, Role, RoleKind, RoleRef, ServiceAccount, SharedObjects, Subject, SubjectKind,
 };
 pub use policy_set::{ChangedPolicies, Policies, PolicySet, PolicySetChange};
 pub use rbac::Rule;
-pub use reason::AuthorizationReason;
 pub use rule_match::{Criterion, RuleMatch};
 pub use trace::{Event, Finding, Observer, Trace};
-pub use version::SubjectAccessReviewVersion;

@@ -14,13 +14,12 @@
 //! name that none has, no name; and so for namespaces.
 
 mod denies;
-mod examples;
 mod grants;
-mod inquiry;
 mod limits;
 mod open_request;
-mod population;
+mod query;
 mod requests;
+mod subject_scope;
 mod what_can;
 mod who_can;
 

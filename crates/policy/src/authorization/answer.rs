@@ -1,12 +1,16 @@
 //! The result of authorization: decision, reason, cause, and why nothing matched.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::AuthorizationReason;
 use super::trace::Event;
+use super::{AuthorizationPolicy, Binding, RoleKind, Subject, SubjectKind};
+use crate::engine::text::cut;
 use crate::engine::{Cause, CauseKind, Decision};
+use portcullis_cel::write_quoted;
 
 /// The answer to one question, and what it rests on: it points to objects of the set that
 /// was asked.
@@ -56,6 +60,36 @@ pub struct Unmatched {
     pub nearest: Vec<Event>,
 }
 
+/// What decided, for the person who asked: at most [`AuthorizationReason::MAX_BYTES`] when it
+/// is written. Until then it points to the objects that it names, so that a decision
+/// allocates nothing for it.
+#[derive(Clone, Default)]
+pub struct AuthorizationReason<'a>(ReasonParts<'a>);
+
+/// What a reason names.
+#[derive(Clone, Default)]
+enum ReasonParts<'a> {
+    #[default]
+    Nothing,
+    Grant {
+        binding: &'a Binding,
+        subject: Option<&'a Subject>,
+    },
+    Policy {
+        policy: &'a AuthorizationPolicy,
+        decision: Decision,
+        /// The condition that has no result, where that decides.
+        failed: Option<&'a str>,
+    },
+    Text(String),
+}
+
+/// The words around the names of a reason take at most so many bytes.
+const MAX_WORDS_BYTES: usize = 128;
+
+/// A quoted name takes at most so many times its bytes.
+const MAX_QUOTED_FACTOR: usize = 4;
+
 // === impl Authorization ===
 
 impl Authorization<'_> {
@@ -80,4 +114,233 @@ impl Unmatched {
 
     /// The most bindings and policies that are named as nearest.
     pub const MAX_NEAREST: usize = 5;
+}
+
+// === impl AuthorizationReason ===
+
+impl<'a> AuthorizationReason<'a> {
+    /// The longest reason, in bytes; a longer one is cut and ends in `…`.
+    pub const MAX_BYTES: usize = 1024;
+
+    /// That `binding` allows it, by the subject that applies to the user.
+    pub(crate) const fn of_grant(binding: &'a Binding, subject: Option<&'a Subject>) -> Self {
+        Self(ReasonParts::Grant { binding, subject })
+    }
+
+    /// That `policy` decides, perhaps because the condition `failed` has no result.
+    pub(crate) const fn of_policy(
+        policy: &'a AuthorizationPolicy,
+        decision: Decision,
+        failed: Option<&'a str>,
+    ) -> Self {
+        Self(ReasonParts::Policy {
+            policy,
+            decision,
+            failed,
+        })
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        match &self.0 {
+            ReasonParts::Nothing => true,
+            ReasonParts::Grant { .. } | ReasonParts::Policy { .. } => false,
+            ReasonParts::Text(text) => text.is_empty(),
+        }
+    }
+
+    /// Writes it, piece by piece.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        match &self.0 {
+            ReasonParts::Text(text) => out.write_str(text),
+            _ if self.is_surely_short() => self.write_whole(out),
+            _ => {
+                let mut whole = String::new();
+                self.write_whole(&mut whole)?;
+                out.write_str(&cut(whole, Self::MAX_BYTES))
+            }
+        }
+    }
+
+    /// The same, as text of its own.
+    #[must_use]
+    pub fn into_owned(self) -> AuthorizationReason<'static> {
+        match self.0 {
+            ReasonParts::Nothing => AuthorizationReason::default(),
+            ReasonParts::Text(text) => AuthorizationReason(ReasonParts::Text(text)),
+            ReasonParts::Grant { .. } | ReasonParts::Policy { .. } => self.to_string().into(),
+        }
+    }
+
+    /// Whether it fits whatever characters the names have: so nearly every one is written
+    /// at once.
+    fn is_surely_short(&self) -> bool {
+        let (quoted, plain) = match &self.0 {
+            ReasonParts::Nothing => (0, 0),
+            ReasonParts::Text(text) => (0, text.len()),
+            ReasonParts::Grant { binding, subject } => {
+                let names = binding.namespace.len() + binding.name.len() + binding.role.name.len();
+                let subject = subject.map_or(0, |subject| subject.name.len() + subject.namespace.len());
+                (names + binding.namespace.len() + subject, 0)
+            }
+            ReasonParts::Policy { policy, failed, .. } => (
+                policy.name.len() + failed.map_or(0, str::len),
+                policy.reason.len(),
+            ),
+        };
+        quoted
+            .saturating_mul(MAX_QUOTED_FACTOR)
+            .saturating_add(plain + MAX_WORDS_BYTES)
+            <= Self::MAX_BYTES
+    }
+
+    fn write_whole(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        match &self.0 {
+            ReasonParts::Nothing => Ok(()),
+            ReasonParts::Text(text) => out.write_str(text),
+            ReasonParts::Grant { binding, subject } => write_grant(out, binding, *subject),
+            ReasonParts::Policy {
+                policy,
+                decision,
+                failed,
+            } => write_policy(out, policy, *decision, *failed),
+        }
+    }
+}
+
+impl fmt::Display for AuthorizationReason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f)
+    }
+}
+
+impl fmt::Debug for AuthorizationReason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.to_string(), f)
+    }
+}
+
+/// Those are the same that say the same.
+impl PartialEq for AuthorizationReason<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for AuthorizationReason<'_> {}
+
+/// A text that is at hand, cut if it is too long.
+impl From<String> for AuthorizationReason<'_> {
+    fn from(text: String) -> Self {
+        Self(ReasonParts::Text(cut(text, Self::MAX_BYTES)))
+    }
+}
+
+impl<'a> From<&'a AuthorizationReason<'_>> for Cow<'a, str> {
+    fn from(reason: &'a AuthorizationReason<'_>) -> Self {
+        match &reason.0 {
+            ReasonParts::Nothing => Cow::Borrowed(""),
+            ReasonParts::Text(text) => Cow::Borrowed(text),
+            ReasonParts::Grant { .. } | ReasonParts::Policy { .. } => Cow::Owned(reason.to_string()),
+        }
+    }
+}
+
+/// As kube-apiserver words it (`pkg/registry/rbac/validation/rule.go`).
+fn write_grant(out: &mut impl fmt::Write, binding: &Binding, subject: Option<&Subject>) -> fmt::Result {
+    if binding.namespace.is_empty() {
+        out.write_str("RBAC: allowed by ClusterRoleBinding ")?;
+        write_quoted(out, &[&binding.name])?;
+    } else {
+        out.write_str("RBAC: allowed by RoleBinding ")?;
+        write_quoted(out, &[&binding.name, "/", &binding.namespace])?;
+    }
+    out.write_str(match binding.role.kind {
+        RoleKind::ClusterRole => " of ClusterRole ",
+        RoleKind::Role => " of Role ",
+    })?;
+    write_quoted(out, &[&binding.role.name])?;
+    match subject {
+        Some(subject) => write_subject(out, subject, &binding.namespace),
+        None => Ok(()),
+    }
+}
+
+fn write_subject(out: &mut impl fmt::Write, subject: &Subject, binding_namespace: &str) -> fmt::Result {
+    out.write_str(match subject.kind {
+        SubjectKind::User => " to User ",
+        SubjectKind::Group => " to Group ",
+        SubjectKind::ServiceAccount => " to ServiceAccount ",
+    })?;
+    match (subject.kind, subject.namespace.is_empty()) {
+        (SubjectKind::ServiceAccount, true) => write_quoted(out, &[&subject.name, "/", binding_namespace]),
+        (SubjectKind::ServiceAccount, false) => write_quoted(out, &[&subject.name, "/", &subject.namespace]),
+        (SubjectKind::User | SubjectKind::Group, _) => write_quoted(out, &[&subject.name]),
+    }
+}
+
+/// `denied by AuthorizationPolicy "name": reason`.
+fn write_policy(
+    out: &mut impl fmt::Write,
+    policy: &AuthorizationPolicy,
+    decision: Decision,
+    failed: Option<&str>,
+) -> fmt::Result {
+    out.write_str(if decision == Decision::Deny {
+        "denied by AuthorizationPolicy "
+    } else {
+        "allowed by AuthorizationPolicy "
+    })?;
+    write_quoted(out, &[&policy.name])?;
+    if !policy.reason.is_empty() {
+        out.write_str(": ")?;
+        out.write_str(&policy.reason)?;
+    }
+    if let Some(condition) = failed {
+        out.write_str(" (condition ")?;
+        write_quoted(out, &[condition])?;
+        out.write_str(" could not be evaluated)")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authorization::RoleRef;
+
+    fn mk(name: &str) -> Binding {
+        Binding {
+            namespace: String::new(),
+            name: name.into(),
+            role: RoleRef {
+                kind: RoleKind::ClusterRole,
+                name: "view".into(),
+            },
+            subjects: vec![Subject::user("alice")],
+        }
+    }
+
+    #[test]
+    fn it_is_the_same_borrowed_owned_and_cut() {
+        for character in ["x", "ü", "\u{7}", "\u{200b}"] {
+            for length in [0, 1, 100, 160, 222, 224, 240, 480, 960, 1100] {
+                let binding = mk(&character.repeat(length));
+                let reason = AuthorizationReason::of_grant(&binding, binding.subjects.first());
+                let mut whole = String::new();
+                reason.write_whole(&mut whole).unwrap();
+                let expected = cut(whole, AuthorizationReason::MAX_BYTES);
+                assert_eq!(reason.to_string(), expected);
+                assert_eq!(Cow::from(&reason), expected);
+                assert_eq!(reason.clone().into_owned().to_string(), expected);
+                assert!(!reason.is_empty() && reason == reason.clone().into_owned());
+            }
+        }
+        assert!(AuthorizationReason::default().is_empty());
+        assert_eq!(AuthorizationReason::default().to_string(), "");
+    }
 }

@@ -21,14 +21,24 @@ use crate::engine::text::cut;
 use crate::engine::{Attributes, Cause, CauseKind, Decision};
 use portcullis_cel::quote;
 
-/// One of `authorization.webhooks`, as far as it is decided here.
+/// The versions of `authorization.k8s.io` in which SubjectAccessReviews
+/// are asked and answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SubjectAccessReviewVersion {
+    /// `authorization.k8s.io/v1`: groups under `groups`.
+    V1,
+    /// `authorization.k8s.io/v1beta1`: groups under `group`.
+    V1beta1,
+}
+
+/// One of `authorization.webhooks`: whether to ask it, and what its failure means.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Authorizer {
     /// `name`.
     pub name: String,
     /// `matchConditions`: it is asked where all of them hold.
     pub match_conditions: Vec<Condition>,
-    /// What it comes to where it gives no answer.
+    /// Its decision where it gives no answer.
     pub failure_policy: FailurePolicy,
 }
 
@@ -77,7 +87,7 @@ pub struct Consultation {
 // === impl Authorizer ===
 
 impl Authorizer {
-    /// Whether to ask about `attributes`. Conditions are looked at in their
+    /// Whether to ask about `attributes`. Conditions are evaluated in their
     /// order, up to the first that is false.
     #[must_use]
     pub fn relevance(&self, attributes: &Attributes<'_>) -> Relevance {
@@ -88,7 +98,7 @@ impl Authorizer {
         }
     }
 
-    /// What it comes to where it gives no answer because of `error`.
+    /// Its decision where it gives no answer because of `error`.
     #[must_use]
     pub fn failed(&self, error: impl Into<String>) -> Opinion {
         Opinion {

@@ -10,7 +10,6 @@
 //! (`apiserver/pkg/authorization/cel/compile.go`).
 
 mod activation;
-mod environment;
 
 use std::fmt;
 use std::sync::Arc;
@@ -65,7 +64,7 @@ pub enum ConditionEvaluationError {
 
 /// The result of several conditions.
 #[derive(Debug)]
-pub(super) enum ConditionsResult<'c> {
+pub(crate) enum ConditionsResult<'c> {
     AllTrue,
     /// The one of this name is false.
     False(&'c str),
@@ -101,7 +100,7 @@ impl Condition {
         if nesting(expression) > MAX_NESTING {
             return Err(ConditionError::TooDeep);
         }
-        let program = environment::environment(version).compile_within(expression, &[Type::Bool], budget)?;
+        let program = activation::environment(version).compile_within(expression, &[Type::Bool], budget)?;
         let (name, expression) = (name.to_owned(), expression.to_owned());
         Ok(Self {
             compiled: Arc::new(Compiled {
@@ -113,7 +112,7 @@ impl Condition {
     }
 
     /// All must hold; a false one beats one that has no result, and ends it.
-    pub(super) fn all<'c>(
+    pub(crate) fn all<'c>(
         conditions: &'c [Self],
         activation: &RequestActivation<'_>,
     ) -> ConditionsResult<'c> {

@@ -8,19 +8,19 @@ use super::{
 use crate::engine::{Attributes, ResourceAttributes, Target, User, Validity};
 use portcullis_cel::Version;
 
-pub(super) fn texts(texts: &[&str]) -> Vec<String> {
+pub(crate) fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()
 }
 
-pub(super) fn words(words: &[&str]) -> WildcardSet {
+pub(crate) fn words(words: &[&str]) -> WildcardSet {
     words.iter().copied().collect()
 }
 
-pub(super) fn patterns<'p, P: From<&'p str>>(patterns: &[&'p str]) -> Vec<P> {
+pub(crate) fn patterns<'p, P: From<&'p str>>(patterns: &[&'p str]) -> Vec<P> {
     patterns.iter().map(|&pattern| pattern.into()).collect()
 }
 
-pub(super) fn user(name: &str, groups: &[&str]) -> User<'static> {
+pub(crate) fn user(name: &str, groups: &[&str]) -> User<'static> {
     User {
         name: name.to_owned().into(),
         groups: groups.iter().map(|&group| group.to_owned().into()).collect(),
@@ -29,7 +29,7 @@ pub(super) fn user(name: &str, groups: &[&str]) -> User<'static> {
 }
 
 /// `verb resource[.group][/subresource] [namespace] [name]`; `-` for no namespace.
-pub(super) fn asks(user: User<'static>, request: &str) -> Attributes<'static> {
+pub(crate) fn asks(user: User<'static>, request: &str) -> Attributes<'static> {
     let mut words = request.split(' ').map(str::to_owned);
     let mut word = || words.next().unwrap_or_default();
     let (verb, resource, namespace, name) = (word(), word(), word(), word());
@@ -50,7 +50,7 @@ pub(super) fn asks(user: User<'static>, request: &str) -> Attributes<'static> {
     }
 }
 
-pub(super) fn opens(user: User<'static>, path: &str) -> Attributes<'static> {
+pub(crate) fn opens(user: User<'static>, path: &str) -> Attributes<'static> {
     Attributes {
         user,
         target: Target::NonResource {
@@ -60,7 +60,7 @@ pub(super) fn opens(user: User<'static>, path: &str) -> Attributes<'static> {
     }
 }
 
-pub(super) fn role(namespace: &str, name: &str, rules: Vec<Rule>) -> Role {
+pub(crate) fn role(namespace: &str, name: &str, rules: Vec<Rule>) -> Role {
     Role {
         namespace: namespace.into(),
         name: name.into(),
@@ -69,7 +69,7 @@ pub(super) fn role(namespace: &str, name: &str, rules: Vec<Rule>) -> Role {
     }
 }
 
-pub(super) fn allows(verbs: &[&str], resources: &[&str]) -> Rule {
+pub(crate) fn allows(verbs: &[&str], resources: &[&str]) -> Rule {
     Rule {
         verbs: words(verbs),
         api_groups: words(&[""]),
@@ -79,7 +79,7 @@ pub(super) fn allows(verbs: &[&str], resources: &[&str]) -> Rule {
 }
 
 /// A binding to a ClusterRole.
-pub(super) fn binding(namespace: &str, name: &str, role: &str, subjects: Vec<Subject>) -> Binding {
+pub(crate) fn binding(namespace: &str, name: &str, role: &str, subjects: Vec<Subject>) -> Binding {
     let role = RoleRef {
         kind: RoleKind::ClusterRole,
         name: role.into(),
@@ -93,7 +93,7 @@ pub(super) fn binding(namespace: &str, name: &str, role: &str, subjects: Vec<Sub
 }
 
 /// A policy for everyone, without rules.
-pub(super) fn policy(effect: Effect, name: &str) -> AuthorizationPolicy {
+pub(crate) fn policy(effect: Effect, name: &str) -> AuthorizationPolicy {
     AuthorizationPolicy {
         name: name.into(),
         effect,
@@ -110,7 +110,7 @@ pub(super) fn policy(effect: Effect, name: &str) -> AuthorizationPolicy {
 }
 
 /// A rule for resources of any group.
-pub(super) fn rule(verbs: &[&str], resources: &[&str]) -> ResourceRule {
+pub(crate) fn rule(verbs: &[&str], resources: &[&str]) -> ResourceRule {
     ResourceRule {
         verbs: words(verbs),
         api_groups: words(&["*"]),
@@ -119,22 +119,22 @@ pub(super) fn rule(verbs: &[&str], resources: &[&str]) -> ResourceRule {
     }
 }
 
-pub(super) fn paths(verbs: &[&str], paths: &[&str]) -> NonResourceRule {
+pub(crate) fn paths(verbs: &[&str], paths: &[&str]) -> NonResourceRule {
     NonResourceRule {
         verbs: words(verbs),
         paths: patterns(paths),
     }
 }
 
-pub(super) fn condition(expression: &str) -> Condition {
+pub(crate) fn condition(expression: &str) -> Condition {
     Condition::compile(Version::NEWEST, "c", expression).unwrap()
 }
 
-pub(super) fn set(objects: Objects) -> PolicySet {
+pub(crate) fn set(objects: Objects) -> PolicySet {
     PolicySet::new(objects, &NeverDeny::default())
 }
 
-pub(super) fn policies(policies: Vec<AuthorizationPolicy>) -> PolicySet {
+pub(crate) fn policies(policies: Vec<AuthorizationPolicy>) -> PolicySet {
     set(Objects {
         policies,
         ..Objects::default()

@@ -107,8 +107,8 @@ pub struct Subject {
     pub namespace: String,
 }
 
-/// The kinds of subjects that RBAC knows. Another is no kind: who reads an object that
-/// has one refuses the object, lest a Deny for it denies nobody.
+/// The kinds of subjects that RBAC knows. Objects with another kind are refused when they are
+/// read: a Deny for it would deny no one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SubjectKind {
     /// A user by name.
@@ -311,7 +311,7 @@ impl Subject {
     }
 
     /// The name of the user or group that requests have; `None` for a service account without
-    /// namespace, which is nobody. `namespace` is that of the binding, empty where there is none.
+    /// namespace, which is no user. `namespace` is that of the binding, empty where there is none.
     pub(crate) fn authenticated_name(&self, namespace: &str) -> Option<Cow<'_, str>> {
         match self.kind {
             SubjectKind::User | SubjectKind::Group => Some(Cow::Borrowed(&self.name)),

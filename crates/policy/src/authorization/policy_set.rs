@@ -34,12 +34,12 @@ pub struct Policies {
 /// loaded. Its parts are shared with the sets that it is made of and that are made of it.
 #[derive(Clone)]
 pub struct PolicySet {
-    pub(super) roles: Arc<Vec<Arc<Role>>>,
-    pub(super) bindings: BindingIndex,
-    pub(super) policies: Arc<PolicyIndex>,
-    pub(super) namespaces: Arc<NamespaceIndex>,
-    pub(super) never_deny: Arc<NeverDenyMatcher>,
-    pub(super) cluster_scoped: ClusterScoped,
+    pub(crate) roles: Arc<Vec<Arc<Role>>>,
+    pub(crate) bindings: BindingIndex,
+    pub(crate) policies: Arc<PolicyIndex>,
+    pub(crate) namespaces: Arc<NamespaceIndex>,
+    pub(crate) never_deny: Arc<NeverDenyMatcher>,
+    pub(crate) cluster_scoped: ClusterScoped,
     /// Whether the labels of any namespace are known.
     knows_namespaces: bool,
 }

@@ -54,7 +54,7 @@ pub enum Finding {
     },
     /// It does not apply.
     NoMatch {
-        /// The rule that came nearest; absent where no rule was looked at.
+        /// The rule that came nearest; absent where no rule was compared.
         #[serde(skip_serializing_if = "Option::is_none")]
         rule: Option<usize>,
         /// The first thing that did not fit, of the rule that came nearest.
@@ -118,7 +118,7 @@ impl<F: FnMut(usize, PolicyResult)> Observer for F {
 // === impl Event ===
 
 impl Event {
-    pub(super) fn of_policy(policy: &AuthorizationPolicy, finding: Finding) -> Self {
+    pub(crate) fn of_policy(policy: &AuthorizationPolicy, finding: Finding) -> Self {
         Self {
             kind: CauseKind::AuthorizationPolicy,
             namespace: String::new(),
@@ -130,7 +130,7 @@ impl Event {
         }
     }
 
-    pub(super) fn of_binding(binding: &Binding, finding: Finding) -> Self {
+    pub(crate) fn of_binding(binding: &Binding, finding: Finding) -> Self {
         Self {
             kind: binding.kind(),
             namespace: binding.namespace.clone(),
@@ -149,7 +149,7 @@ impl Trace {
     /// The most events kept of one request.
     pub const MAX_EVENTS: usize = 10_000;
 
-    pub(super) fn record(&mut self, event: Event) {
+    pub(crate) fn record(&mut self, event: Event) {
         if self.events.len() < Self::MAX_EVENTS {
             self.events.push(event);
         } else {

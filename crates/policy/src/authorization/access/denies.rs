@@ -7,41 +7,41 @@ use crate::authorization::{AuthorizationPolicy, Criterion, PolicySet, ResourceRu
 use crate::engine::{Attributes, Target, Time, User};
 
 use super::open_request::OpenRequest;
-use super::population::Population;
+use super::subject_scope::SubjectScope;
 
-/// How far a Deny policy holds for some users.
+/// Whether a Deny policy applies to some users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hold {
+pub(crate) enum Applicability {
     /// For none of them.
     Never,
     /// For some of them or, where it has conditions, for some of their requests.
-    Perhaps,
+    Possibly,
     /// For all of them, whatever else they ask.
     Always,
 }
 
-/// The Deny policies in force, by place, with how far they hold for whom it is about.
-pub(super) type Holds<'s> = BTreeMap<usize, (&'s IndexedPolicy, Hold)>;
+/// The Deny policies in force, by place, and whether each applies.
+pub(crate) type ApplicableDenies<'s> = BTreeMap<usize, (&'s IndexedPolicy, Applicability)>;
 
 /// The rules of Deny policies that may touch a request.
-pub(super) struct TouchingDenies<'s> {
-    /// The policies in force that are looked at, by place.
+pub(crate) struct TouchingDenies<'s> {
+    /// The policies in force, by place.
     policies: BTreeMap<usize, &'s IndexedPolicy>,
     /// Their rules that name the verb, group and resource.
-    pub(super) rules: Vec<(&'s IndexedPolicy, &'s ResourceRule)>,
+    pub(crate) rules: Vec<(&'s IndexedPolicy, &'s ResourceRule)>,
 }
 
 // === impl TouchingDenies ===
 
 impl<'s> TouchingDenies<'s> {
     /// Those of `policies` that may touch `request`.
-    pub(super) fn touching(
+    pub(crate) fn touching(
         set: &'s PolicySet,
         request: &OpenRequest,
         policies: impl Iterator<Item = &'s IndexedPolicy>,
     ) -> Self {
         let policies: BTreeMap<usize, &IndexedPolicy> =
-            policies.map(|listed| (listed.place, listed)).collect();
+            policies.map(|indexed| (indexed.place, indexed)).collect();
         let mut rules = Vec::new();
         let example = request.example("", request.name(), <_>::default());
         let query = set.query(&example);
@@ -57,7 +57,7 @@ impl<'s> TouchingDenies<'s> {
     }
 
     /// The places of those that touch a request, ascending, each once.
-    pub(super) fn of(&self, set: &'s PolicySet, attributes: &Attributes<'_>) -> Vec<usize> {
+    pub(crate) fn of(&self, set: &'s PolicySet, attributes: &Attributes<'_>) -> Vec<usize> {
         let is_idle = matches!(attributes.target, Target::Resource(_)) && self.rules.is_empty();
         if is_idle || self.policies.is_empty() || set.is_protected(attributes) {
             return Vec::new();
@@ -74,7 +74,7 @@ impl<'s> TouchingDenies<'s> {
     }
 
     /// Whether some touch a request or not according to its namespace.
-    pub(super) fn ask_for_namespaces(&self) -> bool {
+    pub(crate) fn ask_for_namespaces(&self) -> bool {
         let asks = |rule: &ResourceRule| !rule.namespaces.is_empty() || rule.namespace_selector.is_some();
         self.rules.iter().any(|(_, rule)| asks(rule))
     }
@@ -84,7 +84,7 @@ impl<'s> TouchingDenies<'s> {
 
 impl PolicySet {
     /// The numbers by which a request is looked up.
-    pub(super) fn query<'s, 'r>(&'s self, attributes: &'r Attributes<'r>) -> PolicyQuery<'s, 'r> {
+    pub(crate) fn query<'s, 'r>(&'s self, attributes: &'r Attributes<'r>) -> PolicyQuery<'s, 'r> {
         PolicyQuery::new(
             attributes,
             &self.policies.terms,
@@ -93,57 +93,61 @@ impl PolicySet {
         )
     }
 
-    /// How far the Deny policies at `places` hold for `population`.
-    pub(super) fn holds_for<'s>(
+    /// Whether the Deny policies at `places` apply to the users of `scope`.
+    pub(crate) fn denies_for<'s>(
         &'s self,
-        population: &Population,
+        scope: &SubjectScope,
         places: &BTreeSet<usize>,
         now: Time,
-    ) -> Holds<'s> {
-        let is_protected = population.is_protected(&self.never_deny);
-        let may_be_protected = population.may_be_protected(self.never_deny());
-        let of = |listed: &'s IndexedPolicy| {
-            let hold = match hold(&listed.policy, population) {
-                _ if is_protected => Hold::Never,
-                Hold::Always if may_be_protected => Hold::Perhaps,
-                hold => hold,
+    ) -> ApplicableDenies<'s> {
+        let is_protected = scope.is_protected(&self.never_deny);
+        let may_be_protected = scope.may_be_protected(self.never_deny());
+        let of = |indexed: &'s IndexedPolicy| {
+            let applicability = match applicability(&indexed.policy, scope) {
+                _ if is_protected => Applicability::Never,
+                Applicability::Always if may_be_protected => Applicability::Possibly,
+                applicability => applicability,
             };
-            (listed.place, (listed, hold))
+            (indexed.place, (indexed, applicability))
         };
         let policies = self.denies_in_force(now);
         policies
-            .filter(|listed| places.contains(&listed.place))
+            .filter(|indexed| places.contains(&indexed.place))
             .map(of)
             .collect()
     }
 
-    /// The Deny policies in force, with how far they hold for `user`, of whom all groups are known.
-    pub(super) fn holds_for_user(&self, user: &User<'_>, now: Time) -> Holds<'_> {
-        let mut holds = Holds::new();
+    /// The Deny policies in force that apply to `user`, of whom all groups are known.
+    pub(crate) fn denies_for_user(&self, user: &User<'_>, now: Time) -> ApplicableDenies<'_> {
+        let mut denies = ApplicableDenies::new();
         if self.never_deny.matches_user(user) {
-            return holds;
+            return denies;
         }
         let user = self.policies.terms.ids_of(user);
         for rule in self.policies.deny.rules_for(&user) {
-            let listed = &*rule.policy;
-            if listed.policy.validity.contains(now) {
-                let is_certain = listed.policy.conditions.is_empty();
-                let hold = if is_certain { Hold::Always } else { Hold::Perhaps };
-                holds.insert(listed.place, (listed, hold));
+            let indexed = &*rule.policy;
+            if indexed.policy.validity.contains(now) {
+                let is_certain = indexed.policy.conditions.is_empty();
+                let applicability = if is_certain {
+                    Applicability::Always
+                } else {
+                    Applicability::Possibly
+                };
+                denies.insert(indexed.place, (indexed, applicability));
             }
         }
-        holds
+        denies
     }
 
-    pub(super) fn denies_in_force(&self, now: Time) -> impl Iterator<Item = &IndexedPolicy> {
+    pub(crate) fn denies_in_force(&self, now: Time) -> impl Iterator<Item = &IndexedPolicy> {
         let policies = self.policies.deny.policies.iter().map(AsRef::as_ref);
-        policies.filter(move |listed| listed.policy.validity.contains(now))
+        policies.filter(move |indexed| indexed.policy.validity.contains(now))
     }
 }
 
 /// Whether a rule names the verb, group and resource of `query`; whether the rest of it fits is
 /// not asked.
-pub(super) fn may_apply(query: &PolicyQuery<'_, '_>, rule: &IndexedRule) -> bool {
+pub(crate) fn may_apply(query: &PolicyQuery<'_, '_>, rule: &IndexedRule) -> bool {
     !matches!(
         query.compare(rule),
         RuleMatch::Mismatch(
@@ -152,17 +156,17 @@ pub(super) fn may_apply(query: &PolicyQuery<'_, '_>, rule: &IndexedRule) -> bool
     )
 }
 
-fn hold(policy: &AuthorizationPolicy, population: &Population) -> Hold {
+fn applicability(policy: &AuthorizationPolicy, scope: &SubjectScope) -> Applicability {
     let (subjects, excluded) = (&policy.subjects, &policy.exclude_subjects);
-    let may_meet = subjects.iter().any(|subject| population.may_meet(subject));
-    if !may_meet || excluded.iter().any(|subject| population.is_within(subject)) {
-        Hold::Never
+    let may_meet = subjects.iter().any(|subject| scope.may_meet(subject));
+    if !may_meet || excluded.iter().any(|subject| scope.is_within(subject)) {
+        Applicability::Never
     } else if policy.conditions.is_empty()
-        && subjects.iter().any(|subject| population.is_within(subject))
-        && !excluded.iter().any(|subject| population.may_meet(subject))
+        && subjects.iter().any(|subject| scope.is_within(subject))
+        && !excluded.iter().any(|subject| scope.may_meet(subject))
     {
-        Hold::Always
+        Applicability::Always
     } else {
-        Hold::Perhaps
+        Applicability::Possibly
     }
 }

@@ -9,21 +9,20 @@ use crate::authorization::{Binding, Criterion, PolicySet, ResourceRule, Role, Ru
 use crate::engine::{CauseKind, Time};
 
 use super::denies::may_apply;
-use super::examples::Part;
-use super::inquiry::{Extent, PolicyRulePlace};
 use super::open_request::{OpenRequest, Within};
+use super::query::{GrantedRequests, NameSet, PolicyRulePlace};
 
 /// A rule that may allow a request.
-pub(super) struct GrantingRule<'s> {
-    pub(super) source: GrantSource<'s>,
+pub(crate) struct GrantingRule<'s> {
+    pub(crate) source: GrantSource<'s>,
     /// Its number among those of the role or policy.
-    pub(super) number: usize,
-    pub(super) extent: Extent<'s>,
+    pub(crate) number: usize,
+    pub(crate) granted: GrantedRequests<'s>,
 }
 
 /// What grants.
 #[derive(Clone, Copy)]
-pub(super) enum GrantSource<'s> {
+pub(crate) enum GrantSource<'s> {
     /// A binding, and the names to which the rule of its role is limited.
     Binding(&'s Binding, &'s [String]),
     /// A policy, and its rule for resources.
@@ -33,7 +32,7 @@ pub(super) enum GrantSource<'s> {
 // === impl GrantSource ===
 
 impl<'s> GrantSource<'s> {
-    pub(super) const fn kind(self) -> CauseKind {
+    pub(crate) const fn kind(self) -> CauseKind {
         match self {
             Self::Binding(binding, _) if binding.namespace.is_empty() => CauseKind::ClusterRoleBinding,
             Self::Binding(..) => CauseKind::RoleBinding,
@@ -42,15 +41,15 @@ impl<'s> GrantSource<'s> {
     }
 
     /// Its namespace and name.
-    pub(super) fn names(self) -> (&'s str, &'s str) {
+    pub(crate) fn names(self) -> (&'s str, &'s str) {
         match self {
             Self::Binding(binding, _) => (&binding.namespace, &binding.name),
-            Self::Policy(listed, _) => ("", &listed.name),
+            Self::Policy(indexed, _) => ("", &indexed.name),
         }
     }
 
     /// The rule of an Allow policy for resources.
-    pub(super) const fn rule(self) -> Option<&'s ResourceRule> {
+    pub(crate) const fn rule(self) -> Option<&'s ResourceRule> {
         match self {
             Self::Binding(..) => None,
             Self::Policy(_, rule) => rule,
@@ -62,7 +61,7 @@ impl<'s> GrantSource<'s> {
 
 impl PolicySet {
     /// The rules of `bindings` that allow `request`, but perhaps for its name.
-    pub(super) fn granted_by_bindings<'s>(
+    pub(crate) fn granted_by_bindings<'s>(
         &'s self,
         request: &'s OpenRequest,
         bindings: impl Iterator<Item = &'s BoundRole>,
@@ -70,7 +69,7 @@ impl PolicySet {
         let mut fitting: HashMap<*const Role, Vec<(usize, &'s [String])>> = HashMap::new();
         let mut granting = Vec::new();
         for BoundRole { binding, role } in bindings {
-            let (Some(role), Some(namespaces)) = (role, part_of(request.within(), binding)) else {
+            let (Some(role), Some(namespaces)) = (role, namespaces_of(request.within(), binding)) else {
                 continue;
             };
             let rules = fitting.entry(Arc::as_ptr(role));
@@ -78,7 +77,7 @@ impl PolicySet {
             granting.extend(rules.iter().map(|&(number, names)| GrantingRule {
                 source: GrantSource::Binding(binding, names),
                 number,
-                extent: Extent {
+                granted: GrantedRequests {
                     names: names_of(request, names),
                     namespaces,
                     policy: None,
@@ -89,7 +88,7 @@ impl PolicySet {
     }
 
     /// The rules of Allow policies in force that may allow `request`.
-    pub(super) fn granted_by_policies<'s>(
+    pub(crate) fn granted_by_policies<'s>(
         &'s self,
         request: &'s OpenRequest,
         now: Time,
@@ -109,9 +108,9 @@ impl PolicySet {
             GrantingRule {
                 source: GrantSource::Policy(&indexed.policy, rule),
                 number: indexed.number,
-                extent: Extent {
+                granted: GrantedRequests {
                     names: names_of(request, rule.map_or(&[][..], |rule| rule.names.as_slice())),
-                    namespaces: Part::Any,
+                    namespaces: NameSet::Any,
                     policy: Some(PolicyRulePlace {
                         policy: indexed.policy.place,
                         number: indexed.number,
@@ -141,22 +140,22 @@ fn fitting_rules<'s>(role: &'s Role, request: &OpenRequest) -> Vec<(usize, &'s [
 }
 
 /// In which namespaces a binding grants something; `None` where in none that is asked about.
-pub(super) fn part_of<'s>(within: &'s Within, binding: &'s Binding) -> Option<Part<'s>> {
+pub(crate) fn namespaces_of<'s>(within: &'s Within, binding: &'s Binding) -> Option<NameSet<'s>> {
     let namespace = binding.namespace.as_str();
     match within {
-        _ if namespace.is_empty() => Some(Part::Any),
+        _ if namespace.is_empty() => Some(NameSet::Any),
         Within::NoNamespace => None,
-        Within::Namespace(asked) => (asked == namespace).then_some(Part::Only(namespace)),
-        Within::AnyNamespace => Some(Part::Only(namespace)),
+        Within::Namespace(asked) => (asked == namespace).then_some(NameSet::Only(namespace)),
+        Within::AnyNamespace => Some(NameSet::Only(namespace)),
     }
 }
 
-fn names_of<'s>(request: &'s OpenRequest, names: &'s [String]) -> Part<'s> {
+fn names_of<'s>(request: &'s OpenRequest, names: &'s [String]) -> NameSet<'s> {
     if !request.is_name_open() {
-        Part::Only(request.name())
+        NameSet::Only(request.name())
     } else if names.is_empty() {
-        Part::Any
+        NameSet::Any
     } else {
-        Part::OneOf(names)
+        NameSet::OneOf(names)
     }
 }

@@ -4,20 +4,20 @@ use std::fmt::Display;
 
 use crate::authorization::{AuthorizationPolicy, Effect, ResourceRule, Subject, SubjectKind};
 
-use super::population::Population;
+use super::subject_scope::SubjectScope;
 
 /// What a request leaves open.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Openness {
-    pub(super) name: bool,
-    pub(super) namespace: bool,
+pub(crate) struct Openness {
+    pub(crate) name: bool,
+    pub(crate) namespace: bool,
     /// The namespace whose labels a `namespaceSelector` asks for: a request for a namespace
     /// is in none, and it is that namespace whose labels count.
-    pub(super) labels: bool,
+    pub(crate) labels: bool,
 }
 
 /// `names: a, b`, where there are any.
-pub(super) fn of_names(names: &[String]) -> Option<String> {
+pub(crate) fn of_names(names: &[String]) -> Option<String> {
     let quoted: Vec<String> = names
         .iter()
         .map(|name| {
@@ -32,7 +32,7 @@ pub(super) fn of_names(names: &[String]) -> Option<String> {
 }
 
 /// What `rule` of a policy says of what is left open.
-pub(super) fn of_rule(effect: Effect, rule: &ResourceRule, open: Openness) -> Vec<String> {
+pub(crate) fn of_rule(effect: Effect, rule: &ResourceRule, open: Openness) -> Vec<String> {
     let mut limits = Vec::new();
     if open.name {
         limits.extend(of_names(&rule.names));
@@ -59,18 +59,18 @@ pub(super) fn of_rule(effect: Effect, rule: &ResourceRule, open: Openness) -> Ve
 }
 
 /// What a policy says for all its rules. Of the excluded subjects those that may be among
-/// `population`.
-pub(super) fn of_policy(policy: &AuthorizationPolicy, population: Option<&Population>) -> Vec<String> {
+/// `scope`.
+pub(crate) fn of_policy(policy: &AuthorizationPolicy, scope: Option<&SubjectScope>) -> Vec<String> {
     let mut limits = Vec::new();
-    let meets = |subject: &&Subject| population.is_none_or(|population| population.may_meet(subject));
+    let meets = |subject: &&Subject| scope.is_none_or(|scope| scope.may_meet(subject));
     let excluded = list(policy.exclude_subjects.iter().filter(meets).map(subject));
     limits.extend(excluded.map(|excluded| format!("excludeSubjects: {excluded}")));
     limits.extend(of_conditions(policy));
     limits
 }
 
-/// What a policy says whoever asks: its conditions, and its end.
-pub(super) fn of_conditions(policy: &AuthorizationPolicy) -> Vec<String> {
+/// The limits of a policy for every user: its conditions, and its end.
+pub(crate) fn of_conditions(policy: &AuthorizationPolicy) -> Vec<String> {
     let conditions = policy.conditions.iter();
     let conditions = conditions.map(|one| format!("condition {}: {}", one.name(), one.expression()));
     let end = policy.validity.not_after.map(|end| format!("notAfter: {end}"));
@@ -91,7 +91,7 @@ fn list(all: impl Iterator<Item = impl Display>) -> Option<String> {
 }
 
 impl AuthorizationPolicy {
-    /// What it says beside subjects, verbs and resources, in the words of a manifest's
+    /// What it says besides subjects, verbs and resources, in the words of a manifest's
     /// fields: names, namespaces, selectors, excluded subjects, conditions, and its end.
     #[must_use]
     pub fn limits(&self) -> Vec<String> {

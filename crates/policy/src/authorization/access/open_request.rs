@@ -5,7 +5,7 @@ use crate::engine::{Attributes, RawSelectors, ResourceAttributes, Selectors, Tar
 
 use super::limits::Openness;
 
-/// What is asked for, whoever asks.
+/// A request without its user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenRequest {
     /// The verb, exactly: `*` is the verb `*`, which only a rule for all verbs allows.
@@ -55,7 +55,7 @@ impl OpenRequest {
     /// The request as an API server would ask it: one for a resource that is known to have
     /// no namespace is in none, and one for a namespace is in it, under its name, unless it
     /// is for a list, which has a name by its field selector alone (`NewRequestInfo`).
-    pub(super) fn settled(mut self, scoped: &ClusterScoped) -> Self {
+    pub(crate) fn normalized(mut self, scoped: &ClusterScoped) -> Self {
         let is_collection = asks_for_collection(&self.verb) || self.verb == "create";
         let is_any_verb = self.verb == "*";
         if let OpenTarget::Resource(asked) = &mut self.target
@@ -72,8 +72,8 @@ impl OpenRequest {
         self
     }
 
-    /// A request of these, by nobody in particular.
-    pub(super) fn example<'r>(
+    /// One of these requests, without a user.
+    pub(crate) fn example<'r>(
         &'r self,
         namespace: &'r str,
         name: &'r str,
@@ -104,7 +104,7 @@ impl OpenRequest {
     }
 
     /// Where it is; paths are in no namespace.
-    pub(super) const fn within(&self) -> &Within {
+    pub(crate) const fn within(&self) -> &Within {
         match &self.target {
             OpenTarget::Resource(asked) => &asked.within,
             OpenTarget::Path(_) => &Within::NoNamespace,
@@ -112,7 +112,7 @@ impl OpenRequest {
     }
 
     /// Whether any name will do.
-    pub(super) const fn is_name_open(&self) -> bool {
+    pub(crate) const fn is_name_open(&self) -> bool {
         matches!(
             &self.target,
             OpenTarget::Resource(OpenResource { name: None, .. })
@@ -120,7 +120,7 @@ impl OpenRequest {
     }
 
     /// The name asked for; empty for none, and where any will do.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         match &self.target {
             OpenTarget::Resource(asked) => asked.name.as_deref().unwrap_or_default(),
             OpenTarget::Path(_) => "",
@@ -128,7 +128,7 @@ impl OpenRequest {
     }
 
     /// What it leaves open.
-    pub(super) fn openness(&self) -> Openness {
+    pub(crate) fn openness(&self) -> Openness {
         let name = self.is_name_open();
         let namespace = matches!(self.within(), Within::AnyNamespace);
         Openness {
@@ -139,7 +139,7 @@ impl OpenRequest {
     }
 
     /// Whether it is for namespaces, which are in themselves.
-    pub(super) fn is_for_namespaces(&self) -> bool {
+    pub(crate) fn is_for_namespaces(&self) -> bool {
         matches!(&self.target, OpenTarget::Resource(asked) if asked.is_namespaces())
     }
 }

@@ -6,22 +6,22 @@ use crate::authorization::matching::{ResourcePattern, Wildcard};
 use crate::authorization::rbac::{PathPattern, WildcardSet};
 use crate::authorization::{AuthorizationPolicy, Binding, PolicySet, Rule};
 
-use super::examples::OTHER;
 use super::open_request::{OpenRequest, OpenResource, OpenTarget, Within};
+use super::query::OTHER;
 
 /// What a rule names.
-pub(super) struct RequestedWords<'s> {
-    pub(super) verbs: &'s WildcardSet,
+pub(crate) struct RuleTerms<'s> {
+    pub(crate) verbs: &'s WildcardSet,
     /// None in a rule for paths.
-    pub(super) groups: Option<&'s WildcardSet>,
+    pub(crate) groups: Option<&'s WildcardSet>,
     /// Each with its subresource; `None` in the place of any.
-    resources: Vec<RequestedPattern>,
-    pub(super) paths: &'s [PathPattern],
+    resources: Vec<ResourceTerm>,
+    pub(crate) paths: &'s [PathPattern],
 }
 
 /// A resource and a subresource.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct RequestedPattern {
+struct ResourceTerm {
     /// `None`: any.
     resource: Option<String>,
     /// Empty for none; `None`: any.
@@ -31,11 +31,11 @@ struct RequestedPattern {
 /// More requests than this are not made for one rule.
 const MAX_REQUESTS: usize = 5_000;
 
-// === impl RequestedWords ===
+// === impl RuleTerms ===
 
-impl<'s> RequestedWords<'s> {
+impl<'s> RuleTerms<'s> {
     /// Those of a role's rule; a binding in a namespace grants no paths.
-    pub(super) fn of_role(rule: &'s Rule, binding: &Binding) -> Self {
+    pub(crate) fn of_role(rule: &'s Rule, binding: &Binding) -> Self {
         let paths = rule.non_resource_urls.as_slice();
         Self {
             verbs: &rule.verbs,
@@ -50,7 +50,7 @@ impl<'s> RequestedWords<'s> {
         }
     }
 
-    pub(super) fn of_policy(rule: &'s IndexedRule) -> Self {
+    pub(crate) fn of_policy(rule: &'s IndexedRule) -> Self {
         match &rule.rule {
             PolicyRule::Resource(rule) => Self {
                 verbs: &rule.verbs,
@@ -69,29 +69,29 @@ impl<'s> RequestedWords<'s> {
 }
 
 /// RBAC knows `*`, `pods`, `pods/log` and `*/scale`.
-fn of_rbac(text: &str) -> RequestedPattern {
+fn of_rbac(text: &str) -> ResourceTerm {
     let (resource, subresource) = text.split_once('/').unwrap_or((text, ""));
-    RequestedPattern {
+    ResourceTerm {
         resource: (resource != "*").then(|| resource.to_owned()),
         subresource: Some(subresource.to_owned()),
     }
 }
 
-fn of_pattern(pattern: &ResourcePattern) -> RequestedPattern {
+fn of_pattern(pattern: &ResourcePattern) -> ResourceTerm {
     let named = |wildcard: &Wildcard| match wildcard {
         Wildcard::Any => None,
         Wildcard::Named(name) => Some(name.clone()),
     };
     match pattern {
-        ResourcePattern::Everything => RequestedPattern {
+        ResourcePattern::Everything => ResourceTerm {
             resource: None,
             subresource: Some(String::new()),
         },
-        ResourcePattern::Resource(name) => RequestedPattern {
+        ResourcePattern::Resource(name) => ResourceTerm {
             resource: Some(name.clone()),
             subresource: Some(String::new()),
         },
-        ResourcePattern::Subresource(resource, subresource) => RequestedPattern {
+        ResourcePattern::Subresource(resource, subresource) => ResourceTerm {
             resource: named(resource),
             subresource: named(subresource),
         },
@@ -99,39 +99,38 @@ fn of_pattern(pattern: &ResourcePattern) -> RequestedPattern {
 }
 
 /// Requests for all that a rule names: where any of them is allowed, something is.
-pub(super) fn own_requests<'a>(
-    words: &'a RequestedWords<'_>,
+pub(crate) fn own_requests<'a>(
+    terms: &'a RuleTerms<'_>,
     within: &'a Within,
     set: &'a PolicySet,
 ) -> impl Iterator<Item = OpenRequest> + 'a {
-    let verbs = named_or(words.verbs, &[OTHER]);
+    let verbs = named_or(terms.verbs, &[OTHER]);
     let mut targets: Vec<OpenTarget> = Vec::new();
-    for group in words
+    for group in terms
         .groups
         .into_iter()
         .flat_map(|groups| named_or(groups, &[OTHER]))
     {
-        for pattern in &words.resources {
+        for pattern in &terms.resources {
             let resource = pattern.resource.as_deref().unwrap_or(OTHER);
             targets.push(resource_of(&group, resource, pattern.subresource(), within));
         }
     }
     // Of all resources those that are in no namespace are told apart.
     for (group, resource) in set.cluster_scoped.known() {
-        let is_group = words.groups.is_some_and(|groups| groups.includes(group));
-        let is_any =
-            |pattern: &&RequestedPattern| pattern.resource.as_deref().is_none_or(|own| own == resource);
-        let patterns = words.resources.iter().filter(|_| is_group).filter(is_any);
+        let is_group = terms.groups.is_some_and(|groups| groups.includes(group));
+        let is_any = |pattern: &&ResourceTerm| pattern.resource.as_deref().is_none_or(|own| own == resource);
+        let patterns = terms.resources.iter().filter(|_| is_group).filter(is_any);
         targets.extend(patterns.map(|pattern| resource_of(group, resource, pattern.subresource(), within)));
     }
-    targets.extend(paths(words.paths, &set.never_deny().paths.patterns()));
-    product(verbs, targets).map(|request| request.settled(&set.cluster_scoped))
+    targets.extend(paths(terms.paths, &set.never_deny().paths.patterns()));
+    product(verbs, targets).map(|request| request.normalized(&set.cluster_scoped))
 }
 
 /// Requests for what a rule and a Deny policy both name: where the policy touches something
 /// that the rule allows, it touches one of these.
-pub(super) fn shared_requests<'a>(
-    words: &'a RequestedWords<'_>,
+pub(crate) fn shared_requests<'a>(
+    terms: &'a RuleTerms<'_>,
     deny: &'a AuthorizationPolicy,
     within: &'a Within,
     set: &'a PolicySet,
@@ -141,11 +140,11 @@ pub(super) fn shared_requests<'a>(
         .map(|(group, resource)| (group.to_owned(), resource.to_owned()))
         .collect();
     let of_resources = deny.resource_rules.iter().flat_map(move |rule| {
-        let verbs = either(words.verbs, &rule.verbs, &["list"]);
+        let verbs = either(terms.verbs, &rule.verbs, &["list"]);
         let mut targets = Vec::new();
-        let groups = words.groups.map(|groups| either(groups, &rule.api_groups, &[]));
+        let groups = terms.groups.map(|groups| either(groups, &rule.api_groups, &[]));
         for group in groups.iter().flatten() {
-            for own in &words.resources {
+            for own in &terms.resources {
                 for denied in rule.resources.iter().map(of_pattern) {
                     let (resource, subresource) = own.both(&denied);
                     targets.push(resource_of(group, &resource, &subresource, within));
@@ -155,8 +154,8 @@ pub(super) fn shared_requests<'a>(
         // What is in no namespace may be touched where nothing else is.
         for (group, resource) in &scoped {
             let is_group =
-                words.groups.is_some_and(|groups| groups.includes(group)) && rule.api_groups.includes(group);
-            for pattern in words.resources.iter().filter(|_| is_group) {
+                terms.groups.is_some_and(|groups| groups.includes(group)) && rule.api_groups.includes(group);
+            for pattern in terms.resources.iter().filter(|_| is_group) {
                 if pattern.resource.is_none() {
                     targets.push(resource_of(group, resource, pattern.subresource(), within));
                 }
@@ -165,17 +164,17 @@ pub(super) fn shared_requests<'a>(
         product(verbs, targets)
     });
     let of_paths = deny.non_resource_rules.iter().flat_map(|rule| {
-        let verbs = either(words.verbs, &rule.verbs, &[]);
+        let verbs = either(terms.verbs, &rule.verbs, &[]);
         let denied: Vec<String> = rule.paths.iter().flat_map(examples_of).collect();
-        product(verbs, paths(words.paths, &denied).collect())
+        product(verbs, paths(terms.paths, &denied).collect())
     });
     let all = of_resources.chain(of_paths);
-    all.map(|request| request.settled(&set.cluster_scoped))
+    all.map(|request| request.normalized(&set.cluster_scoped))
 }
 
-// === impl RequestedPattern ===
+// === impl ResourceTerm ===
 
-impl RequestedPattern {
+impl ResourceTerm {
     fn subresource(&self) -> &str {
         self.subresource.as_deref().unwrap_or(OTHER)
     }
@@ -227,19 +226,19 @@ fn examples_of(pattern: &PathPattern) -> impl Iterator<Item = String> + use<> {
 }
 
 /// The words named; where `*` is among them, also `others`.
-fn named_or(words: &WildcardSet, others: &[&str]) -> Vec<String> {
-    let others = others.iter().filter(|_| words.is_all()).copied();
-    others.chain(words.named()).map(str::to_owned).collect()
+fn named_or(terms: &WildcardSet, others: &[&str]) -> Vec<String> {
+    let others = others.iter().filter(|_| terms.is_all()).copied();
+    others.chain(terms.named()).map(str::to_owned).collect()
 }
 
 /// Words that may be in both: where a rule has `*`, those of the other.
 fn either(own: &WildcardSet, denied: &WildcardSet, others: &[&str]) -> Vec<String> {
-    let mut words: Vec<String> = own.named().map(str::to_owned).collect();
+    let mut terms: Vec<String> = own.named().map(str::to_owned).collect();
     if own.is_all() {
-        words.extend(denied.named().chain(others.iter().copied()).map(str::to_owned));
-        words.push(OTHER.to_owned());
+        terms.extend(denied.named().chain(others.iter().copied()).map(str::to_owned));
+        terms.push(OTHER.to_owned());
     }
-    words
+    terms
 }
 
 fn product(verbs: Vec<String>, targets: Vec<OpenTarget>) -> impl Iterator<Item = OpenRequest> {

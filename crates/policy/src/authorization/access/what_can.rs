@@ -7,13 +7,12 @@ use crate::authorization::index::{BoundRole, IndexedPolicy};
 use crate::authorization::{Binding, PolicySet, ResourceRule, Rule};
 use crate::engine::{Time, User};
 
-use super::denies::{Hold, Holds};
-use super::examples::Part;
+use super::denies::{Applicability, ApplicableDenies};
 use super::grants::{self, GrantSource, GrantingRule};
-use super::inquiry::{Extent, Inquiry, PolicyRulePlace};
 use super::limits::{self, Openness};
 use super::open_request::{OpenRequest, Within};
-use super::requests::{RequestedWords, own_requests, shared_requests};
+use super::query::{AccessQuery, GrantedRequests, NameSet, PolicyRulePlace};
+use super::requests::{RuleTerms, own_requests, shared_requests};
 use super::who_can::Via;
 
 /// A rule by which a user may do something.
@@ -53,7 +52,7 @@ impl PolicySet {
     /// A rule of which Deny policies leave nothing is not listed.
     #[must_use]
     pub fn what_can(&self, user: &User<'_>, within: &Within, now: Time) -> Vec<Permission> {
-        let holds = self.holds_for_user(user, now);
+        let denies = self.denies_for_user(user, now);
         let mut found = Vec::new();
         for BoundRole { binding, role } in self.bindings.all_of(user) {
             let is_elsewhere = match within {
@@ -66,22 +65,22 @@ impl PolicySet {
             }
             let rules = role.iter().flat_map(|role| &role.rules);
             for (number, rule) in rules.enumerate() {
-                let words = RequestedWords::of_role(rule, binding);
+                let terms = RuleTerms::of_role(rule, binding);
                 let source = GrantSource::Binding(binding, &rule.resource_names);
-                if let Some(denied_by) = self.left(source, number, &words, (within, &holds)) {
+                if let Some(denied_by) = self.left(source, number, &terms, (within, &denies)) {
                     found.push(of_binding(binding, rule, number, denied_by));
                 }
             }
         }
         for rule in self.policies.allow.rules_for(&self.policies.terms.ids_of(user)) {
-            let (listed, number) = (&*rule.policy, rule.number);
-            let words = RequestedWords::of_policy(rule);
+            let (indexed, number) = (&*rule.policy, rule.number);
+            let terms = RuleTerms::of_policy(rule);
             let rule = rule.resource_rule();
-            let source = GrantSource::Policy(listed, rule);
-            if listed.policy.validity.contains(now)
-                && let Some(denied_by) = self.left(source, number, &words, (within, &holds))
+            let source = GrantSource::Policy(indexed, rule);
+            if indexed.policy.validity.contains(now)
+                && let Some(denied_by) = self.left(source, number, &terms, (within, &denies))
             {
-                found.push(of_policy((listed, rule), number, &words, (within, denied_by)));
+                found.push(of_policy((indexed, rule), number, &terms, (within, denied_by)));
             }
         }
         found
@@ -90,25 +89,25 @@ impl PolicySet {
     /// How much of `request` is allowed to `user` at `now`.
     #[must_use]
     pub fn allowance(&self, user: &User<'_>, request: &OpenRequest, now: Time) -> AllowedShare {
-        let request = request.clone().settled(&self.cluster_scoped);
-        let holds = self.holds_for_user(user, now);
-        let mut inquiry = Inquiry::new(self, &request, holds.values().map(|(listed, _)| *listed));
+        let request = request.clone().normalized(&self.cluster_scoped);
+        let denies = self.denies_for_user(user, now);
+        let mut query = AccessQuery::new(self, &request, denies.values().map(|(indexed, _)| *indexed));
         let ids = self.policies.terms.ids_of(user);
         let about = self.policies.allow.rules_for(&ids);
         let about: BTreeSet<usize> = about.map(|rule| rule.policy.place).collect();
         let of_policies = self.granted_by_policies(&request, now).into_iter();
         let of_policies = of_policies.filter(|granting| match granting.source {
-            GrantSource::Policy(listed, _) => about.contains(&listed.place),
+            GrantSource::Policy(indexed, _) => about.contains(&indexed.place),
             GrantSource::Binding(..) => false,
         });
         let of_bindings = self.granted_by_bindings(&request, self.bindings.all_of(user).into_iter());
         let mut most = AllowedShare::None;
         for granting in of_bindings.into_iter().chain(of_policies) {
-            let Some(effects) = inquiry.effects(granting.extent, granting.source.rule()) else {
+            let Some(effects) = query.effects(granting.granted, granting.source.rule()) else {
                 continue;
             };
-            if effects.leave_some(&holds) {
-                let is_whole = granting.is_unlimited(&request) && effects.denied_by(&holds).next().is_none();
+            if effects.leave_some(&denies) {
+                let is_whole = granting.is_unlimited(&request) && effects.denied_by(&denies).next().is_none();
                 most = most.max(if is_whole {
                     AllowedShare::Full
                 } else {
@@ -125,13 +124,13 @@ impl PolicySet {
         &self,
         source: GrantSource<'_>,
         number: usize,
-        words: &RequestedWords<'_>,
-        (within, holds): (&Within, &Holds<'_>),
+        terms: &RuleTerms<'_>,
+        (within, denies): (&Within, &ApplicableDenies<'_>),
     ) -> Option<Vec<Arc<str>>> {
         let (mut is_left, mut touching) = (false, BTreeSet::new());
-        for request in own_requests(words, within, self) {
-            let policies = holds.values().map(|(listed, _)| *listed);
-            is_left |= self.is_left(&request, (source, number), policies, (holds, &mut touching));
+        for request in own_requests(terms, within, self) {
+            let policies = denies.values().map(|(indexed, _)| *indexed);
+            is_left |= self.is_left(&request, (source, number), policies, (denies, &mut touching));
             if is_left {
                 break;
             }
@@ -139,22 +138,22 @@ impl PolicySet {
         if !is_left {
             return None;
         }
-        for (place, (listed, hold)) in holds {
+        for (place, (indexed, applicability)) in denies {
             debug_assert_ne!(
-                *hold,
-                Hold::Never,
+                *applicability,
+                Applicability::Never,
                 "of a user only those are listed that may hold"
             );
-            for request in shared_requests(words, &listed.policy, within, self) {
+            for request in shared_requests(terms, &indexed.policy, within, self) {
                 if touching.contains(place) {
                     break;
                 }
-                let policies = std::iter::once(*listed);
-                self.is_left(&request, (source, number), policies, (holds, &mut touching));
+                let policies = std::iter::once(*indexed);
+                self.is_left(&request, (source, number), policies, (denies, &mut touching));
             }
         }
-        let names = touching.iter().filter_map(|place| holds.get(place));
-        Some(names.map(|(listed, _)| listed.name.clone()).collect())
+        let names = touching.iter().filter_map(|place| denies.get(place));
+        Some(names.map(|(indexed, _)| indexed.name.clone()).collect())
     }
 
     /// Whether something of `request` is allowed by a rule and not denied by `policies`;
@@ -164,42 +163,42 @@ impl PolicySet {
         request: &'p OpenRequest,
         (source, number): (GrantSource<'p>, usize),
         policies: impl Iterator<Item = &'p IndexedPolicy>,
-        (holds, touching): (&Holds<'_>, &mut BTreeSet<usize>),
+        (denies, touching): (&ApplicableDenies<'_>, &mut BTreeSet<usize>),
     ) -> bool {
         let granting = match source {
             GrantSource::Binding(binding, names) => {
-                let Some(namespaces) = grants::part_of(request.within(), binding) else {
+                let Some(namespaces) = grants::namespaces_of(request.within(), binding) else {
                     return false;
                 };
                 let names = if names.is_empty() {
-                    Part::Any
+                    NameSet::Any
                 } else {
-                    Part::OneOf(names)
+                    NameSet::OneOf(names)
                 };
-                Extent {
+                GrantedRequests {
                     names,
                     namespaces,
                     policy: None,
                 }
             }
-            GrantSource::Policy(listed, rule) => Extent {
+            GrantSource::Policy(indexed, rule) => GrantedRequests {
                 names: match rule.map(|rule| rule.names.as_slice()) {
-                    None | Some([]) => Part::Any,
-                    Some(names) => Part::OneOf(names),
+                    None | Some([]) => NameSet::Any,
+                    Some(names) => NameSet::OneOf(names),
                 },
-                namespaces: Part::Any,
+                namespaces: NameSet::Any,
                 policy: Some(PolicyRulePlace {
-                    policy: listed.place,
+                    policy: indexed.place,
                     number,
                 }),
             },
         };
-        let mut inquiry = Inquiry::new(self, request, policies);
-        let Some(effects) = inquiry.effects(granting, source.rule()) else {
+        let mut query = AccessQuery::new(self, request, policies);
+        let Some(effects) = query.effects(granting, source.rule()) else {
             return false;
         };
-        touching.extend(effects.denied_by(holds));
-        effects.leave_some(holds)
+        touching.extend(effects.denied_by(denies));
+        effects.leave_some(denies)
     }
 }
 
@@ -211,14 +210,16 @@ impl GrantingRule<'_> {
         is_everywhere
             && match self.source {
                 GrantSource::Binding(_, names) => !request.is_name_open() || names.is_empty(),
-                GrantSource::Policy(listed, rule) => limits_of(listed, rule, request.openness()).is_empty(),
+                GrantSource::Policy(indexed, rule) => limits_of(indexed, rule, request.openness()).is_empty(),
             }
     }
 }
 
-fn limits_of(listed: &IndexedPolicy, rule: Option<&ResourceRule>, open: Openness) -> Vec<String> {
-    let mut limits = rule.map_or_else(Vec::new, |rule| limits::of_rule(listed.policy.effect, rule, open));
-    limits.extend(limits::of_conditions(&listed.policy));
+fn limits_of(indexed: &IndexedPolicy, rule: Option<&ResourceRule>, open: Openness) -> Vec<String> {
+    let mut limits = rule.map_or_else(Vec::new, |rule| {
+        limits::of_rule(indexed.policy.effect, rule, open)
+    });
+    limits.extend(limits::of_conditions(&indexed.policy));
     limits
 }
 
@@ -237,9 +238,9 @@ fn of_binding(binding: &Binding, rule: &Rule, number: usize, denied_by: Vec<Arc<
 }
 
 fn of_policy(
-    (listed, rule): (&IndexedPolicy, Option<&ResourceRule>),
+    (indexed, rule): (&IndexedPolicy, Option<&ResourceRule>),
     number: usize,
-    words: &RequestedWords<'_>,
+    terms: &RuleTerms<'_>,
     (within, denied_by): (&Within, Vec<Arc<str>>),
 ) -> Permission {
     let open = Openness {
@@ -248,8 +249,8 @@ fn of_policy(
         labels: !matches!(within, Within::Namespace(_)),
     };
     Permission {
-        verbs: words.verbs.as_slice().to_vec(),
-        api_groups: words
+        verbs: terms.verbs.as_slice().to_vec(),
+        api_groups: terms
             .groups
             .map(|groups| groups.as_slice().to_vec())
             .unwrap_or_default(),
@@ -257,8 +258,8 @@ fn of_policy(
             rule.resources.iter().map(ToString::to_string).collect()
         }),
         names: rule.map_or_else(Vec::new, |rule| rule.names.clone()),
-        paths: words.paths.iter().map(ToString::to_string).collect(),
-        via: GrantSource::Policy(listed, rule).via(number, limits_of(listed, rule, open)),
+        paths: terms.paths.iter().map(ToString::to_string).collect(),
+        via: GrantSource::Policy(indexed, rule).via(number, limits_of(indexed, rule, open)),
         denied_by,
     }
 }

@@ -8,10 +8,10 @@ use crate::authorization::{PolicySet, Subject};
 use crate::engine::{CauseKind, Time};
 
 use super::grants::{GrantSource, GrantingRule};
-use super::inquiry::{Effects, Inquiry};
 use super::limits;
 use super::open_request::OpenRequest;
-use super::population::Population;
+use super::query::{AccessQuery, DenyEffects};
+use super::subject_scope::SubjectScope;
 
 /// A subject that may do what was asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,12 +44,12 @@ pub struct Via {
 }
 
 /// What was found of some users.
-type Found = BTreeMap<Population, Vec<(Via, Rc<Effects>)>>;
+type Found = BTreeMap<SubjectScope, Vec<(Via, Rc<DenyEffects>)>>;
 
 impl PolicySet {
     /// Everybody who may do what `request` asks, at `now`, by kind and name.
     ///
-    /// Whoever is not listed, neither by name nor by a group or pattern, may not. A Deny
+    /// A user who is not listed, by name, group or pattern, may not. A Deny
     /// policy takes subjects out where it certainly holds for all of them and for all that
     /// they may; it is listed with them where it may hold. A user may be in any group.
     /// `system:masters` is always listed and never denied: an API server does not ask.
@@ -57,49 +57,49 @@ impl PolicySet {
     /// Takes time linear in the bindings, the policies and the answer.
     #[must_use]
     pub fn who_can(&self, request: &OpenRequest, now: Time) -> Vec<Grantee> {
-        let request = request.clone().settled(&self.cluster_scoped);
-        let mut inquiry = Inquiry::new(self, &request, self.denies_in_force(now));
+        let request = request.clone().normalized(&self.cluster_scoped);
+        let mut query = AccessQuery::new(self, &request, self.denies_in_force(now));
         let mut found = Found::new();
-        found.insert(Population::masters(), Vec::new());
+        found.insert(SubjectScope::masters(), Vec::new());
         let of_bindings = self.granted_by_bindings(&request, self.bindings.iter());
         for granting in of_bindings
             .into_iter()
             .chain(self.granted_by_policies(&request, now))
         {
-            if let Some(effects) = inquiry.effects(granting.extent, granting.source.rule()) {
+            if let Some(effects) = query.effects(granting.granted, granting.source.rule()) {
                 note(&mut found, &request, &granting, &effects);
             }
         }
         let grantees = found.into_iter();
         let mut grantees: Vec<Grantee> = grantees
-            .filter_map(|(population, via)| self.grantee(&population, via, now))
+            .filter_map(|(scope, via)| self.grantee(&scope, via, now))
             .collect();
         grantees.sort_by(|one, other| one.place().cmp(&other.place()));
         grantees
     }
 
-    /// Those of `population`, if something of what was found is left to them.
+    /// Those of `scope`, if something of what was found is left to them.
     fn grantee(
         &self,
-        population: &Population,
-        mut found: Vec<(Via, Rc<Effects>)>,
+        scope: &SubjectScope,
+        mut found: Vec<(Via, Rc<DenyEffects>)>,
         now: Time,
     ) -> Option<Grantee> {
         let mut denied_by = Vec::new();
-        if !population.is_masters() {
+        if !scope.is_masters() {
             let touching: BTreeSet<usize> =
                 found.iter().flat_map(|(_, effects)| effects.touching()).collect();
-            let holds = self.holds_for(population, &touching, now);
-            found.retain(|(_, effects)| effects.leave_some(&holds));
-            let places = found.iter().flat_map(|(_, effects)| effects.denied_by(&holds));
+            let denies = self.denies_for(scope, &touching, now);
+            found.retain(|(_, effects)| effects.leave_some(&denies));
+            let places = found.iter().flat_map(|(_, effects)| effects.denied_by(&denies));
             let places: BTreeSet<usize> = places.collect();
-            let names = places.iter().filter_map(|place| holds.get(place));
-            denied_by = names.map(|(listed, _)| listed.name.clone()).collect();
+            let names = places.iter().filter_map(|place| denies.get(place));
+            denied_by = names.map(|(indexed, _)| indexed.name.clone()).collect();
             if found.is_empty() {
                 return None;
             }
         }
-        let (subject, is_pattern) = population.subject();
+        let (subject, is_pattern) = scope.subject();
         Some(Grantee {
             subject,
             is_pattern,
@@ -122,41 +122,41 @@ impl Grantee {
 }
 
 /// Notes what a rule grants, with each of those to whom it does.
-fn note(found: &mut Found, request: &OpenRequest, granting: &GrantingRule<'_>, effects: &Rc<Effects>) {
-    let subjects: BTreeSet<Population> = match granting.source {
+fn note(found: &mut Found, request: &OpenRequest, granting: &GrantingRule<'_>, effects: &Rc<DenyEffects>) {
+    let subjects: BTreeSet<SubjectScope> = match granting.source {
         GrantSource::Binding(binding, _) => {
             let subjects = binding.subjects.iter();
             subjects
-                .filter_map(|subject| Population::of_binding(subject, &binding.namespace))
+                .filter_map(|subject| SubjectScope::of_binding(subject, &binding.namespace))
                 .collect()
         }
-        GrantSource::Policy(listed, _) => {
-            let policy = &listed.policy;
-            let included = policy.subjects.iter().filter_map(Population::of_policy);
-            let is_out = |population: &Population| {
+        GrantSource::Policy(indexed, _) => {
+            let policy = &indexed.policy;
+            let included = policy.subjects.iter().filter_map(SubjectScope::of_policy);
+            let is_out = |scope: &SubjectScope| {
                 let mut excluded = policy.exclude_subjects.iter();
-                excluded.any(|subject| population.is_within(subject))
+                excluded.any(|subject| scope.is_within(subject))
             };
-            included.filter(|population| !is_out(population)).collect()
+            included.filter(|scope| !is_out(scope)).collect()
         }
     };
-    for population in subjects {
-        let via = via(request, granting, &population);
-        let entry = found.entry(population).or_default();
+    for scope in subjects {
+        let via = via(request, granting, &scope);
+        let entry = found.entry(scope).or_default();
         entry.push((via, Rc::clone(effects)));
     }
 }
 
-fn via(request: &OpenRequest, granting: &GrantingRule<'_>, population: &Population) -> Via {
+fn via(request: &OpenRequest, granting: &GrantingRule<'_>, scope: &SubjectScope) -> Via {
     let open = request.openness();
     let limits = match granting.source {
         GrantSource::Binding(_, names) if open.name => limits::of_names(names).into_iter().collect(),
         GrantSource::Binding(..) => Vec::new(),
-        GrantSource::Policy(listed, rule) => {
-            let policy = &listed.policy;
+        GrantSource::Policy(indexed, rule) => {
+            let policy = &indexed.policy;
             let of_rule = rule.map(|rule| limits::of_rule(policy.effect, rule, open));
             let mut limits = of_rule.unwrap_or_default();
-            limits.extend(limits::of_policy(policy, Some(population)));
+            limits.extend(limits::of_policy(policy, Some(scope)));
             limits
         }
     };
@@ -165,7 +165,7 @@ fn via(request: &OpenRequest, granting: &GrantingRule<'_>, population: &Populati
 
 impl GrantSource<'_> {
     /// The rule of this number, as it is reported.
-    pub(super) fn via(self, rule: usize, limits: Vec<String>) -> Via {
+    pub(crate) fn via(self, rule: usize, limits: Vec<String>) -> Via {
         let (namespace, name) = self.names();
         Via {
             kind: self.kind(),

@@ -4,9 +4,12 @@ use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
 
 use crate::engine::{Attributes, Requirement, ResourceAttributes, Target, User};
-use portcullis_cel::{Budget, Entries, EvalError, Key, Program, Text, Value, Version, cost};
+use portcullis_cel::{
+    Budget, Entries, Environment, EvalError, Key, PerVersion, Program, Text, Value, Version, cost,
+};
 
-use super::environment::{REQUEST, environment};
+/// The one variable of conditions.
+const REQUEST: &str = "request";
 
 /// The variables of one request, made when the first condition asks for them,
 /// and what all its conditions may still cost.
@@ -15,6 +18,14 @@ pub struct RequestActivation<'r> {
     request: OnceCell<Value<'r>>,
     remaining: Cell<u64>,
 }
+
+/// What conditions may use.
+pub(crate) fn environment(version: Version) -> &'static Environment {
+    static ENVIRONMENTS: PerVersion<Environment> = PerVersion::new();
+    ENVIRONMENTS.of(version, Environment::authorization)
+}
+
+// === impl RequestActivation ===
 
 impl<'r> RequestActivation<'r> {
     /// The most units that the conditions of one request may cost together.
@@ -31,11 +42,11 @@ impl<'r> RequestActivation<'r> {
     }
 
     /// What the conditions of the request may still cost.
-    pub(in crate::authorization) const fn remaining(&self) -> u64 {
+    pub(crate) const fn remaining(&self) -> u64 {
         self.remaining.get()
     }
 
-    pub(super) fn evaluate<'v>(&'v self, program: &'v Program) -> Result<Value<'v>, EvalError> {
+    pub(crate) fn evaluate<'v>(&'v self, program: &'v Program) -> Result<Value<'v>, EvalError> {
         // Where `request` stands is the same in each.
         let environment = environment(Version::NEWEST);
         let mut variables = portcullis_cel::Activation::new(environment);

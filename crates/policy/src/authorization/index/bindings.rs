@@ -229,7 +229,7 @@ impl NamespaceBindings {
                 SubjectKind::Group => &mut self.groups,
                 SubjectKind::User | SubjectKind::ServiceAccount => &mut self.users,
             };
-            // A service account without a namespace is nobody.
+            // A service account without a namespace is no user.
             if let Some(name) = subject.authenticated_name(&binding.namespace) {
                 edit(subjects, &name);
             }

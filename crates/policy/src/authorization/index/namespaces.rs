@@ -22,7 +22,7 @@ pub(crate) struct NamespaceIndex {
     known: FastMap<Box<str>, Box<[u32]>>,
 }
 
-/// In which namespace a request is, as far as selectors ask.
+/// The namespace of a request, for selectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InNamespace<'s> {
     /// In none, or no selector asks.

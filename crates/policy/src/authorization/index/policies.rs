@@ -203,7 +203,7 @@ impl PolicyGroup {
         numbers.iter().filter_map(|number| self.rule(*number)).collect()
     }
 
-    /// The rules that apply to `query`, whoever asks, in order.
+    /// The rules that apply to `query`, leaving subjects aside, in order.
     pub(crate) fn applying_to(&self, query: &PolicyQuery<'_, '_>) -> impl Iterator<Item = &IndexedRule> {
         let candidates = self.fields.candidates_for_anyone(query).into_iter();
         let candidates = candidates.filter_map(|number| self.rule(number));
@@ -294,7 +294,7 @@ impl PolicyQuery<'_, '_> {
         )
     }
 
-    /// Whether a rule applies, whoever asks.
+    /// Whether a rule applies, leaving subjects aside.
     pub(crate) fn compare(&self, rule: &IndexedRule) -> RuleMatch {
         let effect = rule.policy.policy.effect;
         match (self, &rule.rule) {

@@ -32,7 +32,7 @@ pub(crate) struct PolicyTerms {
 
 /// Whom a policy's subject stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SubjectTerm {
+pub(crate) enum SubjectTerm {
     Everyone,
     /// Those that are found by this number.
     Id(u32),
@@ -49,37 +49,37 @@ pub(crate) enum PolicyQuery<'s, 'r> {
 
 #[derive(Debug)]
 pub(crate) struct ResourceQuery<'s, 'r> {
-    pub(super) request: &'r ResourceAttributes<'r>,
-    pub(super) narrowness: Narrowness<'r>,
-    pub(super) cluster_scoped: &'s ClusterScoped,
-    pub(super) verb: RequestedTerm,
-    pub(super) group: RequestedTerm,
+    pub(crate) request: &'r ResourceAttributes<'r>,
+    pub(crate) narrowness: Narrowness<'r>,
+    pub(crate) cluster_scoped: &'s ClusterScoped,
+    pub(crate) verb: RequestedTerm,
+    pub(crate) group: RequestedTerm,
     /// Without its subresource.
-    pub(super) resource: RequestedTerm,
-    pub(super) name: Option<u32>,
+    pub(crate) resource: RequestedTerm,
+    pub(crate) name: Option<u32>,
     /// The namespace, and the prefixes that it begins with.
-    pub(super) namespaces: TermIds,
+    pub(crate) namespaces: TermIds,
     /// The namespace whose labels selectors ask for; empty for none.
-    pub(super) labelled_namespace: &'r str,
-    pub(super) in_namespace: InNamespace<'s>,
+    pub(crate) labelled_namespace: &'r str,
+    pub(crate) in_namespace: InNamespace<'s>,
     /// About all namespaces, since it names none.
-    pub(super) all_namespaces: bool,
+    pub(crate) all_namespaces: bool,
     /// About all objects, since it names none.
-    pub(super) all_names: bool,
+    pub(crate) all_names: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct NonResourceQuery<'r> {
-    pub(super) path: &'r str,
-    pub(super) verb: &'r str,
-    pub(super) verb_term: RequestedTerm,
+    pub(crate) path: &'r str,
+    pub(crate) verb: &'r str,
+    pub(crate) verb_term: RequestedTerm,
     /// The path, and the prefixes that it begins with.
-    pub(super) paths: TermIds,
+    pub(crate) paths: TermIds,
 }
 
 /// A requested verb, API group or resource.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum RequestedTerm {
+pub(crate) enum RequestedTerm {
     /// A requested `*` touches every rule.
     Star,
     /// The number of the text; `None` of one that no policy contains.
@@ -90,7 +90,7 @@ pub(super) enum RequestedTerm {
 
 impl PolicyTerms {
     /// Whom a policy's subject stands for, in which a `*` at the end is any text.
-    pub(super) fn add_subject(&mut self, subject: &Subject) -> SubjectTerm {
+    pub(crate) fn add_subject(&mut self, subject: &Subject) -> SubjectTerm {
         let count = &mut self.count;
         let id = match (subject.kind, subject.name.strip_suffix('*')) {
             (SubjectKind::User | SubjectKind::Group, Some("")) => return SubjectTerm::Everyone,
@@ -107,11 +107,11 @@ impl PolicyTerms {
         SubjectTerm::Id(id)
     }
 
-    pub(super) fn add_text(&mut self, text: &str) -> u32 {
+    pub(crate) fn add_text(&mut self, text: &str) -> u32 {
         self.texts.intern(text, &mut self.count)
     }
 
-    pub(super) fn add_namespace(&mut self, pattern: &NamespacePattern) -> u32 {
+    pub(crate) fn add_namespace(&mut self, pattern: &NamespacePattern) -> u32 {
         match pattern {
             NamespacePattern::Without => self.add_text(""),
             NamespacePattern::Named(name) => self.add_text(name),
@@ -119,7 +119,7 @@ impl PolicyTerms {
         }
     }
 
-    pub(super) fn add_path(&mut self, pattern: &PathPattern) -> u32 {
+    pub(crate) fn add_path(&mut self, pattern: &PathPattern) -> u32 {
         match pattern.prefix() {
             Some(prefix) => self.path_prefixes.intern(prefix, &mut self.count),
             None => self.add_text(pattern.text()),
@@ -212,7 +212,7 @@ impl<'s, 'r> ResourceQuery<'s, 'r> {
 
 impl ResourceQuery<'_, '_> {
     /// Whether `rule` applies, whose `namespaceSelector` has the number `selector`.
-    pub(super) fn compare(&self, effect: Effect, rule: &ResourceRule, selector: Option<u32>) -> RuleMatch {
+    pub(crate) fn compare(&self, effect: Effect, rule: &ResourceRule, selector: Option<u32>) -> RuleMatch {
         let is_listed = |selectors: &[u32]| selector.is_some_and(|own| selectors.binary_search(&own).is_ok());
         let selected = |selector: &LabelSelector| match self.in_namespace {
             InNamespace::None => Selected::No,
@@ -242,7 +242,7 @@ impl<'r> NonResourceQuery<'r> {
 
 impl RequestedTerm {
     /// The number by which rules are found; `None` where every rule is.
-    pub(super) fn ids(&self) -> Option<&[u32]> {
+    pub(crate) fn ids(&self) -> Option<&[u32]> {
         match self {
             Self::Star => None,
             Self::Text(id) => Some(id.as_slice()),

@@ -19,7 +19,7 @@ use super::query::{NonResourceQuery, PolicyQuery, PolicyTerms, ResourceQuery, Su
 
 /// The fields of all rules of some policies. Rules have numbers in the order of the policies.
 #[derive(Debug, Default)]
-pub(super) struct RuleFields {
+pub(crate) struct RuleFields {
     subjects: RuleField,
     exclude_subjects: RuleField,
     verbs: RuleField,
@@ -48,7 +48,7 @@ struct RuleField {
 
 /// The rules that fit what is requested of one field: those of all lists.
 #[derive(Default)]
-pub(super) struct FieldMatch<'f>(SmallVec<[&'f [u32]; 4]>);
+pub(crate) struct FieldMatch<'f>(SmallVec<[&'f [u32]; 4]>);
 
 /// The rules that fit in several fields.
 #[derive(Default)]
@@ -58,7 +58,7 @@ struct Intersection<'f>(SmallVec<[FieldMatch<'f>; 8]>);
 
 impl RuleFields {
     /// Notes for whom the policy of some rules is.
-    pub(super) fn add_subjects(
+    pub(crate) fn add_subjects(
         &mut self,
         policy: &AuthorizationPolicy,
         rules: Range<u32>,
@@ -79,7 +79,7 @@ impl RuleFields {
     }
 
     /// Notes what a rule says; `selector` is the number of its `namespaceSelector`.
-    pub(super) fn add_resource_rule(
+    pub(crate) fn add_resource_rule(
         &mut self,
         number: u32,
         effect: Effect,
@@ -126,7 +126,7 @@ impl RuleFields {
         }
     }
 
-    pub(super) fn add_non_resource_rule(
+    pub(crate) fn add_non_resource_rule(
         &mut self,
         number: u32,
         rule: &NonResourceRule,
@@ -140,18 +140,18 @@ impl RuleFields {
     }
 
     /// The rules one of whose policy's subjects is the user of `ids`.
-    pub(super) fn of_subjects(&self, ids: &[u32]) -> FieldMatch<'_> {
+    pub(crate) fn of_subjects(&self, ids: &[u32]) -> FieldMatch<'_> {
         self.subjects.find(ids)
     }
 
     /// The rules one of whose policy's excluded subjects is the user of `ids`.
-    pub(super) fn of_excluded_subjects(&self, ids: &[u32]) -> FieldMatch<'_> {
+    pub(crate) fn of_excluded_subjects(&self, ids: &[u32]) -> FieldMatch<'_> {
         self.exclude_subjects.find(ids)
     }
 
     /// The rules that may apply to `query` if the user of `ids` asks, in order. `ids` is called
     /// only where each other field has a rule.
-    pub(super) fn candidates<'i>(
+    pub(crate) fn candidates<'i>(
         &self,
         query: &PolicyQuery<'_, '_>,
         ids: impl FnOnce() -> &'i [u32],
@@ -169,8 +169,8 @@ impl RuleFields {
         rules
     }
 
-    /// The rules that may apply to `query`, whoever asks, in order.
-    pub(super) fn candidates_for_anyone(&self, query: &PolicyQuery<'_, '_>) -> TermIds {
+    /// The rules that may apply to `query`, leaving subjects aside, in order.
+    pub(crate) fn candidates_for_anyone(&self, query: &PolicyQuery<'_, '_>) -> TermIds {
         self.fitting(query).map(|found| found.rules()).unwrap_or_default()
     }
 
@@ -279,12 +279,12 @@ impl<'f> FieldMatch<'f> {
         self.0.iter().map(|rules| rules.len()).sum()
     }
 
-    pub(super) fn contains(&self, rule: u32) -> bool {
+    pub(crate) fn contains(&self, rule: u32) -> bool {
         self.0.iter().any(|rules| rules.binary_search(&rule).is_ok())
     }
 
     /// The rules, in order.
-    pub(super) fn rules(&self) -> TermIds {
+    pub(crate) fn rules(&self) -> TermIds {
         let mut all: TermIds = self.0.iter().copied().flatten().copied().collect();
         if self.0.len() > 1 {
             all.sort_unstable();

@@ -35,7 +35,7 @@ pub struct RequestedResource<'r> {
 }
 
 impl<'r> RequestedResource<'r> {
-    /// What `request` asks for. Whoever writes `pods/log` as the resource means
+    /// What `request` asks for. A request that has `pods/log` as the resource means
     /// the subresource, as RBAC understands it too.
     #[must_use]
     pub fn of(request: &'r ResourceAttributes<'r>) -> Self {

@@ -11,7 +11,7 @@ use super::{DecidingPolicy, Walk, WalkRecorder};
 
 impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     /// The first policy of a group that decides.
-    pub(super) fn first_deciding(&mut self, group: &'s PolicyGroup) -> Option<DecidingPolicy<'s>> {
+    pub(crate) fn first_deciding(&mut self, group: &'s PolicyGroup) -> Option<DecidingPolicy<'s>> {
         let request = self.request;
         if R::DETAILED {
             let user = group.user_rules(request.user_ids());
@@ -70,8 +70,8 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         None
     }
 
-    /// Whether a rule applies to the request, whoever asks.
-    pub(super) fn compare(&mut self, rule: &IndexedRule) -> RuleMatch {
+    /// Whether a rule applies to the request, leaving subjects aside.
+    pub(crate) fn compare(&mut self, rule: &IndexedRule) -> RuleMatch {
         self.visited += 1;
         self.request.query.compare(rule)
     }

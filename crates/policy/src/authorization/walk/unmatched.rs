@@ -34,7 +34,7 @@ enum NearMissObject<'s> {
 }
 
 impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
-    pub(super) fn unmatched(mut self) -> Unmatched {
+    pub(crate) fn unmatched(mut self) -> Unmatched {
         let request = self.request;
         let bindings = request.set.bindings.applying_to(request.attributes, MAX_COMPARED);
         let mut nearest = NearMisses::default();

@@ -5,13 +5,13 @@ use crate::authorization::SubjectKind;
 
 type PlainCause = (CauseKind, String, String, usize);
 
-pub(super) struct Plain {
-    pub(super) decision: Decision,
-    pub(super) cause: Option<PlainCause>,
-    pub(super) shadow: Vec<(String, Decision)>,
+pub(crate) struct Plain {
+    pub(crate) decision: Decision,
+    pub(crate) cause: Option<PlainCause>,
+    pub(crate) shadow: Vec<(String, Decision)>,
 }
 
-pub(super) fn authorize(objects: &Objects, asked: &Attributes<'_>, now: Time) -> Plain {
+pub(crate) fn authorize(objects: &Objects, asked: &Attributes<'_>, now: Time) -> Plain {
     let holds = |policy: &&AuthorizationPolicy| {
         let Validity {
             not_before,

@@ -1,58 +1,73 @@
-//! Which requests a grant allows, and which Deny policies touch them.
+//! Which requests a rule allows, and which Deny policies touch them. Both are asked about examples:
+//! names and namespaces that stand for all others that every rule treats alike.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 use crate::authorization::index::IndexedPolicy;
+use crate::authorization::matching::NamespacePattern;
 use crate::authorization::{PolicySet, ResourceRule};
-use crate::engine::{Attributes, Requirement, Selectors};
+use crate::engine::{Attributes, NAMESPACE_NAME_LABEL, Requirement, Selectors};
 
-use super::denies::{Hold, Holds, TouchingDenies};
-use super::examples::{self, Part};
+use super::denies::{Applicability, ApplicableDenies, TouchingDenies};
 use super::open_request::{OpenRequest, Within};
 
 /// A request that leaves something open, and what may deny it.
-pub(super) struct Inquiry<'s> {
-    pub(super) set: &'s PolicySet,
-    pub(super) request: &'s OpenRequest,
+pub(crate) struct AccessQuery<'s> {
+    set: &'s PolicySet,
+    request: &'s OpenRequest,
     denies: TouchingDenies<'s>,
-    known: HashMap<Extent<'s>, Option<Rc<Effects>>>,
+    known: HashMap<GrantedRequests<'s>, Option<Rc<DenyEffects>>>,
 }
 
-/// The requests that a rule allows, as far as they are left open.
+/// The requests that a rule allows, in what the question leaves open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Extent<'s> {
-    pub(super) names: Part<'s>,
-    pub(super) namespaces: Part<'s>,
+pub(crate) struct GrantedRequests<'s> {
+    pub(crate) names: NameSet<'s>,
+    pub(crate) namespaces: NameSet<'s>,
     /// The rule of an Allow policy; none for RBAC's.
-    pub(super) policy: Option<PolicyRulePlace>,
+    pub(crate) policy: Option<PolicyRulePlace>,
 }
 
 /// A rule of an Allow policy: the place of the policy, and the rule's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct PolicyRulePlace {
-    pub(super) policy: usize,
-    pub(super) number: usize,
+pub(crate) struct PolicyRulePlace {
+    pub(crate) policy: usize,
+    pub(crate) number: usize,
 }
 
 /// What Deny policies do to the requests that a rule allows.
 #[derive(Debug, Default)]
-pub(super) struct Effects {
+pub(crate) struct DenyEffects {
     /// For some requests, the places of all that touch it; an empty list ends it.
     escapes: Vec<Vec<usize>>,
     /// The places of all that touch some request.
     touching: BTreeSet<usize>,
 }
 
+/// The names, or the namespaces, that a grant is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum NameSet<'s> {
+    /// Any.
+    Any,
+    /// One of these alone.
+    OneOf(&'s [String]),
+    /// This alone.
+    Only(&'s str),
+}
+
+/// Text that no object of an API server has in its name, and no manifest in its rules.
+pub(crate) const OTHER: &str = "\u{10ffff}";
+
 /// More examples than this are not tried for one rule: it is taken to allow something, and
 /// every Deny to touch some of it.
 const MAX_EXAMPLES: usize = 50_000;
 
-// === impl Inquiry ===
+// === impl AccessQuery ===
 
-impl<'s> Inquiry<'s> {
+impl<'s> AccessQuery<'s> {
     /// About `request`, which may be denied by `policies`.
-    pub(super) fn new(
+    pub(crate) fn new(
         set: &'s PolicySet,
         request: &'s OpenRequest,
         policies: impl Iterator<Item = &'s IndexedPolicy>,
@@ -65,17 +80,17 @@ impl<'s> Inquiry<'s> {
         }
     }
 
-    /// What becomes of the requests of `extent`; `None` where there are none. `rule` is
+    /// What becomes of the requests of `granted`; `None` where there are none. `rule` is
     /// that of an Allow policy.
-    pub(super) fn effects(
+    pub(crate) fn effects(
         &mut self,
-        extent: Extent<'s>,
+        granted: GrantedRequests<'s>,
         rule: Option<&'s ResourceRule>,
-    ) -> Option<Rc<Effects>> {
-        let mut key = extent;
+    ) -> Option<Rc<DenyEffects>> {
+        let mut key = granted;
         if rule.is_none() && !self.denies.ask_for_namespaces() && !self.request.is_for_namespaces() {
             // Nothing tells one namespace from another.
-            key.namespaces = Part::Any;
+            key.namespaces = NameSet::Any;
         }
         if let Some(known) = self.known.get(&key) {
             return known.clone();
@@ -85,16 +100,16 @@ impl<'s> Inquiry<'s> {
         effects
     }
 
-    fn try_out(&self, extent: Extent<'s>, rule: Option<&'s ResourceRule>) -> Option<Effects> {
-        let mut effects = Effects::default();
+    fn try_out(&self, granted: GrantedRequests<'s>, rule: Option<&'s ResourceRule>) -> Option<DenyEffects> {
+        let mut effects = DenyEffects::default();
         let all: Vec<&ResourceRule> = self.denies.rules.iter().map(|(_, rule)| *rule).collect();
         let own = rule.map(|rule| &rule.selectors);
         // The narrower a request, the more allows it and the less denies it.
         let narrow = joined(own.into_iter().chain(all.iter().map(|rule| &rule.selectors)));
         let mut tried = 0;
-        for (namespace, name) in self.pairs(extent, rule, &all, false) {
+        for (namespace, name) in self.pairs(granted, rule, &all, false) {
             let example = self.request.example(&namespace, &name, narrow.clone());
-            if !self.is_allowed(extent, &example) {
+            if !self.is_allowed(granted, &example) {
                 continue;
             }
             tried += 1;
@@ -113,12 +128,12 @@ impl<'s> Inquiry<'s> {
         if effects.escapes.is_empty() {
             return None;
         }
-        self.touch(extent, rule, &mut effects);
+        self.touch(granted, rule, &mut effects);
         Some(effects)
     }
 
-    /// Adds all that touch some request of `extent`: the wider it is, the more.
-    fn touch(&self, extent: Extent<'s>, rule: Option<&'s ResourceRule>, effects: &mut Effects) {
+    /// Adds all that touch some request of `granted`: the wider it is, the more.
+    fn touch(&self, granted: GrantedRequests<'s>, rule: Option<&'s ResourceRule>, effects: &mut DenyEffects) {
         let wide = rule.map(|rule| rule.selectors.clone()).unwrap_or_default();
         let denies = &self.denies.rules;
         if denies.is_empty() {
@@ -127,12 +142,12 @@ impl<'s> Inquiry<'s> {
             return;
         }
         // Those that name no objects are tried all at once.
-        let all = denies.iter().map(|(listed, rule)| (listed.place, *rule));
+        let all = denies.iter().map(|(indexed, rule)| (indexed.place, *rule));
         let (named, others): (Vec<_>, Vec<_>) = all.partition(|(_, rule)| !rule.names.is_empty());
         let (places, rules): (Vec<usize>, Vec<&ResourceRule>) = others.into_iter().unzip();
-        self.touch_with((extent, rule), (&rules, &places), &wide, effects);
+        self.touch_with((granted, rule), (&rules, &places), &wide, effects);
         for (place, deny) in named {
-            self.touch_with((extent, rule), (&[deny], &[place]), &wide, effects);
+            self.touch_with((granted, rule), (&[deny], &[place]), &wide, effects);
         }
     }
 
@@ -140,13 +155,13 @@ impl<'s> Inquiry<'s> {
     /// `places` are known to.
     fn touch_with(
         &self,
-        (extent, rule): (Extent<'s>, Option<&'s ResourceRule>),
+        (granted, rule): (GrantedRequests<'s>, Option<&'s ResourceRule>),
         (rules, places): (&[&ResourceRule], &[usize]),
         wide: &Selectors<'static>,
-        effects: &mut Effects,
+        effects: &mut DenyEffects,
     ) {
-        let is_left = |effects: &Effects| places.iter().any(|place| !effects.touching.contains(place));
-        for (tried, (namespace, name)) in self.pairs(extent, rule, rules, true).into_iter().enumerate() {
+        let is_left = |effects: &DenyEffects| places.iter().any(|place| !effects.touching.contains(place));
+        for (tried, (namespace, name)) in self.pairs(granted, rule, rules, true).into_iter().enumerate() {
             if !is_left(effects) {
                 break;
             }
@@ -154,37 +169,37 @@ impl<'s> Inquiry<'s> {
                 effects.touching.extend(places);
             }
             let example = self.request.example(&namespace, &name, wide.clone());
-            if self.is_allowed(extent, &example) {
+            if self.is_allowed(granted, &example) {
                 effects.touching.extend(self.denies.of(self.set, &example));
             }
         }
     }
 
-    /// Namespaces and names to try: those that tell `extent` and `denies` apart. Where
+    /// Namespaces and names to try: those that tell `granted` and `denies` apart. Where
     /// something is to escape all of `denies`, no name is better than one that no rule has.
     fn pairs(
         &self,
-        extent: Extent<'s>,
+        granted: GrantedRequests<'s>,
         rule: Option<&'s ResourceRule>,
         denies: &[&ResourceRule],
         to_touch: bool,
     ) -> Vec<(String, String)> {
-        let namespaces = match extent.namespaces {
-            Part::Only(namespace) => vec![namespace.to_owned()],
-            Part::OneOf(namespaces) => namespaces.to_vec(),
-            Part::Any => match self.request.within() {
-                Within::AnyNamespace => examples::namespaces(self.set, rule, denies),
+        let namespaces = match granted.namespaces {
+            NameSet::Only(namespace) => vec![namespace.to_owned()],
+            NameSet::OneOf(namespaces) => namespaces.to_vec(),
+            NameSet::Any => match self.request.within() {
+                Within::AnyNamespace => example_namespaces(self.set, rule, denies),
                 Within::Namespace(namespace) => vec![namespace.clone()],
                 Within::NoNamespace => vec![String::new()],
             },
         };
-        let names = match extent.names {
-            Part::Only(name) => vec![name.to_owned()],
-            Part::OneOf(names) => names.to_vec(),
-            Part::Any => self.any_names(rule, denies, to_touch),
+        let names = match granted.names {
+            NameSet::Only(name) => vec![name.to_owned()],
+            NameSet::OneOf(names) => names.to_vec(),
+            NameSet::Any => self.any_names(rule, denies, to_touch),
         };
         if self.is_of_themselves() {
-            return of_themselves(namespaces, &names, extent.names);
+            return of_themselves(namespaces, &names, granted.names);
         }
         // Where no rule has names, one stands for all.
         let are_named =
@@ -212,12 +227,12 @@ impl<'s> Inquiry<'s> {
         to_touch: bool,
     ) -> Vec<String> {
         let mut names = if to_touch {
-            examples::names(denies)
+            example_names(denies)
         } else {
-            vec![examples::OTHER.to_owned()]
+            vec![OTHER.to_owned()]
         };
         if self.request.is_for_namespaces() && !self.is_of_themselves() {
-            names.extend(examples::namespaces(self.set, rule, denies));
+            names.extend(example_namespaces(self.set, rule, denies));
         }
         names
     }
@@ -228,9 +243,9 @@ impl<'s> Inquiry<'s> {
         self.request.is_for_namespaces() && self.request.is_name_open() && is_anywhere
     }
 
-    /// Whether the grant of `extent` allows an example of it: RBAC's was found to.
-    fn is_allowed(&self, extent: Extent<'s>, example: &Attributes<'_>) -> bool {
-        let Some(place) = extent.policy else {
+    /// Whether the grant of `granted` allows an example of it: RBAC's was found to.
+    fn is_allowed(&self, granted: GrantedRequests<'s>, example: &Attributes<'_>) -> bool {
+        let Some(place) = granted.policy else {
             return true;
         };
         let query = self.set.query(example);
@@ -240,10 +255,10 @@ impl<'s> Inquiry<'s> {
 }
 
 /// Requests for namespaces are in the namespace that they name.
-fn of_themselves(namespaces: Vec<String>, names: &[String], part: Part<'_>) -> Vec<(String, String)> {
+fn of_themselves(namespaces: Vec<String>, names: &[String], part: NameSet<'_>) -> Vec<(String, String)> {
     let itself = |name: String| (name.clone(), name);
     match part {
-        Part::Any => namespaces.into_iter().map(itself).collect(),
+        NameSet::Any => namespaces.into_iter().map(itself).collect(),
         _ if namespaces.len() == 1 => {
             let own = names
                 .iter()
@@ -265,23 +280,74 @@ fn joined<'a>(selectors: impl Iterator<Item = &'a Selectors<'static>>) -> Select
     all
 }
 
-// === impl Effects ===
+/// The namespaces that tell `rules` and `own` apart, and those that are known, where labels or
+/// patterns tell them apart.
+fn example_namespaces(set: &PolicySet, own: Option<&ResourceRule>, rules: &[&ResourceRule]) -> Vec<String> {
+    let mut found = vec![OTHER.to_owned(), String::new()];
+    let mut asks = false;
+    for rule in own.iter().chain(rules) {
+        asks |= !rule.namespaces.is_empty() || rule.namespace_selector.is_some();
+        found.extend(rule.namespaces.iter().map(example_of));
+        let selector = rule.namespace_selector.iter();
+        let named = selector.flat_map(|selector| selector.listed_values(NAMESPACE_NAME_LABEL));
+        found.extend(named.map(str::to_owned));
+    }
+    // What is named by a selector may lie within a pattern, and what begins as one pattern within another.
+    if asks {
+        found.extend(set.namespaces.known().map(str::to_owned));
+    }
+    let mut seen = HashSet::new();
+    found.retain(|namespace| seen.insert(namespace.clone()));
+    found
+}
 
-impl Effects {
-    /// Whether some request is left that none of those that always hold touches.
-    pub(super) fn leave_some(&self, holds: &Holds<'_>) -> bool {
-        let stops = |place: &usize| holds.get(place).is_some_and(|(_, hold)| *hold == Hold::Always);
+/// The names that tell `rules` apart.
+fn example_names(rules: &[&ResourceRule]) -> Vec<String> {
+    let mut found = vec![OTHER.to_owned()];
+    // Whether a request has a name matters to rules that have names alone.
+    if rules.iter().any(|rule| !rule.names.is_empty()) {
+        found.push(String::new());
+        found.extend(rules.iter().flat_map(|rule| rule.names.iter().cloned()));
+    }
+    found
+}
+
+fn example_of(pattern: &NamespacePattern) -> String {
+    match pattern {
+        NamespacePattern::Without => String::new(),
+        NamespacePattern::Named(name) => name.clone(),
+        NamespacePattern::Prefix(prefix) => format!("{prefix}{OTHER}"),
+    }
+}
+
+// === impl DenyEffects ===
+
+impl DenyEffects {
+    /// Whether some request is left that no Deny policy that always applies touches.
+    pub(crate) fn leave_some(&self, denies: &ApplicableDenies<'_>) -> bool {
+        let stops = |place: &usize| {
+            denies
+                .get(place)
+                .is_some_and(|(_, applicability)| *applicability == Applicability::Always)
+        };
         self.escapes.iter().any(|touched| !touched.iter().any(stops))
     }
 
     /// The places of those that touch some request.
-    pub(super) fn touching(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn touching(&self) -> impl Iterator<Item = usize> + '_ {
         self.touching.iter().copied()
     }
 
-    /// The places of those that touch some request and may hold.
-    pub(super) fn denied_by<'e>(&'e self, holds: &'e Holds<'_>) -> impl Iterator<Item = usize> + 'e {
-        let may_hold = |place: &&usize| holds.get(place).is_some_and(|(_, hold)| *hold != Hold::Never);
-        self.touching.iter().filter(may_hold).copied()
+    /// The places of those that touch some request and may apply.
+    pub(crate) fn denied_by<'e>(
+        &'e self,
+        denies: &'e ApplicableDenies<'_>,
+    ) -> impl Iterator<Item = usize> + 'e {
+        let may_apply = |place: &&usize| {
+            denies
+                .get(place)
+                .is_some_and(|(_, applicability)| *applicability != Applicability::Never)
+        };
+        self.touching.iter().filter(may_apply).copied()
     }
 }

@@ -1,4 +1,4 @@
-//! The users that a subject stands for, as far as its name tells.
+//! The users that a subject stands for, inferred from its name.
 
 use crate::authorization::never_deny::NeverDenyMatcher;
 use crate::authorization::{CONTROL_PLANE, NeverDeny, Subject, SubjectKind};
@@ -6,7 +6,7 @@ use crate::engine::User;
 
 /// The users that a subject of a binding or policy stands for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Population {
+pub(crate) enum SubjectScope {
     /// The members of this group.
     Group(String),
     /// The members of a group whose name begins so; with an empty text everybody.
@@ -25,9 +25,9 @@ const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 const NODES: &str = "system:nodes";
 const NODE_PREFIX: &str = "system:node:";
 
-impl Population {
-    /// Whom the subject of a binding in `namespace` stands for; `None` for nobody.
-    pub(super) fn of_binding(subject: &Subject, namespace: &str) -> Option<Self> {
+impl SubjectScope {
+    /// Whom the subject of a binding in `namespace` stands for; `None` if for no user.
+    pub(crate) fn of_binding(subject: &Subject, namespace: &str) -> Option<Self> {
         match subject.kind {
             SubjectKind::User => Some(Self::User(subject.name.clone())),
             SubjectKind::Group => Some(Self::Group(subject.name.clone())),
@@ -42,8 +42,8 @@ impl Population {
         }
     }
 
-    /// Whom the subject of a policy stands for; `None` for nobody.
-    pub(super) fn of_policy(subject: &Subject) -> Option<Self> {
+    /// Whom the subject of a policy stands for; `None` if for no user.
+    pub(crate) fn of_policy(subject: &Subject) -> Option<Self> {
         match (subject.kind, subject.name.strip_suffix('*')) {
             (SubjectKind::User, Some(prefix)) => Some(Self::UserPrefix(prefix.to_owned())),
             (SubjectKind::Group, Some(prefix)) => Some(Self::GroupPrefix(prefix.to_owned())),
@@ -52,7 +52,7 @@ impl Population {
     }
 
     /// The subject, and whether its name is a pattern.
-    pub(super) fn subject(&self) -> (Subject, bool) {
+    pub(crate) fn subject(&self) -> (Subject, bool) {
         match self {
             Self::Group(name) => (Subject::group(name), false),
             Self::GroupPrefix(prefix) => (Subject::group(format!("{prefix}*")), true),
@@ -71,17 +71,17 @@ impl Population {
     }
 
     /// Whether it is the group that an API server never asks about.
-    pub(super) fn is_masters(&self) -> bool {
+    pub(crate) fn is_masters(&self) -> bool {
         *self == Self::masters()
     }
 
     /// The group that an API server never asks about.
-    pub(super) fn masters() -> Self {
+    pub(crate) fn masters() -> Self {
         Self::Group("system:masters".to_owned())
     }
 
     /// Whether a policy's subject means all of them.
-    pub(super) fn is_within(&self, subject: &Subject) -> bool {
+    pub(crate) fn is_within(&self, subject: &Subject) -> bool {
         let Some(other) = Self::of_policy(subject) else {
             return false;
         };
@@ -102,7 +102,7 @@ impl Population {
     }
 
     /// Whether a policy's subject may mean some of them. A user may be in any group.
-    pub(super) fn may_meet(&self, subject: &Subject) -> bool {
+    pub(crate) fn may_meet(&self, subject: &Subject) -> bool {
         match (Self::of_policy(subject), self) {
             (None, _) => false,
             (Some(Self::User(name)), Self::User(own)) => name == *own,
@@ -116,7 +116,7 @@ impl Population {
     }
 
     /// Whether no Deny can hold up any of them.
-    pub(super) fn is_protected(&self, matcher: &NeverDenyMatcher) -> bool {
+    pub(crate) fn is_protected(&self, matcher: &NeverDenyMatcher) -> bool {
         let name = match self {
             Self::User(name) => name.as_str(),
             _ => "",
@@ -131,7 +131,7 @@ impl Population {
 
     /// Whether some of them may be such that no Deny can hold them up. Of the control
     /// plane's own users it is known in which groups they are; others may be in any.
-    pub(super) fn may_be_protected(&self, never_deny: &NeverDeny) -> bool {
+    pub(crate) fn may_be_protected(&self, never_deny: &NeverDeny) -> bool {
         let accounts = never_deny
             .service_accounts
             .iter()
