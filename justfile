@@ -38,11 +38,11 @@ renewal: apiserver-build
     PORTCULLIS_REQUIRE_APISERVER=1 cargo test --locked --test apiserver renewal -- --ignored --nocapture
 
 # Test the gateway with a real kube-apiserver
-apiserver: apiserver-build
+apiserver: apiserver-build oracle-build
     PORTCULLIS_REQUIRE_APISERVER=1 cargo test --locked --test apiserver
 
 # The same with a kube-apiserver of each version that is tested (twice as long, and seven minutes to build the older)
-apiserver-both: apiserver-build (apiserver-build "1.36")
+apiserver-both: apiserver-build (apiserver-build "1.36") oracle-build
     PORTCULLIS_REQUIRE_APISERVER=1 PORTCULLIS_REQUIRE_OLDER_APISERVER=1 cargo test --locked --test apiserver
     PORTCULLIS_REQUIRE_APISERVER=1 KUBEBUILDER_ASSETS="$PWD/target/apiserver-1.36" cargo test --locked --test apiserver
 

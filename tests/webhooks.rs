@@ -309,3 +309,22 @@ initializers: [{name: i.example.com, rules: [{apiGroups: [''], apiVersions: [v1]
         ]
     );
 }
+
+#[test]
+fn once_a_webhook_changed_the_object_the_conditions_of_every_policy_are_evaluated_again() {
+    let condition =
+        "matchConditions: [{name: c, expression: \"!has(object.metadata.annotations) || 1 / 0 == 1\"}]";
+    let policy = mk_mutation("p", "[JSONPatch{op: 'test', path: '/kind', value: 'Pod'}]")
+        .replace("IfNeeded", "Never")
+        .replacen("spec:", &format!("spec:\n  {condition}"), 1);
+    let webhook = mk_webhook("Mutating", "w", "");
+    let annotating =
+        |_: &Call| patching(&json!([{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}]));
+    let (outcome, asked, _) = run(Phase::Mutate, &(policy + &webhook), annotating);
+    assert_eq!(asked, ["w"]);
+    assert!(
+        message(&outcome).contains("policy 'p' with binding 'p' denied request: ")
+            && message(&outcome).contains("division by zero"),
+        "{outcome:?}"
+    );
+}

@@ -83,16 +83,15 @@ fn what_a_patch_adds_that_the_type_does_not_have_is_an_error() {
         let denial = mutated(&mk_mutation("a", "Never", patch), object).denial;
         denial.map(|denial| denial.message)
     };
-    let before =
-        "policy 'a' with binding 'a' denied request: Internal error occurred: strict decoding error: ";
+    let before = "Internal error occurred: ";
     for (patch, expected) in [
         (
             "[JSONPatch{op: 'add', path: '/bogus', value: 'x'}]",
-            "unknown field \"bogus\"",
+            "strict decoding error: unknown field \"bogus\"",
         ),
         (
             "[JSONPatch{op: 'add', path: '/metadata/bogus', value: 'x'}]",
-            "unknown field \"metadata.bogus\"",
+            "strict decoding error: unknown field \"metadata.bogus\"",
         ),
         (
             "[JSONPatch{op: 'add', path: '/data', value: 1}]",
@@ -192,4 +191,135 @@ fn values_of_patches_are_the_json_that_an_api_server_makes() {
     ] {
         assert!(patch(refused).denial.is_some(), "{refused}");
     }
+}
+
+/// A policy that applies where its condition holds, under a failure policy.
+fn mk_conditional(name: &str, failure_policy: &str, condition: &str, patch: &str) -> String {
+    let spec = format!(
+        "spec:\n  failurePolicy: {failure_policy}\n  matchConditions: [{{name: c, expression: \"{condition}\"}}]"
+    );
+    mk_mutation(name, "Never", patch).replacen("spec:", &spec, 1)
+}
+
+#[test]
+fn an_object_that_does_not_decode_is_an_internal_error_whatever_the_failure_policy() {
+    for failure_policy in ["Fail", "Ignore"] {
+        let text = mk_conditional(
+            "a",
+            failure_policy,
+            "true",
+            "[JSONPatch{op: 'add', path: '/bogus', value: 'x'}]",
+        );
+        // Upstream's policies run in any order; what fails them under their failure policies counts less.
+        let other = mk_mutation("b", "Never", "[JSONPatch{op: 'remove', path: '/missing'}]");
+        let outcome = mutated(&(text + &other), &json!({"metadata": {"name": "c"}}));
+        let denial = outcome.denial.unwrap();
+        assert_eq!(
+            (denial.code, denial.reason.as_ref(), denial.message.as_str()),
+            (
+                500,
+                "InternalError",
+                "Internal error occurred: strict decoding error: unknown field \"bogus\""
+            )
+        );
+        assert_eq!(outcome.cause.unwrap().name, "a");
+    }
+}
+
+#[test]
+fn no_mutation_changes_of_which_kind_an_object_is() {
+    let refused = |path: &str, value: &str, object: &Value| {
+        let patch = format!("[JSONPatch{{op: 'replace', path: '{path}', value: {value}}}]");
+        let mut review = mk_review(object);
+        review["request"]["kind"]["kind"] = object["kind"].clone();
+        if object["kind"] == "Widget" {
+            for field in ["kind", "resource"] {
+                review["request"][field]["group"] = json!("example.com");
+            }
+        }
+        let access = PolicySet::default();
+        let text =
+            mk_conditional("a", "Ignore", "true", &patch).replace("apiGroups: ['']", "apiGroups: ['*']");
+        let run = Run::new(&access, Time::UNIX_EPOCH);
+        let denial = outcome(Phase::Mutate, &mk_set(&text), &review, run).denial;
+        denial.map(|denial| denial.code)
+    };
+    let built_in = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
+    let custom = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "c"}});
+    for (path, value, of_built_in, of_custom) in [
+        ("/kind", "'Secret'", Some(500), None),
+        ("/apiVersion", "'v2'", Some(500), None),
+        ("/kind", "1", Some(500), Some(500)),
+        ("/apiVersion", "1", Some(500), Some(500)),
+        // A kind that is not said is that of the object; a custom resource has no other word for it.
+        ("/kind", "''", None, Some(500)),
+        ("/apiVersion", "''", None, None),
+    ] {
+        assert_eq!(refused(path, value, &built_in), of_built_in, "{path} {value}");
+        // Of others the API server itself says what is wrong, as of what users send.
+        assert_eq!(refused(path, value, &custom), of_custom, "{path} {value}");
+    }
+}
+
+#[test]
+fn no_mutation_is_asked_about_a_deletion() {
+    let text = mk_conditional(
+        "a",
+        "Fail",
+        "object.metadata.name != 'x'",
+        "[JSONPatch{op: 'add', path: '/data/a', value: 'b'}]",
+    )
+    .replace("[CREATE]", "['*']");
+    let access = PolicySet::default();
+    let object = json!({"metadata": {"name": "c"}, "data": {}});
+    for (operation, is_asked) in [("CREATE", true), ("UPDATE", true), ("DELETE", false)] {
+        let mut review = mk_review(&object);
+        review["request"]["operation"] = json!(operation);
+        review["request"]["oldObject"] = object.clone();
+        if operation == "DELETE" {
+            review["request"]["object"] = Value::Null;
+        }
+        let run = Run::new(&access, Time::UNIX_EPOCH);
+        let outcome = outcome(Phase::Mutate, &mk_set(&text), &review, run);
+        assert_eq!(outcome.denial, None, "{operation}");
+        assert_eq!(!outcome.evaluations.is_empty(), is_asked, "{operation}");
+        assert_eq!(!outcome.patch.is_empty(), is_asked, "{operation}");
+    }
+}
+
+#[test]
+fn once_something_changed_the_conditions_of_every_policy_are_evaluated_again() {
+    let removes = mk_mutation("b", "Never", "[JSONPatch{op: 'remove', path: '/data'}]");
+    for (failure_policy, expected) in [("Fail", Some("Invalid")), ("Ignore", None)] {
+        let needs_data = mk_conditional(
+            "a",
+            failure_policy,
+            "object.data.x == '1'",
+            "[JSONPatch{op: 'add', path: '/data/y', value: '2'}]",
+        );
+        let outcome = mutated(&(needs_data + &removes), &json!({"data": {"x": "1"}}));
+        let denial = outcome.denial;
+        assert_eq!(
+            denial.as_ref().map(|denial| denial.reason.as_ref()),
+            expected,
+            "{denial:?}"
+        );
+        let message = denial.map_or_else(String::new, |denial| denial.message);
+        assert_eq!(
+            message.contains("no such key: data"),
+            expected.is_some(),
+            "{message}"
+        );
+    }
+    // A condition that merely no longer holds is no error.
+    let needs_none = mk_conditional(
+        "a",
+        "Fail",
+        "has(object.data)",
+        "[JSONPatch{op: 'add', path: '/data/y', value: '2'}]",
+    );
+    assert_eq!(
+        mutated(&(needs_none + &removes), &json!({"data": {"x": "1"}})).denial,
+        None
+    );
 }

@@ -121,14 +121,32 @@ fn target() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
 }
 
+/// The program that answers for the Go code of a server, such as v1.37.1 (`tests/oracle`).
+///
+/// # Panics
+/// Without it, when `PORTCULLIS_REQUIRE_APISERVER` is `1`.
+pub(crate) fn oracle(server: &str) -> Option<PathBuf> {
+    let (minor, _) = server.trim_start_matches('v').rsplit_once('.').unwrap();
+    let program = target().join("oracle").join(minor).join("oracle");
+    if program.is_file() {
+        return Some(program);
+    }
+    let remedy = format!("{}; make it with tests/oracle/build", program.display());
+    not_run_without(&remedy, "PORTCULLIS_REQUIRE_APISERVER");
+    None
+}
+
 fn not_run(folder: &Path, programs: &str, required: &str) {
+    let folder = folder.display();
+    let remedy =
+        format!("{programs} in {folder}; make them with tests/apiserver/build or set KUBEBUILDER_ASSETS");
+    not_run_without(&remedy, required);
+}
+
+fn not_run_without(missing: &str, required: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
-    let folder = folder.display();
-    let message = format!(
-        "NOT RUN: {test}: no {programs} in {folder}; \
-         make them with tests/apiserver/build or set KUBEBUILDER_ASSETS"
-    );
+    let message = format!("NOT RUN: {test}: no {missing}");
     let required = env::var(required).is_ok_and(|value| value == "1");
     assert!(!required, "{message}");
     let _ = writeln!(std::io::stderr(), "{message}");

@@ -7,8 +7,11 @@ go 1.26.0
 
 require (
 	github.com/google/cel-go v0.26.0
+	k8s.io/apiextensions-apiserver v0.36.3
 	k8s.io/apimachinery v0.36.3
 	k8s.io/apiserver v0.36.3
+	k8s.io/client-go v0.36.3
+	k8s.io/kube-aggregator v0.36.3
 	sigs.k8s.io/yaml v1.6.0
 )
 

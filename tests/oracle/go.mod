@@ -7,8 +7,11 @@ go 1.26.0
 
 require (
 	github.com/google/cel-go v0.29.2
+	k8s.io/apiextensions-apiserver v0.37.1
 	k8s.io/apimachinery v0.37.1
 	k8s.io/apiserver v0.37.1
+	k8s.io/client-go v0.37.1
+	k8s.io/kube-aggregator v0.37.1
 	sigs.k8s.io/yaml v1.6.0
 )
 

@@ -21,6 +21,7 @@ mod cel;
 mod differences;
 mod failures;
 mod grammar;
+mod objects;
 mod outcome;
 mod program;
 mod random;

@@ -1,7 +1,8 @@
 //! What structured-merge-diff sees in the OpenAPI documents of an API server
-//! (kube-openapi `pkg/schemaconv`), in the words of the table
+//! (kube-openapi `pkg/schemaconv`), and what its Go types say besides, in the words of the table
 //! (`crates/policy/src/engine/admission/apply/schema/read.rs`).
 
+use super::go_types::GoTypes;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +16,18 @@ pub(super) struct Definitions {
     by_name: BTreeMap<String, Value>,
     /// Group and version, kind, and the name of its definition.
     kinds: BTreeSet<(String, String, String)>,
+    go_types: GoTypes,
 }
 
 impl Definitions {
+    /// None yet, of the server with these Go types.
+    pub(super) fn new(go_types: GoTypes) -> Self {
+        Self {
+            go_types,
+            ..Self::default()
+        }
+    }
+
     /// Adds the document of a group and version.
     pub(super) fn read(&mut self, version: &str, document: &Value) {
         let schemas = document["components"]["schemas"]
@@ -57,6 +67,7 @@ impl Definitions {
     /// something, it is as here.
     pub(super) fn join(&mut self, older: Self) {
         self.kinds.extend(older.kinds);
+        self.go_types.join(older.go_types);
         for (name, schema) in older.by_name {
             let Some(own) = self.by_name.get_mut(&name) else {
                 self.by_name.insert(name, schema);
@@ -148,16 +159,20 @@ impl Definitions {
         }
         let fields: BTreeMap<_, _> = schema["properties"].as_object().unwrap().iter().collect();
         for (field, of) in fields {
-            assert!(!field.contains([' ', ':']), "{definition}.{field}");
-            written.push_str(&format!(" {field}:{}", self.of(of, name)));
+            assert!(!field.contains([' ', ':', '?']), "{definition}.{field}");
+            let go = self.go_types.field(definition, field);
+            let (omitted, go) = go.strip_prefix('?').map_or(("", go), |go| ("?", go));
+            let pointer = if go.starts_with('*') { "*" } else { "" };
+            written.push_str(&format!(" {field}{omitted}:{pointer}{}", self.of(of, go, name)));
         }
         written
     }
 
-    /// The type of a field, an item or the values of a map.
-    fn of(&self, schema: &Value, name: &dyn Fn(&str) -> String) -> String {
+    /// The type of a field, an item or the values of a map, which is `go` in Go.
+    fn of(&self, schema: &Value, go: &str, name: &dyn Fn(&str) -> String) -> String {
+        let go = go.trim_start_matches('*');
         let Some(reference) = reference(schema) else {
-            return self.inline(schema, name);
+            return self.inline(schema, go, name);
         };
         let prefix = match relationship(schema) {
             None => "",
@@ -165,26 +180,31 @@ impl Definitions {
             Some(false) => "~",
         };
         let of = match reference.as_str() {
-            QUANTITY => "scalar".to_owned(),
+            QUANTITY => "quantity".to_owned(),
             RAW_EXTENSION => "!any".to_owned(),
             reference if self.is_struct(reference) => return format!("{prefix}{}", name(reference)),
-            reference => self.inline(&self.by_name[reference], name),
+            reference => self.inline(&self.by_name[reference], go, name),
         };
         assert_eq!(prefix, "", "{reference} is no struct");
         of
     }
 
-    fn inline(&self, schema: &Value, name: &dyn Fn(&str) -> String) -> String {
+    fn inline(&self, schema: &Value, go: &str, name: &dyn Fn(&str) -> String) -> String {
+        let inner = |open: &str, close: &str| {
+            let inner = go.strip_prefix(open).and_then(|go| go.strip_suffix(close));
+            inner.unwrap_or("any").to_owned()
+        };
         check("a field", schema);
         assert!(
             schema.get("properties").is_none(),
             "a struct without name: {schema}"
         );
         match schema["type"].as_str().unwrap_or_default() {
+            "" if go == "intstr" => go,
             "" => "any",
             "object" => {
                 let value = match &schema["additionalProperties"] {
-                    Value::Object(_) => self.of(&schema["additionalProperties"], name),
+                    Value::Object(_) => self.of(&schema["additionalProperties"], &inner("{", "}"), name),
                     Value::Null | Value::Bool(true) => "any".to_owned(),
                     other => panic!("{other}"),
                 };
@@ -195,11 +215,16 @@ impl Definitions {
                 };
                 return format!("{atomic}{{{value}}}");
             }
-            "array" => return format!("{}[{}]", self.list(schema), self.of(&schema["items"], name)),
-            "integer" | "number" => "num",
-            "boolean" => "bool",
-            "string" if matches!(schema["format"].as_str(), None | Some("" | "byte")) => "str",
-            "string" => "scalar",
+            "array" => {
+                let item = self.of(&schema["items"], &inner("[", "]"), name);
+                return format!("{}[{item}]", self.list(schema));
+            }
+            "integer" | "number" => scalar(go, &["i32", "i64", "f64"]),
+            "boolean" => scalar(go, &["bool"]),
+            "string" if matches!(schema["format"].as_str(), None | Some("" | "byte")) => {
+                scalar(go, &["str", "bytes", "duration"])
+            }
+            "string" => scalar(go, &["time", "microtime"]),
             other => panic!("a field of type {other}"),
         }
         .to_owned()
@@ -226,6 +251,13 @@ impl Definitions {
         let keys: Vec<String> = keys.into_iter().map(|key| with_default(key, item)).collect();
         format!("map({})", keys.join(","))
     }
+}
+
+/// What a scalar is in Go: one of `words`.
+fn scalar<'g>(go: &'g str, words: &[&str]) -> &'g str {
+    // Of what is never admitted nothing is known.
+    assert!(go == "any" || words.contains(&go), "{go} is none of {words:?}");
+    go
 }
 
 /// A key, and what an item without it has there.

@@ -1,6 +1,6 @@
 //! What differs behind the gateway: between the webhooks of a chain the API
-//! server fills in defaults and drops what it does not know. The gateway has no
-//! schemas; the next webhook sees what the last one wrote.
+//! server fills in defaults and drops what it does not know. The gateway does not
+//! know the defaults, and keeps what a newer API server may know.
 
 use super::servers::{self, BEHIND, DIRECT, Servers};
 use serde_json::{Value, json};
@@ -34,8 +34,8 @@ fn between_webhooks_the_api_server_defaults_and_prunes_and_the_gateway_does_not(
     let (seen_behind, stored_behind) = added(&servers, BEHIND);
     assert_eq!(
         seen_behind,
-        json!({"name": "sketched", "image": "added:1", "nonsense": true}),
-        "as the webhook before it wrote it"
+        json!({"name": "sketched", "image": "added:1", "nonsense": true, "resources": {}}),
+        "as the webhook before it wrote it, with what Go writes of any container"
     );
     assert_eq!(seen["imagePullPolicy"], "IfNotPresent", "{seen}");
     assert_eq!(seen.get("nonsense"), None, "{seen}");

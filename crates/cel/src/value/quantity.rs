@@ -1,6 +1,7 @@
 //! Resource quantities: `500m`, `1.5Gi`, `12e6` (apimachinery
 //! `pkg/api/resource/quantity.go`).
 
+mod canonical;
 mod decimal;
 mod parse;
 
@@ -36,6 +37,16 @@ impl Quantity {
     /// What is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, QuantityFault> {
         parse::quantity(text)
+    }
+
+    /// The amount in `text` as Kubernetes writes it: `1` of `1000m`, `1536Mi` of `1.5Gi`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the text.
+    pub fn canonical(text: &str) -> Result<String, QuantityFault> {
+        let amount = Self::parse(text)?;
+        Ok(canonical::written(&amount, text).unwrap_or_else(|| text.to_owned()))
     }
 
     /// How two amounts compare.
@@ -212,5 +223,33 @@ mod tests {
             difference.compare(&Quantity::parse("1e20").unwrap()),
             Ordering::Less
         );
+    }
+
+    #[test]
+    fn amounts_are_written_in_as_few_digits_as_possible() {
+        for (text, expected) in [
+            ("1000m", "1"),
+            ("1500m", "1500m"),
+            ("0.5", "500m"),
+            ("+.5k", "500"),
+            ("1.5Gi", "1536Mi"),
+            ("1024Mi", "1Gi"),
+            ("0.5Ki", "512"),
+            ("1.0001Ki", "1024102400u"),
+            ("100Ki", "100Ki"),
+            ("-2048Ki", "-2Mi"),
+            ("12e6", "12e6"),
+            ("120e5", "12e6"),
+            ("1E3", "1e3"),
+            ("1E", "1E"),
+            ("12000000", "12M"),
+            ("1e-9", "1e-9"),
+            ("1e-10", "1e-9"),
+            ("0Gi", "0"),
+            ("-0", "0"),
+            ("99999999999Ei", "9223372036854775807"),
+        ] {
+            assert_eq!(Quantity::canonical(text).as_deref(), Ok(expected), "{text}");
+        }
     }
 }

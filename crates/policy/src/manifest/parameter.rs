@@ -3,7 +3,8 @@
 use super::admission;
 use super::report::Report;
 use crate::document::{Document, Node, Value};
-use crate::engine::admission::{GroupVersionKind, apply};
+use crate::engine::admission::GroupVersionKind;
+use crate::engine::admission::apply::{self, DecodeError, Reading};
 use crate::field::{FaultKind, FieldPath};
 use portcullis_cel::json;
 
@@ -21,7 +22,8 @@ pub(super) fn validate(document: &Document, report: &mut Report<'_>) {
         version: version.into(),
         kind: document.text("kind").unwrap_or_default().into(),
     };
-    let Err(mismatches) = apply::is_changed(&kind, nothing.root(), object.root()) else {
+    let decoded = apply::decode(&kind, nothing.root(), object.root(), Reading::Lenient);
+    let Err(DecodeError::Mismatches(mismatches)) = decoded else {
         return;
     };
     for mismatch in mismatches.iter() {

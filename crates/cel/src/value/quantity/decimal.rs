@@ -44,6 +44,20 @@ impl Decimal {
         }
     }
 
+    /// The same without zeros at the end.
+    pub(super) fn shortest(mut self) -> Self {
+        while self.digits.pop_if(|digit| *digit == 0).is_some() {
+            self.scale += 1;
+        }
+        self
+    }
+
+    /// It, if it is whole and fits.
+    pub(super) fn as_i64(&self) -> Option<i64> {
+        let power = 10_i64.checked_pow(u32::try_from(self.scale).ok()?)?;
+        self.written().parse::<i64>().ok()?.checked_mul(power)
+    }
+
     /// × 2^`exponent`.
     pub(super) fn doubled(mut self, exponent: u32) -> Self {
         for _ in 0..exponent {

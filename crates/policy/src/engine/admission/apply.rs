@@ -6,9 +6,9 @@
 //! Object{spec: …}  --configuration-->  JSON text  --check-->  a patch that fits
 //!    portcullis_cel::Value       names, values                fields,            |
 //!                                                  types, no atomics  v
-//!                          object (json::Node)  ---------------->  merge: Tree
+//!                          object (json::Node)  ---------------->  merge: Tree  --decode--> JSON
 //!                                                     ^
-//!                 schema.txt: how each built-in type merges
+//!                 schema.txt: how each built-in type merges, and how Go reads and writes it
 //! ```
 //!
 //! Everything that the configuration does not name keeps its text, including fields that
@@ -25,18 +25,18 @@ mod item;
 mod merge;
 mod names;
 mod schema;
-mod strict;
+mod type_meta;
 
 use super::GroupVersionKind;
 use portcullis_cel::Value;
 use portcullis_cel::json::{Document, Node, Tree};
 
 pub use configuration::configuration;
-pub use decode::is_changed;
-pub use error::{Error, FieldMismatch, FieldMismatches, MAX_CONFIGURATION, MAX_LEVELS};
+pub use decode::{Decoded, Reading, decode};
+pub use error::{DecodeError, Error, FieldMismatch, FieldMismatches, MAX_CONFIGURATION, MAX_LEVELS};
 pub use names::type_names;
 pub use schema::Schemas;
-pub use strict::strict;
+pub use type_meta::check_type_meta;
 
 /// The object as JSON, with what `configuration`, the value of an expression,
 /// says of it.
@@ -45,7 +45,7 @@ pub use strict::strict;
 ///
 /// # Errors
 ///
-/// As [`configuration()`] and [`merge`].
+/// As [`configuration()`] and [`merge`], and [`Error::Decode`].
 pub fn apply(
     kind: &GroupVersionKind<'_>,
     object: Node<'_>,
@@ -56,7 +56,12 @@ pub fn apply(
     if document.levels() > MAX_LEVELS {
         return Err(Error::TooLarge);
     }
-    merge(Schemas::builtin(), kind, object, document.root()).map(|tree| tree.to_text())
+    let merged = merge(Schemas::builtin(), kind, object, document.root())?.to_text();
+    let decoded = {
+        let merged = Document::parse(merged.as_str()).map_err(|_| Error::TooLarge)?;
+        decode(kind, object, merged.root(), Reading::Values)?
+    };
+    Ok(decoded.text.unwrap_or(merged))
 }
 
 /// The object with what `patch` says of it: maps key by key, lists by what

@@ -19,6 +19,7 @@
 mod annotations;
 mod ask;
 mod judged;
+mod managed_fields;
 mod mutating;
 mod objection;
 mod patch;

@@ -29,6 +29,7 @@ pub use mismatch::Mismatch;
 pub(super) use namespace::LayeredNamespaces;
 pub use namespace::{FixedNamespaces, MissingNamespace, Namespaces, selects_namespace};
 pub use rule::{MatchRule, Operations, RuleScope, RuleTarget};
+pub(super) use versions::is_own_group;
 
 /// Why it cannot be said whether something applies.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

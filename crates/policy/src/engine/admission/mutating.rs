@@ -6,10 +6,9 @@
 mod dispatcher;
 mod initialize;
 mod state;
-mod typing;
 
 use super::GroupVersionKind;
-use super::apply;
+use super::apply::{self, Reading};
 use super::conditions::{self, MatchConditions};
 use super::environment::{Expression, ExpressionEnvironment};
 use super::evaluation::Evaluated;
@@ -65,9 +64,10 @@ pub enum MutationFault {
     /// The configuration does not apply to the object.
     #[error(transparent)]
     Apply(#[from] apply::Error),
-    /// What comes out of a JSON Patch is no object of its kind.
-    #[error("Internal error occurred: strict decoding error: {0}")]
-    Strict(apply::FieldMismatches),
+    /// What comes out of a JSON Patch is no object of its kind, which refuses the request
+    /// whatever the failure policy.
+    #[error("{0}")]
+    Undecodable(String),
     /// What comes out is larger or deeper than an object may be.
     #[error("the object after the mutation cannot be read: {0}")]
     Result(#[from] json::Error),
@@ -146,7 +146,13 @@ pub fn apply_patch(
         Err(error) => return Err(error.into()),
     };
     let changed = Document::parse(tree.to_text())?;
-    apply::strict(kind, object, changed.root()).map_err(MutationFault::Strict)?;
+    apply::check_type_meta(kind, changed.root()).map_err(MutationFault::Undecodable)?;
+    let decoded = apply::decode(kind, object, changed.root(), Reading::Strict)
+        .map_err(|error| MutationFault::Undecodable(error.to_string()))?;
+    let changed = match decoded.text {
+        Some(text) => Document::parse(text)?,
+        None => changed,
+    };
     Ok((!changed.root().same(object)).then_some(changed))
 }
 

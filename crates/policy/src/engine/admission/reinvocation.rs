@@ -41,13 +41,13 @@ impl<K: Ord> Reinvocable<K> {
         self.again.append(&mut self.ran);
     }
 
+    /// Whether there is any that is to run in the second pass.
+    pub(super) fn is_any_required(&self) -> bool {
+        !self.again.is_empty()
+    }
+
     /// `ShouldReinvoke…`: whether this one is to run in the second pass.
     pub(super) fn is_required(&self, key: &K) -> bool {
         self.again.contains(key)
-    }
-
-    /// Whether there is any.
-    pub(super) fn is_any_required(&self) -> bool {
-        !self.again.is_empty()
     }
 }

@@ -36,6 +36,17 @@ pub(super) struct RunContext<'c> {
     pub(super) run: Run<'c>,
 }
 
+impl RunContext<'_> {
+    /// The same, of which nothing is recorded.
+    pub(super) const fn unrecorded(self) -> Self {
+        let run = Run {
+            recorder: None,
+            ..self.run
+        };
+        Self { run, ..self }
+    }
+}
+
 impl<'r> Run<'r> {
     /// Every policy as at `now`, without a deadline.
     #[must_use]

@@ -78,9 +78,6 @@ pub enum TraceStep<'s> {
     Changed {
         /// What changed, as a JSON Patch.
         patch: String,
-        /// Pointers to what is empty in it. An API server that reads the object into
-        /// its type may leave that out before anything looks at the object again.
-        empty: Vec<String>,
     },
     /// Policies and webhooks that want to see what others changed after them run once more.
     Again,

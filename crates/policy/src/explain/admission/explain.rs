@@ -199,17 +199,7 @@ fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {
             writeln!(f, "      {part}: {expression}")?;
             writeln!(f, "        {result}  (cost {cost}, {took:.1?})")
         }
-        Traced::Changed { patch, empty } => {
-            writeln!(f, "        patch {}", excerpt(patch.get()))?;
-            if !empty.is_empty() {
-                let empty = empty.join(", ");
-                writeln!(
-                    f,
-                    "        an API server may drop empty values before the next mutation: {empty}"
-                )?;
-            }
-            Ok(())
-        }
+        Traced::Changed { patch } => writeln!(f, "        patch {}", excerpt(patch.get())),
         Traced::Webhook {
             configuration,
             name,

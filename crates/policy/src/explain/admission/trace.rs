@@ -65,12 +65,7 @@ pub enum Traced {
         took: Duration,
     },
     /// A mutation or webhook changed the object.
-    Changed {
-        patch: Box<RawValue>,
-        /// What an API server may leave out before the next mutation.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        empty: Vec<String>,
-    },
+    Changed { patch: Box<RawValue> },
     /// A webhook applies or not.
     Webhook {
         configuration: String,
@@ -196,10 +191,7 @@ impl Recorder for StepRecorder {
             },
             // Its expressions say the same.
             TraceStep::Decided(_) => return,
-            TraceStep::Changed { patch, empty } => Traced::Changed {
-                patch: raw(patch),
-                empty,
-            },
+            TraceStep::Changed { patch } => Traced::Changed { patch: raw(patch) },
             TraceStep::Again => Traced::Phase {
                 phase: self.phase.as_str(),
                 again: true,

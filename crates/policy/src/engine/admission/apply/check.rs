@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::schema::{Lists, Maps, Scalar, SchemaType};
+use super::schema::{Lists, Maps, ScalarClass, SchemaType};
 use super::{Error, FieldMismatches, Schemas, item};
 use portcullis_cel::json::{Kind, Node};
 
@@ -45,15 +45,15 @@ pub(super) fn misfit(schemas: &Schemas<'_>, of: &SchemaType<'_>, node: Node<'_>)
         Kind::Null => true,
         Kind::Object => schemas.maps(of).is_some(),
         Kind::Array => of.lists().is_some(),
-        Kind::String => matches!(of.scalars(), Some(Scalar::String | Scalar::Any)),
-        Kind::Number => matches!(of.scalars(), Some(Scalar::Numeric | Scalar::Any)),
-        Kind::Bool => matches!(of.scalars(), Some(Scalar::Boolean | Scalar::Any)),
+        Kind::String => matches!(of.scalars(), Some(ScalarClass::String | ScalarClass::Any)),
+        Kind::Number => matches!(of.scalars(), Some(ScalarClass::Numeric | ScalarClass::Any)),
+        Kind::Bool => matches!(of.scalars(), Some(ScalarClass::Boolean | ScalarClass::Any)),
     };
     (!fits).then(|| match of.scalars() {
-        Some(Scalar::String) => format!("expected string, got {}", quoted(node)),
-        Some(Scalar::Numeric) => format!("expected numeric (int or float), got {}", sort(node)),
-        Some(Scalar::Boolean) => format!("expected boolean, got {}", quoted(node)),
-        Some(Scalar::Any) => format!("expected any scalar, got {}", quoted(node)),
+        Some(ScalarClass::String) => format!("expected string, got {}", quoted(node)),
+        Some(ScalarClass::Numeric) => format!("expected numeric (int or float), got {}", sort(node)),
+        Some(ScalarClass::Boolean) => format!("expected boolean, got {}", quoted(node)),
+        Some(ScalarClass::Any) => format!("expected any scalar, got {}", quoted(node)),
         None if schemas.maps(of).is_some() => format!("expected map, got {}", quoted(node)),
         None => format!("expected list, got {}", quoted(node)),
     })

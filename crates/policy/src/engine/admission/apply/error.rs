@@ -41,6 +41,9 @@ pub enum Error {
     /// The object does not fit its kind, where the configuration names it.
     #[error("error applying patch: failed to convert original object to typed object: {0}")]
     Object(FieldMismatches),
+    /// The object with the configuration cannot be read into its type.
+    #[error("error applying patch: {0}")]
+    Decode(#[from] DecodeError),
     /// The configuration is too large or nests too deep.
     #[error(
         "the ApplyConfiguration has over {} bytes or {} levels",
@@ -131,4 +134,23 @@ impl fmt::Display for FieldMismatches {
         f.write_str("errors:")?;
         self.0.iter().try_for_each(|one| write!(f, "\n  {one}"))
     }
+}
+
+/// Why an object cannot be read into its type.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Values that are not of their fields' types.
+    #[error("{0}")]
+    Mismatches(FieldMismatches),
+    /// Fields that are not known, by their paths.
+    #[error("strict decoding error: {}", unknown_fields(.0))]
+    Unknown(Vec<String>),
+}
+
+fn unknown_fields(paths: &[String]) -> String {
+    let fields: Vec<String> = paths
+        .iter()
+        .map(|path| format!("unknown field {path:?}"))
+        .collect();
+    fields.join(", ")
 }

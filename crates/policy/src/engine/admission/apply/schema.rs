@@ -1,7 +1,7 @@
-//! The schema of the built-in types for merging.
+//! The schema of the built-in types: how they merge, and how Go reads and writes them.
 //!
-//! It is derived from an API server's OpenAPI, as in structured-merge-diff: the fields,
-//! which lists are sets or maps, and what is atomic.
+//! The first is derived from an API server's OpenAPI, as in structured-merge-diff: the fields,
+//! which lists are sets or maps, and what is atomic. The second is what the Go types say.
 
 mod declared;
 mod read;
@@ -41,9 +41,36 @@ pub(super) enum SchemaType<'s> {
 /// Whether it can only be replaced as a whole.
 pub(super) type Atomic = bool;
 
-/// What a scalar may be.
+/// What a scalar is in Go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scalar {
+    /// `string`.
+    String,
+    /// `[]byte`: text in base64.
+    Bytes,
+    /// `metav1.Time`: seconds.
+    Time,
+    /// `metav1.MicroTime`: microseconds.
+    MicroTime,
+    /// `resource.Quantity`.
+    Quantity,
+    /// `intstr.IntOrString`.
+    IntOrString,
+    /// `int32`.
+    Int32,
+    /// `int64`.
+    Int64,
+    /// `float64`.
+    Double,
+    /// `bool`.
+    Boolean,
+    /// Any of these.
+    Any,
+}
+
+/// What a scalar may be where it merges: OpenAPI tells no more apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScalarClass {
     /// Text.
     String,
     /// A number.
@@ -79,14 +106,25 @@ pub(super) struct Struct<'s> {
     /// Its name, such as `apps.v1.DeploymentSpec`.
     name: &'s str,
     /// By name, sorted.
-    fields: Vec<(&'s str, SchemaType<'s>)>,
+    fields: Vec<Field<'s>>,
     atomic: Atomic,
+}
+
+/// A known key.
+#[derive(Debug)]
+pub(super) struct Field<'s> {
+    pub(super) name: &'s str,
+    pub(super) of: SchemaType<'s>,
+    /// Whether Go leaves it out while it is empty (`omitempty`); else it is always written.
+    pub(super) omits_empty: bool,
+    /// Whether it is a pointer in Go, which only `null` leaves empty.
+    pub(super) is_pointer: bool,
 }
 
 /// A type as far as it concerns maps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Maps<'t, 's> {
-    fields: &'t [(&'s str, SchemaType<'s>)],
+    fields: &'t [Field<'s>],
     rest: Option<&'t SchemaType<'s>>,
     pub(super) atomic: Atomic,
 }
@@ -164,11 +202,24 @@ impl<'s> SchemaType<'s> {
     }
 
     /// What scalars it may be, if any.
-    pub(super) const fn scalars(&self) -> Option<Scalar> {
+    pub(super) const fn scalars(&self) -> Option<ScalarClass> {
         match self {
-            Self::Scalar(scalar) => Some(*scalar),
-            Self::Deduced | Self::Untyped => Some(Scalar::Any),
+            Self::Scalar(scalar) => Some(scalar.class()),
+            Self::Deduced | Self::Untyped => Some(ScalarClass::Any),
             Self::List(..) | Self::Map(..) | Self::Struct(..) => None,
+        }
+    }
+}
+
+// === impl Scalar ===
+
+impl Scalar {
+    const fn class(self) -> ScalarClass {
+        match self {
+            Self::String | Self::Bytes => ScalarClass::String,
+            Self::Int32 | Self::Int64 | Self::Double => ScalarClass::Numeric,
+            Self::Boolean => ScalarClass::Boolean,
+            Self::Time | Self::MicroTime | Self::Quantity | Self::IntOrString | Self::Any => ScalarClass::Any,
         }
     }
 }
@@ -176,10 +227,20 @@ impl<'s> SchemaType<'s> {
 // === impl Maps ===
 
 impl<'t, 's> Maps<'t, 's> {
-    /// The type of the field `name`, if it is declared.
+    /// The declared fields; none of a map of any keys.
+    pub(super) const fn fields(&self) -> &'t [Field<'s>] {
+        self.fields
+    }
+
+    /// The field `name`, if it is declared.
+    pub(super) fn declared(&self, name: &str) -> Option<&'t Field<'s>> {
+        let place = self.fields.binary_search_by_key(&name, |field| field.name).ok()?;
+        self.fields.get(place)
+    }
+
+    /// Its type.
     pub(super) fn field(&self, name: &str) -> Option<&'t SchemaType<'s>> {
-        let place = self.fields.binary_search_by_key(&name, |(field, _)| field).ok()?;
-        self.fields.get(place).map(|(_, of)| of)
+        self.declared(name).map(|field| &field.of)
     }
 
     /// The type of the key `name`, if there may be such a key.

@@ -11,11 +11,11 @@ use portcullis_cel::{Activation, Budget, Environment, Type, Value, Version};
 const SCHEMA: &str = r#"
 # Thing has a field of each sort.
 kind example.com/v1 Thing Thing
-type Thing apiVersion:str kind:str text:str number:num truth:bool scalar:scalar any:any whole:!any nested:Nested atomic:Atomic made-atomic:!Nested made-granular:~Atomic list:[str] set:set[scalar] items:map(name)[Item] ports:map(port=0,protocol="TCP")[Port] map:{num} structs:{Nested} atomic-map:!{str}
+type Thing apiVersion:str kind:str text:str number:i64 truth:bool scalar:scalar any:any whole:!any nested:Nested atomic:Atomic made-atomic:!Nested made-granular:~Atomic list:[str] set:set[scalar] items:map(name)[Item] ports:map(port=0,protocol="TCP")[Port] map:{i64} structs:{Nested} atomic-map:!{str}
 type Nested a:str b:str nested:Nested
 type Atomic ! a:str b:str
 type Item name:str value:str list:[str] items:map(name)[Item]
-type Port port:num protocol:str name:str
+type Port port:i64 protocol:str name:str
 "#;
 
 fn kind(kind: &str) -> GroupVersionKind<'_> {

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use super::annotations;
 use super::ask::{self, Matching};
+use super::managed_fields;
 use super::objection::{Objection, add_warnings_and_annotations, cause};
 use super::patch::{self, Patched};
 use crate::engine::Cause;
@@ -149,7 +150,10 @@ impl Mutating {
         if self.round > 0 && listed.is_shadow {
             return None;
         }
-        let matched = match set.matches(listed, context, self.policies.object_of(request)) {
+        // Of one that is not called again, only that it cannot be said whether it matches counts.
+        let is_to_run = self.round == 0 || self.webhooks.is_required(&place);
+        let recorded = if is_to_run { context } else { context.unrecorded() };
+        let matched = match set.matches(listed, recorded, self.policies.object_of(request)) {
             Ok(Matching::Not) => return None,
             Ok(Matching::As(matched)) => Ok(matched),
             Ok(Matching::Fails(objection)) => Err(objection),
@@ -161,7 +165,7 @@ impl Mutating {
                 return None;
             }
         };
-        if self.round > 0 && !self.webhooks.is_required(&place) {
+        if !is_to_run {
             return None;
         }
         let call = matched.and_then(|matched| ask::call(listed, request, matched));
@@ -206,17 +210,19 @@ impl Mutating {
         }
     }
 
-    /// The second pass is left out if nobody is to run in it.
+    /// There is a second pass if anything changed the object: it may be one now that the
+    /// conditions of others cannot judge.
     fn end_of_pass(&mut self, context: RunContext<'_>) {
-        let is_last = self.round > 0 || !self.is_changed;
-        if is_last || !(self.policies.are_to_run_again() | self.webhooks.is_any_required()) {
+        if self.round > 0 || !self.is_changed {
             self.stage = MutatingStage::Initializers;
             return;
         }
         self.round = 1;
         self.last_output.clone_from(&self.policies.object);
         self.stage = MutatingStage::Policies;
-        context.run.record(|| TraceStep::Again);
+        if self.policies.are_to_run_again() | self.webhooks.is_any_required() {
+            context.run.record(|| TraceStep::Again);
+        }
     }
 
     fn initializers(&mut self, set: &AdmissionSet, context: RunContext<'_>) {
@@ -253,7 +259,12 @@ impl Mutating {
         if let Some(denial) = &reply.denial {
             return Err(Objection::Denial(Box::new(denial.clone())));
         }
-        patch::patched(call, reply, self.policies.object_of(context.request))
+        let mut patched = patch::patched(call, reply, self.policies.object_of(context.request))?;
+        if let Some(patched) = &mut patched {
+            let is_first = !std::mem::replace(&mut self.policies.is_decoded, true);
+            patched.is_changed |= is_first && managed_fields::are_new(context.request);
+        }
+        Ok(patched)
     }
 
     fn settle(

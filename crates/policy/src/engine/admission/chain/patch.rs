@@ -4,8 +4,9 @@
 //! `apiserver/pkg/admission/plugin/webhook/mutating/dispatcher.go`.
 
 use super::objection::Objection;
+use crate::engine::admission::apply::{self, Decoded, Reading};
+use crate::engine::admission::status;
 use crate::engine::admission::webhook::{Call, ReviewVersion, WebhookReply};
-use crate::engine::admission::{apply, status};
 use crate::engine::text::truncate_with_mark;
 use portcullis_cel::json::{self, Document, Kind, Node, diff, patch};
 
@@ -57,11 +58,7 @@ pub(super) fn patched(
         return Err(Objection::Call(why));
     }
     let patched = applied(&document, object).map_err(internal)?;
-    let is_changed = judge(call, object, patched.root()).map_err(internal)?;
-    Ok(Some(Patched {
-        object: patched,
-        is_changed,
-    }))
+    decoded(call, object, patched).map(Some).map_err(internal)
 }
 
 /// What differs, as paths; bounded.
@@ -96,31 +93,16 @@ fn applied(patch: &Document<'_>, object: Node<'_>) -> Result<Document<'static>, 
     Document::parse(tree.to_text()).map_err(|error: json::Error| error.to_string())
 }
 
-/// Whether it is another object; an error if it is none of its kind.
-fn judge(call: &Call, before: Node<'_>, after: Node<'_>) -> Result<bool, String> {
-    if after.kind() != Kind::Object {
-        return Err("the object after the patch is no object".to_owned());
-    }
-    let kind = &call.kind;
-    let version = match kind.group.as_ref() {
-        "" => kind.version.to_string(),
-        group => format!("{group}/{}", kind.version),
+/// The object as the API server has it.
+fn decoded(call: &Call, before: Node<'_>, after: Document<'static>) -> Result<Patched, String> {
+    apply::check_type_meta(&call.kind, after.root())?;
+    let Decoded { text, is_changed } = apply::decode(&call.kind, before, after.root(), Reading::Lenient)
+        .map_err(|error| error.to_string())?;
+    let object = match text {
+        Some(text) => Document::parse(text).map_err(|error| error.to_string())?,
+        None => after,
     };
-    for (field, own) in [("apiVersion", version.as_str()), ("kind", &kind.kind)] {
-        let Some(written) = after.get(field).filter(|value| !value.is_null()) else {
-            continue;
-        };
-        match written.as_str() {
-            Some(text) if text == own || text.is_empty() => {}
-            _ => {
-                return Err(format!(
-                    "the patch makes {field} {} of {own:?}: unknown conversion",
-                    written.raw()
-                ));
-            }
-        }
-    }
-    apply::is_changed(kind, before, after).map_err(|found| found.to_string())
+    Ok(Patched { object, is_changed })
 }
 
 fn internal(why: String) -> Objection {

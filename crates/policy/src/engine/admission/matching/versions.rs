@@ -32,6 +32,11 @@ const VERSIONS: [(&str, &[&str]); 24] = [
     ("storagemigration.k8s.io", &["v1", "v1beta1"]),
 ];
 
+/// Whether the group is one of Kubernetes' own, whose objects API servers decode into Go types.
+pub(in crate::engine::admission) fn is_own_group(group: &str) -> bool {
+    VERSIONS.iter().any(|(own, _)| *own == group)
+}
+
 /// Whether Kubernetes itself has the resource under this name alone.
 pub(super) fn is_single(resource: &GroupVersionResource<'_>) -> bool {
     VERSIONS.iter().any(|(group, versions)| {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! pass 1: which policies apply to the object received ─▶ each changes it in turn
-//! pass 2: if policies or webhooks changed it, those of IfNeeded that ran, once more
+//! pass 2: if policies or webhooks changed it, the conditions of all that apply once more,
+//!         and those of IfNeeded that ran
 //! then:   the policies of initializers, if the object is created
 //! ```
 //!
@@ -13,10 +14,9 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use super::MutatingPolicy;
-use super::state::{MutationState, PolicyRefusal};
+use super::state::{MutationState, PolicyFailure, PolicyRefusal};
+use super::{MutatingPolicy, MutationFault};
 use crate::engine::StatusReason;
-use crate::engine::admission::AdmissionSet;
 use crate::engine::admission::bound::Bound;
 use crate::engine::admission::conditions::MatchConditions;
 use crate::engine::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs};
@@ -25,6 +25,7 @@ use crate::engine::admission::policy::{FailurePolicy, PolicyBinding};
 use crate::engine::admission::reinvocation::Reinvocation;
 use crate::engine::admission::run::RunContext;
 use crate::engine::admission::variables::{Inputs, NamespaceObject, RequestView};
+use crate::engine::admission::{AdmissionSet, Operation};
 use crate::engine::{CauseKind, PolicyResult};
 use portcullis_cel::json::{Document, Node};
 
@@ -59,12 +60,17 @@ impl AdmissionSet {
         context: RunContext<'_>,
         is_second: bool,
     ) -> bool {
-        if context.request.request_resource.is_virtual() {
+        // What is deleted has no object to change, so such policies never see it.
+        let is_deletion = context.request.operation == Operation::Delete;
+        if is_deletion || context.request.request_resource.is_virtual() {
             return false;
         }
-        if is_second && !state.are_to_run_again() {
-            return false;
-        }
+        let is_recorded = !is_second || state.invocations.is_any_required();
+        let context = if is_recorded {
+            context
+        } else {
+            context.unrecorded()
+        };
         let mut pass = Pass::new(context, state);
         self.run_pass(&mut pass, is_second);
         pass.is_changed
@@ -93,7 +99,7 @@ impl AdmissionSet {
         }
         let namespace = self.namespace_of(request);
         for invocation in &invocations {
-            if run.deadline.has_passed() {
+            if run.deadline.has_passed() || pass.state.failure.is_some() {
                 return;
             }
             pass.invoke(invocation, namespace.as_variable(), is_second);
@@ -170,18 +176,22 @@ impl<'p> Pass<'p> {
             invocation.binding.name.clone(),
             invocation.number,
         );
-        self.context.run.record(|| {
-            let param = invocation.param.as_deref().map(Document::root);
-            runs(&invocation.policy.applicability, invocation.binding, param)
-        });
-        match self.conditions(invocation) {
+        let is_to_run = !is_second || self.state.invocations.is_required(&key);
+        if is_to_run {
+            self.context.run.record(|| {
+                let param = invocation.param.as_deref().map(Document::root);
+                runs(&invocation.policy.applicability, invocation.binding, param)
+            });
+        }
+        // Of a policy that is not to run again, an error of its conditions counts nevertheless.
+        match self.conditions(invocation, is_to_run) {
             MatchConditions::Match => {}
             MatchConditions::NoMatch(_) => {
                 return self.state.evaluated(invocation.place, PolicyResult::NoMatch);
             }
             MatchConditions::Error(message) => return self.refuse(invocation, message),
         }
-        if is_second && !self.state.invocations.is_required(&key) {
+        if !is_to_run {
             return;
         }
         self.state.evaluated(invocation.place, PolicyResult::Match);
@@ -194,8 +204,13 @@ impl<'p> Pass<'p> {
         }
     }
 
-    fn conditions(&mut self, invocation: &Invocation<'_>) -> MatchConditions {
-        let RunContext { request, access, run } = self.context;
+    fn conditions(&mut self, invocation: &Invocation<'_>, is_recorded: bool) -> MatchConditions {
+        let context = if is_recorded {
+            self.context
+        } else {
+            self.context.unrecorded()
+        };
+        let RunContext { request, access, run } = context;
         let view = RequestView::for_conditions(request, &invocation.matched).asked_by_nobody(run.nobody_asks);
         let spent = Cell::new(0);
         let inputs = Inputs {
@@ -235,12 +250,19 @@ impl<'p> Pass<'p> {
                 mutation.apply(index, &request.kind, environment, &inputs, run.deadline)
             };
             self.state.spent(invocation.place, spent.get());
+            self.state.is_decoded |= changed.is_ok() && request.object.is_some();
             match changed {
                 Ok(None) => {}
                 Ok(Some(object)) => {
                     self.state.record_change(self.context, &object);
                     self.state.object = Some(object);
                     is_changed = true;
+                }
+                Err(MutationFault::Undecodable(why)) => {
+                    self.state.evaluated(invocation.place, PolicyResult::Error);
+                    let policy = invocation.policy.applicability.name.clone();
+                    self.state.failure = Some(PolicyFailure { policy, why });
+                    return is_changed;
                 }
                 Err(fault) => self.refuse(invocation, fault.to_string()),
             }

@@ -25,7 +25,7 @@ impl AdmissionSet {
         let mut last = "";
         for installed in initializers {
             last = &installed.initializer.name;
-            if context.run.deadline.has_passed() {
+            if context.run.deadline.has_passed() || state.failure.is_some() {
                 return;
             }
             context.run.record(|| TraceStep::Initializer {
@@ -62,6 +62,7 @@ impl AdmissionSet {
         }
         state.object = own.object;
         state.refusals.append(&mut own.refusals);
+        state.failure = own.failure;
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use super::typing;
 use crate::engine::StatusReason;
 use crate::engine::admission::invocation::worse;
 use crate::engine::admission::reinvocation::Reinvocable;
@@ -21,9 +20,20 @@ type InvocationKey = (usize, String, usize);
 pub(in crate::engine::admission) struct MutationState {
     /// The object after the last change; none yet.
     pub(in crate::engine::admission) object: Option<Document<'static>>,
+    /// Whether a patch or a configuration was applied, so that the object was read from JSON.
+    pub(in crate::engine::admission) is_decoded: bool,
     pub(super) refusals: Vec<PolicyRefusal>,
+    /// What ends the request whatever failure policies say.
+    pub(super) failure: Option<PolicyFailure>,
     evaluations: Vec<PolicyEvaluation>,
     pub(super) invocations: Reinvocable<InvocationKey>,
+}
+
+/// A policy made an object that cannot be decoded.
+#[derive(Debug, Clone)]
+pub(super) struct PolicyFailure {
+    pub(super) policy: String,
+    pub(super) why: String,
 }
 
 /// Why a policy whose failure policy is Fail could not run.
@@ -40,7 +50,9 @@ impl MutationState {
     pub(in crate::engine::admission) const fn new() -> Self {
         Self {
             object: None,
+            is_decoded: false,
             refusals: Vec::new(),
+            failure: None,
             evaluations: Vec::new(),
             invocations: Reinvocable::new(),
         }
@@ -51,8 +63,7 @@ impl MutationState {
         self.object.as_ref().map(Document::root).or(request.object)
     }
 
-    /// Whether any policy is to run in the second pass, which there is if
-    /// anything changed the object: then all that want to see changes, for
+    /// Whether any policy is to run in the second pass: then all that want to see changes, for
     /// upstream reports them at the end of a pass even of their own.
     pub(in crate::engine::admission) fn are_to_run_again(&mut self) -> bool {
         self.invocations.require();
@@ -68,7 +79,6 @@ impl MutationState {
                 .unwrap_or_default();
             TraceStep::Changed {
                 patch: patch::write(&operations),
-                empty: typing::empty(&context.request.kind, &operations),
             }
         });
     }
@@ -78,19 +88,22 @@ impl MutationState {
         &self,
         request: &Request<'_>,
     ) -> Option<(Denial, Cause<'static>)> {
+        let cause = |policy: &str| Cause {
+            kind: CauseKind::MutatingAdmissionPolicy,
+            namespace: Cow::Borrowed(""),
+            name: Cow::Owned(policy.to_owned()),
+            rule: None,
+        };
+        if let Some(PolicyFailure { policy, why }) = &self.failure {
+            return Some((status::internal(why.clone()), cause(policy)));
+        }
         let first = self.refusals.first()?;
         let mut refusal = status::denial(request, first.message.clone(), first.reason);
         // Whatever the reason, upstream answers these as forbidden.
         refusal.code = StatusReason::Forbidden.code().into();
         let causes = self.refusals.iter().map(|fault| StatusCause::of(&fault.message));
         refusal.details.causes = causes.collect();
-        let cause = Cause {
-            kind: CauseKind::MutatingAdmissionPolicy,
-            namespace: Cow::Borrowed(""),
-            name: Cow::Owned(first.policy.clone()),
-            rule: None,
-        };
-        Some((refusal, cause))
+        Some((refusal, cause(&first.policy)))
     }
 
     /// What each policy came to, by its place.

@@ -5,19 +5,6 @@ use std::collections::HashMap;
 use super::{Scalar, SchemaType, Schemas};
 use crate::engine::admission::GroupVersionKind;
 
-/// Fields that the table calls text or numbers and Kubernetes something else: bytes, and numbers
-/// that need not be whole. What is not known better may be anything.
-const LOOSE: [(&str, &str); 5] = [
-    ("core.v1.Secret", "data"),
-    ("core.v1.ConfigMap", "binaryData"),
-    ("admissionregistration.v1.WebhookClientConfig", "caBundle"),
-    ("certificates.v1.CertificateSigningRequestSpec", "request"),
-    ("certificates.v1.CertificateSigningRequestStatus", "certificate"),
-];
-
-/// A type whose numbers need not be whole.
-const FRACTIONAL: &str = "apiextensions.v1.JSONSchemaProps";
-
 /// Declares each struct once; one that contains itself may be anything there.
 struct Declarations<'t, 's> {
     schemas: &'t Schemas<'s>,
@@ -44,16 +31,15 @@ impl<'s> Declarations<'_, 's> {
     fn declare(&mut self, of: &SchemaType<'s>) -> portcullis_cel::Type {
         match of {
             SchemaType::Scalar(Scalar::String) => portcullis_cel::Type::String,
-            SchemaType::Scalar(Scalar::Numeric) => portcullis_cel::Type::Int,
+            SchemaType::Scalar(Scalar::Int32 | Scalar::Int64) => portcullis_cel::Type::Int,
             SchemaType::Scalar(Scalar::Boolean) => portcullis_cel::Type::Bool,
             SchemaType::List(item, _) => portcullis_cel::Type::list(self.declare(item)),
             SchemaType::Map(value, _) => {
                 portcullis_cel::Type::map(portcullis_cel::Type::String, self.declare(value))
             }
             SchemaType::Struct(place, _) => self.declare_struct(*place),
-            SchemaType::Scalar(Scalar::Any) | SchemaType::Deduced | SchemaType::Untyped => {
-                portcullis_cel::Type::Dyn
-            }
+            // Numbers that need not be whole, and what OpenAPI has other words for than Go.
+            SchemaType::Scalar(_) | SchemaType::Deduced | SchemaType::Untyped => portcullis_cel::Type::Dyn,
         }
     }
 
@@ -68,18 +54,10 @@ impl<'s> Declarations<'_, 's> {
         let fields: Vec<_> = own
             .fields
             .iter()
-            .map(|(field, of)| (*field, self.declare_field(own.name, field, of)))
+            .map(|field| (field.name, self.declare(&field.of)))
             .collect();
         let declared = portcullis_cel::Type::object(own.name, fields);
         self.done.insert(place, declared.clone());
         declared
-    }
-
-    fn declare_field(&mut self, owner: &str, field: &str, of: &SchemaType<'s>) -> portcullis_cel::Type {
-        let fractional = owner == FRACTIONAL && matches!(of, SchemaType::Scalar(Scalar::Numeric));
-        if fractional || LOOSE.contains(&(owner, field)) {
-            return portcullis_cel::Type::Dyn;
-        }
-        self.declare(of)
     }
 }

@@ -3,21 +3,22 @@
 //! ```text
 //! # a comment
 //! kind apps/v1 Deployment apps.v1.Deployment
-//! type core.v1.ContainerPort containerPort:num hostIP:str protocol:str
-//! type meta.v1.LabelSelector ! matchLabels:{str}          an atomic struct
+//! type core.v1.ContainerPort containerPort:i32 hostIP?:str protocol?:str
+//! type meta.v1.LabelSelector ! matchLabels?:{str}         an atomic struct
 //! ```
 //!
 //! | written | is |
 //! |---|---|
-//! | `str` `num` `bool` `scalar` | a scalar of that sort, or of any |
+//! | `str` `bytes` `time` `microtime` `quantity` `intstr` `i32` `i64` `f64` `bool` `scalar` | a scalar of that Go type, or any |
 //! | `[T]` `set[T]` `map(k,l="TCP")[T]` | a list: atomic, a set, a map by keys with their defaults |
 //! | `{T}` `!{T}` | a map of any keys; an atomic one |
 //! | `NAME` `!NAME` `~NAME` | a struct; made atomic here; made granular here |
 //! | `any` `!any` | anything, deduced from the value; as a whole |
+//! | `FIELD?:T` `FIELD:*T` | a field that is not written while it is empty; a pointer |
 
 use std::collections::HashMap;
 
-use super::{ListKey, Lists, Scalar, SchemaType, Schemas, Struct};
+use super::{Field, ListKey, Lists, Scalar, SchemaType, Schemas, Struct};
 
 /// Why a table is not read: the line, from 1.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,12 +70,25 @@ impl<'s> Struct<'s> {
             if word == "!" {
                 own.atomic = true;
             } else {
-                let (name, of) = word.split_once(':')?;
-                own.fields.push((name, read(of, places)?));
+                own.fields.push(Field::read(word, places)?);
             }
         }
-        own.fields.sort_unstable_by_key(|(name, _)| *name);
+        own.fields.sort_unstable_by_key(|field| field.name);
         Some(own)
+    }
+}
+
+impl<'s> Field<'s> {
+    fn read(word: &'s str, places: &Places<'s>) -> Option<Self> {
+        let (name, of) = word.split_once(':')?;
+        let target = of.strip_prefix('*');
+        let optional = name.strip_suffix('?');
+        Some(Self {
+            name: optional.unwrap_or(name),
+            of: read(target.unwrap_or(of), places)?,
+            omits_empty: optional.is_some(),
+            is_pointer: target.is_some(),
+        })
     }
 }
 
@@ -104,7 +118,14 @@ fn read<'s>(text: &'s str, places: &Places<'s>) -> Option<SchemaType<'s>> {
 fn word(text: &str) -> Option<SchemaType<'static>> {
     Some(match text {
         "str" => SchemaType::Scalar(Scalar::String),
-        "num" => SchemaType::Scalar(Scalar::Numeric),
+        "bytes" => SchemaType::Scalar(Scalar::Bytes),
+        "time" => SchemaType::Scalar(Scalar::Time),
+        "microtime" => SchemaType::Scalar(Scalar::MicroTime),
+        "quantity" => SchemaType::Scalar(Scalar::Quantity),
+        "intstr" => SchemaType::Scalar(Scalar::IntOrString),
+        "i32" => SchemaType::Scalar(Scalar::Int32),
+        "i64" => SchemaType::Scalar(Scalar::Int64),
+        "f64" => SchemaType::Scalar(Scalar::Double),
         "bool" => SchemaType::Scalar(Scalar::Boolean),
         "scalar" => SchemaType::Scalar(Scalar::Any),
         "any" => SchemaType::Deduced,

@@ -244,3 +244,68 @@ fn an_object_that_came_in_another_version_cannot_be_shown() {
         assert!(asked.is_empty() && outcome.denial.is_none());
     }
 }
+
+/// The pod, as two managers wrote it, the last of them then.
+fn managed_pod(second: u8) -> Document<'static> {
+    let entry = |manager: &str, second: u8| json!({"manager": manager, "time": format!("2026-01-01T00:00:{second:02}Z")});
+    let mut object: Value = serde_json::from_str(pod().text()).unwrap();
+    object["metadata"]["managedFields"] = json!([entry("first", 1), entry("last", second)]);
+    Document::parse(object.to_string()).unwrap()
+}
+
+#[test]
+fn the_first_patch_is_a_change_where_the_object_was_written_just_now() {
+    let (old, new) = (managed_pod(1), managed_pod(2));
+    let relabelled = new.text().replace(r#""app":"a""#, r#""app":"b""#);
+    let relabelled = Document::parse(relabelled).unwrap();
+    let unlabelled = Document::parse(new.text().replace(r#""labels":{"app":"a"},"#, "")).unwrap();
+    for (old, object, is_new) in [
+        (None, &new, true),
+        (None, &pod(), false),
+        (Some(&old), &new, true),
+        (Some(&new), &new, false),
+        (Some(&new), &relabelled, true),
+        (Some(&new), &unlabelled, false),
+        (Some(&relabelled), &new, true),
+    ] {
+        let set = mk_set(vec![
+            Webhook {
+                reinvocation: Reinvocation::IfNeeded,
+                ..mk_webhook("noop")
+            },
+            mk_webhook("if app app=a"),
+            mk_webhook("if app app=a "),
+        ]);
+        let request = Request {
+            old_object: old.map(|old| old.root()),
+            operation: if old.is_some() {
+                Operation::Update
+            } else {
+                Operation::Create
+            },
+            ..mk_request(object)
+        };
+        let access = PolicySet::default();
+        let mut asked = Vec::new();
+        let outcome = Chain::run(
+            Phase::Mutate,
+            &set,
+            &request,
+            Run::new(&access, Time::UNIX_EPOCH),
+            &mut |call| {
+                asked.push(call.webhook.name.clone());
+                match call.webhook.name.as_str() {
+                    "noop" => answered(Ok(WebhookReply::default())),
+                    _ => patching(r#"[{"op":"test","path":"/kind","value":"Pod"}]"#),
+                }
+            },
+        );
+        let mutated = |index: usize| {
+            let key = format!("mutation.webhook.admission.k8s.io/round_0_index_{index}");
+            outcome.audit_annotations[&key].ends_with(r#""mutated":true}"#)
+        };
+        assert_eq!((mutated(1), mutated(2)), (is_new, false), "{old:?} {object:?}");
+        assert_eq!(asked.len(), if is_new { 4 } else { 3 }, "{asked:?}");
+        assert_eq!(outcome.patch, "");
+    }
+}

@@ -103,7 +103,7 @@ fn patches() -> impl Strategy<Value = String> {
         1 => format!(r#"{{"op":"replace","path":"/metadata/labels/{key}","value":"{value}"}}"#),
         2 => format!(r#"{{"op":"add","path":"/metadata/annotations","value":{{"{key}":"{value}"}}}}"#),
         _ => {
-            r#"{"op":"remove","path":"/metadata/labels"}, {"op":"add","path":"/metadata/labels","value":{}}"#
+            r#"{"op":"remove","path":"/metadata/labels"}, {"op":"add","path":"/metadata/labels","value":{"d":"z"}}"#
                 .to_owned()
         }
     });
