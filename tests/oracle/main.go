@@ -8,6 +8,7 @@
 //	oracle yaml          YAML as sigs.k8s.io/yaml reads it
 //	oracle objects       objects as their Go types read and write them
 //	oracle fields        the fields of these types
+//	oracle pod-security  pods, and the checks of Pod Security that refuse them
 //	oracle tables        the Unicode tables of Go's regular expressions
 //
 // `oracle write-tables` asks nothing: it writes those tables.
@@ -25,12 +26,13 @@ type answerer func(question []byte) (any, error)
 
 // Each takes the second argument, if there is one.
 var answerers = map[string]func(string) (answerer, error){
-	"cel":     newCEL,
-	"fields":  newFields,
-	"objects": newObjects,
-	"regex":   newRegex,
-	"tables":  newTables,
-	"yaml":    newYAML,
+	"cel":          newCEL,
+	"fields":       newFields,
+	"objects":      newObjects,
+	"pod-security": newPodSecurity,
+	"regex":        newRegex,
+	"tables":       newTables,
+	"yaml":         newYAML,
 }
 
 func main() {
@@ -45,7 +47,7 @@ func run(arguments []string) error {
 		return writeTables(os.Stdout)
 	}
 	if len(arguments) == 0 || answerers[arguments[0]] == nil || len(arguments) > 2 {
-		return fmt.Errorf("cel VERSION, fields, objects, regex, tables or yaml is asked about, not %q", arguments)
+		return fmt.Errorf("cel VERSION, fields, objects, pod-security, regex, tables or yaml is asked about, not %q", arguments)
 	}
 	parameter := ""
 	if len(arguments) == 2 {

@@ -21,11 +21,16 @@ mod cel;
 mod differences;
 mod failures;
 mod grammar;
+#[path = "../harness/inner.rs"]
+mod inner;
 mod objects;
 mod outcome;
+mod pod_security;
 mod program;
 mod random;
 mod regex;
+#[path = "../harness/reviews.rs"]
+mod reviews;
 mod tables;
 #[path = "../cel/variables.rs"]
 mod variables;
