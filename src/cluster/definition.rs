@@ -8,11 +8,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use portcullis_cel::json;
 use portcullis_policy::document;
+use portcullis_policy::engine::admission::matching::CustomResource;
 use portcullis_policy::engine::groups::PORTCULLIS;
 
 /// The version of Portcullis' own kinds that is watched.
@@ -35,7 +38,7 @@ static KNOWN: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
     let schema = |document: document::Document| {
         let value = document.root().to_json();
         let definition = CustomDefinition::of(&value)?;
-        Some((definition.kind, spec_schema(&value)?.clone()))
+        Some((definition.resource.kind.clone(), spec_schema(&value)?.clone()))
     };
     documents.flatten().filter_map(schema).collect()
 });
@@ -43,10 +46,7 @@ static KNOWN: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
 /// A CustomResourceDefinition, as far as it matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CustomDefinition {
-    pub(super) group: String,
-    pub(super) plural: String,
-    pub(super) kind: String,
-    pub(super) is_cluster_scoped: bool,
+    pub(super) resource: Arc<CustomResource>,
     /// What its schema lacks; of Portcullis' own kinds only.
     pub(super) missing: Option<Arc<MissingFields>>,
 }
@@ -84,7 +84,18 @@ struct WrittenNames {
 struct WrittenVersion {
     name: String,
     schema: Option<Box<RawValue>>,
+    subresources: Option<WrittenSubresources>,
 }
+
+#[derive(Deserialize, Serialize)]
+struct WrittenSubresources {
+    status: Option<Present>,
+    scale: Option<Present>,
+}
+
+/// Anything, which is kept as an empty object.
+#[derive(Serialize)]
+struct Present {}
 
 /// A definition without what does not matter: schemas of others' kinds may be large.
 ///
@@ -94,10 +105,11 @@ struct WrittenVersion {
 pub(super) fn reduced(text: &str) -> Result<Value, String> {
     let WrittenDefinition { spec } = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut versions = Vec::new();
-    let own = spec.versions.into_iter().filter(|_| spec.group == PORTCULLIS);
-    for WrittenVersion { name, schema } in own {
+    for version in spec.versions {
+        let schema = version.schema.filter(|_| spec.group == PORTCULLIS);
         let schema: Option<Value> = schema.and_then(|schema| serde_json::from_str(schema.get()).ok());
-        versions.push(json!({"name": name, "schema": schema}));
+        let (name, subresources) = (version.name, version.subresources);
+        versions.push(json!({"name": name, "schema": schema, "subresources": subresources}));
     }
     Ok(json!({"spec": {
         "group": spec.group,
@@ -107,19 +119,20 @@ pub(super) fn reduced(text: &str) -> Result<Value, String> {
     }}))
 }
 
+impl<'de> Deserialize<'de> for Present {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self {})
+    }
+}
+
 // === impl CustomDefinition ===
 
 impl CustomDefinition {
     /// That of a definition; `None` where it is none.
     pub(super) fn of(value: &Value) -> Option<Self> {
-        let spec = value.get("spec")?;
-        let text = |value: &Value, field: &str| Some(value.get(field)?.as_str()?.to_owned());
-        let names = spec.get("names")?;
+        let document = json::Document::parse(value.to_string()).ok()?;
         Some(Self {
-            group: text(spec, "group")?,
-            plural: text(names, "plural")?,
-            kind: text(names, "kind")?,
-            is_cluster_scoped: text(spec, "scope")? == "Cluster",
+            resource: Arc::new(CustomResource::of(document.root())?),
             missing: None,
         })
     }
@@ -128,8 +141,8 @@ impl CustomDefinition {
     pub(super) fn examined(value: &Value) -> Option<Self> {
         let definition = Self::of(value)?;
         let known = KNOWN
-            .get(&definition.kind)
-            .filter(|_| definition.group == PORTCULLIS);
+            .get(&definition.resource.kind)
+            .filter(|_| definition.resource.group == PORTCULLIS);
         let missing = known.and_then(|known| MissingFields::find(known, spec_schema(value)));
         Some(Self {
             missing: missing.map(Arc::new),
@@ -222,8 +235,8 @@ mod tests {
         assert_eq!(KNOWN.len(), SHIPPED.len());
         for (index, plural) in [(0, "authorizationpolicies"), (1, "admissionexceptions")] {
             let definition = CustomDefinition::examined(&shipped(index)).unwrap();
-            assert_eq!(definition.plural, plural);
-            assert!(definition.is_cluster_scoped);
+            assert_eq!(definition.resource.resource, plural);
+            assert!(definition.resource.is_cluster_scoped);
             assert_eq!(definition.missing, None);
         }
     }
@@ -291,14 +304,16 @@ mod tests {
     }
 
     #[test]
-    fn of_others_only_names_and_scope_are_kept() {
+    fn of_others_only_names_versions_and_scope_are_kept() {
         let text = r#"{"metadata": {"name": "widgets.example.com"}, "spec": {"group": "example.com",
             "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
-            "versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"type": "object"}}}]}}"#;
+            "versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"type": "object"}},
+                "subresources": {"scale": {"specReplicasPath": ".spec.replicas"}}}]}}"#;
         let value = reduced(text).unwrap();
-        assert_eq!(value["spec"]["versions"], json!([]));
+        let version = json!({"name": "v1", "schema": null, "subresources": {"status": null, "scale": {}}});
+        assert_eq!(value["spec"]["versions"], json!([version]));
         let definition = CustomDefinition::examined(&value).unwrap();
-        assert!(!definition.is_cluster_scoped && definition.missing.is_none());
+        assert!(!definition.resource.is_cluster_scoped && definition.missing.is_none());
         assert!(reduced("{}").is_err());
     }
 }

@@ -9,6 +9,7 @@ use super::load::{admission_settings, options};
 use super::source::{self, Watched};
 use crate::config::Config;
 use portcullis_policy::authorization::Policies;
+use portcullis_policy::engine::admission::matching::CustomResources;
 use portcullis_policy::engine::admission::webhook::Webhook;
 use portcullis_policy::engine::admission::{AdmissionPolicies, AdmissionSet, AdmissionSettings};
 use portcullis_policy::manifest::{
@@ -126,6 +127,7 @@ impl<'o> Indexing<'o> {
         for watched in self.watched {
             let scope = manifests.clusters.entry(watched.cluster.clone()).or_default();
             scope.admission.complete_parameters = Some(watched.parameters.clone());
+            scope.admission.custom_resources = watched.custom_resources.clone();
         }
         let of_clusters = manifests.clusters.iter();
         let of_clusters = of_clusters.map(|(cluster, scope)| (Some(cluster.clone()), webhooks(scope)));
@@ -182,6 +184,9 @@ impl<'o> Indexing<'o> {
             let mut scope = manifest::scope(self.objects(Some(&cluster)));
             let watched = self.watched.iter().find(|watched| watched.cluster == cluster);
             scope.admission.complete_parameters = watched.map(|watched| watched.parameters.clone());
+            scope.admission.custom_resources = watched.map_or_else(CustomResources::default, |watched| {
+                watched.custom_resources.clone()
+            });
             note(Some(&cluster), &scope);
             if watched.is_none() && scope.admission.is_empty() {
                 admission.clusters.remove(&cluster);
@@ -268,7 +273,8 @@ impl<'o> Indexing<'o> {
                 let (added, removed) = now.unlike(before);
                 difference.added.extend(added);
                 difference.removed.extend(removed);
-                if now.parameters != before.parameters {
+                let is_as_before = now.custom_resources == before.custom_resources;
+                if now.parameters != before.parameters || !is_as_before {
                     clusters.insert(now.cluster.as_str());
                 }
             }

@@ -9,6 +9,7 @@ use super::{Snapshot, Trigger};
 use crate::config::Config;
 use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::engine::admission::ParamKind;
+use portcullis_policy::engine::admission::matching::CustomResources;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, ValidatedObject};
 
@@ -51,6 +52,8 @@ pub struct Watched {
     pub parameters: HashSet<ParamKind>,
     /// The custom resources that its CustomResourceDefinitions give no namespace.
     pub cluster_scoped: ClusterScoped,
+    /// What its CustomResourceDefinitions say.
+    pub custom_resources: CustomResources,
     /// Names their content: equal objects, equal digest.
     pub digest: [u8; 32],
 }

@@ -365,6 +365,21 @@ mod tests {
     }
 
     #[test]
+    fn nothing_among_api_groups_is_the_core_group() {
+        type Lists = std::collections::BTreeMap<String, Vec<String>>;
+        let mut faults = Faults::new();
+        let read: Option<Lists> = one("apiGroups: [null, ~, apps]\nverbs: [get]\n").decode(&mut faults);
+        assert_eq!(read.unwrap()["apiGroups"], ["", "", "apps"]);
+        let read: Option<Lists> = one("apiGroups: [1]\nverbs: [null]\n").decode(&mut faults);
+        assert_eq!(read, None);
+        assert_eq!(
+            faults.to_string(),
+            "f.yaml:1: apiGroups[0]: Invalid type: the number `1`, where text belongs: put it in quotes\n\
+             f.yaml:2: verbs[0]: Invalid type: nothing, where text belongs"
+        );
+    }
+
+    #[test]
     fn what_is_no_text_is_no_text() {
         let mut faults = Faults::new();
         let read: Option<std::collections::BTreeMap<String, String>> =

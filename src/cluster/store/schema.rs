@@ -1,5 +1,5 @@
-//! The CustomResourceDefinitions of a cluster: which of its resources have no namespace,
-//! and whether it keeps every field of Portcullis' own kinds.
+//! The CustomResourceDefinitions of a cluster: which of its resources have no namespace, which
+//! versions they have, and whether it keeps every field of Portcullis' own kinds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use crate::cluster::definition::{CustomDefinition, MissingFields};
 use crate::cluster::kind::WatchedKind;
 use crate::cluster::object::{Name, ReceivedObject};
 use portcullis_policy::authorization::matching::ClusterScoped;
+use portcullis_policy::engine::admission::matching::CustomResources;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 /// How long an API server may go on storing by a definition that was replaced: twice what
@@ -80,8 +81,8 @@ impl SchemaState {
 fn cluster_scoped<'d>(definitions: impl IntoIterator<Item = &'d CustomDefinition>) -> ClusterScoped {
     let mut scoped = ClusterScoped::default();
     for definition in definitions {
-        if definition.is_cluster_scoped {
-            scoped.add(&definition.group, &definition.plural);
+        if definition.resource.is_cluster_scoped {
+            scoped.add(&definition.resource.group, &definition.resource.resource);
         }
     }
     scoped
@@ -102,7 +103,7 @@ impl Default for Definitions {
 impl Definitions {
     fn insert(&mut self, name: Name, definition: CustomDefinition) {
         let drops = |one: &CustomDefinition| one.missing.as_ref().is_some_and(|missing| missing.are_dropped);
-        let kind = definition.kind.clone();
+        let kind = definition.resource.kind.clone();
         let before = self.known.insert(name, definition);
         if before.is_some_and(|before| drops(&before)) {
             self.dropped.insert(kind, Instant::now());
@@ -114,20 +115,25 @@ impl Definitions {
         cluster_scoped(self.known.values())
     }
 
+    /// What all of them say.
+    pub(super) fn custom_resources(&self) -> CustomResources {
+        let known = self.known.values();
+        known.map(|definition| Arc::clone(&definition.resource)).collect()
+    }
+
     fn schema(&self, kind: &WatchedKind) -> SchemaState {
         let dropped = self.dropped.get(&kind.kind);
         let is_recent = dropped.is_some_and(|at| at.elapsed() < self.takes_effect);
         let mut definitions = self.known.values();
-        let own = definitions.find(|one| one.group == kind.group && one.kind == kind.kind);
+        let own = definitions.find(|one| one.resource.group == kind.group && one.resource.kind == kind.kind);
         match own {
             None => SchemaState::Undefined,
             Some(CustomDefinition { missing: None, .. }) if is_recent => SchemaState::Recent,
             Some(CustomDefinition { missing: None, .. }) => SchemaState::Current,
             Some(CustomDefinition {
                 missing: Some(missing),
-                plural,
-                ..
-            }) => SchemaState::Lacks(Arc::clone(missing), plural.clone()),
+                resource,
+            }) => SchemaState::Lacks(Arc::clone(missing), resource.resource.clone()),
         }
     }
 
@@ -152,7 +158,7 @@ impl CustomDefinition {
             "its schema lacks {}: until config/crd/{}.yaml of the gateway's version is applied, no new object \
              of this kind is taken that could let requests pass",
             missing.names(),
-            self.plural
+            self.resource.resource
         );
         let mut faults = Faults::new();
         faults.push(Fault::error(place, FaultKind::Required, message));
@@ -183,25 +189,25 @@ impl StoredKinds {
         if before == Some(&definition) {
             return false;
         }
-        let is_scope_new = cluster_scoped(before) != cluster_scoped([&definition]);
+        let is_new = before.map(|before| &before.resource) != Some(&definition.resource);
         if let Some(faults) = definition.faults(cluster, &name) {
             log_faults(cluster, true, &faults);
         }
         self.definitions.insert(name, definition);
-        self.settle(cluster) | is_scope_new
+        self.settle(cluster) | is_new
     }
 
     /// Forgets a definition that is gone. Whether what holds changed.
     pub(super) fn undefine(&mut self, cluster: &Arc<str>, name: &Name) -> bool {
         let gone = self.definitions.known.remove(name);
-        self.settle(cluster) | gone.is_some_and(|gone| gone.is_cluster_scoped)
+        self.settle(cluster) | gone.is_some()
     }
 
     /// Definitions but for `names` are gone, and all are known. Whether what holds changed.
     pub(super) fn define_all(&mut self, cluster: &Arc<str>, names: &BTreeSet<Name>) -> bool {
-        let before = self.definitions.cluster_scoped();
+        let before = self.definitions.known.len();
         self.definitions.known.retain(|name, _| names.contains(name));
-        self.settle(cluster) | (self.definitions.cluster_scoped() != before)
+        self.settle(cluster) | (self.definitions.known.len() != before)
     }
 
     /// Takes what was withheld, as far as it may be. Whether what holds changed.

@@ -91,6 +91,10 @@ impl Store {
         for (group, resource) in watched.cluster_scoped.iter() {
             digest.update(format!("{resource}.{group}\n").as_bytes());
         }
+        watched.custom_resources = known.definitions.custom_resources();
+        for resource in watched.custom_resources.iter() {
+            digest.update(format!("{resource:?}\n").as_bytes());
+        }
         watched.digest = digest.finish();
         watched
     }

@@ -9,14 +9,19 @@ use proptest::prelude::*;
 use super::*;
 use crate::reload::source::WatchedPart;
 use portcullis_cel::Version;
+use portcullis_cel::json;
 use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::document;
 use portcullis_policy::engine::admission::ParamKind;
+use portcullis_policy::engine::admission::matching::CustomResource;
 use portcullis_policy::engine::{Attributes, ResourceAttributes, Target, Time, User};
 use portcullis_policy::manifest::{Source, SourceObjects};
 
 const CLUSTERS: [&str; 3] = ["east", "north", "west"];
+
+const DEFINITION: &str = r#"{"spec": {"group": "example.com", "scope": "Cluster",
+    "names": {"plural": "widgets", "kind": "Widget"}, "versions": [{"name": "v1"}]}}"#;
 
 /// Objects of every sort, some in two versions.
 const OBJECTS: [&str; 15] = [
@@ -128,14 +133,19 @@ impl World {
             kind: "ConfigMap".to_owned(),
         };
         let mut cluster_scoped = ClusterScoped::default();
+        let mut custom_resources = CustomResources::default();
         if scoped {
             cluster_scoped.add("example.com", "widgets");
+            let definition = json::Document::parse(DEFINITION).unwrap();
+            let resource = CustomResource::of(definition.root()).unwrap();
+            custom_resources = std::iter::once(Arc::new(resource)).collect();
         }
         Watched {
             cluster: CLUSTERS[cluster].to_owned(),
             parts: vec![Arc::new(WatchedPart { objects, digest })],
             parameters: complete.then_some(config_maps).into_iter().collect(),
             cluster_scoped,
+            custom_resources,
             digest,
         }
     }

@@ -88,7 +88,7 @@ impl Resources {
     /// Those of which not every version is known to be the same resource.
     pub(super) fn unequal(&self, equivalents: &Equivalents) -> Vec<String> {
         let is_unequal = |((group, name), resource): &(&(String, String), &Resource)| {
-            let known = equivalents.names(group, name);
+            let known: Vec<_> = equivalents.names(group, name).flatten().collect();
             let knows = |version: &String| known.iter().any(|name| name.version == version.as_str());
             resource.versions.len() > 1 && !name.contains('/') && !resource.versions.iter().all(knows)
         };

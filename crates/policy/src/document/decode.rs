@@ -139,6 +139,12 @@ impl<'d> Reader<'d> {
         }
     }
 
+    /// Whether it is `null` among `apiGroups`, which Go reads as the core group's empty name.
+    fn is_null_group(&self) -> bool {
+        matches!(self.node.value, Value::Null)
+            && matches!(self.at, Position::Index(Position::Field(_, "apiGroups"), _))
+    }
+
     fn noting<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
         if result.is_err() {
             self.failure.borrow_mut().get_or_insert_with(|| self.at.path());
@@ -175,6 +181,13 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         self.noting(result)
     }
 
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
+        if self.is_null_group() {
+            return visitor.visit_str("");
+        }
+        self.deserialize_any(visitor)
+    }
+
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Failure> {
         match self.node.value {
             Value::Null => visitor.visit_none(),
@@ -208,7 +221,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str bytes byte_buf unit
         unit_struct seq tuple tuple_struct map struct identifier ignored_any
     }
 }

@@ -128,6 +128,7 @@ fn together(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
     shared.namespaces.extend(own.namespaces);
     shared.parameters.extend(own.parameters);
     shared.complete_parameters = own.complete_parameters;
+    shared.custom_resources = own.custom_resources;
     shared
 }
 

@@ -216,6 +216,33 @@ fn exceptions_are_withheld_like_grants() {
 }
 
 #[test]
+fn definitions_tell_which_versions_a_resource_has() {
+    let store = mk_store();
+    let widgets = |versions: &[&str]| {
+        let versions: Vec<Value> = versions.iter().map(|name| json!({ "name": name })).collect();
+        defining(
+            json!({"metadata": {"name": "widgets.example.com"}, "spec": {"group": "example.com",
+            "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"}, "versions": versions}}),
+        )
+    };
+    let known = || {
+        let resources = store.watched(None, false).custom_resources.clone();
+        let known = resources.iter().find(|one| one.resource == "widgets");
+        known.map(|one| one.versions().map(str::to_owned).collect::<Vec<_>>())
+    };
+    assert_eq!(known(), None);
+    assert!(define(&store, widgets(&["v1"])));
+    assert_eq!(known().unwrap(), ["v1"]);
+    let digest = store.watched(None, false).digest;
+    assert!(define(&store, widgets(&["v1", "v2"])));
+    assert_eq!(known().unwrap(), ["v1", "v2"]);
+    assert_ne!(store.watched(None, false).digest, digest);
+    assert!(!define(&store, widgets(&["v1", "v2"])), "the same again");
+    assert!(store.replace(&WatchedKind::definitions(), shipped()));
+    assert_eq!(known(), None);
+}
+
+#[test]
 fn definitions_tell_of_resources_without_namespace() {
     let store = mk_store();
     let before = store.watched(None, false).digest;
@@ -227,7 +254,7 @@ fn definitions_tell_of_resources_without_namespace() {
         let watched = store.watched(None, false);
         watched.cluster_scoped.contains("example.com", "widgets")
     };
-    assert!(!define(&store, widgets("Namespaced")) && !contains());
+    assert!(define(&store, widgets("Namespaced")) && !contains());
     assert!(define(&store, widgets("Cluster")) && contains());
     assert_ne!(store.watched(None, false).digest, before);
     assert!(!define(&store, widgets("Cluster")), "the same again");

@@ -24,6 +24,8 @@ pub(super) enum Unusable {
     Policy(MatchError),
     #[error("failed to configure binding: {0}")]
     Binding(MatchError),
+    #[error("failed to configure policy: {0}")]
+    ParamKind(ParamFault),
     #[error("failed to configure binding: {0}")]
     Parameters(ParamFault),
     #[error("failed to configure binding: failed to convert object version: {0}")]
@@ -93,7 +95,10 @@ impl AdmissionSet {
             Ok(_) => {}
             Err(fault) => run.record(|| fails(binding, fault)),
         }
-        found.map_err(Unusable::Parameters)
+        found.map_err(|fault| match fault {
+            ParamFault::NotServed(_) => Unusable::ParamKind(fault),
+            fault => Unusable::Parameters(fault),
+        })
     }
 }
 

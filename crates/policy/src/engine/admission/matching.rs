@@ -12,6 +12,7 @@
 
 mod builtin;
 mod constraints;
+mod custom;
 mod equivalence;
 mod index;
 mod labels;
@@ -21,6 +22,7 @@ mod rule;
 mod versions;
 
 pub use constraints::{Constraints, MatchPolicy, MatchSubject, MatchedResource, NoRules};
+pub use custom::{CustomResource, CustomResources};
 pub use equivalence::Equivalents;
 pub use index::Index;
 pub(super) use labels::label;

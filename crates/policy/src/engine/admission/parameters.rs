@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
+use super::GroupVersionKind;
+use super::apply::Schemas;
+use super::matching::is_own_group;
 use crate::engine::LabelSelector;
 use portcullis_cel::json::Document;
 
@@ -81,6 +84,9 @@ pub enum ParamFault {
     /// Its objects are watched, and not all of them known yet.
     #[error("paramKind kind `{0}` not yet synced to use for admission")]
     NotSynced(String),
+    /// Kubernetes has no such kind in this group, which is its own.
+    #[error("failed to find resource referenced by paramKind: '{0}'")]
+    NotServed(String),
 }
 
 // === impl ParamKind ===
@@ -93,6 +99,22 @@ impl fmt::Display for ParamKind {
             .split_once('/')
             .unwrap_or(("", &self.api_version));
         write!(f, "{group}/{version}, Kind={}", self.kind)
+    }
+}
+
+impl ParamKind {
+    /// Whether it is in one of Kubernetes' own groups, which has no such kind.
+    fn is_unserved(&self) -> bool {
+        let (group, version) = self
+            .api_version
+            .split_once('/')
+            .unwrap_or(("", &self.api_version));
+        let kind = GroupVersionKind {
+            group: group.into(),
+            version: version.into(),
+            kind: self.kind.as_str().into(),
+        };
+        is_own_group(group) && Schemas::builtin().know(&kind).is_err()
     }
 }
 
@@ -169,6 +191,13 @@ impl Parameters {
         reference: Option<&ParamRef>,
         namespace: &str,
     ) -> Result<CollectedParameters, ParamFault> {
+        // A later version may have it: what is there is there.
+        if let Some(kind) = kind
+            && !self.kinds.contains_key(kind)
+            && kind.is_unserved()
+        {
+            return Err(ParamFault::NotServed(kind.to_string()));
+        }
         let (Some(kind), Some(reference)) = (kind, reference) else {
             return Ok(Cow::Borrowed(&WITHOUT));
         };
@@ -340,7 +369,40 @@ mod tests {
             NotFound::Allow,
         );
         assert_eq!(found("ConfigMap", &all, "x").unwrap().len(), 2);
-        assert_eq!(found("Unknown", &all, "x").unwrap(), Vec::<String>::new());
+        assert_eq!(
+            found("Unknown", &all, "x"),
+            Err(ParamFault::NotServed("/v1, Kind=Unknown".into()))
+        );
+    }
+
+    #[test]
+    fn a_kind_that_kubernetes_does_not_have_is_an_error_whatever_is_said_of_missing_ones() {
+        for (api_version, kind, is_served) in [
+            ("v1", "ConfigMap", true),
+            ("v1", "ConfigMop", false),
+            ("v2", "ConfigMap", false),
+            ("apps/v1", "ConfigMap", false),
+            // Of others it is not known.
+            ("rules.example.com/v1", "ConfigMop", true),
+        ] {
+            let param_kind = ParamKind {
+                api_version: api_version.into(),
+                kind: kind.into(),
+            };
+            let reference = mk_reference(ParamTarget::Name("none".into()), "", NotFound::Allow);
+            let found = Parameters::default().collect(Some(&param_kind), Some(&reference), "x");
+            let group_version = if api_version.contains('/') { "" } else { "/" };
+            let expected = format!(
+                "failed to find resource referenced by paramKind: '{group_version}{api_version}, Kind={kind}'"
+            );
+            match found {
+                Ok(found) => assert!(is_served && found.is_empty(), "{api_version} {kind}"),
+                Err(fault) => {
+                    assert!(!is_served, "{api_version} {kind}");
+                    assert_eq!(fault.to_string(), expected);
+                }
+            }
+        }
     }
 
     #[test]

@@ -7,7 +7,8 @@ use super::bound::BoundPolicies;
 use super::exceptions::{Exception, ExceptionObjects, Exceptions};
 use super::initializers::{InitializerConfiguration, Initializers};
 use super::matching::{
-    Equivalents, FixedNamespaces, LayeredNamespaces, MatchRule, MatchSubject, MissingNamespace, Namespaces,
+    CustomResource, CustomResources, Equivalents, FixedNamespaces, LayeredNamespaces, MatchRule,
+    MatchSubject, MissingNamespace, Namespaces,
 };
 use super::parameters::ParamKind;
 use super::policy::{Applicability, FailurePolicy, PolicyBinding};
@@ -17,6 +18,8 @@ use super::{ExpressionEnvironment, MutatingPolicy, Operation, Parameters, Phase,
 use crate::engine::Time;
 use portcullis_cel::Version;
 use portcullis_cel::json::{Document, Node};
+
+const DEFINITION: &str = "CustomResourceDefinition";
 
 /// What manifests say about admission, for every cluster or for one. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -43,6 +46,8 @@ pub struct AdmissionObjects {
     pub parameters: Vec<Arc<Document<'static>>>,
     /// The kinds of parameters of which every object is known; `None`: of each.
     pub complete_parameters: Option<HashSet<ParamKind>>,
+    /// What CustomResourceDefinitions beside the parameters say.
+    pub custom_resources: CustomResources,
 }
 
 /// What holds beside the manifests.
@@ -108,6 +113,18 @@ impl AdmissionObjects {
     pub fn is_empty(&self) -> bool {
         self.has_no_policies() && self.namespaces.is_empty() && self.parameters.is_empty()
     }
+
+    /// `known`, and the custom resources that are defined here.
+    fn equivalents(&self, known: &Arc<Equivalents>) -> Arc<Equivalents> {
+        let written = self.parameters.iter().map(|document| document.root());
+        let written = written.filter(|object| object.get("kind").is_some_and(|kind| kind.is_str(DEFINITION)));
+        let written = written.filter_map(CustomResource::of).map(Arc::new);
+        let all: CustomResources = self.custom_resources.iter().cloned().chain(written).collect();
+        if all == CustomResources::default() {
+            return Arc::clone(known);
+        }
+        Arc::new(known.with(all))
+    }
 }
 
 // === impl AdmissionSettings ===
@@ -146,7 +163,7 @@ impl AdmissionSet {
     /// nothing, nor do policies without binding.
     #[must_use]
     pub fn new(objects: AdmissionObjects, settings: &AdmissionSettings) -> Self {
-        let equivalents = Arc::clone(&settings.equivalents);
+        let equivalents = objects.equivalents(&settings.equivalents);
         let webhooks = |configurations| {
             Arc::new(Webhooks::new(
                 configurations,
@@ -190,6 +207,7 @@ impl AdmissionSet {
         if !own.has_no_policies() {
             return Self::new(objects, settings);
         }
+        let equivalents = objects.equivalents(&settings.equivalents);
         Self {
             validating: Arc::clone(&self.validating),
             mutating: Arc::clone(&self.mutating),
@@ -202,7 +220,7 @@ impl AdmissionSet {
             parameters: Parameters::new(objects.parameters).complete_for(objects.complete_parameters),
             namespaces: Arc::new(FixedNamespaces::new(objects.namespaces)),
             missing_namespace: self.missing_namespace,
-            equivalents: Arc::clone(&self.equivalents),
+            equivalents,
         }
     }
 
@@ -359,6 +377,8 @@ impl AdmissionSet {
             .filter_map(|name| self.namespaces.namespace(name));
         told.extend(known.map(|document| document.text().to_owned()));
         told.extend(self.parameters.contents());
+        let custom = self.equivalents.custom().iter();
+        told.extend(custom.map(|resource| format!("{resource:?}")));
         told
     }
 

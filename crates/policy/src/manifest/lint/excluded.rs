@@ -61,11 +61,15 @@ fn message(resource: &GroupVersionResource<'_>, owner: RuleOwner, is_static: boo
             "`{name}` are never shown to {who}, so this rule has no effect on them: remove them"
         ));
     }
-    let is_configuration = match owner {
-        RuleOwner::Policy => resource.is_policy(),
-        RuleOwner::Webhook => resource.is_policy() || is_of_webhooks(resource),
-    };
-    (is_configuration && !is_static).then(|| {
+    if is_static || !(resource.is_policy() || is_of_webhooks(resource)) {
+        return None;
+    }
+    Some(if owner == RuleOwner::Policy && is_of_webhooks(resource) {
+        format!(
+            "API servers show `{name}` to no webhook, and so to no gateway, but one of a static registration \
+             (`portcullis init --static`, Kubernetes 1.37): with any other, this rule has no effect on them"
+        )
+    } else {
         format!(
             "`{name}` are shown only to static policies and webhooks: give this one, and what binds it, a name \
              that ends in `{STATIC_SUFFIX}`, in a file"

@@ -16,7 +16,9 @@ pub(super) fn lint(objects: &[&ManifestObject], faults: &mut Faults) {
         let (Some(api_version), Some(kind)) = (document.text("apiVersion"), document.text("kind")) else {
             continue;
         };
-        if !read.contains(&(api_version.to_owned(), kind.to_owned())) {
+        // Which versions a custom resource has matters without any policy that reads it.
+        let is_definition = kind == "CustomResourceDefinition";
+        if !is_definition && !read.contains(&(api_version.to_owned(), kind.to_owned())) {
             let place = object.document.place(FieldPath::root().field("kind"));
             let message = format!(
                 "no policy here uses `{kind}` of `{api_version}` as a parameter: move it out of the manifests"

@@ -193,7 +193,7 @@ fn equivalent<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'
         return unknown(rules, subject);
     };
     for rule in rules {
-        for (resource, kind) in equivalents.iter().filter(|(resource, _)| *resource != asked) {
+        for (resource, kind) in equivalents.iter().filter(|(resource, _)| resource != asked) {
             if !rule.matches(subject.target(resource)) {
                 continue;
             }
@@ -202,14 +202,14 @@ fn equivalent<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'
                     wanted: name(resource),
                 });
             }
-            return FoundRule::Match(MatchedResource::owned((*resource).clone(), (*kind).clone()));
+            return FoundRule::Match(MatchedResource::owned(resource.clone(), kind.clone()));
         }
     }
     FoundRule::Nothing
 }
 
-/// Which versions a custom resource has is not known. A rule that names it in
-/// another one may well mean this object.
+/// Of a custom resource whose definition is not known, neither are its versions. A rule that names
+/// it in another one may well mean this object.
 fn unknown<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'m> {
     let asked = &subject.request.request_resource;
     let rule = rules
@@ -221,10 +221,11 @@ fn unknown<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'m> 
                 version: version.clone().into(),
                 ..asked.clone()
             };
-            let kind = GroupVersionKind {
-                version: version.clone().into(),
-                ..subject.request.request_kind.clone()
-            };
+            let mut kind = subject.request.request_kind.clone();
+            // A subresource such as `scale` is of its own kind, whatever the version of the resource.
+            if (&kind.group, &kind.version) == (&asked.group, &asked.version) {
+                kind.version = version.clone().into();
+            }
             FoundRule::Match(MatchedResource::owned(resource, kind))
         }
         None => FoundRule::Nothing,

@@ -1,8 +1,8 @@
 //! Equivalent resources: `matchPolicy: Equivalent`.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::custom::{CustomResources, Named};
 use super::versions::is_single;
 use crate::engine::admission::{GroupVersionKind, GroupVersionResource};
 
@@ -13,9 +13,11 @@ use crate::engine::admission::{GroupVersionKind, GroupVersionResource};
 /// several groups of which the API server stores one.
 #[derive(Debug, Clone, Default)]
 pub struct Equivalents {
-    classes: HashMap<String, Vec<Registered>>,
+    /// In an order, so that the same is found first each time.
+    classes: BTreeMap<String, Vec<Registered>>,
     /// Pairs of a group and resource, to the class they are in.
     class_of: HashMap<(String, String), String>,
+    custom: CustomResources,
 }
 
 #[derive(Debug, Clone)]
@@ -57,43 +59,70 @@ impl Equivalents {
         self.classes.entry(class).or_default().push(registered);
     }
 
-    /// The equivalents of a resource with its subresource, itself included, in
-    /// the order registered, each with its kind. `None` if nothing is known of
-    /// the resource, as of custom ones.
+    /// The same with these custom resources.
+    #[must_use]
+    pub fn with(&self, custom: CustomResources) -> Self {
+        Self {
+            custom,
+            ..self.clone()
+        }
+    }
+
+    /// Those that are custom.
+    pub(in crate::engine::admission) const fn custom(&self) -> &CustomResources {
+        &self.custom
+    }
+
+    /// The equivalents of a resource with its subresource, itself included, in the order
+    /// registered, each with its kind. `None` if nothing is known of the resource.
     pub(super) fn of(
         &self,
         resource: &GroupVersionResource<'_>,
         subresource: &str,
-    ) -> Option<Vec<(&GroupVersionResource<'static>, &GroupVersionKind<'static>)>> {
+    ) -> Option<Vec<Named<'_>>> {
         let Some(class) = self.class(&resource.group, &resource.resource) else {
-            return is_single(resource).then(Vec::new);
+            return match is_single(resource) {
+                true => Some(Vec::new()),
+                false => self.custom.named(resource, subresource),
+            };
         };
         let same = class.iter().filter(|one| one.subresource == subresource);
-        Some(same.map(|one| (&one.resource, &one.kind)).collect())
+        Some(same.map(|one| (one.resource.clone(), one.kind.clone())).collect())
     }
 
-    /// Every group and version under which a resource of `group` is known;
-    /// empty if it has one alone, or nothing is known of it.
-    #[must_use]
-    pub fn names(&self, group: &str, resource: &str) -> Vec<GroupVersionResource<'static>> {
-        let class = self.class(group, resource);
-        let whole = class
-            .into_iter()
-            .flatten()
-            .filter(|one| one.subresource.is_empty());
-        whole.map(|one| one.resource.clone()).collect()
+    /// Every group and version under which a resource of `group` is known, or, for `*`, each of
+    /// its resources by itself; none of one that has one name alone, or is not known.
+    pub fn names(
+        &self,
+        group: &str,
+        resource: &str,
+    ) -> impl Iterator<Item = Vec<GroupVersionResource<'static>>> {
+        let classes = self.meant(group, resource).into_iter();
+        classes.map(|class| {
+            let whole = class.iter().filter(|one| one.subresource.is_empty());
+            whole.map(|one| one.resource.clone()).collect()
+        })
     }
 
-    /// The groups under which a resource of `group` is known, that one included.
-    pub(super) fn groups_of(&self, group: &str, resource: &str) -> Vec<Cow<'static, str>> {
-        let class = self.class(group, resource);
-        let mut groups: Vec<Cow<'static, str>> = vec![Cow::Owned(group.to_owned())];
-        for one in class.into_iter().flatten() {
-            if !groups.contains(&one.resource.group) {
-                groups.push(one.resource.group.clone());
-            }
+    /// The groups and resources under which other groups have `resource` of `group`, or, for `*`,
+    /// any resource of it.
+    pub(super) fn in_other_groups(&self, group: &str, resource: &str) -> BTreeSet<(&str, &str)> {
+        let meant = self.meant(group, resource).into_iter().flatten();
+        let others = meant.filter(|one| one.resource.group != group);
+        others
+            .map(|one| (one.resource.group.as_ref(), one.resource.resource.as_ref()))
+            .collect()
+    }
+
+    /// The classes of `resource` of `group`, which may be `*`.
+    fn meant(&self, group: &str, resource: &str) -> Vec<&[Registered]> {
+        if resource != "*" {
+            return self.class(group, resource).into_iter().collect();
         }
-        groups
+        let classes = self.classes.values().map(Vec::as_slice);
+        classes
+            .filter(|class| class.iter().any(|one| one.resource.group == group))
+            .collect()
     }
 
     fn class(&self, group: &str, resource: &str) -> Option<&[Registered]> {

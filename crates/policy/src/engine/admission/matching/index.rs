@@ -89,8 +89,8 @@ impl<T> Index<T> {
                 for group in &rule.api_groups {
                     self.insert(group, resource, place, of, operations);
                     if constraints.match_policy == MatchPolicy::Equivalent {
-                        for other in equivalents.groups_of(group, resource) {
-                            self.insert(&other, resource, place, of, operations);
+                        for (group, resource) in equivalents.in_other_groups(group, resource) {
+                            self.insert(group, resource, place, of, operations);
                         }
                     }
                 }

@@ -1,3 +1,4 @@
+mod names;
 mod selected;
 
 use std::collections::BTreeMap;

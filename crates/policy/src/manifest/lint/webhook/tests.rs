@@ -168,6 +168,17 @@ fn rules_for_one_of_several_versions() {
     silent(&webhook(&scalers("*")));
     silent(&webhook(&rule("apps", "v1", "deployments")));
     silent(&webhook(&rule("example.com", "v1", "widgets")));
+    warns(
+        &webhook(&rule("autoscaling", "v1", "*")),
+        at,
+        "may arrive as `autoscaling/v2`",
+    );
+    warns(
+        &webhook(&rule("events.k8s.io", "v1", "*")),
+        at,
+        "may arrive as `v1`",
+    );
+    silent(&webhook(&rule("apps", "v1", "*")));
     let both = scalers("v1").replace("'v1'", "v1, v2");
     silent(&webhook(&both));
 }

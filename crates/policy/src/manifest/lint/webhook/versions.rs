@@ -39,13 +39,14 @@ fn unspoken(
     for group in &rule.api_groups {
         for resource in &rule.resources {
             let plain = resource.split('/').next().unwrap_or_default();
-            let all = equivalents.names(group, plain);
-            let asked = all.iter().find(|one| speaks(rule, one, resource));
-            let other = all
-                .iter()
-                .find(|one| !rules.iter().any(|rule| speaks(rule, one, resource)));
-            if let (Some(asked), Some(other)) = (asked, other) {
-                return Some((asked.clone(), other.clone()));
+            for all in equivalents.names(group, plain) {
+                let asked = all.iter().find(|one| speaks(rule, one, resource));
+                let other = all
+                    .iter()
+                    .find(|one| !rules.iter().any(|rule| speaks(rule, one, resource)));
+                if let (Some(asked), Some(other)) = (asked, other) {
+                    return Some((asked.clone(), other.clone()));
+                }
             }
         }
     }
