@@ -60,8 +60,8 @@ pub use program::Program;
 pub use quote::{quote, write_quoted};
 pub use reads::{Read, ReadExtent, ReadStep};
 pub use syntax::{
-    MAX_DEPTH, MAX_LENGTH, MAX_NESTING, VariableUse, is_identifier, made_objects, plain_or_values,
-    variable_uses,
+    MAX_DEPTH, MAX_LENGTH, MAX_NESTING, ObjectPart, PartStep, PatchPath, VariableUse, compared_parts,
+    copied_parts, is_identifier, made_objects, patch_paths, plain_or_values, variable_uses,
 };
 pub use types::{ObjectType, Type};
 pub use value::{

@@ -9,13 +9,15 @@ mod lexer;
 mod literal;
 mod names;
 mod parser;
+mod parts;
 mod tree;
 mod uses;
 
 pub use names::is_identifier;
 pub(crate) use parser::parse;
+pub use parts::{ObjectPart, PartStep, compared_parts, copied_parts};
 pub(crate) use tree::{EntryExpr, Expr, ExprKind, FieldExpr, ItemExpr, Literal};
-pub use uses::{VariableUse, made_objects, plain_or_values, variable_uses};
+pub use uses::{PatchPath, VariableUse, made_objects, patch_paths, plain_or_values, variable_uses};
 
 /// The longest expression, in characters, as upstream.
 pub const MAX_LENGTH: usize = 100_000;

@@ -7,6 +7,7 @@
 mod autogen;
 mod expressions;
 mod mutating;
+mod patches;
 mod spec;
 mod validating;
 

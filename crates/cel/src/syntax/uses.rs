@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::lexer::{Lexer, Token};
 use super::parser::parse;
 use super::position;
-use super::tree::{Expr, ExprKind};
+use super::tree::{Expr, ExprKind, Literal};
 use crate::error::CompileError;
 
 /// One use of a variable, with the fields that are selected from it.
@@ -169,6 +169,77 @@ pub fn made_objects(expression: &str) -> Result<Vec<(String, Vec<String>)>, Comp
     Ok(found)
 }
 
+/// Where a `JSONPatch{…}` puts a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PatchPath {
+    /// The JSON Pointer, as far as it is written out.
+    pub text: String,
+    /// Whether that is all of it.
+    pub is_whole: bool,
+}
+
+/// Where each `JSONPatch{…}` of `expression` that adds or replaces puts its value.
+///
+/// # Errors
+///
+/// The expression cannot be parsed.
+pub fn patch_paths(expression: &str) -> Result<Vec<PatchPath>, CompileError> {
+    let mut found = Vec::new();
+    find_paths(&parse(expression)?, &mut found);
+    Ok(found)
+}
+
+/// Depth is bounded by the parser.
+fn find_paths(expr: &Expr, found: &mut Vec<PatchPath>) {
+    if let ExprKind::Struct { name, fields } = &expr.kind
+        && name == "JSONPatch"
+    {
+        let field = |name: &str| fields.iter().find(|field| field.name == name);
+        let operation = field("op").map(|field| written_out(&field.value));
+        let puts_nothing = operation.is_some_and(|op| op.is_whole && matches!(&*op.text, "remove" | "test"));
+        if !puts_nothing && let Some(path) = field("path") {
+            found.push(written_out(&path.value));
+        }
+    }
+    for child in children(expr) {
+        find_paths(child, found);
+    }
+}
+
+/// The text that an expression gives, as far as literals at its beginning say it.
+fn written_out(expr: &Expr) -> PatchPath {
+    match &expr.kind {
+        ExprKind::Literal(Literal::String(text)) => PatchPath {
+            text: text.clone(),
+            is_whole: true,
+        },
+        ExprKind::Call {
+            target: None,
+            function,
+            arguments,
+        } if function == "_+_" => match arguments.as_slice() {
+            [one, other] => {
+                let mut path = written_out(one);
+                if path.is_whole {
+                    let rest = written_out(other);
+                    path.text.push_str(&rest.text);
+                    path.is_whole = rest.is_whole;
+                }
+                path
+            }
+            _ => PatchPath::UNKNOWN,
+        },
+        _ => PatchPath::UNKNOWN,
+    }
+}
+
+impl PatchPath {
+    const UNKNOWN: Self = Self {
+        text: String::new(),
+        is_whole: false,
+    };
+}
+
 /// Depth is bounded by the parser.
 fn find_objects(expr: &Expr, found: &mut Vec<(String, Vec<String>)>) {
     if let ExprKind::Struct { name, fields } = &expr.kind {
@@ -237,7 +308,7 @@ fn is_optional(expr: &Expr, optional: &[String]) -> bool {
     }
 }
 
-fn children(expr: &Expr) -> Vec<&Expr> {
+pub(super) fn children(expr: &Expr) -> Vec<&Expr> {
     match &expr.kind {
         ExprKind::Literal(_) | ExprKind::Ident(_) => Vec::new(),
         ExprKind::Select { operand, .. } => vec![operand],
@@ -271,6 +342,38 @@ mod tests {
                 format!("{text} = {fields}{test}")
             })
             .collect()
+    }
+
+    #[test]
+    fn paths_of_patches_are_told_as_far_as_they_are_written_out() {
+        for (expression, expected) in [
+            ("[JSONPatch{op: 'add', path: '/a/b', value: 1}]", &["/a/b"][..]),
+            (
+                "[JSONPatch{op: 'add', path: '/a/' + 'b' + '/c', value: 1}]",
+                &["/a/b/c"],
+            ),
+            (
+                "[JSONPatch{op: 'add', path: '/a/' + object.b + '/c', value: 1}]",
+                &["/a/…"],
+            ),
+            ("[JSONPatch{op: 'copy', from: '/x', path: object.b}]", &["…"]),
+            ("[JSONPatch{op: object.c, path: '/a'}]", &["/a"]),
+            (
+                "[JSONPatch{op: 'remove', path: '/a'}, JSONPatch{op: 'test', path: '/b'}]",
+                &[],
+            ),
+            (
+                "has(object.a) ? [JSONPatch{op: 'replace', path: '/a'}] : [JSONPatch{op: 'add', path: '/b'}]",
+                &["/a", "/b"],
+            ),
+        ] {
+            let found = patch_paths(expression).unwrap();
+            let found: Vec<String> = found
+                .into_iter()
+                .map(|path| path.text + if path.is_whole { "" } else { "…" })
+                .collect();
+            assert_eq!(found, expected, "{expression}");
+        }
     }
 
     #[test]

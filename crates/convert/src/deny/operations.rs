@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use portcullis_policy::authorization::ResourceRule;
 use portcullis_policy::authorization::matching::{RequestedResource, ResourcePattern, Wildcard};
+use portcullis_policy::engine::groups::ADMISSION;
 
 /// What somebody connects to, by the verbs that lead there: `get` and `create` by a websocket or by
 /// POST; through a proxy also the others (`ConnectMethods` of the storage of each). All are of the
@@ -19,23 +20,24 @@ const CONNECTS: [(&str, &str, &[&str]); 6] = [
 
 const PROXY: &[&str] = &["get", "create", "update", "patch", "delete"];
 
-/// What admission policies never see (`pkg/kubeapiserver/admission/exclusion` of Kubernetes, and
-/// `isExcludedFromAPIHooks` of its policy plugins).
-const UNSEEN: [(&str, &str); 10] = [
-    ("authentication.k8s.io", "selfsubjectreviews"),
-    ("authentication.k8s.io", "tokenreviews"),
-    ("authorization.k8s.io", "localsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectrulesreviews"),
-    ("authorization.k8s.io", "subjectaccessreviews"),
-    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
-    (
-        "admissionregistration.k8s.io",
-        "validatingadmissionpolicybindings",
-    ),
-    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
-    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
+/// What admission policies never see, and the verbs that it knows
+/// (`pkg/kubeapiserver/admission/exclusion` of Kubernetes, and `isExcludedFromAPIHooks` of its policy
+/// plugins).
+const UNSEEN: [(&str, &str, &[&str]); 10] = [
+    ("authentication.k8s.io", "selfsubjectreviews", REVIEWED),
+    ("authentication.k8s.io", "tokenreviews", REVIEWED),
+    ("authorization.k8s.io", "localsubjectaccessreviews", REVIEWED),
+    ("authorization.k8s.io", "selfsubjectaccessreviews", REVIEWED),
+    ("authorization.k8s.io", "selfsubjectrulesreviews", REVIEWED),
+    ("authorization.k8s.io", "subjectaccessreviews", REVIEWED),
+    (ADMISSION, "validatingadmissionpolicies", STORED),
+    (ADMISSION, "validatingadmissionpolicybindings", STORED),
+    (ADMISSION, "mutatingadmissionpolicies", STORED),
+    (ADMISSION, "mutatingadmissionpolicybindings", STORED),
 ];
+
+const REVIEWED: &[&str] = &["create"];
+const STORED: &[&str] = &["create", "update", "patch", "delete", "deletecollection"];
 
 /// An operation of admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -140,8 +142,12 @@ fn of_verbs(rule: &ResourceRule) -> Result<BTreeSet<ConvertedOperation>, (&'stat
 fn unseen(rule: &ResourceRule, pattern: &ResourcePattern) -> Option<&'static str> {
     UNSEEN
         .iter()
-        .find(|(group, resource)| rule.api_groups.includes(group) && includes(pattern, resource, ""))
-        .map(|(_, resource)| *resource)
+        .find(|(group, resource, verbs)| {
+            rule.api_groups.includes(group)
+                && includes(pattern, resource, "")
+                && verbs.iter().any(|verb| rule.verbs.includes(verb))
+        })
+        .map(|(_, resource, _)| *resource)
 }
 
 /// Whether `pattern` stands for this resource among others.

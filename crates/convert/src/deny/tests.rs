@@ -366,6 +366,17 @@ fn what_admission_cannot_tell_is_refused() {
 }
 
 #[test]
+fn a_deny_is_not_refused_for_a_kind_that_does_not_know_its_verbs() {
+    for (verb, expected) in [("delete", 0), ("create", 1)] {
+        let rule = json!({"verbs": [verb], "apiGroups": ["authorization.k8s.io"], "resources": ["*"]});
+        let policy = json!({"apiVersion": "portcullis.dev/v1alpha1", "kind": "AuthorizationPolicy",
+            "metadata": {"name": "guard"}, "spec": deny(&rule)});
+        let made = converted(&policy);
+        assert_eq!(made.refusals.len(), expected, "{verb}: {:?}", made.refusals);
+    }
+}
+
+#[test]
 fn system_masters_are_never_denied_and_shadow_refuses_nothing() {
     let mut policy = json!({"apiVersion": "portcullis.dev/v1alpha1", "kind": "AuthorizationPolicy",
         "metadata": {"name": "guard"}, "spec": deny(&json!({"verbs": ["create"], "apiGroups": [""], "resources": ["pods"]}))});

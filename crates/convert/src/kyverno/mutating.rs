@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use super::autogen::{self, Controllers};
 use super::expressions;
+use super::patches;
 use super::spec::{KyvernoPolicy, spec_path};
 use crate::conversion::{self, Conversion};
-use portcullis_cel::{made_objects, variable_uses};
+use portcullis_cel::{made_objects, patch_paths, variable_uses};
 use portcullis_policy::document::Document;
 use portcullis_policy::engine::admission::GroupVersionKind;
 use portcullis_policy::engine::admission::apply::Schemas;
@@ -39,11 +40,17 @@ pub(super) fn convert(document: &Document) -> Conversion {
     refuse_shared_variables(&mut policy);
     let spec = policy.spec.clone();
     refuse_atomics(&mut policy, &spec);
+    refuse_patches(&mut policy, &spec, "write a policy for the kinds that have it");
     let mut objects = objects(&policy.name, &spec).to_vec();
     for controllers in Controllers::of(&spec) {
         match autogen::mutating(&spec, &controllers) {
             Ok(derived) => {
                 refuse_atomics(&mut policy, &derived);
+                refuse_patches(
+                    &mut policy,
+                    &derived,
+                    "set `autogen.podControllers.controllers` to `[]`",
+                );
                 let name = format!("{}-{}", policy.name, controllers.suffix());
                 objects.extend(self::objects(&name, &derived));
             }
@@ -121,6 +128,46 @@ fn fits(text: &str, kind: &Option<GroupVersionKind<'static>>) -> Result<(), Stri
         }
     }
     Ok(())
+}
+
+/// What Kyverno's patch of an object adds that its type does not have, the API server drops; of an
+/// admission policy's own patch it ends the request. What is to be done is the `remedy`.
+fn refuse_patches(policy: &mut KyvernoPolicy<'_>, spec: &Value, remedy: &str) {
+    let mut kinds: Vec<_> = kinds(spec).into_iter().flatten().collect();
+    kinds.dedup();
+    for (index, mutation) in spec["mutations"].as_array().into_iter().flatten().enumerate() {
+        let text = mutation["jsonPatch"]["expression"].as_str().unwrap_or_default();
+        let at = spec_path(&["mutations"])
+            .index(index)
+            .field("jsonPatch")
+            .field("expression");
+        for path in patch_paths(text).unwrap_or_default() {
+            let lacking = kinds.iter().find(|kind| !patches::may_have(kind, &path));
+            let who = match lacking {
+                Some(kind) => format!("a {}", kind.kind),
+                None if has_wildcard(spec) && !patches::may_all_have(&path) => "each object".to_owned(),
+                None => continue,
+            };
+            let what = match path.is_whole {
+                true => format!("does not have `{}`", path.text),
+                false => "may not have where it is put, which is known only when it is evaluated".to_owned(),
+            };
+            let reason = format!(
+                "{who} {what}: what Kyverno adds there is dropped, and Kubernetes refuses every such object \
+                 with 500: {remedy}"
+            );
+            policy.made.refuse(policy.document, &at, reason);
+        }
+    }
+}
+
+fn has_wildcard(spec: &Value) -> bool {
+    let rules = spec["matchConstraints"]["resourceRules"].as_array();
+    let mut words = rules.into_iter().flatten().flat_map(|rule| {
+        let lists = ["apiGroups", "resources"].map(|field| rule[field].as_array());
+        lists.into_iter().flatten().flatten().filter_map(Value::as_str)
+    });
+    words.any(|word| word.split('/').any(|part| part == "*"))
 }
 
 /// The kinds that the rules match; none among them where there are some that are not built in.

@@ -278,6 +278,79 @@ fn a_mutating_policy_is_converted_with_what_makes_pods() {
     assert_eq!(made.objects[1]["spec"], json!({"policyName": "p"}));
 }
 
+/// The JSON patch that adds something at this path, which is an expression.
+fn patching(path: &str) -> Value {
+    let expression = format!("[JSONPatch{{op: 'add', path: {path}, value: [{{'key': 'a'}}]}}]");
+    json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
+}
+
+#[test]
+fn a_patch_of_what_not_every_kind_has_is_refused() {
+    let dropped = "is dropped, and Kubernetes refuses every such object with 500";
+    let lone = json!({"podControllers": {"controllers": []}});
+    for (resources, autogen, path, refused) in [
+        (
+            &["pods"][..],
+            None,
+            "'/spec/tolerations'",
+            Some("a DaemonSet does not have `/spec/tolerations`"),
+        ),
+        (&["pods"], Some(&lone), "'/spec/tolerations'", None),
+        (&["pods"], None, "'/metadata/labels/a'", None),
+        (
+            &["pods"],
+            None,
+            "'/metadata/labels/' + object.metadata.name",
+            None,
+        ),
+        (
+            &["pods"],
+            Some(&lone),
+            "'/spec/' + object.metadata.name",
+            Some("a Pod may not have where it is put"),
+        ),
+        (&["pods"], Some(&lone), "'/spec/containers/0/env/-'", None),
+        (
+            &["pods"],
+            Some(&lone),
+            "'/spec/containers/' + '0' + '/bogus'",
+            Some("a Pod does not have"),
+        ),
+        (
+            &["pods", "services"],
+            None,
+            "'/spec/tolerations'",
+            Some("a Service does not have"),
+        ),
+        (
+            &["*"],
+            None,
+            "'/spec/tolerations'",
+            Some("each object does not have"),
+        ),
+        (&["*"], None, "'/metadata/annotations/a~1b'", None),
+        (&["widgets"], None, "'/spec/tolerations'", None),
+    ] {
+        let mut spec = mutating(json!([patching(path)]));
+        spec["matchConstraints"] = rules(resources, &["CREATE"]);
+        if resources == ["widgets"] {
+            spec["matchConstraints"]["resourceRules"][0]["apiGroups"] = json!(["example.com"]);
+        }
+        if let Some(autogen) = autogen {
+            spec["autogen"] = autogen.clone();
+        }
+        let made = converted("MutatingPolicy", &spec);
+        let Some(refused) = refused else {
+            assert_eq!(made.refusals, [], "{resources:?} {path}");
+            continue;
+        };
+        let refusals = refusals(&made);
+        let place = format!("spec.mutations[0].jsonPatch.expression: {refused}");
+        assert!(refusals[0].starts_with(&place), "{refusals:?}");
+        assert!(refusals[0].contains(dropped), "{refusals:?}");
+    }
+}
+
 #[test]
 fn mutations_that_kubernetes_would_refuse_are_refused() {
     let patch = json!({"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: 'remove', path: '/a'}]"}});

@@ -29,6 +29,7 @@ mod names;
 mod parameters;
 mod policy;
 mod statics;
+mod typed_parts;
 mod types;
 mod unasked;
 mod unknown_namespaces;
@@ -159,6 +160,7 @@ fn alone(object: &ManifestObject) -> Box<[Fault]> {
         );
         names::lint_constraints(&applicability.constraints, &path, lint);
         types::lint(applicability, version, lint);
+        typed_parts::lint(applicability, version, lint);
         left_out::lint(&applicability.constraints, &path, lint);
     };
     if let Content::Admission(admission) = &object.content {

@@ -39,7 +39,7 @@ pub(super) fn lint(policy: &Applicability, version: Version, lint: &mut Lint<'_>
 }
 
 /// The built-in kinds that the rules name, without wildcards.
-fn kinds(policy: &Applicability) -> Vec<GroupVersionKind<'static>> {
+pub(super) fn kinds(policy: &Applicability) -> Vec<GroupVersionKind<'static>> {
     let mut found: Vec<GroupVersionKind<'static>> = Vec::new();
     for rule in &policy.constraints.rules {
         for group in &rule.api_groups {
@@ -166,12 +166,12 @@ fn unknown_field(message: &str) -> Option<&str> {
     message.strip_prefix("undefined field '")?.strip_suffix('\'')
 }
 
-fn text<'n>(node: &'n Node, field: &str) -> Option<&'n str> {
+pub(super) fn text<'n>(node: &'n Node, field: &str) -> Option<&'n str> {
     node.get(field)?.as_str()
 }
 
 /// The items of a list, each with its path.
-fn items<'n>(spec: &'n Node, path: &FieldPath, field: &str) -> Vec<(FieldPath, &'n Node)> {
+pub(super) fn items<'n>(spec: &'n Node, path: &FieldPath, field: &str) -> Vec<(FieldPath, &'n Node)> {
     let path = path.field(field);
     match spec.get(field).map(|node| &node.value) {
         Some(Value::List(items)) => items

@@ -22,6 +22,9 @@ fn a_parameter_that_no_policy_reads() {
                   apiVersions: [v1], operations: [CREATE], resources: [pods]}]}}}\n---\n\
                   {apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, \
                   metadata: {name: b}, spec: {policyName: p, validationActions: [Deny]}}";
+    silent(
+        "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: limits.example.com}}",
+    );
     warns(
         parameter,
         "kind",
@@ -274,8 +277,9 @@ fn a_policy_s_rules_that_name_what_no_policy_sees() {
     let groups = "'', admissionregistration.k8s.io";
     let policies = named(groups, "mutatingadmissionpolicies");
     warns(&policies, path, "are shown only to static policies and webhooks");
-    // Policies are shown configurations of webhooks, and wildcards mean more than what is excluded.
-    silent(&named(groups, "validatingwebhookconfigurations"));
+    let configurations = named(groups, "mutatingwebhookconfigurations");
+    warns(&configurations, path, "but one of a static registration");
+    // Wildcards mean more than what is excluded.
     silent(&named(groups, "'*'"));
     silent(&named("'*'", "validatingadmissionpolicies"));
     let name = "p.static.k8s.io";
@@ -285,6 +289,66 @@ fn a_policy_s_rules_that_name_what_no_policy_sees() {
         name,
         "",
     ));
+}
+
+/// A bound policy on pods with a matchCondition or without, and with these fields.
+fn on_pods(kind: &str, has_condition: bool, fields: &str, binding: &str) -> String {
+    let condition = if has_condition {
+        "matchConditions: [{name: c, expression: 'true'}], "
+    } else {
+        ""
+    };
+    let head = format!("apiVersion: admissionregistration.k8s.io/v1, kind: {kind}");
+    let rules = rules("''", "pods");
+    format!(
+        "{{{head}, metadata: {{name: p}}, spec: {{{condition}{rules}, {fields}}}}}\n---\n\
+         {{{head}Binding, metadata: {{name: p}}, spec: {{policyName: p{binding}}}}}"
+    )
+}
+
+#[test]
+fn copies_that_kubernetes_1_37_refuses_are_named() {
+    let mutating = |has_condition: bool, value: &str| {
+        let fields = format!(
+            "reinvocationPolicy: Never, mutations: [{{patchType: JSONPatch, jsonPatch: {{expression: \"[JSONPatch{{op: \
+             'add', path: '/spec/x', value: {value}}}]\"}}}}]"
+        );
+        on_pods("MutatingAdmissionPolicy", has_condition, &fields, "")
+    };
+    let at = "spec.mutations[0].jsonPatch.expression";
+    for composite in [
+        "object.spec.containers",
+        "object.spec.containers[0]",
+        "object.metadata.labels",
+    ] {
+        warns(&mutating(true, composite), at, "cannot copy `object.");
+        silent(&mutating(false, composite));
+    }
+    silent(&mutating(true, "object.metadata.name"));
+    silent(&mutating(true, "object.metadata.labels['a']"));
+    silent(&mutating(true, "object.spec.containers.map(c, c.name)"));
+}
+
+#[test]
+fn comparisons_that_kubernetes_1_37_refuses_are_named() {
+    let validating = |expression: &str| {
+        let fields = format!("validations: [{{expression: \"{expression}\"}}]");
+        on_pods(
+            "ValidatingAdmissionPolicy",
+            false,
+            &fields,
+            ", validationActions: [Deny]",
+        )
+    };
+    let at = "spec.validations[0].expression";
+    warns(
+        &validating("object.metadata.labels == dyn('x')"),
+        at,
+        "compared with what it never equals",
+    );
+    silent(&validating("object.metadata.labels != dyn('x')"));
+    silent(&validating("object.metadata.labels == {'a': 'b'}"));
+    silent(&validating("object.metadata.name == 'x'"));
 }
 
 #[test]
