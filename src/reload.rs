@@ -257,6 +257,16 @@ impl Snapshot {
     }
 
     /// The AuthorizationPolicies and AdmissionExceptions of files that hold for `cluster`.
+    /// The names of the policies, exceptions and webhook configurations in files.
+    pub fn policies_of_files(&self) -> impl Iterator<Item = &str> {
+        let identities = self.base.objects.others().map(|object| object.identity());
+        let policies = identities.filter(|identity| {
+            let kind = identity.kind();
+            kind.ends_with("Policy") || kind.ends_with("Configuration") || kind == "AdmissionException"
+        });
+        policies.map(ObjectIdentity::name)
+    }
+
     #[must_use]
     pub fn own_kinds_of_files(&self, cluster: &str) -> BTreeSet<ObjectIdentity> {
         let own = self.base.objects.others().filter(|object| {

@@ -94,6 +94,7 @@ impl Counters {
             (labels, expiry.at)
         }));
         let authorizers = &snapshot.authorizers;
+        metrics.configured(configured_names(snapshot));
         authorizers.record_to(snapshot.upstreams.observe(metrics, authorizers.names()));
         let policies = &snapshot.policies;
         // What clusters share is counted once.
@@ -185,6 +186,12 @@ impl Observer for CountingObserver<'_> {
             counters.spent(self.policies, policy, cost);
         }
     }
+}
+
+/// What the configuration and its files name: who writes those runs the gateway.
+fn configured_names(snapshot: &Snapshot) -> HashSet<String> {
+    let names = snapshot.policies_of_files().chain(snapshot.authorizers.names());
+    names.map(str::to_owned).collect()
 }
 
 /// The policies of a set that can apply, by kind and place.

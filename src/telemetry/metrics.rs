@@ -12,6 +12,7 @@ mod sample;
 mod series;
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use prometheus::process_collector::ProcessCollector;
@@ -28,10 +29,7 @@ pub use sample::{EndpointSample, MetricsSample};
 use families::Families;
 use labels::ByLabel;
 use portcullis_policy::engine::{CauseKind, Decision, Time};
-use series::{label_pairs, label_values};
-
-/// `endpoint` of a request for a path that is none.
-const OTHER: &str = "other";
+use series::{ConfiguredNames, OTHER, SeriesLabels, label_pairs, label_values};
 
 /// The decisions that admission comes to.
 const ADMISSION_DECISIONS: [Decision; 2] = [Decision::Allow, Decision::Deny];
@@ -49,6 +47,8 @@ pub struct Metrics {
     authentications: [ByLabel<Outcome, IntCounter>; AuthenticationMethod::COUNT],
     reloads: ByLabel<Outcome, IntCounter>,
     families: Families,
+    configured: ConfiguredNames,
+    shadow_labels: Mutex<SeriesLabels>,
 }
 
 /// How it stands with one cluster whose objects are watched.
@@ -111,6 +111,8 @@ impl Metrics {
             }),
             reloads: by_label(&families.reloads, |outcome: Outcome| [outcome.as_str()]),
             families,
+            configured: ConfiguredNames::default(),
+            shadow_labels: Mutex::default(),
             registry,
         })
     }
@@ -188,14 +190,23 @@ impl Metrics {
         }
     }
 
+    /// From now on these names, of objects in files, have series of their own. Of all others the
+    /// first 1,000 of a family have, and the rest counts together as `other`.
+    pub fn configured(&self, names: HashSet<String>) {
+        self.configured.replace(names);
+    }
+
     /// The counters of each policy, in the order given. Series of policies that
     /// are not among them end.
     pub fn policies<'a>(
         &self,
         policies: impl IntoIterator<Item = (CauseKind, &'a str)>,
     ) -> Vec<PolicyCounters> {
+        let policies: Vec<_> = policies.into_iter().collect();
+        let labels = self.configured.labels(policies.iter().map(|(_, name)| *name));
         let mut names = HashSet::new();
         let counters_of = |(kind, name): (CauseKind, &'a str)| {
+            let name = labels.of(name);
             names.insert((kind.as_str(), name));
             PolicyCounters {
                 results: ByLabel::new(|result: PolicyResult| {
@@ -221,11 +232,14 @@ impl Metrics {
     }
 
     /// The policies that have an end, past or to come; of one that stands for
-    /// several clusters the first end counts. Series of others end.
+    /// several clusters, and of those that count together, the first end counts. Series of others
+    /// end.
     pub fn policies_ending<'a>(&self, policies: impl IntoIterator<Item = (CauseKind, &'a str, Time)>) {
+        let policies: Vec<_> = policies.into_iter().collect();
+        let labels = self.configured.labels(policies.iter().map(|(_, name, _)| *name));
         let mut ends: BTreeMap<(&str, &str), Time> = BTreeMap::new();
         for (kind, name, end) in policies {
-            let first = ends.entry((kind.as_str(), name)).or_insert(end);
+            let first = ends.entry((kind.as_str(), labels.of(name))).or_insert(end);
             *first = end.min(*first);
         }
         self.families.policies_ending.reset();
@@ -239,8 +253,11 @@ impl Metrics {
     /// Series of webhooks that are not among them end.
     pub fn upstreams<'a>(&self, webhooks: impl IntoIterator<Item = &'a str>) -> Vec<UpstreamRecorder> {
         let families = &self.families;
+        let webhooks: Vec<&str> = webhooks.into_iter().collect();
+        let labels = self.configured.labels(webhooks.iter().copied());
         let mut names = HashSet::new();
         let recorder_of = |webhook: &'a str| {
+            let webhook = labels.of(webhook);
             names.insert(webhook);
             UpstreamRecorder {
                 requests: ByLabel::new(|outcome: Outcome| {
@@ -288,6 +305,8 @@ impl Metrics {
     /// A webhook in shadow would have decided so.
     pub fn shadow_webhook(&self, webhook: &str, decision: Decision) {
         let family = &self.families.shadow_webhooks;
+        let labels = self.shadow_labels.lock().unwrap_or_else(PoisonError::into_inner);
+        let webhook = labels.of(webhook);
         family.with_label_values(&[webhook, decision.as_str()]).inc();
     }
 
@@ -295,18 +314,21 @@ impl Metrics {
     /// others end.
     pub fn shadow_webhooks(&self, webhooks: impl IntoIterator<Item = String>) {
         let family = &self.families.shadow_webhooks;
-        let names: HashSet<String> = webhooks.into_iter().collect();
+        let webhooks: Vec<String> = webhooks.into_iter().collect();
+        let labels = self.configured.labels(webhooks.iter().map(String::as_str));
+        let names: HashSet<&str> = webhooks.iter().map(|webhook| labels.of(webhook)).collect();
         for webhook in &names {
             for decision in ADMISSION_DECISIONS {
                 family.with_label_values(&[webhook, decision.as_str()]);
             }
         }
         for (webhook, decision) in label_pairs(family, "webhook", "decision") {
-            if !names.contains(&webhook) {
+            if !names.contains(webhook.as_str()) {
                 // An error means that the series is gone already.
                 let _gone = family.remove_label_values(&[&webhook, &decision]);
             }
         }
+        *self.shadow_labels.lock().unwrap_or_else(PoisonError::into_inner) = labels;
     }
 
     /// The count of lines that the log lost.

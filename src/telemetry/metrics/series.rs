@@ -1,6 +1,7 @@
-//! The labels of the series that a family has.
+//! The labels of the series that a family has, and which names become labels.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Mutex, PoisonError};
 
 use prometheus::IntCounterVec;
 use prometheus::core::Collector;
@@ -30,4 +31,46 @@ pub(super) fn label_values(family: &impl Collector, name: &str) -> HashSet<Strin
         .filter(|label| label.name() == name)
         .map(|label| label.value().to_owned())
         .collect()
+}
+
+/// The most names of watched objects that have series of their own in a family. Who may create
+/// objects in a watched cluster chooses their names, and Prometheus keeps each series.
+const MAX_WATCHED_NAMES: usize = 1000;
+
+/// What the others are counted as, together.
+pub(super) const OTHER: &str = "other";
+
+/// The names that the configuration and its files have, which always have series of their own.
+#[derive(Debug, Default)]
+pub(super) struct ConfiguredNames(Mutex<HashSet<String>>);
+
+impl ConfiguredNames {
+    pub(super) fn replace(&self, names: HashSet<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    /// Which of `names` are labels: those that are configured and, of the others, the first
+    /// [`MAX_WATCHED_NAMES`]. A webhook's is that of its configuration.
+    pub(super) fn labels<'n>(&self, names: impl Iterator<Item = &'n str>) -> SeriesLabels {
+        let configured = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_configured = |name: &&str| {
+            let object = name.split('/').next().unwrap_or_default();
+            configured.contains(object)
+        };
+        let (configured, watched): (Vec<&str>, Vec<&str>) = names.partition(is_configured);
+        let watched: BTreeSet<&str> = watched.into_iter().collect();
+        let watched = watched.into_iter().take(MAX_WATCHED_NAMES);
+        SeriesLabels(configured.into_iter().chain(watched).map(str::to_owned).collect())
+    }
+}
+
+/// The names that are labels.
+#[derive(Debug, Default)]
+pub(super) struct SeriesLabels(HashSet<String>);
+
+impl SeriesLabels {
+    /// `name`, or what it is counted as.
+    pub(super) fn of<'n>(&self, name: &'n str) -> &'n str {
+        if self.0.contains(name) { name } else { OTHER }
+    }
 }

@@ -184,3 +184,69 @@ fn every_series_is_documented_with_its_labels_and_no_other() {
     assert_eq!(written, own);
     assert!(own.len() > 20, "{own:?}");
 }
+
+#[test]
+fn series_of_watched_objects_are_bounded_and_those_of_files_are_not() {
+    let metrics = Metrics::new().unwrap();
+    let names: Vec<String> = (0..1500).map(|number| format!("p{number:04}")).collect();
+    let kind = CauseKind::AuthorizationPolicy;
+    let policies = || names.iter().map(|name| (kind, name.as_str()));
+    let series = |family: &str, name: &str| {
+        let text = String::from_utf8(metrics.encode().unwrap()).unwrap();
+        let of_family = text.lines().filter(|line| line.starts_with(family));
+        of_family
+            .filter(|line| line.contains(name))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    // The last of all, but somebody who runs the gateway has named it.
+    metrics.configured(["p1499".to_owned(), "p1498".to_owned()].into());
+    let counters = metrics.policies(policies());
+    counters
+        .iter()
+        .for_each(|counters| counters.record(PolicyResult::Match));
+    let family = "portcullis_policy_evaluations_total{";
+    assert_eq!(series(family, "result=\"match\"").len(), 1000 + 2 + 1);
+    for (name, count) in [("p0000", 1), ("p0999", 1), ("p1499", 1), ("other", 498)] {
+        let expected =
+            format!("{family}kind=\"AuthorizationPolicy\",name=\"{name}\",result=\"match\"}} {count}");
+        assert_eq!(
+            series(family, &format!("name=\"{name}\",result=\"match\"")),
+            [expected]
+        );
+    }
+    assert!(series(family, "p1000").is_empty());
+    // The earlier the name, the later the end.
+    let ends: Vec<Time> = (0..1500)
+        .map(|number| Time::parse(&format!("{}-01-01T00:00:00Z", 3600 - number)).unwrap())
+        .collect();
+    metrics.policies_ending(
+        names
+            .iter()
+            .zip(&ends)
+            .map(|(name, end)| (kind, name.as_str(), *end)),
+    );
+    let family = "portcullis_policies_ending_timestamp_seconds{";
+    assert_eq!(series(family, "").len(), 1003);
+    assert!(
+        series(family, "other")[0].ends_with(" 1000"),
+        "the first of those"
+    );
+    let webhooks: Vec<String> = names.iter().map(|name| format!("{name}/hook")).collect();
+    let recorders = metrics.upstreams(webhooks.iter().map(String::as_str));
+    recorders.iter().for_each(UpstreamRecorder::refused);
+    let family = "portcullis_upstream_requests_total{result=\"failure\"";
+    assert_eq!(series(family, "").len(), 1003);
+    assert!(series(family, "\"p1499/hook\"")[0].ends_with(" 1"));
+    assert!(series(family, "\"other\"")[0].ends_with(" 498"));
+    metrics.shadow_webhooks(webhooks.iter().cloned());
+    webhooks
+        .iter()
+        .for_each(|webhook| metrics.shadow_webhook(webhook, Decision::Deny));
+    let family = "portcullis_shadow_webhook_decisions_total{decision=\"deny\"";
+    assert_eq!(series(family, "").len(), 1003);
+    assert!(series(family, "\"other\"")[0].ends_with(" 498"));
+    // They end with the policies.
+    metrics.policies([(kind, "p0000")]);
+    assert!(series("portcullis_policy_evaluations_total{", "other").is_empty());
+}
