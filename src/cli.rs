@@ -41,6 +41,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::files;
 use output::Format;
+use portcullis_policy::explain::Lines;
+use portcullis_policy::explain::lines::one_line;
 use portcullis_policy::field::Faults;
 
 /// Answers a Kubernetes API server's authorization and admission webhooks.
@@ -124,11 +126,39 @@ impl Error {
             source,
         }
     }
+
+    /// What went wrong; each fault in a line of its own.
+    fn in_words(&self) -> Lines {
+        match self {
+            Self::Faulty { path, faults } => {
+                let mut lines = Lines::from_iter([format!("`{path}` cannot be used:")]);
+                faults.iter().for_each(|fault| lines.line(fault));
+                lines
+            }
+            error => Lines::from_iter([error]),
+        }
+    }
+}
+
+/// The arguments of this process, or the end of it with help or what is wrong with them.
+fn arguments() -> Arguments {
+    Arguments::try_parse().unwrap_or_else(|wrong| {
+        // The message quotes them.
+        let written = std::env::args_os();
+        let on_one_line = written.map(|argument| one_line(&argument.to_string_lossy()).into_owned());
+        match Arguments::try_parse_from(on_one_line) {
+            Err(wrong) => wrong.exit(),
+            Ok(_) => {
+                output::complain(wrong);
+                std::process::exit(2)
+            }
+        }
+    })
 }
 
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
-    let Arguments { output, command } = Arguments::parse();
+    let Arguments { output, command } = arguments();
     let command = command.unwrap_or_else(|| Command::Serve(serve::Serve::default()));
     let verdict = match command {
         Command::Serve(serve) => serve.run(output),
@@ -152,7 +182,7 @@ pub fn main() -> ExitCode {
         // No message for `portcullis ... | head`, which closes the pipe early.
         Err(Error::Output(source)) if source.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::from(2),
         Err(error) => {
-            output::complain(&error);
+            output::complain_in_lines(&error.in_words());
             ExitCode::from(2)
         }
     }

@@ -50,7 +50,7 @@ use files::{ManifestFiles, Revision};
 use index::IndexBasis;
 use last_good::{Saver, Unsaved};
 
-pub use files::{manifest_files, read_manifest, read_manifests};
+pub use files::{applied_manifests, read_manifest, read_manifests};
 pub use inventory::{Change, LoadedObjects};
 pub use last_good::Error as LastGoodError;
 pub use load::{admission_settings, check, last_good, load, policies};
@@ -256,7 +256,6 @@ impl Snapshot {
         }
     }
 
-    /// The AuthorizationPolicies and AdmissionExceptions of files that hold for `cluster`.
     /// The names of the policies, exceptions and webhook configurations in files.
     pub fn policies_of_files(&self) -> impl Iterator<Item = &str> {
         let identities = self.base.objects.others().map(|object| object.identity());
@@ -268,6 +267,7 @@ impl Snapshot {
     }
 
     #[must_use]
+    /// The AuthorizationPolicies and AdmissionExceptions of files that hold for `cluster`.
     pub fn own_kinds_of_files(&self, cluster: &str) -> BTreeSet<ObjectIdentity> {
         let own = self.base.objects.others().filter(|object| {
             let is_own = object.authorization_policy().is_some() || object.admission_exception().is_some();

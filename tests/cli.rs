@@ -27,8 +27,12 @@ mod check;
 mod convert;
 #[path = "cli/expressions.rs"]
 mod expressions;
+#[path = "cli/hostile_text.rs"]
+mod hostile_text;
 #[path = "cli/init.rs"]
 mod init;
+#[path = "cli/input.rs"]
+mod input;
 #[path = "cli/manifests.rs"]
 mod manifests;
 #[path = "cli/pages.rs"]

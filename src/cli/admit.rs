@@ -8,6 +8,7 @@ use super::at::At;
 use super::output::{self, Format};
 use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::{CommandResult, Error, authorize};
+use crate::config::files;
 use manifests::ManifestArguments;
 use portcullis_policy::engine::admission::Phase;
 use portcullis_policy::explain::LoadedPolicies;
@@ -86,7 +87,7 @@ impl Admit {
             )),
             (Some(review), Some(path), _) => {
                 let answered = answer(&asked, path, &review)?;
-                output::print(format, AdmitInWords(&answered), &AdmitExplained::new(&answered))?;
+                output::print(format, &AdmitInWords(&answered).lines(), &AdmitExplained::new(&answered))?;
                 Ok(result(&answered))
             }
             (_, _, Some(path)) => {
@@ -128,7 +129,8 @@ fn answer(asked: &OfflineReview<'_>, path: &Path, review: &[u8]) -> Result<Answe
 }
 
 fn recorded_answers(path: &Path) -> Result<RecordedAnswers, Error> {
-    let text = std::fs::read_to_string(path).map_err(|source| Error::file("read", path, source))?;
+    let text = files::read_text(path, files::CONFIGURATION_BYTES);
+    let text = text.map_err(|source| Error::file("read", path, source))?;
     let path = path.display().to_string();
     RecordedAnswers::of_text(&path, &text).map_err(|faults| Error::Faulty { path, faults })
 }
@@ -152,7 +154,7 @@ fn answer_all(
         objects.push(AnsweredObject { about, answered });
     }
     let report = AdmitAllExplained::new(&objects, &notes);
-    output::print(format, AdmitAllInWords(&objects, &notes), &report)?;
+    output::print(format, &AdmitAllInWords(&objects, &notes).lines(), &report)?;
     let is_admitted = objects
         .iter()
         .all(|object| result(&object.answered) == CommandResult::Success);

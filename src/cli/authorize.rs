@@ -1,12 +1,12 @@
 //! `portcullis authorize`: decides one SubjectAccessReview offline, with the server's code.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::at::At;
 use super::output::{self, Format};
 use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::{CommandResult, Error};
+use crate::config::files;
 use portcullis_policy::api::SubjectAccessReview;
 use portcullis_policy::document;
 use portcullis_policy::engine::{Attributes, Decision, Time};
@@ -124,7 +124,7 @@ fn decide(
             .iter()
             .for_each(|hint| output::complain(format_args!("warning: {hint}")));
     }
-    output::print(format, answer.in_words(), &answer.report())?;
+    output::print(format, &answer.in_words(), &answer.report())?;
     Ok(match answer.consulted.authorization.decision {
         Decision::Allow => CommandResult::Success,
         Decision::Deny | Decision::NoOpinion => CommandResult::Failure,
@@ -160,13 +160,12 @@ pub(super) fn read_review(path: &Path) -> Result<Vec<u8>, Error> {
 
 /// What `path` holds; `-` is standard input.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    let failed = |source| Error::file("read", path, source);
-    if path != Path::new("-") {
-        return std::fs::read(path).map_err(failed);
-    }
-    let mut bytes = Vec::new();
-    std::io::stdin().lock().read_to_end(&mut bytes).map_err(failed)?;
-    Ok(bytes)
+    let bytes = if path == Path::new("-") {
+        files::read_rest(std::io::stdin().lock(), 0, files::MANIFEST_BYTES)
+    } else {
+        files::read(path, files::MANIFEST_BYTES)
+    };
+    bytes.map_err(|source| Error::file("read", path, source))
 }
 
 // === impl Flags ===
@@ -208,5 +207,5 @@ fn usage(misfits: &[Misfit]) -> Error {
         .iter()
         .map(|misfit| format!("{}: {}", flag(misfit.field), misfit.message))
         .collect();
-    Error::Usage(lines.join("\n"))
+    Error::Usage(lines.join("; "))
 }

@@ -3,7 +3,6 @@
 mod sarif;
 mod snippet;
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -62,14 +61,21 @@ impl Check {
         for path in &self.paths {
             loading::readable(path)?;
         }
+        let paths = loading::applied(&self.paths)?;
         if self.migrate {
-            return migrate::run(self.config.as_deref(), &self.paths, format);
+            return migrate::run(self.config.as_deref(), &paths, format);
         }
-        let faults = if self.config.is_none() && !self.paths.is_empty() {
-            loading::of_paths(&self.paths).1
+        let faults = if self.config.is_none() && !paths.is_empty() {
+            loading::of_paths(&paths).1
         } else {
-            loading::faults_of_configuration(&loading::configuration(self.config.as_deref())?, &self.paths)
+            loading::faults_of_configuration(&loading::configuration(self.config.as_deref())?, &paths)
         };
+        if !paths.is_empty() && !faults.has_errors() && !loading::has_objects(&paths) {
+            return Err(Error::Usage(format!(
+                "nothing was checked: there is no object in `{}`",
+                loading::shown(&self.paths)
+            )));
+        }
         report(format, &faults)?;
         let is_valid = !faults.has_errors() && (!self.strict || faults.is_empty());
         Ok(if is_valid {
@@ -89,10 +95,10 @@ fn report(format: Format, faults: &Faults) -> Result<(), Error> {
         .filter(|fault| fault.severity == Severity::Error)
         .count();
     let warnings = faults.len() - errors;
-    let lines: String = if std::io::stdout().is_terminal() {
+    let mut lines = if output::is_terminal() {
         Snippets::styled().render(faults)
     } else {
-        faults.iter().map(|fault| format!("{fault}\n")).collect()
+        faults.iter().collect()
     };
     let summary = match (errors, warnings) {
         (0, 0) => "valid".to_owned(),
@@ -108,7 +114,8 @@ fn report(format: Format, faults: &Faults) -> Result<(), Error> {
         warnings,
         faults: faults.iter().map(FaultReport::from).collect(),
     };
-    output::print(format, format_args!("{lines}{summary}\n"), &report)
+    lines.line(summary);
+    output::print(format, &lines, &report)
 }
 
 impl<'a> From<&'a Fault> for FaultReport<'a> {

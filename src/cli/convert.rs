@@ -11,6 +11,7 @@ use crate::{config, reload};
 use portcullis_convert::{Conversion, Remark};
 use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document::{self, Document};
+use portcullis_policy::explain::Lines;
 use portcullis_policy::manifest;
 
 /// Convert policies to ValidatingAdmissionPolicies and MutatingAdmissionPolicies.
@@ -38,17 +39,15 @@ impl Convert {
         for path in &self.files {
             loading::readable(path)?;
         }
-        let (sources, mut faults) = reload::read_manifests(&loading::everywhere(&self.files));
+        let files = loading::applied(&self.files)?;
+        let (sources, mut faults) = reload::read_manifests(&loading::everywhere(&files));
         let documents: Vec<Document> = sources
             .iter()
             .flat_map(|source| manifest::documents(source, &mut faults))
             .collect();
         if faults.has_errors() {
-            let paths: Vec<String> = self.files.iter().map(|path| path.display().to_string()).collect();
-            return Err(Error::Faulty {
-                path: paths.join("`, `"),
-                faults,
-            });
+            let path = loading::shown(&self.files);
+            return Err(Error::Faulty { path, faults });
         }
         report(&portcullis_convert::convert(&documents, &never_deny), format)
     }
@@ -77,18 +76,18 @@ fn report(all: &Conversion, format: Format) -> Result<CommandResult, Error> {
     if all.objects.is_empty() && all.refusals.is_empty() {
         output::complain("there is no policy to convert");
     }
-    let yaml: String = all
-        .objects
-        .iter()
-        .map(|object| format!("---\n{}", document::to_yaml(object)))
-        .collect();
+    let mut yaml = Lines::new();
+    for object in &all.objects {
+        yaml.line("---");
+        yaml.each("", &document::to_yaml(object));
+    }
     let listed = |remarks: &[Remark]| remarks.iter().map(Remark::for_programs).collect::<Vec<Value>>();
     let value = json!({
         "objects": all.objects,
         "refused": listed(&all.refusals),
         "notes": listed(&all.notes),
     });
-    output::print(format, yaml, &value)?;
+    output::print(format, &yaml, &value)?;
     Ok(if all.refusals.is_empty() && !all.objects.is_empty() {
         CommandResult::Success
     } else {

@@ -95,11 +95,8 @@ impl Init {
                 directory: &directory,
                 files: Vec::new(),
             };
-            output::print(
-                format,
-                format_args!("{} already exists\n", directory.display()),
-                &nothing,
-            )?;
+            let words = Lines::from_iter([format!("{} already exists", directory.display())]);
+            output::print(format, &words, &nothing)?;
             return Ok(CommandResult::Success);
         }
         let set_up = SetUp {
@@ -111,22 +108,18 @@ impl Init {
             console: false,
         };
         let files = write(&directory, &set_up)?;
-        let text = format!(
-            "wrote {} files to {}\n\nnext: read {}, then\n  {} serve --config {}\n",
-            files.len(),
-            directory.display(),
-            directory.join("README.md").display(),
-            output::program(),
-            output::argument(&directory.join(CONFIGURATION)),
-        );
-        output::print(
-            format,
-            text,
-            &WrittenFiles {
-                directory: &directory,
-                files,
-            },
-        )?;
+        let words = Lines::from_iter([
+            format!("wrote {} files to {}", files.len(), directory.display()),
+            String::new(),
+            format!("next: read {}, then", directory.join("README.md").display()),
+            format!(
+                "  {} serve --config {}",
+                output::program(),
+                output::argument(&directory.join(CONFIGURATION))
+            ),
+        ]);
+        let directory = &directory;
+        output::print(format, &words, &WrittenFiles { directory, files })?;
         Ok(CommandResult::Success)
     }
 
@@ -137,17 +130,16 @@ impl Init {
         } else {
             renew::renew_authority(directory, &self.hosts, now)?
         };
-        let text = format!(
-            "wrote {} files in {}\n\n{}",
-            renewed.files.len(),
-            directory.display(),
-            renewed.next
-        );
+        let mut words = Lines::from_iter([
+            format!("wrote {} files in {}", renewed.files.len(), directory.display()),
+            String::new(),
+        ]);
+        words.each("", &renewed.next);
         let written = WrittenFiles {
             directory,
             files: renewed.files,
         };
-        output::print(format, text, &written)?;
+        output::print(format, &words, &written)?;
         Ok(CommandResult::Success)
     }
 }

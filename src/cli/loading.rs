@@ -135,6 +135,13 @@ pub(super) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults 
     faults
 }
 
+/// Whether there is any object in the files at `paths`.
+pub(super) fn has_objects(paths: &[PathBuf]) -> bool {
+    let (sources, mut faults) = reload::read_manifests(&everywhere(paths));
+    let mut sources = sources.iter();
+    sources.any(|source| !manifest::documents(source, &mut faults).is_empty())
+}
+
 /// What files and folders decide by, which hold for every cluster.
 pub(super) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
     let (sources, mut faults) = reload::read_manifests(&everywhere(paths));
@@ -146,6 +153,31 @@ pub(super) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
     faults.append(found);
     let manifests = manifests.filter(|_| !faults.has_errors());
     (manifests.map(LoadedPolicies::of_manifests), faults)
+}
+
+/// The files at `paths` that kubectl would apply, those in folders below included. A folder
+/// without any stands for itself.
+///
+/// # Errors
+///
+/// A path cannot be read.
+pub(super) fn applied(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    for path in paths {
+        let found = reload::applied_manifests(path);
+        let found = found.map_err(|(path, source)| Error::file("read", &path, source))?;
+        if found.is_empty() {
+            files.push(path.clone());
+        }
+        files.extend(found);
+    }
+    Ok(files)
+}
+
+/// Paths as messages name them.
+pub(super) fn shown(paths: &[PathBuf]) -> String {
+    let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    paths.join("`, `")
 }
 
 /// `paths` as a configuration would name them.

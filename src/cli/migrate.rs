@@ -1,13 +1,13 @@
 //! `portcullis check --migrate`: legacy kinds, converted to their modern
 //! equivalents.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use super::output::{self, Format};
 use super::{CommandResult, Error, loading};
 use crate::{config, reload};
 use portcullis_policy::document;
+use portcullis_policy::explain::Lines;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{self, Migrated};
 
@@ -24,11 +24,9 @@ pub(super) fn run(config: Option<&Path>, paths: &[PathBuf], format: Format) -> R
     faults.append(found);
     let (migrated, found) = manifest::migrate(&sources);
     faults.append(found);
-    for fault in faults.iter() {
-        output::complain(fault);
-    }
+    faults.iter().for_each(output::complain);
     let objects: Vec<_> = migrated.iter().filter_map(|one| one.object.as_ref()).collect();
-    output::print(format, in_words(&migrated), &objects)?;
+    output::print(format, &in_words(&migrated), &objects)?;
     Ok(if faults.has_errors() {
         CommandResult::Failure
     } else {
@@ -37,17 +35,17 @@ pub(super) fn run(config: Option<&Path>, paths: &[PathBuf], format: Format) -> R
 }
 
 /// A YAML stream, each document with its remarks above it.
-fn in_words(migrated: &[Migrated]) -> String {
-    let mut text = String::new();
+fn in_words(migrated: &[Migrated]) -> Lines {
+    let mut lines = Lines::new();
     for one in migrated {
         if one.object.is_some() {
-            text.push_str("---\n");
+            lines.line("---");
         }
         for remark in &one.remarks {
-            let _ = writeln!(text, "# {remark}");
+            lines.line(format_args!("# {remark}"));
         }
         let yaml = one.object.as_ref().map(document::to_yaml);
-        text.push_str(&yaml.unwrap_or_default());
+        lines.each("", &yaml.unwrap_or_default());
     }
-    text
+    lines
 }

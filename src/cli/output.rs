@@ -1,12 +1,16 @@
-//! Output: results on standard output, errors on standard error, without colour.
+//! Output: results on standard output, errors on standard error.
+//!
+//! The commands write nothing elsewhere, and what is for people goes through [`Lines`].
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{BufWriter, IsTerminal as _, Stdout, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::Error;
+use portcullis_policy::explain::Lines;
+use portcullis_policy::explain::lines::is_escaped;
 
 /// The format of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -25,18 +29,14 @@ pub(super) enum Format {
     Wide,
 }
 
-/// Writes one result: `text` for people or `value` for programs.
+/// Writes one result: `words` for people or `value` for programs.
 ///
 /// # Errors
 ///
 /// Standard output takes no more.
-pub(super) fn print(format: Format, text: impl Display, value: &impl Serialize) -> Result<(), Error> {
+pub(super) fn print(format: Format, words: &Lines, value: &impl Serialize) -> Result<(), Error> {
     match format {
-        Format::Text => {
-            let mut out = std::io::stdout().lock();
-            let written = write!(out, "{text}");
-            written.and_then(|()| out.flush()).map_err(Error::Output)
-        }
+        Format::Text => write(words.as_str()),
         Format::Json => print_json(value),
         Format::Sarif => Err(Error::Usage("only `check` and `scan` support SARIF".into())),
         Format::Junit => Err(Error::Usage("only `replay` and `scan` support `-o junit`".into())),
@@ -51,12 +51,34 @@ pub(super) fn print(format: Format, text: impl Display, value: &impl Serialize) 
 ///
 /// Standard output takes no more.
 pub(super) fn print_json(value: &impl Serialize) -> Result<(), Error> {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     let written = serde_json::to_writer_pretty(&mut out, value).map_err(std::io::Error::from);
     written
         .and_then(|()| writeln!(out))
         .and_then(|()| out.flush())
         .map_err(Error::Output)
+}
+
+/// Writes lines for people, or a document for programs.
+///
+/// # Errors
+///
+/// Standard output takes no more.
+pub(super) fn write(text: &str) -> Result<(), Error> {
+    let mut out = stdout();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(Error::Output)
+}
+
+/// Whether people read standard output as it is written.
+pub(super) fn is_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}
+
+/// Standard output, for what is written bit by bit.
+pub(super) fn stdout() -> BufWriter<Stdout> {
+    BufWriter::new(std::io::stdout())
 }
 
 /// `1 object`, `2 objects`.
@@ -84,19 +106,32 @@ pub(super) fn is_plugin() -> bool {
     name.is_some_and(|name| name == "kubectl-portcullis" || name == "kubectl_portcullis")
 }
 
-/// `path` as one argument of a shell's command.
+/// `path` as one argument of a shell's command, on one line.
 pub(super) fn argument(path: &Path) -> String {
     let text = path.to_string_lossy();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%,=".contains(&byte);
     if !text.is_empty() && text.bytes().all(is_plain) {
         return text.into_owned();
     }
-    format!("'{}'", text.replace('\'', r"'\''"))
+    if !text.contains(is_escaped) {
+        return format!("'{}'", text.replace('\'', r"'\''"));
+    }
+    let escaped = |c: char| match c {
+        '\'' | '\\' => format!("\\{c}"),
+        c if is_escaped(c) => format!("\\u{:04x}", u32::from(c)),
+        c => c.to_string(),
+    };
+    format!("$'{}'", text.chars().map(escaped).collect::<String>())
 }
 
-/// Says on standard error what went wrong. That it cannot be said is no further failure.
+/// Says on standard error what went wrong, in one line.
 pub(super) fn complain(what: impl Display) {
-    let _ = writeln!(std::io::stderr(), "portcullis: {what}");
+    complain_in_lines(&Lines::from_iter([what]));
+}
+
+/// The same in several lines. That it cannot be said is no further failure.
+pub(super) fn complain_in_lines(what: &Lines) {
+    let _ = write!(std::io::stderr(), "portcullis: {what}");
 }
 
 #[cfg(test)]
@@ -111,6 +146,7 @@ mod tests {
             ("it's", r"'it'\''s'"),
             ("$HOME", "'$HOME'"),
             ("", "''"),
+            ("it's\n::a", r"$'it\'s\u000a::a'"),
         ] {
             assert_eq!(argument(Path::new(path)), argument_of_it);
         }

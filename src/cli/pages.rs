@@ -1,7 +1,6 @@
 //! `portcullis completion` and `portcullis man`: made from the same description of the
 //! arguments by which they are parsed, so that they are never out of date.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap_complete::Shell;
@@ -34,10 +33,7 @@ impl Completion {
         let name = arguments.get_name().to_owned();
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut arguments, name, &mut script);
-        let mut out = std::io::stdout().lock();
-        out.write_all(&script)
-            .and_then(|()| out.flush())
-            .map_err(Error::Output)?;
+        output::write(&String::from_utf8_lossy(&script))?;
         Ok(CommandResult::Success)
     }
 }
@@ -54,8 +50,8 @@ impl Man {
             .map(|command| format!("{name}-{}.1", command.get_name()));
         let pages: Vec<String> = std::iter::once(format!("{name}.1")).chain(commands).collect();
         let folder = self.folder.display();
-        let lines: String = pages.iter().map(|page| format!("{folder}/{page}\n")).collect();
-        output::print(format, lines, &ManReport { pages })?;
+        let lines = pages.iter().map(|page| format!("{folder}/{page}")).collect();
+        output::print(format, &lines, &ManReport { pages })?;
         Ok(CommandResult::Success)
     }
 }

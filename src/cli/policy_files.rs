@@ -1,6 +1,6 @@
 //! `--config`, `--manifests` and `--cluster`: the policies by which a command decides.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use super::Error;
@@ -86,8 +86,10 @@ impl PolicyFiles {
         for path in &self.manifests {
             loading::readable(path)?;
         }
-        let paths: Vec<String> = self.manifests.iter().map(|path| shown(path)).collect();
-        valid(&paths.join("`, `"), loading::of_paths(&self.manifests))
+        valid(
+            &loading::shown(&self.manifests),
+            loading::of_paths(&self.manifests),
+        )
     }
 
     /// Every object in the manifests, those that have faults left out.
@@ -108,10 +110,6 @@ impl PolicyFiles {
             .flat_map(|source| manifest::documents(source, &mut faults))
             .collect()
     }
-}
-
-fn shown(path: &Path) -> String {
-    path.display().to_string()
 }
 
 fn valid(

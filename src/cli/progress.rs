@@ -3,6 +3,8 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
+use portcullis_policy::explain::lines::one_line;
+
 /// How often it is said.
 const EVERY: Duration = Duration::from_millis(200);
 
@@ -27,7 +29,7 @@ impl ProgressLine {
         }
         self.shown = Some(Instant::now());
         // That it cannot be said is no failure.
-        let _ = write!(std::io::stderr(), "\r\x1b[K{}", text());
+        let _ = write!(std::io::stderr(), "\r\x1b[K{}", one_line(&text()));
     }
 
     /// Takes the line away, before something else is written.

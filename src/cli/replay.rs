@@ -19,6 +19,7 @@ use regex_automata::hybrid::regex::Regex;
 
 use super::loading;
 use super::output::{self, Format};
+use super::progress::ProgressLine;
 use super::{CommandResult, Error};
 use crate::recording::RecordLine;
 use decide::Deciding;
@@ -29,7 +30,7 @@ use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::replayed::{Replayed, ReviewComparison};
 use portcullis_policy::field::Faults;
 use report::ReplayReport;
-use source::{RecordingFile, ReplayProgress};
+use source::RecordingFile;
 
 /// Decide recorded reviews again, and show which decisions flip.
 ///
@@ -76,21 +77,31 @@ impl Replay {
         let new = self.new_policies()?;
         let old = self.against.as_deref().map(configured).transpose()?;
         let (mut replayed, mut cut) = (Replayed::default(), Vec::new());
-        let mut progress = ReplayProgress::default();
+        let (mut progress, mut count) = (ProgressLine::new(), 0_u64);
         for path in source::files(&self.recordings)? {
             let mut file = RecordingFile::open(&path)?;
+            let mut is_cut = false;
             while file.advance()? {
-                let compared = self.compare(&file, &new, old.as_ref(), &replayed)?;
+                let Some(document) = file.document()? else {
+                    is_cut = true;
+                    continue;
+                };
+                let compared = self.compare((&file, &document), &new, old.as_ref(), &replayed)?;
                 replayed.add(compared);
-                progress.advance();
+                count += 1;
+                progress.show(|| format!("{} replayed", output::count(count, "review")));
             }
-            if file.is_cut {
+            if is_cut || file.is_cut {
                 cut.push(shown(&path));
             }
         }
-        progress.end();
+        progress.clear();
         let report = ReplayReport::new(replayed, cut, allowed.as_ref());
         report.print(format)?;
+        if report.is_empty() {
+            let recordings = loading::shown(&self.recordings);
+            return Err(Error::Usage(format!("no review of `{recordings}` was decided")));
+        }
         Ok(if report.is_failure() {
             CommandResult::Failure
         } else {
@@ -105,19 +116,20 @@ impl Replay {
         for path in &self.manifests {
             loading::readable(path)?;
         }
-        let paths: Vec<String> = self.manifests.iter().map(|path| shown(path)).collect();
-        valid(&paths.join("`, `"), loading::of_paths(&self.manifests))
+        valid(
+            &loading::shown(&self.manifests),
+            loading::of_paths(&self.manifests),
+        )
     }
 
     fn compare(
         &self,
-        file: &RecordingFile,
+        (file, document): (&RecordingFile, &Document<'_>),
         new: &LoadedPolicies,
         old: Option<&LoadedPolicies>,
         replayed: &Replayed<Box<FlipExample>>,
     ) -> Result<ReviewComparison<Box<FlipExample>>, Error> {
-        let document = Document::parse_bytes(file.bytes()).map_err(|error| file.unreadable(&error.into()))?;
-        let recorded = RecordLine::read(&document).map_err(|error| file.unreadable(&error))?;
+        let recorded = RecordLine::read(document).map_err(|error| file.unreadable(&error))?;
         let deciding = |policies| Deciding {
             policies,
             recorded: &recorded,
@@ -134,7 +146,8 @@ impl Replay {
         };
         let now = decide(new)?;
         let mut compared = flips::compared(file, &recorded, before, now);
-        if let ReviewComparison::Flip(group, example) = &mut compared
+        if let ReviewComparison::Flip(group, example) | ReviewComparison::Lost(group, _, example) =
+            &mut compared
             && !replayed.flips.contains_key(&*group)
         {
             example.considered = deciding(new).explain();

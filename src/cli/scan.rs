@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::at::At;
+use super::loading;
 use super::output::{self, Format};
 use super::policy_files::PolicyFiles;
 use super::{CommandResult, Error};
@@ -117,8 +118,7 @@ impl Scan {
             .for_each(|note| output::complain(format_args!("note: {note}")));
         let is_sound = report.finish()?;
         if faults.has_errors() {
-            let paths = self.filename.iter().map(|path| path.display().to_string());
-            let path = paths.collect::<Vec<_>>().join("`, `");
+            let path = loading::shown(&self.filename);
             return Err(Error::Faulty { path, faults });
         }
         Ok(result(is_sound))

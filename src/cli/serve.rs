@@ -27,6 +27,7 @@ use crate::server::{Gateway, ListenAddresses, Server, Signals};
 use crate::telemetry::decision_log::Destination;
 use crate::telemetry::metrics::Outcome;
 use crate::telemetry::{DecisionLog, Metrics, logging};
+use portcullis_policy::explain::Lines;
 use portcullis_policy::field::Faults;
 use try_it::TryIt;
 
@@ -147,10 +148,8 @@ impl Start {
                 if !matches!(error, LastGoodError::NotConfigured) {
                     tracing::error!(%error, "cannot start with the last good set either");
                 }
-                output::complain(Error::Faulty {
-                    path: path.display().to_string(),
-                    faults,
-                });
+                let path = path.display().to_string();
+                output::complain_in_lines(&Error::Faulty { path, faults }.in_words());
                 None
             }
         }
@@ -228,14 +227,15 @@ impl Announcement {
         };
         let printed = if self.development {
             super::init::absolute(&self.config).and_then(|absolute| {
-                output::print(
-                    self.format,
-                    TryIt::new(&self.config, &absolute, self.addresses),
-                    &serving,
-                )
+                let mut words = Lines::new();
+                words.each(
+                    "",
+                    &TryIt::new(&self.config, &absolute, self.addresses).to_string(),
+                );
+                output::print(self.format, &words, &serving)
             })
         } else {
-            output::print(self.format, "", &serving)
+            output::print(self.format, &Lines::new(), &serving)
         };
         if let Err(error) = printed {
             tracing::warn!("{error}");

@@ -78,6 +78,9 @@ impl Suggest {
         for path in &self.logs {
             self.gather(path, &mut gathered)?;
         }
+        if gathered.seen.lines == 0 {
+            return Err(self.nothing_read());
+        }
         let cluster = self.chosen_cluster(&gathered)?;
         let usage = gathered.usage.remove(&cluster).unwrap_or_default();
         let causes = gathered.causes.remove(&cluster).unwrap_or_default();
@@ -97,7 +100,7 @@ impl Suggest {
             unused,
             with_sensitive: self.with_sensitive,
         };
-        output::print(format, report.in_words(), &report.for_programs())?;
+        output::print(format, &report.in_words(), &report.for_programs())?;
         Ok(CommandResult::Success)
     }
 
@@ -162,6 +165,18 @@ impl Suggest {
         Ok(())
     }
 
+    fn nothing_read(&self) -> Error {
+        let of = self
+            .cluster
+            .as_ref()
+            .map(|cluster| format!(" of the cluster `{cluster}`"));
+        Error::Usage(format!(
+            "there is no decision{} in `{}`",
+            of.unwrap_or_default(),
+            loading::shown(&self.logs)
+        ))
+    }
+
     /// The cluster named, or the only one of the logs.
     fn chosen_cluster(&self, gathered: &Gathered) -> Result<String, Error> {
         if let Some(cluster) = &self.cluster {
@@ -189,12 +204,10 @@ impl Suggest {
                 for path in &self.manifests {
                     loading::readable(path)?;
                 }
-                let paths: Vec<String> = self
-                    .manifests
-                    .iter()
-                    .map(|path| path.display().to_string())
-                    .collect();
-                (paths.join("`, `"), loading::of_paths(&self.manifests))
+                (
+                    loading::shown(&self.manifests),
+                    loading::of_paths(&self.manifests),
+                )
             }
         };
         let loaded = loaded.ok_or(Error::Faulty { path: paths, faults })?;

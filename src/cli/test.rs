@@ -24,6 +24,7 @@ use super::at::At;
 use super::output::{self, Format};
 use super::{CommandResult, Error};
 use coverage::{Coverage, CoverageReport};
+use portcullis_policy::explain::Lines;
 use portcullis_policy::field::Faults;
 use run::{CaseOutcome, TestRun};
 
@@ -124,7 +125,7 @@ impl Test {
             lists_all: self.verbose,
             fail_under: self.fail_under,
         };
-        output::print(format, report.in_words(), &report)?;
+        output::print(format, &report.in_words(), &report)?;
         Ok(if report.is_valid() {
             CommandResult::Success
         } else {
@@ -163,25 +164,22 @@ impl TestReport<'_> {
     }
 
     /// Faults, then each failing case, then the count and what is covered.
-    fn in_words(&self) -> String {
-        let mut text = String::new();
-        for fault in &self.faults {
-            text.push_str(fault);
-            text.push('\n');
-        }
+    fn in_words(&self) -> Lines {
+        let mut lines: Lines = self.faults.iter().collect();
         for case in self.cases {
             if !case.passed() {
-                text.push_str(&case.to_string());
+                lines.append(&case.in_words());
             } else if self.lists_all {
-                text.push_str(&format!("ok {}:{}: {}\n", case.file, case.line, case.name));
+                lines.line(format_args!("ok {}:{}: {}", case.file, case.line, case.name));
             }
         }
         if let Some(coverage) = &self.coverage {
-            text.push_str(&coverage.to_string());
+            lines.append(&coverage.in_words());
         }
         if let Some(least) = self.fail_under.filter(|_| self.is_below()) {
-            text.push_str(&format!("FAIL: less than {least} % is covered\n"));
+            lines.line(format_args!("FAIL: less than {least} % is covered"));
         }
-        text + &format!("{} passed, {} failed\n", self.passed, self.failed)
+        lines.line(format_args!("{} passed, {} failed", self.passed, self.failed));
+        lines
     }
 }

@@ -51,9 +51,9 @@ impl WhatCan {
         let report = answer.report();
         if format == Format::Wide {
             let matrix = question.matrix(set, &answer, now);
-            output::print(Format::Text, matrix.in_words(), &report)?;
+            output::print(Format::Text, &matrix.in_words(), &report)?;
         } else {
-            output::print(format, answer.in_words(set), &report)?;
+            output::print(format, &answer.in_words(set), &report)?;
         }
         Ok(CommandResult::Success)
     }

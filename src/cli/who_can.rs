@@ -51,7 +51,7 @@ impl WhoCan {
             }
         }
         let answer = question.answer(set, self.at.time());
-        output::print(format, answer.in_words(set), &answer.report())?;
+        output::print(format, &answer.in_words(set), &answer.report())?;
         Ok(CommandResult::Success)
     }
 

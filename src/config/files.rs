@@ -2,9 +2,10 @@
 //!
 //! A file that the gateway keeps for itself is replaced as a whole ([`replace`]).
 //!
-//! All configured files are read here. Only regular files of bounded size are accepted:
-//! reading a FIFO would block until somebody writes to it, and a device never ends.
+//! All files that users name are opened here. Only regular files are accepted, and what is kept of
+//! one is bounded: reading a FIFO would block until somebody writes to it, and a device never ends.
 
+mod key_folder;
 mod walk;
 
 use std::ffi::OsString;
@@ -14,7 +15,8 @@ use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub(crate) use walk::{FolderWalk, is_manifest};
+pub(crate) use key_folder::{KeyFolderOwner, unsafe_for_keys};
+pub(crate) use walk::{FolderRule, FolderWalk, is_manifest};
 
 /// The most bytes of a configuration, kubeconfig, certificate, key, token or JWKS.
 pub const CONFIGURATION_BYTES: usize = 16 << 20;
@@ -59,6 +61,39 @@ pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
 pub fn read_text(path: &Path, most: usize) -> io::Result<String> {
     let not_text = |_| io::Error::new(io::ErrorKind::InvalidData, "is not UTF-8");
     String::from_utf8(read(path, most)?).map_err(not_text)
+}
+
+/// Opens the regular file at `path`, links followed, to be read bit by bit.
+///
+/// # Errors
+///
+/// Those of [`File::open`]; there is something else than a regular file.
+pub fn open(path: &Path) -> io::Result<File> {
+    open_regular(path, OpenOptions::new().read(true))
+}
+
+/// Opens the file at `path` to append to it; where there is none it is made with `mode`.
+///
+/// # Errors
+///
+/// Those of [`open`].
+pub fn append(path: &Path, mode: u32) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    open_regular(path, options.append(true).create(true).mode(mode))
+}
+
+/// The rest of `input`, such as standard input.
+///
+/// # Errors
+///
+/// It cannot be read, or has more than `most` bytes.
+pub fn read_rest(input: impl io::Read, length: usize, most: usize) -> io::Result<Vec<u8>> {
+    let mut content = Vec::with_capacity(length);
+    input.take(most as u64 + 1).read_to_end(&mut content)?;
+    if content.len() > most {
+        return Err(too_large(most));
+    }
+    Ok(content)
 }
 
 /// What went wrong with a file, with what to do about it where that is known.
@@ -154,34 +189,33 @@ fn of_all_threads() -> MutexGuard<'static, Vec<PathBuf>> {
 }
 
 fn read_bounded(path: &Path, most: usize) -> io::Result<Vec<u8>> {
-    // Not even opened: that alone has effects on some devices.
-    check_type(fs::metadata(path)?.file_type())?;
     let file = open(path)?;
-    let metadata = file.metadata()?;
-    check_type(metadata.file_type())?;
-    let too_large = || {
-        let message = format!("is larger than the limit of {most} bytes");
-        io::Error::new(io::ErrorKind::FileTooLarge, message)
-    };
-    let length = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
+    let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     if length > most {
-        return Err(too_large());
+        return Err(too_large(most));
     }
-    let mut content = Vec::with_capacity(length);
     // It may have grown, and some say no length at all.
-    file.take(most as u64 + 1).read_to_end(&mut content)?;
-    if content.len() > most {
-        return Err(too_large());
-    }
-    Ok(content)
+    read_rest(file, length, most)
 }
 
-/// Without waiting for the other end of a FIFO that came in the file's place.
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
+fn too_large(most: usize) -> io::Error {
+    let message = format!("is larger than the limit of {most} bytes");
+    io::Error::new(io::ErrorKind::FileTooLarge, message)
+}
+
+fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    // Anything else is not even opened: that alone has effects on some devices.
+    match fs::metadata(path) {
+        Ok(metadata) => check_type(metadata.file_type())?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    // Without waiting for the other end of a FIFO that came in the file's place.
+    let file = options
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(path)
+        .open(path)?;
+    check_type(file.metadata()?.file_type())?;
+    Ok(file)
 }
 
 fn check_type(kind: FileType) -> io::Result<()> {

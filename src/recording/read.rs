@@ -25,6 +25,12 @@ pub enum RecordingError {
     /// A line is no JSON.
     #[error("{0}")]
     Malformed(#[from] json::Error),
+    /// A line is longer than any that is written.
+    #[error("the line is longer than {max_bytes} bytes, which no recording has")]
+    TooLong {
+        /// The most bytes of a line.
+        max_bytes: u64,
+    },
     /// The file does not begin as one.
     #[error("this is no recording: the first line does not say `portcullisRecording`")]
     NoRecording,

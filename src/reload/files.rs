@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::config::ManifestPath;
-use crate::config::files::{FolderWalk, MANIFEST_BYTES, describe, read_text};
+use crate::config::files::{FolderRule, FolderWalk, MANIFEST_BYTES, describe, read_text};
 use digest::MOST_BYTES;
 pub(super) use digest::{Fingerprint, Revision, fingerprint};
 pub(super) use manifest_files::ManifestFiles;
@@ -52,12 +52,15 @@ pub fn read_manifests(paths: &[ManifestPath]) -> (Vec<Source>, Faults) {
     read_within(paths, ReadLimits::default())
 }
 
-/// The manifests at `paths`, as [`read_manifests`] finds them, without reading them.
-#[must_use]
-pub fn manifest_files(paths: &[ManifestPath]) -> (Vec<PathBuf>, Faults) {
-    each_manifest(paths, ReadLimits::default(), |file, _, _| {
-        Ok((0, file.to_owned()))
-    })
+/// The manifests at `path` that `kubectl apply --recursive` takes, in byte order: files and folders
+/// whose names begin with a dot too.
+///
+/// # Errors
+///
+/// What cannot be read on the way.
+pub fn applied_manifests(path: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+    let (walk, ended) = FolderWalk::of(path, FolderRule::All, MOST_FILES);
+    ended.map(|()| walk.files)
 }
 
 /// The text of one of them.
@@ -92,7 +95,7 @@ fn each_manifest<T>(
     let mut faults = Faults::new();
     let mut left = limits.bytes;
     for entry in paths {
-        let (walk, ended) = FolderWalk::of(&entry.path, limits.files);
+        let (walk, ended) = FolderWalk::of(&entry.path, FolderRule::Visible, limits.files);
         if let Err((path, error)) = ended {
             faults.push(unreadable(&path, &error));
         } else if walk.files.is_empty() {

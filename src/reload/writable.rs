@@ -1,6 +1,5 @@
 //! Whether the files that a configuration has written can be written. Nothing is made or changed.
 
-use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -50,12 +49,7 @@ pub(super) fn faults(config: &Config) -> Faults {
 fn unusable_log(path: &Path) -> Option<Unwritable> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => Some(is_folder(path)),
-        Ok(found) if found.is_file() => {
-            let error = OpenOptions::new().append(true).open(path).err()?;
-            Some(refused(path, &error))
-        }
-        // A pipe or a device is not opened: that can block.
-        Ok(_) => None,
+        Ok(_) => Some(refused(path, &files::append(path, 0).err()?)),
         // It would be made where the link leads.
         Err(_) if path.is_symlink() => None,
         Err(error) if error.kind() != io::ErrorKind::NotFound => Some(refused(path, &error)),

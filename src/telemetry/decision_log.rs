@@ -6,12 +6,13 @@
 
 mod record;
 
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use prometheus::IntCounter;
+
+use crate::config::files;
 
 use super::line_queue::{LineQueue, LineQueueSettings, LogSink, WriteFailure};
 
@@ -20,12 +21,15 @@ pub use record::{DecisionLine, LoggedQuestion, Record, ShadowDecision};
 /// Bytes that may wait for the writer: some ten thousand usual lines.
 const PENDING_BYTES: usize = 8 << 20;
 
+/// What a new file's owner and group may do.
+const MODE: u32 = 0o640;
+
 /// Where lines go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
     /// Standard output.
     Stdout,
-    /// A file; lines are appended, and its owner's group may read it.
+    /// A regular file; lines are appended, and its owner's group may read it.
     File(PathBuf),
 }
 
@@ -100,17 +104,9 @@ impl Destination {
     fn open(&self) -> io::Result<LogSink> {
         Ok(match self {
             Self::Stdout => Box::new(io::stdout()),
-            Self::File(path) => Box::new(append(path)?),
+            Self::File(path) => Box::new(files::append(path, MODE)?),
         })
     }
-}
-
-fn append(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.append(true).create(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o640);
-    options.open(path)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::line_queue::{LineQueue, LineQueueSettings};
+use portcullis_policy::explain::lines::one_line;
 
 /// Which events are logged, as `tracing_subscriber::EnvFilter` reads it: `info`,
 /// `portcullis::reload=debug,warn`, …; absent, `info` of Portcullis and warnings of the rest.
@@ -61,7 +62,11 @@ pub struct Log(LineQueue);
 
 /// Puts what is logged into the queue.
 #[derive(Debug, Clone)]
-struct LogWriter(LineQueue);
+struct LogWriter {
+    queue: LineQueue,
+    /// Lines are JSON, which has escapes of its own.
+    is_json: bool,
+}
 
 /// Starts logging for the whole process, as the environment asks; panics are logged
 /// too. `dropped` counts lost lines. A second call changes nothing.
@@ -85,7 +90,10 @@ pub fn start(dropped: IntCounter) -> Result<Log, Error> {
             env::var("NO_COLOR").ok().as_deref(),
             io::stderr().is_terminal(),
         ))
-        .with_writer(LogWriter(queue.clone()));
+        .with_writer(LogWriter {
+            queue: queue.clone(),
+            is_json: json,
+        });
     // An error means that a subscriber is there already, such as a test's.
     let started = if json {
         builder.json().try_init()
@@ -165,13 +173,26 @@ impl<'w> MakeWriter<'w> for LogWriter {
 /// Each event comes as one write.
 impl Write for LogWriter {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        self.0.push([event, &[]]);
+        if self.is_json {
+            self.queue.push([event, &[]]);
+        } else {
+            let line = one_event(&String::from_utf8_lossy(event));
+            self.queue.push([line.as_bytes(), b"\n"]);
+        }
         Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// An event on one line, with nothing in it that acts. Escape characters are those of its own
+/// colours: of what is logged, the formatter has replaced them.
+fn one_event(event: &str) -> String {
+    let event = event.strip_suffix('\n').unwrap_or(event);
+    let parts: Vec<_> = event.split('\u{1b}').map(one_line).collect();
+    parts.join("\u{1b}")
 }
 
 #[cfg(test)]
@@ -184,6 +205,13 @@ mod tests {
     fn colour_is_for_terminals_of_people_who_like_it() {
         assert!(is_coloured(None, true) && is_coloured(Some(""), true));
         assert!(!is_coloured(Some("1"), true) && !is_coloured(None, false));
+    }
+
+    #[test]
+    fn an_event_is_one_line_in_its_own_colours() {
+        let event = "\u{1b}[32m INFO\u{1b}[0m a\n2026-01-01 INFO forged\r\u{202e}##[error]\n";
+        let line = "\u{1b}[32m INFO\u{1b}[0m a\\n2026-01-01 INFO forged\\r\\u{202e}##\\u{5b}error]";
+        assert_eq!(one_event(event), line);
     }
 
     #[test]

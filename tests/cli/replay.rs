@@ -103,13 +103,102 @@ fn a_last_line_that_is_cut_off_is_left_out_and_told() {
     // One that only lacks its line break is whole.
     let run = set_up(whole.trim_end()).run("replay -o json --config new.yaml recordings");
     assert_eq!(said(&run)["decided"], 2);
+}
+
+#[test]
+fn a_replay_that_decides_nothing_is_2_and_says_so() {
     // A process that was killed at once has left an empty file.
-    let run = set_up("").run("replay -o json --config new.yaml recordings");
+    for recording in ["", HEADER] {
+        let run = set_up(recording).run("replay -o json --config new.yaml recordings");
+        assert_eq!(
+            (said(&run)["decided"].clone(), run.code),
+            (json!(0), 2),
+            "{run:?}"
+        );
+        let complaint = "no review of `recordings` was decided";
+        assert!(run.stderr.contains(complaint), "{run:?}");
+    }
+}
+
+#[test]
+fn recordings_may_be_put_one_behind_the_other() {
+    let whole = recording();
+    let run = set_up(&format!("{whole}{whole}")).run("replay -o json --config new.yaml recordings");
     assert_eq!(
-        (said(&run)["decided"].clone(), run.code),
-        (json!(0), 0),
+        (run.code, said(&run)["decided"].clone()),
+        (1, json!(4)),
         "{run:?}"
     );
+    assert_eq!(said(&run)["flips"][0]["count"], 2);
+    // The first of them ends within a line.
+    let cut = &whole[..whole.len() - 20];
+    let run = set_up(&format!("{cut}{whole}")).run("replay -o json --config new.yaml recordings");
+    assert_eq!(said(&run)["decided"], 2, "{run:?}");
+    assert_eq!(said(&run)["cut"], json!([FILE]));
+    let newer = whole.replacen("ng\":1", "ng\":2", 1);
+    let run = set_up(&format!("{whole}{newer}")).run("replay --config new.yaml recordings");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("line 4: format 2 of recordings"), "{run:?}");
+}
+
+#[test]
+fn a_denial_of_which_nobody_knows_whether_it_still_is_one_is_a_failure() {
+    // What is decided of it depends on labels that are redacted.
+    let policy = "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\n\
+        metadata: {name: owner}\nspec:\n  matchConstraints: {resourceRules: [{apiGroups: [''], \
+        apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]}\n  \
+        validations: [{expression: \"has(object.data)\"}]\n---\n\
+        apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\n\
+        metadata: {name: owner}\nspec: {policyName: owner, validationActions: [Deny]}\n";
+    let review = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {"uid": "u",
+        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "operation": "CREATE", "name": "c", "namespace": "shop",
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "userInfo": {"username": "jane"},
+        "object": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "shop"}, "data": "<redacted>"}}});
+    let line = |decision: &str| {
+        json!({"time": "2026-11-22T12:00:00Z", "endpoint": "validate", "cluster": "default", "caller": "api",
+            "revision": "0123456789ab", "decision": decision, "reason": "no", "review": review,
+            "cause": {"kind": "ValidatingAdmissionPolicy", "name": "owner"}, "redacted": ["/review/request/object/data"]})
+    };
+    let replay = |decision: &str, flags: &str| {
+        let portcullis = set_up(&format!("{HEADER}{}{}\n", recording_of_one(), line(decision)));
+        portcullis.write("policies/owner.yaml", policy);
+        portcullis.run(&format!("replay -o json --config new.yaml recordings {flags}"))
+    };
+    let allowed = replay("allow", "");
+    assert_eq!(
+        (allowed.code, said(&allowed)["unknown"].clone()),
+        (0, json!(1)),
+        "{allowed:?}"
+    );
+    let denied = replay("deny", "");
+    assert_eq!(
+        (denied.code, said(&denied)["unknown"].clone()),
+        (1, json!(1)),
+        "{denied:?}"
+    );
+    let flip = &said(&denied)["flips"][0];
+    assert_eq!(
+        (&flip["from"], &flip["to"], &flip["cause"]),
+        (
+            &json!("deny"),
+            &json!("unknown"),
+            &json!("ValidatingAdmissionPolicy/owner")
+        )
+    );
+    assert_eq!(replay("deny", "--allow-flips deny->unknown").code, 0);
+    let words = {
+        let portcullis = set_up(&format!("{HEADER}{}{}\n", recording_of_one(), line("deny")));
+        portcullis.write("policies/owner.yaml", policy);
+        portcullis.run("replay --config new.yaml recordings").stdout
+    };
+    let heading = "deny -> unknown, no longer by ValidatingAdmissionPolicy/owner: 1\n";
+    assert!(words.starts_with(heading), "{words}");
+    assert!(words.ends_with("1 as before, 0 flipped, 1 unknown\n"), "{words}");
+}
+
+/// A review that is decided as before.
+fn recording_of_one() -> String {
+    line(0, "get", "jane")
 }
 
 #[test]

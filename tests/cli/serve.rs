@@ -97,6 +97,37 @@ fn the_first_start_makes_a_development_set_up() {
 }
 
 #[test]
+fn what_is_logged_stays_within_its_line() {
+    let portcullis = development();
+    let name = "\"a\\n2026-12-01T00:00:00Z  INFO forged\\r\\e[31m\\u202e\"";
+    // `check` warns of it, and so does the start.
+    let policy = format!(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: {name}}}\n\
+         rules: [{{verbs: [gett], apiGroups: [''], resources: [pods]}}]\n"
+    );
+    portcullis.write(".portcullis/policies/hostile.yaml", &policy);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+        .current_dir(portcullis.path(""))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains(" serving ") {
+        assert!(log.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(
+        said.contains("ClusterRole/a\\n2026-12-01T00:00:00Z  INFO forged\\r"),
+        "{said}"
+    );
+    let is_acting = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+    assert!(!said.contains(is_acting), "{said:?}");
+}
+
+#[test]
 fn it_says_what_to_try_and_serves_until_sigterm() {
     let portcullis = development();
     let mut gateway = Gateway::start(&portcullis, &[]);

@@ -75,3 +75,28 @@ fn no_field_of_a_log_line_is_written_as_rust_s_debug_form() {
     }
     assert!(found.is_empty(), "{found:#?}");
 }
+
+/// What commands say goes through `cli::output`, which keeps input from acting on the terminal and
+/// in CI; the log and the decision log have writers of their own.
+#[test]
+fn nothing_else_writes_to_the_terminal() {
+    const WRITERS: [&str; 4] = [
+        "src/cli/output.rs",
+        "src/cli/progress.rs",
+        "src/telemetry/logging.rs",
+        "src/telemetry/decision_log.rs",
+    ];
+    let writes = ["io::stdout()", "io::stderr()", "print!(", "println!("];
+    let mut found = Vec::new();
+    for source in sources() {
+        if WRITERS.contains(&source.path.as_str()) {
+            continue;
+        }
+        for (number, line) in source.code() {
+            if writes.iter().any(|write| line.contains(write)) {
+                found.push(format!("{}:{number}: {line}", source.path));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}

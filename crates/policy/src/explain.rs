@@ -3,7 +3,7 @@
 //! answer to the same question.
 //!
 //! ```text
-//! question --> the engine's own functions --> a report --> JSON (`serde::Serialize`) | words (`Display`)
+//! question --> the engine's own functions --> a report --> JSON (`serde::Serialize`) | words (`Lines`)
 //! ```
 //!
 //! Nothing here reads arguments or files, and nothing is called.
@@ -13,6 +13,7 @@ pub mod admission;
 pub mod authorization;
 pub mod authorizers;
 pub mod kinds;
+pub mod lines;
 pub mod logged;
 pub mod manifests;
 pub mod objects;
@@ -25,5 +26,6 @@ pub mod what_can;
 pub mod who_can;
 pub mod written_review;
 
+pub use lines::Lines;
 pub use policies::LoadedPolicies;
 pub use table::TextTable;

@@ -1,15 +1,15 @@
 //! Faults on a terminal, with the line of the file and the part in question.
 
 use std::collections::HashMap;
-use std::io::Read as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
+use crate::config::files;
+use portcullis_policy::explain::Lines;
+use portcullis_policy::explain::lines::{is_escaped, one_line};
 use portcullis_policy::field::{Fault, Faults, Severity};
-
-/// The most that is read of a file to show a line of it.
-const MAX_BYTES: u64 = 16 << 20;
 
 /// Renders faults, each with its line where there is one.
 pub(super) struct Snippets {
@@ -31,8 +31,13 @@ impl Snippets {
     }
 
     /// All of them, one below the other.
-    pub(super) fn render(&mut self, faults: &Faults) -> String {
-        faults.iter().map(|fault| self.fault(fault) + "\n").collect()
+    pub(super) fn render(&mut self, faults: &Faults) -> Lines {
+        let mut lines = Lines::new();
+        for fault in faults.iter() {
+            lines.rendered(&self.fault(fault));
+            lines.rendered("\n");
+        }
+        lines
     }
 
     fn fault(&mut self, fault: &Fault) -> String {
@@ -46,18 +51,19 @@ impl Snippets {
             .as_ref()
             .and_then(|file| Some((file, self.line(file, place.line)?)));
         let Some((file, line)) = shown else {
-            let title = Group::with_title(level.primary_title(fault.to_string()));
+            let text = fault.to_string();
+            let title = Group::with_title(level.primary_title(one_line(&text)));
             return self.renderer.render(&[title]);
         };
-        let title = format!("{}: {}", fault.kind.as_str(), fault.message);
+        let title = format!("{}: {}", fault.kind.as_str(), one_line(&fault.message));
         let within = [place.object.clone(), place.path.to_string()];
         let within: Vec<String> = within.into_iter().filter(|part| !part.is_empty()).collect();
         let annotation = AnnotationKind::Primary
             .span(marked(&line, fault))
-            .label(within.join(": "));
+            .label(one_line(&within.join(": ")).into_owned());
         let snippet = Snippet::source(line)
             .line_start(place.line as usize)
-            .path(file.to_string())
+            .path(one_line(file))
             .annotation(annotation);
         self.renderer
             .render(&[level.primary_title(title).element(snippet)])
@@ -66,21 +72,15 @@ impl Snippets {
     fn line(&mut self, file: &Arc<str>, line: u32) -> Option<String> {
         let text = self.files.entry(Arc::clone(file)).or_insert_with(|| read(file));
         let line = text.lines().nth((line as usize).checked_sub(1)?)?;
-        (!line.trim().is_empty()).then(|| line.to_owned())
+        // The renderer replaces tabs.
+        let visible = |c: char| if c != '\t' && is_escaped(c) { '\u{fffd}' } else { c };
+        (!line.trim().is_empty()).then(|| line.chars().map(visible).collect())
     }
 }
 
 /// What cannot be read is shown without its line.
 fn read(file: &str) -> String {
-    let mut text = String::new();
-    let opened = std::fs::File::open(file).ok();
-    let regular = opened.filter(|file| file.metadata().is_ok_and(|metadata| metadata.is_file()));
-    let complete = regular.map(|file| file.take(MAX_BYTES).read_to_string(&mut text).is_ok());
-    if complete == Some(true) {
-        text
-    } else {
-        String::new()
-    }
+    files::read_text(Path::new(file), files::CONFIGURATION_BYTES).unwrap_or_default()
 }
 
 /// What of `line` the fault is about.
@@ -135,6 +135,7 @@ mod tests {
             "Kubernetes has no verb `gett`",
         ));
         let text = Snippets::with(Renderer::plain()).render(&faults);
+        let text = text.as_str();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "warning: Suspicious: Kubernetes has no verb `gett`");
         assert!(lines[1].ends_with("role.yaml:3:11"), "{text}");
@@ -162,6 +163,6 @@ mod tests {
             "name a caller",
         ));
         let text = Snippets::with(Renderer::plain()).render(&faults);
-        assert_eq!(text, "error: Required value: name a caller\n");
+        assert_eq!(text.as_str(), "error: Required value: name a caller\n");
     }
 }

@@ -24,6 +24,8 @@ use super::host::Host;
 use super::pki::{Authority, Usage, hosts_of};
 use super::{File, create};
 use crate::cli::{Error, output};
+use crate::config;
+use crate::config::files::{CONFIGURATION_BYTES, read_text};
 
 /// The authority to come, between the two runs of `--renew-ca`.
 const NEXT: KeyFiles = KeyFiles("ca/next.crt", "ca/next.key");
@@ -109,8 +111,15 @@ fn sign_by_next(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Ren
     let mut files = issue(directory, &authority, hosts)?;
     // The certificate last: as long as it is there, this can be run again.
     for (from, to) in [(NEXT.1, AUTHORITY.1), (NEXT.0, AUTHORITY.0)] {
-        let to_path = directory.join(to);
-        fs::copy(directory.join(from), &to_path).map_err(|source| Error::file("write", &to_path, source))?;
+        let contents = read(directory, from)?;
+        replace(
+            directory,
+            &File {
+                path: to,
+                contents,
+                secret: to == AUTHORITY.1,
+            },
+        )?;
         files.push(to);
     }
     for gone in [NEXT.1, NEXT.0] {
@@ -131,7 +140,7 @@ fn trust(directory: &Path, before: &[u8], trusted: Vec<u8>) -> Result<Vec<&'stat
     let mut files = vec![TRUSTED];
     replace(directory, &File::open(TRUSTED, trusted))?;
     for path in REGISTRATIONS {
-        let Ok(text) = fs::read_to_string(directory.join(path)) else {
+        let Ok(text) = read_text(&directory.join(path), CONFIGURATION_BYTES) else {
             continue;
         };
         if text.contains(&old) {
@@ -179,7 +188,7 @@ fn authority(directory: &Path, place: KeyFiles, now: SystemTime) -> Result<Autho
 
 fn read(directory: &Path, path: &str) -> Result<Vec<u8>, Error> {
     let file = directory.join(path);
-    fs::read(&file).map_err(|source| {
+    config::files::read(&file, CONFIGURATION_BYTES).map_err(|source| {
         if source.kind() != std::io::ErrorKind::NotFound {
             return Error::file("read", &file, source);
         }

@@ -112,10 +112,9 @@ impl Deciding<'_> {
             bindings: policies.unmatched(&review.attributes, self.now).bindings,
         };
         // The decision itself is reported already.
-        let words = words.to_string();
-        Ok(words
-            .split_once('\n')
-            .map_or_else(String::new, |(_, rest)| rest.to_owned()))
+        let words = words.lines();
+        let rest = words.as_str().split_once('\n').map(|(_, rest)| rest.to_owned());
+        Ok(rest.unwrap_or_default())
     }
 
     fn explain_admission(&self, phase: Phase) -> Result<String, RecordingError> {
@@ -131,7 +130,7 @@ impl Deciding<'_> {
         let only = (!name.is_empty()).then_some(name.as_str());
         // How it ends is known already.
         let _ = replay.run(self, phase, only, &review.request, Some(&steps));
-        Ok(StepsInWords(&steps.into_steps()).to_string())
+        Ok(StepsInWords(&steps.into_steps()).lines().to_string())
     }
 
     fn admission(&self, phase: Phase) -> Result<ReplayDecision, RecordingError> {

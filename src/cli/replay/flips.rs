@@ -41,6 +41,13 @@ pub(super) fn compared(
 ) -> ReviewComparison<Box<FlipExample>> {
     let (before, now) = match (before, now) {
         (ReplayDecision::Known(before), ReplayDecision::Known(now)) => (before, now),
+        (ReplayDecision::Known(before), ReplayDecision::Unknown(why))
+            if before.decision == Decision::Deny =>
+        {
+            let group = FlipGroup::lost(&before);
+            let example = FlipExample::new(file, recorded, before.reason, why.clone());
+            return ReviewComparison::Lost(group, why, Box::new(example));
+        }
         (ReplayDecision::Unknown(why), _) | (_, ReplayDecision::Unknown(why)) => {
             return ReviewComparison::Unknown(why);
         }

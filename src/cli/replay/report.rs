@@ -1,7 +1,5 @@
 //! The result of a replay: text, JSON, JUnit.
 
-use std::fmt;
-
 use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
@@ -9,6 +7,7 @@ use super::flips::FlipExample;
 use crate::cli::Error;
 use crate::cli::output::{self, Format};
 use crate::cli::test::junit::escaped;
+use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::replayed::{FlipGroup, Replayed, UnknownReason};
 
 /// What is reported.
@@ -84,8 +83,8 @@ impl ReplayReport {
             ));
         }
         match format {
-            Format::Junit => output::print(Format::Text, self.junit(), &()),
-            format => output::print(format, self, self),
+            Format::Junit => output::write(&self.junit()),
+            format => output::print(format, &self.in_words(), self),
         }
     }
 
@@ -110,7 +109,7 @@ impl ReplayReport {
                 xml.push_str("/>\n");
                 continue;
             }
-            let text = escaped(&flip.to_string());
+            let text = escaped(flip.in_words().as_str());
             xml.push_str(&format!(
                 ">\n      <failure message=\"{} flipped\">{text}</failure>\n    </testcase>\n",
                 flip.count
@@ -120,45 +119,48 @@ impl ReplayReport {
     }
 
     fn as_before(&self) -> u64 {
-        self.decided - self.flips.iter().map(|flip| flip.count).sum::<u64>()
+        self.decided.saturating_sub(self.flipped())
+    }
+
+    /// How many are decided otherwise.
+    fn flipped(&self) -> u64 {
+        let flips = self.flips.iter().filter(|flip| !flip.group.is_lost());
+        flips.map(|flip| flip.count).sum()
+    }
+
+    /// Whether no review was decided.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.decided == 0
     }
 }
 
-impl fmt::Display for ReplayReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl ReplayReport {
+    fn in_words(&self) -> Lines {
+        let mut lines = Lines::new();
         for flip in &self.flips {
-            writeln!(f, "{flip}")?;
+            lines.append(&flip.in_words());
+            lines.line("");
         }
         if !self.unknown_because.is_empty() {
-            writeln!(f, "unknown, since")?;
+            lines.line("unknown, since");
             for UnknownReason { reason, count } in &self.unknown_because {
-                writeln!(f, "  {reason}: {count}")?;
+                lines.line(format_args!("  {reason}: {count}"));
             }
-            writeln!(f)?;
+            lines.line("");
         }
-        let flips: u64 = self.flips.iter().map(|flip| flip.count).sum();
-        let (as_before, unknown) = (self.as_before(), self.unknown);
-        writeln!(f, "{as_before} as before, {flips} flipped, {unknown} unknown")
+        let (as_before, flipped, unknown) = (self.as_before(), self.flipped(), self.unknown);
+        lines.line(format_args!(
+            "{as_before} as before, {flipped} flipped, {unknown} unknown"
+        ));
+        lines
     }
 }
 
-impl fmt::Display for FlipReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FlipGroup {
-            from,
-            to,
-            cause,
-            is_gone,
-        } = &self.group;
-        match (cause.as_str(), is_gone) {
-            ("patch", _) => write!(f, "{from}, with another patch: {}", self.count)?,
-            ("", _) => write!(f, "{from} -> {to}: {}", self.count)?,
-            (cause, true) => write!(f, "{from} -> {to}, no longer by {cause}: {}", self.count)?,
-            (cause, false) => write!(f, "{from} -> {to} by {cause}: {}", self.count)?,
-        }
-        writeln!(f, "{}", if self.allowed { " (allowed)" } else { "" })?;
+impl FlipReport {
+    fn in_words(&self) -> Lines {
+        let mut lines = Lines::from_iter([self.heading()]);
         let Some(example) = &self.example else {
-            return Ok(());
+            return lines;
         };
         let FlipExample {
             file,
@@ -172,12 +174,34 @@ impl fmt::Display for FlipReport {
             considered,
             ..
         } = &**example;
-        writeln!(f, "  {user}: {request} ({endpoint}, {time}, {file}:{line})")?;
+        lines.line(format_args!(
+            "  {user}: {request} ({endpoint}, {time}, {file}:{line})"
+        ));
         for (when, reason) in [("before", before), ("now", now)] {
             if !reason.is_empty() {
-                writeln!(f, "    {when}: {reason}")?;
+                lines.line(format_args!("    {when}: {reason}"));
             }
         }
-        considered.iter().try_for_each(|line| writeln!(f, "      {line}"))
+        considered
+            .iter()
+            .for_each(|line| lines.line(format_args!("      {line}")));
+        lines
+    }
+
+    fn heading(&self) -> String {
+        let FlipGroup {
+            from,
+            to,
+            cause,
+            is_gone,
+        } = &self.group;
+        let change = match (cause.as_str(), is_gone) {
+            ("patch", _) => format!("{from}, with another patch"),
+            ("", _) => format!("{from} -> {to}"),
+            (cause, true) => format!("{from} -> {to}, no longer by {cause}"),
+            (cause, false) => format!("{from} -> {to} by {cause}"),
+        };
+        let allowed = if self.allowed { " (allowed)" } else { "" };
+        format!("{change}: {}{allowed}", self.count)
     }
 }

@@ -1,25 +1,22 @@
 //! The lines of recordings, one at a time.
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::fs;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use crate::cli::Error;
+use crate::config::files;
 use crate::recording::{PREFIX, RecordingError, RecordingHeader};
 use portcullis_cel::json::Document;
 
-/// The longest line that is read: the largest review, and its answers.
-const LONGEST: u64 = 1 << 30;
+/// The most bytes of a line: twice what the gateway queues of reviews that are to be written.
+const MAX_LINE_BYTES: u64 = 128 << 20;
+
+/// How the first line of a recording begins.
+const HEADER: &[u8] = b"{\"portcullisRecording\"";
 
 /// What is read at once.
 const BUFFER: usize = 1 << 20;
-
-/// How often progress is shown.
-const PAUSE: Duration = Duration::from_millis(200);
-
-/// How many reviews pass between two looks at the clock.
-const STRIDE: u64 = 256;
 
 /// The files that are named, in order; of folders those of recordings, the oldest first.
 ///
@@ -60,7 +57,7 @@ pub(super) struct RecordingFile {
     pub(super) path: PathBuf,
     /// The number of the line that was read last, from 1.
     pub(super) line: u64,
-    /// Whether its last line is not whole.
+    /// Whether a recording in it ends with a line that is not whole.
     pub(super) is_cut: bool,
     reader: Box<dyn BufRead>,
     buffer: Vec<u8>,
@@ -76,7 +73,7 @@ impl RecordingFile {
         let reader: Box<dyn BufRead> = if path == Path::new("-") {
             Box::new(BufReader::with_capacity(BUFFER, io::stdin()))
         } else {
-            let file = File::open(path).map_err(|source| Error::file("read", path, source))?;
+            let file = files::open(path).map_err(|source| Error::file("read", path, source))?;
             Box::new(BufReader::with_capacity(BUFFER, file))
         };
         let mut file = Self {
@@ -92,8 +89,7 @@ impl RecordingFile {
             file.is_cut = true;
             return Ok(file);
         }
-        let header = RecordingHeader::read(&file.buffer);
-        header.map_err(|error| file.unreadable(&error))?;
+        file.check_header()?;
         Ok(file)
     }
 
@@ -104,6 +100,11 @@ impl RecordingFile {
     /// It cannot be read.
     pub(super) fn advance(&mut self) -> Result<bool, Error> {
         self.read()?;
+        // Recordings may be put one behind the other.
+        while self.buffer.starts_with(HEADER) {
+            self.check_header()?;
+            self.read()?;
+        }
         if self.buffer.is_empty() {
             return Ok(false);
         }
@@ -114,18 +115,37 @@ impl RecordingFile {
         Ok(true)
     }
 
-    /// This line.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.buffer
+    /// What this line says; none where it is cut off, and another recording begins behind it.
+    ///
+    /// # Errors
+    ///
+    /// It is no JSON.
+    pub(super) fn document(&self) -> Result<Option<Document<'_>>, Error> {
+        match Document::parse_bytes(&self.buffer) {
+            Ok(document) => Ok(Some(document)),
+            Err(_) if self.buffer.windows(HEADER.len()).any(|part| part == HEADER) => Ok(None),
+            Err(error) => Err(self.unreadable(&error.into())),
+        }
+    }
+
+    fn check_header(&self) -> Result<(), Error> {
+        let header = RecordingHeader::read(&self.buffer);
+        header.map(drop).map_err(|error| self.unreadable(&error))
     }
 
     fn read(&mut self) -> Result<(), Error> {
         self.buffer.clear();
         self.line += 1;
-        let mut line = io::Read::take(&mut self.reader, LONGEST);
+        let mut line = io::Read::take(&mut self.reader, MAX_LINE_BYTES);
         let read = line.read_until(b'\n', &mut self.buffer);
-        read.map(drop)
-            .map_err(|source| Error::file("read", &self.path, source))
+        let read = read.map_err(|source| Error::file("read", &self.path, source))?;
+        if read as u64 == MAX_LINE_BYTES {
+            let error = RecordingError::TooLong {
+                max_bytes: MAX_LINE_BYTES,
+            };
+            return Err(self.unreadable(&error));
+        }
+        Ok(())
     }
 
     /// That this line cannot be used.
@@ -135,47 +155,5 @@ impl RecordingFile {
             self.path.display(),
             self.line
         ))
-    }
-}
-
-/// Shows on a terminal how many reviews were replayed.
-pub(super) struct ReplayProgress {
-    is_shown: bool,
-    count: u64,
-    shown: Instant,
-    is_any: bool,
-}
-
-// === impl ReplayProgress ===
-
-impl Default for ReplayProgress {
-    fn default() -> Self {
-        Self {
-            is_shown: io::stderr().is_terminal(),
-            count: 0,
-            shown: Instant::now(),
-            is_any: false,
-        }
-    }
-}
-
-impl ReplayProgress {
-    /// One review more.
-    pub(super) fn advance(&mut self) {
-        self.count += 1;
-        if !self.is_shown || !self.count.is_multiple_of(STRIDE) || self.shown.elapsed() < PAUSE {
-            return;
-        }
-        self.shown = Instant::now();
-        self.is_any = true;
-        // That it cannot be shown is no failure.
-        let _ = write!(io::stderr(), "\r{} reviews replayed", self.count);
-    }
-
-    /// Takes it away.
-    pub(super) fn end(self) {
-        if self.is_any {
-            let _ = write!(io::stderr(), "\r{:40}\r", "");
-        }
     }
 }

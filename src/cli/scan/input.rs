@@ -8,8 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::cli::loading::everywhere;
-use crate::cli::{Error, authorize};
+use crate::cli::{Error, authorize, loading};
 use crate::reload;
 use portcullis_cel::json;
 use portcullis_policy::document::Document;
@@ -63,11 +62,7 @@ impl ScanInput {
                 parts.push(InputPart::Text(text));
                 continue;
             }
-            let (files, faults) = reload::manifest_files(&everywhere(std::slice::from_ref(path)));
-            if faults.has_errors() || files.is_empty() {
-                let path = path.display().to_string();
-                return Err(Error::Faulty { path, faults });
-            }
+            let files = loading::applied(std::slice::from_ref(path))?;
             parts.extend(files.into_iter().map(InputPart::File));
         }
         Ok(Self { parts })

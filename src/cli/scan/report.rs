@@ -13,6 +13,7 @@ use super::sarif;
 use crate::cli::Error;
 use crate::cli::output::{self, Format};
 use portcullis_policy::explain::authorization::object;
+use portcullis_policy::explain::lines::one_line;
 
 /// Takes findings, in order.
 pub(super) struct ScanReport {
@@ -53,7 +54,7 @@ impl ScanReport {
             Format::Wide => return Err(Error::Usage("only `what-can` supports `-o wide`".into())),
         };
         Ok(Self {
-            out: BufWriter::new(io::stdout()),
+            out: output::stdout(),
             form,
             summary: ScanSummary::default(),
             objects: 0,
@@ -102,7 +103,10 @@ impl ScanReport {
                     skipped.count += 1;
                     Ok(())
                 }
-                _ => writeln!(self.out, "{}", line(finding)),
+                _ => {
+                    self.out.write_all(one_line(&line(finding)).as_bytes())?;
+                    self.out.write_all(b"\n")
+                }
             },
             ReportForm::Json(has_one) => {
                 let before = if *has_one { ",\n  " } else { "{\"results\": [\n  " };
@@ -152,7 +156,8 @@ impl ScanReport {
                         1 => String::new(),
                         count => format!(" and {} more", count - 1),
                     };
-                    writeln!(self.out, "skip: policy `{policy}`: {message}: {first}{others}")?;
+                    let line = format!("skip: policy `{policy}`: {message}: {first}{others}");
+                    writeln!(self.out, "{}", one_line(&line))?;
                 }
                 let objects = output::count(self.objects, "object");
                 writeln!(self.out, "{objects}: {summary}")?;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cli::output::Format;
+use crate::cli::output::{self, Format};
 use crate::cli::{Error, init, loading};
 
 /// The configuration of the development set-up, made now unless it is there.
@@ -19,11 +19,11 @@ pub(super) fn set_up(format: Format) -> Result<PathBuf, Error> {
     let files = init::write(&init::absolute(folder)?, &init::SetUp::development())?;
     if format == Format::Text {
         let text = format!(
-            "created a development set-up in {}: {} files\n",
+            "created a development set-up in {}: {} files",
             folder.display(),
             files.len()
         );
-        crate::cli::output::print(format, text, &())?;
+        output::print(format, &Lines::from_iter([text]), &())?;
     }
     Ok(configuration)
 }

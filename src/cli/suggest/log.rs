@@ -1,10 +1,10 @@
 //! Reads decision logs, line by line.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use crate::cli::Error;
+use crate::config::files;
 use portcullis_policy::explain::logged::LoggedDecision;
 
 /// The longest line that is read. The gateway writes none of a tenth of this.
@@ -27,7 +27,7 @@ pub(super) fn read(
     } else {
         Box::new(BufReader::with_capacity(
             1 << 16,
-            File::open(path).map_err(unreadable)?,
+            files::open(path).map_err(unreadable)?,
         ))
     };
     let mut line = Vec::new();

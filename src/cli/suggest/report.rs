@@ -1,7 +1,6 @@
 //! What `suggest` prints: manifests with remarks, or JSON.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -10,6 +9,7 @@ use super::unused::Unused;
 use super::usage::LeftOut;
 use portcullis_policy::document;
 use portcullis_policy::engine::Time;
+use portcullis_policy::explain::Lines;
 
 /// Everything that is said.
 pub(super) struct SuggestReport {
@@ -66,6 +66,16 @@ const UNSEEN: &str = "\
 # are in no log, and keep what they have.
 ";
 
+const NEVER_ASKED: &str = "\
+# The API server never asks about system:masters, and only if all of these hold. Whoever is
+# left out is in no log, and keeps what it has:
+";
+
+const NOTHING: &str = "\
+# Nothing to suggest: only where the gateway has the RBAC objects does its log say what they
+# allow.
+";
+
 const SENSITIVE: &str = "\
 # Sensitive: who may do what follows can read credentials or become somebody else. These are
 # comments; take away the `# ` of those that are needed.
@@ -101,100 +111,84 @@ impl Seen {
 
 impl SuggestReport {
     /// A stream of YAML, which can be loaded as it is.
-    pub(super) fn in_words(&self) -> String {
-        let mut text = self.heading();
-        for object in &self.roles.objects {
-            let _ = write!(text, "---\n{}", document::to_yaml(object));
+    pub(super) fn in_words(&self) -> Lines {
+        let mut lines = self.heading();
+        self.roles
+            .objects
+            .iter()
+            .for_each(|object| document(&mut lines, "", object));
+        if !self.roles.sensitive.is_empty() && !self.with_sensitive {
+            lines.line("");
+            lines.each("", SENSITIVE);
         }
-        if !self.roles.sensitive.is_empty() && self.with_sensitive {
-            for object in &self.roles.sensitive {
-                let _ = write!(text, "---\n{}", document::to_yaml(object));
-            }
-        } else if !self.roles.sensitive.is_empty() {
-            let _ = write!(text, "\n{SENSITIVE}");
-            for object in &self.roles.sensitive {
-                text.push_str("# ---\n");
-                for line in document::to_yaml(object).lines() {
-                    let _ = writeln!(text, "# {line}");
-                }
-            }
-        }
+        let before = if self.with_sensitive { "" } else { "# " };
+        let sensitive = self.roles.sensitive.iter();
+        sensitive.for_each(|object| document(&mut lines, before, object));
         if let Some(unused) = &self.unused {
-            self.unused_in_words(unused, &mut text);
+            self.unused_in_words(unused, &mut lines);
         }
-        text
+        lines
     }
 
-    fn heading(&self) -> String {
+    fn heading(&self) -> Lines {
         let seen = &self.seen;
-        let period = seen.period();
-        let mut text = format!(
-            "# Suggested from {} lines of decision logs, {} of which allow a request,\n# {period}.\n{QUESTIONS}",
-            seen.lines, seen.allowed
+        let mut lines = Lines::from_iter([
+            format!(
+                "# Suggested from {} lines of decision logs, {} of which allow a request,",
+                seen.lines, seen.allowed
+            ),
+            format!("# {}.", seen.period()),
+        ]);
+        lines.each("", QUESTIONS);
+        lines.each(
+            "",
+            if self.never_asked.is_empty() {
+                UNSEEN
+            } else {
+                NEVER_ASKED
+            },
         );
-        if self.never_asked.is_empty() {
-            text.push_str(UNSEEN);
-        } else {
-            text.push_str(
-                "# The API server never asks about system:masters, and only if all of these hold. Whoever is\n\
-                 # left out is in no log, and keeps what it has:\n",
-            );
-            for condition in &self.never_asked {
-                let _ = writeln!(text, "#   {condition}");
-            }
-        }
+        lines.each("#   ", &self.never_asked.join("\n"));
         for (reason, (count, first)) in &self.left_out {
-            let _ = writeln!(
-                text,
+            lines.line(format_args!(
                 "# Left out ({count}, the first at {}:{}): {}.",
-                printable(&first.file),
+                first.file,
                 first.line,
                 reason.in_words()
-            );
+            ));
         }
         if self.roles.objects.is_empty() && self.roles.sensitive.is_empty() {
-            text.push_str(
-                "# Nothing to suggest: only where the gateway has the RBAC objects does its log say what they\n\
-                 # allow.\n",
-            );
+            lines.each("", NOTHING);
         }
-        text
+        lines
     }
 
-    fn unused_in_words(&self, unused: &Unused, text: &mut String) {
-        let period = self.seen.period();
-        let _ = writeln!(
-            text,
-            "\n# What decided no request of the log,\n# {period}.\n\
-             # Policies in Shadow count as if they decided. Of objects that allow the same, one decides."
+    fn unused_in_words(&self, unused: &Unused, lines: &mut Lines) {
+        lines.line("");
+        lines.line("# What decided no request of the log,");
+        lines.line(format_args!("# {}.", self.seen.period()));
+        lines.line(
+            "# Policies in Shadow count as if they decided. Of objects that allow the same, one decides.",
         );
         for object in &unused.objects {
-            let _ = writeln!(text, "#   {}", printable(object));
+            lines.line(format_args!("#   {object}"));
         }
         for rule in &unused.rules {
             let of = rule.role.as_ref().map(|role| format!(" of {role}"));
             let of = of.unwrap_or_default();
-            let _ = writeln!(
-                text,
-                "#   {}, rule {}{}",
-                printable(&rule.object),
-                rule.rule,
-                printable(&of)
-            );
+            lines.line(format_args!("#   {}, rule {}{of}", rule.object, rule.rule));
         }
         if unused.objects.is_empty() && unused.rules.is_empty() {
-            text.push_str("#   nothing: all of them did\n");
+            lines.line("#   nothing: all of them did");
         }
         if !unused.unseen.is_empty() {
-            text.push_str("# Unseen, so nothing is known of their use:\n");
+            lines.line("# Unseen, so nothing is known of their use:");
         }
         for unseen in &unused.unseen {
-            let _ = writeln!(
-                text,
+            lines.line(format_args!(
                 "#   {}: the API server never asks about {}",
-                printable(&unseen.object),
-                printable(&unseen.subject)
-            );
+                unseen.object, unseen.subject
+            ));
         }
     }
 
@@ -215,11 +209,7 @@ impl SuggestReport {
     }
 }
 
-/// `text` on one line, so that it stays within a comment.
-fn printable(text: &str) -> String {
-    let is_break =
-        |character: char| character.is_control() || matches!(character, '\u{85}' | '\u{2028}' | '\u{2029}');
-    text.chars()
-        .map(|character| if is_break(character) { ' ' } else { character })
-        .collect()
+fn document(lines: &mut Lines, before: &str, object: &Value) {
+    lines.line(format_args!("{before}---"));
+    lines.each(before, &document::to_yaml(object));
 }

@@ -216,12 +216,12 @@ proptest! {
         lines in prop::collection::vec(prop::sample::select(Asked::all()), 0..24)
     ) {
         let text = text_of(lines.iter().copied());
-        let whole = report(&text, Widening::default(), true).in_words();
+        let whole = report(&text, Widening::default(), true).in_words().to_string();
         prop_assert!(!whole.contains('*'), "{}", whole);
         prop_assert_eq!(allowed_by(&whole), implied_by(&lines), "{}", whole);
 
         let plain: Vec<Asked> = lines.iter().copied().filter(|asked| !asked.is_sensitive()).collect();
-        let without = report(&text, Widening::default(), false).in_words();
+        let without = report(&text, Widening::default(), false).in_words().to_string();
         prop_assert_eq!(allowed_by(&without), implied_by(&plain), "{}", without);
     }
 
@@ -230,7 +230,7 @@ proptest! {
         lines in prop::collection::vec(prop::sample::select(Asked::all()), 0..24)
     ) {
         let text = text_of(lines.iter().copied());
-        let words = report(&text, Widening::default(), false).in_words();
+        let words = report(&text, Widening::default(), false).in_words().to_string();
         let uncommented: String = match words.split_once("# Sensitive:") {
             Some((plain, comments)) => {
                 let lines = comments.lines().skip_while(|line| *line != "# ---");
@@ -360,7 +360,9 @@ fn a_users_name_stays_what_it_is() {
         line["attributes"]["resource"] = "secrets".into();
         let text = format!("{line}\n");
         for with_sensitive in [true, false] {
-            let words = report(&text, Widening::default(), with_sensitive).in_words();
+            let words = report(&text, Widening::default(), with_sensitive)
+                .in_words()
+                .to_string();
             let mut faults = portcullis_policy::field::Faults::new();
             let source = Source {
                 file: "f".into(),

@@ -10,12 +10,12 @@ mod items;
 mod lcov;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::Serialize;
 
 use portcullis_policy::authorization::{Finding, Trace};
 use portcullis_policy::document::Document;
+use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::admission::{Traced, TracedValue};
 
 pub(super) use lcov::lcov;
@@ -284,8 +284,10 @@ impl CoverageReport {
     }
 }
 
-impl fmt::Display for CoverageReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl CoverageReport {
+    /// What was not covered, and how much was.
+    pub(super) fn in_words(&self) -> Lines {
+        let mut lines = Lines::new();
         for MissedItem {
             file,
             line,
@@ -294,7 +296,7 @@ impl fmt::Display for CoverageReport {
             ..
         } in &self.missed
         {
-            writeln!(f, "not covered: {file}:{line}: {object}: {field}")?;
+            lines.line(format_args!("not covered: {file}:{line}: {object}: {field}"));
         }
         for item in &self.one_sided {
             let MissedItem {
@@ -305,7 +307,7 @@ impl fmt::Display for CoverageReport {
                 ..
             } = item;
             let never = item.never.unwrap_or_default();
-            writeln!(f, "never {never}: {file}:{line}: {object}: {field}")?;
+            lines.line(format_args!("never {never}: {file}:{line}: {object}: {field}"));
         }
         let parts: Vec<String> = self
             .parts()
@@ -313,6 +315,11 @@ impl fmt::Display for CoverageReport {
             .filter(|(_, part)| part.total > 0)
             .map(|(name, part)| format!("{name} {}/{}", part.covered, part.total))
             .collect();
-        writeln!(f, "coverage: {:.1} % ({})", self.percent, parts.join(", "))
+        lines.line(format_args!(
+            "coverage: {:.1} % ({})",
+            self.percent,
+            parts.join(", ")
+        ));
+        lines
     }
 }

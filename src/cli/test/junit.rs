@@ -58,7 +58,7 @@ fn write_case(xml: &mut String, case: &CaseOutcome) {
         xml.push_str("/>\n");
         return;
     }
-    let text = escaped(&case.to_string());
+    let text = escaped(case.in_words().as_str());
     let message = escaped(&case.summary());
     let _ = write!(
         xml,

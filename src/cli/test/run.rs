@@ -1,7 +1,5 @@
 //! Runs test cases and compares the results.
 
-use std::fmt;
-
 use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
@@ -12,10 +10,10 @@ use crate::cli::loading;
 use crate::{config, reload};
 use portcullis_policy::authorization::{Authorization, Trace};
 use portcullis_policy::engine::Time;
-use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{AdmitInWords, OfflineReview, Traced};
 use portcullis_policy::explain::authorization::{InWords, object};
 use portcullis_policy::explain::authorizers;
+use portcullis_policy::explain::{Lines, LoadedPolicies};
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest;
 
@@ -160,7 +158,7 @@ fn access(loaded: &LoadedPolicies, cluster: &str, case: &AccessCase, now: Time) 
         trace: &trace,
         bindings: policies.unmatched(&case.attributes, now).bindings,
     };
-    let explanation = words.to_string();
+    let explanation = words.lines().to_string();
     let differences = differences(&case.expect, &consulted.authorization);
     (differences, explanation, Reached::Access(trace))
 }
@@ -198,7 +196,7 @@ fn admit(loaded: &LoadedPolicies, cluster: &str, case: &AdmissionCase, now: Time
     };
     match asked.answer(case.review.as_bytes()) {
         Ok(answered) => {
-            let explanation = AdmitInWords(&answered).to_string();
+            let explanation = AdmitInWords(&answered).lines().to_string();
             let differences = case.expect.differences(&answered);
             (differences, explanation, Reached::Admission(answered.trace))
         }
@@ -281,25 +279,22 @@ impl CaseOutcome {
     }
 }
 
-/// A failing case: what was expected (`-`), what came (`+`), and why.
-impl fmt::Display for CaseOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "FAIL {}:{}: {}", self.file, self.line, self.name)?;
+impl CaseOutcome {
+    /// A failing case: what was expected (`-`), what came (`+`), and why.
+    pub(super) fn in_words(&self) -> Lines {
+        let mut lines = Lines::from_iter([format!("FAIL {}:{}: {}", self.file, self.line, self.name)]);
         for Difference {
             what,
             expected,
             actual,
         } in &self.differences
         {
-            writeln!(f, "  {what}:")?;
-            let sides = [("-", expected), ("+", actual)];
-            for (sign, text) in sides {
-                text.lines().try_for_each(|line| writeln!(f, "  {sign} {line}"))?;
-            }
+            lines.line(format_args!("  {what}:"));
+            lines.each("  - ", expected);
+            lines.each("  + ", actual);
         }
-        for line in self.explanation.lines() {
-            writeln!(f, "  | {line}")?;
-        }
-        writeln!(f)
+        lines.each("  | ", &self.explanation);
+        lines.line("");
+        lines
     }
 }

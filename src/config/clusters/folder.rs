@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::FIELDS;
-use crate::config::files::{FolderWalk, describe, read_text};
+use crate::config::files::{FolderRule, FolderWalk, describe, read_text};
 use crate::config::section::{Reading, Section};
 use portcullis_policy::document;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
@@ -94,7 +94,7 @@ pub(in crate::config) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) 
             describe(error),
         ));
     };
-    let (walk, ended) = FolderWalk::of(path, MOST_FILES);
+    let (walk, ended) = FolderWalk::of(path, FolderRule::Visible, MOST_FILES);
     if let Err((path, error)) = ended {
         unreadable(&path, &error);
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::MOST_FILES;
 use super::trail::{Trail, real_paths};
 use crate::config::Config;
-use crate::config::files::{FolderWalk, is_manifest, observed};
+use crate::config::files::{FolderRule, FolderWalk, is_manifest, observed};
 
 /// The files of a set, and where they are.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl SetFiles {
     /// Adds what is at `path` and under it. A path that cannot be read is a fault of the load; here
     /// it counts as absent.
     fn walk(&mut self, path: &Path) {
-        let (mut walk, ended) = FolderWalk::of(path, MOST_FILES);
+        let (mut walk, ended) = FolderWalk::of(path, FolderRule::Visible, MOST_FILES);
         self.names.is_whole &= ended.is_ok();
         self.files.append(&mut walk.files);
         self.folders.append(&mut walk.folders);

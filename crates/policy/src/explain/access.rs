@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::Lines;
 use super::authorization::object;
 use crate::authorization::{AuthorizationPolicy, PolicySet, Via};
 
@@ -70,25 +71,25 @@ pub fn deny_notes<'a>(names: impl Iterator<Item = &'a Arc<str>>, set: &PolicySet
     named.map(note).collect()
 }
 
-/// What the Deny policies of a table are about; empty where it names none.
-pub fn deny_lines<'a>(names: impl Iterator<Item = &'a Arc<str>>, set: &PolicySet) -> String {
-    let mut text = String::new();
-    for policy in deny_notes(names, set) {
-        let limits = policy.limits;
-        let reason = if policy.reason.is_empty() {
-            "no reason given"
-        } else {
-            &policy.reason
+/// What the Deny policies of a table are about, below an empty line; nothing where it names none.
+pub fn deny_lines<'a>(names: impl Iterator<Item = &'a Arc<str>>, set: &PolicySet) -> Lines {
+    let mut lines = Lines::new();
+    for (position, policy) in deny_notes(names, set).into_iter().enumerate() {
+        if position == 0 {
+            lines.line("");
+        }
+        let reason = match policy.reason.as_str() {
+            "" => "no reason given",
+            reason => reason,
         };
-        let limits = if limits.is_empty() {
-            limits
-        } else {
-            format!(" ({limits})")
+        let limits = match policy.limits.as_str() {
+            "" => String::new(),
+            limits => format!(" ({limits})"),
         };
-        text.push_str(&format!(
-            "\nAuthorizationPolicy/{} denies{limits}: {reason}",
+        lines.line(format_args!(
+            "AuthorizationPolicy/{} denies{limits}: {reason}",
             policy.name
         ));
     }
-    if text.is_empty() { text } else { text + "\n" }
+    lines
 }

@@ -1,12 +1,12 @@
 //! Answers about authorization: a decision with all that was considered.
 
 use std::cmp::Reverse;
-use std::fmt::{self, Write as _};
+use std::fmt::{Display, Write as _};
 
 use serde::Serialize;
 
-use super::LoadedPolicies;
 use super::authorizers::{self, AuthorizerTurn, Consulted, Opinions, TurnOutcome};
+use super::{Lines, LoadedPolicies};
 use crate::authorization::{Criterion, Event, Finding, Mode, Trace};
 use crate::engine::{Attributes, Cause, Decision, Time};
 use crate::manifest::odd_request;
@@ -66,12 +66,13 @@ impl AuthorizationAnswer {
     }
 
     /// For people.
-    pub fn in_words(&self) -> InWords<'_> {
-        InWords {
+    pub fn in_words(&self) -> Lines {
+        let words = InWords {
             consulted: &self.consulted,
             trace: &self.trace,
             bindings: self.bindings,
-        }
+        };
+        words.lines()
     }
 }
 
@@ -93,55 +94,68 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-impl fmt::Display for InWords<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl InWords<'_> {
+    /// The decision, its cause, and all that was considered.
+    pub fn lines(&self) -> Lines {
+        let mut lines = self.decision();
+        lines.append(&self.considered());
+        lines
+    }
+
+    fn considered(&self) -> Lines {
         let Self {
             consulted,
             trace,
             bindings,
         } = self;
-        let authorization = &consulted.authorization;
-        let asked = asked(consulted);
-        match authorization.decision {
-            Decision::NoOpinion if !asked.is_empty() => {
-                writeln!(f, "noOpinion: nothing matched here; {asked} would be asked")?;
-            }
-            Decision::NoOpinion => {
-                writeln!(
-                    f,
-                    "noOpinion: nothing matched; the API server asks its next authorizer"
-                )?;
-            }
-            decision => writeln!(f, "{decision}: {}", authorization.reason)?,
-        }
-        if let Some(cause) = &authorization.cause {
-            writeln!(f, "cause: {}", cause_in_words(cause))?;
-        }
-        for shadow in &authorization.shadow {
-            write!(
-                f,
-                "shadow: {}/{} would say {}",
-                shadow.kind, shadow.name, shadow.decision
-            )?;
-            match &shadow.error {
-                Some(error) => writeln!(f, ", because it failed: {error}")?,
-                None => writeln!(f)?,
-            }
-        }
-        considered(f, trace, authorization.decision)?;
+        let decision = consulted.authorization.decision;
+        let mut lines = considered(trace, decision);
         for turn in &consulted.turns {
-            writeln!(f, "  Webhook/{}  {}", turn.name, outcome(&turn.outcome))?;
+            lines.line(format_args!(
+                "  Webhook/{}  {}",
+                turn.name,
+                outcome(&turn.outcome)
+            ));
         }
         if !consulted.error.is_empty() {
-            writeln!(f, "  {}", consulted.error)?;
+            lines.line(format_args!("  {}", consulted.error));
         }
-        if authorization.decision == Decision::NoOpinion && *bindings == 0 {
-            writeln!(
-                f,
-                "  no RoleBinding or ClusterRoleBinding applies to this user there"
-            )?;
+        if decision == Decision::NoOpinion && *bindings == 0 {
+            lines.line("  no RoleBinding or ClusterRoleBinding applies to this user there");
         }
-        Ok(())
+        lines
+    }
+
+    fn decision(&self) -> Lines {
+        let mut lines = Lines::new();
+        let authorization = &self.consulted.authorization;
+        let asked = asked(self.consulted);
+        match authorization.decision {
+            Decision::NoOpinion if !asked.is_empty() => {
+                lines.line(format_args!(
+                    "noOpinion: nothing matched here; {asked} would be asked"
+                ));
+            }
+            Decision::NoOpinion => {
+                lines.line("noOpinion: nothing matched; the API server asks its next authorizer");
+            }
+            decision => lines.line(format_args!("{decision}: {}", authorization.reason)),
+        }
+        if let Some(cause) = &authorization.cause {
+            lines.line(format_args!("cause: {}", cause_in_words(cause)));
+        }
+        for shadow in &authorization.shadow {
+            let failed = shadow.error.as_ref();
+            let failed = failed.map(|error| format!(", because it failed: {error}"));
+            lines.line(format_args!(
+                "shadow: {}/{} would say {}{}",
+                shadow.kind,
+                shadow.name,
+                shadow.decision,
+                failed.unwrap_or_default()
+            ));
+        }
+        lines
     }
 }
 
@@ -163,7 +177,7 @@ pub fn outcome(outcome: &TurnOutcome) -> String {
 }
 
 /// `Kind/name` or `Kind/namespace/name`.
-pub fn object(kind: impl fmt::Display, namespace: &str, name: &str) -> String {
+pub fn object(kind: impl Display, namespace: &str, name: &str) -> String {
     if namespace.is_empty() {
         format!("{kind}/{name}")
     } else {
@@ -182,24 +196,24 @@ pub fn cause_in_words(cause: &Cause<'_>) -> String {
 
 /// Every event on a line of its own, in columns: as they were considered or, where nothing
 /// matched, those that came nearest first.
-fn considered(f: &mut fmt::Formatter<'_>, trace: &Trace, decision: Decision) -> fmt::Result {
+fn considered(trace: &Trace, decision: Decision) -> Lines {
+    let mut lines = Lines::new();
+    lines.line("");
     if trace.events.is_empty() {
-        return writeln!(f, "\nconsidered: there are no policies");
+        lines.line("considered: there are no policies");
+        return lines;
     }
     let rows = considered_rows(trace, decision);
-    let width = rows
-        .iter()
-        .map(|(object, _)| object.chars().count())
-        .max()
-        .unwrap_or_default();
-    writeln!(f, "\nconsidered:")?;
+    let widths = rows.iter().map(|(object, _)| object.chars().count());
+    let width = widths.max().unwrap_or_default();
+    lines.line("considered:");
     for (object, finding) in rows {
-        writeln!(f, "  {object:width$}  {finding}")?;
+        lines.line(format_args!("  {object:width$}  {finding}"));
     }
     if trace.omitted > 0 {
-        writeln!(f, "  and {} more", trace.omitted)?;
+        lines.line(format_args!("  and {} more", trace.omitted));
     }
-    Ok(())
+    lines
 }
 
 /// What was considered, each object with what became of it: in order or, where nothing matched,

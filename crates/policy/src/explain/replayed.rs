@@ -32,6 +32,8 @@ pub struct KnownDecision {
 pub enum ReviewComparison<E> {
     Same,
     Flip(FlipGroup, E),
+    /// It was denied, and whether it still is cannot be said: why.
+    Lost(FlipGroup, String, E),
     /// Why.
     Unknown(String),
 }
@@ -65,6 +67,9 @@ pub struct UnknownReason {
     pub reason: String,
     pub count: u64,
 }
+
+/// What a denial becomes of which nobody knows whether it still is one.
+const UNKNOWN: &str = "unknown";
 
 /// The most reasons that are told apart.
 const REASONS: usize = 100;
@@ -118,6 +123,21 @@ impl FlipGroup {
         }
     }
 
+    /// Of a denial of which it is not known whether it still is one.
+    pub fn lost(before: &KnownDecision) -> Self {
+        Self {
+            from: before.decision.as_str(),
+            to: UNKNOWN,
+            cause: before.cause.clone(),
+            is_gone: true,
+        }
+    }
+
+    /// Whether what is decided now is not known.
+    pub fn is_lost(&self) -> bool {
+        self.to == UNKNOWN
+    }
+
     /// What `--allow-flips` looks at.
     pub fn key(&self) -> String {
         format!("{}->{} {}", self.from, self.to, self.cause)
@@ -143,16 +163,26 @@ impl<E> Replayed<E> {
             ReviewComparison::Same => self.decided += 1,
             ReviewComparison::Flip(group, example) => {
                 self.decided += 1;
-                let (count, first) = self.flips.entry(group).or_default();
-                *count += 1;
-                first.get_or_insert(example);
+                self.flip(group, example);
             }
-            ReviewComparison::Unknown(why) => {
-                self.unknown += 1;
-                if self.unknown_because.len() < REASONS || self.unknown_because.contains_key(&why) {
-                    *self.unknown_because.entry(why).or_default() += 1;
-                }
+            ReviewComparison::Lost(group, why, example) => {
+                self.unknown(why);
+                self.flip(group, example);
             }
+            ReviewComparison::Unknown(why) => self.unknown(why),
+        }
+    }
+
+    fn flip(&mut self, group: FlipGroup, example: E) {
+        let (count, first) = self.flips.entry(group).or_default();
+        *count += 1;
+        first.get_or_insert(example);
+    }
+
+    fn unknown(&mut self, why: String) {
+        self.unknown += 1;
+        if self.unknown_because.len() < REASONS || self.unknown_because.contains_key(&why) {
+            *self.unknown_because.entry(why).or_default() += 1;
         }
     }
 

@@ -1,8 +1,9 @@
 //! Tables in text: columns as wide as they need to be, two blanks between them.
 
-use std::fmt;
+use super::Lines;
+use super::lines::one_line;
 
-/// Rows below a heading. Cells are one line each.
+/// Rows below a heading.
 pub struct TextTable {
     rows: Vec<Vec<String>>,
 }
@@ -14,27 +15,27 @@ impl TextTable {
         }
     }
 
+    /// Adds a row. Each cell is [one line](one_line).
     pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        let cells = cells.iter().map(|cell| one_line(cell).into_owned());
+        self.rows.push(cells.collect());
     }
-}
 
-impl fmt::Display for TextTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The rows, one a line.
+    #[must_use]
+    pub fn in_words(&self) -> Lines {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (cell, width) in row.iter().zip(&widths) {
-                line.push_str(&format!("{cell:width$}  "));
-            }
-            writeln!(f, "{}", line.trim_end())?;
-        }
-        Ok(())
+        let line = |row: &Vec<String>| {
+            let cells = row.iter().zip(&widths);
+            let line: String = cells.map(|(cell, width)| format!("{cell:width$}  ")).collect();
+            line.trim_end().to_owned()
+        };
+        self.rows.iter().map(line).collect()
     }
 }
 
@@ -47,6 +48,9 @@ mod tests {
         let mut table = TextTable::new(&["A", "LONG", "B"]);
         table.row(vec!["wide".to_owned(), "-".to_owned(), String::new()]);
         table.row(vec!["é".to_owned(), String::new(), "b".to_owned()]);
-        assert_eq!(table.to_string(), "A     LONG  B\nwide  -\né           b\n");
+        assert_eq!(
+            table.in_words().as_str(),
+            "A     LONG  B\nwide  -\né           b\n"
+        );
     }
 }

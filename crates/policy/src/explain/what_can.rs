@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::TextTable;
 use super::access::{ViaReport, deny_lines, limits_in_words, object_and_rule};
+use super::{Lines, TextTable};
 use crate::authorization::{
     AllowedShare, OpenRequest, OpenResource, OpenTarget, Permission, PolicySet, Within,
 };
@@ -131,7 +131,7 @@ impl WhatCanAnswer {
     }
 
     /// For people.
-    pub fn in_words(&self, set: &PolicySet) -> String {
+    pub fn in_words(&self, set: &PolicySet) -> Lines {
         in_words(&self.0, set)
     }
 }
@@ -140,7 +140,7 @@ impl WhatCanAnswer {
 
 impl AccessMatrix {
     /// For people.
-    pub fn in_words(&self) -> TextTable {
+    pub fn in_words(&self) -> Lines {
         let mut heading = vec!["RESOURCE"];
         heading.extend(VERBS);
         let mut table = TextTable::new(&heading);
@@ -148,7 +148,7 @@ impl AccessMatrix {
             let words = shares.iter().map(|share| in_a_word(*share).to_owned());
             table.row(std::iter::once(resource.clone()).chain(words).collect());
         }
-        table
+        table.in_words()
     }
 }
 
@@ -179,9 +179,9 @@ impl<'a> From<&'a Permission> for RuleReport<'a> {
     }
 }
 
-fn in_words(found: &[Permission], set: &PolicySet) -> String {
+fn in_words(found: &[Permission], set: &PolicySet) -> Lines {
     if found.is_empty() {
-        return "nothing\n".to_owned();
+        return Lines::from_iter(["nothing"]);
     }
     let mut table = TextTable::new(&[
         "VERBS",
@@ -210,7 +210,9 @@ fn in_words(found: &[Permission], set: &PolicySet) -> String {
         ]);
     }
     let denied = found.iter().flat_map(|permission| &permission.denied_by);
-    format!("{table}{}", deny_lines(denied, set))
+    let mut lines = table.in_words();
+    lines.append(&deny_lines(denied, set));
+    lines
 }
 
 /// `pods`, `deployments.apps`, `*.*`, `/metrics`.

@@ -2,10 +2,12 @@
 
 use serde::Serialize;
 
-use super::TextTable;
 use super::access::{ViaReport, deny_lines, limits_in_words, object_and_rule};
 use super::request::split_resource;
-use crate::authorization::{Grantee, OpenRequest, OpenResource, OpenTarget, PolicySet, SubjectKind, Within};
+use super::{Lines, TextTable};
+use crate::authorization::{
+    Grantee, OpenRequest, OpenResource, OpenTarget, PolicySet, SubjectKind, Within,
+};
 use crate::engine::{ResourceAttributes, Target, Time};
 use crate::manifest::odd_request;
 
@@ -143,7 +145,7 @@ impl WhoCanAnswer {
     }
 
     /// For people.
-    pub fn in_words(&self, set: &PolicySet) -> String {
+    pub fn in_words(&self, set: &PolicySet) -> Lines {
         in_words(&self.0, set)
     }
 }
@@ -170,7 +172,7 @@ impl<'a> From<&'a Grantee> for SubjectReport<'a> {
     }
 }
 
-fn in_words(found: &[Grantee], set: &PolicySet) -> String {
+fn in_words(found: &[Grantee], set: &PolicySet) -> Lines {
     let mut table = TextTable::new(&["KIND", "NAME", "VIA", "LIMITS", "DENIED BY"]);
     for grantee in found {
         let subject = &grantee.subject;
@@ -196,5 +198,7 @@ fn in_words(found: &[Grantee], set: &PolicySet) -> String {
         }
     }
     let denied = found.iter().flat_map(|grantee| &grantee.denied_by);
-    format!("{table}{}", deny_lines(denied, set))
+    let mut lines = table.in_words();
+    lines.append(&deny_lines(denied, set));
+    lines
 }

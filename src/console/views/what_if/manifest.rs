@@ -276,7 +276,7 @@ impl From<&AnsweredObject> for ObjectView {
             warnings: Vec::new(),
             annotations: Vec::new(),
             changes: Vec::new(),
-            steps: StepsInWords(&answered.trace).to_string(),
+            steps: StepsInWords(&answered.trace).lines().to_string(),
         };
         match &answered.decided {
             Err(missing) => {

@@ -97,26 +97,37 @@ impl Sides<'_> {
             return unknown("the line was cut, so it does not say all that was asked");
         };
         let decide = |side: &LoadedPolicies| decide(side, &logged.cluster, &asked, time);
-        let (before, after) = match (decide(self.in_force), decide(self.on_trial)) {
-            (ReplayDecision::Known(before), ReplayDecision::Known(after)) => (before, after),
-            (ReplayDecision::Unknown(why), _) | (_, ReplayDecision::Unknown(why)) => {
-                return ReviewComparison::Unknown(why);
-            }
-        };
-        if before.decision == after.decision {
-            return ReviewComparison::Same;
-        }
-        let group = FlipGroup::of(&before, &after);
-        let sample = FlipSample {
+        let sample = |before: KnownDecision, after: FlipSide| FlipSample {
             sequence,
             time: logged.time.to_string(),
             cluster: logged.cluster.to_string(),
             user: logged.user.to_string(),
             request: target_in_words(&asked.target),
             before: before.into(),
-            after: after.into(),
+            after,
         };
-        ReviewComparison::Flip(group, sample)
+        match (decide(self.in_force), decide(self.on_trial)) {
+            (ReplayDecision::Known(before), ReplayDecision::Known(after)) => {
+                if before.decision == after.decision {
+                    return ReviewComparison::Same;
+                }
+                ReviewComparison::Flip(FlipGroup::of(&before, &after), sample(before, after.into()))
+            }
+            (ReplayDecision::Known(before), ReplayDecision::Unknown(why))
+                if before.decision == Decision::Deny =>
+            {
+                let group = FlipGroup::lost(&before);
+                let after = FlipSide {
+                    decision: group.to,
+                    cause: String::new(),
+                    reason: why.clone(),
+                };
+                ReviewComparison::Lost(group, why, sample(before, after))
+            }
+            (ReplayDecision::Unknown(why), _) | (_, ReplayDecision::Unknown(why)) => {
+                ReviewComparison::Unknown(why)
+            }
+        }
     }
 }
 
@@ -151,13 +162,20 @@ impl RecentReplay {
             if Instant::now() >= deadline {
                 break;
             }
+            let mut keep = |flip| {
+                if flips.len() < MOST_FLIPS {
+                    flips.push(flip);
+                }
+            };
             replayed.add(match sides.compare(kept.sequence, kept.line) {
                 ReviewComparison::Same => ReviewComparison::Same,
                 ReviewComparison::Unknown(why) => ReviewComparison::Unknown(why),
+                ReviewComparison::Lost(group, why, flip) => {
+                    keep(flip);
+                    ReviewComparison::Lost(group, why, ())
+                }
                 ReviewComparison::Flip(group, flip) => {
-                    if flips.len() < MOST_FLIPS {
-                        flips.push(flip);
-                    }
+                    keep(flip);
                     ReviewComparison::Flip(group, ())
                 }
             });

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use super::review::Answered;
 use super::trace::{Traced, TracedMatch, TracedValue};
 use crate::engine::admission;
+use crate::explain::Lines;
 use crate::explain::authorization::{cause_in_words, object};
 use crate::explain::manifests::ReviewOfManifest;
 
@@ -119,75 +120,87 @@ impl<'a> AdmitAllExplained<'a> {
     }
 }
 
-impl fmt::Display for AdmitAllInWords<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl AdmitAllInWords<'_> {
+    pub fn lines(&self) -> Lines {
         let Self(objects, notes) = self;
+        let mut lines = Lines::new();
         for AnsweredObject { about, answered } in *objects {
             if objects.len() > 1 {
                 let object = object(&about.kind, &about.namespace, &about.name);
-                writeln!(f, "# {}:{}: {object}", about.file, about.line)?;
+                lines.line(format_args!("# {}:{}: {object}", about.file, about.line));
             }
-            writeln!(f, "{}", AdmitInWords(answered))?;
+            lines.append(&AdmitInWords(answered).lines());
+            lines.line("");
         }
-        notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+        notes
+            .iter()
+            .for_each(|note| lines.line(format_args!("note: {note}")));
+        lines
     }
 }
 
-impl fmt::Display for AdmitInWords<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl AdmitInWords<'_> {
+    pub fn lines(&self) -> Lines {
         let Answered { decided, trace, .. } = self.0;
+        let mut lines = Lines::new();
         match decided {
-            Ok(decided) => write_outcome(f, &decided.outcome)?,
-            Err(unknown) => writeln!(f, "unknown: {unknown} (see --answers)")?,
+            Ok(decided) => write_outcome(&mut lines, &decided.outcome),
+            Err(unknown) => lines.line(format_args!("unknown: {unknown} (see --answers)")),
         }
-        StepsInWords(trace).fmt(f)
+        lines.append(&StepsInWords(trace).lines());
+        lines
     }
 }
 
-impl fmt::Display for StepsInWords<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|step| write_step(f, step))
+impl StepsInWords<'_> {
+    pub fn lines(&self) -> Lines {
+        let mut lines = Lines::new();
+        self.0.iter().for_each(|step| write_step(&mut lines, step));
+        lines
     }
 }
 
-fn write_outcome(f: &mut fmt::Formatter<'_>, outcome: &admission::Outcome) -> fmt::Result {
+fn write_outcome(lines: &mut Lines, outcome: &admission::Outcome) {
     match &outcome.denial {
-        None => writeln!(f, "allow")?,
-        Some(denial) => writeln!(f, "deny: {} ({} {})", denial.message, denial.code, denial.reason)?,
+        None => lines.line("allow"),
+        Some(denial) => lines.line(format_args!(
+            "deny: {} ({} {})",
+            denial.message, denial.code, denial.reason
+        )),
     }
     if let Some(cause) = &outcome.cause {
-        writeln!(f, "cause: {}", cause_in_words(cause))?;
+        lines.line(format_args!("cause: {}", cause_in_words(cause)));
     }
     for warning in outcome.warnings.iter() {
-        writeln!(f, "warning: {warning}")?;
+        lines.line(format_args!("warning: {warning}"));
     }
     for (key, value) in &outcome.audit_annotations {
-        writeln!(f, "audit: {key}: {value}")?;
+        lines.line(format_args!("audit: {key}: {value}"));
     }
     if !outcome.patch.is_empty() {
-        writeln!(f, "patch: {}", outcome.patch)?;
+        lines.line(format_args!("patch: {}", outcome.patch));
     }
-    Ok(())
 }
 
-fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {
+fn write_step(lines: &mut Lines, step: &Traced) {
     match step {
-        Traced::Phase { phase, again: false } => writeln!(f, "\n{phase}:"),
-        Traced::Phase { phase, again: true } => writeln!(f, "\n{phase}, once more:"),
-        Traced::Policy { kind, name, finding } => writeln!(f, "  {kind}/{name}  {finding}"),
-        Traced::Binding { name, finding } => writeln!(f, "    binding {name}  {finding}"),
+        Traced::Phase { phase, again } => {
+            let again = if *again { ", once more" } else { "" };
+            lines.line("");
+            lines.line(format_args!("{phase}{again}:"));
+        }
+        Traced::Policy { kind, name, finding } => lines.line(format_args!("  {kind}/{name}  {finding}")),
+        Traced::Binding { name, finding } => lines.line(format_args!("    binding {name}  {finding}")),
         Traced::Run {
             policy,
             binding,
             parameter,
         } => {
-            write!(f, "    {policy}, bound by {binding}")?;
-            if let Some(parameter) = parameter {
-                write!(f, ", with {parameter}")?;
-            }
-            writeln!(f)
+            let parameter = parameter.as_ref().map(|parameter| format!(", with {parameter}"));
+            let parameter = parameter.unwrap_or_default();
+            lines.line(format_args!("    {policy}, bound by {binding}{parameter}"));
         }
-        Traced::Variable { name, result } => writeln!(f, "      variables.{name}: {result}"),
+        Traced::Variable { name, result } => lines.line(format_args!("      variables.{name}: {result}")),
         Traced::Expression {
             part,
             expression,
@@ -196,18 +209,18 @@ fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {
             took,
         } => {
             let expression = excerpt(expression);
-            writeln!(f, "      {part}: {expression}")?;
-            writeln!(f, "        {result}  (cost {cost}, {took:.1?})")
+            lines.line(format_args!("      {part}: {expression}"));
+            lines.line(format_args!("        {result}  (cost {cost}, {took:.1?})"));
         }
-        Traced::Changed { patch } => writeln!(f, "        patch {}", excerpt(patch.get())),
+        Traced::Changed { patch } => lines.line(format_args!("        patch {}", excerpt(patch.get()))),
         Traced::Webhook {
             configuration,
             name,
             finding,
-        } => writeln!(f, "  webhook {configuration}/{name}  {finding}"),
+        } => lines.line(format_args!("  webhook {configuration}/{name}  {finding}")),
         Traced::Asked { version, shadow, .. } => {
             let shadow = if *shadow { ", in shadow" } else { "" };
-            writeln!(f, "    asked in {version}{shadow}")
+            lines.line(format_args!("    asked in {version}{shadow}"))
         }
         Traced::Answered {
             configuration,
@@ -216,24 +229,27 @@ fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {
             message,
         } => {
             let separator = if message.is_empty() { "" } else { ": " };
-            writeln!(
-                f,
+            lines.line(format_args!(
                 "    {configuration}/{name}: {verdict}{separator}{}",
                 excerpt(message)
-            )
+            ))
         }
         Traced::Exception {
             name,
             policy,
             why: None,
             ..
-        } => writeln!(f, "  AdmissionException/{name}  excuses the denial of {policy}"),
+        } => lines.line(format_args!(
+            "  AdmissionException/{name}  excuses the denial of {policy}"
+        )),
         Traced::Exception {
             name,
             policy,
             why: Some(why),
             ..
-        } => writeln!(f, "  AdmissionException/{name}  does not excuse {policy}: {why}"),
+        } => lines.line(format_args!(
+            "  AdmissionException/{name}  does not excuse {policy}: {why}"
+        )),
         Traced::Initializer {
             configuration,
             name,
@@ -244,7 +260,7 @@ fn write_step(f: &mut fmt::Formatter<'_>, step: &Traced) -> fmt::Result {
             } else {
                 ", whose policy does not exist"
             };
-            writeln!(f, "  initializer {configuration}/{name}{missing}")
+            lines.line(format_args!("  initializer {configuration}/{name}{missing}"))
         }
     }
 }

@@ -1,0 +1,147 @@
+//! Text for people: whole lines, in which nothing that comes from the input acts.
+//!
+//! Names, messages and expressions are written by others. Printed as they are, they could move a
+//! terminal's cursor, show text in another order than it has, begin a line that looks like one of
+//! the program, or give a command to the CI service that reads the log.
+
+use std::borrow::Cow;
+use std::fmt::{self, Display, Write as _};
+
+/// Lines of text. What is put into one stays in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lines {
+    text: String,
+}
+
+// === impl Lines ===
+
+impl Lines {
+    /// No line yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { text: String::new() }
+    }
+
+    /// Adds one line; see [`one_line`].
+    pub fn line(&mut self, text: impl Display) {
+        self.text.push_str(&one_line(&text.to_string()));
+        self.text.push('\n');
+    }
+
+    /// Adds each line of `text`, behind `before`.
+    pub fn each(&mut self, before: &str, text: &str) {
+        text.lines()
+            .for_each(|line| self.line(format_args!("{before}{line}")));
+    }
+
+    /// Adds those of `other`.
+    pub fn append(&mut self, other: &Self) {
+        self.text.push_str(&other.text);
+    }
+
+    /// Adds what a renderer made of safe parts, with its styles.
+    pub fn rendered(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    /// All of them, each with its line break.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl<T: Display> FromIterator<T> for Lines {
+    fn from_iter<I: IntoIterator<Item = T>>(lines: I) -> Self {
+        let mut all = Self::new();
+        lines.into_iter().for_each(|line| all.line(line));
+        all
+    }
+}
+
+impl Display for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// `text` as one line: control characters, characters that change the direction of text, line
+/// breaks, and what CI services take for a command (`::error …` where a line begins, `##[…` and
+/// `##vso[…` anywhere) are written as escapes.
+#[must_use]
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    let command = text.trim_start().starts_with("::");
+    let acts = |c: char| is_escaped(c) || c == '[';
+    if !command && !text.contains(acts) {
+        return Cow::Borrowed(text);
+    }
+    let start = text.len() - text.trim_start().len();
+    let mut line = String::with_capacity(text.len());
+    for (position, c) in text.char_indices() {
+        let before = text.get(..position).unwrap_or_default();
+        match c {
+            '\n' => line.push_str("\\n"),
+            '\r' => line.push_str("\\r"),
+            '\t' => line.push_str("\\t"),
+            ':' if command && position == start => line.push_str("\\u{3a}"),
+            '[' if is_command(before) => line.push_str("\\u{5b}"),
+            c if is_escaped(c) => {
+                // Writing to text does not fail.
+                let _ = write!(line, "\\u{{{:x}}}", u32::from(c));
+            }
+            c => line.push(c),
+        }
+    }
+    Cow::Owned(line)
+}
+
+/// Whether `c` ends a line, acts on a terminal, or changes the direction of text.
+#[must_use]
+pub fn is_escaped(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Whether a `[` after this makes a command of GitHub's, Azure's or TeamCity's runners.
+fn is_command(before: &str) -> bool {
+    before
+        .trim_end_matches(|c: char| c.is_ascii_alphabetic())
+        .ends_with("##")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_act_is_written_as_an_escape() {
+        for (text, line) in [
+            ("plain: text, é 🦀 [0] # x", "plain: text, é 🦀 [0] # x"),
+            ("a\nb\r\tc", "a\\nb\\r\\tc"),
+            ("\u{1b}[31mred\u{9b}m\u{7f}", "\\u{1b}[31mred\\u{9b}m\\u{7f}"),
+            (
+                "a\u{202e}b\u{2066}c\u{200f}\u{61c}",
+                "a\\u{202e}b\\u{2066}c\\u{200f}\\u{61c}",
+            ),
+            ("\u{85}\u{2028}\u{2029}", "\\u{85}\\u{2028}\\u{2029}"),
+            ("::error::x", "\\u{3a}:error::x"),
+            ("  ::stop-commands::x", "  \\u{3a}:stop-commands::x"),
+            ("a ::error::x, C::d", "a ::error::x, C::d"),
+            ("see ##[error]x", "see ##\\u{5b}error]x"),
+            ("##vso[task.setvariable]", "##vso\\u{5b}task.setvariable]"),
+            ("#[a] ## [b]", "#[a] ## [b]"),
+        ] {
+            assert_eq!(one_line(text), line);
+            // What is escaped is safe, and stays as it is.
+            assert_eq!(one_line(line), line);
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_added_is_one() {
+        let mut lines = Lines::new();
+        lines.line("a\n::error::b");
+        lines.each("  ", "c\n::d\n");
+        assert_eq!(lines.as_str(), "a\\n::error::b\n  c\n  \\u{3a}:d\n");
+    }
+}
