@@ -19,6 +19,7 @@ mod index;
 mod inspection;
 mod interest;
 mod inventory;
+mod key_folders;
 mod last_good;
 mod load;
 mod own_thread;
@@ -266,8 +267,8 @@ impl Snapshot {
         policies.map(ObjectIdentity::name)
     }
 
-    #[must_use]
     /// The AuthorizationPolicies and AdmissionExceptions of files that hold for `cluster`.
+    #[must_use]
     pub fn own_kinds_of_files(&self, cluster: &str) -> BTreeSet<ObjectIdentity> {
         let own = self.base.objects.others().filter(|object| {
             let is_own = object.authorization_policy().is_some() || object.admission_exception().is_some();

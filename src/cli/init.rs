@@ -17,7 +17,10 @@ mod pki;
 mod policies;
 mod renew;
 
+use std::collections::BTreeSet;
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -28,6 +31,8 @@ use host::{Host, Namespace};
 
 use super::output::{self, Format};
 use super::{CommandResult, Error};
+use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
+use portcullis_policy::explain::Lines;
 
 /// Write keys, certificates and configuration files for a gateway and its API servers.
 #[derive(Debug, clap::Args)]
@@ -86,7 +91,11 @@ struct File {
 
 impl Init {
     pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
-        let directory = absolute(&self.directory)?;
+        let named: PathBuf = self.directory.components().collect();
+        if let Some(why) = unsafe_for_keys(&named, KeyFolderOwner::Own) {
+            return Err(Error::Usage(why));
+        }
+        let directory = absolute(&named)?;
         if self.renew || self.renew_ca {
             return self.renew(&directory, format);
         }
@@ -125,6 +134,7 @@ impl Init {
 
     fn renew(&self, directory: &Path, format: Format) -> Result<CommandResult, Error> {
         let now = SystemTime::now();
+        check_folders(directory, [files::SERVER.1, files::AUTHORITY.1])?;
         let renewed = if self.renew {
             renew::renew(directory, &self.hosts, now)?
         } else {
@@ -153,6 +163,7 @@ impl Init {
 pub(super) fn write(directory: &Path, set_up: &SetUp<'_>) -> Result<Vec<&'static str>, Error> {
     let files = files::compose(directory, set_up, now())?;
     refuse_to_overwrite(directory, &files)?;
+    check_folders(directory, files.iter().map(|file| file.path))?;
     for file in &files {
         let path = directory.join(file.path);
         create(&path, file).map_err(|source| Error::file("write", &path, source))?;
@@ -171,6 +182,24 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, Error> {
         Ok(path) => Ok(path),
         Err(_) => std::path::absolute(path).map_err(|source| Error::file("find", path, source)),
     }
+}
+
+/// Refuses to write `files` into folders where others could read or replace keys.
+///
+/// # Errors
+///
+/// One of the folders is a link, or others may write to it.
+fn check_folders(directory: &Path, files: impl IntoIterator<Item = &'static str>) -> Result<(), Error> {
+    let folders = files.into_iter().filter_map(|file| Path::new(file).parent());
+    let folders: BTreeSet<PathBuf> = folders
+        .map(|folder| directory.join(folder).components().collect())
+        .collect();
+    for folder in folders {
+        if let Some(why) = unsafe_for_keys(&folder, KeyFolderOwner::Own) {
+            return Err(Error::Usage(why));
+        }
+    }
+    Ok(())
 }
 
 fn refuse_to_overwrite(directory: &Path, files: &[File]) -> Result<(), Error> {
@@ -211,18 +240,9 @@ impl File {
 }
 
 fn create(path: &Path, file: &File) -> std::io::Result<()> {
-    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-
     if let Some(folder) = path.parent() {
-        let mode = if file.path == files::AUTHORITY.1 {
-            0o700
-        } else {
-            0o777
-        };
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(mode)
-            .create(folder)?;
+        let is_authority = file.path == files::AUTHORITY.1;
+        make_folder(folder, if is_authority { 0o700 } else { 0o755 })?;
     }
     let mode = if file.secret { 0o600 } else { 0o644 };
     let mut handle = std::fs::OpenOptions::new()
@@ -230,7 +250,21 @@ fn create(path: &Path, file: &File) -> std::io::Result<()> {
         .create_new(true)
         .mode(mode)
         .open(path)?;
+    // Whatever the umask leaves of it.
+    handle.set_permissions(Permissions::from_mode(mode))?;
     handle.write_all(&file.contents)
+}
+
+/// Makes what is missing of the folders down to `path`, the last with `mode`, whatever the umask.
+fn make_folder(path: &Path, mode: u32) -> std::io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(around) = path.parent() {
+        make_folder(around, 0o755)?;
+    }
+    std::fs::DirBuilder::new().mode(mode).create(path)?;
+    std::fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 /// Seconds since 1970.

@@ -10,8 +10,8 @@ use super::index::Indexed;
 use super::last_good::{self, Unsaved};
 use super::own_thread::on_own_thread;
 use super::source::{ManifestSource, Watched};
-use super::writable;
 use super::{Base, Snapshot};
+use super::{key_folders, writable};
 use crate::authentication::Authenticator;
 use crate::authorizers::Authorizers;
 use crate::certificates;
@@ -236,6 +236,7 @@ fn assemble(
     faults: &mut Faults,
 ) -> Option<Snapshot> {
     faults.append(writable::faults(&config));
+    faults.append(key_folders::faults(&config));
     let earlier = previous.map(|previous| &previous.base.objects);
     let (objects, found) = ObjectSet::new(files.objects(), &options(&config, Some(now)), earlier);
     faults.append(found);

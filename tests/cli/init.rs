@@ -1,6 +1,7 @@
 //! `portcullis init`.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Command;
 
 use crate::run::Portcullis;
 
@@ -50,6 +51,108 @@ fn what_holds_a_key_is_for_its_owner_alone() {
         assert_eq!(mode(path), 0o600, "{path}");
     }
     assert_eq!(mode("ca"), 0o700);
+}
+
+#[test]
+fn modes_are_the_same_whatever_the_umask() {
+    for umask in ["000", "077", "777"] {
+        let portcullis = Portcullis::new();
+        let script = format!("umask {umask}; exec \"$0\" init a/gateway");
+        let run = Command::new("sh")
+            .args(["-c", &script, env!("CARGO_BIN_EXE_portcullis")])
+            .current_dir(portcullis.path(""))
+            .output()
+            .unwrap();
+        assert!(run.status.success(), "{umask}: {run:?}");
+        for (path, mode) in [
+            ("a", 0o755),
+            ("a/gateway", 0o755),
+            ("a/gateway/pki", 0o755),
+            ("a/gateway/policies", 0o755),
+            ("a/gateway/ca", 0o700),
+            ("a/gateway/pki/server.key", 0o600),
+            ("a/gateway/pki/server.crt", 0o644),
+            ("a/gateway/portcullis.yaml", 0o644),
+        ] {
+            let found = std::fs::metadata(portcullis.path(path)).unwrap().permissions();
+            assert_eq!(found.mode() & 0o777, mode, "{umask}: {path}");
+        }
+    }
+}
+
+#[test]
+fn keys_go_into_no_folder_that_is_a_link_or_that_others_may_write_to() {
+    for folder in ["gateway", "gateway/pki", "gateway/ca"] {
+        for mode in [0o775, 0o757, 0o1777] {
+            let portcullis = Portcullis::new();
+            std::fs::create_dir_all(portcullis.path(folder)).unwrap();
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(portcullis.path(folder), permissions).unwrap();
+            let run = portcullis.run("init gateway");
+            assert_eq!(run.code, 2, "{run:?}");
+            let complaint = format!("{folder}` (mode {mode:04o})");
+            assert!(run.stderr.contains("others may write to `"), "{run:?}");
+            assert!(run.stderr.contains(&complaint), "`{complaint}`: {run:?}");
+            assert!(!portcullis.path("gateway/portcullis.yaml").exists());
+        }
+        let portcullis = Portcullis::new();
+        std::fs::create_dir(portcullis.path("elsewhere")).unwrap();
+        std::fs::create_dir_all(portcullis.path(folder).parent().unwrap()).unwrap();
+        symlink(portcullis.path("elsewhere"), portcullis.path(folder)).unwrap();
+        let run = portcullis.run("init gateway");
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(run.stderr.contains("` is a symbolic link: keys"), "{run:?}");
+        assert_eq!(
+            std::fs::read_dir(portcullis.path("elsewhere")).unwrap().count(),
+            0
+        );
+    }
+}
+
+#[test]
+fn keys_are_renewed_and_served_from_no_such_folder_either() {
+    let portcullis = Portcullis::new();
+    assert_eq!(portcullis.run("init gateway").code, 0);
+    let pki = portcullis.path("gateway/pki");
+    std::fs::set_permissions(&pki, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = |wanted: &str| {
+        for (command, code) in [
+            ("init gateway --renew", 2),
+            ("check --config gateway/portcullis.yaml", 1),
+            ("serve --config gateway/portcullis.yaml", 1),
+        ] {
+            let run = portcullis.run(command);
+            assert_eq!(run.code, code, "{run:?}");
+            let said = format!("{}{}", run.stdout, run.stderr);
+            assert!(said.contains(wanted), "`{wanted}`: {run:?}");
+        }
+    };
+    refused("gateway/pki` (mode 0777), and so replace the keys in it: `chmod go-w ");
+    std::fs::set_permissions(&pki, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::rename(&pki, portcullis.path("elsewhere")).unwrap();
+    symlink(portcullis.path("elsewhere"), &pki).unwrap();
+    refused("gateway/pki` is a symbolic link");
+}
+
+#[test]
+fn the_development_set_up_is_not_another_s() {
+    let portcullis = Portcullis::new();
+    std::fs::create_dir(portcullis.path(".portcullis")).unwrap();
+    let permissions = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(portcullis.path(".portcullis"), permissions).unwrap();
+    let run = portcullis.run("");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(
+        run.stderr
+            .contains("others may write to `.portcullis` (mode 0777)"),
+        "{run:?}"
+    );
+    std::fs::remove_dir(portcullis.path(".portcullis")).unwrap();
+    std::fs::create_dir(portcullis.path("elsewhere")).unwrap();
+    symlink("elsewhere", portcullis.path(".portcullis")).unwrap();
+    let run = portcullis.run("");
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("`.portcullis` is a symbolic link"), "{run:?}");
 }
 
 #[test]
