@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::environment::Environment;
 use super::error::EvalError;
+use super::json;
 use super::program::Program;
 use super::value::Value;
 
@@ -14,6 +15,15 @@ use super::value::Value;
 #[derive(Debug, Default)]
 pub struct Activation<'a> {
     pub(crate) variables: Vec<Variable<'a>>,
+    pub(crate) watched: Option<WatchedRoot<'a>>,
+}
+
+/// A value whose parts are noted when an expression selects them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WatchedRoot<'a> {
+    root: json::Node<'a>,
+    /// What was selected last.
+    pub(crate) last: Option<json::Node<'a>>,
 }
 
 /// A value that few expressions name, and that costs something to make.
@@ -40,6 +50,7 @@ impl<'a> Activation<'a> {
     pub fn new(environment: &Environment) -> Self {
         Self {
             variables: vec![Variable::Absent; environment.variables()],
+            watched: None,
         }
     }
 
@@ -51,7 +62,10 @@ impl<'a> Activation<'a> {
         let of = |value: Option<_>| value.map_or(Variable::Absent, Variable::Value);
         variables.extend(values.into_iter().map(of));
         variables.resize(variables.len().max(environment.variables()), Variable::Absent);
-        Self { variables }
+        Self {
+            variables,
+            watched: None,
+        }
     }
 
     /// No variable has a place yet: [`push`](Self::push) gives them theirs.
@@ -59,6 +73,7 @@ impl<'a> Activation<'a> {
     pub fn with_room(environment: &Environment) -> Self {
         Self {
             variables: Vec::with_capacity(environment.variables()),
+            watched: None,
         }
     }
 
@@ -87,6 +102,31 @@ impl<'a> Activation<'a> {
     /// at it is [`EvalError::Unknown`].
     pub fn set_unknown(&mut self, slot: usize, name: &'static str) {
         self.put(slot, Variable::Failed(EvalError::Unknown(name)));
+    }
+
+    /// From now on notes which part of `root`, a value in JSON text, is selected last; see
+    /// [`last_read`](Self::last_read).
+    pub fn watch(&mut self, root: json::Node<'a>) {
+        self.watched = Some(WatchedRoot { root, last: None });
+    }
+
+    /// The part of the value that is [watched](Self::watch) which the expression that was evaluated
+    /// last selected last, as a JSON Pointer (RFC 6901): of a false `all()` in the item that
+    /// decided it, else what the macro went through. `None` where it selected nothing of it.
+    #[must_use]
+    pub fn last_read(&self) -> Option<String> {
+        let WatchedRoot { root, last } = self.watched?;
+        last?.pointer_from(root)
+    }
+
+    /// Notes that `node` was selected.
+    #[inline]
+    pub(crate) fn note(&mut self, node: json::Node<'a>) {
+        if let Some(watched) = &mut self.watched
+            && node.is_within(watched.root)
+        {
+            watched.last = Some(node);
+        }
     }
 
     /// What the variable `slot` came to; `None` as long as it has no value.

@@ -64,6 +64,9 @@ impl Program {
         activation: &mut Activation<'a>,
         budget: &mut Budget<'_>,
     ) -> Result<Value<'a>, EvalError> {
+        if let Some(watched) = &mut activation.watched {
+            watched.last = None;
+        }
         let mut evaluation = Evaluation {
             variables: activation,
             locals: Vec::with_capacity(self.locals),

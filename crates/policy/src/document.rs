@@ -157,6 +157,32 @@ impl Document {
         }
     }
 
+    /// Where the field or item at `pointer` (RFC 6901) stands, or the nearest one around it: the
+    /// line and character of its key or, of an item, of its value, both from 1; 0 where that is
+    /// not known.
+    #[must_use]
+    pub fn field_position(&self, pointer: &str) -> (u32, u32) {
+        let mut node = &self.root;
+        let mut position = (node.line, node.column);
+        for step in pointer.split('/').skip(1) {
+            let step = step.replace("~1", "/").replace("~0", "~");
+            let next = match &node.value {
+                Value::Map(entries) => {
+                    let entry = entries.iter().find(|entry| entry.key == step);
+                    entry.map(|entry| (&entry.value, (entry.line, entry.column)))
+                }
+                Value::List(items) => {
+                    let item = step.parse().ok().and_then(|index: usize| items.get(index));
+                    item.map(|item| (item, (item.line, item.column)))
+                }
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+            };
+            let Some((next, at)) = next else { break };
+            (node, position) = (next, at);
+        }
+        position
+    }
+
     /// The place of one character of the text at `path`: the `column` of its `line`, both from
     /// 1, as it is read. Where that character stands in the file is known of texts that were
     /// read from one; of others it is the place of `path`.
@@ -231,6 +257,30 @@ mod tests {
             1
         );
         assert_eq!(parse(None, "a: 1\n---\n---\nb: 2\n").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_key_and_an_item_by_its_value() {
+        let yaml = "metadata: {name: a, labels: {\"a/b\": c}}\nspec:\n  containers:\n  - name: x\n    é: &y {z: 1}\n  -   name: *y\n";
+        let json =
+            "{\"metadata\": {\"name\": \"a\"},\n  \"spec\": {\"containers\": [1, {\"é\": 2, \"x\": 3}]}}";
+        for (text, pointer, position) in [
+            (yaml, "", (1, 1)),
+            (yaml, "/metadata/labels/a~1b", (1, 30)),
+            (yaml, "/metadata/labels/absent", (1, 21)),
+            (yaml, "/spec/containers", (3, 3)),
+            (yaml, "/spec/containers/0", (4, 5)),
+            (yaml, "/spec/containers/0/é/z", (5, 12)),
+            (yaml, "/spec/containers/1/name", (6, 7)),
+            (yaml, "/spec/containers/7/name", (3, 3)),
+            (json, "/metadata/name", (1, 15)),
+            (json, "/spec/containers/0", (2, 27)),
+            (json, "/spec/containers/1/x", (2, 39)),
+        ] {
+            assert_eq!(one(text).field_position(pointer), position, "{pointer}");
+        }
+        let second = parse(None, "a: 1\n---\nb: 2\n").unwrap().remove(1);
+        assert_eq!(second.field_position("/b"), (3, 1));
     }
 
     #[test]

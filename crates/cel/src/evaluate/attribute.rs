@@ -155,6 +155,7 @@ impl<'a> Evaluation<'_, 'a> {
         test: bool,
     ) -> Result<Value<'a>, EvalError> {
         let (node, steps) = self.select_fields(node, qualifiers)?;
+        self.variables.note(node);
         let further = qualifiers.get(steps..).unwrap_or_default();
         let Some((first, others)) = further.split_first() else {
             return Ok(if test {
@@ -192,6 +193,9 @@ impl<'a> Evaluation<'_, 'a> {
             match self.step(&value, qualifier, optional, tested)? {
                 Some(next) => value = next,
                 None => return Ok(absent(test)),
+            }
+            if let Value::Map(Map::Json(node)) | Value::List(List::Json(node)) = &value {
+                self.variables.note(*node);
             }
             if tested {
                 return Ok(Value::Bool(true));

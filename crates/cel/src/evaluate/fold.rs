@@ -28,14 +28,20 @@ impl<'a> Evaluation<'_, 'a> {
             _ => {}
         }
         let range = self.value(&fold.range)?;
-        match fold.kind {
+        let watched = self.variables.watched;
+        let result = match fold.kind {
             FoldKind::All => self.quantify(fold, &range, false),
             FoldKind::Exists => self.quantify(fold, &range, true),
             FoldKind::ExistsOne => self.exists_one(fold, &range),
             FoldKind::Map => self.transform_map(fold, &range),
             FoldKind::MapEntry => self.transform_map_entry(fold, &range),
             _ => self.transform_list(fold, &range).map(Value::list),
+        };
+        // Only what ended in one item is about that item.
+        if !matches!(result, Ok(Value::Bool(false)) if matches!(fold.kind, FoldKind::All)) {
+            self.variables.watched = watched;
         }
+        result
     }
 
     /// Calls `round` with the variables set to each item in turn, until it

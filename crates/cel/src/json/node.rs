@@ -57,6 +57,35 @@ impl<'d> Node<'d> {
         self.kind() == Kind::Null
     }
 
+    /// Whether it is `root` or a part of it.
+    #[must_use]
+    pub fn is_within(self, root: Self) -> bool {
+        let end = root.data().map_or(0, |token| token.next);
+        std::ptr::eq(self.document, root.document) && (root.token..end).contains(&self.token)
+    }
+
+    /// The way from `root` to here as a JSON Pointer (RFC 6901); `None` where this is no part of
+    /// it.
+    #[must_use]
+    pub fn pointer_from(self, root: Self) -> Option<String> {
+        let (mut pointer, mut around) = (String::new(), root);
+        while self.is_within(around) && self.token != around.token {
+            let mut entries = around.entries();
+            let mut items = around.items().enumerate();
+            let (step, next) = match around.kind() {
+                Kind::Object => entries.find(|(_, value)| self.is_within(*value))?,
+                _ => {
+                    let (index, item) = items.find(|(_, item)| self.is_within(*item))?;
+                    (index.to_string().into(), item)
+                }
+            };
+            pointer.push('/');
+            pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));
+            around = next;
+        }
+        self.is_within(around).then_some(pointer)
+    }
+
     /// The value as it is written.
     #[must_use]
     pub fn raw(self) -> &'d str {

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde_json::value::RawValue;
 
 use super::layout::{Layout, LayoutRecorder};
+use super::node::column_number;
 use super::unreadable::Reason;
 use super::{Entry, MAX_DEPTH, Node, Unreadable, Value, yaml};
 
@@ -24,16 +25,25 @@ pub(super) struct Reader<'t> {
 /// A list or mapping that is open.
 enum Open {
     List {
-        line: u32,
+        start: Start,
         items: Vec<Node>,
     },
     Map {
-        line: u32,
+        start: Start,
         entries: Vec<Entry>,
         keys: HashSet<String>,
-        /// The key, and its line, whose value comes next.
-        key: (String, u32),
+        /// The key whose value comes next.
+        key: (String, Start),
     },
+}
+
+/// Where a value or key begins.
+#[derive(Clone, Copy, Default)]
+struct Start {
+    /// From 1.
+    line: u32,
+    /// From 0.
+    column: usize,
 }
 
 // === impl Reader ===
@@ -100,7 +110,7 @@ impl<'t> Reader<'t> {
     /// Reads a scalar or an empty list or mapping; opens any other.
     fn begin(&mut self, open: &mut Vec<Open>) -> Result<Option<Node>> {
         self.space();
-        let line = self.line + 1;
+        let start = self.start();
         let value = match self.byte() {
             b'{' | b'[' if open.len() >= MAX_DEPTH => {
                 return Err(self.error(Reason::Content, format!("nested deeper than {MAX_DEPTH} levels")));
@@ -112,7 +122,7 @@ impl<'t> Reader<'t> {
                     let key = self.key(&mut keys)?;
                     let entries = Vec::new();
                     open.push(Open::Map {
-                        line,
+                        start,
                         entries,
                         keys,
                         key,
@@ -125,7 +135,7 @@ impl<'t> Reader<'t> {
                 self.at += 1;
                 if !self.take(b']') {
                     open.push(Open::List {
-                        line,
+                        start,
                         items: Vec::new(),
                     });
                     return Ok(None);
@@ -134,14 +144,14 @@ impl<'t> Reader<'t> {
             }
             b'"' => {
                 let (text, layout) = self.string()?;
-                let mut node = Node::new(line, Value::String(text));
+                let mut node = start.node(Value::String(text));
                 node.layout = layout;
                 return Ok(Some(node));
             }
             b'-' | b'0'..=b'9' => self.number()?,
             _ => self.word()?,
         };
-        Ok(Some(Node::new(line, value)))
+        Ok(Some(start.node(value)))
     }
 
     /// Puts `value` where it belongs, and closes what ends after it. The
@@ -155,8 +165,13 @@ impl<'t> Reader<'t> {
                     b']'
                 }
                 Some(Open::Map { entries, key, .. }) => {
-                    let (key, line) = std::mem::take(key);
-                    entries.push(Entry { key, line, value });
+                    let (key, start) = std::mem::take(key);
+                    entries.push(Entry {
+                        key,
+                        line: start.line,
+                        column: column_number(start.column),
+                        value,
+                    });
                     b'}'
                 }
             };
@@ -176,9 +191,9 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn key(&mut self, keys: &mut HashSet<String>) -> Result<(String, u32)> {
+    fn key(&mut self, keys: &mut HashSet<String>) -> Result<(String, Start)> {
         self.space();
-        let line = self.line + 1;
+        let start = self.start();
         if self.byte() != b'"' {
             return Err(self.wrong("a key in quotes is missing"));
         }
@@ -189,7 +204,7 @@ impl<'t> Reader<'t> {
         if !self.take(b':') {
             return Err(self.wrong("`:` is missing after a key"));
         }
-        Ok((key, line))
+        Ok((key, start))
     }
 
     fn string(&mut self) -> Result<(String, Layout)> {
@@ -211,6 +226,13 @@ impl<'t> Reader<'t> {
         let column = self.column();
         self.at = end;
         Ok((string, layout(literal, self.line, column)))
+    }
+
+    fn start(&mut self) -> Start {
+        Start {
+            line: self.line + 1,
+            column: self.column(),
+        }
     }
 
     /// The column of the place, from 0.
@@ -292,9 +314,17 @@ impl<'t> Reader<'t> {
 impl Open {
     fn close(self) -> Node {
         match self {
-            Self::List { line, items } => Node::new(line, Value::List(items)),
-            Self::Map { line, entries, .. } => Node::new(line, Value::Map(entries)),
+            Self::List { start, items } => start.node(Value::List(items)),
+            Self::Map { start, entries, .. } => start.node(Value::Map(entries)),
         }
+    }
+}
+
+// === impl Start ===
+
+impl Start {
+    fn node(self, value: Value) -> Node {
+        Node::new(self.line, value).at_column(self.column)
     }
 }
 

@@ -8,6 +8,8 @@ use crate::field::PathSegment;
 pub struct Node {
     /// The line on which the value begins.
     pub line: u32,
+    /// The character of that line with which it begins, from 1 (0: not known).
+    pub column: u32,
     /// The value.
     pub value: Value,
     /// Where the characters of text stand.
@@ -38,8 +40,15 @@ pub struct Entry {
     pub key: String,
     /// The line of the key.
     pub line: u32,
+    /// The character of that line with which it begins, from 1 (0: not known).
+    pub column: u32,
     /// The value.
     pub value: Node,
+}
+
+/// A column that is counted from 0, as one that is counted from 1.
+pub(super) fn column_number(column: usize) -> u32 {
+    u32::try_from(column).map_or(0, |column| column.saturating_add(1))
 }
 
 impl Node {
@@ -48,8 +57,17 @@ impl Node {
     pub fn new(line: u32, value: Value) -> Self {
         Self {
             line,
+            column: 0,
             value,
             layout: Layout::default(),
+        }
+    }
+
+    /// The same, which begins at `column`.
+    pub(super) fn at_column(self, column: usize) -> Self {
+        Self {
+            column: column_number(column),
+            ..self
         }
     }
 
@@ -157,6 +175,7 @@ impl Node {
                     .map(|(key, value)| Entry {
                         key,
                         line: 0,
+                        column: 0,
                         value: Self::from_json(value),
                     })
                     .collect(),

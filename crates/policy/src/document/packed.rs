@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{Document, Entry, Node, Value};
 
-/// A document without the layout of its texts: it says the same, on the same lines.
+/// A document without columns and the layout of its texts: it says the same, on the same lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedDocument {
     file: Option<Arc<str>>,
@@ -189,6 +189,7 @@ impl Reader<'_> {
         Some(Entry {
             key: self.text()?,
             line: self.line()?,
+            column: 0,
             value: self.node()?,
         })
     }

@@ -91,6 +91,7 @@ impl ItemType {
                         Entry {
                             key: key.to_owned(),
                             line,
+                            column: 0,
                             value,
                         },
                     );

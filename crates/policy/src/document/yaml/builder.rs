@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
+use super::super::node::column_number;
 use super::super::unreadable::Reason;
 use super::super::{Entry, MAX_DEPTH, Node, Unreadable, Value as NodeValue};
 use super::number;
@@ -79,7 +80,7 @@ impl<'t> Builder<'t> {
         let line = value.line.saturating_add(1);
         let built = match &value.kind {
             Kind::Scalar(scalar) => {
-                let mut node = Node::new(line, self.scalar(value, scalar)?);
+                let mut node = Node::new(line, self.scalar(value, scalar)?).at_column(value.column);
                 // What is decoded stands nowhere.
                 if node.as_str().is_some() && scalar.tag != BINARY {
                     node.layout = scalar.layout.clone();
@@ -100,10 +101,11 @@ impl<'t> Builder<'t> {
             Kind::Alias(name, target) => {
                 let node = self.follow(at, value, name, |builder| builder.node(*target, depth))?;
                 let layout = node.layout.apart_from(node.line);
-                return Ok(Node { line, layout, ..node });
+                let own = Node { line, layout, ..node };
+                return Ok(own.at_column(value.column));
             }
         };
-        Ok(Node::new(line, built))
+        Ok(Node::new(line, built).at_column(value.column))
     }
 
     /// The value at `at`, which is counted.
@@ -293,7 +295,7 @@ impl Entries {
         let Key { text, sort } = key;
         let origin = Origin { sort, merged };
         let Some(at) = self.find(&text) else {
-            self.push(text, line, value, origin);
+            self.push(text, place, value, origin);
             return Ok(());
         };
         let (Some(old), Some(known)) = (self.entries.get_mut(at), self.origins.get_mut(at)) else {
@@ -304,7 +306,8 @@ impl Entries {
             let message = duplicate(&text, old.line, merged, known.sort == sort);
             return Err(Unreadable::new(line, column, Reason::Content, message));
         }
-        (old.line, old.value) = (line.saturating_add(1), value);
+        (old.line, old.column) = (line.saturating_add(1), column_number(column));
+        old.value = value;
         *known = origin;
         Ok(())
     }
@@ -316,7 +319,7 @@ impl Entries {
         self.entries.iter().position(|entry| entry.key == key)
     }
 
-    fn push(&mut self, key: String, line: u32, value: Node, origin: Origin) {
+    fn push(&mut self, key: String, (line, column): (u32, usize), value: Node, origin: Origin) {
         let at = self.entries.len();
         if at == FEW {
             let keys = self.entries.iter().map(|entry| entry.key.clone());
@@ -328,6 +331,7 @@ impl Entries {
         self.entries.push(Entry {
             key,
             line: line.saturating_add(1),
+            column: column_number(column),
             value,
         });
         self.origins.push(origin);

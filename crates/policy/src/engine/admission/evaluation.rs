@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::environment::{Expression, ExpressionEnvironment};
-use super::trace::{PolicyExpression, Recorder, TraceStep};
+use super::trace::{LastRead, PolicyExpression, Recorder, TraceStep};
 use portcullis_cel::{Activation, Budget, EvalError, Value};
 
 /// What became of one expression.
@@ -99,6 +99,7 @@ impl<'a> Sequence<'a> {
                 text: expression.text(),
                 program: expression.program(),
                 result: result.as_ref(),
+                read: LastRead(&self.activation),
                 cost,
             });
         }

@@ -11,7 +11,7 @@ use super::to_json;
 use super::webhook::{Call, Webhook, WebhookResult};
 use crate::engine::CauseKind;
 use portcullis_cel::json::write_string;
-use portcullis_cel::{EvalError, Program, Value};
+use portcullis_cel::{Activation, EvalError, Program, Value};
 
 /// Observes each step of a run, in order.
 pub trait Recorder {
@@ -69,6 +69,8 @@ pub enum TraceStep<'s> {
         program: &'s Program,
         /// What it came to.
         result: Result<&'s Value<'s>, &'s EvalError>,
+        /// The part of the object that it selected last.
+        read: LastRead<'s>,
         /// What it cost, the variables that it needed first included.
         cost: u64,
     },
@@ -115,6 +117,19 @@ pub enum TraceStep<'s> {
         /// Whether there is such a policy.
         is_there: bool,
     },
+}
+
+/// The part of the object that an expression selected last.
+#[derive(Debug, Clone, Copy)]
+pub struct LastRead<'s>(pub(super) &'s Activation<'s>);
+
+impl LastRead<'_> {
+    /// It, as a JSON Pointer; `None` where the expression selected nothing of the object. See
+    /// [`Activation::last_read`].
+    #[must_use]
+    pub fn pointer(&self) -> Option<String> {
+        self.0.last_read()
+    }
 }
 
 /// What a ValidatingAdmissionPolicy says, and what its binding makes of it.

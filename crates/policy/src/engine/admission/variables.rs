@@ -103,6 +103,9 @@ impl<'g> Inputs<'g> {
             activation.set_unknown(AUTHORIZER, "`authorizer`, which answers about the user,");
             activation.set_unknown(REQUEST_RESOURCE, "`authorizer`, which answers about the user,");
         }
+        if let (Some(_), Some(object)) = (self.recorder, self.object) {
+            activation.watch(object);
+        }
         for variable in environment.variables() {
             activation.set_lazy(variable.slot, variable.expression.program());
         }
