@@ -17,6 +17,7 @@ mod check;
 mod convert;
 #[cfg(test)]
 mod documented;
+mod help;
 mod init;
 mod live;
 mod loading;
@@ -35,12 +36,12 @@ mod version;
 mod what_can;
 mod who_can;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{FromArgMatches as _, Parser, Subcommand};
 
 use crate::config::files;
-use output::Format;
 use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::lines::one_line;
 use portcullis_policy::field::Faults;
@@ -49,10 +50,7 @@ use portcullis_policy::field::Faults;
 #[derive(Debug, Parser)]
 #[command(name = "portcullis", version = version::text(), after_help = AFTER_HELP)]
 struct Arguments {
-    /// The output format.
-    #[arg(short, long, global = true, value_enum, default_value_t = Format::Text)]
-    output: Format,
-    /// The command; without one, the development set-up in `.portcullis/` is served.
+    /// The command.
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -142,11 +140,14 @@ impl Error {
 
 /// The arguments of this process, or the end of it with help or what is wrong with them.
 fn arguments() -> Arguments {
-    Arguments::try_parse().unwrap_or_else(|wrong| {
+    let parsed = |written: Vec<OsString>| {
+        let matches = help::command().try_get_matches_from(written)?;
+        Arguments::from_arg_matches(&matches)
+    };
+    parsed(std::env::args_os().collect()).unwrap_or_else(|wrong| {
         // The message quotes them.
-        let written = std::env::args_os();
-        let on_one_line = written.map(|argument| one_line(&argument.to_string_lossy()).into_owned());
-        match Arguments::try_parse_from(on_one_line) {
+        let on_one_line = |argument: OsString| one_line(&argument.to_string_lossy()).into_owned().into();
+        match parsed(std::env::args_os().map(on_one_line).collect()) {
             Err(wrong) => wrong.exit(),
             Ok(_) => {
                 output::complain(wrong);
@@ -158,23 +159,24 @@ fn arguments() -> Arguments {
 
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
-    let Arguments { output, command } = arguments();
-    let command = command.unwrap_or_else(|| Command::Serve(serve::Serve::default()));
+    let command = arguments()
+        .command
+        .unwrap_or_else(|| Command::Serve(serve::Serve::default()));
     let verdict = match command {
-        Command::Serve(serve) => serve.run(output),
-        Command::Init(init) => init.run(output),
-        Command::Check(check) => check.run(output),
-        Command::Authorize(authorize) => authorize.run(output),
-        Command::Admit(admit) => admit.run(output),
-        Command::Test(test) => test.run(output),
-        Command::WhoCan(who_can) => who_can.run(output),
-        Command::WhatCan(what_can) => what_can.run(output),
-        Command::Suggest(suggest) => suggest.run(output),
-        Command::Scan(scan) => scan.run(output),
-        Command::Replay(replay) => replay.run(output),
-        Command::Convert(convert) => convert.run(output),
-        Command::Completion(completion) => completion.run(Arguments::command()),
-        Command::Man(man) => man.run(output, Arguments::command()),
+        Command::Serve(serve) => serve.run(),
+        Command::Init(init) => init.run(),
+        Command::Check(check) => check.run(),
+        Command::Authorize(authorize) => authorize.run(),
+        Command::Admit(admit) => admit.run(),
+        Command::Test(test) => test.run(),
+        Command::WhoCan(who_can) => who_can.run(),
+        Command::WhatCan(what_can) => what_can.run(),
+        Command::Suggest(suggest) => suggest.run(),
+        Command::Scan(scan) => scan.run(),
+        Command::Replay(replay) => replay.run(),
+        Command::Convert(convert) => convert.run(),
+        Command::Completion(completion) => completion.run(help::command()),
+        Command::Man(man) => man.run(help::command()),
     };
     match verdict {
         Ok(CommandResult::Success) => ExitCode::SUCCESS,

@@ -5,7 +5,7 @@ mod manifests;
 use std::path::{Path, PathBuf};
 
 use super::at::At;
-use super::output::{self, Format};
+use super::output::{self, Format, Output};
 use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::{CommandResult, Error, authorize};
 use crate::config::files;
@@ -26,6 +26,7 @@ use portcullis_policy::explain::recorded::RecordedAnswers;
 /// that calls both endpoints. Webhooks are not called: their answers are read from `--answers`, and
 /// if one is missing there is no decision.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Admit {
     #[command(flatten)]
     files: PolicyFiles,
@@ -50,7 +51,15 @@ pub(super) struct Admit {
     answers: Option<PathBuf>,
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    output: Output<Format>,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis admit --manifests policies -f deployment.yaml
+  helm template web | portcullis admit --manifests policies -f - --user jane --group dev
+  portcullis admit --config portcullis.yaml --review review.json --phase validate";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum PhaseArgument {
@@ -63,7 +72,8 @@ enum PhaseArgument {
 // === impl Admit ===
 
 impl Admit {
-    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
+    pub(super) fn run(self) -> Result<CommandResult, Error> {
+        let format = self.output.output;
         let answers = self.answers.as_deref().map(recorded_answers).transpose()?;
         let answers = answers.unwrap_or_default();
         let review = self.review.as_deref().map(authorize::read_review).transpose()?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::at::At;
-use super::output::{self, Format};
+use super::output::{self, Format, Output};
 use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::{CommandResult, Error};
 use crate::config::files;
@@ -20,6 +20,7 @@ use portcullis_policy::field::Faults;
 /// The flags describe the review that a kube-apiserver would send. Nothing is added to it, so name
 /// all groups of the user, including `system:authenticated`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Authorize {
     #[command(flatten)]
     files: PolicyFiles,
@@ -30,7 +31,14 @@ pub(super) struct Authorize {
     at: At,
     #[command(flatten)]
     flags: Flags,
+    #[command(flatten)]
+    output: Output<Format>,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis authorize --user jane --group dev --verb delete --resource deployments.apps -n prod --name web
+  portcullis authorize --config portcullis.yaml --review review.json -o json";
 
 #[derive(Debug, clap::Args)]
 struct Flags {
@@ -77,12 +85,14 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 // === impl Authorize ===
 
 impl Authorize {
-    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
+    pub(super) fn run(self) -> Result<CommandResult, Error> {
+        let format = self.output.output;
         let Self {
             files,
             review,
             at,
             flags,
+            ..
         } = self;
         let now = at.time();
         if let Some(review) = review {

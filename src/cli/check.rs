@@ -7,13 +7,14 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::output::{self, Format};
+use super::output::{self, Format, Output};
 use super::{CommandResult, Error, loading, migrate};
 use portcullis_policy::field::{Fault, Faults, Severity};
 use snippet::Snippets;
 
 /// Report all faults of a configuration and its manifests, and warn about dangerous policies.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Check {
     /// The configuration, which is checked with its manifests, keys, certificates and kubeconfigs.
     #[arg(long, value_name = "FILE")]
@@ -27,6 +28,36 @@ pub(super) struct Check {
     strict: bool,
     /// More manifests (files or folders); without `--config` only these are checked.
     paths: Vec<PathBuf>,
+    #[command(flatten)]
+    output: Output<CheckFormat>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis check --config /etc/portcullis/portcullis.yaml --strict
+  portcullis check policies -o sarif > check.sarif";
+
+/// The formats of `check`.
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum CheckFormat {
+    /// A line for each fault, and on a terminal the line of the file.
+    #[default]
+    Text,
+    /// One JSON document, for programs.
+    Json,
+    /// SARIF 2.1.0, for code review tools.
+    Sarif,
+}
+
+impl CheckFormat {
+    /// The same among those of other commands; `None` for SARIF.
+    const fn plain(self) -> Option<Format> {
+        match self {
+            Self::Text => Some(Format::Text),
+            Self::Json => Some(Format::Json),
+            Self::Sarif => None,
+        }
+    }
 }
 
 /// The faults, for programs.
@@ -57,12 +88,15 @@ struct FaultReport<'a> {
 // === impl Check ===
 
 impl Check {
-    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
+    pub(super) fn run(self) -> Result<CommandResult, Error> {
         for path in &self.paths {
             loading::readable(path)?;
         }
         let paths = loading::applied(&self.paths)?;
         if self.migrate {
+            let format = self.output.output.plain().ok_or_else(|| {
+                Error::Usage("`--migrate` prints text or JSON: leave out `-o sarif`".to_owned())
+            })?;
             return migrate::run(self.config.as_deref(), &paths, format);
         }
         let faults = if self.config.is_none() && !paths.is_empty() {
@@ -76,7 +110,7 @@ impl Check {
                 loading::shown(&self.paths)
             )));
         }
-        report(format, &faults)?;
+        report(self.output.output, &faults)?;
         let is_valid = !faults.has_errors() && (!self.strict || faults.is_empty());
         Ok(if is_valid {
             CommandResult::Success
@@ -86,10 +120,10 @@ impl Check {
     }
 }
 
-fn report(format: Format, faults: &Faults) -> Result<(), Error> {
-    if format == Format::Sarif {
+fn report(format: CheckFormat, faults: &Faults) -> Result<(), Error> {
+    let Some(format) = format.plain() else {
         return output::print_json(&sarif::log(faults));
-    }
+    };
     let errors = faults
         .iter()
         .filter(|fault| fault.severity == Severity::Error)

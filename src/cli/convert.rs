@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::output::{self, Format};
+use super::output::{self, Format, Output};
 use super::{CommandResult, Error, loading};
 use crate::{config, reload};
 use portcullis_convert::{Conversion, Remark};
@@ -22,6 +22,7 @@ use portcullis_policy::manifest;
 /// constraints what Gatekeeper makes of them. A policy is converted as a whole, with its meaning, or not at all; what is not converted
 /// is named with file, line and reason, and the exit code is 1. Other kinds are left alone.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Convert {
     /// Manifests, as files or folders.
     #[arg(required = true, value_name = "FILE")]
@@ -29,12 +30,20 @@ pub(super) struct Convert {
     /// The configuration whose `authorization.neverDeny` holds [default: its default]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output<Format>,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis convert kyverno > policies.yaml
+  portcullis convert guard.yaml --config portcullis.yaml";
 
 // === impl Convert ===
 
 impl Convert {
-    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
+    pub(super) fn run(self) -> Result<CommandResult, Error> {
+        let format = self.output.output;
         let never_deny = self.never_deny()?;
         for path in &self.files {
             loading::readable(path)?;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
 use super::Arguments;
 
@@ -142,4 +142,26 @@ fn a_command_is_found_as_a_shell_would_start_it() {
         .filter_map(|words| arguments(words))
         .collect();
     assert_eq!(arguments, [["test", "a b", "--run", "x"]]);
+}
+
+#[test]
+fn every_example_of_the_help_is_understood() {
+    let mut command = Arguments::command();
+    let (mut count, mut wrong) = (0, Vec::new());
+    for command in command.get_subcommands_mut() {
+        let help = command.render_long_help().to_string();
+        let (_, examples) = help.split_once("Examples:\n").unwrap_or_default();
+        for example in examples.lines() {
+            let own = programs(example);
+            let own: Vec<_> = own.iter().filter_map(|words| arguments(words)).collect();
+            count += own.len();
+            for arguments in own {
+                let words = std::iter::once("portcullis".to_owned()).chain(arguments);
+                let parsed = Arguments::try_parse_from(words);
+                wrong.extend(parsed.err().map(|error| format!("{example}\n{error}")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 20, "{count} examples");
 }

@@ -29,13 +29,14 @@ use serde::Serialize;
 pub(super) use files::{CONFIGURATION, SetUp};
 use host::{Host, Namespace};
 
-use super::output::{self, Format};
+use super::output::{self, Format, Output};
 use super::{CommandResult, Error};
 use crate::config::files::{KeyFolderOwner, unsafe_for_keys};
 use portcullis_policy::explain::Lines;
 
 /// Write keys, certificates and configuration files for a gateway and its API servers.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Init {
     /// The folder to write to. Existing files are never overwritten.
     directory: PathBuf,
@@ -69,7 +70,15 @@ pub(super) struct Init {
     /// If the folder already has a set-up, leave it unchanged and succeed.
     #[arg(long)]
     if_absent: bool,
+    #[command(flatten)]
+    output: Output<Format>,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis init gateway --examples
+  portcullis init /etc/portcullis --host gateway.example.com --host 10.0.0.7
+  portcullis init /etc/portcullis --renew";
 
 /// What was written, for programs.
 #[derive(Debug, Serialize)]
@@ -90,7 +99,8 @@ struct File {
 // === impl Init ===
 
 impl Init {
-    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
+    pub(super) fn run(self) -> Result<CommandResult, Error> {
+        let format = self.output.output;
         let named: PathBuf = self.directory.components().collect();
         if let Some(why) = unsafe_for_keys(&named, KeyFolderOwner::Own) {
             return Err(Error::Usage(why));

@@ -12,21 +12,22 @@ use super::Error;
 use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::lines::is_escaped;
 
-/// The format of results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+/// The format of the results of most commands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
     /// For people.
+    #[default]
     Text,
     /// One JSON document, for programs.
     Json,
-    /// SARIF 2.1.0, for code review tools; only for `check` and `scan`.
-    Sarif,
-    /// JUnit's XML, for CI services; only for `replay` and `scan`.
-    Junit,
-    /// Report and ClusterReport of openreports.io/v1alpha1, as JSON; only for `scan`.
-    Openreports,
-    /// A matrix of resources and verbs; only for `what-can`.
-    Wide,
+}
+
+/// `-o`, with the formats of a command.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(super) struct Output<F: clap::ValueEnum + Default + Send + Sync + 'static> {
+    /// The output format.
+    #[arg(short, long = "output", value_enum, default_value_t)]
+    pub(super) output: F,
 }
 
 /// Writes one result: `words` for people or `value` for programs.
@@ -38,10 +39,6 @@ pub(super) fn print(format: Format, words: &Lines, value: &impl Serialize) -> Re
     match format {
         Format::Text => write(words.as_str()),
         Format::Json => print_json(value),
-        Format::Sarif => Err(Error::Usage("only `check` and `scan` support SARIF".into())),
-        Format::Junit => Err(Error::Usage("only `replay` and `scan` support `-o junit`".into())),
-        Format::Openreports => Err(Error::Usage("only `scan` supports `-o openreports`".into())),
-        Format::Wide => Err(Error::Usage("only `what-can` supports `-o wide`".into())),
     }
 }
 

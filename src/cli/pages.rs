@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use clap_complete::Shell;
 use serde::Serialize;
 
-use super::output::{self, Format};
+use super::output::{self, Format, Output};
 use super::{CommandResult, Error};
 
 /// Print a script by which a shell completes commands and flags.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  source <(portcullis completion bash)")]
 pub(super) struct Completion {
     /// The shell.
     shell: Shell,
@@ -18,9 +19,12 @@ pub(super) struct Completion {
 
 /// Write a man page for each command into a folder.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  portcullis man ~/.local/share/man/man1")]
 pub(super) struct Man {
     /// The folder, which is made if it is not there; pages that are there are replaced.
     folder: PathBuf,
+    #[command(flatten)]
+    output: Output<Format>,
 }
 
 #[derive(Debug, Serialize)]
@@ -39,7 +43,7 @@ impl Completion {
 }
 
 impl Man {
-    pub(super) fn run(self, format: Format, arguments: clap::Command) -> Result<CommandResult, Error> {
+    pub(super) fn run(self, arguments: clap::Command) -> Result<CommandResult, Error> {
         let failed = |source| Error::file("write", &self.folder, source);
         std::fs::create_dir_all(&self.folder).map_err(failed)?;
         let arguments = arguments.disable_help_subcommand(true);
@@ -51,7 +55,7 @@ impl Man {
         let pages: Vec<String> = std::iter::once(format!("{name}.1")).chain(commands).collect();
         let folder = self.folder.display();
         let lines = pages.iter().map(|page| format!("{folder}/{page}")).collect();
-        output::print(format, &lines, &ManReport { pages })?;
+        output::print(self.output.output, &lines, &ManReport { pages })?;
         Ok(CommandResult::Success)
     }
 }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use regex_automata::hybrid::regex::Regex;
 
 use super::loading;
-use super::output::{self, Format};
+use super::output::{self, Output};
 use super::progress::ProgressLine;
 use super::{CommandResult, Error};
 use crate::recording::RecordLine;
@@ -38,6 +38,7 @@ use source::RecordingFile;
 /// are not called: their recorded answers are used. A review whose decision depends on something
 /// that was redacted or not recorded counts as unknown.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Replay {
     /// The configuration whose policies decide [default: that of the development set-up]
     #[arg(long, value_name = "NEW")]
@@ -58,6 +59,25 @@ pub(super) struct Replay {
     /// Files of a recording, or folders of them; `-` for standard input.
     #[arg(value_name = "RECORDING", required = true)]
     recordings: Vec<PathBuf>,
+    #[command(flatten)]
+    output: Output<ReplayFormat>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis replay --config new.yaml recordings
+  portcullis replay --config new.yaml recordings --allow-flips 'deny->allow AuthorizationPolicy/trial' -o junit";
+
+/// The formats of `replay`.
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum ReplayFormat {
+    /// Flips by cause, each with an example.
+    #[default]
+    Text,
+    /// One JSON document, for programs.
+    Json,
+    /// JUnit's XML, for CI services.
+    Junit,
 }
 
 fn expression(text: &str) -> Result<Regex, Error> {
@@ -72,7 +92,7 @@ fn expression(text: &str) -> Result<Regex, Error> {
 // === impl Replay ===
 
 impl Replay {
-    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
+    pub(super) fn run(self) -> Result<CommandResult, Error> {
         let allowed = self.allow_flips.as_deref().map(expression).transpose()?;
         let new = self.new_policies()?;
         let old = self.against.as_deref().map(configured).transpose()?;
@@ -97,7 +117,7 @@ impl Replay {
         }
         progress.clear();
         let report = ReplayReport::new(replayed, cut, allowed.as_ref());
-        report.print(format)?;
+        report.print(self.output.output)?;
         if report.is_empty() {
             let recordings = loading::shown(&self.recordings);
             return Err(Error::Usage(format!("no review of `{recordings}` was decided")));

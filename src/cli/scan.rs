@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use super::at::At;
 use super::loading;
-use super::output::{self, Format};
+use super::output::{self, Output};
 use super::policy_files::PolicyFiles;
 use super::{CommandResult, Error};
 use crate::cluster::LiveCluster;
@@ -50,6 +50,7 @@ use workers::in_order;
 /// user or on an object before is skipped, and said to be. Workloads are also judged as the Pods
 /// that they would make. Webhooks are not called. Without `-f`, the objects are those of a cluster.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Scan {
     /// Manifests in YAML or JSON: a file, a folder, `-` for standard input; repeat for each.
     #[arg(
@@ -73,14 +74,38 @@ pub(super) struct Scan {
     files: PolicyFiles,
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    output: Output<ScanFormat>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis scan --manifests policies -f shop.yaml
+  helm template web | portcullis scan --manifests policies -f -
+  portcullis scan --kubeconfig ~/.kube/config -A";
+
+/// The formats of `scan`.
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum ScanFormat {
+    /// A line for each result that is not `pass`.
+    #[default]
+    Text,
+    /// One JSON document, for programs.
+    Json,
+    /// JUnit's XML, for CI services.
+    Junit,
+    /// SARIF 2.1.0, for code review tools.
+    Sarif,
+    /// Report and ClusterReport of openreports.io/v1alpha1, as JSON.
+    Openreports,
 }
 
 /// How many files are read at once, and objects judged between two outputs.
 const BATCH: usize = 256;
 
 impl Scan {
-    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
-        let report = ScanReport::new(format, OpenReports::new(self.at.time()))?;
+    pub(super) fn run(self) -> Result<CommandResult, Error> {
+        let report = ScanReport::new(self.output.output, OpenReports::new(self.at.time()));
         if self.filename.is_empty() || self.files.is_live() {
             let cluster = self.files.live.connect()?;
             return if self.filename.is_empty() {

@@ -16,7 +16,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use super::output::{self, Format};
+use super::output::{self, Format, Output};
 use super::{CommandResult, Error, loading};
 use crate::config::LogPath;
 use crate::reload::{
@@ -36,12 +36,20 @@ use try_it::TryIt;
 /// Logs go to standard error. PORTCULLIS_LOG filters them (`info`, `portcullis::reload=debug`);
 /// PORTCULLIS_LOG_FORMAT=json writes one JSON object per line.
 #[derive(Debug, Default, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Serve {
     /// The configuration; without it, the development set-up in `.portcullis/` is served, and
     /// created on the first start.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output<Format>,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis serve --config /etc/portcullis/portcullis.yaml
+  PORTCULLIS_LOG=debug portcullis serve --config portcullis.yaml";
 
 /// Where the gateway is, for programs.
 #[derive(Debug, Serialize)]
@@ -56,7 +64,8 @@ struct Serving<'a> {
 // === impl Serve ===
 
 impl Serve {
-    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
+    pub(super) fn run(self) -> Result<CommandResult, Error> {
+        let format = self.output.output;
         let metrics = Arc::new(Metrics::new().map_err(|error| Error::Serve(error.into()))?);
         let _log = logging::start(metrics.log_dropped()).map_err(|error| Error::Usage(error.to_string()))?;
         let path = match &self.config {

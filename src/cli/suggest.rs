@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::loading;
-use super::output::{self, Format};
+use super::output::{self, Format, Output};
 use super::{CommandResult, Error};
 use crate::config::{self, DEFAULT_CLUSTER};
 use portcullis_cel::Version;
@@ -34,6 +34,7 @@ use usage::{AllowedRequests, LeftOut, Widening};
 /// their bindings, rules and policies decided nothing. A line of the log is a question that the API
 /// server asked, not something that was done.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Suggest {
     /// Decision logs; `-` for standard input.
     #[arg(required = true, value_name = "DECISION-LOG")]
@@ -55,7 +56,14 @@ pub(super) struct Suggest {
     /// Manifests, as files or folders, to say what decided nothing.
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "config")]
     manifests: Vec<PathBuf>,
+    #[command(flatten)]
+    output: Output<Format>,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis suggest decisions.log > rbac.yaml
+  portcullis suggest decisions.log --config portcullis.yaml";
 
 /// What was gathered from the logs.
 #[derive(Debug, Default)]
@@ -73,7 +81,8 @@ const MOST_NAMED: usize = 10;
 // === impl Suggest ===
 
 impl Suggest {
-    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
+    pub(super) fn run(self) -> Result<CommandResult, Error> {
+        let format = self.output.output;
         let mut gathered = Gathered::default();
         for path in &self.logs {
             self.gather(path, &mut gathered)?;

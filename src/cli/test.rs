@@ -21,7 +21,7 @@ use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
 use super::at::At;
-use super::output::{self, Format};
+use super::output::{self, Format, Output};
 use super::{CommandResult, Error};
 use coverage::{Coverage, CoverageReport};
 use portcullis_policy::explain::Lines;
@@ -30,6 +30,7 @@ use run::{CaseOutcome, TestRun};
 
 /// Run test suites for policies: requests with the expected decision and its cause.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Test {
     /// Files with documents of kind PolicyTest, or folders with such files.
     #[arg(required = true)]
@@ -55,7 +56,15 @@ pub(super) struct Test {
     /// Of cases that name no time of their own.
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    output: Output<Format>,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis test policies
+  portcullis test policies --run '^guard/' -v
+  portcullis test policies --coverage --fail-under 80 --junit results.xml";
 
 fn regex(text: &str) -> Result<Regex, Error> {
     Regex::new(text).map_err(|error| {
@@ -85,7 +94,8 @@ struct TestReport<'a> {
 // === impl Test ===
 
 impl Test {
-    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
+    pub(super) fn run(self) -> Result<CommandResult, Error> {
+        let format = self.output.output;
         let mut faults = Faults::new();
         let documents = find::documents(&self.paths, &mut faults)?;
         let wants_coverage = self.coverage || self.coverage_lcov.is_some();

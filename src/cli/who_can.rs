@@ -2,7 +2,7 @@
 
 use super::access::NamespaceArguments;
 use super::at::At;
-use super::output::{self, Format};
+use super::output::{self, Format, Output};
 use super::policy_files::{PolicyFiles, PolicyPurpose};
 use super::{CommandResult, Error};
 use portcullis_policy::authorization::{OpenTarget, PolicySet};
@@ -13,6 +13,7 @@ use portcullis_policy::explain::who_can::{OddQuestion, WhoCanQuestion};
 /// RBAC and AuthorizationPolicies together. Whom a Deny policy certainly stops is not listed; a
 /// Deny that may stop some of a subject's users or requests is listed with the subject.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct WhoCan {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, …
     verb: String,
@@ -28,12 +29,21 @@ pub(super) struct WhoCan {
     files: PolicyFiles,
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    output: Output<Format>,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis who-can get secrets -n shop --manifests policies
+  portcullis who-can create pods/exec -A --config portcullis.yaml
+  kubectl portcullis who-can delete deployments.apps";
 
 // === impl WhoCan ===
 
 impl WhoCan {
-    pub(super) fn run(self, format: Format) -> Result<CommandResult, Error> {
+    pub(super) fn run(self) -> Result<CommandResult, Error> {
+        let format = self.output.output;
         let mut question = self.question()?;
         let loaded = self.files.load(PolicyPurpose::Authorization)?;
         if let OpenTarget::Resource(resource) = &mut question.request.target {

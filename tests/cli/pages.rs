@@ -42,21 +42,66 @@ fn each_command_has_a_man_page_that_names_its_flags() {
     );
 }
 
+/// The groups of commands, each with the lines of its commands.
+fn groups(help: &str) -> Vec<(&str, Vec<&str>)> {
+    let blocks = help.split("\n\n").filter_map(|block| block.split_once(":\n"));
+    let commands = blocks.filter(|(group, _)| *group != "Options");
+    commands
+        .map(|(group, lines)| (group, lines.lines().collect()))
+        .collect()
+}
+
 #[test]
-fn the_list_of_commands_is_that_of_the_program() {
+fn the_help_has_every_command_in_its_group_and_says_what_none_does() {
     let help = Portcullis::new().run("--help").stdout;
-    let commands = help
-        .split("Commands:\n")
-        .nth(1)
-        .unwrap()
-        .split("\n\n")
-        .next()
-        .unwrap();
-    let names: Vec<&str> = commands
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .collect();
-    assert_eq!(names[..names.len() - 1], COMMANDS);
+    let groups = groups(&help);
+    let names: Vec<&str> = groups.iter().map(|(group, _)| *group).collect();
+    assert_eq!(
+        names,
+        ["Serve", "Policies", "Questions", "Change", "Shell"],
+        "{help}"
+    );
+    let lines = groups.iter().flat_map(|(_, lines)| lines);
+    let mut commands: Vec<&str> = lines.filter_map(|line| line.split_whitespace().next()).collect();
+    commands.sort_unstable();
+    let mut expected: Vec<&str> = COMMANDS.into_iter().chain(["help"]).collect();
+    expected.sort_unstable();
+    assert_eq!(commands, expected);
+    assert!(
+        help.contains("Without a command, the development set-up in `.portcullis/` is served"),
+        "{help}"
+    );
+}
+
+#[test]
+fn each_command_lists_its_own_formats_alone() {
+    let portcullis = Portcullis::new();
+    for command in COMMANDS.into_iter().filter(|command| *command != "completion") {
+        let help = portcullis.run(&format!("{command} --help")).stdout;
+        let (_, formats) = help
+            .split_once("-o, --output")
+            .unwrap_or_else(|| panic!("{help}"));
+        let (formats, _) = formats.split_once("[default: ").unwrap();
+        let listed: Vec<&str> = formats
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("- ")?.split(':').next())
+            .collect();
+        let expected: &[&str] = match command {
+            "check" => &["text", "json", "sarif"],
+            "scan" => &["text", "json", "junit", "sarif", "openreports"],
+            "replay" => &["text", "json", "junit"],
+            "what-can" => &["text", "wide", "json"],
+            _ => &["text", "json"],
+        };
+        assert_eq!(listed, expected, "{command}");
+        for format in ["sarif", "junit", "openreports", "wide"] {
+            if !expected.contains(&format) {
+                let run = portcullis.run(&format!("{command} -o {format}"));
+                assert_eq!(run.code, 2, "{run:?}");
+                assert!(run.stderr.contains("invalid value"), "{run:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -197,14 +197,10 @@ fn help(arguments: &[&str]) -> String {
 #[test]
 fn the_page_of_the_commands_is_true() {
     let main = help(&[]);
-    let list = main
-        .split("Commands:\n")
-        .nth(1)
-        .unwrap()
-        .split("\n\n")
-        .next()
-        .unwrap();
-    let names = list.lines().filter_map(|line| line.split_whitespace().next());
+    let blocks = main.split("\n\n").filter_map(|block| block.split_once(":\n"));
+    let groups = blocks.filter(|(group, _)| *group != "Options");
+    let lines = groups.flat_map(|(_, lines)| lines.lines());
+    let names = lines.filter_map(|line| line.split_whitespace().next());
     let mut text = format!(
         "# Every command and flag\n\n\
          What `--help` says. [Command line](../cli.md) explains the commands; `portcullis man FOLDER`\n\

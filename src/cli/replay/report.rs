@@ -3,9 +3,10 @@
 use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
+use super::ReplayFormat;
 use super::flips::FlipExample;
 use crate::cli::Error;
-use crate::cli::output::{self, Format};
+use crate::cli::output;
 use crate::cli::test::junit::escaped;
 use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::replayed::{FlipGroup, Replayed, UnknownReason};
@@ -76,15 +77,16 @@ impl ReplayReport {
         self.flips.iter().any(|flip| !flip.allowed)
     }
 
-    pub(super) fn print(&self, format: Format) -> Result<(), Error> {
+    pub(super) fn print(&self, format: ReplayFormat) -> Result<(), Error> {
         for file in &self.cut {
             super::note(format_args!(
                 "the last line of `{file}` is cut off, as when a process is killed: it is left out"
             ));
         }
         match format {
-            Format::Junit => output::write(&self.junit()),
-            format => output::print(format, &self.in_words(), self),
+            ReplayFormat::Text => output::write(self.in_words().as_str()),
+            ReplayFormat::Json => output::print_json(self),
+            ReplayFormat::Junit => output::write(&self.junit()),
         }
     }
 

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::ScanFormat;
 use super::finding::{ScanFinding, ScanOutcome, ScanSummary};
 use super::junit::JunitReport;
 use super::openreports::OpenReports;
 use super::sarif;
 use crate::cli::Error;
-use crate::cli::output::{self, Format};
+use crate::cli::output;
 use portcullis_policy::explain::authorization::object;
 use portcullis_policy::explain::lines::one_line;
 
@@ -41,24 +42,20 @@ struct SkippedObjects {
 }
 
 impl ScanReport {
-    /// # Errors
-    ///
-    /// The format is of other commands.
-    pub(super) fn new(format: Format, reports: OpenReports) -> Result<Self, Error> {
+    pub(super) fn new(format: ScanFormat, reports: OpenReports) -> Self {
         let form = match format {
-            Format::Text => ReportForm::Text(BTreeMap::new()),
-            Format::Json => ReportForm::Json(false),
-            Format::Junit => ReportForm::Junit(JunitReport::default()),
-            Format::Sarif => ReportForm::Sarif(Vec::new()),
-            Format::Openreports => ReportForm::OpenReports(reports),
-            Format::Wide => return Err(Error::Usage("only `what-can` supports `-o wide`".into())),
+            ScanFormat::Text => ReportForm::Text(BTreeMap::new()),
+            ScanFormat::Json => ReportForm::Json(false),
+            ScanFormat::Junit => ReportForm::Junit(JunitReport::default()),
+            ScanFormat::Sarif => ReportForm::Sarif(Vec::new()),
+            ScanFormat::Openreports => ReportForm::OpenReports(reports),
         };
-        Ok(Self {
+        Self {
             out: output::stdout(),
             form,
             summary: ScanSummary::default(),
             objects: 0,
-        })
+        }
     }
 
     /// Takes findings about no object.

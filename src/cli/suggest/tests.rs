@@ -162,6 +162,7 @@ fn suggest(arguments: Widening) -> Suggest {
         cluster: None,
         config: None,
         manifests: Vec::new(),
+        output: super::Output::default(),
     }
 }
 
